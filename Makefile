@@ -1,0 +1,54 @@
+# `make demo` and `make test` need nothing but Python 3.11, a C++ compiler and this folder: they set up .venv first.
+#
+# On a machine whose package index serves torch only with CUDA (several GB), take the light build instead:
+#   make setup TORCH_INDEX=https://download.pytorch.org/whl/cpu
+
+PYTHON ?= python3.11
+TORCH_INDEX ?=
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST_ARGS ?=
+
+.PHONY: setup demo test test-unit lint types format clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make setup    install everything for this machine's CPU into .venv"
+	@echo "make demo     train a tiny policy with memory-enhanced reward shaping on the real stack"
+	@echo "make test     all tests;  make test-unit: the quick ones"
+	@echo "make lint | types | format"
+
+setup: $(STAMP)
+
+# torch comes first, with its dependencies; all the rest is pinned and comes without (see requirements/cpu.lock).
+$(STAMP): requirements/cpu.lock pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; name a Python 3.11 with PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/cpu.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/meds demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-unit: $(STAMP)
+	$(BIN)/python -m pytest -m "not e2e" $(PYTEST_ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,22 @@
+"""Typed configuration of a run: one YAML file plus dotted overrides. Imports nothing heavy."""
+
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.config.loader import RunConfig, load_config
+from meds_openrlhf.config.schema import (
+    FeatureSettings,
+    MedsSettings,
+    MemorySettings,
+    PenaltySettings,
+    PlacementSettings,
+)
+
+__all__ = [
+    "ConfigError",
+    "FeatureSettings",
+    "MedsSettings",
+    "MemorySettings",
+    "PenaltySettings",
+    "PlacementSettings",
+    "RunConfig",
+    "load_config",
+]

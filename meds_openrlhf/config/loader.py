@@ -1,0 +1,148 @@
+"""Reading a run's configuration: YAML, then dotted overrides, then types. ``meds.*`` is ours, the rest OpenRLHF's."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, Union
+
+import yaml
+
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.config.schema import MedsSettings
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One run: our typed settings, and OpenRLHF's flags by their dotted names (not yet validated by its parser)."""
+
+    meds: MedsSettings
+    openrlhf: dict[str, Any]
+
+    def as_yaml(self) -> str:
+        """The configuration as a YAML text that loads back to the same configuration."""
+        nested: dict[str, Any] = {"meds": asdict(self.meds)}
+        nested["meds"]["features"]["answer_openings"] = list(self.meds.features.answer_openings)
+        for key, value in self.openrlhf.items():
+            node = nested
+            *parents, leaf = key.split(".")
+            for parent in parents:
+                node = node.setdefault(parent, {})
+            node[leaf] = value
+        return yaml.safe_dump(nested, sort_keys=False, allow_unicode=True)
+
+
+def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read ``path`` and apply ``overrides`` (``--a.b value`` words as typed).
+
+    Raises ConfigError for a file that is missing or no mapping, an unknown ``meds.`` key or a value of a wrong type.
+    """
+    flat = flatten(_read_yaml(Path(path)))
+    flat.update(parse_overrides(overrides))
+    ours = {key.removeprefix("meds."): value for key, value in flat.items() if key.startswith("meds.")}
+    theirs = {key: value for key, value in flat.items() if not key.startswith("meds.")}
+    if theirs.get("logger.wandb.key") is not None:
+        raise ConfigError("logger.wandb.key", "***", "belongs in the environment: set WANDB_API_KEY instead")
+    return RunConfig(meds=build(MedsSettings, unflatten(ours), "meds"), openrlhf=theirs)
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError("CONFIG", str(path), f"cannot be read ({error.strerror}); name a YAML file") from error
+    except yaml.YAMLError as error:
+        raise ConfigError("CONFIG", str(path), f"is no valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise ConfigError("CONFIG", str(path), "holds no mapping; it should begin with a key such as `meds:`")
+    return content
+
+
+def flatten(tree: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+    """``{"a": {"b": 1}}`` to ``{"a.b": 1}``; keys may themselves be dotted."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        flat.update(flatten(value, f"{name}.") if isinstance(value, Mapping) else {name: value})
+    return flat
+
+
+def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """``{"a.b": 1}`` to ``{"a": {"b": 1}}``."""
+    tree: dict[str, Any] = {}
+    for key, value in flat.items():
+        *parents, leaf = key.split(".")
+        node = tree
+        for depth, parent in enumerate(parents):
+            node = node.setdefault(parent, {})
+            if not isinstance(node, dict):
+                section = "meds." + ".".join(parents[: depth + 1])
+                raise ConfigError(section, node, "is a section, not a value; set the keys below it")
+        node[leaf] = value
+    return tree
+
+
+def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
+    """``["--a.b", "1", "--c"]`` to ``{"a.b": 1, "c": True}``; several values in a row make a list."""
+    overrides: dict[str, Any] = {}
+    values: list[Any] = []
+    for word in words:
+        if word.startswith("--"):
+            key, equals, value = word[2:].partition("=")
+            values = [yaml.safe_load(value)] if equals else []
+            overrides[key] = values
+        elif not overrides:
+            raise ConfigError("argument", word, "is no override; write it as --section.key value")
+        else:
+            values.append(yaml.safe_load(word))
+    return {key: True if not got else got[0] if len(got) == 1 else got for key, got in overrides.items()}
+
+
+def build(cls: type[T], values: Mapping[str, Any], name: str) -> T:
+    """Make the dataclass ``cls`` from a nested mapping, checking every key and type; ``name`` is its dotted name."""
+    hints = typing.get_type_hints(cls)
+    known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
+    for key, value in values.items():
+        if key not in known:
+            raise ConfigError(f"{name}.{key}", value, _unknown_key(key, list(known)))
+    for key, item in known.items():
+        if key not in values and item.default is MISSING and item.default_factory is MISSING:
+            raise ConfigError(f"{name}.{key}", None, "is missing; this setting has no default")
+    return cls(**{key: _convert(hints[key], value, f"{name}.{key}") for key, value in values.items()})
+
+
+def _unknown_key(key: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(key, known, n=1)
+    return f"is no setting; did you mean {close[0]}?" if close else f"is no setting; known here: {', '.join(known)}"
+
+
+def _convert(hint: Any, value: Any, name: str) -> Any:
+    """``value`` as the type ``hint``; only conversions that lose nothing (1 to 1.0, "1e-6" to 1e-6, list to tuple)."""
+    if is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise ConfigError(name, value, "is a section, not a value; set the keys below it")
+        return build(hint, value, name)  # type: ignore[arg-type]
+    options = typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
+    for option in options:
+        if option is type(None) and value is None:
+            return None
+        if typing.get_origin(option) is tuple and isinstance(value, (list, tuple, str)):
+            items = [value] if isinstance(value, str) else list(value)
+            if all(isinstance(item, str) for item in items):
+                return tuple(items)
+        if option is float and not isinstance(value, bool):
+            # YAML 1.1 reads 1e-6 (no dot) as a text; nobody means a text there.
+            try:
+                return float(value)
+            except (TypeError, ValueError):
+                continue
+        if isinstance(option, type) and type(value) is option:
+            return value
+    wanted = " or ".join("nothing (null)" if o is type(None) else getattr(o, "__name__", str(o)) for o in options)
+    raise ConfigError(name, value, f"has the wrong type; it should be {wanted}")

@@ -1,0 +1,220 @@
+"""The demo's task: small arithmetic problems, the mistakes people make in them, and worked solutions in varied words.
+
+A mistake is systematic: it is a wrong way to read an expression or to calculate a step, so the same problem with the
+same mistake always gives the same wrong answer, while the words around it are drawn afresh for every solution. That is
+the collapse that memory-enhanced shaping is for, in miniature: few recurring errors under many surfaces.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass
+
+# A lower-case letter stands for a number from 2 to 9, an upper-case one for a number from 12 to 39.
+SHAPES = ("a+b*c", "(a+b)*c", "(a-b)*c", "a*b-c", "A-(b+c)", "A+B", "(a-b)*c-d")
+LARGEST_VALUE = 99
+LONGEST_SOLUTION = 64
+
+_OPENINGS = ("", "", "First ", "So ", "Now ", "Well, ", "OK, ", "Here ")
+_EQUALS = ("=", " = ", " is ")
+_JOINERS = (", ", "; ", ". ", ", then ", ", so ", " and ")
+_CLOSINGS = (". ", ": ", ". So ", ". Thus ", " -> ", ", hence ")
+
+_RANK = {"+": 1, "-": 1, "*": 2}
+_COLUMN_ADDITION = re.compile(r"(\d\d)\+(\d\d)")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An arithmetic expression over non-negative integers with `+ - *` and brackets, and its right answer."""
+
+    expression: str
+    answer: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mistake:
+    """One systematic way to go wrong; the defaults together are the right way."""
+
+    name: str
+    keeps_brackets: bool = True
+    keeps_precedence: bool = True
+    carries: bool = True
+    subtraction_sign: int = 1
+    overshoot: int = 0  # added to the result of every addition and subtraction
+
+
+@dataclass(frozen=True)
+class Working:
+    """The steps of one solution, each `(left-hand side, result)`, and the answer they lead to."""
+
+    steps: tuple[tuple[str, int], ...]
+    answer: int
+
+
+NO_MISTAKE = Mistake(name="none")
+
+# Most tempting first: of the mistakes that change a problem's answer, the first two are its dominant ones.
+MISTAKES = (
+    Mistake(name="ignored brackets", keeps_brackets=False),
+    Mistake(name="left to right", keeps_precedence=False),
+    Mistake(name="lost carry", carries=False),
+    Mistake(name="flipped subtraction", subtraction_sign=-1),
+    Mistake(name="off by one", overshoot=1),
+)
+
+
+def make_problem(expression: str) -> Problem:
+    """The problem of an expression such as `(7-2)*6-5`; ValueError where it cannot be read."""
+    return Problem(expression, work(expression).answer)
+
+
+def work(expression: str, mistake: Mistake = NO_MISTAKE) -> Working:
+    """Work an expression out, step by step, making one mistake throughout (none by default).
+
+    The sum of two two-digit numbers is worked by columns, anything else one operation at a time.
+    """
+    columns = _COLUMN_ADDITION.fullmatch(expression)
+    if columns:
+        return _add_by_columns(int(columns[1]), int(columns[2]), mistake)
+    return _Reader(expression, mistake).read()
+
+
+def dominant_mistakes(problem: Problem) -> tuple[Mistake, ...]:
+    """The one or two most tempting mistakes that change the problem's answer, each to an answer of its own."""
+    answers = [problem.answer]
+    dominant = []
+    for mistake in MISTAKES:
+        working = work(problem.expression, mistake)
+        if working.answer not in answers and _is_readable(working):
+            answers.append(working.answer)
+            dominant.append(mistake)
+    return tuple(dominant[:2])
+
+
+def draw_problems(count: int, seed: int) -> tuple[Problem, ...]:
+    """`count` distinct problems, each with two dominant mistakes; a larger count continues the same sequence.
+
+    Raises ValueError where count is negative or larger than what the shapes hold.
+    """
+    if not 0 <= count <= 2000:
+        raise ValueError(f"count is {count}: ask for 0 to 2000 problems, the shapes hold few more distinct ones")
+    generator = random.Random(f"problems-{seed}")
+    drawn: dict[str, Problem] = {}
+    while len(drawn) < count:
+        problem = make_problem(_draw_expression(generator))
+        if _is_suitable(problem):
+            drawn.setdefault(problem.expression, problem)
+    return tuple(drawn.values())
+
+
+def write_solution(problem: Problem, mistake: Mistake, generator: random.Random) -> str:
+    """One worked solution that makes the mistake, in words drawn from the generator, ending with `\\boxed{ANSWER}`.
+
+    At most LONGEST_SOLUTION characters; two solutions of one problem with one mistake rarely read alike.
+    """
+    working = work(problem.expression, mistake)
+    while True:
+        text = _word(working, generator)
+        if len(text) <= LONGEST_SOLUTION:
+            return text
+
+
+def _word(working: Working, generator: random.Random) -> str:
+    steps = [f"{left}{generator.choice(_EQUALS)}{result}" for left, result in working.steps]
+    text = generator.choice(_OPENINGS) + steps[0]
+    for step in steps[1:]:
+        text += generator.choice(_JOINERS) + step
+    return f"{text}{generator.choice(_CLOSINGS)}\\boxed{{{working.answer}}}"
+
+
+def _draw_expression(generator: random.Random) -> str:
+    def number(letter: re.Match[str]) -> str:
+        return str(generator.randint(2, 9) if letter[0].islower() else generator.randint(12, 39))
+
+    return re.sub("[a-zA-Z]", number, generator.choice(SHAPES))
+
+
+def _is_suitable(problem: Problem) -> bool:
+    """Whether it has two dominant mistakes, and no number in any of its workings asks for a large times table."""
+    mistakes = dominant_mistakes(problem)
+    workings = [work(problem.expression, mistake) for mistake in (NO_MISTAKE, *mistakes)]
+    small = all(abs(result) <= LARGEST_VALUE for working in workings for _, result in working.steps)
+    return len(mistakes) == 2 and small and all(result >= 0 for _, result in workings[0].steps)
+
+
+def _is_readable(working: Working) -> bool:
+    """Whether no step has two operators in a row, as `9--1` has."""
+    return not any(re.search(r"[-+*]-", left) for left, _ in working.steps)
+
+
+def _add_by_columns(left: int, right: int, mistake: Mistake) -> Working:
+    ones = left % 10 + right % 10 + mistake.overshoot
+    carry = ones // 10 if mistake.carries else 0
+    tens = left // 10 + right // 10 + carry + mistake.overshoot
+    tens_text = f"{left // 10}+{right // 10}" + (f"+{carry}" if carry else "")
+    return Working(((f"{left % 10}+{right % 10}", ones), (tens_text, tens)), tens * 10 + ones % 10)
+
+
+def _add_without_carrying(left: int, right: int) -> int:
+    total, place = 0, 1
+    while left or right:
+        total += (left + right) % 10 * place
+        left, right, place = left // 10, right // 10, place * 10
+    return total
+
+
+def _calculate(operator: str, left: int, right: int, mistake: Mistake) -> int:
+    if operator == "*":
+        return left * right
+    if operator == "-":
+        return mistake.subtraction_sign * (left - right) + mistake.overshoot
+    return (left + right if mistake.carries else _add_without_carrying(left, right)) + mistake.overshoot
+
+
+class _Reader:
+    """Reads an expression by precedence climbing and notes each operation as it is carried out."""
+
+    def __init__(self, expression: str, mistake: Mistake) -> None:
+        self.expression = expression
+        self.mistake = mistake
+        dropped = "" if mistake.keeps_brackets else "()"
+        # Reversed: the next symbol is popped from the end.
+        self.symbols = [symbol for symbol in re.findall(r"\d+|\S", expression) if symbol not in dropped][::-1]
+        self.steps: list[tuple[str, int]] = []
+
+    def read(self) -> Working:
+        value = self._read_operations(1)
+        if self.symbols:
+            raise self._unreadable()
+        return Working(tuple(self.steps), value)
+
+    def _read_operations(self, lowest_rank: int) -> int:
+        left = self._read_operand()
+        while self.symbols and self._rank(self.symbols[-1]) >= lowest_rank:
+            operator = self.symbols.pop()
+            right = self._read_operations(self._rank(operator) + 1)
+            result = _calculate(operator, left, right, self.mistake)
+            self.steps.append((f"{left}{operator}{right}", result))
+            left = result
+        return left
+
+    def _read_operand(self) -> int:
+        symbol = self.symbols.pop() if self.symbols else ""
+        if symbol.isdigit():
+            return int(symbol)
+        if symbol != "(":
+            raise self._unreadable()
+        value = self._read_operations(1)
+        if not self.symbols or self.symbols.pop() != ")":
+            raise self._unreadable()
+        return value
+
+    def _rank(self, symbol: str) -> int:
+        if symbol in _RANK:
+            return _RANK[symbol] if self.mistake.keeps_precedence else 1
+        return 0
+
+    def _unreadable(self) -> ValueError:
+        return ValueError(f"expression is {self.expression!r}: write integers with + - * and matched brackets")

@@ -1,0 +1,23 @@
+"""Prompt templates: how a problem becomes the text that the policy continues."""
+
+from __future__ import annotations
+
+QWEN_MATH_SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
+
+
+def qwen_math_prompt(problem: str) -> str:
+    """The Qwen-Math template around one problem: system turn, user turn, and the assistant's turn opened.
+
+    The template is applied as text, so the result goes to a tokenizer with `add_special_tokens=False`. A problem that is
+    empty or that holds a chat marker of its own (`<|im_start|>`, `<|im_end|>`) raises ValueError: it would break the turns.
+    """
+    if not problem.strip():
+        raise ValueError(f"problem is {problem!r}: give the text of the problem to solve")
+    for marker in ("<|im_start|>", "<|im_end|>"):
+        if marker in problem:
+            raise ValueError(f"problem holds the chat marker {marker}: pass the bare problem, without a template")
+    return (
+        f"<|im_start|>system\n{QWEN_MATH_SYSTEM}<|im_end|>\n"
+        f"<|im_start|>user\n{problem}<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )

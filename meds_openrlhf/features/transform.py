@@ -1,0 +1,57 @@
+"""From the logits of all layers to the vector that is clustered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FeatureTransform:
+    """Select layers, optionally take differences, optionally scale to unit length (Sections 3.1 and 5.3 of the paper).
+
+    ``layers``: "last-half" (the paper's), "all", or the number of last layers. ``difference``: differences of adjacent
+    layers first, then the last layers of those. ``normalize``: "l2" or "none".
+    """
+
+    layers: str | int = "last-half"
+    difference: bool = False
+    normalize: str = "l2"
+
+    def select(self, layer_logits: NDArray[np.floating]) -> FloatArray:
+        """(n, N) logits of all layers to (n, d) float64 of the chosen ones, not scaled.
+
+        Raises ValueError for logits that are not a finite matrix, or where more layers are asked for than there are.
+        """
+        if layer_logits.ndim != 2:
+            raise ValueError(f"layer_logits: shape {layer_logits.shape} is not (rows, layers)")
+        if not np.isfinite(layer_logits).all():
+            raise ValueError("layer_logits: holds NaN or infinite values; rows without a feature must not come here")
+        values = layer_logits.astype(np.float64)
+        count = self._count(values.shape[1])
+        if self.difference:
+            values = np.diff(values, axis=1)
+        return values[:, max(values.shape[1] - count, 0) :]
+
+    def scale(self, selected: FloatArray) -> FloatArray:
+        """(n, d) selected logits to the (n, d) vectors that are clustered; a zero vector stays zero."""
+        if self.normalize == "none":
+            return selected
+        norms = np.linalg.norm(selected, axis=1, keepdims=True)
+        return selected / np.where(norms > 0, norms, 1.0)
+
+    def __call__(self, layer_logits: NDArray[np.floating]) -> FloatArray:
+        """(n, N) logits of all layers to (n, d) float64 feature vectors."""
+        return self.scale(self.select(layer_logits))
+
+    def _count(self, available: int) -> int:
+        if self.layers == "all":
+            return available
+        count = available // 2 if self.layers == "last-half" else int(self.layers)
+        if not 1 <= count <= available:
+            raise ValueError(f"meds.features.layers: {self.layers!r} asks for {count} of the model's {available} layers")
+        return count

@@ -1,0 +1,53 @@
+"""Running moments of vectors, and the eigen ratio that says how much they all point one way.
+
+Shards keep moments of what they store and the pool adds them up: the covariance of everything stored, with no pass
+over the data and O(d^2) memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, mean (d,) and scatter matrix (d, d), the sum of outer products of deviations from the mean."""
+
+    count: int
+    mean: FloatArray
+    scatter: FloatArray
+
+    @staticmethod
+    def of(vectors: FloatArray) -> Moments:
+        """Moments of ``vectors`` (n, d); none of them gives a count of 0."""
+        count, dimensions = vectors.shape
+        if count == 0:
+            return Moments(0, np.zeros(dimensions), np.zeros((dimensions, dimensions)))
+        mean = vectors.mean(axis=0)
+        deviations = vectors - mean
+        return Moments(count, mean, deviations.T @ deviations)
+
+    def merge(self, other: Moments) -> Moments:
+        """Moments of both sets together (Chan, Golub and LeVeque, 1979)."""
+        if not self.count or not other.count:
+            return self if self.count else other
+        count = self.count + other.count
+        gap = other.mean - self.mean
+        mean = self.mean + gap * (other.count / count)
+        scatter = self.scatter + other.scatter + np.outer(gap, gap) * (self.count * other.count / count)
+        return Moments(count, mean, scatter)
+
+    def top_eigen_ratio(self) -> float | None:
+        """Largest eigenvalue of the covariance over the sum of all (Section 4.3): 1 means all vary along one line.
+
+        None for fewer than two vectors, or where all are the same.
+        """
+        total = float(np.trace(self.scatter))
+        if self.count < 2 or total <= 0:
+            return None
+        return float(np.linalg.eigvalsh(self.scatter)[-1]) / total

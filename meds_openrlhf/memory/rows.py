@@ -1,0 +1,77 @@
+"""What a row of the memory is, as Arrow schemas: handed in by the trainer, and kept in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+INCOMING_COLUMNS = ("sample", "prompt", "correct", "layer_logits")
+
+
+def log_schema(layers: int) -> pa.Schema:
+    """The columns of the log for a model of ``layers`` decoder layers; docs/storage.md says what each means."""
+    return pa.schema(
+        [
+            pa.field("step", pa.int32(), nullable=False),
+            pa.field("sample", pa.int32(), nullable=False),
+            pa.field("prompt", pa.string(), nullable=False),
+            pa.field("correct", pa.bool_(), nullable=False),
+            pa.field("label", pa.int32(), nullable=False),
+            pa.field("cluster_size", pa.int32(), nullable=False),
+            pa.field("layer_logits", pa.list_(pa.field("item", pa.float32(), nullable=False), layers), nullable=False),
+        ]
+    )
+
+
+def incoming_schema(layers: int) -> pa.Schema:
+    """The columns that a trainer hands in: those of the log that are not the memory's own answer."""
+    full = log_schema(layers)
+    return pa.schema([full.field(name) for name in INCOMING_COLUMNS])
+
+
+def make_rows(
+    sample: Sequence[int], prompt: Sequence[str], correct: Sequence[bool], layer_logits: NDArray[np.float32]
+) -> pa.RecordBatch:
+    """Rows of one step for `MemoryPool.observe`.
+
+    ``sample`` are the rollouts' indices in the step, each once; ``prompt`` their keys; ``layer_logits`` (n, N)
+    float32. Raises ValueError for logits that are not a finite (n, N) matrix or for an index that repeats.
+    """
+    if layer_logits.ndim != 2 or len(layer_logits) != len(sample):
+        raise ValueError(f"layer_logits: shape {layer_logits.shape} does not give each of {len(sample)} rows its layers")
+    if not np.isfinite(layer_logits).all():
+        raise ValueError("layer_logits: holds NaN or infinite values; such a rollout has no feature and no row")
+    if len(set(sample)) != len(sample):
+        raise ValueError("sample: an index repeats; each rollout of a step has one row at most")
+    layers = layer_logits.shape[1]
+    values = pa.array(np.ascontiguousarray(layer_logits, dtype=np.float32).reshape(-1))
+    schema = incoming_schema(layers)
+    columns = [
+        pa.array(sample, pa.int32()),
+        pa.array(prompt, pa.string()),
+        pa.array(correct, pa.bool_()),
+        pa.FixedSizeListArray.from_arrays(values, type=schema.field("layer_logits").type),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def layer_logits_of(rows: pa.RecordBatch) -> NDArray[np.float32]:
+    """The (n, N) float32 matrix of a batch's ``layer_logits``."""
+    column = rows.column("layer_logits")
+    values: NDArray[np.float32] = column.flatten().to_numpy(zero_copy_only=False)
+    return values.reshape(len(rows), column.type.list_size)
+
+
+def with_answer(
+    step: int, rows: pa.RecordBatch, labels: NDArray[np.int32], sizes: NDArray[np.int32]
+) -> pa.RecordBatch:
+    """The log's batch: incoming rows together with the step and what the memory answered for them."""
+    schema = log_schema(rows.schema.field("layer_logits").type.list_size)
+    columns = {name: rows.column(name) for name in INCOMING_COLUMNS}
+    columns["step"] = pa.array(np.full(len(rows), step, dtype=np.int32))
+    columns["label"] = pa.array(labels, pa.int32())
+    columns["cluster_size"] = pa.array(sizes, pa.int32())
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)

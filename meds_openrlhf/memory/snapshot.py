@@ -1,0 +1,114 @@
+"""What identifies a memory, and the manifests of its snapshots: small JSON files, committed by rename."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.memory.log import MemoryCorruptionError, SegmentState
+from meds_openrlhf.paths import SEGMENT_NAME, MemoryPaths, write_atomically
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class MemoryFormat:
+    """What the rows of a memory are; fixed when it is made.
+
+    ``model`` identifies the policy (architecture, layers, sizes): logits of another one mean nothing here.
+    """
+
+    shards: int
+    layers: int
+    model: dict[str, Any]
+    format_version: int = FORMAT_VERSION
+
+    def require_match(self, other: MemoryFormat, folder: Path) -> None:
+        """Raise ConfigError, naming the field, unless a memory of this format can go on as ``other`` wants it."""
+        if self.format_version != other.format_version:
+            raise ConfigError(
+                "meds.run_dir", str(folder), f"holds a memory of format {self.format_version}, this is format 1"
+            )
+        if (self.model, self.layers) != (other.model, other.layers):
+            raise ConfigError(
+                "actor.model_name_or_path",
+                _describe(other.model),
+                f"is not the model of the memory in {folder} ({_describe(self.model)}); name that model, "
+                "or another meds.run_dir",
+            )
+        if self.shards != other.shards:
+            raise ConfigError(
+                "meds.memory.shards", other.shards, f"does not fit the memory in {folder}; it has {self.shards}"
+            )
+
+
+def _describe(model: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in model.items())
+
+
+def read_format(paths: MemoryPaths) -> MemoryFormat | None:
+    """The format of the memory in ``paths``; None where there is none yet."""
+    if not paths.format.exists():
+        return None
+    content = _read_json(paths.format)
+    try:
+        return MemoryFormat(**content)
+    except TypeError as error:
+        raise MemoryCorruptionError(f"{paths.format}: is no memory format ({error})") from error
+
+
+def write_format(paths: MemoryPaths, memory_format: MemoryFormat) -> None:
+    """Record the format of a new memory."""
+    write_atomically(paths.format, json.dumps(asdict(memory_format), indent=2) + "\n")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The memory at a checkpoint: how far every shard's segments had been written, shard by shard."""
+
+    format: MemoryFormat
+    config_hash: str
+    shards: list[list[SegmentState]]
+
+
+def commit_snapshot(paths: MemoryPaths, name: str, snapshot: Snapshot) -> None:
+    """Publish the manifest ``name``; once this returns, the snapshot exists whole."""
+    content = {
+        "format": asdict(snapshot.format),
+        "config_hash": snapshot.config_hash,
+        "shards": [[asdict(segment) for segment in segments] for segments in snapshot.shards],
+    }
+    write_atomically(paths.snapshot(name), json.dumps(content, indent=1) + "\n")
+
+
+def read_snapshot(paths: MemoryPaths, name: str) -> Snapshot:
+    """Read a manifest. Raises MemoryCorruptionError where it is missing, broken or names files outside its shards."""
+    path = paths.snapshot(name)
+    if not path.exists():
+        raise MemoryCorruptionError(f"{path}: is missing, but a checkpoint names it; restore it from a backup")
+    content = _read_json(path)
+    try:
+        snapshot = Snapshot(
+            format=MemoryFormat(**content["format"]),
+            config_hash=content["config_hash"],
+            shards=[[SegmentState(**segment) for segment in segments] for segments in content["shards"]],
+        )
+    except (KeyError, TypeError) as error:
+        raise MemoryCorruptionError(f"{path}: is no snapshot manifest ({error!r})") from error
+    for segment in (segment for segments in snapshot.shards for segment in segments):
+        if not SEGMENT_NAME.fullmatch(segment.name):
+            raise MemoryCorruptionError(f"{path}: names {segment.name!r}, which is no segment of a shard")
+    return snapshot
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError) as error:
+        raise MemoryCorruptionError(f"{path}: cannot be read ({error})") from error
+    if not isinstance(content, dict):
+        raise MemoryCorruptionError(f"{path}: holds no JSON object")
+    return content

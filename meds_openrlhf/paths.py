@@ -1,0 +1,128 @@
+"""Every name on disk. A run folder looks like this:
+
+    runs/NAME/
+      config.yaml                           the resolved configuration
+      metrics.jsonl                         one line of metrics per training step
+      checkpoints/_actor/global_step50/     OpenRLHF / DeepSpeed
+      checkpoints/complete/global_step50    empty marker: policy, data state and memory of that step are all on disk
+      memory/format.json                    what the rows are: format version, shard count, model fingerprint
+      memory/shard-0003/000007.arrow        append-only Arrow IPC stream, one record batch per step
+      memory/snapshots/global_step50.json   manifest of a checkpoint's memory; committed by rename
+      model/                                the trained policy, Hugging Face format
+      tensorboard/
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+SEGMENT_NAME = re.compile(r"\d{6}\.arrow")
+SNAPSHOT_NAME = re.compile(r"[A-Za-z0-9_]{1,128}")
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """The files of one run, below ``root``."""
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        """The resolved configuration."""
+        return self.root / "config.yaml"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that drives the run, so that two never write into one folder."""
+        return self.root / ".lock"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON line per training step."""
+        return self.root / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """OpenRLHF's ``ckpt.path``."""
+        return self.root / "checkpoints"
+
+    @property
+    def policy_checkpoints(self) -> Path:
+        """DeepSpeed's checkpoints of the policy, a folder per tag."""
+        return self.checkpoints / "_actor"
+
+    @property
+    def complete(self) -> Path:
+        """Markers of the checkpoints that are whole, a file per tag."""
+        return self.checkpoints / "complete"
+
+    @property
+    def model(self) -> Path:
+        """OpenRLHF's ``ckpt.output_dir``."""
+        return self.root / "model"
+
+    @property
+    def tensorboard(self) -> Path:
+        """OpenRLHF's ``logger.tensorboard_dir``."""
+        return self.root / "tensorboard"
+
+    @property
+    def memory(self) -> MemoryPaths:
+        """The files of the run's memory."""
+        return MemoryPaths(self.root / "memory")
+
+
+@dataclass(frozen=True)
+class MemoryPaths:
+    """The files of one memory, below ``root``."""
+
+    root: Path
+
+    @property
+    def format(self) -> Path:
+        """What the rows are; written once, when the memory is made."""
+        return self.root / "format.json"
+
+    def shard(self, index: int) -> Path:
+        """The folder of one shard's segments."""
+        return self.root / f"shard-{index:04d}"
+
+    @property
+    def snapshots(self) -> Path:
+        """The folder of manifests."""
+        return self.root / "snapshots"
+
+    def snapshot(self, name: str) -> Path:
+        """The manifest of one snapshot. Raises ValueError for a name that could lead out of the folder."""
+        if not SNAPSHOT_NAME.fullmatch(name):
+            raise ValueError(f"snapshot name: {name!r} may hold only letters, digits and underscores")
+        return self.snapshots / f"{name}.json"
+
+
+def segment_name(number: int) -> str:
+    """``7`` to ``"000007.arrow"``."""
+    return f"{number:06d}.arrow"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Publish ``text`` as ``path``, durably: whoever reads sees the old content or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a folder's new or renamed entries durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,47 @@
+"""Layer selection, differences and scaling, on numbers small enough to check by hand."""
+
+import numpy as np
+import pytest
+
+from meds_openrlhf.features.transform import FeatureTransform
+
+LOGITS = np.array([[1.0, 2.0, 4.0, 8.0], [0.0, 0.0, 3.0, 4.0]], dtype=np.float32)
+
+
+def test_last_half_scaled_to_unit_length_is_the_default() -> None:
+    features = FeatureTransform()(LOGITS)
+    assert features.dtype == np.float64
+    np.testing.assert_allclose(features, [[4 / 80**0.5, 8 / 80**0.5], [0.6, 0.8]])
+
+
+@pytest.mark.parametrize(
+    ("settings", "first_row"),
+    [
+        ({"layers": "all"}, [1, 2, 4, 8]),
+        ({"layers": 3}, [2, 4, 8]),
+        ({"layers": "last-half", "difference": True}, [2, 4]),
+        ({"layers": "all", "difference": True}, [1, 2, 4]),
+    ],
+)
+def test_selection(settings: dict, first_row: list[float]) -> None:
+    np.testing.assert_array_equal(FeatureTransform(**settings).select(LOGITS)[0], first_row)
+    np.testing.assert_array_equal(FeatureTransform(**settings, normalize="none")(LOGITS)[0], first_row)
+
+
+def test_a_zero_vector_stays_zero() -> None:
+    np.testing.assert_array_equal(FeatureTransform()(np.zeros((1, 4))), [[0, 0]])
+
+
+def test_an_odd_number_of_layers_rounds_the_half_down() -> None:
+    assert FeatureTransform().select(np.ones((1, 5))).shape == (1, 2)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_values_that_are_not_finite_are_refused(bad: float) -> None:
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        FeatureTransform()(np.array([[1.0, bad]]))
+
+
+def test_more_layers_than_the_model_has_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"meds.features.layers: 9 asks for 9 of the model's 4 layers"):
+        FeatureTransform(layers=9)(LOGITS)

@@ -1,0 +1,27 @@
+"""Rows are refused before they can do harm."""
+
+import numpy as np
+import pytest
+
+from meds_openrlhf.memory.rows import layer_logits_of, make_rows
+
+
+def test_layer_logits_survive_the_round_trip() -> None:
+    logits = np.arange(6, dtype=np.float32).reshape(2, 3)
+    rows = make_rows([4, 9], ["a", "b"], [False, False], logits)
+    np.testing.assert_array_equal(layer_logits_of(rows), logits)
+    np.testing.assert_array_equal(layer_logits_of(rows.slice(1)), logits[1:])
+
+
+@pytest.mark.parametrize(
+    ("sample", "logits", "message"),
+    [
+        ([0], [[np.nan, 1.0]], "NaN or infinite"),
+        ([0], [[np.inf, 1.0]], "NaN or infinite"),
+        ([0, 1], [[1.0, 1.0]], "does not give each of 2 rows its layers"),
+        ([3, 3], [[1.0], [2.0]], "an index repeats"),
+    ],
+)
+def test_refused(sample: list[int], logits: list[list[float]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_rows(sample, ["p"] * len(sample), [False] * len(sample), np.array(logits, dtype=np.float32))
