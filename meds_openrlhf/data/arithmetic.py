@@ -11,9 +11,10 @@ import random
 import re
 from dataclasses import dataclass
 
-# A lower-case letter stands for a number from 2 to 9, an upper-case one for a number from 12 to 39.
-SHAPES = ("a+b*c", "(a+b)*c", "(a-b)*c", "a*b-c", "A-(b+c)", "A+B", "(a-b)*c-d")
+# A lower-case letter stands for a number from 2 to 6, an upper-case one for a number from 12 to 29.
+SHAPES = ("a+b*c", "(a+b)*c", "(a-b)*c", "a*b-c", "a*(b-c)", "A+B", "(a-b)*c-d")
 LARGEST_VALUE = 99
+LARGEST_COUNT = 800
 LONGEST_SOLUTION = 64
 
 _OPENINGS = ("", "", "First ", "So ", "Now ", "Well, ", "OK, ", "Here ")
@@ -98,8 +99,8 @@ def draw_problems(count: int, seed: int) -> tuple[Problem, ...]:
 
     Raises ValueError where count is negative or larger than what the shapes hold.
     """
-    if not 0 <= count <= 2000:
-        raise ValueError(f"count is {count}: ask for 0 to 2000 problems, the shapes hold few more distinct ones")
+    if not 0 <= count <= LARGEST_COUNT:
+        raise ValueError(f"count is {count}: ask for 0 to {LARGEST_COUNT} problems, the shapes hold few more")
     generator = random.Random(f"problems-{seed}")
     drawn: dict[str, Problem] = {}
     while len(drawn) < count:
@@ -131,7 +132,7 @@ def _word(working: Working, generator: random.Random) -> str:
 
 def _draw_expression(generator: random.Random) -> str:
     def number(letter: re.Match[str]) -> str:
-        return str(generator.randint(2, 9) if letter[0].islower() else generator.randint(12, 39))
+        return str(generator.randint(2, 6) if letter[0].islower() else generator.randint(12, 29))
 
     return re.sub("[a-zA-Z]", number, generator.choice(SHAPES))
 

@@ -1,0 +1,39 @@
+"""`meds`: finds the subcommand, and turns what a user can mend into one line and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+
+from meds_openrlhf import __version__
+from meds_openrlhf.cli import data, demo, train
+from meds_openrlhf.config import ConfigError
+
+SUBCOMMANDS = (train, demo, data)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line ``argv`` (default: the process's own) and return its exit code."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    parser = argparse.ArgumentParser(prog="meds", description="Memory-enhanced reward shaping for RL on OpenRLHF.")
+    parser.add_argument("--version", action="version", version=f"meds {__version__}")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for module in SUBCOMMANDS:
+        module.add_parser(subparsers)
+    known, rest = parser.parse_known_args(argv)
+    if rest and not known.takes_overrides:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    try:
+        return int(known.run(known, rest))
+    except ConfigError as error:
+        print(f"meds: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("meds: interrupted; the run goes on from its last checkpoint with --resume", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

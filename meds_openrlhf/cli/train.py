@@ -1,0 +1,61 @@
+"""`meds train`: run a configuration."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from meds_openrlhf.config import RunConfig, load_config
+
+
+def add_parser(subparsers: Any) -> None:
+    """Register the subcommand."""
+    parser = subparsers.add_parser(
+        "train",
+        help="train a policy",
+        description="Train a policy as CONFIG says. Every setting can be overridden as --section.key value: "
+        "meds.* are this project's settings (docs/configuration.md), all others OpenRLHF's own flags.",
+    )
+    parser.add_argument("config", metavar="CONFIG", help="a run's YAML file, e.g. configs/cpu/meds.yaml")
+    parser.add_argument("--resume", action="store_true", help="go on from the run's last whole checkpoint, if any")
+    parser.add_argument("--verbose", action="store_true", help="print what every Ray worker prints")
+    parser.set_defaults(run=run, takes_overrides=True)
+
+
+def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
+    """Train; 0 when the run came to its end."""
+    config = load_config(arguments.config, overrides)
+    train(config, resume=arguments.resume, verbose=arguments.verbose)
+    return 0
+
+
+def train(config: RunConfig, *, resume: bool, verbose: bool) -> None:
+    """Train with the console's lines and bar."""
+    quiet_start(verbose)
+    from meds_openrlhf.tracking.console import RunConsole
+    from meds_openrlhf.training.launch import run_training
+
+    console = RunConsole(sys.stdout)
+    console.say(f"{config.meds.run_dir}: checking the configuration")
+    try:
+        run_training(config, resume=resume, verbose=verbose, on_start=console.start, on_step=console.step)
+    finally:
+        console.close()
+    console.say(f"{config.meds.run_dir}: done; the trained policy is in {config.meds.run_dir}/model")
+
+
+def quiet_start(verbose: bool) -> None:
+    """Keep what the libraries say while they load off the console: none of it is about the user's run."""
+    if verbose:
+        return
+    import logging
+    import os
+    import warnings
+
+    warnings.filterwarnings("ignore")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)

@@ -1,0 +1,1 @@
+"""From a run's wishes and the cluster's inventory to a plan, and from the plan to Ray placement groups."""

@@ -1,0 +1,61 @@
+"""What a user reads while a run goes on: one line per step and a bar with the time left."""
+
+from __future__ import annotations
+
+from typing import Any, TextIO
+
+from tqdm import tqdm
+
+
+class RunConsole:
+    """Writes to ``stream``; on a terminal a progress bar stays below the lines."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._bar: Any = None
+        self._total = 0
+
+    def say(self, line: str) -> None:
+        """One line of its own."""
+        tqdm.write(line, file=self._stream)
+        self._stream.flush()
+
+    def start(self, job: Any) -> None:
+        """The run has its share of the cluster; models are being loaded."""
+        self._total = job.total_steps
+        where = "on the CPU runtime, GPUs made up" if job.on_cpu else "on GPUs"
+        self.say(f"{job.config.meds.run_dir}: {'; '.join(map(str, job.plan.groups))} ({where})")
+        goes_on = f"going on after step {job.first_step}" if job.first_step else "starting"
+        self.say(f"{job.config.meds.run_dir}: {goes_on}, up to {self._total} steps; loading models, this takes a while")
+        self._bar = tqdm(
+            total=self._total, initial=job.first_step, unit="step", file=self._stream, disable=None, dynamic_ncols=True
+        )
+
+    def step(self, step: int, metrics: dict[str, float]) -> None:
+        """One finished training step."""
+        self.say(step_line(step, self._total, metrics))
+        if self._bar is not None:
+            self._bar.update(1)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def step_line(step: int, total: int, metrics: dict[str, float]) -> str:
+    """``step  7/40 | reward 0.41 shaped 0.35 | penalized 30% ... | 2.9 s``, with what the run has."""
+    parts = [f"step {step:>{len(str(total))}}/{total}"]
+    if "meds/reward_raw" in metrics:
+        parts.append(f"reward {metrics['meds/reward_raw']:.3f} shaped {metrics['meds/reward_shaped']:.3f}")
+        parts.append(
+            f"penalized {metrics['meds/penalized_share']:4.0%} | {metrics['meds/rows']:.0f} rows "
+            f"{metrics['meds/clusters']:.0f} clusters {metrics['meds/noise_share']:.0%} noise"
+        )
+        ratio = metrics.get("meds/eigen_ratio_step")
+        parts.append(f"eigen ratio {ratio:.2f}" if ratio is not None else "eigen ratio --")
+    else:
+        parts.append(f"reward {metrics.get('rollout/reward_mean', float('nan')):.3f}")
+    parts.append(f"{metrics.get('timing/step_total', float('nan')):.1f} s")
+    return " | ".join(parts)

@@ -1,0 +1,54 @@
+"""The metrics of one training step under their public names; docs/metrics.md explains each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meds_openrlhf.memory.moments import Moments
+from meds_openrlhf.memory.pool import PoolAnswer
+
+
+@dataclass(frozen=True)
+class StepFacts:
+    """What the trainer knows of a step's n rollouts: raw reward, penalty and verdict (n,) each."""
+
+    raw_reward: NDArray[np.floating]
+    penalty: NDArray[np.floating]
+    correct: NDArray[np.bool_]
+    has_row: int
+    recording_seconds: float
+    moments: Moments
+
+
+def step_metrics(facts: StepFacts, answer: PoolAnswer) -> dict[str, float]:
+    """Names and values for OpenRLHF's status, so that W&B, TensorBoard and the console get them.
+
+    Eigen ratios are left out while there are too few rows to have one.
+    """
+    stats = answer.stats
+    eigen = {
+        "meds/eigen_ratio_all": answer.moments.top_eigen_ratio(),
+        "meds/eigen_ratio_step": facts.moments.top_eigen_ratio(),
+    }
+    return {
+        "meds/reward_raw": float(facts.raw_reward.mean()),
+        "meds/reward_shaped": float((facts.raw_reward - facts.penalty).mean()),
+        "meds/accuracy": float(facts.correct.mean()),
+        "meds/penalty_mean": float(facts.penalty.mean()),
+        "meds/penalized_share": float((facts.penalty > 0).mean()),
+        "meds/rows_step": float(facts.has_row),
+        "meds/rows": float(stats.rows),
+        "meds/prompts": float(stats.prompts),
+        "meds/clusters": float(stats.clusters),
+        "meds/noise_share": stats.noise / stats.rows if stats.rows else 0.0,
+        "meds/bytes": float(stats.bytes),
+        **{name: ratio for name, ratio in eigen.items() if ratio is not None},
+        "meds/time_recording_ms": facts.recording_seconds * 1e3,
+        "meds/time_assign_ms": answer.assign_seconds * 1e3,
+        "meds/time_append_ms": answer.append_seconds * 1e3,
+        "meds/time_cluster_ms": answer.cluster_seconds * 1e3,
+        "meds/time_wait_ms": answer.wait_seconds * 1e3,
+    }

@@ -1,0 +1,72 @@
+"""OpenRLHF's policy actor, which also records layer logits while it recomputes log-probs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
+
+from meds_openrlhf.config.schema import FeatureSettings
+from meds_openrlhf.features.answer import AnswerLocator
+from meds_openrlhf.features.recorder import LayerLogitRecorder
+from meds_openrlhf.training.actor_classes import plain_class
+
+
+@dataclass(frozen=True)
+class RecordedLogProbs:
+    """What one log-prob recompute returns: OpenRLHF's log-probs, and the layer logits of the same samples.
+
+    ``action_log_probs`` (B, A); ``layer_logits`` (B, N) float32, a row of NaN where a response has no answer;
+    ``seconds`` spent on finding and recording.
+    """
+
+    action_log_probs: torch.Tensor
+    layer_logits: NDArray[np.float32]
+    seconds: float
+
+
+class RecordingPolicyActor(plain_class(PolicyModelActor)):  # type: ignore[misc]
+    """The DeepSpeed policy of a run with memory."""
+
+    def set_up_recording(self, features: FeatureSettings) -> None:
+        """Called once, after the model is there."""
+        self._locator = AnswerLocator(self.tokenizer, features.answer_openings)
+        self._recorder = LayerLogitRecorder(self.actor.model)
+
+    def forward(  # type: ignore[override]
+        self, sequences: torch.Tensor, action_mask: torch.Tensor, attention_mask: torch.Tensor, **kwargs: Any
+    ) -> RecordedLogProbs:
+        """OpenRLHF's log-prob recompute of one micro-batch, (B, T) ids with an action mask (B, T - 1)."""
+        started = time.perf_counter()
+        positions, targets = self._locate(sequences, action_mask, attention_mask)
+        located = time.perf_counter()
+        with self._recorder.record(positions, targets) as recording:
+            log_probs = super().forward(sequences, action_mask, attention_mask, **kwargs)
+        assert recording.layer_logits is not None
+        return RecordedLogProbs(
+            action_log_probs=log_probs,
+            layer_logits=recording.layer_logits.cpu().numpy(),
+            seconds=located - started + recording.seconds,
+        )
+
+    def _locate(
+        self, sequences: torch.Tensor, action_mask: torch.Tensor, attention_mask: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """For each row the position before the answer's first token, -1 for none, and that token: two (B,) int64.
+
+        Only generated tokens count. ``action_mask[t]`` speaks of the token at ``t + 1``.
+        """
+        positions = torch.full((len(sequences),), -1)
+        targets = torch.zeros(len(sequences), dtype=torch.long)
+        for row, (ids, actions) in enumerate(zip(sequences, action_mask.bool() & attention_mask[:, 1:].bool())):
+            generated = actions.nonzero(as_tuple=True)[0] + 1
+            found = self._locator.locate(ids[generated].tolist())
+            if found is not None:
+                positions[row] = generated[found]
+                targets[row] = ids[generated[found + 1]]
+        return positions, targets

@@ -1,0 +1,129 @@
+"""What can be known to be wrong before anything expensive starts: model, data, memory, run folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from meds_openrlhf.config import ConfigError, RunConfig
+from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
+from meds_openrlhf.paths import RunPaths
+
+
+def require_local_paths(config: RunConfig) -> None:
+    """Refuse paths that plainly are not there; names on a hub (``owner/name``) are left to their loaders."""
+    for key in ("actor.model_name_or_path", "data.prompt_dataset"):
+        value = config.openrlhf.get(key)
+        if not value:
+            raise ConfigError(key, value, "is not set; every run needs it")
+        for part in str(value).split(","):
+            path = part.split("@")[0].strip()
+            looks_local = path.startswith((".", "/", "~")) or path.count("/") != 1 or Path(path).suffix in _DATA_FILES
+            if looks_local and not Path(path).exists():
+                raise ConfigError(key, value, f"does not exist (looked in {os.getcwd()}); name a folder, file or hub name")
+
+
+_DATA_FILES = {".json", ".jsonl", ".csv", ".parquet", ".arrow"}
+
+
+def model_config(name: str) -> Any:
+    """The Hugging Face configuration of the policy. Raises ConfigError where there is none."""
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(name, trust_remote_code=True)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError("actor.model_name_or_path", name, f"holds no model that can be loaded: {reason}") from error
+
+
+def memory_format(config: RunConfig, policy: Any) -> MemoryFormat:
+    """The format of the rows that this policy makes."""
+    return MemoryFormat(
+        shards=config.meds.memory.shards,
+        layers=policy.num_hidden_layers,
+        model={
+            "architecture": (policy.architectures or [type(policy).__name__])[0],
+            "layers": policy.num_hidden_layers,
+            "hidden": policy.hidden_size,
+            "vocabulary": policy.vocab_size,
+        },
+    )
+
+
+def require_features(config: RunConfig, policy: Any) -> FeatureTransform:
+    """The feature transform of the run. Raises ConfigError where it does not fit the policy."""
+    features = config.meds.features
+    layers = policy.num_hidden_layers
+    if isinstance(features.layers, int) and features.layers > layers - int(features.difference):
+        raise ConfigError("meds.features.layers", features.layers, f"is more than {policy.model_type}'s {layers} layers")
+    return FeatureTransform(features.layers, features.difference, features.normalize)
+
+
+def require_supported(args: SimpleNamespace) -> None:
+    """Refuse the ways to run a policy in which layer logits are not recorded yet."""
+    for key, value, right in (
+        ("ds.packing_samples", args.ds.packing_samples, False),
+        ("ds.ring_attn_size", args.ds.ring_attn_size, 1),
+        ("ds.tensor_parallel_size", args.ds.tensor_parallel_size, 1),
+    ):
+        if value != right:
+            raise ConfigError(key, value, f"does not go with a memory; set it to {right}, or meds.enabled to false")
+
+
+def require_memory_of(paths: RunPaths, wanted: MemoryFormat) -> None:
+    """Refuse a run folder whose memory is another model's or has another number of shards."""
+    held = read_format(paths.memory)
+    if held is not None:
+        held.require_match(wanted, paths.memory.root)
+
+
+def load_prompts(args: SimpleNamespace, strategy: Any, prompt_id_key: str | None) -> Any:
+    """The training set as OpenRLHF will load it. Raises ConfigError for a set or a column that is not there."""
+    data = _load_dataset("data.prompt_dataset", args.data.prompt_dataset, args.data.prompt_split, args, strategy)
+    wanted = {"data.input_key": args.data.input_key, "data.label_key": args.data.label_key}
+    wanted["meds.memory.prompt_id_key"] = prompt_id_key
+    _require_columns(data, wanted)
+    if args.eval.dataset:
+        evaluation = _load_dataset("eval.dataset", args.eval.dataset, args.eval.split, args, strategy)
+        _require_columns(evaluation, {"data.input_key": args.data.input_key, "data.label_key": args.data.label_key})
+    return data
+
+
+def _load_dataset(key: str, name: str, split: str, args: SimpleNamespace, strategy: Any) -> Any:
+    from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
+    from openrlhf.datasets.utils import blending_datasets
+
+    try:
+        return blending_datasets(name, None, strategy, args.train.seed, args.data.max_samples, dataset_split=split)
+    except (DatasetNotFoundError, DatasetGenerationError, FileNotFoundError, ValueError, AttributeError) as error:
+        raise ConfigError(key, name, f"cannot be loaded (split {split!r}): {str(error).splitlines()[0]}") from error
+
+
+def _require_columns(data: Any, wanted: dict[str, str | None]) -> None:
+    for key, column in wanted.items():
+        if column is not None and column not in data.column_names:
+            raise ConfigError(key, column, f"is no column of the data set; it has {', '.join(data.column_names)}")
+
+
+def prompt_ids(data: Any, args: SimpleNamespace, tokenizer: Any, column: str) -> dict[str, str]:
+    """Each prompt's text, as the engines get it, to its id in the data set's ``column``.
+
+    Raises ConfigError where one text has two ids: rollouts could not be told apart.
+    """
+    from openrlhf.datasets.prompts_dataset import preprocess_data
+
+    chat_template = tokenizer.apply_chat_template if args.data.apply_chat_template else None
+    ids: dict[str, str] = {}
+    for row in data:
+        text, _ = preprocess_data(
+            row, args.data.input_template, args.data.input_key, args.data.label_key, chat_template
+        )
+        if ids.setdefault(text, str(row[column])) != str(row[column]):
+            raise ConfigError(
+                "meds.memory.prompt_id_key", column, f"gives one prompt two ids, {ids[text]} and {row[column]}"
+            )
+    return ids

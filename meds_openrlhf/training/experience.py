@@ -1,0 +1,163 @@
+"""OpenRLHF's experience maker with a memory: features come back with the log-probs, penalties before the advantages.
+
+The raw reward stays what it was: dynamic filtering saw it before, and ``info["reward"]`` and all of OpenRLHF's metrics
+keep it. What the policy is trained on has its own name, ``info["shaped_reward"]``.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from openrlhf.trainer.ppo_utils.experience import Experience
+from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
+from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
+
+from meds_openrlhf.config.schema import PenaltySettings
+from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.moments import Moments
+from meds_openrlhf.memory.pool import MemoryPool, prompt_key
+from meds_openrlhf.memory.rows import layer_logits_of, make_rows
+from meds_openrlhf.shaping.penalty import cluster_penalty
+from meds_openrlhf.tracking.metrics import StepFacts, step_metrics
+from meds_openrlhf.training.actor import RecordedLogProbs
+
+logger = logging.getLogger(__name__)
+
+
+class MemoryExperienceMaker(RemoteExperienceMaker):
+    """Turns rollouts into experience whose rewards are shaped by the memory of past errors.
+
+    ``step`` is the number of the training step under way, set by the trainer; ``metrics`` are those of the last step.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        strategy: Any,
+        pool: MemoryPool,
+        transform: FeatureTransform,
+        penalty: PenaltySettings,
+        prompt_ids: dict[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, strategy=_without_length_penalties(strategy), **kwargs)
+        self.step = 0
+        self.metrics: dict[str, float] = {}
+        self._length_args = strategy.args
+        self._pool = pool
+        self._transform = transform
+        self._penalty = penalty
+        self._prompt_ids = prompt_ids
+        self._policy_refs: list[Any] | None = None
+        self._layer_logits: list[NDArray[np.float32]] = []
+        self._recording_seconds = 0.0
+
+    # ── layer logits come back next to the log-probs ──
+
+    def _dispatch_forward(self, group: Any, sync_condition: Any, **kwargs: Any) -> list[Any]:
+        references: list[Any] = super()._dispatch_forward(group, sync_condition, **kwargs)
+        if group is self.actor_model_group:
+            self._policy_refs = references
+        return references
+
+    def _flatten_results(self, refs: Any, duplicate_factor: int) -> list[Any]:
+        results: list[Any] = super()._flatten_results(refs, duplicate_factor)
+        if refs is not self._policy_refs:
+            return results
+        recorded: list[RecordedLogProbs] = results
+        self._layer_logits = [one.layer_logits for one in recorded]
+        self._recording_seconds = sum(one.seconds for one in recorded)
+        return [one.action_log_probs for one in recorded]
+
+    # ── the penalty comes before the group's mean and deviation ──
+
+    @torch.no_grad()
+    def compute_advantages_and_returns(self, experiences: list[Experience]) -> list[Experience]:
+        """OpenRLHF's advantages, from rewards that the memory has shaped."""
+        for experience in experiences:
+            experience.rewards = experience.rewards.to(torch.promote_types(experience.rewards.dtype, torch.float32))
+        scores = [_scores(experience) for experience in experiences]
+        apply_length_penalties(experiences, self._length_args)
+        raw = [experience.rewards.clone() for experience in experiences]
+        self._shape_rewards(experiences, scores)
+        shaped = [experience.rewards.clone() for experience in experiences]
+        experiences = super().compute_advantages_and_returns(experiences)
+        for experience, raw_reward, shaped_reward in zip(experiences, raw, shaped, strict=True):
+            experience.info["reward"] = raw_reward
+            experience.info["shaped_reward"] = shaped_reward
+        return experiences
+
+    def _shape_rewards(self, experiences: list[Experience], scores: list[torch.Tensor]) -> None:
+        """Ask the memory about this step's wrong rollouts and take the penalties from their rewards.
+
+        Everything is put into the order of the samples' index and back: batches come in any order.
+        """
+        index = [sample for experience in experiences for sample in experience.index]
+        place = np.argsort(index)  # position of sample 0, 1, ... in the concatenated micro-batches
+        keys = [self._key(prompt) for experience in experiences for prompt in experience.prompts]
+        logits = np.concatenate(self._layer_logits)[place]
+        correct = torch.cat(scores).numpy()[place] >= self._penalty.correct_threshold
+        remembered = np.flatnonzero(~correct & self._has_feature(logits))
+        rows = make_rows(
+            [int(sample) for sample in remembered],
+            [keys[place[sample]] for sample in remembered],
+            [False] * len(remembered),
+            logits[remembered],
+        )
+        penalties = self._observe(rows, remembered, correct, torch.cat([e.rewards for e in experiences]).numpy()[place])
+        for experience in experiences:
+            own = torch.as_tensor(penalties[experience.index], dtype=experience.rewards.dtype)
+            experience.rewards = experience.rewards - own
+
+    def _observe(
+        self, rows: pa.RecordBatch, remembered: NDArray[np.intp], correct: NDArray[np.bool_], raw: NDArray[np.floating]
+    ) -> NDArray[np.float64]:
+        """Penalties (n,) of all samples of the step; also sets ``metrics``."""
+        answer = self._pool.observe(self.step, rows)
+        labels, sizes = np.full(len(correct), -1, np.int32), np.zeros(len(correct), np.int32)
+        labels[remembered], sizes[remembered] = answer.label, answer.size
+        penalties = cluster_penalty(sizes, labels, correct, alpha=self._penalty.alpha, beta=self._penalty.beta)
+        selected = self._transform.select(layer_logits_of(rows))
+        facts = StepFacts(
+            raw_reward=raw,
+            penalty=penalties,
+            correct=correct,
+            has_row=len(remembered),
+            recording_seconds=self._recording_seconds,
+            moments=Moments.of(selected),
+        )
+        self.metrics = step_metrics(facts, answer)
+        return penalties
+
+    def _has_feature(self, logits: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Rows with an answer. A row with one whose logits are infinite or NaN has none either, and is reported."""
+        absent = np.isnan(logits).all(axis=1)
+        finite: NDArray[np.bool_] = np.isfinite(logits).all(axis=1)
+        broken = int((~finite & ~absent).sum())
+        if broken:
+            logger.warning("step %d: %d rollouts have layer logits that are not finite; left out", self.step, broken)
+        return finite
+
+    def _key(self, prompt: str) -> str:
+        return prompt_key(prompt) if self._prompt_ids is None else self._prompt_ids[prompt]
+
+
+def _scores(experience: Experience) -> torch.Tensor:
+    """What decides right or wrong: the verifier's score, or the reward where it gives no score."""
+    return (experience.rewards if experience.scores is None else experience.scores).float()
+
+
+def _without_length_penalties(strategy: Any) -> Any:
+    """The strategy as the base class shall see it: length penalties are applied here, before ours, and only once."""
+    changed = copy.copy(strategy)
+    changed.args = copy.copy(strategy.args)
+    changed.args.reward = copy.copy(strategy.args.reward)
+    changed.args.reward.overlong_buffer_len = None
+    changed.args.reward.stop_properly_penalty_coef = None
+    return changed
