@@ -18,7 +18,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "demo",
         help="train a tiny policy on this machine, no GPU needed",
-        description="Make the arithmetic task and its policy, train it with memory-enhanced reward shaping, and sum up. "
+        description="Make the arithmetic task and its policy, train with memory-enhanced reward shaping, and sum up. "
         "Settings can be overridden as with `meds train`.",
     )
     parser.add_argument("--config", type=Path, default=CONFIG, help="(%(default)s)")
@@ -32,7 +32,10 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
     quiet_start(verbose=False)
     from meds_openrlhf.data.warm_start import prepare
     from meds_openrlhf.tracking.summary import summarize
+    from meds_openrlhf.training import cpu
 
+    if not cpu.has_cuda():
+        cpu.install()
     prepare(Path(config.openrlhf["data.prompt_dataset"]).parent, report=print)
     train(config, resume=False, verbose=False)
     print(summarize(Path(config.meds.run_dir)))

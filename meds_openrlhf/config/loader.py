@@ -95,13 +95,24 @@ def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
     for word in words:
         if word.startswith("--"):
             key, equals, value = word[2:].partition("=")
-            values = [yaml.safe_load(value)] if equals else []
+            values = [_value_of(value)] if equals else []
             overrides[key] = values
         elif not overrides:
             raise ConfigError("argument", word, "is no override; write it as --section.key value")
         else:
-            values.append(yaml.safe_load(word))
+            values.append(_value_of(word))
     return {key: True if not got else got[0] if len(got) == 1 else got for key, got in overrides.items()}
+
+
+def _value_of(word: str) -> Any:
+    """A typed word as YAML would read it, but texts stay as they are: `#### ` is an answer opening, no comment."""
+    try:
+        value = yaml.safe_load(word)
+    except yaml.YAMLError:
+        return word
+    is_null = value is None and word.strip() in ("", "~", "null", "Null", "NULL")
+    is_text = value is None or (isinstance(value, str) and word[:1] not in ("'", '"'))
+    return word if is_text and not is_null else value
 
 
 def build(cls: type[T], values: Mapping[str, Any], name: str) -> T:

@@ -8,8 +8,8 @@ QWEN_MATH_SYSTEM = "Please reason step by step, and put your final answer within
 def qwen_math_prompt(problem: str) -> str:
     """The Qwen-Math template around one problem: system turn, user turn, and the assistant's turn opened.
 
-    The template is applied as text, so the result goes to a tokenizer with `add_special_tokens=False`. A problem that is
-    empty or that holds a chat marker of its own (`<|im_start|>`, `<|im_end|>`) raises ValueError: it would break the turns.
+    The template is applied as text, so the result goes to a tokenizer with `add_special_tokens=False`. Raises
+    ValueError for a problem that is empty, or whose own chat marker (`<|im_start|>`, `<|im_end|>`) breaks the turns.
     """
     if not problem.strip():
         raise ValueError(f"problem is {problem!r}: give the text of the problem to solve")

@@ -35,7 +35,11 @@ def find_decoder_parts(model: torch.nn.Module) -> DecoderParts:
     while hasattr(inner, "module"):
         inner = inner.module
     decoder = getattr(inner, "model", None)
-    layers, norm, head = getattr(decoder, "layers", None), getattr(decoder, "norm", None), getattr(inner, "lm_head", None)
+    layers, norm, head = (
+        getattr(decoder, "layers", None),
+        getattr(decoder, "norm", None),
+        getattr(inner, "lm_head", None),
+    )
     if layers is None or norm is None or head is None:
         raise ValueError(
             f"actor.model_name_or_path: {type(inner).__name__} has no model.layers, model.norm and lm_head, so its "

@@ -42,7 +42,8 @@ class FeatureTransform:
         if self.normalize == "none":
             return selected
         norms = np.linalg.norm(selected, axis=1, keepdims=True)
-        return selected / np.where(norms > 0, norms, 1.0)
+        unit: FloatArray = selected / np.where(norms > 0, norms, 1.0)
+        return unit
 
     def __call__(self, layer_logits: NDArray[np.floating]) -> FloatArray:
         """(n, N) logits of all layers to (n, d) float64 feature vectors."""
@@ -53,5 +54,7 @@ class FeatureTransform:
             return available
         count = available // 2 if self.layers == "last-half" else int(self.layers)
         if not 1 <= count <= available:
-            raise ValueError(f"meds.features.layers: {self.layers!r} asks for {count} of the model's {available} layers")
+            raise ValueError(
+                f"meds.features.layers: {self.layers!r} asks for {count} of the model's {available} layers"
+            )
         return count

@@ -47,9 +47,7 @@ def cluster(features: NDArray[np.float64], settings: Clustering) -> Labels:
     return labels
 
 
-def assign(
-    queries: NDArray[np.float64], stored: NDArray[np.float64], labels: Labels, neighbors: int = 3
-) -> Labels:
+def assign(queries: NDArray[np.float64], stored: NDArray[np.float64], labels: Labels, neighbors: int = 3) -> Labels:
     """Labels (m,) of ``queries`` (m, d): the majority among the nearest ``stored`` (n, d) ones, by cosine.
 
     Both are unit vectors; ``labels`` (n,) are those of the last clustering. Noise votes and can win; a tie goes to the

@@ -213,7 +213,9 @@ def read_segment(path: Path, schema: pa.Schema) -> Iterator[tuple[pa.RecordBatch
         except (StopIteration, pa.ArrowInvalid, OSError):
             return
         if metadata is None or metadata.get(b"crc32") != str(_checksum(batch)).encode():
-            raise MemoryCorruptionError(f"{path}: batch {batches} does not match its checksum; restore it from a backup")
+            raise MemoryCorruptionError(
+                f"{path}: batch {batches} does not match its checksum; restore it from a backup"
+            )
         start, end = end, source.tell()
         rows, batches, crc = rows + len(batch), batches + 1, zlib.crc32(content[start:end], crc)
         yield batch, SegmentState(path.name, end, rows, batches, crc)

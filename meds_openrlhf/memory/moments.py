@@ -51,3 +51,14 @@ class Moments:
         if self.count < 2 or total <= 0:
             return None
         return float(np.linalg.eigvalsh(self.scatter)[-1]) / total
+
+
+NO_MOMENTS = Moments(0, np.zeros(0), np.zeros((0, 0)))
+
+
+def merge_moments(parts: list[Moments]) -> Moments:
+    """Moments of all parts together."""
+    total = NO_MOMENTS
+    for part in parts:
+        total = total.merge(part)
+    return total

@@ -1,8 +1,8 @@
 """The memory as the trainer sees it: shards behind Ray actors, each prompt always with the same one.
 
-    observe(step, rows) ──► shard 0 ┐            answers come back at once; then, while the policy trains,
-                        ──► shard 1 ├─► answer   recluster() runs on every shard, and the next observe
-                        ──► shard 2 ┘            waits for it (normally it is long over)
+observe(step, rows) ──► shard 0 ┐            answers come back at once; then, while the policy trains,
+                    ──► shard 1 ├─► answer   recluster() runs on every shard, and the next observe
+                    ──► shard 2 ┘            waits for it (normally it is long over)
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import pyarrow as pa
 import ray
 from numpy.typing import NDArray
 
-from meds_openrlhf.memory.moments import Moments
+from meds_openrlhf.memory.moments import Moments, merge_moments
 from meds_openrlhf.memory.shard import MemoryShard, ShardAnswer, ShardSettings, ShardStats
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot, read_snapshot
 from meds_openrlhf.paths import MemoryPaths
@@ -58,8 +57,7 @@ def start_shards(
     """
     actor = ray.remote(max_restarts=-1, max_task_retries=-1)(MemoryShard)
     return [
-        actor.options(**options[index]).remote(paths.shard(index), settings)
-        for index in range(memory_format.shards)
+        actor.options(**options[index]).remote(paths.shard(index), settings) for index in range(memory_format.shards)
     ]
 
 
@@ -93,7 +91,7 @@ class MemoryPool:
             label=label,
             size=size,
             stats=add_stats([answer.stats for answer in answers]),
-            moments=reduce(Moments.merge, (answer.moments for answer in answers)),
+            moments=merge_moments([answer.moments for answer in answers]),
             wait_seconds=wait_seconds,
             assign_seconds=max(answer.assign_seconds for answer in answers),
             append_seconds=max(answer.append_seconds for answer in answers),
@@ -128,7 +126,7 @@ class MemoryPool:
 
     def moments(self) -> Moments:
         """Moments of all rows stored."""
-        return reduce(Moments.merge, _get([shard.moments.remote() for shard in self._shards]))
+        return merge_moments(_get([shard.moments.remote() for shard in self._shards]))
 
     def _settle(self) -> tuple[float, float]:
         """Wait for clusterings under way: the seconds waited, and the longest that a shard took."""

@@ -57,4 +57,5 @@ class PromptMemory:
 
 def _unit(features: FloatArray) -> FloatArray:
     norms = np.linalg.norm(features, axis=1, keepdims=True)
-    return features / np.where(norms > 0, norms, 1.0)
+    unit: FloatArray = features / np.where(norms > 0, norms, 1.0)
+    return unit

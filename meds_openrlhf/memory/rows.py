@@ -41,7 +41,9 @@ def make_rows(
     float32. Raises ValueError for logits that are not a finite (n, N) matrix or for an index that repeats.
     """
     if layer_logits.ndim != 2 or len(layer_logits) != len(sample):
-        raise ValueError(f"layer_logits: shape {layer_logits.shape} does not give each of {len(sample)} rows its layers")
+        raise ValueError(
+            f"layer_logits: shape {layer_logits.shape} does not give each of {len(sample)} rows its layers"
+        )
     if not np.isfinite(layer_logits).all():
         raise ValueError("layer_logits: holds NaN or infinite values; such a rollout has no feature and no row")
     if len(set(sample)) != len(sample):
@@ -65,9 +67,7 @@ def layer_logits_of(rows: pa.RecordBatch) -> NDArray[np.float32]:
     return values.reshape(len(rows), column.type.list_size)
 
 
-def with_answer(
-    step: int, rows: pa.RecordBatch, labels: NDArray[np.int32], sizes: NDArray[np.int32]
-) -> pa.RecordBatch:
+def with_answer(step: int, rows: pa.RecordBatch, labels: NDArray[np.int32], sizes: NDArray[np.int32]) -> pa.RecordBatch:
     """The log's batch: incoming rows together with the step and what the memory answered for them."""
     schema = log_schema(rows.schema.field("layer_logits").type.list_size)
     columns = {name: rows.column(name) for name in INCOMING_COLUMNS}

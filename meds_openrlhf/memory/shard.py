@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE, Clustering
 from meds_openrlhf.memory.log import SegmentLog, SegmentState
-from meds_openrlhf.memory.moments import Moments
+from meds_openrlhf.memory.moments import NO_MOMENTS, Moments
 from meds_openrlhf.memory.prompt import PromptMemory
 from meds_openrlhf.memory.rows import layer_logits_of, log_schema, with_answer
 
@@ -61,7 +61,12 @@ class MemoryShard:
         self._schema = log_schema(settings.layers)
         self._log = SegmentLog(folder, self._schema, fsync=settings.fsync)
         self._loaded = False
-        self._forget()
+        self._prompts: dict[str, PromptMemory] = {}
+        self._touched: dict[str, None] = {}  # an ordered set: prompts owed a clustering
+        self._clusters = self._noise = 0
+        self._last_step = -1
+        self._last_batch: pa.RecordBatch | None = None
+        self._moments = NO_MOMENTS
 
     def observe(self, step: int, rows: pa.RecordBatch) -> ShardAnswer:
         """Label ``rows`` (columns of `memory.rows.incoming_schema`) by what was known before, then store them durably.
@@ -189,12 +194,12 @@ class MemoryShard:
     # ── what is on the disk ──
 
     def _forget(self) -> None:
-        self._prompts: dict[str, PromptMemory] = {}
-        self._touched: dict[str, None] = {}  # an ordered set: prompts owed a clustering
+        self._prompts.clear()
+        self._touched.clear()
         self._clusters = self._noise = 0
         self._last_step = -1
-        self._last_batch: pa.RecordBatch | None = None
-        self._moments = Moments(0, np.zeros(0), np.zeros((0, 0)))
+        self._last_batch = None
+        self._moments = NO_MOMENTS
 
     def _load_once(self) -> None:
         if not self._loaded:

@@ -1,9 +1,9 @@
 """Where everything goes, decided before anything starts. Pure: neither Ray nor a cluster is needed to make a plan.
 
-    split                                colocated
-    GPU 0..k    vLLM engines             GPU 0..n    vLLM engines and policy (and reference …) together
-    GPU k+1..n  policy
-    CPUs        memory shards            CPUs        memory shards
+split                                colocated
+GPU 0..k    vLLM engines             GPU 0..n    vLLM engines and policy (and reference …) together
+GPU k+1..n  policy
+CPUs        memory shards            CPUs        memory shards
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def make_plan(requests: list[RoleRequest], memory_shards: int, controller_cpus: 
                 raise ConfigError(
                     ROLE_FLAGS[guest.role],
                     guest.gpus,
-                    f"GPUs in all do not fit the {owner.gpus} of the {owner.role}, whose GPUs it shares; make them equal",
+                    f"GPUs in all do not fit the {owner.gpus} of the {owner.role}, which shares them; make them equal",
                 )
         roles = (owner.role, *(guest.role for guest in guests))
         groups.append(BundleGroup(roles=roles, count=owner.gpus, gpus=1, strategy="PACK"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +13,8 @@ from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
+
+_DATA_FILES = {".json", ".jsonl", ".csv", ".parquet", ".arrow"}
 
 
 def require_local_paths(config: RunConfig) -> None:
@@ -23,10 +27,9 @@ def require_local_paths(config: RunConfig) -> None:
             path = part.split("@")[0].strip()
             looks_local = path.startswith((".", "/", "~")) or path.count("/") != 1 or Path(path).suffix in _DATA_FILES
             if looks_local and not Path(path).exists():
-                raise ConfigError(key, value, f"does not exist (looked in {os.getcwd()}); name a folder, file or hub name")
-
-
-_DATA_FILES = {".json", ".jsonl", ".csv", ".parquet", ".arrow"}
+                raise ConfigError(
+                    key, value, f"does not exist (looked in {os.getcwd()}); name a folder, file or hub name"
+                )
 
 
 def model_config(name: str) -> Any:
@@ -59,7 +62,9 @@ def require_features(config: RunConfig, policy: Any) -> FeatureTransform:
     features = config.meds.features
     layers = policy.num_hidden_layers
     if isinstance(features.layers, int) and features.layers > layers - int(features.difference):
-        raise ConfigError("meds.features.layers", features.layers, f"is more than {policy.model_type}'s {layers} layers")
+        raise ConfigError(
+            "meds.features.layers", features.layers, f"is more than {policy.model_type}'s {layers} layers"
+        )
     return FeatureTransform(features.layers, features.difference, features.normalize)
 
 
@@ -94,11 +99,14 @@ def load_prompts(args: SimpleNamespace, strategy: Any, prompt_id_key: str | None
 
 
 def _load_dataset(key: str, name: str, split: str, args: SimpleNamespace, strategy: Any) -> Any:
+    from datasets import disable_progress_bars
     from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
     from openrlhf.datasets.utils import blending_datasets
 
+    disable_progress_bars()
     try:
-        return blending_datasets(name, None, strategy, args.train.seed, args.data.max_samples, dataset_split=split)
+        with redirect_stdout(io.StringIO()):  # it prints what it loads; the trainer will do so again
+            return blending_datasets(name, None, strategy, args.train.seed, args.data.max_samples, dataset_split=split)
     except (DatasetNotFoundError, DatasetGenerationError, FileNotFoundError, ValueError, AttributeError) as error:
         raise ConfigError(key, name, f"cannot be loaded (split {split!r}): {str(error).splitlines()[0]}") from error
 

@@ -127,10 +127,10 @@ def _adapt_engines(module: Any) -> None:
 
     engine = plain_class(module.RolloutRayActor)
 
-    class CpuRolloutActor(engine):  # type: ignore[valid-type]
+    class CpuRolloutActor(engine):  # type: ignore[valid-type, misc]
         """OpenRLHF's engine actor on vLLM's CPU build."""
 
-        async def __init__(self, *args: Any, **kwargs: Any) -> None:
+        async def __init__(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[misc]
             kwargs["worker_extension_cls"] = f"{__name__}.CpuWeightReceiver"
             await super().__init__(*args, **kwargs)
 

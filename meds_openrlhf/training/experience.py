@@ -138,7 +138,7 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
     def _has_feature(self, logits: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Rows with an answer. A row with one whose logits are infinite or NaN has none either, and is reported."""
         absent = np.isnan(logits).all(axis=1)
-        finite: NDArray[np.bool_] = np.isfinite(logits).all(axis=1)
+        finite = np.asarray(np.isfinite(logits).all(axis=1))
         broken = int((~finite & ~absent).sum())
         if broken:
             logger.warning("step %d: %d rollouts have layer logits that are not finite; left out", self.step, broken)

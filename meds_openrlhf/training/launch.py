@@ -143,7 +143,10 @@ def _flags(config: RunConfig, paths: RunPaths, on_cpu: bool, load: bool) -> dict
     for key in decided:
         if key in config.openrlhf:
             raise ConfigError(key, config.openrlhf[key], "is decided by meds.run_dir (and --resume); leave it out")
-    defaults = {"logger.tensorboard_dir": str(paths.tensorboard), "logger.wandb.run_name": paths.root.name}
+    defaults: dict[str, Any] = {
+        "logger.tensorboard_dir": str(paths.tensorboard),
+        "logger.wandb.run_name": paths.root.name,
+    }
     if on_cpu:
         defaults.update(cpu.FLAGS)
     if config.meds.reward is not None:
@@ -158,7 +161,9 @@ def _sole_driver_of(paths: RunPaths, resume: bool) -> Iterator[None]:
     """Hold the run folder for this process. Refuses one that is in use, or that holds a run and is not resumed."""
     if paths.config.exists() and not resume:
         raise ConfigError(
-            "meds.run_dir", str(paths.root), "holds a run already; add --resume to go on with it, or name another folder"
+            "meds.run_dir",
+            str(paths.root),
+            "holds a run already; add --resume to go on with it, or name another folder",
         )
     fresh = not paths.root.exists()
     paths.root.mkdir(parents=True, exist_ok=True)

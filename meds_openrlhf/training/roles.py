@@ -27,7 +27,9 @@ def role_requests(args: SimpleNamespace) -> list[RoleRequest]:
     if args.critic.model_name_or_path:
         requests.append(RoleRequest("critic", args.critic.num_nodes * args.critic.num_gpus_per_node, with_policy))
     if not args.reward.remote_url:
-        shares = with_policy or ("critic" if args.critic.model_name_or_path and args.train.colocate_critic_reward else None)
+        shares = with_policy or (
+            "critic" if args.critic.model_name_or_path and args.train.colocate_critic_reward else None
+        )
         requests.append(RoleRequest("reward", args.reward.num_nodes * args.reward.num_gpus_per_node, shares))
     return requests
 
@@ -56,7 +58,7 @@ def start_models(args: SimpleNamespace, strategy: Any, groups: dict[str, Any], c
         "critic": (args.critic, CriticModelActor),
         "reward": (args.reward, RewardModelActor),
     }
-    models = {
+    models: dict[str, Any] = {
         role: _start_group(args, role, settings, actor_class, groups) if role in groups else None
         for role, (settings, actor_class) in starters.items()
     }

@@ -43,11 +43,14 @@ class TrainerContext:
 class MemoryTraining:
     """Mixed into OpenRLHF's trainers: each method does its part for the memory around OpenRLHF's own."""
 
+    # OpenRLHF's, from the class that this one is mixed into.
     args: Any
+    wandb_logger: Any
+    experience_maker: Any
 
     def __init__(self, *args: Any, context: TrainerContext, strategy: Any, **kwargs: Any) -> None:
         transformers.set_seed(strategy.args.train.seed)  # the order of the prompts is drawn from it
-        super().__init__(*args, strategy=strategy, **kwargs)
+        super().__init__(*args, strategy=strategy, **kwargs)  # type: ignore[call-arg]
         self._context = context
         self._pool = context.pool
         if self._pool is not None:

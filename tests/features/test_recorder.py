@@ -112,6 +112,8 @@ def test_no_answer_in_the_whole_batch_gives_nan_rows() -> None:
 
 
 def test_the_model_class_is_named_where_the_rule_finds_no_decoder() -> None:
-    config = GPTNeoXConfig(vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
+    config = GPTNeoXConfig(
+        vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4
+    )
     with pytest.raises(ValueError, match="GPTNeoXForCausalLM"):
         LayerLogitRecorder(make_model(config))

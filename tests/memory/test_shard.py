@@ -108,7 +108,7 @@ def test_restore_refuses_a_changed_file_and_cuts_nothing(tmp_path: Path) -> None
     path = tmp_path / "000000.arrow"
     content = path.read_bytes()
     path.write_bytes(content[:40] + b"x" + content[41:])
-    with pytest.raises(MemoryCorruptionError, match="000000.arrow"):
+    with pytest.raises(MemoryCorruptionError, match=r"000000\.arrow"):
         MemoryShard(tmp_path, SETTINGS).restore(moment)
     assert path.stat().st_size == len(content)
 

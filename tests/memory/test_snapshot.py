@@ -44,7 +44,9 @@ def test_a_manifest_that_names_a_file_outside_is_refused(tmp_path: Path) -> None
         read_snapshot(paths, "s")
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"shards": []}', '{"format": {"a": 1}, "config_hash": "", "shards": []}'])
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"shards": []}', '{"format": {"a": 1}, "config_hash": "", "shards": []}']
+)
 def test_a_broken_manifest_is_named(tmp_path: Path, content: str) -> None:
     paths = MemoryPaths(tmp_path)
     paths.snapshots.mkdir()

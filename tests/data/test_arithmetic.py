@@ -1,0 +1,121 @@
+"""The demo's problems, mistakes and worked solutions."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meds_openrlhf.data.arithmetic import (
+    LONGEST_SOLUTION,
+    MISTAKES,
+    NO_MISTAKE,
+    Problem,
+    dominant_mistakes,
+    draw_problems,
+    make_problem,
+    work,
+    write_solution,
+)
+
+BY_NAME = {mistake.name: mistake for mistake in (NO_MISTAKE, *MISTAKES)}
+POOL = draw_problems(200, seed=5)
+
+
+def boxed(solution: str) -> int:
+    return int(re.fullmatch(r".*\\boxed\{(-?\d+)\}", solution)[1])
+
+
+@pytest.mark.parametrize(
+    ("expression", "mistake", "answer"),
+    [
+        ("3+4*2", "none", 11),
+        ("3+4*2", "left to right", 14),
+        ("3+4*2", "off by one", 12),
+        ("(7-2)*6-5", "none", 25),
+        ("(7-2)*6-5", "ignored brackets", -10),
+        ("48+37", "none", 85),
+        ("48+37", "lost carry", 75),
+        ("4*6-5", "flipped subtraction", -19),
+        ("5*(6-2)", "ignored brackets", 28),
+        ("9+3*7", "lost carry", 20),
+    ],
+)
+def test_each_mistake_has_its_own_answer(expression, mistake, answer):
+    assert work(expression, BY_NAME[mistake]).answer == answer
+
+
+def test_steps_are_noted_in_the_order_in_which_they_are_carried_out():
+    assert work("(7-2)*6-5").steps == (("7-2", 5), ("5*6", 30), ("30-5", 25))
+    assert work("3+4*2", BY_NAME["left to right"]).steps == (("3+4", 7), ("7*2", 14))
+
+
+def test_sums_of_two_digit_numbers_are_worked_by_columns():
+    assert work("48+37").steps == (("8+7", 15), ("4+3+1", 8))
+    assert work("48+37", BY_NAME["lost carry"]).steps == (("8+7", 15), ("4+3", 7))
+
+
+def test_dominant_mistakes_change_the_answer():
+    assert [mistake.name for mistake in dominant_mistakes(make_problem("3+4*2"))] == ["left to right", "lost carry"]
+    assert [mistake.name for mistake in dominant_mistakes(make_problem("4*6-5"))] == [
+        "flipped subtraction",
+        "off by one",
+    ]
+
+
+@pytest.mark.parametrize("expression", ["3+", "(3+4", "3+4)", "", "3 plus 4", "3/4", "*3"])
+def test_an_expression_that_cannot_be_read_is_named(expression):
+    with pytest.raises(ValueError, match=r"expression is .*write integers with"):
+        make_problem(expression)
+
+
+def test_problems_are_distinct_and_come_from_the_seed():
+    assert draw_problems(3, seed=0) == (
+        Problem("3+3*6", 21),
+        Problem("25+26", 51),
+        Problem("(4+3)*5", 35),
+    )
+    assert len({problem.expression for problem in POOL}) == 200
+    assert draw_problems(50, seed=5) == POOL[:50]
+    assert draw_problems(50, seed=6) != POOL[:50]
+
+
+def test_more_problems_than_there_are_is_an_error():
+    with pytest.raises(ValueError, match="count is 5000: ask for 0 to 800"):
+        draw_problems(5000, seed=0)
+
+
+@given(st.sampled_from(POOL))
+def test_every_problem_has_two_dominant_mistakes_with_answers_of_their_own(problem):
+    mistakes = dominant_mistakes(problem)
+    answers = {work(problem.expression, mistake).answer for mistake in mistakes}
+    assert len(mistakes) == 2
+    assert len(answers | {problem.answer}) == 3
+    # Python's own precedence is the right one; the columns of a sum lead to it too.
+    assert problem.answer == eval(problem.expression)
+
+
+@given(st.sampled_from(POOL), st.sampled_from([NO_MISTAKE, *MISTAKES]), st.integers(0, 10_000))
+def test_the_boxed_answer_is_what_the_mistake_claims(problem, mistake, seed):
+    solution = write_solution(problem, mistake, random.Random(seed))
+    assert boxed(solution) == work(problem.expression, mistake).answer
+    assert len(solution) <= LONGEST_SOLUTION
+    assert "\n" not in solution
+
+
+def test_solutions_come_from_the_generator():
+    problem = make_problem("3+4*2")
+    first = write_solution(problem, NO_MISTAKE, random.Random(0))
+    assert first == write_solution(problem, NO_MISTAKE, random.Random(0))
+    assert first.endswith("\\boxed{11}")
+
+
+def test_one_mistake_is_worded_in_many_ways():
+    generator = random.Random(0)
+    mistake = BY_NAME["left to right"]
+    solutions = [write_solution(make_problem("3+4*2"), mistake, generator) for _ in range(50)]
+    assert {boxed(solution) for solution in solutions} == {14}
+    assert len(set(solutions)) >= 45

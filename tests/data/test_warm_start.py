@@ -1,0 +1,128 @@
+"""Making the demo's assets: what lies in the folder, and when it is made anew."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from meds_openrlhf.data.templates import qwen_math_prompt
+from meds_openrlhf.data.warm_start import WarmStartRecipe, prepare
+
+TINY = WarmStartRecipe(
+    layers=2,
+    hidden_size=32,
+    heads=1,
+    steps=3,
+    batch_size=4,
+    train_problems=4,
+    eval_problems=2,
+    other_problems=8,
+)
+
+
+@pytest.fixture(scope="module")
+def assets(tmp_path_factory):
+    return prepare(tmp_path_factory.mktemp("assets") / "arithmetic", seed=0, recipe=TINY)
+
+
+def rows(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def weights(assets):
+    return AutoModelForCausalLM.from_pretrained(assets.policy).state_dict()
+
+
+def test_the_rows_hold_the_templated_problem_and_its_answer(assets):
+    train, evaluation = rows(assets.train), rows(assets.eval)
+    assert train[1] == {
+        "id": "arith-000001",
+        "prompt": qwen_math_prompt("25+26"),
+        "answer": "51",
+        "datasource": "arithmetic",
+    }
+    assert [row["id"] for row in train + evaluation] == [f"arith-{number:06d}" for number in range(6)]
+    assert not {row["prompt"] for row in train} & {row["prompt"] for row in evaluation}
+
+
+def test_the_policy_loads_with_its_tokenizer_and_stops_at_the_end_of_a_turn(assets):
+    policy = AutoModelForCausalLM.from_pretrained(assets.policy)
+    tokenizer = AutoTokenizer.from_pretrained(assets.policy, use_fast=True)
+    assert policy.config.model_type == "qwen2"
+    assert policy.dtype == torch.bfloat16
+    assert policy.lm_head.weight.shape == (len(tokenizer), 32)
+    assert policy.generation_config.eos_token_id == tokenizer.eos_token_id == tokenizer.encode("<|im_end|>")[0]
+
+
+def test_training_lowers_the_loss(tmp_path):
+    lines = []
+    prepare(tmp_path / "arithmetic", recipe=replace(TINY, steps=80), report=lines.append)
+    losses = [float(line.split("loss ")[1].split(",")[0]) for line in lines]
+    assert len(losses) == 2
+    assert losses[0] < 5.56  # ln 261: what a policy that knows nothing pays
+    assert losses[1] < losses[0] - 0.1
+
+
+def test_the_same_seed_gives_the_same_assets_and_another_one_others(assets, tmp_path):
+    again = prepare(tmp_path / "again", seed=0, recipe=TINY)
+    other = prepare(tmp_path / "other", seed=1, recipe=TINY)
+    assert again.train.read_text() == assets.train.read_text()
+    assert other.train.read_text() != assets.train.read_text()
+    ours, theirs = weights(assets), weights(again)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_the_same_recipe_is_not_trained_twice_and_a_changed_one_is(tmp_path):
+    out = tmp_path / "arithmetic"
+    prepare(out, recipe=TINY)
+    (out / "mark").touch()
+
+    lines = []
+    prepare(out, recipe=TINY, report=lines.append)
+    assert (out / "mark").exists()
+    assert lines == [f"the arithmetic policy and its problems are in {out} already"]
+
+    assets = prepare(out, recipe=replace(TINY, train_problems=5))
+    assert not (out / "mark").exists()
+    assert len(rows(assets.train)) == 5
+    assert json.loads((out / "recipe.json").read_text())["train_problems"] == 5
+    assert [path.name for path in tmp_path.iterdir()] == ["arithmetic"]
+
+
+def test_a_run_that_fails_leaves_what_was_there(tmp_path):
+    out = tmp_path / "arithmetic"
+    prepare(out, recipe=TINY)
+    before = (out / "recipe.json").read_text()
+
+    def interrupt(line):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(out, seed=1, recipe=TINY, report=interrupt)
+    assert (out / "recipe.json").read_text() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["arithmetic"]
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(ValueError, match="holds something else than the demo's assets"):
+        prepare(tmp_path, recipe=TINY)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"steps": 0}, "steps is 0: give at least 1"),
+        ({"train_share": 1.5}, "train_share is 1.5: give a share from 0 to 1"),
+        ({"right_share": 0.7}, "first_mistake_share is 0.42"),
+        ({"heads": 3}, "hidden_size is 32: give an even multiple of heads"),
+    ],
+)
+def test_an_impossible_recipe_is_refused(changed, message):
+    with pytest.raises(ValueError, match=message):
+        replace(TINY, **changed)

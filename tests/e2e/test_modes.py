@@ -1,0 +1,68 @@
+"""Every way to place and run OpenRLHF's pieces, each a whole training run on the real stack."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.e2e.conftest import SAMPLES, STEPS, Run
+
+
+def read_memory(run: Run) -> pa.Table:
+    """All rows, with pyarrow alone."""
+    files = sorted(run.paths.memory.root.glob("shard-*/*.arrow"))
+    return pa.concat_tables([pa.ipc.open_stream(path.read_bytes()).read_all() for path in files])
+
+
+def require_memory_at_work(run: Run) -> None:
+    """Rows of every step are on the disk once, and wrong rollouts of prompts that came again were penalised."""
+    rows = read_memory(run)
+    steps = run.steps
+    assert [step["step"] for step in steps] == list(range(1, STEPS + 1))
+    assert rows.num_rows == steps[-1]["meds/rows"] > 20
+    assert len({(row["step"], row["sample"]) for row in rows.select(["step", "sample"]).to_pylist()}) == rows.num_rows
+    sizes, when = rows.column("cluster_size").to_numpy(), rows.column("step").to_numpy()
+    assert sizes[when <= STEPS // 2].max() == 0  # first visits
+    assert sizes[when > STEPS // 2].max() >= 2
+    for step in steps:
+        penalties = np.minimum(0.1 * np.log(sizes[when == step["step"]] + 1), 0.2)
+        assert step["meds/penalty_mean"] == pytest.approx(penalties.sum() / SAMPLES, abs=1e-6)
+        assert step["meds/reward_raw"] - step["meds/reward_shaped"] == pytest.approx(
+            step["meds/penalty_mean"], abs=1e-6
+        )
+        assert step["rollout/reward_mean"] == pytest.approx(step["meds/reward_raw"], abs=1e-6)
+    assert any(step["meds/penalized_share"] > 0 for step in steps)
+
+
+def test_split(train: Callable[..., Run]) -> None:
+    run = train()
+    require_memory_at_work(run)
+    assert f"step {STEPS}/{STEPS} | reward" in run.output
+    assert (run.paths.model / "config.json").exists()
+    assert any(run.paths.tensorboard.rglob("events*"))
+    assert {path.name for path in run.paths.complete.iterdir()} == {"global_step4", "global_step8"}
+
+
+def test_colocated(train: Callable[..., Run]) -> None:
+    run = train("--train.colocate_all")
+    require_memory_at_work(run)
+    assert "policy + engines: 1 x 1 GPU + 1 CPU" in run.output
+
+
+def test_asynchronous(train: Callable[..., Run]) -> None:
+    require_memory_at_work(train("--train.async_enable"))
+
+
+def test_zero3_with_two_policy_ranks(train: Callable[..., Run]) -> None:
+    run = train("--ds.zero_stage=3", "--actor.num_gpus_per_node=2")
+    require_memory_at_work(run)
+    assert "policy: 2 x 1 GPU + 1 CPU" in run.output
+
+
+def test_disabled_is_plain_openrlhf(train: Callable[..., Run]) -> None:
+    run = train("--meds.enabled=false")
+    assert len(run.steps) == STEPS
+    assert not any(name.startswith("meds/") for step in run.steps for name in step)
+    assert not Path(run.paths.memory.root).exists()

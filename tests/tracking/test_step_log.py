@@ -1,0 +1,49 @@
+"""The metrics file of a run that was killed and resumed."""
+
+from pathlib import Path
+
+from meds_openrlhf.tracking.console import step_line
+from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.tracking.summary import summarize
+
+
+def test_a_resumed_run_has_every_step_once(tmp_path: Path) -> None:
+    log = StepLog(tmp_path / "metrics.jsonl")
+    for step in (1, 2, 3):
+        log.append(step, {"reward": float(step)})
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4, "rew')  # killed while it wrote
+    log.cut_after(2)
+    log.append(3, {"reward": 30.0})
+    assert log.read() == [{"step": 1, "reward": 1.0}, {"step": 2, "reward": 2.0}, {"step": 3, "reward": 30.0}]
+
+
+def test_a_run_without_steps_is_empty(tmp_path: Path) -> None:
+    assert StepLog(tmp_path / "metrics.jsonl").read() == []
+    assert summarize(tmp_path) == f"{tmp_path}: no step was finished"
+
+
+def test_the_summary_compares_first_and_last_steps(tmp_path: Path) -> None:
+    log = StepLog(tmp_path / "metrics.jsonl")
+    for step in range(1, 5):
+        metrics = {"rollout/reward_mean": step / 10, "meds/rows": 5.0, "meds/prompts": 2.0, "meds/clusters": 1.0}
+        log.append(step, {**metrics, "meds/bytes": 2e6, **({"meds/eigen_ratio_all": 0.5} if step > 2 else {})})
+    text = summarize(tmp_path, window=2)
+    assert "reward (raw)                   0.150     0.350" in text
+    assert "top-1 eigen ratio, all            --     0.500" in text
+    assert "memory: 5 wrong rollouts of 2 prompts in 1 clusters, 2.0 MB" in text
+
+
+def test_the_step_line_with_and_without_a_memory() -> None:
+    assert (
+        step_line(7, 40, {"rollout/reward_mean": 0.25, "timing/step_total": 1.25})
+        == "step  7/40 | reward 0.250 | 1.2 s"
+    )
+    metrics = {
+        "meds/reward_raw": 0.5, "meds/reward_shaped": 0.45, "meds/penalized_share": 0.25, "meds/rows": 42.0,
+        "meds/clusters": 6.0, "meds/noise_share": 0.1, "meds/eigen_ratio_step": 0.66, "timing/step_total": 2.0,
+    }  # fmt: skip
+    assert step_line(7, 40, metrics) == (
+        "step  7/40 | reward 0.500 shaped 0.450 | penalized  25% | 42 rows 6 clusters 10% noise"
+        " | eigen ratio 0.66 | 2.0 s"
+    )

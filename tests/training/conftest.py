@@ -1,0 +1,6 @@
+"""OpenRLHF can be imported without CUDA once the CPU runtime is installed."""
+
+from meds_openrlhf.training import cpu
+
+if not cpu.has_cuda():
+    cpu.install()

@@ -1,0 +1,103 @@
+"""Recorded rollouts, and hand-written stand-ins for the Ray actors that would have made them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from openrlhf.trainer.ppo_utils.experience import Experience
+
+from meds_openrlhf.memory.pool import PoolAnswer
+from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
+from meds_openrlhf.training.actor import RecordedLogProbs
+from meds_openrlhf.training.arguments import parse_openrlhf_arguments
+
+LAYERS = 6
+
+
+def arguments(**flags: Any) -> SimpleNamespace:
+    """OpenRLHF's arguments for 3 prompts of 4 rollouts in micro-batches of 5 (which cut through the groups)."""
+    base = {
+        "vllm.num_engines": 1,
+        "algo.advantage.estimator": "group_norm",
+        "algo.kl.init_coef": 0,
+        "rollout.batch_size": 3,
+        "rollout.n_samples_per_prompt": 4,
+        "rollout.micro_batch_size": 5,
+        "actor.num_gpus_per_node": 1,
+        "reward.remote_url": "unused.py",
+        "ds.attn_implementation": "sdpa",
+    }
+    return parse_openrlhf_arguments({**base, **flags})
+
+
+def recorded_rollouts(seed: int = 0, prompts: int = 3, responses: int = 4) -> list[Experience]:
+    """Single-sample experiences as the sample generator makes them: varied lengths, rewards of 0 and 1."""
+    generator = torch.Generator().manual_seed(seed)
+    samples = []
+    for prompt in range(prompts):
+        for _ in range(responses):
+            length = int(torch.randint(6, 12, (1,), generator=generator))
+            sequences = torch.randint(1, 50, (1, 4 + length), generator=generator)
+            action_mask = torch.zeros(1, 3 + length, dtype=torch.long)
+            action_mask[:, 3:] = 1
+            reward = torch.randint(0, 2, (1,), generator=generator).float()
+            samples.append(
+                Experience(
+                    sequences=sequences,
+                    attention_mask=torch.ones_like(sequences),
+                    action_mask=action_mask,
+                    prompts=[f"prompt {prompt}"],
+                    labels=["7"],
+                    images=[None],
+                    mm_train_inputs=[None],
+                    rewards=reward.clone(),
+                    scores=reward.clone(),
+                    response_length=torch.tensor([length]),
+                    truncated=torch.tensor([False]),
+                    total_length=torch.tensor([4.0 + length]),
+                    info={"reward": reward.clone()},
+                )
+            )
+    return samples
+
+
+def layer_logits_of(sequences: torch.Tensor) -> np.ndarray:
+    """A made-up fingerprint (B, N) that depends on the sample's own tokens only, so that mix-ups show."""
+    first = sequences[:, :8].double()
+    rows = torch.stack([torch.sin(first * (layer + 1)).sum(1) for layer in range(LAYERS)], dim=1)
+    return rows.numpy().astype(np.float32)
+
+
+class FakePolicyGroup:
+    """Answers the log-prob recompute like a group of one policy actor, with or without layer logits."""
+
+    def __init__(self, recording: bool) -> None:
+        self._recording = recording
+
+    def async_run_method_batch(self, method_name: str, **batches: list[torch.Tensor]) -> list[Any]:
+        assert method_name == "forward"
+        results = []
+        for sequences, action_mask in zip(batches["sequences"], batches["action_mask"]):
+            log_probs = -(sequences[:, 1:].float() / 50) * action_mask
+            recorded = RecordedLogProbs(log_probs, layer_logits_of(sequences), seconds=0.001)
+            results.append(recorded if self._recording else log_probs)
+        return [ray.put(results)]
+
+
+class OneShardPool:
+    """The pool's `observe` over one shard in this process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.shard = MemoryShard(folder, ShardSettings(layers=LAYERS))
+        self.observed: list[Any] = []
+
+    def observe(self, step: int, rows: Any) -> PoolAnswer:
+        self.observed.append(rows)
+        answer = self.shard.observe(step, rows)
+        self.shard.recluster()
+        return PoolAnswer(answer.label, answer.size, answer.stats, answer.moments, 0.0, 0.0, 0.0, 0.0)

@@ -1,0 +1,73 @@
+"""The recording policy actor on a tiny model: OpenRLHF's log-probs unchanged, the right rows of the right layers."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from openrlhf.models import Actor
+from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
+from transformers import AutoModelForCausalLM, Qwen2Config
+
+from meds_openrlhf.config import FeatureSettings
+from meds_openrlhf.data.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.training.actor import RecordingPolicyActor
+from meds_openrlhf.training.actor_classes import plain_class
+
+TOKENIZER = build_char_tokenizer()
+PROMPT = "1+1 \\boxed{9} "
+RESPONSES = ["so \\boxed{2}", "no box", "\\boxed{1} or \\boxed{34}", "\\boxed{"]
+
+
+def make_actor(cls: type) -> object:
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=len(TOKENIZER), hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=2,
+        num_key_value_heads=2,
+    )  # fmt: skip
+    policy = cls.__new__(cls)
+    policy.actor = Actor(AutoModelForCausalLM.from_config(config))
+    policy.actor.packing_samples = False
+    policy.strategy = SimpleNamespace(ring_attn_group=None)
+    policy.tokenizer = TOKENIZER
+    return policy
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Right-padded ids (4, T), action mask (4, T - 1), attention mask (4, T), as the experience maker pads them."""
+    prompt = TOKENIZER(PROMPT, add_special_tokens=False)["input_ids"]
+    rows = [TOKENIZER(text, add_special_tokens=False)["input_ids"] for text in RESPONSES]
+    width = len(prompt) + max(map(len, rows))
+    ids = torch.full((4, width), TOKENIZER.pad_token_id)
+    actions = torch.zeros(4, width - 1, dtype=torch.long)
+    mask = torch.zeros(4, width, dtype=torch.long)
+    for row, response in enumerate(rows):
+        length = len(prompt) + len(response)
+        ids[row, :length] = torch.tensor(prompt + response)
+        mask[row, :length] = 1
+        actions[row, len(prompt) - 1 : length - 1] = 1
+    return ids, actions, mask
+
+
+def test_log_probs_are_openrlhfs_and_logits_are_those_at_the_last_answer() -> None:
+    ids, actions, mask = batch()
+    plain, recording = make_actor(plain_class(PolicyModelActor)), make_actor(RecordingPolicyActor)
+    recording.set_up_recording(FeatureSettings())
+    expected = plain.forward(ids, actions, mask)
+    got = recording.forward(ids, actions, mask)
+    assert torch.equal(got.action_log_probs, expected)
+    assert got.layer_logits.shape == (4, 4)
+    # Neither the prompt's box, nor a response without one, nor one that is cut off right after it has an answer.
+    assert np.isnan(got.layer_logits[[1, 3]]).all()
+
+    model = plain.actor.model
+    with torch.no_grad():
+        output = model(
+            ids, attention_mask=mask, position_ids=(mask.cumsum(-1) - 1).clamp(min=0), output_hidden_states=True
+        )
+    prompt_length = len(TOKENIZER(PROMPT, add_special_tokens=False)["input_ids"])
+    for row, answer in ((0, "2"), (2, "34")):
+        position = prompt_length + RESPONSES[row].rindex("{")  # one token per character
+        target = int(ids[row, position + 1])
+        assert TOKENIZER.decode([target]) == answer[0]
+        long_way = [model.lm_head(hidden[row, position])[target].item() for hidden in output.hidden_states[1:]]
+        np.testing.assert_allclose(got.layer_logits[row], long_way, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,195 @@
+"""Experience from the same recorded rollouts: OpenRLHF's own where nothing is taken, the penalty where it is due."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+import torch
+from openrlhf.models import PolicyLoss
+from openrlhf.trainer.ppo_utils.experience import Experience
+from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
+from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
+
+from meds_openrlhf.config import PenaltySettings
+from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.training.experience import MemoryExperienceMaker
+from meds_openrlhf.training.trainer import MemoryTraining
+from tests.training.rollouts import FakePolicyGroup, OneShardPool, arguments, layer_logits_of, recorded_rollouts
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ray() -> Iterator[None]:
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+TOKENIZER = SimpleNamespace(pad_token_id=0)
+
+
+def plain_maker(args: Any) -> RemoteExperienceMaker:
+    strategy = SimpleNamespace(args=args)
+    return RemoteExperienceMaker(FakePolicyGroup(False), None, None, None, FixedKLController(0.0), strategy, TOKENIZER)
+
+
+def memory_maker(args: Any, folder: Path, **penalty: float) -> tuple[MemoryExperienceMaker, OneShardPool]:
+    pool = OneShardPool(folder)
+    maker = MemoryExperienceMaker(
+        FakePolicyGroup(True), None, None, None, FixedKLController(0.0), strategy=SimpleNamespace(args=args),
+        tokenizer=TOKENIZER, pool=pool, transform=FeatureTransform(), penalty=PenaltySettings(**penalty),
+    )  # fmt: skip
+    return maker, pool
+
+
+def policy_loss(experiences: list[Experience]) -> list[float]:
+    loss = PolicyLoss()
+    values = []
+    for experience in experiences:
+        moved = experience.action_log_probs + 0.01 * experience.action_log_probs.cos()
+        tokens = experience.action_mask.sum().float()
+        values.append(
+            loss(moved, experience.action_log_probs, experience.advantages, experience.action_mask,
+                 dp_size=1, batch_num_tokens=tokens, global_batch_size=torch.tensor(1.0))[0].item()
+        )  # fmt: skip
+    return values
+
+
+def require_equal(left: list[Experience], right: list[Experience]) -> None:
+    assert len(left) == len(right)
+    for a, b in zip(left, right):
+        for name in ("rewards", "advantages", "returns", "action_log_probs", "action_mask", "sequences"):
+            assert torch.equal(getattr(a, name), getattr(b, name)), name
+        for name in ("reward", "return", "group_reward_std"):
+            assert torch.equal(a.info[name], b.info[name]), name
+        assert a.index == b.index
+    assert policy_loss(left) == policy_loss(right)
+
+
+@pytest.mark.parametrize("estimator", ["group_norm", "rloo", "reinforce_baseline", "dr_grpo"])
+@pytest.mark.parametrize("flags", [{}, {"reward.overlong_buffer_len": 4.0, "rollout.max_new_tokens": 10}])
+def test_without_a_penalty_everything_is_openrlhfs(tmp_path: Path, estimator: str, flags: dict) -> None:
+    flags = {"algo.advantage.estimator": estimator, **flags}
+    expected = plain_maker(arguments(**flags)).make_experience_batch(recorded_rollouts())
+    maker, _ = memory_maker(arguments(**flags), tmp_path, alpha=0.0, beta=0.0)
+    for maker.step in (1, 2):
+        got = maker.make_experience_batch(recorded_rollouts())
+    require_equal(got, expected)
+
+
+def test_a_disabled_memory_leaves_openrlhfs_own_experience_maker() -> None:
+    class Base:
+        def __init__(self, strategy: Any) -> None:
+            self.wandb_logger = None
+            self.experience_maker = plain_maker(strategy.args)
+
+    class Trainer(MemoryTraining, Base):
+        pass
+
+    trainer = Trainer(context=SimpleNamespace(pool=None), strategy=SimpleNamespace(args=arguments()))
+    assert type(trainer.experience_maker) is RemoteExperienceMaker
+    expected = plain_maker(arguments()).make_experience_batch(recorded_rollouts())
+    require_equal(trainer.experience_maker.make_experience_batch(recorded_rollouts()), expected)
+
+
+def run_steps(maker: MemoryExperienceMaker, steps: int) -> list[Experience]:
+    for maker.step in range(1, steps + 1):
+        experiences = maker.make_experience_batch(recorded_rollouts())
+    return experiences
+
+
+def test_the_penalty_reaches_the_shaped_reward_and_not_the_raw_one(tmp_path: Path) -> None:
+    maker, pool = memory_maker(arguments(), tmp_path)
+    experiences = run_steps(maker, 4)  # the same rollouts again: clusters of duplicates grow
+    sizes = dict(zip(pool.shard.observe(4, pool.observed[-1]).sample, pool.shard.observe(4, pool.observed[-1]).size))
+    assert max(sizes.values()) >= 3
+    original = torch.cat([sample.rewards for sample in recorded_rollouts()])
+    for experience in experiences:
+        for row, sample in enumerate(experience.index):
+            penalty = min(0.1 * np.log(sizes.get(sample, 0) + 1), 0.2)
+            assert experience.info["reward"][row] == original[sample]
+            assert experience.info["shaped_reward"][row].item() == pytest.approx(original[sample].item() - penalty)
+            assert experience.rewards[row] == experience.info["shaped_reward"][row]
+    shaped = torch.empty(12)
+    for experience in experiences:
+        shaped[experience.index] = experience.rewards
+    groups = shaped.reshape(3, 4)
+    expected = ((groups - groups.mean(-1, keepdim=True)) / (groups.std(-1, keepdim=True) + 1e-9)).reshape(-1)
+    for experience in experiences:
+        last = experience.returns.gather(1, experience.action_mask.cumsum(1).argmax(1, keepdim=True))[:, 0]
+        torch.testing.assert_close(last, expected[experience.index])
+
+
+def test_metrics_say_what_was_done(tmp_path: Path) -> None:
+    maker, pool = memory_maker(arguments(), tmp_path)
+    run_steps(maker, 4)
+    wrong = sum(sample.rewards.item() == 0 for sample in recorded_rollouts())
+    metrics = maker.metrics
+    assert metrics["meds/rows_step"] == wrong
+    assert metrics["meds/rows"] == 4 * wrong
+    assert metrics["meds/reward_raw"] == pytest.approx(1 - wrong / 12)
+    assert metrics["meds/reward_shaped"] == pytest.approx(metrics["meds/reward_raw"] - metrics["meds/penalty_mean"])
+    assert 0 < metrics["meds/penalized_share"] <= wrong / 12
+    assert metrics["meds/clusters"] == pool.shard.stats().clusters
+    assert metrics["meds/time_recording_ms"] == pytest.approx(3.0)  # three micro-batches of 1 ms
+
+
+def test_rows_carry_their_own_samples_features_even_when_batches_are_reordered(tmp_path: Path) -> None:
+    """Dynamic batching packs samples by length; a row's fingerprint must still be its own sample's."""
+    flags = {"train.dynamic_batch_enable": True, "rollout.max_tokens_per_gpu": 40, "train.max_tokens_per_gpu": 40}
+    maker, pool = memory_maker(arguments(**flags), tmp_path)
+    maker.step = 1
+    experiences = maker.make_experience_batch(recorded_rollouts())
+    assert [sample for experience in experiences for sample in experience.index] != list(range(12))
+    samples = recorded_rollouts()
+    rows = pool.observed[0]
+    assert len(rows) == sum(sample.rewards.item() == 0 for sample in samples)
+    for row in rows.to_pylist():
+        sample = samples[row["sample"]]
+        np.testing.assert_array_equal(row["layer_logits"], layer_logits_of(sample.sequences)[0])
+        assert sample.rewards.item() == 0
+    for experience in experiences:
+        torch.testing.assert_close(experience.info["reward"], torch.cat([samples[i].rewards for i in experience.index]))
+
+
+def test_rollouts_without_an_answer_or_with_broken_logits_have_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = [i for i, sample in enumerate(recorded_rollouts()) if sample.rewards.item() == 0]
+    absent, broken = recorded_rollouts()[wrong[0]].sequences, recorded_rollouts()[wrong[1]].sequences
+
+    def with_gaps(sequences: torch.Tensor) -> np.ndarray:
+        logits = layer_logits_of(sequences)
+        for row, ids in enumerate(sequences):
+            if ids[:10].tolist() == absent[0, :10].tolist():
+                logits[row] = np.nan
+            if ids[:10].tolist() == broken[0, :10].tolist():
+                logits[row, 0] = np.inf
+        return logits
+
+    monkeypatch.setattr("tests.training.rollouts.layer_logits_of", with_gaps)
+    maker, pool = memory_maker(arguments(), tmp_path)
+    maker.step = 1
+    maker.make_experience_batch(recorded_rollouts())
+    assert pool.observed[0].column("sample").to_pylist() == wrong[2:]
+    assert "step 1: 1 rollouts have layer logits that are not finite" in caplog.text
+
+
+def test_a_step_with_only_right_answers_stores_nothing(tmp_path: Path) -> None:
+    maker, pool = memory_maker(arguments(), tmp_path, correct_threshold=-1.0)
+    maker.step = 1
+    maker.make_experience_batch(recorded_rollouts())
+    assert len(pool.observed[0]) == 0
+    assert maker.metrics["meds/rows"] == 0
+    assert "meds/eigen_ratio_step" not in maker.metrics
+
+
+def test_prompt_ids_of_the_data_set_are_the_keys(tmp_path: Path) -> None:
+    maker, pool = memory_maker(arguments(), tmp_path)
+    maker._prompt_ids = {f"prompt {i}": f"math-{i}" for i in range(3)}
+    maker.step = 1
+    maker.make_experience_batch(recorded_rollouts())
+    assert set(pool.observed[0].column("prompt").to_pylist()) <= {"math-0", "math-1", "math-2"}
