@@ -39,9 +39,9 @@ class WarmStartRecipe:
     """The settings of the supervised run; equal recipes and seeds give equal assets on one machine."""
 
     layers: int = 6
-    hidden_size: int = 128
-    heads: int = 4
-    steps: int = 300
+    hidden_size: int = 96
+    heads: int = 3
+    steps: int = 340
     batch_size: int = 32
     matrix_learning_rate: float = 0.02
     """Of the layers' weight matrices, which Muon trains: it learns to copy operands in a third of AdamW's steps."""

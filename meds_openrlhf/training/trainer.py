@@ -141,6 +141,14 @@ class MemoryPPOTrainer(MemoryTraining, plain_class(PPOTrainer)):  # type: ignore
 class MemoryTrainingActor(MemoryTraining, plain_class(async_module.TrainingActor)):  # type: ignore[misc]
     """The training half of OpenRLHF's asynchronous trainer, with a memory."""
 
+    def broadcast_to_vllm(self) -> None:
+        """OpenRLHF's, reached by import.
+
+        Ray wraps every method of an actor class and pickles those that it cannot find by name, inherited ones of a
+        decorated class among them, with a copy of their class; this one calls super(), which a copy breaks.
+        """
+        super().broadcast_to_vllm()
+
 
 class SeededSamplesActor(plain_class(async_module.GenerateSamplesActor)):  # type: ignore[misc]
     """The generating half: only the order of its prompts is ours to fix."""

@@ -36,13 +36,17 @@ def require_memory_at_work(run: Run) -> None:
     assert any(step["meds/penalized_share"] > 0 for step in steps)
 
 
-def test_split(train: Callable[..., Run]) -> None:
-    run = train()
+def test_split_with_evaluation(train: Callable[..., Run], assets: Path) -> None:
+    run = train(f"--eval.dataset={assets}/eval.jsonl", "--eval.steps=4", "--eval.n_samples_per_prompt=2")
     require_memory_at_work(run)
     assert f"step {STEPS}/{STEPS} | reward" in run.output
     assert (run.paths.model / "config.json").exists()
     assert any(run.paths.tensorboard.rglob("events*"))
-    assert {path.name for path in run.paths.complete.iterdir()} == {"global_step4", "global_step8"}
+    saved = {path.name for path in run.paths.complete.iterdir()}
+    best = {name for name in saved if name.startswith("best_")}
+    assert saved - best == {"global_step4", "global_step8"}
+    assert len(best) == 1  # the best evaluation's checkpoint is whole as well
+    assert {path.stem for path in (run.paths.memory.snapshots).iterdir()} == saved
 
 
 def test_colocated(train: Callable[..., Run]) -> None:

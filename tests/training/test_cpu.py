@@ -1,0 +1,40 @@
+"""The CPU runtime changes what it must without CUDA, and nothing with it."""
+
+import types
+
+import pytest
+import torch
+
+from meds_openrlhf.training import cpu
+
+pytestmark = pytest.mark.skipif(cpu.has_cuda(), reason="about machines without CUDA")
+
+
+def test_openrlhf_imports_and_finds_the_cpu_as_its_device() -> None:
+    import openrlhf.models.ring_attn_utils as ring
+    from openrlhf.trainer.ppo_utils.replay_buffer import NaiveReplayBuffer
+
+    assert torch.cuda.current_device() == torch.device("cpu")
+    assert NaiveReplayBuffer(4).target_device == torch.device("cpu")
+    assert callable(ring.unpad_input)
+    with pytest.raises(NotImplementedError, match="ring attention needs CUDA"):
+        ring.all_gather(None, None)
+
+
+def test_with_cuda_nothing_is_adapted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "has_cuda", lambda: True)
+    for name, adapt in cpu._ADAPTERS.items():
+        module = types.ModuleType(name)
+        module.torch = module.RolloutRayActor = module.stateless_init_process_group = original = object()
+        adapt(module)
+        assert module.torch is module.RolloutRayActor is module.stateless_init_process_group is original
+
+
+def test_padding_helpers_undo_each_other() -> None:
+    from flash_attn.bert_padding import pad_input, unpad_input
+
+    hidden = torch.arange(24.0).reshape(2, 4, 3)
+    mask = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])
+    packed, indices, *_ = unpad_input(hidden, mask)
+    assert packed.shape == (6, 3)
+    torch.testing.assert_close(pad_input(packed, indices, 2, 4), hidden * mask[:, :, None])
