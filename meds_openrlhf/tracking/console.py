@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from statistics import median
 from typing import Any, TextIO
 
 from tqdm import tqdm
@@ -14,6 +16,7 @@ class RunConsole:
         self._stream = stream
         self._bar: Any = None
         self._total = 0
+        self._durations: list[float] = []
 
     def say(self, line: str) -> None:
         """One line of its own."""
@@ -33,7 +36,9 @@ class RunConsole:
 
     def step(self, step: int, metrics: dict[str, float]) -> None:
         """One finished training step."""
-        self.say(step_line(step, self._total, metrics))
+        self._durations.append(metrics.get("timing/step_total", 0.0))
+        left = median(self._durations[-20:]) * (self._total - step)
+        self.say(f"{step_line(step, self._total, metrics)}, {timedelta(seconds=round(left))} left")
         if self._bar is not None:
             self._bar.update(1)
 

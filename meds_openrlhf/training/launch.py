@@ -185,14 +185,16 @@ def _sole_driver_of(paths: RunPaths, resume: bool) -> Iterator[None]:
 
 @contextmanager
 def _ray(job: Job, verbose: bool) -> Iterator[None]:
-    """A connection to the cluster that RAY_ADDRESS names, or a cluster of this machine alone."""
+    """A connection to the cluster that RAY_ADDRESS names or `ray start` began here, or one of this machine alone."""
     own = not os.environ.get("RAY_ADDRESS")
     runtime_env: dict[str, Any] = {"env_vars": {"TOKENIZERS_PARALLELISM": "true", "NCCL_DEBUG": "WARN"}}
     options: dict[str, Any] = {"log_to_driver": verbose, "logging_level": "INFO" if verbose else "ERROR"}
     if job.on_cpu:
         runtime_env = {"env_vars": cpu.ENVIRONMENT, "worker_process_setup_hook": cpu.WORKER_HOOK}
         if own:
-            options.update(num_gpus=cpu.MADE_UP_GPUS, num_cpus=cpu.MADE_UP_CPUS, include_dashboard=False)
+            options.update(
+                address="local", num_gpus=cpu.MADE_UP_GPUS, num_cpus=cpu.MADE_UP_CPUS, include_dashboard=False
+            )
     ray.init(runtime_env=runtime_env, **options)
     try:
         yield

@@ -1,8 +1,9 @@
 """The metrics file of a run that was killed and resumed."""
 
+import io
 from pathlib import Path
 
-from meds_openrlhf.tracking.console import step_line
+from meds_openrlhf.tracking.console import RunConsole, step_line
 from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.tracking.summary import summarize
 
@@ -32,6 +33,15 @@ def test_the_summary_compares_first_and_last_steps(tmp_path: Path) -> None:
     assert "reward (raw)                   0.150     0.350" in text
     assert "top-1 eigen ratio, all            --     0.500" in text
     assert "memory: 5 wrong rollouts of 2 prompts in 1 clusters, 2.0 MB" in text
+
+
+def test_the_console_tells_the_time_left() -> None:
+    stream = io.StringIO()
+    console = RunConsole(stream)
+    console._total = 40
+    for step, seconds in ((1, 50.0), (2, 3.0), (3, 3.0)):
+        console.step(step, {"rollout/reward_mean": 0.5, "timing/step_total": seconds})
+    assert stream.getvalue().splitlines()[-1] == "step  3/40 | reward 0.500 | 3.0 s, 0:01:51 left"
 
 
 def test_the_step_line_with_and_without_a_memory() -> None:

@@ -1,0 +1,1 @@
+"""Prompt templates and data sets, the demo's synthetic task among them."""
