@@ -34,7 +34,7 @@ def refusal(assets: Path, run_dir: Path, *overrides: str, **environment: str) ->
         ("--data.prompt_dataset=no-such.jsonl", "data.prompt_dataset: 'no-such.jsonl' does not exist"),
         ("--data.label_key=solution", "data.label_key: 'solution' is no column of the data set; it has id, prompt, "),
         ("--meds.memory.prompt_id_key=uid", "meds.memory.prompt_id_key: 'uid' is no column of the data set"),
-        ("--actor.num_gpus_per_node=16", "actor.num_gpus_per_node: 16 is too many: the run needs 17 GPUs"),
+        ("--vllm.num_engines=16", "vllm.num_engines: 16 is too many: the run needs 17 GPUs"),
         ("--meds.features.layers=9", "meds.features.layers: 9 is more than qwen2's 4 layers"),
         ("--meds.allow_cpu=false", "meds.allow_cpu: False but this machine has no GPU"),
         ("--rollout.n_samples_per_prompt=1", "OpenRLHF's settings: 'this combination' is refused: group_norm requires"),
