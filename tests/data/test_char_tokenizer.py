@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from tokenizers.decoders import DecodeStream
 from transformers import AutoTokenizer, Qwen2Config
@@ -57,6 +57,7 @@ def test_special_tokens():
 
 @given(st.text(alphabet=PRINTABLE, max_size=200))
 def test_any_printable_text_round_trips_one_token_a_character(text):
+    assume(not any(piece in text for piece in TOKENIZER.get_added_vocab()))  # those are one token each
     tokens = TOKENIZER.encode(text, add_special_tokens=False)
     assert len(tokens) == len(text)
     assert TOKENIZER.decode(tokens) == text
