@@ -106,6 +106,8 @@ class MemoryTraining:
         super().save_best_checkpoint(eval_metrics, global_step, client_states)  # type: ignore[misc]
         if (self._context.paths.policy_checkpoints / tag).is_dir():
             self._mark_complete(tag)
+        elif self._pool is not None:
+            self._pool.prune_snapshots(self._saved_tags())  # it was not the best: nothing was saved
 
     def init_checkpoint_states(self) -> dict[str, Any]:
         """What a checkpoint holds beside the weights; the memory goes back to the same moment, or to nothing."""
@@ -124,14 +126,18 @@ class MemoryTraining:
 
     def _mark_complete(self, tag: str) -> None:
         """The last thing written of a checkpoint. Markers and manifests of checkpoints that are gone go too."""
-        paths = self._context.paths
-        write_atomically(paths.complete / tag, "")
-        kept = {folder.name for folder in paths.policy_checkpoints.iterdir() if folder.is_dir()}
-        for marker in paths.complete.iterdir():
-            if marker.name not in kept:
+        complete = self._context.paths.complete
+        write_atomically(complete / tag, "")
+        saved = self._saved_tags()
+        for marker in complete.iterdir():
+            if marker.name not in saved:
                 marker.unlink()
         if self._pool is not None:
-            self._pool.prune_snapshots(kept)
+            self._pool.prune_snapshots(saved)
+
+    def _saved_tags(self) -> set[str]:
+        folder = self._context.paths.policy_checkpoints
+        return {entry.name for entry in folder.iterdir() if entry.is_dir()} if folder.exists() else set()
 
 
 class MemoryPPOTrainer(MemoryTraining, plain_class(PPOTrainer)):  # type: ignore[misc]
