@@ -140,6 +140,8 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
             raise ConfigError(name, value, "is a section, not a value; set the keys below it")
         return build(hint, value, name)  # type: ignore[arg-type]
     options = typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if any(type(value) is option for option in options):
+        return value
     for option in options:
         if option is type(None) and value is None:
             return None
@@ -153,7 +155,5 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
                 return float(value)
             except (TypeError, ValueError):
                 continue
-        if isinstance(option, type) and type(value) is option:
-            return value
     wanted = " or ".join("nothing (null)" if o is type(None) else getattr(o, "__name__", str(o)) for o in options)
     raise ConfigError(name, value, f"has the wrong type; it should be {wanted}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from meds_openrlhf.config.errors import ConfigError
@@ -12,27 +13,47 @@ def _require(condition: bool, name: str, value: object, mend: str) -> None:
         raise ConfigError(f"meds.{name}", value, mend)
 
 
+def _require_pattern(pattern: str | None) -> None:
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ConfigError("meds.features.answer_pattern", pattern, f"is no regular expression: {error}") from error
+
+
 @dataclass(frozen=True, kw_only=True)
 class FeatureSettings:
     """What is read off the policy at the answer token, and how it becomes a vector for clustering."""
 
-    layers: str | int = "last-half"
-    """Which decoder layers' logits make the feature: "last-half", "all", or a number for the last so many."""
-    difference: bool = False
-    """Take the differences of adjacent layers before the last layers are selected."""
+    layers: str | int | float = "last-half"
+    """Which decoder layers' logits make the feature: "last-half", "all", the last so many, or a share such as 0.25."""
+    difference: str = "none"
+    """Differences of adjacent layers: "none", "before" the last layers are selected, or "after"."""
     normalize: str = "l2"
     """Scaling of each feature vector before clustering: "l2" or "none"."""
+    logit_lens: bool = False
+    """Put the intermediate layers through the model's final norm as well; the paper's figures are without."""
     answer_openings: tuple[str, ...] = ("\\boxed{",)
     """Texts that open the final answer; the last one in a response counts, and the token after it is the answer."""
+    answer_pattern: str | None = None
+    """A regular expression whose match ends where the answer begins; counts beside the openings."""
 
     def __post_init__(self) -> None:
         is_count = isinstance(self.layers, int) and self.layers >= 1
+        is_share = isinstance(self.layers, float) and 0 < self.layers < 1
         _require(
-            is_count or self.layers in ("last-half", "all"),
+            is_count or is_share or self.layers in ("last-half", "all"),
             "features.layers",
             self.layers,
-            'is none of "last-half", "all" or a number of layers from 1 up',
+            'is none of "last-half", "all", a number of layers from 1 up, or a share between 0 and 1',
         )
+        _require(
+            self.difference in ("none", "before", "after"),
+            "features.difference",
+            self.difference,
+            'is none of "none", "before" and "after"',
+        )
+        _require_pattern(self.answer_pattern)
         _require(self.normalize in ("l2", "none"), "features.normalize", self.normalize, 'is neither "l2" nor "none"')
         _require(
             bool(self.answer_openings) and all(self.answer_openings),

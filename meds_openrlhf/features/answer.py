@@ -6,33 +6,47 @@ or end inside a token that already holds the answer's first character.
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-_BYTE_FALLBACK = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+from meds_openrlhf.features.token_bytes import token_bytes
 
 
 class AnswerLocator:
     """Finds the token that ends the last answer opening of a response.
 
-    ``openings`` are texts such as ``\\boxed{``; of several in a response the last one wins (Section 3.1 of the paper
-    takes the final answer's first token). Each token's bytes are looked up once, here.
+    ``openings`` are texts such as ``\\boxed{``, ``pattern`` a regular expression whose match ends where the answer
+    begins; of several openings in a response the last one wins (Section 3.1 of the paper takes the final answer's first
+    token). Each token's bytes are looked up once, here.
     """
 
-    def __init__(self, tokenizer: Any, openings: Sequence[str] = ("\\boxed{",)) -> None:
+    def __init__(self, tokenizer: Any, openings: Sequence[str] = ("\\boxed{",), pattern: str | None = None) -> None:
         self._openings = [opening.encode() for opening in openings]
+        self._pattern = re.compile(pattern) if pattern else None
         self._token_bytes = token_bytes(tokenizer)
 
-    def locate(self, token_ids: Sequence[int]) -> int | None:
+    def locate(self, token_ids: Sequence[int], generated: Sequence[bool] | None = None) -> int | None:
         """Index of the token that ends the last opening; the next token is y*, the answer's first.
 
-        None where there is no opening, or where nothing follows the last one (a response cut off right there).
+        ``generated`` marks the policy's own tokens (default: all). Prompts and tools' replies are no answers, and no
+        opening reaches across them. None where there is no opening, or where none of the policy's own tokens follows
+        the last one (a response cut off right there).
         """
+        spans = [(0, len(token_ids))] if generated is None else list(_spans(generated))
+        for start, end in reversed(spans):
+            found = self._last_opening(token_ids[start:end])
+            if found is not None:
+                return start + found if start + found + 1 < end else None
+        return None
+
+    def _last_opening(self, token_ids: Sequence[int]) -> int | None:
+        """Index of the token that holds the last byte of the last opening."""
         pieces = [self._token_bytes[i] if i < len(self._token_bytes) else b"" for i in token_ids]
         text = b"".join(pieces)
         end = max((text.rfind(o) + len(o) for o in self._openings if o in text), default=0)
+        if self._pattern is not None:
+            end = max(end, self._last_match(text))
         if end == 0:
             return None
         index = len(pieces)
@@ -40,56 +54,24 @@ class AnswerLocator:
         while start >= end:  # answers stand near the end, so walk back from there
             index -= 1
             start -= len(pieces[index])
-        return index if index + 1 < len(pieces) else None
+        return index
+
+    def _last_match(self, text: bytes) -> int:
+        """Byte offset of the end of the pattern's last match; 0 for none. Bytes that are no UTF-8 match nothing."""
+        assert self._pattern is not None
+        readable = text.decode("utf-8", errors="surrogateescape")
+        end = 0
+        for match in self._pattern.finditer(readable):
+            end = match.end()
+        return len(readable[:end].encode("utf-8", errors="surrogateescape"))
 
 
-def token_bytes(tokenizer: Any) -> list[bytes]:
-    """The bytes that each token id stands for; ids without a token stand for none.
-
-    Knows byte-level BPE (GPT-2, Llama 3, Qwen), SentencePiece style with byte fallback (Llama 2, Mistral, Gemma) and
-    plain vocabularies.
-    """
-    vocabulary = tokenizer.get_vocab()
-    added = tokenizer.get_added_vocab()
-    convert = _token_converter(tokenizer)
-    table = [b""] * (max(vocabulary.values(), default=-1) + 1)
-    for token, index in vocabulary.items():
-        table[index] = token.encode() if token in added else convert(token)
-    return table
-
-
-def _token_converter(tokenizer: Any) -> Callable[[str], bytes]:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise ValueError(
-            f"tokenizer: {type(tokenizer).__name__} is not a fast tokenizer, so its tokens' bytes are unknown; "
-            "unset data.disable_fast_tokenizer"
-        )
-    decoder = backend.decoder.__getstate__() if backend.decoder is not None else b""
-    if b"ByteLevel" in decoder:
-        return _byte_level
-    if b"Metaspace" in decoder or b"ByteFallback" in decoder:
-        return _sentencepiece
-    return str.encode
-
-
-@functools.cache
-def _bytes_of_symbols() -> dict[str, int]:
-    """GPT-2's reversible map: printable bytes stand for themselves, the others for symbols from U+0100 up."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
-    others = [byte for byte in range(256) if byte not in set(printable)]
-    symbols = {chr(byte): byte for byte in printable}
-    symbols.update({chr(256 + offset): byte for offset, byte in enumerate(others)})
-    return symbols
-
-
-def _byte_level(token: str) -> bytes:
-    symbols = _bytes_of_symbols()
-    if all(symbol in symbols for symbol in token):
-        return bytes(symbols[symbol] for symbol in token)
-    return token.encode()
-
-
-def _sentencepiece(token: str) -> bytes:
-    fallback = _BYTE_FALLBACK.fullmatch(token)
-    return bytes([int(fallback[1], 16)]) if fallback else token.replace("\u2581", " ").encode()
+def _spans(generated: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """Start and end of each run of True."""
+    start = None
+    for index, own in enumerate([*generated, False]):
+        if own and start is None:
+            start = index
+        elif not own and start is not None:
+            yield start, index
+            start = None

@@ -2,103 +2,111 @@
 
 For layer n the logit is <W_U[y*], h(n)>: the residual stream after layer n at the position that predicts y*, times the
 unembedding row of y*. The last entry is taken after the final norm; the others are raw (the paper's figures, Section
-3.1). Hooks take one row per layer as it passes, so neither all hidden states nor a full-vocabulary product ever exist.
+3.1), or after it as well (``logit_lens``). Hooks take one row per layer as it passes, so neither all hidden states nor
+a full-vocabulary product ever exist. A model's soft cap on its logits is not applied: it belongs to no single layer.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
-
-@dataclass(frozen=True)
-class DecoderParts:
-    """The modules of a causal language model that the recorder listens to."""
-
-    layers: list[torch.nn.Module]
-    final_norm: torch.nn.Module
-    unembedding: torch.nn.Module
-
-
-def find_decoder_parts(model: torch.nn.Module) -> DecoderParts:
-    """Decoder layers, final norm and unembedding of a Hugging Face causal language model of the Llama layout.
-
-    The rule: unwrap what DeepSpeed puts around the model (``.module``), then take ``model.layers``, ``model.norm`` and
-    ``lm_head``, as Llama, Qwen2, Qwen3 and Mistral name them. Raises ValueError with the model's class otherwise.
-    """
-    inner: Any = model
-    while hasattr(inner, "module"):
-        inner = inner.module
-    decoder = getattr(inner, "model", None)
-    layers, norm, head = (
-        getattr(decoder, "layers", None),
-        getattr(decoder, "norm", None),
-        getattr(inner, "lm_head", None),
-    )
-    if layers is None or norm is None or head is None:
-        raise ValueError(
-            f"actor.model_name_or_path: {type(inner).__name__} has no model.layers, model.norm and lm_head, so its "
-            "layer logits cannot be recorded; use a Llama, Qwen2, Qwen3 or Mistral model, or set meds.enabled: false"
-        )
-    return DecoderParts(layers=list(layers), final_norm=norm, unembedding=head)
+from meds_openrlhf.features.decoder import find_decoder_parts
 
 
 class Recording:
     """What one forward pass left: ``layer_logits`` (B, N) float32 and the ``seconds`` that keeping them took.
 
-    Rows without an answer position are NaN. On a GPU, ``seconds`` is the host's time; the kernels run on.
+    Rows without an answer position are NaN. On a GPU, ``seconds`` is the host's time; the kernels run on, and nothing
+    here waits for them.
     """
 
-    def __init__(self, positions: torch.Tensor, targets: torch.Tensor) -> None:
+    def __init__(self, positions: torch.Tensor, targets: torch.Tensor, device: torch.device, logit_lens: bool) -> None:
         self.layer_logits: torch.Tensor | None = None
         self.seconds = 0.0
-        self._present = (positions >= 0).nonzero(as_tuple=True)[0]  # (P,)
-        self._positions = positions[self._present]  # (P,)
-        self._targets = targets[self._present]  # (P,)
-        self._batch = positions.shape[0]
+        present = positions >= 0
+        # Chosen on the host and sent once, so that no hook has to wait for the device.
+        self._rows = present.nonzero(as_tuple=True)[0].to(device)  # (P,)
+        self._positions = positions[present].to(device)  # (P,)
+        self._targets = targets[present].to(device)  # (P,)
+        self._batch = len(positions)
+        self._logit_lens = logit_lens
         self._hidden: list[torch.Tensor] = []  # one (P, H) per layer
-        self._rows: torch.Tensor | None = None  # (P, H)
+        self._unembedding: torch.Tensor | None = None  # (P, H)
+        self._bias: torch.Tensor | float = 0.0  # (P,)
+        self._held: torch.Tensor | None = None  # (P,): 1 where this rank holds the unembedding row
 
     def keep_hidden(self, _module: object, _inputs: object, output: Any) -> None:
-        """Forward hook: keep the answer positions' rows of a (B, T, H) hidden state."""
+        """Forward hook of a layer: keep the answer positions' rows of its (…, H) hidden state."""
         started = time.perf_counter()
-        hidden = output[0] if isinstance(output, tuple) else output
-        rows, positions = self._present.to(hidden.device), self._positions.to(hidden.device)
-        self._hidden.append(hidden[rows, positions].detach())
+        # Detached first: gradient checkpointing counts what is saved for the backward pass inside a layer.
+        hidden = (output[0] if isinstance(output, tuple) else output).detach()
+        self._hidden.append(hidden.reshape(-1, hidden.shape[-1]).index_select(0, self._positions.to(hidden.device)))
         self.seconds += time.perf_counter() - started
+
+    def apply_lens(self, norm: Any, _inputs: object) -> None:
+        """Forward pre-hook of the final norm: put the layers' rows through it, while its weight is whole."""
+        if self._logit_lens:
+            started = time.perf_counter()
+            with torch.no_grad():
+                self._hidden = [norm.forward(hidden) for hidden in self._hidden]
+            self.seconds += time.perf_counter() - started
 
     def keep_unembedding(self, module: Any, _inputs: object) -> None:
-        """Forward pre-hook: keep the unembedding rows of the targets.
+        """Forward pre-hook of the unembedding: keep the targets' rows of its weight.
 
-        At this moment the weight is whole even under ZeRO-3, which gathers it for this module's own pass, so nothing
-        needs to be gathered twice.
+        At this moment the weight is whole even under ZeRO-3, which gathers it for this module's own pass, so nothing is
+        gathered twice. Under tensor parallelism a rank holds some of the rows; the others count as zero.
         """
         started = time.perf_counter()
-        self._rows = module.weight[self._targets.to(module.weight.device)].detach()
+        local = self._targets.to(module.weight.device) - _first_row(module)
+        held = (local >= 0) & (local < module.weight.shape[0])
+        local = local.clamp(0, module.weight.shape[0] - 1)
+        with torch.no_grad():
+            self._unembedding = _weight_rows(module, local).float() * held[:, None]
+            if getattr(module, "bias", None) is not None:
+                self._bias = module.bias.index_select(0, local).float() * held
+        self._held = held
         self.seconds += time.perf_counter() - started
 
-    def finish(self, layer_count: int) -> None:
-        """Multiply what was kept: one float32 dot product per row and layer."""
+    def finish(self, layer_count: int, groups: Sequence[Any]) -> None:
+        """Multiply what was kept, one float32 dot product per row and layer, and add up over ``groups`` of ranks."""
         started = time.perf_counter()
-        if self._rows is None or len(self._hidden) != layer_count:
-            raise RuntimeError(f"expected one pass over {layer_count} layers, saw {len(self._hidden)} hidden states")
-        rows = self._rows.float()
-        logits = torch.stack([(hidden.to(rows.device).float() * rows).sum(-1) for hidden in self._hidden], dim=1)
-        self.layer_logits = torch.full((self._batch, layer_count), float("nan"), device=rows.device)
-        self.layer_logits[self._present.to(rows.device)] = logits
+        if self._unembedding is None or self._held is None or len(self._hidden) != layer_count:
+            raise RuntimeError(
+                f"expected one pass over {layer_count} layers and the unembedding, saw {len(self._hidden)} states; "
+                "is the model compiled, or does it leave its last layers out?"
+            )
+        device = self._unembedding.device
+        logits = torch.stack(
+            [(hidden.to(device).float() * self._unembedding).sum(-1) + self._bias for hidden in self._hidden], dim=1
+        )
+        # (B, N + 1): the logits, and how many ranks hold the row.
+        total = torch.zeros(self._batch, layer_count + 1, device=device)
+        total[self._rows.to(device)] = torch.cat([logits, self._held[:, None].float()], dim=1)
+        for group in groups:
+            dist.all_reduce(total, group=group)
+        # Divided by the number of holders: 0 / 0 is the NaN of a row that nobody holds.
+        self.layer_logits = total[:, :-1] / total[:, -1:]
         self.seconds += time.perf_counter() - started
 
 
 class LayerLogitRecorder:
-    """Records layer logits of a causal language model while it does a forward pass for someone else."""
+    """Records layer logits of a causal language model while it does a forward pass for someone else.
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    ``logit_lens``: put the intermediate layers through the final norm as well. ``groups``: process groups whose ranks
+    work on one batch together (ring attention, tensor parallelism); after a pass every rank has every row.
+    """
+
+    def __init__(self, model: torch.nn.Module, *, logit_lens: bool = False, groups: Sequence[Any] = ()) -> None:
         self._parts = find_decoder_parts(model)
+        self._logit_lens = logit_lens
+        self._groups = tuple(groups)
 
     @property
     def layer_count(self) -> int:
@@ -109,16 +117,37 @@ class LayerLogitRecorder:
     def record(self, positions: torch.Tensor, targets: torch.Tensor) -> Iterator[Recording]:
         """Record the next forward pass of the model.
 
-        ``positions`` (B,) int64 index each row's input of (B, T) at the token before y*, -1 for none; ``targets`` (B,)
-        int64 are the token ids y*. After the block, the yielded recording's ``layer_logits`` is (B, N) float32.
+        ``positions`` (B,) int64 index the flattened tokens of the model's input (`features.layout`) at the token before
+        y*; -1 for a row that has no answer, or has it on another rank. ``targets`` (B,) int64 are the token ids y*.
+        Both on the host. After the block the yielded recording's ``layer_logits`` is (B, N) float32.
         """
-        recording = Recording(positions, targets)
-        heard = [*self._parts.layers[:-1], self._parts.final_norm]
-        handles = [module.register_forward_hook(recording.keep_hidden) for module in heard]
-        handles.append(self._parts.unembedding.register_forward_pre_hook(recording.keep_unembedding))
+        device = next(self._parts.final_norm.parameters()).device
+        recording = Recording(positions, targets, device, self._logit_lens)
+        parts = self._parts
+        handles = [module.register_forward_hook(recording.keep_hidden) for module in parts.layers[:-1]]
+        handles.append(parts.final_norm.register_forward_pre_hook(recording.apply_lens))
+        handles.append(parts.final_norm.register_forward_hook(recording.keep_hidden))
+        handles.append(parts.unembedding.register_forward_pre_hook(recording.keep_unembedding))
         try:
             yield recording
         finally:
             for handle in handles:
                 handle.remove()
-        recording.finish(self.layer_count)
+        recording.finish(self.layer_count, self._groups)
+
+
+def _first_row(module: Any) -> int:
+    """The vocabulary index of the first row of ``module.weight``: not 0 where DeepSpeed's AutoTP has cut it."""
+    if getattr(module, "gather_output", False) and module.weight.shape[0] == module._partition_sizes[module.tp_index]:
+        return int(sum(module._partition_sizes[: module.tp_index]))
+    return 0
+
+
+def _weight_rows(module: Any, rows: torch.Tensor) -> torch.Tensor:
+    """Rows of the unembedding's weight, with what LoRA adds to them where it adapts the unembedding."""
+    weight = module.weight.index_select(0, rows)
+    for name in getattr(module, "active_adapters", ()):
+        if name in getattr(module, "lora_A", {}):
+            low, high = module.lora_A[name].weight, module.lora_B[name].weight
+            weight = weight + module.scaling[name] * (high.index_select(0, rows) @ low)
+    return weight

@@ -14,12 +14,13 @@ FloatArray = NDArray[np.float64]
 class FeatureTransform:
     """Select layers, optionally take differences, optionally scale to unit length (Sections 3.1 and 5.3 of the paper).
 
-    ``layers``: "last-half" (the paper's), "all", or the number of last layers. ``difference``: differences of adjacent
-    layers first, then the last layers of those. ``normalize``: "l2" or "none".
+    ``layers``: "last-half" (the paper's), "all", the number of last layers, or the last layers as a share of all (a
+    float between 0 and 1). ``difference``: of adjacent layers, "none", "before" the last ones are selected (the
+    ablation's ``14-diff``), or "after" (one value fewer). ``normalize``: "l2" or "none".
     """
 
-    layers: str | int = "last-half"
-    difference: bool = False
+    layers: str | int | float = "last-half"
+    difference: str = "none"
     normalize: str = "l2"
 
     def select(self, layer_logits: NDArray[np.floating]) -> FloatArray:
@@ -33,9 +34,10 @@ class FeatureTransform:
             raise ValueError("layer_logits: holds NaN or infinite values; rows without a feature must not come here")
         values = layer_logits.astype(np.float64)
         count = self._count(values.shape[1])
-        if self.difference:
+        if self.difference == "before":
             values = np.diff(values, axis=1)
-        return values[:, max(values.shape[1] - count, 0) :]
+        values = values[:, max(values.shape[1] - count, 0) :]
+        return np.diff(values, axis=1) if self.difference == "after" else values
 
     def scale(self, selected: FloatArray) -> FloatArray:
         """(n, d) selected logits to the (n, d) vectors that are clustered; a zero vector stays zero."""
@@ -52,8 +54,10 @@ class FeatureTransform:
     def _count(self, available: int) -> int:
         if self.layers == "all":
             return available
-        count = available // 2 if self.layers == "last-half" else int(self.layers)
-        if not 1 <= count <= available:
+        share = 0.5 if self.layers == "last-half" else self.layers
+        count = int(available * share) if isinstance(share, float) else int(share)
+        least = 2 if self.difference == "after" else 1
+        if not least <= count <= available:
             raise ValueError(
                 f"meds.features.layers: {self.layers!r} asks for {count} of the model's {available} layers"
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,14 @@ FORMAT_VERSION = 1
 class MemoryFormat:
     """What the rows of a memory are; fixed when it is made.
 
-    ``model`` identifies the policy (architecture, layers, sizes): logits of another one mean nothing here.
+    ``model`` identifies the policy (architecture, layers, sizes): logits of another one mean nothing here. ``features``
+    says how rows are made and compared (settings of ``meds.features``): clusters of another variant are other clusters.
     """
 
     shards: int
     layers: int
     model: dict[str, Any]
+    features: dict[str, Any] = field(default_factory=dict)
     format_version: int = FORMAT_VERSION
 
     def require_match(self, other: MemoryFormat, folder: Path) -> None:
@@ -39,6 +41,13 @@ class MemoryFormat:
                 f"is not the model of the memory in {folder} ({_describe(self.model)}); name that model, "
                 "or another meds.run_dir",
             )
+        for name, value in self.features.items():
+            if other.features.get(name) != value:
+                raise ConfigError(
+                    f"meds.features.{name}",
+                    other.features.get(name),
+                    f"is not what the memory in {folder} was made with ({value!r}); set it so, or name another run_dir",
+                )
         if self.shards != other.shards:
             raise ConfigError(
                 "meds.memory.shards", other.shards, f"does not fit the memory in {folder}; it has {self.shards}"

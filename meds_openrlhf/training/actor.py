@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
 from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
 
 from meds_openrlhf.config.schema import FeatureSettings
 from meds_openrlhf.features.answer import AnswerLocator
+from meds_openrlhf.features.layout import packed_positions, padded_positions, positions_on_rank
 from meds_openrlhf.features.recorder import LayerLogitRecorder
 from meds_openrlhf.training.actor_classes import plain_class
 
@@ -35,8 +37,10 @@ class RecordingPolicyActor(plain_class(PolicyModelActor)):  # type: ignore[misc]
 
     def set_up_recording(self, features: FeatureSettings) -> None:
         """Called once, after the model is there."""
-        self._locator = AnswerLocator(self.tokenizer, features.answer_openings)
-        self._recorder = LayerLogitRecorder(self.actor.model)
+        self._locator = AnswerLocator(self.tokenizer, features.answer_openings, features.answer_pattern)
+        self._recorder = LayerLogitRecorder(
+            self.actor.model, logit_lens=features.logit_lens, groups=self._groups_of_one_batch()
+        )
 
     def forward(  # type: ignore[override]
         self, sequences: torch.Tensor, action_mask: torch.Tensor, attention_mask: torch.Tensor, **kwargs: Any
@@ -44,8 +48,9 @@ class RecordingPolicyActor(plain_class(PolicyModelActor)):  # type: ignore[misc]
         """OpenRLHF's log-prob recompute of one micro-batch, (B, T) ids with an action mask (B, T - 1)."""
         started = time.perf_counter()
         positions, targets = self._locate(sequences, action_mask, attention_mask)
+        tokens = self._in_model_input(positions, attention_mask)
         located = time.perf_counter()
-        with self._recorder.record(positions, targets) as recording:
+        with self._recorder.record(tokens, targets) as recording:
             log_probs = super().forward(sequences, action_mask, attention_mask, **kwargs)
         assert recording.layer_logits is not None
         return RecordedLogProbs(
@@ -54,19 +59,36 @@ class RecordingPolicyActor(plain_class(PolicyModelActor)):  # type: ignore[misc]
             seconds=located - started + recording.seconds,
         )
 
+    def _groups_of_one_batch(self) -> list[Any]:
+        """Process groups whose ranks get the same micro-batch: ring attention's and tensor parallelism's."""
+        ring = self.strategy.ring_attn_group
+        groups = [] if ring is None else [ring]
+        if self.strategy.ds_tensor_parallel_size > 1:
+            groups.append(self.strategy.ds_device_mesh["tp"].get_group())
+        return groups
+
     def _locate(
         self, sequences: torch.Tensor, action_mask: torch.Tensor, attention_mask: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """For each row the position before the answer's first token, -1 for none, and that token: two (B,) int64.
 
-        Only generated tokens count. ``action_mask[t]`` speaks of the token at ``t + 1``.
+        Only generated tokens count: no prompt, no tool's reply. ``action_mask[t]`` speaks of the token at ``t + 1``.
         """
         positions = torch.full((len(sequences),), -1)
         targets = torch.zeros(len(sequences), dtype=torch.long)
-        for row, (ids, actions) in enumerate(zip(sequences, action_mask.bool() & attention_mask[:, 1:].bool())):
-            generated = actions.nonzero(as_tuple=True)[0] + 1
-            found = self._locator.locate(ids[generated].tolist())
+        generated = action_mask.bool() & attention_mask[:, 1:].bool()
+        for row, (ids, own) in enumerate(zip(sequences.tolist(), generated.tolist())):
+            found = self._locator.locate(ids, [False, *own])
             if found is not None:
-                positions[row] = generated[found]
-                targets[row] = ids[generated[found + 1]]
+                positions[row], targets[row] = found, ids[found + 1]
         return positions, targets
+
+    def _in_model_input(self, positions: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """The same positions among the tokens of what the model will get on this rank."""
+        if not self.actor.packing_samples:
+            return padded_positions(positions, attention_mask.shape[1])
+        packed = packed_positions(positions, attention_mask)
+        ring = self.strategy.ring_attn_group
+        if ring is None:
+            return packed
+        return positions_on_rank(packed, int(attention_mask.sum()), dist.get_rank(ring), dist.get_world_size(ring))

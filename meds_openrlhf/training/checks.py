@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 import os
 from contextlib import redirect_stdout
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import numpy as np
 
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.features.transform import FeatureTransform
@@ -45,38 +48,43 @@ def model_config(name: str) -> Any:
 
 def memory_format(config: RunConfig, policy: Any) -> MemoryFormat:
     """The format of the rows that this policy makes."""
+    features = config.meds.features
+    text = policy.get_text_config()  # a vision-language model's decoder has its own
     return MemoryFormat(
         shards=config.meds.memory.shards,
-        layers=policy.num_hidden_layers,
+        layers=text.num_hidden_layers,
         model={
             "architecture": (policy.architectures or [type(policy).__name__])[0],
-            "layers": policy.num_hidden_layers,
-            "hidden": policy.hidden_size,
-            "vocabulary": policy.vocab_size,
+            "layers": text.num_hidden_layers,
+            "hidden": text.hidden_size,
+            "vocabulary": text.vocab_size,
         },
+        features={**asdict(features), "answer_openings": list(features.answer_openings)},
     )
 
 
 def require_features(config: RunConfig, policy: Any) -> FeatureTransform:
     """The feature transform of the run. Raises ConfigError where it does not fit the policy."""
     features = config.meds.features
-    layers = policy.num_hidden_layers
-    if isinstance(features.layers, int) and features.layers > layers - int(features.difference):
-        raise ConfigError(
-            "meds.features.layers", features.layers, f"is more than {policy.model_type}'s {layers} layers"
-        )
-    return FeatureTransform(features.layers, features.difference, features.normalize)
+    transform = FeatureTransform(features.layers, features.difference, features.normalize)
+    layers = policy.get_text_config().num_hidden_layers
+    try:
+        transform.select(np.zeros((1, layers)))
+    except ValueError as error:
+        mend = f"does not fit the {layers} layers of this {policy.model_type} model"
+        raise ConfigError("meds.features.layers", features.layers, mend) from error
+    return transform
 
 
 def require_supported(args: SimpleNamespace) -> None:
-    """Refuse the ways to run a policy in which layer logits are not recorded yet."""
-    for key, value, right in (
-        ("ds.packing_samples", args.ds.packing_samples, False),
-        ("ds.ring_attn_size", args.ds.ring_attn_size, 1),
-        ("ds.tensor_parallel_size", args.ds.tensor_parallel_size, 1),
+    """Refuse the ways to run a policy in which layer logits cannot be recorded (docs/recorder.md says why)."""
+    reasons = {"ds.deepcompile": "compiled code runs no hooks", "data.disable_fast_tokenizer": "it hides tokens' bytes"}
+    for key, on in (
+        ("ds.deepcompile", args.ds.deepcompile),
+        ("data.disable_fast_tokenizer", args.data.disable_fast_tokenizer),
     ):
-        if value != right:
-            raise ConfigError(key, value, f"does not go with a memory; set it to {right}, or meds.enabled to false")
+        if on:
+            raise ConfigError(key, True, f"does not go with a memory ({reasons[key]}); set it or meds.enabled to false")
 
 
 def require_memory_of(paths: RunPaths, wanted: MemoryFormat) -> None:

@@ -70,7 +70,7 @@ def _provide_flash_attention_names() -> None:
     from transformers import modeling_flash_attention_utils as helpers
 
     padding = _module("flash_attn.bert_padding")
-    padding.index_first_axis = helpers._index_first_axis
+    padding.index_first_axis = lambda tensor, indices: tensor[indices]  # transformers' own flattens two axes first
     padding.pad_input = helpers._pad_input
     padding.unpad_input = helpers._unpad_input
     padding.rearrange = rearrange

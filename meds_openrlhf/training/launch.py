@@ -233,7 +233,7 @@ def _train(job: Job, groups: dict[str, Any], on_step: Callable[[int, dict[str, f
 
     steps = Queue(actor_options={"num_cpus": 0})
     pool = _start_memory(job, groups)
-    context = TrainerContext(job.config.meds, job.paths, steps, pool, job.prompt_ids)
+    context = TrainerContext(job.config.meds, job.paths, steps, pool, job.transform, job.prompt_ids)
     models = start_models(job.args, job.strategy, groups, context)
     log = StepLog(job.paths.metrics)
     finished = models.trainer.fit.remote()

@@ -37,6 +37,7 @@ class TrainerContext:
     paths: RunPaths
     steps: Any  # ray.util.queue.Queue of StepReport
     pool: MemoryPool | None
+    transform: FeatureTransform
     prompt_ids: dict[str, str] | None
 
 
@@ -59,7 +60,6 @@ class MemoryTraining:
             self.wandb_logger = WandbLogger(self.args)
 
     def _make_experience_maker(self, pool: MemoryPool, strategy: Any) -> MemoryExperienceMaker:
-        features = self._context.meds.features
         return MemoryExperienceMaker(
             self.actor_model_group,  # type: ignore[attr-defined]
             self.critic_model_group,  # type: ignore[attr-defined]
@@ -69,7 +69,7 @@ class MemoryTraining:
             strategy=strategy,
             tokenizer=self.tokenizer,  # type: ignore[attr-defined]
             pool=pool,
-            transform=FeatureTransform(features.layers, features.difference, features.normalize),
+            transform=self._context.transform,
             penalty=self._context.meds.penalty,
             prompt_ids=self._context.prompt_ids,
         )

@@ -75,6 +75,13 @@ def test_what_is_written_loads_back_the_same(tmp_path: Path) -> None:
         (["--meds.penalty", "1"], r"meds.penalty: 1 is a section"),
         (["--meds.penalty.alpha", "-0.1"], r"meds.penalty.alpha: -0.1 is negative"),
         (["--meds.features.layers", "first"], r"meds.features.layers: 'first' is none of"),
+        (["--meds.features.layers", "1.5"], r"meds.features.layers: 1.5 is none of"),
+        (
+            ["--meds.features.difference", "true"],
+            r"meds.features.difference: True has the wrong type",
+        ),
+        (["--meds.features.difference", "both"], r"meds.features.difference: 'both' is none of"),
+        (["--meds.features.answer_pattern", "(a"], r"meds.features.answer_pattern: '\(a' is no regular expression"),
         (["--meds.features.normalize", "l1"], r"meds.features.normalize: 'l1' is neither"),
         (["--meds.reward", "chess"], r"meds.reward: 'chess' is not known"),
         (["--logger.wandb.key", "secret"], r"logger.wandb.key: '\*\*\*' belongs in the environment"),

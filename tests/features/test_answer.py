@@ -4,7 +4,9 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from meds_openrlhf.features.answer import AnswerLocator, token_bytes
+from meds_openrlhf.data.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.features.answer import AnswerLocator
+from meds_openrlhf.features.token_bytes import token_bytes
 
 
 def plain(tokens: list[str]) -> PreTrainedTokenizerFast:
@@ -75,3 +77,55 @@ def test_special_tokens_stand_for_their_own_text() -> None:
     tokenizer = byte_level(["a", "b"])
     tokenizer.add_special_tokens({"eos_token": "<|im_end|>"})
     assert token_bytes(tokenizer) == [b"a", b"b", b"<|im_end|>"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Answer: 7", "7"),
+        ("answer is 12, no: ANSWER = 34", "3"),
+        ("\\boxed{5} and the answer: 6", "6"),
+        ("é answer: 8", "8"),  # offsets count bytes, whatever the characters
+        ("Answer: ", None),
+        ("nothing", None),
+    ],
+)
+def test_a_regular_expression_on_the_text(text: str, expected: str | None) -> None:
+    tokenizer = build_char_tokenizer()
+    locator = AnswerLocator(tokenizer, pattern=r"(?i)answer(?: is)?\s*[:= ]\s*")
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    found = locator.locate(ids)
+    assert (None if found is None else tokenizer.decode([ids[found + 1]])) == expected
+
+
+def test_only_generated_tokens_and_no_opening_across_others() -> None:
+    ids = [TOKENS.index(piece) for piece in ("\\boxed{", "2", "\\boxed{", "x", "\\box", "ed{", "2")]
+    locator = AnswerLocator(plain(TOKENS))
+    assert locator.locate(ids) == 5
+    assert locator.locate(ids, [True, True, False, False, False, False, False]) == 0
+    assert locator.locate(ids, [True, True, False, False, True, False, True]) == 0  # "\\box" + tool + "2"
+    assert locator.locate(ids, [True, True, True, False, True, False, True]) is None  # a tool follows the last one
+    assert locator.locate(ids, [False] * 7) is None
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        (["\\boxed{", "{", "2", "}", "}"], 0),  # nested braces: what follows the box's own
+        (["\\", "boxed", "x", "{", "2"], None),  # a word between makes it another command
+        (["\\boxed{", "2", "x", "\\boxed{"], None),  # cut off at the last opening: the earlier one is not the answer
+    ],
+)
+def test_odd_boxes(pieces: list[str], expected: int | None) -> None:
+    assert AnswerLocator(plain(TOKENS)).locate([TOKENS.index(piece) for piece in pieces]) == expected
+
+
+def test_slow_tokenizers_are_refused() -> None:
+    class Slow:
+        def get_vocab(self) -> dict[str, int]:
+            return {"a": 0}
+
+        get_added_vocab = get_vocab
+
+    with pytest.raises(ValueError, match=r"data.disable_fast_tokenizer: Slow is not a fast tokenizer"):
+        token_bytes(Slow())

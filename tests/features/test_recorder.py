@@ -2,118 +2,187 @@
 
 import pytest
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    GPTNeoXConfig,
-    LlamaConfig,
-    MistralConfig,
-    PretrainedConfig,
-    Qwen2Config,
-    Qwen3Config,
-)
+from peft import LoraConfig, get_peft_model
 
+from meds_openrlhf.features.layout import packed_positions, padded_positions
 from meds_openrlhf.features.recorder import LayerLogitRecorder
+from tests.features.models import CONFIGS, LAYERS, VOCABULARY, make_model, the_long_way
 
-SIZES = dict(
-    vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=5, num_attention_heads=4,
-    num_key_value_heads=2, max_position_embeddings=64,
-)  # fmt: skip
-CONFIGS = {
-    "qwen2": Qwen2Config(**SIZES, tie_word_embeddings=False),
-    "qwen2-tied": Qwen2Config(**SIZES, tie_word_embeddings=True),
-    "qwen3": Qwen3Config(**SIZES, head_dim=8),
-    "llama": LlamaConfig(**SIZES),
-    "mistral": MistralConfig(**SIZES),
-}
+WIDTH = 12
+HAVE = [0, 1, 3]  # rows with an answer
 
 
-def make_model(config: PretrainedConfig, dtype: torch.dtype = torch.float32) -> torch.nn.Module:
-    torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(config).to(dtype).eval()
-
-
-def padded_batch(side: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Ids and mask (4, 12), positions and targets (4,); the third row has no answer."""
+def padded_batch(side: str) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor]:
+    """Inputs of (4, 12), positions and targets (4,); the third row has no answer."""
     torch.manual_seed(1)
-    ids = torch.randint(0, 97, (4, 12))
+    ids = torch.randint(5, VOCABULARY, (4, WIDTH))
     mask = torch.ones_like(ids)
     for row, padding in enumerate((0, 3, 5, 1)):
         mask[row, :padding] = 0
     if side == "right":
         mask = mask.flip(1)
     positions = torch.tensor([9, 6, -1, 3]) if side == "left" else torch.tensor([9, 4, -1, 3])
-    return ids, mask, positions, ids[torch.arange(4), positions + 1]
+    inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
+    return inputs, positions, ids[torch.arange(4), positions + 1]
 
 
-def record(model: torch.nn.Module, side: str) -> torch.Tensor:
-    ids, mask, positions, targets = padded_batch(side)
-    recorder = LayerLogitRecorder(model)
-    with torch.no_grad(), recorder.record(positions, targets) as recording:
-        model(ids, attention_mask=mask, position_ids=(mask.cumsum(-1) - 1).clamp(min=0))
+def record(
+    model: torch.nn.Module, inputs: dict, tokens: torch.Tensor, targets: torch.Tensor, **options: bool
+) -> torch.Tensor:
+    recorder = LayerLogitRecorder(model, **options)
+    with torch.no_grad(), recorder.record(tokens, targets) as recording:
+        model(**inputs)
     assert recording.layer_logits is not None
     return recording.layer_logits
-
-
-def the_long_way(model: torch.nn.Module, side: str) -> torch.Tensor:
-    ids, mask, positions, targets = padded_batch(side)
-    with torch.no_grad():
-        output = model(
-            ids, attention_mask=mask, position_ids=(mask.cumsum(-1) - 1).clamp(min=0), output_hidden_states=True
-        )
-        logits = torch.stack([model.lm_head(hidden).float() for hidden in output.hidden_states[1:]])  # (N, B, T, V)
-    return logits[:, torch.arange(4), positions, targets].T  # (B, N)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_equals_the_long_way_in_float32(name: str, side: str) -> None:
-    model = make_model(CONFIGS[name])
-    recorded, expected = record(model, side), the_long_way(model, side)
-    rows = [0, 1, 3]
-    assert recorded.shape == (4, 5)
+    model = make_model(name)
+    inputs, positions, targets = padded_batch(side)
+    if name.endswith("-vl"):
+        del inputs["position_ids"]  # such models compute their own
+    tokens = padded_positions(positions, WIDTH)
+    recorded = record(model, inputs, tokens, targets)
+    assert recorded.shape == (4, LAYERS)
     assert recorded.dtype == torch.float32
-    torch.testing.assert_close(recorded[rows], expected[rows], atol=1e-5, rtol=1e-5)
+    expected = the_long_way(model, inputs, tokens[HAVE], targets[HAVE])
+    torch.testing.assert_close(recorded[HAVE], expected, atol=1e-5, rtol=1e-5)
     assert recorded[2].isnan().all()
 
 
+@pytest.mark.parametrize("name", ["qwen2", "llama", "gemma2"])
+def test_with_the_final_norm_on_every_layer(name: str) -> None:
+    model = make_model(name)
+    inputs, positions, targets = padded_batch("right")
+    tokens = padded_positions(positions, WIDTH)
+    recorded = record(model, inputs, tokens, targets, logit_lens=True)
+    expected = the_long_way(model, inputs, tokens[HAVE], targets[HAVE], lens=True)
+    torch.testing.assert_close(recorded[HAVE], expected, atol=1e-5, rtol=1e-5)
+    raw = record(model, inputs, tokens, targets)
+    assert not torch.allclose(raw[HAVE, :-1], recorded[HAVE, :-1], atol=1e-2)
+    torch.testing.assert_close(raw[HAVE, -1], recorded[HAVE, -1])
+
+
+@pytest.mark.parametrize("name", ["qwen2", "qwen3", "llama"])
+def test_packed_sequences(name: str) -> None:
+    """Rows one after the other without padding, told apart by position ids alone, give what padded rows give."""
+    model = make_model(name)
+    inputs, positions, targets = padded_batch("right")
+    mask = inputs["attention_mask"].bool()
+    packed = {
+        "input_ids": inputs["input_ids"][mask][None],
+        "position_ids": inputs["position_ids"][mask][None],
+        "use_cache": False,  # as OpenRLHF sets it; with a cache transformers does not look for packed rows
+    }
+    tokens = packed_positions(positions, inputs["attention_mask"])
+    recorded = record(model, packed, tokens, targets)
+    torch.testing.assert_close(
+        recorded[HAVE], the_long_way(model, packed, tokens[HAVE], targets[HAVE]), atol=1e-5, rtol=1e-5
+    )
+    padded = record(model, inputs, padded_positions(positions, WIDTH), targets)
+    torch.testing.assert_close(recorded, padded, atol=1e-4, rtol=1e-4, equal_nan=True)
+
+
 def test_rounds_to_the_long_way_in_bfloat16() -> None:
-    model = make_model(CONFIGS["qwen2"], torch.bfloat16)
-    recorded, expected = record(model, "left"), the_long_way(model, "left")
-    torch.testing.assert_close(recorded[[0, 1, 3]], expected[[0, 1, 3]], atol=2**-8, rtol=2**-7)
+    model = make_model("qwen2", torch.bfloat16)
+    inputs, positions, targets = padded_batch("left")
+    tokens = padded_positions(positions, WIDTH)
+    recorded = record(model, inputs, tokens, targets)[HAVE]
+    expected = the_long_way(model, inputs, tokens[HAVE], targets[HAVE])
+    torch.testing.assert_close(recorded.bfloat16().float(), expected, atol=2**-9, rtol=2**-7)
+
+
+@pytest.mark.parametrize("modules", [["q_proj", "down_proj"], ["q_proj", "lm_head"]])
+def test_lora_adapters_count(modules: list[str]) -> None:
+    base = make_model("qwen2")
+    model = get_peft_model(base, LoraConfig(r=4, target_modules=modules, init_lora_weights=False)).eval()
+    inputs, positions, targets = padded_batch("right")
+    tokens = padded_positions(positions, WIDTH)
+    recorded = record(model, inputs, tokens, targets)[HAVE]
+    expected = the_long_way(base, inputs, tokens[HAVE], targets[HAVE])
+    torch.testing.assert_close(recorded, expected, atol=1e-4, rtol=1e-4)
+    plain = record(make_model("qwen2"), inputs, tokens, targets)[HAVE]
+    assert not torch.allclose(plain, recorded, atol=1e-2)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_gradient_checkpointing(reentrant: bool) -> None:
+    model = make_model("qwen2")
+    inputs, positions, targets = padded_batch("right")
+    tokens = padded_positions(positions, WIDTH)
+    expected = record(model, inputs, tokens, targets)
+    model.train()
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+    with LayerLogitRecorder(model).record(tokens, targets) as recording:
+        loss = model(**inputs).logits.sum()
+    loss.backward()
+    assert recording.layer_logits is not None
+    torch.testing.assert_close(recording.layer_logits.detach(), expected, equal_nan=True)
+    assert not recording.layer_logits.requires_grad
+
+
+@pytest.mark.parametrize("how", ["wrapped", "in place"])
+def test_a_compiled_model_is_refused(how: str) -> None:
+    model = make_model("qwen2")
+    if how == "wrapped":
+        model = torch.compile(model)
+    else:
+        model.compile()
+    with pytest.raises(ValueError, match="the policy is compiled"):
+        LayerLogitRecorder(model)
 
 
 def test_leaves_no_hook_and_changes_no_output() -> None:
-    model = make_model(CONFIGS["qwen2"])
-    ids, mask, positions, targets = padded_batch("right")
+    model = make_model("qwen2")
+    inputs, positions, targets = padded_batch("right")
     with torch.no_grad():
-        before = model(ids, attention_mask=mask).logits
-        with LayerLogitRecorder(model).record(positions, targets):
-            during = model(ids, attention_mask=mask).logits
+        before = model(**inputs).logits
+        with LayerLogitRecorder(model).record(padded_positions(positions, WIDTH), targets):
+            during = model(**inputs).logits
     assert torch.equal(before, during)
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
 def test_a_failing_pass_removes_the_hooks_and_keeps_its_own_error() -> None:
-    model = make_model(CONFIGS["qwen2"])
+    model = make_model("qwen2")
     none = torch.tensor([-1])
     with pytest.raises(KeyError, match="mine"), LayerLogitRecorder(model).record(none, none):
         raise KeyError("mine")
     assert not any(module._forward_hooks for module in model.modules())
 
 
+def test_a_block_without_a_pass_is_an_error() -> None:
+    none = torch.tensor([-1])
+    recorder = LayerLogitRecorder(make_model("qwen2"))
+    with pytest.raises(RuntimeError, match="expected one pass over 5 layers"), recorder.record(none, none):
+        pass
+
+
 def test_no_answer_in_the_whole_batch_gives_nan_rows() -> None:
-    model = make_model(CONFIGS["llama"])
     none = torch.full((2,), -1)
-    with torch.no_grad(), LayerLogitRecorder(model).record(none, none) as recording:
-        model(torch.zeros(2, 4, dtype=torch.long))
-    assert recording.layer_logits is not None
-    assert recording.layer_logits.shape == (2, 5)
-    assert recording.layer_logits.isnan().all()
+    recorded = record(make_model("llama"), {"input_ids": torch.zeros(2, 4, dtype=torch.long)}, none, none)
+    assert recorded.shape == (2, LAYERS)
+    assert recorded.isnan().all()
 
 
 def test_the_model_class_is_named_where_the_rule_finds_no_decoder() -> None:
-    config = GPTNeoXConfig(
-        vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4
-    )
-    with pytest.raises(ValueError, match="GPTNeoXForCausalLM"):
-        LayerLogitRecorder(make_model(config))
+    class Odd(torch.nn.Module):
+        pass
+
+    with pytest.raises(ValueError, match="the decoder layers of Odd cannot be told"):
+        LayerLogitRecorder(Odd())
+
+
+def test_only_rows_are_kept_never_a_whole_hidden_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What outlives the pass is small, whatever the sequence's length: views of hidden states would keep them alive."""
+    model = make_model("qwen2")
+    kept: list[torch.Tensor] = []
+    recorder = LayerLogitRecorder(model)
+    tokens, targets = torch.tensor([3]), torch.tensor([7])
+    with torch.no_grad(), recorder.record(tokens, targets) as recording:
+        model(torch.ones(1, 128, dtype=torch.long))
+        kept = list(recording._hidden)
+    assert len(kept) == LAYERS
+    assert all(hidden.untyped_storage().nbytes() == 32 * 4 for hidden in kept)

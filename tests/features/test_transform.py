@@ -19,8 +19,11 @@ def test_last_half_scaled_to_unit_length_is_the_default() -> None:
     [
         ({"layers": "all"}, [1, 2, 4, 8]),
         ({"layers": 3}, [2, 4, 8]),
-        ({"layers": "last-half", "difference": True}, [2, 4]),
-        ({"layers": "all", "difference": True}, [1, 2, 4]),
+        ({"layers": 0.75}, [2, 4, 8]),
+        ({"layers": "last-half", "difference": "before"}, [2, 4]),  # the ablation's 14-diff
+        ({"layers": "all", "difference": "before"}, [1, 2, 4]),  # 28-diff
+        ({"layers": "last-half", "difference": "after"}, [4]),
+        ({"layers": 3, "difference": "after"}, [2, 4]),
     ],
 )
 def test_selection(settings: dict, first_row: list[float]) -> None:

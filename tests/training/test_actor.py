@@ -18,7 +18,7 @@ PROMPT = "1+1 \\boxed{9} "
 RESPONSES = ["so \\boxed{2}", "no box", "\\boxed{1} or \\boxed{34}", "\\boxed{"]
 
 
-def make_actor(cls: type) -> object:
+def make_actor(cls: type, packing: bool = False) -> object:
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=len(TOKENIZER), hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=2,
@@ -26,8 +26,9 @@ def make_actor(cls: type) -> object:
     )  # fmt: skip
     policy = cls.__new__(cls)
     policy.actor = Actor(AutoModelForCausalLM.from_config(config))
-    policy.actor.packing_samples = False
-    policy.strategy = SimpleNamespace(ring_attn_group=None)
+    policy.actor.packing_samples = packing
+    policy.actor.model.config.use_cache = False  # as OpenRLHF sets it
+    policy.strategy = SimpleNamespace(ring_attn_group=None, ds_tensor_parallel_size=1)
     policy.tokenizer = TOKENIZER
     return policy
 
@@ -71,3 +72,36 @@ def test_log_probs_are_openrlhfs_and_logits_are_those_at_the_last_answer() -> No
         assert TOKENIZER.decode([target]) == answer[0]
         long_way = [model.lm_head(hidden[row, position])[target].item() for hidden in output.hidden_states[1:]]
         np.testing.assert_allclose(got.layer_logits[row], long_way, rtol=1e-5, atol=1e-5)
+
+
+def test_packed_samples_give_the_same_logits_and_log_probs() -> None:
+    ids, actions, mask = batch()
+    padded, packed = make_actor(RecordingPolicyActor), make_actor(RecordingPolicyActor, packing=True)
+    for policy in (padded, packed):
+        policy.set_up_recording(FeatureSettings())
+    expected, got = padded.forward(ids, actions, mask), packed.forward(ids, actions, mask)
+    np.testing.assert_allclose(got.layer_logits, expected.layer_logits, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(got.action_log_probs, expected.action_log_probs, atol=1e-4, rtol=1e-4)
+
+
+def test_an_agents_answer_is_its_own_never_a_tools() -> None:
+    """Two turns with a tool's reply between: its box is no answer, and no opening reaches across it."""
+    policy = make_actor(RecordingPolicyActor)
+    policy.set_up_recording(FeatureSettings())
+    turns = [
+        ("ask ", False),
+        ("\\boxed{5} ", True),
+        ("tool: \\boxed{9} ", False),
+        ("I see \\box", True),
+        ("ed{7}", False),
+    ]
+    ids, own = [], []
+    for text, generated in turns:
+        tokens = TOKENIZER(text, add_special_tokens=False)["input_ids"]
+        ids += tokens
+        own += [generated] * len(tokens)
+    sequences = torch.tensor([ids])
+    positions, targets = policy._locate(sequences, torch.tensor([own[1:]]), torch.ones_like(sequences))
+    text = "".join(text for text, _ in turns)
+    assert positions.tolist() == [text.index("{5")]
+    assert TOKENIZER.decode(targets.tolist()) == "5"

@@ -1,0 +1,75 @@
+"""Which modules of a causal language model the recorder listens to: one rule for all architectures.
+
+1. Unwrap what stands around the Hugging Face model: DeepSpeed's and DDP's engines, PEFT's adapters.
+2. The unembedding is its output embedding (``lm_head``, ``embed_out`` …).
+3. The decoder is what ``get_decoder()`` gives: the language model, also inside a vision-language model.
+4. The layers are the decoder's list of as many modules as its configuration has hidden layers.
+5. The final norm is the one module beside that list whose class is called a norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class DecoderParts:
+    """The modules of a causal language model that the recorder listens to."""
+
+    layers: list[torch.nn.Module]
+    final_norm: torch.nn.Module
+    unembedding: torch.nn.Module
+
+
+def find_decoder_parts(model: torch.nn.Module) -> DecoderParts:
+    """Decoder layers, final norm and unembedding of ``model`` by the rule above.
+
+    Raises ValueError, naming the model's class, where the rule finds none, and for a compiled model: compiled code does
+    not run the hooks that are put on its modules later.
+    """
+    inner = _unwrap(model)
+    name = type(inner).__name__
+    unembedding = inner.get_output_embeddings() if hasattr(inner, "get_output_embeddings") else None
+    if unembedding is None:
+        raise _unknown(name, "it has no output embedding")
+    decoder = inner.get_decoder()
+    count = decoder.config.get_text_config().num_hidden_layers
+    for parent, layers in _lists_of(decoder, count):
+        norms = [child for child in parent.children() if "norm" in type(child).__name__.lower()]
+        if len(norms) == 1:
+            return DecoderParts(layers=list(layers), final_norm=norms[0], unembedding=unembedding)
+    raise _unknown(name, f"no list of {count} layers with one norm beside it was found")
+
+
+def _unwrap(model: torch.nn.Module) -> Any:
+    inner: Any = model
+    while True:
+        if hasattr(inner, "_orig_mod") or getattr(inner, "_compiled_call_impl", None) is not None:
+            raise ValueError(
+                "the policy is compiled (torch.compile or ds.deepcompile) and compiled code runs no hooks, so its "
+                "layer logits cannot be recorded; train it uncompiled, or set meds.enabled: false"
+            )
+        if hasattr(inner, "get_base_model"):
+            inner = inner.get_base_model()
+        elif hasattr(inner, "module"):
+            inner = inner.module
+        else:
+            return inner
+
+
+def _lists_of(decoder: torch.nn.Module, count: int) -> Iterator[tuple[torch.nn.Module, torch.nn.ModuleList]]:
+    for module in decoder.modules():
+        for child in module.children():
+            if isinstance(child, torch.nn.ModuleList) and len(child) == count:
+                yield module, child
+
+
+def _unknown(name: str, reason: str) -> ValueError:
+    return ValueError(
+        f"actor.model_name_or_path: the decoder layers of {name} cannot be told ({reason}), so its layer logits cannot "
+        "be recorded; use another model, or set meds.enabled: false"
+    )

@@ -1,0 +1,64 @@
+"""The bytes that each token of a tokenizer stands for."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+_BYTE_FALLBACK = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+def token_bytes(tokenizer: Any) -> list[bytes]:
+    """The bytes that each token id stands for; ids without a token stand for none.
+
+    Knows byte-level BPE (GPT-2, Llama 3, Qwen), SentencePiece style with byte fallback (Llama 2, Mistral, Gemma) and
+    plain vocabularies. A processor of a vision-language model is asked for its tokenizer. Raises ValueError for a slow
+    tokenizer, whose tokens' bytes are unknown.
+    """
+    tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
+    vocabulary = tokenizer.get_vocab()
+    added = tokenizer.get_added_vocab()
+    convert = _token_converter(tokenizer)
+    table = [b""] * (max(vocabulary.values(), default=-1) + 1)
+    for token, index in vocabulary.items():
+        table[index] = token.encode() if token in added else convert(token)
+    return table
+
+
+def _token_converter(tokenizer: Any) -> Callable[[str], bytes]:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ValueError(
+            f"data.disable_fast_tokenizer: {type(tokenizer).__name__} is not a fast tokenizer, so its tokens' bytes "
+            "are unknown; leave the flag out, or set meds.enabled: false"
+        )
+    decoder = backend.decoder.__getstate__() if backend.decoder is not None else b""
+    if b"ByteLevel" in decoder:
+        return _byte_level
+    if b"Metaspace" in decoder or b"ByteFallback" in decoder:
+        return _sentencepiece
+    return str.encode
+
+
+@functools.cache
+def _bytes_of_symbols() -> dict[str, int]:
+    """GPT-2's reversible map: printable bytes stand for themselves, the others for symbols from U+0100 up."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
+    others = [byte for byte in range(256) if byte not in set(printable)]
+    symbols = {chr(byte): byte for byte in printable}
+    symbols.update({chr(256 + offset): byte for offset, byte in enumerate(others)})
+    return symbols
+
+
+def _byte_level(token: str) -> bytes:
+    symbols = _bytes_of_symbols()
+    if all(symbol in symbols for symbol in token):
+        return bytes(symbols[symbol] for symbol in token)
+    return token.encode()
+
+
+def _sentencepiece(token: str) -> bytes:
+    fallback = _BYTE_FALLBACK.fullmatch(token)
+    return bytes([int(fallback[1], 16)]) if fallback else token.replace("\u2581", " ").encode()
