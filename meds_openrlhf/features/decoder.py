@@ -55,7 +55,7 @@ def _unwrap(model: torch.nn.Module) -> Any:
             )
         if hasattr(inner, "get_base_model"):
             inner = inner.get_base_model()
-        elif hasattr(inner, "module"):
+        elif isinstance(getattr(inner, "module", None), torch.nn.Module):
             inner = inner.module
         else:
             return inner

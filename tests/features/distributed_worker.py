@@ -1,0 +1,77 @@
+"""One rank of a distributed recording, run as a script by test_distributed: writes what it recorded to a file.
+
+python -m tests.features.distributed_worker MODE RANK PORT OUT
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+RANKS = 2
+
+
+def engine_of(mode: str) -> Any:
+    """The tiny model inside a DeepSpeed engine, as OpenRLHF makes one."""
+    import deepspeed
+    import torch
+
+    from tests.features.models import make_model
+
+    stage = 3 if mode == "zero3" else 2 if mode == "zero2" else 0
+    config = {
+        "train_micro_batch_size_per_gpu": 1,
+        "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0},
+        "bf16": {"enabled": mode == "tp"},
+        "tensor_parallel": {"autotp_size": RANKS if mode == "tp" else 1},
+        "optimizer": {"type": "AdamW", "params": {"torch_adam": True}},
+        "zero_allow_untested_optimizer": True,
+    }
+    model = make_model("qwen2", torch.bfloat16 if mode == "tp" else torch.float32)
+    if mode == "tp":
+        model = deepspeed.tp_model_init(model=model, tp_size=RANKS, dtype=torch.bfloat16)
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=list(model.parameters()), config=config)
+    engine.eval()
+    return engine
+
+
+def main(mode: str, rank: int, port: str, out: str) -> None:
+    os.environ.update(
+        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
+        DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1",
+    )  # fmt: skip
+    import torch
+    import torch.distributed as dist
+
+    from meds_openrlhf.features.layout import packed_positions, padded_positions, positions_on_rank
+    from meds_openrlhf.features.recorder import LayerLogitRecorder
+    from tests.features.models import make_model
+    from tests.features.test_recorder import WIDTH, padded_batch
+
+    dist.init_process_group("gloo")
+    inputs, positions, targets = padded_batch("right")
+    groups = [dist.group.WORLD] if mode in ("tp", "ring") else []
+    if mode == "ring":
+        # Each rank gets its half of the packed tokens. Without ring attention's kernels a rank attends to its own half
+        # only; which rows are recorded where, and added up, is what is tested.
+        model: Any = make_model("qwen2")
+        mask = inputs["attention_mask"].bool()
+        total = int(mask.sum())
+        piece = -(-total // RANKS)
+        packed = torch.nn.functional.pad(inputs["input_ids"][mask], (0, piece * RANKS - total))
+        inputs = {"input_ids": packed.chunk(RANKS)[rank][None]}
+        tokens = positions_on_rank(packed_positions(positions, mask.long()), total, rank, RANKS)
+    else:
+        model = engine_of(mode)
+        tokens = padded_positions(positions, WIDTH)
+    recorder = LayerLogitRecorder(model, groups=groups)
+    with torch.no_grad(), recorder.record(tokens, targets) as recording:
+        model(**inputs)
+    weight = recorder._parts.unembedding.weight
+    torch.save({"logits": recording.layer_logits, "weight": tuple(weight.shape)}, out)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4])

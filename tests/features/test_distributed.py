@@ -1,0 +1,81 @@
+"""Recording on two ranks: ZeRO-2, ZeRO-3, DeepSpeed's tensor parallelism, and a sequence cut over ranks."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from meds_openrlhf.features.layout import packed_positions, padded_positions
+from tests.features.models import VOCABULARY, make_model, the_long_way
+from tests.features.test_recorder import HAVE, WIDTH, padded_batch
+
+RANKS = 2
+REPOSITORY = Path(__file__).parents[2]
+
+
+def run_ranks(mode: str, folder: Path) -> list[dict]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    outs = [folder / f"{rank}.pt" for rank in range(RANKS)]
+    script = [sys.executable, "-m", "tests.features.distributed_worker", mode]
+    workers = [
+        subprocess.Popen(
+            [*script, str(rank), port, str(out)],
+            cwd=REPOSITORY,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank, out in enumerate(outs)
+    ]
+    outputs = [worker.communicate(timeout=110)[0] for worker in workers]
+    assert all(worker.returncode == 0 for worker in workers), outputs[0][-3000:]
+    return [torch.load(out, weights_only=True) for out in outs]
+
+
+@pytest.mark.parametrize("mode", ["zero2", "zero3"])
+def test_sharded_weights(mode: str, tmp_path: Path) -> None:
+    results = run_ranks(mode, tmp_path)
+    inputs, positions, targets = padded_batch("right")
+    tokens = padded_positions(positions, WIDTH)
+    expected = the_long_way(make_model("qwen2"), inputs, tokens[HAVE], targets[HAVE])
+    for result in results:
+        torch.testing.assert_close(result["logits"][HAVE], expected, atol=1e-5, rtol=1e-5)
+        assert result["logits"][2].isnan().all()
+    if mode == "zero3":
+        assert results[0]["weight"] == (0,)  # between passes no rank holds the unembedding
+
+
+def test_tensor_parallelism(tmp_path: Path) -> None:
+    results = run_ranks("tp", tmp_path)
+    inputs, positions, targets = padded_batch("right")
+    tokens = padded_positions(positions, WIDTH)
+    expected = the_long_way(make_model("qwen2", torch.bfloat16), inputs, tokens[HAVE], targets[HAVE])
+    assert results[0]["weight"][0] + results[1]["weight"][0] == VOCABULARY  # each rank holds its share of the rows
+    for result in results:
+        torch.testing.assert_close(result["logits"][HAVE], expected, atol=2e-2, rtol=2e-2)
+        assert result["logits"][2].isnan().all()
+    assert torch.equal(results[0]["logits"][HAVE], results[1]["logits"][HAVE])
+
+
+def test_a_sequence_cut_over_ranks(tmp_path: Path) -> None:
+    results = run_ranks("ring", tmp_path)
+    inputs, positions, targets = padded_batch("right")
+    mask = inputs["attention_mask"].bool()
+    flat = packed_positions(positions, mask.long())
+    total = int(mask.sum())
+    piece = -(-total // RANKS)
+    packed = torch.nn.functional.pad(inputs["input_ids"][mask], (0, piece * RANKS - total))
+    assert {int(index) // piece for index in flat[HAVE]} == {0, 1}  # both ranks hold some answer
+    model = make_model("qwen2")
+    for row in HAVE:
+        owner, local = divmod(int(flat[row]), piece)
+        half = {"input_ids": packed.chunk(RANKS)[owner][None]}
+        expected = the_long_way(model, half, torch.tensor([local]), targets[row : row + 1])[0]
+        for result in results:
+            torch.testing.assert_close(result["logits"][row], expected, atol=1e-5, rtol=1e-5)
+    assert results[0]["logits"][2].isnan().all()
