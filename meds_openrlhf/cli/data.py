@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from meds_openrlhf.config import ConfigError
+
+if TYPE_CHECKING:
+    from meds_openrlhf.data.warm_start import ArithmeticAssets
 
 
 def add_parser(subparsers: Any) -> None:
@@ -24,8 +29,16 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Make the data set and say where it is."""
-    from meds_openrlhf.data.warm_start import prepare
-
-    assets = prepare(arguments.out, seed=arguments.seed, report=print)
+    assets = make_arithmetic(arguments.out, arguments.seed)
     print(f"policy {assets.policy}, training problems {assets.train}, evaluation problems {assets.eval}")
     return 0
+
+
+def make_arithmetic(out: Path, seed: int = 0) -> ArithmeticAssets:
+    """Make the demo's task in ``out``. Raises ConfigError where that folder holds something else."""
+    from meds_openrlhf.data.warm_start import prepare
+
+    try:
+        return prepare(out, seed=seed, report=print)
+    except (ValueError, OSError) as error:
+        raise ConfigError("the task's folder", str(out), f"cannot be made: {error}") from error

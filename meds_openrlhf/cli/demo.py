@@ -7,8 +7,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from meds_openrlhf.cli.data import make_arithmetic
 from meds_openrlhf.cli.train import quiet_start, train
-from meds_openrlhf.config import load_config
+from meds_openrlhf.config import ConfigError, load_config
 
 CONFIG = Path("configs/cpu/meds.yaml")
 
@@ -30,13 +31,15 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
     run_dir = f"runs/demo-{datetime.now():%Y%m%d-%H%M%S}"
     config = load_config(arguments.config, ["--meds.run_dir", run_dir, *overrides])
     quiet_start(verbose=False)
-    from meds_openrlhf.data.warm_start import prepare
     from meds_openrlhf.tracking.summary import summarize
     from meds_openrlhf.training import cpu
 
     if not cpu.has_cuda():
         cpu.install()
-    prepare(Path(config.openrlhf["data.prompt_dataset"]).parent, report=print)
+    dataset = config.openrlhf.get("data.prompt_dataset")
+    if dataset is None:
+        raise ConfigError("data.prompt_dataset", None, f"is not set in {arguments.config}; it names what to make")
+    make_arithmetic(Path(dataset).parent)
     train(config, resume=False, verbose=False)
     print(summarize(Path(config.meds.run_dir)))
     return 0

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from meds_openrlhf import __version__
 from meds_openrlhf.cli import data, demo, train
 from meds_openrlhf.config import ConfigError
+from meds_openrlhf.memory.errors import MemoryCorruptionError
 
 SUBCOMMANDS = (train, demo, data)
 
@@ -27,12 +28,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         return int(known.run(known, rest))
-    except ConfigError as error:
-        print(f"meds: {error}", file=sys.stderr)
+    except (ConfigError, MemoryCorruptionError) as error:
+        print(f"meds: {_innermost(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("meds: interrupted; the run goes on from its last checkpoint with --resume", file=sys.stderr)
         return 130
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """The error itself: one from a Ray worker comes wrapped in its traceback, once per worker that it passed."""
+    while isinstance(getattr(error, "cause", None), BaseException):
+        error = error.cause  # type: ignore[attr-defined]
+    return error
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError("CONFIG", str(path), f"cannot be read ({error.strerror}); name a YAML file") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError("CONFIG", str(path), f"is no valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise ConfigError("CONFIG", str(path), "holds no mapping; it should begin with a key such as `meds:`")
@@ -69,7 +69,10 @@ def flatten(tree: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         name = f"{prefix}{key}"
-        flat.update(flatten(value, f"{name}.") if isinstance(value, Mapping) else {name: value})
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, f"{name}."))
+        elif value is not None or prefix or "." in name:  # an emptied section says nothing
+            flat[name] = value
     return flat
 
 

@@ -15,15 +15,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.paths import SEGMENT_NAME, segment_name, sync_folder
 
 logger = logging.getLogger(__name__)
 
 SEGMENT_BYTES = 256 * 2**20
-
-
-class MemoryCorruptionError(RuntimeError):
-    """A file of the memory does not hold what was written there; the message names the file."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +152,12 @@ class SegmentLog:
             sync_folder(self._folder)
         self._closed = list(states)
 
+    def sync(self) -> None:
+        """Make everything written so far durable, also where single batches are not synced."""
+        for state in self.segments:
+            with (self._folder / state.name).open("rb") as file:
+                os.fsync(file.fileno())
+
     def close(self) -> None:
         """Stop writing to the current segment; the next batch begins a new one."""
         if self._open is not None:
@@ -189,8 +192,10 @@ class SegmentLog:
 
     def _discard(self, segment: _OpenSegment) -> None:
         """After a failed write: cut what got through, and let the next batch begin a new segment."""
-        os.ftruncate(segment.descriptor, segment.state.bytes)
-        self.close()
+        path, length = segment.path, segment.state.bytes
+        self.close()  # first: whatever happens next, nothing is written behind torn bytes
+        if path.exists():
+            os.truncate(path, length)
 
 
 def read_segment(path: Path, schema: pa.Schema) -> Iterator[tuple[pa.RecordBatch, SegmentState]]:

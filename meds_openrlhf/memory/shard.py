@@ -101,8 +101,10 @@ class MemoryShard:
         return time.perf_counter() - started
 
     def snapshot(self) -> list[SegmentState]:
-        """How far the log has been written, for a manifest."""
+        """How far the log has been written, for a manifest; all of it is on the disk."""
         self._load_once()
+        if not self._settings.fsync:
+            self._log.sync()
         return self._log.segments
 
     def restore(self, segments: list[SegmentState]) -> ShardStats:

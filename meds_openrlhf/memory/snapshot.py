@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.memory.log import MemoryCorruptionError, SegmentState
+from meds_openrlhf.memory.errors import MemoryCorruptionError
+from meds_openrlhf.memory.log import SegmentState
 from meds_openrlhf.paths import SEGMENT_NAME, MemoryPaths, write_atomically
 
 FORMAT_VERSION = 1
@@ -32,7 +33,9 @@ class MemoryFormat:
         """Raise ConfigError, naming the field, unless a memory of this format can go on as ``other`` wants it."""
         if self.format_version != other.format_version:
             raise ConfigError(
-                "meds.run_dir", str(folder), f"holds a memory of format {self.format_version}, this is format 1"
+                "meds.run_dir",
+                str(folder),
+                f"holds a memory of format {self.format_version}, this program reads {FORMAT_VERSION}",
             )
         if (self.model, self.layers) != (other.model, other.layers):
             raise ConfigError(

@@ -29,6 +29,8 @@ class RunConsole:
         where = "on the CPU runtime, GPUs made up" if job.on_cpu else "on GPUs"
         self.say(f"{job.config.meds.run_dir}: {'; '.join(map(str, job.plan.groups))} ({where})")
         goes_on = f"going on after step {job.first_step}" if job.first_step else "starting"
+        if job.resume and not job.first_step:
+            goes_on = "no whole checkpoint to go on from, starting anew"
         self.say(f"{job.config.meds.run_dir}: {goes_on}, up to {self._total} steps; loading models, this takes a while")
         self._bar = tqdm(
             total=self._total, initial=job.first_step, unit="step", file=self._stream, disable=None, dynamic_ncols=True

@@ -53,7 +53,8 @@ def parse_openrlhf_arguments(flags: Mapping[str, Any]) -> SimpleNamespace:
             runpy.run_module(ENTRY_POINT, run_name="__main__")
         except _ArgumentsParsed as parsed:
             return parsed.arguments
-        except AssertionError as error:
+        except (AssertionError, AttributeError, TypeError) as error:
+            # Its checks are assertions, or stumble over a value that is missing.
             raise ConfigError("OpenRLHF's settings", "this combination", f"is refused: {error}") from error
     raise RuntimeError(f"{ENTRY_POINT} ended without building its strategy; is openrlhf 0.11.2 installed?")
 

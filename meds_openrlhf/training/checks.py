@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from meds_openrlhf.config import ConfigError, RunConfig
+from meds_openrlhf.features.decoder import find_decoder_parts
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
@@ -63,20 +64,50 @@ def memory_format(config: RunConfig, policy: Any) -> MemoryFormat:
     )
 
 
-def require_features(config: RunConfig, policy: Any) -> FeatureTransform:
-    """The feature transform of the run. Raises ConfigError where it does not fit the policy."""
+def feature_transform(config: RunConfig) -> FeatureTransform:
+    """From the logits of all layers to what is clustered."""
     features = config.meds.features
-    transform = FeatureTransform(features.layers, features.difference, features.normalize)
+    return FeatureTransform(features.layers, features.difference, features.normalize)
+
+
+def require_features(config: RunConfig, policy: Any) -> None:
+    """Raise ConfigError where the feature transform does not fit the policy."""
+    features = config.meds.features
     layers = policy.get_text_config().num_hidden_layers
     try:
-        transform.select(np.zeros((1, layers)))
+        feature_transform(config).select(np.zeros((1, layers)))
     except ValueError as error:
         mend = f"does not fit the {layers} layers of this {policy.model_type} model"
         raise ConfigError("meds.features.layers", features.layers, mend) from error
-    return transform
 
 
-def require_supported(args: SimpleNamespace) -> None:
+def require_engines(args: SimpleNamespace) -> None:
+    """OpenRLHF generates with vLLM only, and finds out late."""
+    if not args.vllm.num_engines:
+        raise ConfigError("vllm.num_engines", args.vllm.num_engines, "starts no engine, and nothing else generates")
+
+
+def require_two_checkpoints(args: SimpleNamespace) -> None:
+    """OpenRLHF removes old checkpoints before it saves the new one: with room for one there are moments without any."""
+    if args.ckpt.save_steps > 0 and args.ckpt.max_num < 2:
+        raise ConfigError(
+            "ckpt.max_num", args.ckpt.max_num, "leaves no whole checkpoint while the next one is saved; keep at least 2"
+        )
+
+
+def with_absolute_paths(flags: dict[str, Any]) -> dict[str, Any]:
+    """Local files by their full names: workers of a cluster have other working directories."""
+    keys = ("actor.model_name_or_path", "critic.model_name_or_path", "reward.model_name_or_path")
+    keys += ("data.prompt_dataset", "eval.dataset", "reward.remote_url", "train.agent_func_path")
+    changed = dict(flags)
+    for key in keys:
+        if isinstance(flags.get(key), str):
+            parts = [part.strip() for part in flags[key].split(",")]
+            changed[key] = ",".join(str(Path(part).absolute()) if Path(part).exists() else part for part in parts)
+    return changed
+
+
+def require_recordable(args: SimpleNamespace, policy: Any) -> None:
     """Refuse the ways to run a policy in which layer logits cannot be recorded (docs/recorder.md says why)."""
     reasons = {"ds.deepcompile": "compiled code runs no hooks", "data.disable_fast_tokenizer": "it hides tokens' bytes"}
     for key, on in (
@@ -85,6 +116,21 @@ def require_supported(args: SimpleNamespace) -> None:
     ):
         if on:
             raise ConfigError(key, True, f"does not go with a memory ({reasons[key]}); set it or meds.enabled to false")
+    try:
+        find_decoder_parts(_without_weights(policy))
+    except ValueError as error:
+        name = type(policy).__name__
+        raise ConfigError("actor.model_name_or_path", args.actor.model_name_or_path, f"({name}) {error}") from error
+
+
+def _without_weights(policy: Any) -> Any:
+    """The policy's modules, on a device that has no memory: made in no time, whatever its size."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+    auto = AutoModelForImageTextToText if hasattr(policy, "vision_config") else AutoModelForCausalLM
+    with torch.device("meta"):
+        return auto.from_config(policy, trust_remote_code=True)
 
 
 def require_memory_of(paths: RunPaths, wanted: MemoryFormat) -> None:
@@ -96,7 +142,9 @@ def require_memory_of(paths: RunPaths, wanted: MemoryFormat) -> None:
 
 def load_prompts(args: SimpleNamespace, strategy: Any, prompt_id_key: str | None) -> Any:
     """The training set as OpenRLHF will load it. Raises ConfigError for a set or a column that is not there."""
-    data = _load_dataset("data.prompt_dataset", args.data.prompt_dataset, args.data.prompt_split, args, strategy)
+    data = _load_dataset(
+        "data.prompt_dataset", args.data.prompt_dataset, args.data.prompt_split, args, strategy, args.data.prompt_probs
+    )
     wanted = {"data.input_key": args.data.input_key, "data.label_key": args.data.label_key}
     wanted["meds.memory.prompt_id_key"] = prompt_id_key
     _require_columns(data, wanted)
@@ -106,7 +154,9 @@ def load_prompts(args: SimpleNamespace, strategy: Any, prompt_id_key: str | None
     return data
 
 
-def _load_dataset(key: str, name: str, split: str, args: SimpleNamespace, strategy: Any) -> Any:
+def _load_dataset(
+    key: str, name: str, split: str, args: SimpleNamespace, strategy: Any, probabilities: str | None = None
+) -> Any:
     from datasets import disable_progress_bars
     from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
     from openrlhf.datasets.utils import blending_datasets
@@ -114,7 +164,9 @@ def _load_dataset(key: str, name: str, split: str, args: SimpleNamespace, strate
     disable_progress_bars()
     try:
         with redirect_stdout(io.StringIO()):  # it prints what it loads; the trainer will do so again
-            return blending_datasets(name, None, strategy, args.train.seed, args.data.max_samples, dataset_split=split)
+            return blending_datasets(
+                name, probabilities, strategy, args.train.seed, args.data.max_samples, dataset_split=split
+            )
     except (DatasetNotFoundError, DatasetGenerationError, FileNotFoundError, ValueError, AttributeError) as error:
         raise ConfigError(key, name, f"cannot be loaded (split {split!r}): {str(error).splitlines()[0]}") from error
 
@@ -128,18 +180,23 @@ def _require_columns(data: Any, wanted: dict[str, str | None]) -> None:
 def prompt_ids(data: Any, args: SimpleNamespace, tokenizer: Any, column: str) -> dict[str, str]:
     """Each prompt's text, as the engines get it, to its id in the data set's ``column``.
 
-    Raises ConfigError where one text has two ids: rollouts could not be told apart.
+    Raises ConfigError for a row without an id, a text with two ids, or an id of two texts: the memories of different
+    prompts would run together, or one prompt's fall apart.
     """
     from openrlhf.datasets.prompts_dataset import preprocess_data
 
     chat_template = tokenizer.apply_chat_template if args.data.apply_chat_template else None
     ids: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for row in data:
         text, _ = preprocess_data(
             row, args.data.input_template, args.data.input_key, args.data.label_key, chat_template
         )
-        if ids.setdefault(text, str(row[column])) != str(row[column]):
-            raise ConfigError(
-                "meds.memory.prompt_id_key", column, f"gives one prompt two ids, {ids[text]} and {row[column]}"
-            )
+        if row[column] is None:
+            raise ConfigError("meds.memory.prompt_id_key", column, f"is empty for the prompt {text[-80:]!r}")
+        key = str(row[column])
+        if ids.setdefault(text, key) != key:
+            raise ConfigError("meds.memory.prompt_id_key", column, f"gives one prompt two ids, {ids[text]} and {key}")
+        if texts.setdefault(key, text) != text:
+            raise ConfigError("meds.memory.prompt_id_key", column, f"gives two prompts the id {key}")
     return ids

@@ -45,6 +45,9 @@ def has_cuda() -> bool:
 def install() -> None:
     """Make this process ready to run OpenRLHF without CUDA; the work is done when its modules are imported."""
     os.environ.update(ENVIRONMENT)
+    if getattr(install, "done", False):
+        return
+    install.done = True  # type: ignore[attr-defined]
     for module, adapt in _ADAPTERS.items():
         wrapt.register_post_import_hook(adapt, module)
 

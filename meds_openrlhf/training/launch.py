@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,13 +47,14 @@ class Job:
     transform: FeatureTransform
     prompt_ids: dict[str, str] | None
     total_steps: int
+    resume: bool
     first_step: int  # 0, or that of the checkpoint it goes on from
 
     @property
     def plan(self) -> Plan:
         """Where everything goes."""
         shards = self.memory.shards if self.config.meds.enabled else 0
-        return make_plan(role_requests(self.args), shards, controller_cpus=4)
+        return make_plan(role_requests(self.args), shards, controller_cpus=1)
 
 
 def run_training(
@@ -64,6 +66,13 @@ def run_training(
     on_step: Callable[[int, dict[str, float]], None],
 ) -> None:
     """Train to the end. Raises ConfigError, with nothing started, for whatever the user can mend."""
+    if os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") and not Path(config.meds.run_dir).is_absolute():
+        raise ConfigError(
+            "meds.run_dir",
+            config.meds.run_dir,
+            "is relative, and a submitted job runs in a copy of its folder that Ray "
+            "throws away; name a folder from the root, on storage that every node sees",
+        )
     paths = RunPaths(Path(config.meds.run_dir).absolute())
     checks.require_local_paths(config)
     with _sole_driver_of(paths, resume):
@@ -88,16 +97,18 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     args = parse_openrlhf_arguments(_flags(config, paths, on_cpu, load=checkpoint is not None))
     policy = checks.model_config(args.actor.model_name_or_path)
     memory = checks.memory_format(config, policy)
-    transform = checks.require_features(config, policy)
+    checks.require_engines(args)
+    checks.require_two_checkpoints(args)
     if config.meds.enabled:
-        checks.require_supported(args)
+        checks.require_recordable(args, policy)
+        checks.require_features(config, policy)
         checks.require_memory_of(paths, memory)
     from openrlhf.utils import get_strategy
 
     strategy = get_strategy(args)
     data = checks.load_prompts(args, strategy, config.meds.memory.prompt_id_key)
     if checkpoint is not None:
-        point_latest_to(paths, checkpoint[0])
+        point_latest_to(paths, checkpoint.tag)
     return Job(
         config=config,
         paths=paths,
@@ -105,10 +116,11 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
         strategy=strategy,
         on_cpu=on_cpu,
         memory=memory,
-        transform=transform,
+        transform=checks.feature_transform(config),
         prompt_ids=_prompt_ids(config, data, args),
         total_steps=ceil(min(len(data), args.data.max_samples) / args.rollout.batch_size) * args.train.num_episodes,
-        first_step=checkpoint[1] if checkpoint else 0,
+        resume=resume,
+        first_step=checkpoint.step if checkpoint else 0,
     )
 
 
@@ -153,7 +165,7 @@ def _flags(config: RunConfig, paths: RunPaths, on_cpu: bool, load: bool) -> dict
         if config.openrlhf.get("reward.remote_url"):
             raise ConfigError("meds.reward", config.meds.reward, "and reward.remote_url exclude each other")
         decided["reward.remote_url"] = str(REWARDS[config.meds.reward])
-    return {**defaults, **config.openrlhf, **decided}
+    return checks.with_absolute_paths({**defaults, **config.openrlhf, **decided})
 
 
 @contextmanager
@@ -166,8 +178,12 @@ def _sole_driver_of(paths: RunPaths, resume: bool) -> Iterator[None]:
             "holds a run already; add --resume to go on with it, or name another folder",
         )
     fresh = not paths.root.exists()
-    paths.root.mkdir(parents=True, exist_ok=True)
-    with paths.lock.open("w") as lock:
+    try:
+        paths.root.mkdir(parents=True, exist_ok=True)
+        lock = paths.lock.open("w")
+    except OSError as error:
+        raise ConfigError("meds.run_dir", str(paths.root), f"cannot be written to ({error.strerror})") from error
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -187,7 +203,7 @@ def _sole_driver_of(paths: RunPaths, resume: bool) -> Iterator[None]:
 def _ray(job: Job, verbose: bool) -> Iterator[None]:
     """A connection to the cluster that RAY_ADDRESS names or `ray start` began here, or one of this machine alone."""
     own = not os.environ.get("RAY_ADDRESS")
-    runtime_env: dict[str, Any] = {"env_vars": {"TOKENIZERS_PARALLELISM": "true", "NCCL_DEBUG": "WARN"}}
+    runtime_env: dict[str, Any] = {"env_vars": _worker_environment()}
     options: dict[str, Any] = {"log_to_driver": verbose, "logging_level": "INFO" if verbose else "ERROR"}
     if job.on_cpu:
         runtime_env = {"env_vars": cpu.ENVIRONMENT, "worker_process_setup_hook": cpu.WORKER_HOOK}
@@ -195,11 +211,24 @@ def _ray(job: Job, verbose: bool) -> Iterator[None]:
             options.update(
                 address="local", num_gpus=cpu.MADE_UP_GPUS, num_cpus=cpu.MADE_UP_CPUS, include_dashboard=False
             )
-    ray.init(runtime_env=runtime_env, **options)
+    try:
+        ray.init(runtime_env=runtime_env, **options)
+    except ConnectionError as error:
+        raise ConfigError(
+            "RAY_ADDRESS", os.environ.get("RAY_ADDRESS"), f"names no cluster that answers: {str(error).splitlines()[0]}"
+        ) from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _worker_environment() -> dict[str, str]:
+    """OpenRLHF's defaults for its workers; what this process's environment or the submitted job sets stays."""
+    defaults = {"TOKENIZERS_PARALLELISM": "true", "NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
+    job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")
+    given = job.get("runtime_env", {}).get("env_vars", {})  # Ray refuses a variable that is named twice
+    return {name: os.environ.get(name, value) for name, value in defaults.items() if name not in given}
 
 
 def _open_run_folder(job: Job) -> None:
@@ -233,7 +262,15 @@ def _train(job: Job, groups: dict[str, Any], on_step: Callable[[int, dict[str, f
 
     steps = Queue(actor_options={"num_cpus": 0})
     pool = _start_memory(job, groups)
-    context = TrainerContext(job.config.meds, job.paths, steps, pool, job.transform, job.prompt_ids)
+    context = TrainerContext(
+        meds=job.config.meds,
+        paths=job.paths,
+        steps=steps,
+        pool=pool,
+        transform=job.transform,
+        prompt_ids=job.prompt_ids,
+        wandb_environment={name: value for name, value in os.environ.items() if name.startswith("WANDB_")},
+    )
     models = start_models(job.args, job.strategy, groups, context)
     log = StepLog(job.paths.metrics)
     finished = models.trainer.fit.remote()
@@ -249,3 +286,5 @@ def _train(job: Job, groups: dict[str, Any], on_step: Callable[[int, dict[str, f
         on_step(report.step, report.metrics)
     ray.get(finished)
     ray.get(models.policy.async_save_model())
+    if models.critic is not None and job.args.critic.save_value_network:
+        ray.get(models.critic.async_save_model())

@@ -36,10 +36,11 @@ def role_requests(args: SimpleNamespace) -> list[RoleRequest]:
 
 @dataclass(frozen=True)
 class Models:
-    """What runs: OpenRLHF's trainer (a Ray actor handle) and the policy's actor group."""
+    """What runs: OpenRLHF's trainer (a Ray actor handle), and the actor groups of policy and critic (None without)."""
 
     trainer: Any
     policy: Any
+    critic: Any
 
 
 def start_models(args: SimpleNamespace, strategy: Any, groups: dict[str, Any], context: Any) -> Models:
@@ -66,7 +67,7 @@ def start_models(args: SimpleNamespace, strategy: Any, groups: dict[str, Any], c
     _load_models(args, strategy, models, engines, trainer)
     if context.pool is not None:
         ray.get(models["policy"].async_run_method("set_up_recording", context.meds.features))
-    return Models(trainer=trainer, policy=models["policy"])
+    return Models(trainer=trainer, policy=models["policy"], critic=models["critic"])
 
 
 def _start_engines(args: SimpleNamespace, groups: dict[str, Any]) -> list[Any] | None:
@@ -116,7 +117,7 @@ def _start_trainer(
     from meds_openrlhf.training.trainer import MemoryPPOTrainer, MemoryPPOTrainerAsync
 
     trainer_class = MemoryPPOTrainerAsync if args.train.async_enable else MemoryPPOTrainer
-    return ray.remote(trainer_class).remote(
+    return ray.remote(num_cpus=0)(trainer_class).remote(
         args.actor.model_name_or_path,
         strategy=strategy,
         actor_model_group=models["policy"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import openrlhf.trainer.ppo_trainer_async as async_module
@@ -16,8 +16,9 @@ from openrlhf.utils.logging_utils import WandbLogger
 from meds_openrlhf.config import ConfigError, MedsSettings
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.pool import MemoryPool
-from meds_openrlhf.paths import RunPaths, write_atomically
+from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.training.actor_classes import plain_class
+from meds_openrlhf.training.checkpoints import mark_complete, remove_stale_markers, saved_tags
 from meds_openrlhf.training.experience import MemoryExperienceMaker
 
 
@@ -39,6 +40,8 @@ class TrainerContext:
     pool: MemoryPool | None
     transform: FeatureTransform
     prompt_ids: dict[str, str] | None
+    # The driver's WANDB_* variables: workers of a cluster have its nodes' environment. Keys, so never printed.
+    wandb_environment: dict[str, str] = field(repr=False)
 
 
 class MemoryTraining:
@@ -48,9 +51,11 @@ class MemoryTraining:
     args: Any
     wandb_logger: Any
     experience_maker: Any
+    best_eval_metric_value: float
 
     def __init__(self, *args: Any, context: TrainerContext, strategy: Any, **kwargs: Any) -> None:
         transformers.set_seed(strategy.args.train.seed)  # the order of the prompts is drawn from it
+        os.environ.update(context.wandb_environment)
         super().__init__(*args, strategy=strategy, **kwargs)  # type: ignore[call-arg]
         self._context = context
         self._pool = context.pool
@@ -87,6 +92,9 @@ class MemoryTraining:
         self, global_step: int, logs_dict: Any = None, client_states: dict[str, Any] | None = None
     ) -> None:
         """Log, and at a checkpoint save memory and policy so that they count as one: both or neither."""
+        numbers = {k: float(v) for k, v in (logs_dict or {}).items() if isinstance(v, (int, float))}
+        # Reported first: after a crash a line too many is cut, one that is missing could not be restored.
+        self._context.steps.put(StepReport(global_step, numbers))
         client_states = {} if client_states is None else client_states
         saves = global_step % self.args.ckpt.save_steps == 0 and not self.args.ckpt.disable_ds
         tag = f"global_step{global_step}"
@@ -94,20 +102,23 @@ class MemoryTraining:
             self._snapshot(tag, client_states)
         super().save_logs_and_checkpoints(global_step, logs_dict, client_states)  # type: ignore[misc]
         if saves:
-            self._mark_complete(tag)
-        numbers = {k: float(v) for k, v in (logs_dict or {}).items() if isinstance(v, (int, float))}
-        self._context.steps.put(StepReport(global_step, numbers))
+            self._mark_complete(tag, global_step)
 
     def save_best_checkpoint(self, eval_metrics: Any, global_step: int, client_states: Any = None) -> None:
-        """OpenRLHF's best checkpoint, with the memory as it is now."""
+        """OpenRLHF's best checkpoint, with the memory as it is now.
+
+        An asynchronous run evaluates step ``global_step`` and is further on by the time that it hears the result: the
+        step of what is saved is the client state's.
+        """
         client_states = dict(client_states or {})
+        before = self.best_eval_metric_value
         tag = f"best_global_step{global_step}"
         self._snapshot(tag, client_states)
         super().save_best_checkpoint(eval_metrics, global_step, client_states)  # type: ignore[misc]
-        if (self._context.paths.policy_checkpoints / tag).is_dir():
-            self._mark_complete(tag)
+        if self.best_eval_metric_value > before and not self.args.ckpt.disable_ds:
+            self._mark_complete(tag, client_states.get("global_step", global_step))
         elif self._pool is not None:
-            self._pool.prune_snapshots(self._saved_tags())  # it was not the best: nothing was saved
+            self._pool.prune_snapshots(saved_tags(self._context.paths))  # it was not the best: nothing was saved
 
     def init_checkpoint_states(self) -> dict[str, Any]:
         """What a checkpoint holds beside the weights; the memory goes back to the same moment, or to nothing."""
@@ -124,20 +135,14 @@ class MemoryTraining:
             self._pool.snapshot(tag)
             client_states["memory_snapshot"] = tag
 
-    def _mark_complete(self, tag: str) -> None:
+    def _mark_complete(self, tag: str, step: int) -> None:
         """The last thing written of a checkpoint. Markers and manifests of checkpoints that are gone go too."""
-        complete = self._context.paths.complete
-        write_atomically(complete / tag, "")
-        saved = self._saved_tags()
-        for marker in complete.iterdir():
-            if marker.name not in saved:
-                marker.unlink()
+        paths = self._context.paths
+        mark_complete(paths, tag, step)
+        saved = saved_tags(paths) | {tag}  # a shared disk may be slow to show what another node has written
+        remove_stale_markers(paths, saved)
         if self._pool is not None:
             self._pool.prune_snapshots(saved)
-
-    def _saved_tags(self) -> set[str]:
-        folder = self._context.paths.policy_checkpoints
-        return {entry.name for entry in folder.iterdir() if entry.is_dir()} if folder.exists() else set()
 
 
 class MemoryPPOTrainer(MemoryTraining, plain_class(PPOTrainer)):  # type: ignore[misc]
@@ -181,7 +186,7 @@ class _Remote:
     """Looks like a Ray actor class with some arguments given."""
 
     def __init__(self, plain: type, **given: Any) -> None:
-        self.remote = functools.partial(ray.remote(plain).remote, **given)
+        self.remote = functools.partial(ray.remote(num_cpus=0)(plain).remote, **given)
 
 
 def wandb_wanted() -> bool:

@@ -55,8 +55,12 @@ def test_colocated(train: Callable[..., Run]) -> None:
     assert "policy + engines: 1 x 1 GPU + 1 CPU" in run.output
 
 
-def test_asynchronous(train: Callable[..., Run]) -> None:
-    require_memory_at_work(train("--train.async_enable"))
+def test_asynchronous_with_a_reference_and_evaluation(train: Callable[..., Run], assets: Path) -> None:
+    flags = ("--train.async_enable", "--eval.steps=4", "--eval.n_samples_per_prompt=2", "--algo.kl.init_coef=0.001")
+    run = train(*flags, f"--eval.dataset={assets}/eval.jsonl", "--ref.num_gpus_per_node=1")
+    require_memory_at_work(run)
+    assert "reference: 1 x 1 GPU + 1 CPU" in run.output
+    assert any(path.name.startswith("best_") for path in run.paths.complete.iterdir())
 
 
 def test_zero3_with_two_policy_ranks(train: Callable[..., Run]) -> None:

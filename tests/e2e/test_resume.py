@@ -6,14 +6,13 @@ import subprocess
 import time
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.e2e.conftest import STEPS, command
 
-CHECKPOINT = 4
+CHECKPOINT = 3  # in the middle of an epoch
 
 
 def start(assets: Path, run_dir: Path, *overrides: str) -> subprocess.Popen:
@@ -64,8 +63,8 @@ def test_kill_and_resume(assets: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     paths = RunPaths(run_dir)
     log = StepLog(paths.metrics)
-    first = start(assets, run_dir)
-    wait_for_step(log, CHECKPOINT + 1, first)
+    first = start(assets, run_dir, f"--ckpt.save_steps={CHECKPOINT}")
+    wait_for_step(log, CHECKPOINT + 2, first)
     os.kill(first.pid, signal.SIGKILL)
     first.wait(30)
     before, metrics_before = read_memory(paths), log.read()
@@ -76,7 +75,7 @@ def test_kill_and_resume(assets: Path, tmp_path: Path) -> None:
         time.sleep(0.5)
     assert processes_of(run_dir) == []
 
-    second = start(assets, run_dir, "--resume")
+    second = start(assets, run_dir, f"--ckpt.save_steps={CHECKPOINT}", "--resume")
     output = second.communicate(timeout=300)[0]
     assert second.returncode == 0, output[-4000:]
     assert f"going on after step {CHECKPOINT}" in output
@@ -88,12 +87,18 @@ def test_kill_and_resume(assets: Path, tmp_path: Path) -> None:
     assert upto(after, CHECKPOINT).equals(upto(before, CHECKPOINT))
     pairs = list(zip(after.column("step").to_pylist(), after.column("sample").to_pylist()))
     assert len(set(pairs)) == len(pairs) == steps[-1]["meds/rows"]
-    # Every prompt was visited once in each of the two epochs.
+    # An epoch of 16 prompts is 4 steps: no prompt came twice within one, nor more than 4 in a step, so none was skipped.
     visits = {(row["prompt"], row["step"]) for row in after.select(["prompt", "step"]).to_pylist()}
-    per_prompt = np.unique([prompt for prompt, _ in visits], return_counts=True)[1]
-    assert per_prompt.max() <= 2
-    assert {path.name for path in paths.complete.iterdir()} == {"global_step4", "global_step8"}
-    assert {path.stem for path in paths.memory.snapshots.iterdir()} == {"global_step4", "global_step8"}
+    for epoch in (range(1, 5), range(5, 9)):
+        prompts = [prompt for prompt, step in visits if step in epoch]
+        assert len(set(prompts)) == len(prompts) > 10
+    assert max(sum(step == other for _, other in visits) for step in range(1, STEPS + 1)) <= 4
+    # Resumed at step 3, the order of the prompts is that of the run that was killed.
+    killed = {(row["prompt"], row["step"]) for row in before.select(["prompt", "step"]).to_pylist()}
+    steps_of = {prompt: step for prompt, step in visits if step <= 4}
+    assert all(steps_of.get(prompt, step) == step for prompt, step in killed if step <= 4)
+    assert {path.name for path in paths.complete.iterdir()} == {"global_step3", "global_step6"}
+    assert {path.stem for path in paths.memory.snapshots.iterdir()} == {"global_step3", "global_step6"}
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_anew(assets: Path, tmp_path: Path) -> None:
@@ -107,6 +112,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_anew(assets: Path, tmp_
     second = start(assets, run_dir, "--ckpt.save_steps=100", "--train.num_episodes=1", "--resume")
     output = second.communicate(timeout=300)[0]
     assert second.returncode == 0, output[-4000:]
+    assert "no whole checkpoint to go on from, starting anew" in output
     steps = log.read()
     assert [step["step"] for step in steps] == [1, 2, 3, 4]
     after = read_memory(paths)

@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from meds_openrlhf.memory.log import MemoryCorruptionError, SegmentLog, read_segment
+from meds_openrlhf.memory.errors import MemoryCorruptionError
+from meds_openrlhf.memory.log import SegmentLog, read_segment
 from meds_openrlhf.memory.rows import log_schema, make_rows, with_answer
 
 SCHEMA = log_schema(4)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from meds_openrlhf.memory.clustering import Clustering, assign, cluster
-from meds_openrlhf.memory.log import MemoryCorruptionError
+from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.rows import layer_logits_of, make_rows
 from meds_openrlhf.memory.shard import MemoryShard, ShardAnswer, ShardSettings, rows_by_prompt
 from tests.memory.streams import LAYERS, stream

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.memory.log import MemoryCorruptionError, SegmentState
+from meds_openrlhf.memory.errors import MemoryCorruptionError
+from meds_openrlhf.memory.log import SegmentState
 from meds_openrlhf.memory.snapshot import (
     MemoryFormat,
     Snapshot,

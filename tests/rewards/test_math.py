@@ -5,7 +5,9 @@ import time
 import pytest
 import torch
 
+from meds_openrlhf.rewards import math
 from meds_openrlhf.rewards.math import is_right, last_boxed, reward_func
+from meds_openrlhf.rewards.verifier import AnswerVerifier
 
 
 @pytest.mark.parametrize(
@@ -40,6 +42,22 @@ def test_last_boxed(text: str, content: str | None) -> None:
 )
 def test_is_right(answer: str, label: str, right: bool) -> None:
     assert is_right(f"I think \\boxed{{{answer}}}.", label) is right
+
+
+@pytest.mark.parametrize("hostile", ["9^{9^{9^9}}", "100000000!", "2^{10000000000}", "\\frac{1}{0}", "{" * 60])
+def test_answers_that_cannot_be_computed_are_wrong_and_stop_nobody(
+    hostile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verifier = AnswerVerifier(seconds=2.0)
+    monkeypatch.setattr(math, "_verifier", verifier)
+    assert is_right(f"\\boxed{{{hostile}}}", "7") is False
+    assert is_right("\\boxed{\\frac{14}{2}}", "7") is True  # the next question is answered
+    verifier.close()
+
+
+def test_a_label_may_be_a_number() -> None:
+    assert is_right("\\boxed{33}", 33) is True
+    assert is_right("\\boxed{2.50}", 2.5) is True
 
 
 def test_only_the_response_counts() -> None:

@@ -1,45 +1,79 @@
 """Only whole checkpoints are gone on from."""
 
+import json
 from pathlib import Path
 
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.training.checkpoints import newest_complete, point_latest_to
+from meds_openrlhf.training.checkpoints import (
+    Checkpoint,
+    mark_complete,
+    newest_complete,
+    point_latest_to,
+    remove_stale_markers,
+    saved_tags,
+)
 
 
-def save(paths: RunPaths, tag: str, complete: bool = True) -> None:
-    (paths.policy_checkpoints / tag).mkdir(parents=True)
-    if complete:
-        paths.complete.mkdir(parents=True, exist_ok=True)
-        (paths.complete / tag).touch()
+def save(paths: RunPaths, tag: str, step: int | None, roles: tuple[str, ...] = ("_actor",)) -> None:
+    for role in roles:
+        folder = paths.checkpoints / role / tag
+        folder.mkdir(parents=True)
+        (folder / "weights.pt").write_bytes(b"x" * 10)
+    if step is not None:
+        mark_complete(paths, tag, step)
 
 
 def test_the_newest_that_is_whole(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     assert newest_complete(paths) is None
-    save(paths, "global_step8")
-    save(paths, "global_step12")
-    save(paths, "global_step16", complete=False)  # killed while it was saved
-    assert newest_complete(paths) == ("global_step12", 12)
+    save(paths, "global_step8", 8)
+    save(paths, "global_step12", 12)
+    save(paths, "global_step16", None)  # killed while it was saved
+    assert newest_complete(paths) == Checkpoint("global_step12", 12)
 
 
-def test_a_marker_whose_checkpoint_was_removed_does_not_count(tmp_path: Path) -> None:
+def test_one_that_was_being_removed_does_not_count(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
-    save(paths, "global_step4")
-    (paths.complete / "global_step8").touch()
-    assert newest_complete(paths) == ("global_step4", 4)
+    save(paths, "global_step4", 4)
+    save(paths, "global_step8", 8)
+    (paths.policy_checkpoints / "global_step8" / "weights.pt").unlink()
+    assert newest_complete(paths) == Checkpoint("global_step4", 4)
+    (paths.policy_checkpoints / "global_step4" / "weights.pt").write_bytes(b"x" * 9)
+    assert newest_complete(paths) is None
 
 
-def test_best_checkpoints_count_and_regular_ones_come_first(tmp_path: Path) -> None:
+def test_the_critic_belongs_to_it(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
-    save(paths, "global_step4")
-    save(paths, "best_global_step6")
-    assert newest_complete(paths) == ("best_global_step6", 6)
-    save(paths, "global_step6")
-    assert newest_complete(paths) == ("global_step6", 6)
-
-
-def test_deepspeed_is_pointed_to_it(tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path)
-    save(paths, "global_step4")
+    save(paths, "global_step4", 4, roles=("_actor", "_critic"))
+    save(paths, "global_step8", 8, roles=("_actor", "_critic"))
+    (paths.checkpoints / "_critic/global_step8/weights.pt").unlink()
+    assert newest_complete(paths) == Checkpoint("global_step4", 4)
     point_latest_to(paths, "global_step4")
-    assert (paths.policy_checkpoints / "latest").read_text() == "global_step4"
+    assert (paths.checkpoints / "_actor/latest").read_text() == "global_step4"
+    assert (paths.checkpoints / "_critic/latest").read_text() == "global_step4"
+
+
+def test_best_checkpoints_count_by_the_step_they_were_saved_at(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    save(paths, "global_step4", 4)
+    save(paths, "best_global_step4", 5)  # an asynchronous run was a step further when it heard of the evaluation
+    assert newest_complete(paths) == Checkpoint("best_global_step4", 5)
+    save(paths, "global_step5", 5)
+    assert newest_complete(paths) == Checkpoint("global_step5", 5)
+
+
+def test_a_broken_marker_does_not_count(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    save(paths, "global_step4", 4)
+    (paths.complete / "global_step8").write_text("{")
+    (paths.complete / "global_step9").write_text(json.dumps({"step": 9, "files": {}}))
+    assert newest_complete(paths) == Checkpoint("global_step4", 4)
+
+
+def test_markers_of_checkpoints_that_are_gone_are_removed(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    save(paths, "global_step4", 4)
+    save(paths, "global_step8", 8)
+    assert saved_tags(paths) == {"global_step4", "global_step8"}
+    remove_stale_markers(paths, {"global_step8"})
+    assert [marker.name for marker in paths.complete.iterdir()] == ["global_step8"]

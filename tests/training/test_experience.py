@@ -89,7 +89,9 @@ def test_a_disabled_memory_leaves_openrlhfs_own_experience_maker() -> None:
     class Trainer(MemoryTraining, Base):
         pass
 
-    trainer = Trainer(context=SimpleNamespace(pool=None), strategy=SimpleNamespace(args=arguments()))
+    trainer = Trainer(
+        context=SimpleNamespace(pool=None, wandb_environment={}), strategy=SimpleNamespace(args=arguments())
+    )
     assert type(trainer.experience_maker) is RemoteExperienceMaker
     expected = plain_maker(arguments()).make_experience_batch(recorded_rollouts())
     require_equal(trainer.experience_maker.make_experience_batch(recorded_rollouts()), expected)
