@@ -1,7 +1,7 @@
 """Which checkpoint a run goes on from: the newest one that is whole.
 
-A checkpoint is whole when its marker is there, which is written last, and every file that the marker lists is there with
-its size. OpenRLHF removes old checkpoints file by file, so a folder alone proves nothing.
+A checkpoint is whole when its marker is there, which is written last, and every file that the marker lists is there
+with its size. OpenRLHF removes old checkpoints file by file, so a folder alone proves nothing.
 """
 
 from __future__ import annotations

@@ -18,6 +18,10 @@ from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
 
+_LOCAL_FILES = (
+    *("actor.model_name_or_path", "critic.model_name_or_path", "reward.model_name_or_path"),
+    *("data.prompt_dataset", "eval.dataset", "reward.remote_url", "train.agent_func_path"),
+)
 _DATA_FILES = {".json", ".jsonl", ".csv", ".parquet", ".arrow"}
 
 
@@ -97,10 +101,8 @@ def require_two_checkpoints(args: SimpleNamespace) -> None:
 
 def with_absolute_paths(flags: dict[str, Any]) -> dict[str, Any]:
     """Local files by their full names: workers of a cluster have other working directories."""
-    keys = ("actor.model_name_or_path", "critic.model_name_or_path", "reward.model_name_or_path")
-    keys += ("data.prompt_dataset", "eval.dataset", "reward.remote_url", "train.agent_func_path")
     changed = dict(flags)
-    for key in keys:
+    for key in _LOCAL_FILES:
         if isinstance(flags.get(key), str):
             parts = [part.strip() for part in flags[key].split(",")]
             changed[key] = ",".join(str(Path(part).absolute()) if Path(part).exists() else part for part in parts)

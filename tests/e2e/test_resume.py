@@ -87,7 +87,7 @@ def test_kill_and_resume(assets: Path, tmp_path: Path) -> None:
     assert upto(after, CHECKPOINT).equals(upto(before, CHECKPOINT))
     pairs = list(zip(after.column("step").to_pylist(), after.column("sample").to_pylist()))
     assert len(set(pairs)) == len(pairs) == steps[-1]["meds/rows"]
-    # An epoch of 16 prompts is 4 steps: no prompt came twice within one, nor more than 4 in a step, so none was skipped.
+    # An epoch of 16 prompts is 4 steps: none came twice within one, nor more than 4 in a step, so none was skipped.
     visits = {(row["prompt"], row["step"]) for row in after.select(["prompt", "step"]).to_pylist()}
     for epoch in (range(1, 5), range(5, 9)):
         prompts = [prompt for prompt, step in visits if step in epoch]
