@@ -89,7 +89,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Pass:
-    """What one pass made: log-probs (B, T - 1), layer logits (B, N) where it keeps them, and the recording's seconds."""
+    """What one pass made: log-probs (B, T - 1), layer logits (B, N) where it has them, and the recording's seconds."""
 
     log_probs: torch.Tensor
     layer_logits: torch.Tensor | None = None
@@ -144,7 +144,8 @@ def make_engine(model: Any, shape: Shape, device: str) -> Any:
 
     config = {"train_micro_batch_size_per_gpu": shape.batch, "bf16": {"enabled": shape.dtype == "bfloat16"}}
     engine, *_ = deepspeed.initialize(model=model, config=config)
-    return engine.eval()
+    engine.eval()
+    return engine
 
 
 def make_batch(shape: Shape, device: str) -> Batch:
@@ -213,7 +214,7 @@ def check_no_synchronization(model: Any, batch: Batch, recorder: LayerLogitRecor
 def time_passes(
     passes: dict[str, Callable[[], Pass]], repeats: int, device: str
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Seconds of each pass, and those of its recorder in it, by name: (repeats,) each. Who is first in a round rotates."""
+    """Seconds of each pass, and of the recorder's work in it, by name: (repeats,) each. Who goes first rotates."""
     seconds = {name: np.zeros(repeats) for name in passes}
     own = {name: np.zeros(repeats) for name in passes}
     names = list(passes)
@@ -333,7 +334,8 @@ def benchmark_locator(repeats: int = 200) -> Iterator[str]:
                 found = locator.locate(ids, generated)
                 seconds[index] = time.perf_counter() - started
             assert found is not None
-            yield f"Answer locator, {name} tokenizer, {tokens:,} tokens: {spread(seconds * 1e6, '.0f')} µs per response."
+            cost = spread(seconds * 1e6, ".0f")
+            yield f"Answer locator, {name} tokenizer, {tokens:,} tokens: {cost} µs per response."
 
 
 def parse_arguments(command_line: list[str] | None) -> tuple[Shape, argparse.Namespace]:

@@ -1,7 +1,9 @@
 """The answer locator, on tokenizers that cut `\\boxed{` in different ways."""
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from meds_openrlhf.data.char_tokenizer import build_char_tokenizer
@@ -129,3 +131,44 @@ def test_slow_tokenizers_are_refused() -> None:
 
     with pytest.raises(ValueError, match=r"data.disable_fast_tokenizer: Slow is not a fast tokenizer"):
         token_bytes(Slow())
+
+
+CORPUS = ["so \\boxed{42} and \\boxed{x+1}", "the answer is \\boxed{7}.", "\\boxed{{1}}", "x=3 {a} \\box {b}"] * 5
+
+
+def trained(style: str) -> PreTrainedTokenizerFast:
+    """A small tokenizer of the style of Qwen and Llama 3 (byte-level BPE) or of Llama 2 (SentencePiece with bytes)."""
+    tokenizer = Tokenizer(models.BPE(byte_fallback=style == "sentencepiece", unk_token="<unk>"))
+    if style == "sentencepiece":
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
+        tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+        special = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    else:
+        pattern = r"\p{N}{1,3}| ?\p{L}+|[^\s\p{L}\p{N}]+|\s+" if style == "llama-3" else r"\p{N}| ?\p{L}+|\S|\s+"
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(pattern), "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
+        tokenizer.decoder = decoders.ByteLevel()
+        special = ["<unk>"]
+    alphabet = [] if style == "sentencepiece" else pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=special, initial_alphabet=alphabet)
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+PIECES = ["\\boxed{", "{", "}", "4", "x", " ", "\\", "boxed", "é", "the ", "\n"]
+TRAINED = {style: trained(style) for style in ("qwen", "llama-3", "sentencepiece")}
+
+
+@pytest.mark.parametrize("style", TRAINED)
+@given(pieces=st.lists(st.sampled_from(PIECES), max_size=12))
+def test_agrees_with_the_tokenizers_own_offsets(style: str, pieces: list[str]) -> None:
+    text = "".join(pieces)
+    encoded = TRAINED[style](text, return_offsets_mapping=True, add_special_tokens=False)
+    end = text.rfind("\\boxed{") + len("\\boxed{") - 1  # the last opening's brace
+    holders = [i for i, (start, stop) in enumerate(encoded["offset_mapping"]) if start <= end < stop]
+    expected = holders[0] if "\\boxed{" in text and holders[0] + 1 < len(encoded["input_ids"]) else None
+    assert AnswerLocator(TRAINED[style]).locate(encoded["input_ids"]) == expected
