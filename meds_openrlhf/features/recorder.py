@@ -8,6 +8,7 @@ a full-vocabulary product ever exist. A model's soft cap on its logits is not ap
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ class Recording:
     here waits for them.
     """
 
-    def __init__(self, positions: torch.Tensor, targets: torch.Tensor, device: torch.device, logit_lens: bool) -> None:
+    def __init__(self, positions: torch.Tensor, targets: torch.Tensor, device: torch.device) -> None:
         self.layer_logits: torch.Tensor | None = None
         self.seconds = 0.0
         present = positions >= 0
@@ -35,60 +36,69 @@ class Recording:
         self._positions = positions[present].to(device)  # (P,)
         self._targets = targets[present].to(device)  # (P,)
         self._batch = len(positions)
-        self._logit_lens = logit_lens
-        self._hidden: list[torch.Tensor] = []  # one (P, H) per layer
         self._unembedding: torch.Tensor | None = None  # (P, H)
         self._bias: torch.Tensor | float = 0.0  # (P,)
-        self._held: torch.Tensor | None = None  # (P,): 1 where this rank holds the unembedding row
+        self._held: torch.Tensor | None = None  # (P,): whether this rank holds the unembedding row
+        self._logits: list[torch.Tensor] = []  # one (P,) per layer
+        self._hidden: list[torch.Tensor] = []  # one (P, H) per layer, while the unembedding is not there
 
-    def keep_hidden(self, _module: object, _inputs: object, output: Any) -> None:
-        """Forward hook of a layer: keep the answer positions' rows of its (…, H) hidden state."""
-        started = time.perf_counter()
-        # Detached first: gradient checkpointing counts what is saved for the backward pass inside a layer.
-        hidden = (output[0] if isinstance(output, tuple) else output).detach()
-        self._hidden.append(hidden.reshape(-1, hidden.shape[-1]).index_select(0, self._positions.to(hidden.device)))
-        self.seconds += time.perf_counter() - started
+    def keep_unembedding(self, module: Any, _inputs: object = None) -> None:
+        """Keep the targets' rows of the unembedding; also its forward pre-hook, when its weight is whole only then.
 
-    def apply_lens(self, norm: Any, _inputs: object) -> None:
-        """Forward pre-hook of the final norm: put the layers' rows through it, while its weight is whole."""
-        if self._logit_lens:
-            started = time.perf_counter()
-            with torch.no_grad():
-                self._hidden = [norm.forward(hidden) for hidden in self._hidden]
-            self.seconds += time.perf_counter() - started
-
-    def keep_unembedding(self, module: Any, _inputs: object) -> None:
-        """Forward pre-hook of the unembedding: keep the targets' rows of its weight.
-
-        At this moment the weight is whole even under ZeRO-3, which gathers it for this module's own pass, so nothing is
-        gathered twice. Under tensor parallelism a rank holds some of the rows; the others count as zero.
+        Under tensor parallelism a rank holds some of the rows; the others count as zero.
         """
         started = time.perf_counter()
         local = self._targets.to(module.weight.device) - _first_row(module)
-        held = (local >= 0) & (local < module.weight.shape[0])
+        self._held = (local >= 0) & (local < module.weight.shape[0])
         local = local.clamp(0, module.weight.shape[0] - 1)
         with torch.no_grad():
-            self._unembedding = _weight_rows(module, local).float() * held[:, None]
+            self._unembedding = _weight_rows(module, local).float() * self._held[:, None]
             if getattr(module, "bias", None) is not None:
-                self._bias = module.bias.index_select(0, local).float() * held
-        self._held = held
+                self._bias = module.bias.index_select(0, local).float() * self._held
+            for hidden in self._hidden:
+                self._logits.append(self._multiply(hidden))
+        self._hidden.clear()
         self.seconds += time.perf_counter() - started
 
-    def finish(self, layer_count: int, groups: Sequence[Any]) -> None:
-        """Multiply what was kept, one float32 dot product per row and layer, and add up over ``groups`` of ranks."""
+    def keep_hidden(self, _module: object, _inputs: object, output: Any, lens: Any = None) -> None:
+        """Forward hook of a layer: take the answer positions' rows of its (..., H) hidden state, through ``lens``."""
         started = time.perf_counter()
-        if self._unembedding is None or self._held is None or len(self._hidden) != layer_count:
+        # Detached first: gradient checkpointing counts what is saved for the backward pass inside a layer.
+        hidden = (output[0] if isinstance(output, tuple) else output).detach()
+        rows = hidden.reshape(-1, hidden.shape[-1]).index_select(0, self._positions.to(hidden.device))
+        with torch.no_grad():
+            if lens is not None:
+                rows = lens.forward(rows)
+            if self._unembedding is None:
+                self._hidden.append(rows)
+            else:
+                self._logits.append(self._multiply(rows))
+        self.seconds += time.perf_counter() - started
+
+    def apply_lens(self, norm: Any, _inputs: object) -> None:
+        """Forward pre-hook of the final norm: put the rows kept so far through it, now that its weight is whole."""
+        started = time.perf_counter()
+        with torch.no_grad():
+            self._hidden = [norm.forward(hidden) for hidden in self._hidden]
+        self.seconds += time.perf_counter() - started
+
+    def _multiply(self, hidden: torch.Tensor) -> torch.Tensor:
+        """One float32 dot product per row: (P, H) to (P,)."""
+        assert self._unembedding is not None
+        return torch.linalg.vecdot(hidden.to(self._unembedding.device).float(), self._unembedding) + self._bias
+
+    def finish(self, layer_count: int, groups: Sequence[Any]) -> None:
+        """Put the logits into their rows, and add up over ``groups`` of ranks."""
+        started = time.perf_counter()
+        if self._held is None or len(self._logits) != layer_count:
+            seen = len(self._logits) + len(self._hidden)
             raise RuntimeError(
-                f"expected one pass over {layer_count} layers and the unembedding, saw {len(self._hidden)} states; "
-                "is the model compiled, or does it leave its last layers out?"
+                f"expected one pass over {layer_count} layers and the unembedding, saw {seen} hidden states; is the "
+                "model compiled, or does it leave its last layers out?"
             )
-        device = self._unembedding.device
-        logits = torch.stack(
-            [(hidden.to(device).float() * self._unembedding).sum(-1) + self._bias for hidden in self._hidden], dim=1
-        )
         # (B, N + 1): the logits, and how many ranks hold the row.
-        total = torch.zeros(self._batch, layer_count + 1, device=device)
-        total[self._rows.to(device)] = torch.cat([logits, self._held[:, None].float()], dim=1)
+        total = torch.zeros(self._batch, layer_count + 1, device=self._held.device)
+        total[self._rows.to(total.device)] = torch.stack([*self._logits, self._held.float()], dim=1)
         for group in groups:
             dist.all_reduce(total, group=group)
         # Divided by the number of holders: 0 / 0 is the NaN of a row that nobody holds.
@@ -121,19 +131,35 @@ class LayerLogitRecorder:
         y*; -1 for a row that has no answer, or has it on another rank. ``targets`` (B,) int64 are the token ids y*.
         Both on the host. After the block the yielded recording's ``layer_logits`` is (B, N) float32.
         """
-        device = next(self._parts.final_norm.parameters()).device
-        recording = Recording(positions, targets, device, self._logit_lens)
         parts = self._parts
-        handles = [module.register_forward_hook(recording.keep_hidden) for module in parts.layers[:-1]]
-        handles.append(parts.final_norm.register_forward_pre_hook(recording.apply_lens))
-        handles.append(parts.final_norm.register_forward_hook(recording.keep_hidden))
-        handles.append(parts.unembedding.register_forward_pre_hook(recording.keep_unembedding))
+        recording = Recording(positions, targets, next(parts.final_norm.parameters()).device)
+        handles = self._listen(recording)
         try:
             yield recording
         finally:
             for handle in handles:
                 handle.remove()
         recording.finish(self.layer_count, self._groups)
+
+    def _listen(self, recording: Recording) -> list[Any]:
+        """Register the hooks. With whole weights each row becomes a logit at once, and nothing of it is kept.
+
+        ZeRO-3 gathers a weight for its own module's pass only. Then rows wait for the unembedding's turn, which costs
+        (P, H) per layer, and saves gathering the largest matrix of the model a second time.
+        """
+        parts, lens = self._parts, self._parts.final_norm if self._logit_lens else None
+        handles = []
+        if parts.unembedding.weight.numel() > 0:
+            recording.keep_unembedding(parts.unembedding)
+            through_lens = functools.partial(recording.keep_hidden, lens=lens)
+            handles += [module.register_forward_hook(through_lens) for module in parts.layers[:-1]]
+        else:
+            handles += [module.register_forward_hook(recording.keep_hidden) for module in parts.layers[:-1]]
+            handles.append(parts.unembedding.register_forward_pre_hook(recording.keep_unembedding))
+            if lens is not None:
+                handles.append(lens.register_forward_pre_hook(recording.apply_lens))
+        handles.append(parts.final_norm.register_forward_hook(recording.keep_hidden))
+        return handles
 
 
 def _first_row(module: Any) -> int:

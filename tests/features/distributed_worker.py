@@ -68,8 +68,10 @@ def main(mode: str, rank: int, port: str, out: str) -> None:
     recorder = LayerLogitRecorder(model, groups=groups)
     with torch.no_grad(), recorder.record(tokens, targets) as recording:
         model(**inputs)
-    weight = recorder._parts.unembedding.weight
-    torch.save({"logits": recording.layer_logits, "weight": tuple(weight.shape)}, out)
+    with torch.no_grad(), LayerLogitRecorder(model, groups=groups, logit_lens=True).record(tokens, targets) as lens:
+        model(**inputs)
+    weight = tuple(recorder._parts.unembedding.weight.shape)
+    torch.save({"logits": recording.layer_logits, "lens": lens.layer_logits, "weight": weight}, out)
     dist.destroy_process_group()
 
 

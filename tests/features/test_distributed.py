@@ -43,8 +43,10 @@ def test_sharded_weights(mode: str, tmp_path: Path) -> None:
     inputs, positions, targets = padded_batch("right")
     tokens = padded_positions(positions, WIDTH)
     expected = the_long_way(make_model("qwen2"), inputs, tokens[HAVE], targets[HAVE])
+    lens = the_long_way(make_model("qwen2"), inputs, tokens[HAVE], targets[HAVE], lens=True)
     for result in results:
         torch.testing.assert_close(result["logits"][HAVE], expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(result["lens"][HAVE], lens, atol=1e-5, rtol=1e-5)
         assert result["logits"][2].isnan().all()
     if mode == "zero3":
         assert results[0]["weight"] == (0,)  # between passes no rank holds the unembedding

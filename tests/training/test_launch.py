@@ -27,7 +27,8 @@ def test_a_refused_run_leaves_no_folder_and_a_started_one_stays(tmp_path: Path) 
     with pytest.raises(ConfigError), launch._sole_driver_of(paths, resume=False):
         raise ConfigError("a", 1, "is wrong")
     assert not paths.root.exists()
-    with pytest.raises(ConfigError), launch._sole_driver_of(paths, resume=False):
+    driver = launch._sole_driver_of(paths, resume=False)
+    with pytest.raises(ConfigError, match="is wrong"), driver:  # noqa: PT012 - the run writes, then fails
         paths.config.write_text("meds: {}\n")
         raise ConfigError("a", 1, "is wrong")
     assert paths.config.exists()
