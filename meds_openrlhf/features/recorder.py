@@ -37,7 +37,7 @@ class Recording:
         self._targets = targets[present].to(device)  # (P,)
         self._batch = len(positions)
         self._unembedding: torch.Tensor | None = None  # (P, H)
-        self._bias: torch.Tensor | float = 0.0  # (P,)
+        self._bias: torch.Tensor | float = 0.0  # (P, 1)
         self._held: torch.Tensor | None = None  # (P,): whether this rank holds the unembedding row
         self._logits: list[torch.Tensor] = []  # one (P,) per layer
         self._hidden: list[torch.Tensor] = []  # one (P, H) per layer, while the unembedding is not there
@@ -54,7 +54,7 @@ class Recording:
         with torch.no_grad():
             self._unembedding = _weight_rows(module, local).float() * self._held[:, None]
             if getattr(module, "bias", None) is not None:
-                self._bias = module.bias.index_select(0, local).float() * self._held
+                self._bias = (module.bias.index_select(0, local).float() * self._held)[:, None]
             for hidden in self._hidden:
                 self._logits.append(self._multiply(hidden))
         self._hidden.clear()
@@ -66,13 +66,13 @@ class Recording:
         # Detached first: gradient checkpointing counts what is saved for the backward pass inside a layer.
         hidden = (output[0] if isinstance(output, tuple) else output).detach()
         rows = hidden.reshape(-1, hidden.shape[-1]).index_select(0, self._positions.to(hidden.device))
-        with torch.no_grad():
-            if lens is not None:
+        if lens is not None:
+            with torch.no_grad():
                 rows = lens.forward(rows)
-            if self._unembedding is None:
-                self._hidden.append(rows)
-            else:
-                self._logits.append(self._multiply(rows))
+        if self._unembedding is None:
+            self._hidden.append(rows)
+        else:
+            self._logits.append(self._multiply(rows))
         self.seconds += time.perf_counter() - started
 
     def apply_lens(self, norm: Any, _inputs: object) -> None:
@@ -85,7 +85,7 @@ class Recording:
     def _multiply(self, hidden: torch.Tensor) -> torch.Tensor:
         """One float32 dot product per row: (P, H) to (P,)."""
         assert self._unembedding is not None
-        return torch.linalg.vecdot(hidden.to(self._unembedding.device).float(), self._unembedding) + self._bias
+        return torch.linalg.vecdot(hidden.to(self._unembedding.device).float(), self._unembedding)
 
     def finish(self, layer_count: int, groups: Sequence[Any]) -> None:
         """Put the logits into their rows, and add up over ``groups`` of ranks."""
@@ -98,7 +98,8 @@ class Recording:
             )
         # (B, N + 1): the logits, and how many ranks hold the row.
         total = torch.zeros(self._batch, layer_count + 1, device=self._held.device)
-        total[self._rows.to(total.device)] = torch.stack([*self._logits, self._held.float()], dim=1)
+        logits = torch.stack(self._logits, dim=1) + self._bias  # (P, N)
+        total[self._rows.to(total.device)] = torch.cat([logits, self._held[:, None].float()], dim=1)
         for group in groups:
             dist.all_reduce(total, group=group)
         # Divided by the number of holders: 0 / 0 is the NaN of a row that nobody holds.

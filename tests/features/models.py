@@ -12,6 +12,7 @@ from transformers import (
     LlamaConfig,
     MistralConfig,
     MixtralConfig,
+    PhiConfig,
     PretrainedConfig,
     Qwen2_5_VLConfig,
     Qwen2Config,
@@ -36,6 +37,7 @@ CONFIGS: dict[str, PretrainedConfig] = {
     "mistral": MistralConfig(**GROUPED),
     "gemma2": Gemma2Config(**GROUPED, head_dim=8, final_logit_softcapping=5.0, query_pre_attn_scalar=8),
     "gpt-neox": GPTNeoXConfig(**SIZES),
+    "phi": PhiConfig(**SIZES),  # its unembedding has a bias
     "qwen3-moe": Qwen3MoeConfig(**GROUPED, head_dim=8, num_experts=4, **EXPERTS),
     "mixtral": MixtralConfig(**GROUPED, num_local_experts=4, num_experts_per_tok=2),
     "qwen2.5-vl": Qwen2_5_VLConfig(
