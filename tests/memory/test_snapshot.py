@@ -73,3 +73,20 @@ def test_the_format_of_another_model_is_refused(tmp_path: Path) -> None:
         held.require_match(other, tmp_path)
     with pytest.raises(ConfigError, match=r"meds.memory.shards: 3 does not fit"):
         held.require_match(MemoryFormat(3, 8, FORMAT.model), tmp_path)
+
+
+def test_another_variant_of_the_features_is_refused(tmp_path: Path) -> None:
+    features = {"layers": "last-half", "difference": "none", "logit_lens": False, "answer_openings": ["\\boxed{"]}
+    held = MemoryFormat(2, 8, FORMAT.model, features)
+    write_format(MemoryPaths(tmp_path), held)
+    assert read_format(MemoryPaths(tmp_path)) == held
+    held.require_match(MemoryFormat(2, 8, FORMAT.model, dict(features)), tmp_path)
+    for name, value in (
+        ("layers", "all"),
+        ("difference", "before"),
+        ("logit_lens", True),
+        ("answer_openings", ["####"]),
+    ):
+        other = MemoryFormat(2, 8, FORMAT.model, {**features, name: value})
+        with pytest.raises(ConfigError, match=f"meds.features.{name}: .* is not what the memory in"):
+            held.require_match(other, tmp_path)
