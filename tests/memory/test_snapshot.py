@@ -88,5 +88,5 @@ def test_another_variant_of_the_features_is_refused(tmp_path: Path) -> None:
         ("answer_openings", ["####"]),
     ):
         other = MemoryFormat(2, 8, FORMAT.model, {**features, name: value})
-        with pytest.raises(ConfigError, match=f"meds.features.{name}: .* is not what the memory in"):
+        with pytest.raises(ConfigError, match=rf"meds.features.{name}: .* is not what the memory in"):
             held.require_match(other, tmp_path)
