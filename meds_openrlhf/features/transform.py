@@ -10,6 +10,13 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 
 
+def unit_vectors(vectors: FloatArray) -> FloatArray:
+    """``vectors`` (n, d) scaled to length 1; a zero vector stays zero."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: FloatArray = vectors / np.where(norms > 0, norms, 1.0)
+    return unit
+
+
 @dataclass(frozen=True)
 class FeatureTransform:
     """Select layers, optionally take differences, optionally scale to unit length (Sections 3.1 and 5.3 of the paper).
@@ -41,11 +48,7 @@ class FeatureTransform:
 
     def scale(self, selected: FloatArray) -> FloatArray:
         """(n, d) selected logits to the (n, d) vectors that are clustered; a zero vector stays zero."""
-        if self.normalize == "none":
-            return selected
-        norms = np.linalg.norm(selected, axis=1, keepdims=True)
-        unit: FloatArray = selected / np.where(norms > 0, norms, 1.0)
-        return unit
+        return selected if self.normalize == "none" else unit_vectors(selected)
 
     def __call__(self, layer_logits: NDArray[np.floating]) -> FloatArray:
         """(n, N) logits of all layers to (n, d) float64 feature vectors."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from meds_openrlhf.features.transform import unit_vectors
 from meds_openrlhf.memory.clustering import NOISE, Clustering, Labels, assign, cluster
 
 FloatArray = NDArray[np.float64]
@@ -40,7 +41,7 @@ class PromptMemory:
         Noise, and everything on a first visit, has size 0.
         """
         known = len(self._labels)
-        labels = assign(_unit(features), self._unit[:known], self._labels, neighbors)
+        labels = assign(unit_vectors(features), self._unit[:known], self._labels, neighbors)
         population = np.bincount(self._labels[self._labels != NOISE], minlength=1)
         sizes = np.where(labels == NOISE, 0, population[labels])
         return labels, sizes.astype(np.int32)
@@ -48,14 +49,8 @@ class PromptMemory:
     def append(self, features: FloatArray) -> None:
         """Add rows (m, d); they take part from the next clustering on."""
         self._features = np.concatenate([self._features, features])
-        self._unit = np.concatenate([self._unit, _unit(features)])
+        self._unit = np.concatenate([self._unit, unit_vectors(features)])
 
     def recluster(self, settings: Clustering) -> None:
         """Cluster all rows anew."""
         self._labels = cluster(self._features, settings)
-
-
-def _unit(features: FloatArray) -> FloatArray:
-    norms = np.linalg.norm(features, axis=1, keepdims=True)
-    unit: FloatArray = features / np.where(norms > 0, norms, 1.0)
-    return unit
