@@ -4,7 +4,7 @@ runs/NAME/
   config.yaml                           the resolved configuration
   metrics.jsonl                         one line of metrics per training step
   checkpoints/_actor/global_step50/     OpenRLHF / DeepSpeed
-  checkpoints/complete/global_step50    empty marker: policy, data state and memory of that step are all on disk
+  checkpoints/complete/global_step50    marker, written last: the step, and all files of the checkpoint with sizes
   memory/format.json                    what the rows are: format version, shard count, model fingerprint
   memory/shard-0003/000007.arrow        append-only Arrow IPC stream, one record batch per step
   memory/snapshots/global_step50.json   manifest of a checkpoint's memory; committed by rename

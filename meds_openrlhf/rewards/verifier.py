@@ -73,5 +73,7 @@ def _serve(connection: Connection) -> None:
                 timeout_seconds=None,
             )
         except Exception:
+            # Whatever it was: a text that math-verify or sympy cannot digest is not the answer. The parsers raise
+            # errors of many kinds on what a model writes, and one that got out would end this process.
             verdict = False
         connection.send(bool(verdict))
