@@ -23,11 +23,12 @@ from meds_openrlhf.training.actor_classes import plain_class
 class RecordedLogProbs:
     """What one log-prob recompute returns: OpenRLHF's log-probs, and the layer logits of the same samples.
 
-    ``action_log_probs`` (B, A); ``layer_logits`` (B, N) float32, a row of NaN where a response has no answer;
-    ``seconds`` spent on finding and recording.
+    ``action_log_probs`` (B, A); ``answered`` (B,) whether a response has an answer; ``layer_logits`` (B, N) float32, a
+    row of NaN where it has none; ``seconds`` spent on finding and recording.
     """
 
     action_log_probs: torch.Tensor
+    answered: NDArray[np.bool_]
     layer_logits: NDArray[np.float32]
     seconds: float
 
@@ -55,6 +56,7 @@ class RecordingPolicyActor(plain_class(PolicyModelActor)):  # type: ignore[misc]
         assert recording.layer_logits is not None
         return RecordedLogProbs(
             action_log_probs=log_probs,
+            answered=(positions >= 0).numpy(),
             layer_logits=recording.layer_logits.cpu().numpy(),
             seconds=located - started + recording.seconds,
         )

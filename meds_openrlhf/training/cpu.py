@@ -114,6 +114,21 @@ def _adapt_replay_buffer(module: Any) -> None:
     module.torch = CpuTorch("torch")
 
 
+def _adapt_parameter_gathering(module: Any) -> None:
+    """DeepSpeed gathers several ZeRO-3 parameters at once and waits for the last one only.
+
+    That is right on a CUDA stream, where they end in order. Gloo's end in any order, so a large parameter could be read
+    while parts of it were still on their way, as NaN or as old weights: gather one after the other.
+    """
+    if has_cuda():
+        return
+
+    def gather(self: Any, param_list: list[Any], hierarchy: int = 0, quantize: bool = False) -> None:
+        self._allgather_params_sequential(param_list, hierarchy)
+
+    module.Init._allgather_params_coalesced = gather
+
+
 def _adapt_weight_sync(module: Any) -> None:
     """Weights travel to the engines over a TCP process group instead of NCCL."""
     if not has_cuda():
@@ -142,6 +157,7 @@ def _adapt_engines(module: Any) -> None:
 
 _ADAPTERS = {
     "openrlhf": _adapt_torch_cuda,
+    "deepspeed.runtime.zero.partition_parameters": _adapt_parameter_gathering,
     "openrlhf.trainer.ppo_utils.replay_buffer": _adapt_replay_buffer,
     "openrlhf.utils.distributed_util": _adapt_weight_sync,
     "openrlhf.trainer.ray.vllm_engine": _adapt_engines,

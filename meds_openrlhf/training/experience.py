@@ -56,6 +56,7 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         self._prompt_ids = prompt_ids
         self._policy_refs: list[Any] | None = None
         self._layer_logits: list[NDArray[np.float32]] = []
+        self._answered: list[NDArray[np.bool_]] = []
         self._recording_seconds = 0.0
 
     # ── layer logits come back next to the log-probs ──
@@ -72,6 +73,7 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
             return results
         recorded: list[RecordedLogProbs] = results
         self._layer_logits = [one.layer_logits for one in recorded]
+        self._answered = [one.answered for one in recorded]
         self._recording_seconds = sum(one.seconds for one in recorded)
         return [one.action_log_probs for one in recorded]
 
@@ -103,7 +105,8 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         keys = [self._key(prompt) for experience in experiences for prompt in experience.prompts]
         logits = np.concatenate(self._layer_logits)[place]
         correct = torch.cat(scores).numpy()[place] >= self._penalty.correct_threshold
-        remembered = np.flatnonzero(~correct & self._has_feature(logits))
+        answered = np.concatenate(self._answered)[place]
+        remembered = np.flatnonzero(~correct & self._has_feature(answered, logits))
         rows = make_rows(
             [int(sample) for sample in remembered],
             [keys[place[sample]] for sample in remembered],
@@ -135,14 +138,14 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         self.metrics = step_metrics(facts, answer)
         return penalties
 
-    def _has_feature(self, logits: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Rows with an answer. A row with one whose logits are infinite or NaN has none either, and is reported."""
-        absent = np.isnan(logits).all(axis=1)
-        finite = np.asarray(np.isfinite(logits).all(axis=1))
-        broken = int((~finite & ~absent).sum())
+    def _has_feature(self, answered: NDArray[np.bool_], logits: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Rows with an answer. One whose logits are infinite or NaN has no feature either, and is reported."""
+        finite = np.isfinite(logits).all(axis=1)
+        broken = int((answered & ~finite).sum())
         if broken:
-            logger.warning("step %d: %d rollouts have layer logits that are not finite; left out", self.step, broken)
-        return finite
+            message = "step %d: layer logits of %d of %d answers are not finite (has the policy diverged?); left out"
+            logger.warning(message, self.step, broken, int(answered.sum()))
+        return np.asarray(answered & finite)
 
     def _key(self, prompt: str) -> str:
         return prompt_key(prompt) if self._prompt_ids is None else self._prompt_ids[prompt]

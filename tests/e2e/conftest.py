@@ -105,7 +105,8 @@ def train(assets: Path, cluster: str, tmp_path: Path) -> Callable[..., Run]:
             text=True,
             timeout=400,
         )
-        assert finished.returncode == 0, finished.stdout[-6000:]
+        print(finished.stdout[-6000:])  # shown when the test fails
+        assert finished.returncode == 0
         return Run(RunPaths(tmp_path / "run"), finished.stdout)
 
     return run

@@ -17,6 +17,7 @@ from meds_openrlhf.training.actor import RecordedLogProbs
 from meds_openrlhf.training.arguments import parse_openrlhf_arguments
 
 LAYERS = 6
+NO_ANSWER = 99.0
 
 
 def arguments(**flags: Any) -> SimpleNamespace:
@@ -84,7 +85,9 @@ class FakePolicyGroup:
         results = []
         for sequences, action_mask in zip(batches["sequences"], batches["action_mask"]):
             log_probs = -(sequences[:, 1:].float() / 50) * action_mask
-            recorded = RecordedLogProbs(log_probs, layer_logits_of(sequences), seconds=0.001)
+            logits = layer_logits_of(sequences)
+            answered = logits[:, 0] != NO_ANSWER
+            recorded = RecordedLogProbs(log_probs, answered, logits, seconds=0.001)
             results.append(recorded if self._recording else log_probs)
         return [ray.put(results)]
 

@@ -58,6 +58,7 @@ def test_log_probs_are_openrlhfs_and_logits_are_those_at_the_last_answer() -> No
     assert torch.equal(got.action_log_probs, expected)
     assert got.layer_logits.shape == (4, 4)
     # Neither the prompt's box, nor a response without one, nor one that is cut off right after it has an answer.
+    assert got.answered.tolist() == [True, False, True, False]
     assert np.isnan(got.layer_logits[[1, 3]]).all()
 
     model = plain.actor.model

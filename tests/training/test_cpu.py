@@ -1,6 +1,10 @@
 """The CPU runtime changes what it must without CUDA, and nothing with it."""
 
+import socket
+import subprocess
+import sys
 import types
+from pathlib import Path
 
 import pytest
 import torch
@@ -38,3 +42,16 @@ def test_padding_helpers_undo_each_other() -> None:
     packed, indices, *_ = unpad_input(hidden, mask)
     assert packed.shape == (6, 3)
     torch.testing.assert_close(pad_input(packed, indices, 2, 4), hidden * mask[:, :, None])
+
+
+def test_parameters_of_two_ranks_are_whole_when_they_are_read() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    script = [sys.executable, "-m", "tests.training.gathering_worker"]
+    ranks = [
+        subprocess.Popen([*script, str(rank), port], cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    outputs = [rank.communicate(timeout=110)[0] for rank in ranks]
+    assert all(output.splitlines()[-1] == "broken 0" for output in outputs), outputs

@@ -18,7 +18,7 @@ from meds_openrlhf.config import PenaltySettings
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.training.experience import MemoryExperienceMaker
 from meds_openrlhf.training.trainer import MemoryTraining
-from tests.training.rollouts import FakePolicyGroup, OneShardPool, arguments, layer_logits_of, recorded_rollouts
+from tests.training.rollouts import NO_ANSWER, FakePolicyGroup, OneShardPool, arguments, layer_logits_of, recorded_rollouts
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -167,9 +167,9 @@ def test_rollouts_without_an_answer_or_with_broken_logits_have_no_row(
         logits = layer_logits_of(sequences)
         for row, ids in enumerate(sequences):
             if ids[:10].tolist() == absent[0, :10].tolist():
-                logits[row] = np.nan
+                logits[row] = NO_ANSWER
             if ids[:10].tolist() == broken[0, :10].tolist():
-                logits[row, 0] = np.inf
+                logits[row] = np.nan
         return logits
 
     monkeypatch.setattr("tests.training.rollouts.layer_logits_of", with_gaps)
@@ -177,7 +177,7 @@ def test_rollouts_without_an_answer_or_with_broken_logits_have_no_row(
     maker.step = 1
     maker.make_experience_batch(recorded_rollouts())
     assert pool.observed[0].column("sample").to_pylist() == wrong[2:]
-    assert "step 1: 1 rollouts have layer logits that are not finite" in caplog.text
+    assert "step 1: layer logits of 1 of 11 answers are not finite" in caplog.text
 
 
 def test_a_step_with_only_right_answers_stores_nothing(tmp_path: Path) -> None:
