@@ -7,6 +7,7 @@ runs/NAME/
   checkpoints/complete/global_step50    marker, written last: the step, and all files of the checkpoint with sizes
   memory/format.json                    what the rows are: format version, shard count, model fingerprint
   memory/shard-0003/000007.arrow        append-only Arrow IPC stream, one record batch per step
+  memory/shard-0003/000007.index        where each prompt's rows are in it; derived, made again where it is missing
   memory/snapshots/global_step50.json   manifest of a checkpoint's memory; committed by rename
   model/                                the trained policy, Hugging Face format
   tensorboard/
@@ -20,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SEGMENT_NAME = re.compile(r"\d{6}\.arrow")
+SHARD_NAME = re.compile(r"shard-(\d{4,})")
+SEGMENT_PATH = re.compile(r"shard-\d{4,}/\d{6}\.arrow")
 SNAPSHOT_NAME = re.compile(r"[A-Za-z0-9_]{1,128}")
 
 
@@ -89,6 +92,13 @@ class MemoryPaths:
     def shard(self, index: int) -> Path:
         """The folder of one shard's segments."""
         return self.root / f"shard-{index:04d}"
+
+    def shard_folders(self) -> dict[int, Path]:
+        """The folders of shards that are there, by number."""
+        if not self.root.is_dir():
+            return {}
+        found = {SHARD_NAME.fullmatch(entry.name): entry for entry in sorted(self.root.iterdir())}
+        return {int(match.group(1)): entry for match, entry in found.items() if match}
 
     @property
     def snapshots(self) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,9 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.schema import MedsSettings
 
 T = TypeVar("T")
+
+# YAML 1.1 reads 1e-6 (no dot) as a text; nobody means a text where a number will do.
+_EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,8 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
             raise ConfigError(name, value, "is a section, not a value; set the keys below it")
         return build(hint, value, name)  # type: ignore[arg-type]
     options = typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if float in options and isinstance(value, str) and _EXPONENT.fullmatch(value):
+        value = float(value)
     if any(type(value) is option for option in options):
         return value
     for option in options:
@@ -153,7 +159,6 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
             if all(isinstance(item, str) for item in items):
                 return tuple(items)
         if option is float and not isinstance(value, bool):
-            # YAML 1.1 reads 1e-6 (no dot) as a text; nobody means a text there.
             try:
                 return float(value)
             except (TypeError, ValueError):

@@ -63,6 +63,19 @@ class FeatureSettings:
         )
 
 
+_MEMORY_CHOICES = {
+    "on_lost": ("stop", "forget"),
+    "remember": ("wrong", "right", "both"),
+    "preset": ("paper", "reference", "robust"),
+    "metric": ("euclidean", "manhattan", "cosine"),
+    "assignment": ("knn", "joint"),
+    "neighbor_metric": ("cosine", "euclidean"),
+    "ties": ("nearest", "smallest"),
+    "noise": ("none", "cluster"),
+}
+_MEMORY_LEAST = {"min_cluster_size": 2, "min_samples": 1, "neighbors": 1, "window_rows": 2, "window_visits": 1}
+
+
 @dataclass(frozen=True, kw_only=True)
 class MemorySettings:
     """Where and how fingerprints of past errors are kept and clustered."""
@@ -73,30 +86,77 @@ class MemorySettings:
     """Column of the data set that names a prompt for good; null: a hash of the prompt's text."""
     fsync: bool = True
     """Whether every step's rows are on the disk, not only in the system's cache, before training goes on."""
-    min_cluster_size: int = 2
-    """HDBSCAN: the smallest set of errors that counts as a cluster."""
-    min_samples: int = 1
+    on_lost: str = "stop"
+    """Where a restarted shard cannot reach rows that were stored: "stop", or "forget" them and go on."""
+    archive: str | None = None
+    """Where snapshots are kept as well, e.g. s3://bucket/my-run: for nodes that share no disk."""
+    branch_from: str | None = None
+    """A new run's memory begins as this snapshot of another: runs/old/memory/snapshots/global_step50.json."""
+    remember: str = "wrong"
+    """Whose rollouts are remembered and penalised: "wrong", "right" or "both" (each among its own kind)."""
+    preset: str = "paper"
+    """Where every setting below that is null comes from: "paper", "reference" (its code) or "robust"."""
+    min_cluster_size: int | None = None
+    """HDBSCAN: the smallest set of rollouts that counts as a cluster."""
+    min_samples: int | None = None
     """HDBSCAN: neighbours that make a point dense; larger values call more rows noise."""
-    neighbors: int = 3
-    """A new rollout joins the cluster of the majority of so many nearest stored ones (cosine)."""
+    metric: str | None = None
+    """Distance between features when they are clustered: "euclidean", "manhattan" or "cosine"."""
+    allow_single_cluster: bool | None = None
+    """HDBSCAN: whether all rows may form one cluster."""
+    selection_epsilon: float | str | None = None
+    """HDBSCAN: clusters nearer to each other than this are one; "auto": as far as the features themselves suggest."""
+    assignment: str | None = None
+    """How a new rollout finds its cluster: "knn", or "joint", where stored and new ones are clustered together."""
+    neighbors: int | None = None
+    """knn: a new rollout joins the cluster of the majority of so many nearest stored ones."""
+    neighbor_metric: str | None = None
+    """knn: what makes them the nearest, "cosine" or "euclidean"."""
+    ties: str | None = None
+    """knn: who wins a tie of votes, the label of the "nearest" neighbour or the "smallest" label (slow)."""
+    noise: str | None = None
+    """Whether noise counts as a "cluster" of all its rows, or as "none": no cluster, no penalty."""
+    window_rows: int | None = None
+    """Only a prompt's newest so many rows take part."""
+    window_visits: int | None = None
+    """Only the rows of a prompt's newest so many visits (steps that brought it rows) take part."""
 
     def __post_init__(self) -> None:
         _require(self.shards >= 1, "memory.shards", self.shards, "is below 1; name at least one shard")
-        _require(self.min_cluster_size >= 2, "memory.min_cluster_size", self.min_cluster_size, "is below 2")
-        _require(self.min_samples >= 1, "memory.min_samples", self.min_samples, "is below 1")
-        _require(self.neighbors >= 1, "memory.neighbors", self.neighbors, "is below 1")
+        for name, choices in _MEMORY_CHOICES.items():
+            value, listed = getattr(self, name), ", ".join(f'"{choice}"' for choice in choices)
+            _require(value is None or value in choices, f"memory.{name}", value, f"is none of {listed}")
+        for name, least in _MEMORY_LEAST.items():
+            value = getattr(self, name)
+            _require(value is None or value >= least, f"memory.{name}", value, f"is below {least}")
+        self._require_epsilon()
+        self._require_possible_metric()
+
+    def _require_epsilon(self) -> None:
+        epsilon = self.selection_epsilon
+        is_distance = isinstance(epsilon, (int, float)) and 0 <= epsilon < float("inf")
+        mend = 'is neither "auto" nor a distance from 0 up'
+        _require(epsilon in (None, "auto") or is_distance, "memory.selection_epsilon", epsilon, mend)
+
+    def _require_possible_metric(self) -> None:
+        is_auto = self.selection_epsilon == "auto" or (self.selection_epsilon is None and self.preset == "robust")
+        mend = 'does not go with selection_epsilon "auto" (which the preset "robust" has); give that a distance'
+        _require(not is_auto or self.metric != "manhattan", "memory.metric", self.metric, mend)
+        # The preset takes the hdbscan library's default algorithm, which has no such metric.
+        mend = 'does not go with the preset "reference"; use "euclidean" or "manhattan", or another preset'
+        _require(self.preset != "reference" or self.metric != "cosine", "memory.metric", self.metric, mend)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PenaltySettings:
-    """``penalty = min(alpha * ln(cluster size + 1), beta)``, taken from the reward of wrong rollouts."""
+    """``penalty = min(alpha * ln(cluster size + 1), beta)``, by which remembered rollouts lose reward."""
 
     alpha: float = 0.1
     """How steeply the penalty grows with the logarithm of the cluster's size."""
     beta: float = 0.2
     """The largest penalty; the paper keeps it at twice alpha."""
     correct_threshold: float = 0.5
-    """A rollout whose score (before shaping) reaches this is right; the others are wrong and remembered."""
+    """A rollout whose score (before shaping) reaches this is right; the others are wrong."""
 
     def __post_init__(self) -> None:
         _require(self.alpha >= 0, "penalty.alpha", self.alpha, "is negative; a penalty never adds reward")

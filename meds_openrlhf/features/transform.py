@@ -54,6 +54,10 @@ class FeatureTransform:
         """(n, N) logits of all layers to (n, d) float64 feature vectors."""
         return self.scale(self.select(layer_logits))
 
+    def matrix(self, layers: int) -> FloatArray:
+        """The (d, N) matrix that `select` multiplies the logits of N = ``layers`` layers by: selecting is linear."""
+        return self.select(np.eye(layers)).T
+
     def _count(self, available: int) -> int:
         if self.layers == "all":
             return available

@@ -1,50 +1,158 @@
-"""HDBSCAN over one prompt's features, and which cluster a new rollout belongs to. Pure functions.
+"""HDBSCAN over prompts' features, and which cluster a new rollout belongs to. Pure functions.
 
-The same rows in the same order give the same labels on every machine, shard count and resume.
+The same rows in the same order give the same labels on every machine, shard count and resume, whichever other prompts
+are clustered in the same call.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
 
 import hdbscan
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist  # type: ignore[import-untyped]
 
-NOISE = -1
+from meds_openrlhf.features.transform import unit_vectors
+from meds_openrlhf.memory import linkage
+
+NOISE = linkage.NOISE
+
+AUTO = "auto"
+METRICS = ("euclidean", "manhattan", "cosine")
 
 Labels = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
 class Clustering:
-    """HDBSCAN's two settings; the defaults are the paper's (Section 3.2)."""
+    """HDBSCAN's settings, cluster selection by excess of mass; the defaults are the paper's (Section 3.2).
+
+    ``selection_epsilon`` is the distance below which clusters are not split. "auto" takes it from each set's own
+    nearest-neighbour distances (`linkage.automatic_epsilon`) and drops scatter; "manhattan" has no such rule. With
+    ``exact`` false it is the hdbscan package with its own defaults, an approximate spanning tree among them: for
+    comparisons with code that calls it so. Raises ValueError for what HDBSCAN does not allow.
+    """
 
     min_cluster_size: int = 2
     min_samples: int = 1
+    metric: str = "euclidean"
+    allow_single_cluster: bool = False
+    selection_epsilon: float | str = 0.0
+    exact: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what no path below can do."""
+        if self.min_cluster_size < 2:
+            raise ValueError(f"min_cluster_size: {self.min_cluster_size}, must be at least 2")
+        if self.min_samples < 1:
+            raise ValueError(f"min_samples: {self.min_samples}, must be at least 1")
+        if self.metric not in METRICS:
+            raise ValueError(f"metric: {self.metric!r}, must be one of {', '.join(METRICS)}")
+        if self.metric == "cosine" and not self.exact:
+            raise ValueError("metric: 'cosine' needs exact, hdbscan's default algorithm does not have it")
+        if self.selection_epsilon == AUTO:
+            if self.metric == "manhattan":
+                raise ValueError("selection_epsilon: 'auto' needs metric 'euclidean' or 'cosine', not 'manhattan'")
+        elif isinstance(self.selection_epsilon, str) or not 0 <= self.selection_epsilon < math.inf:
+            raise ValueError(f"selection_epsilon: {self.selection_epsilon!r}, must be a number from 0 up, or 'auto'")
 
 
 def cluster(features: NDArray[np.float64], settings: Clustering) -> Labels:
-    """Labels (n,) int32 of ``features`` (n, d): clusters from 0 up, -1 for noise.
+    """Labels (n,) int32 of one set ``features`` (n, d): clusters from 0 up, -1 for noise.
 
     Fewer than two rows, or no more than ``min_samples``, are noise. Raises ValueError for values that are not finite.
     """
+    return cluster_sets(features, np.array([0, len(features)], dtype=np.int64), settings)
+
+
+def cluster_sets(features: NDArray[np.float64], offsets: NDArray[np.int64], settings: Clustering) -> Labels:
+    """Labels (n,) int32 of g sets at once, as `cluster` gives them to each alone.
+
+    Set i is rows ``offsets[i]`` to ``offsets[i + 1]`` of ``features`` (n, d); ``offsets`` (g + 1,) rises from 0 to n.
+    Raises ValueError for other offsets and for values that are not finite.
+    """
+    if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != len(features) or (np.diff(offsets) < 0).any():
+        raise ValueError(f"offsets: must rise from 0 to the number of rows, {len(features)}")
     if not np.isfinite(features).all():
         raise ValueError("features: hold NaN or infinite values")
-    count = len(features)
-    if count < max(2, settings.min_samples + 1):
-        return np.full(count, NOISE, dtype=np.int32)
-    # "generic" is exact; the default takes an approximate spanning tree whose labels differ from every exact one's.
-    # The copy is writable, which arrays out of Arrow and Ray are not and hdbscan insists on.
-    model = hdbscan.HDBSCAN(
-        min_cluster_size=settings.min_cluster_size,
-        min_samples=settings.min_samples,
-        algorithm="generic",
-        approx_min_span_tree=False,
-        core_dist_n_jobs=1,
-    )
-    labels: Labels = model.fit(np.array(features, dtype=np.float64)).labels_.astype(np.int32)
+    if settings.exact and settings.metric == "euclidean" and settings.min_samples == 1:
+        return _cluster_compiled(features, offsets, settings)
+    labels = np.full(len(features), NOISE, dtype=np.int32)
+    for start, stop in pairwise(offsets):
+        if stop - start > settings.min_samples:
+            labels[start:stop] = _cluster_by_hdbscan(features[start:stop], settings)
     return labels
+
+
+def _cluster_compiled(features: NDArray[np.float64], offsets: NDArray[np.int64], settings: Clustering) -> Labels:
+    epsilon = math.nan if settings.selection_epsilon == AUTO else float(settings.selection_epsilon)
+    return linkage.cluster_sets(
+        # Writable, which arrays out of Arrow and Ray are not: it would be compiled once more for the others.
+        np.require(features, np.float64, ["C", "W"]),
+        np.require(offsets, np.int64, ["C", "W"]),
+        int(settings.min_cluster_size),
+        bool(settings.allow_single_cluster),
+        np.full(len(offsets) - 1, epsilon),
+    )
+
+
+def _cluster_by_hdbscan(points: NDArray[np.float64], settings: Clustering) -> Labels:
+    """Labels (n,) of one set of ``points`` (n, d) with n > ``min_samples``."""
+    points = np.array(points, dtype=np.float64)  # writable, which hdbscan insists on
+    if settings.selection_epsilon != AUTO:
+        plain: Labels = _fit(points, settings, float(settings.selection_epsilon)).labels_.astype(np.int32)
+        return plain
+    epsilon, farthest = _automatic_distances(points, settings)
+    model = _fit(points, settings, epsilon)
+    labels: Labels = model.labels_.astype(np.int32)
+    rows = model.condensed_tree_.to_numpy()
+    rows = np.sort(rows[rows["child"] < len(points)], order="child")
+    linkage.drop_scatter(labels, rows["lambda_val"].copy(), farthest, settings.min_cluster_size)
+    return labels
+
+
+def _automatic_distances(points: NDArray[np.float64], settings: Clustering) -> tuple[float, float]:
+    """Epsilon and the distance beyond which rows are scatter, by the rule of the compiled path.
+
+    The rule is about lengths, here of the exact tree over mutual reachability. Cosine distance is half the
+    square of the distance between unit vectors.
+    """
+    cosine = settings.metric == "cosine"
+    points = unit_vectors(points) if cosine else points
+    exact = replace(settings, metric="euclidean", exact=True)
+    tree = _fit(points, exact, 0.0).single_linkage_tree_.to_numpy()
+    left, right, heights, _ = np.ascontiguousarray(tree.T)
+    farthest = linkage.farthest_distance(points)
+    epsilon = linkage.automatic_epsilon(left.astype(np.int64), right.astype(np.int64), heights, farthest)
+    return (epsilon**2 / 2, farthest**2 / 2) if cosine else (epsilon, farthest)
+
+
+def _fit(points: NDArray[np.float64], settings: Clustering, epsilon: float) -> Any:
+    """A fitted hdbscan model. The exact one is given distances, which it would take from dot products itself."""
+    options: dict[str, Any] = {"metric": settings.metric}
+    if settings.exact:
+        options = {"metric": "precomputed", "algorithm": "generic", "approx_min_span_tree": False}
+        points = _distances(points, settings.metric)
+    return hdbscan.HDBSCAN(
+        min_cluster_size=int(settings.min_cluster_size),
+        min_samples=int(settings.min_samples),
+        allow_single_cluster=settings.allow_single_cluster,
+        cluster_selection_epsilon=epsilon,
+        core_dist_n_jobs=1,
+        **options,
+    ).fit(points)
+
+
+def _distances(points: NDArray[np.float64], metric: str) -> NDArray[np.float64]:
+    """Distances (n, n), exactly 0 between equal rows, which 1 - x.y and x.x - 2 x.y + y.y are not."""
+    name = {"euclidean": "euclidean", "manhattan": "cityblock", "cosine": "sqeuclidean"}[metric]
+    points = unit_vectors(points) if metric == "cosine" else points
+    distances: NDArray[np.float64] = cdist(points, points, name) * (0.5 if metric == "cosine" else 1.0)
+    return distances
 
 
 def assign(queries: NDArray[np.float64], stored: NDArray[np.float64], labels: Labels, neighbors: int = 3) -> Labels:

@@ -1,261 +1,286 @@
-"""The append-only log of one shard: Arrow IPC streams, one record batch per step, durable before `append` returns.
+"""The append-only log of one shard: segments of Arrow record batches, one per step, durable before `append` returns.
 
-A writer never adds to a segment that an earlier writer left: it begins a new one. Each batch carries its step and a
-checksum of its columns, each segment's running checksum goes into the snapshots. docs/storage.md is the specification.
+A writer never adds to a segment that an earlier writer left: it begins a new one. docs/storage.md is the specification.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import shutil
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
 from meds_openrlhf.memory.errors import MemoryCorruptionError
-from meds_openrlhf.paths import SEGMENT_NAME, segment_name, sync_folder
+from meds_openrlhf.memory.folder_lock import FolderLock
+from meds_openrlhf.memory.segment import (
+    BatchEntry,
+    SegmentState,
+    Sharding,
+    encode_batch,
+    logits_address,
+    read_schema,
+    require_schema,
+)
+from meds_openrlhf.memory.segment_index import SegmentIndex, index_path, read_index, scan_segment, write_index
+from meds_openrlhf.memory.stored_segment import StoredSegment, Visits
+from meds_openrlhf.paths import SEGMENT_NAME, MemoryPaths, segment_name, sync_folder
 
 logger = logging.getLogger(__name__)
 
-SEGMENT_BYTES = 256 * 2**20
-
-
-@dataclass(frozen=True)
-class SegmentState:
-    """How far a segment had been written: enough to cut it back to there and to prove that it is unchanged."""
-
-    name: str
-    bytes: int
-    rows: int
-    batches: int
-    crc32: int
+SEGMENT_BYTES = 64 * 2**20
 
 
 @dataclass
-class _OpenSegment:
-    """The segment being written; the pyarrow writer fills ``pending``, which goes to the file in one piece."""
+class _Writer:
+    """The segment being written."""
 
-    path: Path
+    segment: StoredSegment
     descriptor: int
-    pending: _Buffer
-    writer: pa.RecordBatchStreamWriter
-    state: SegmentState
-
-
-class _Buffer:
-    """A file-like object that collects what pyarrow writes, so that a batch reaches the file whole or not at all."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-
-    def write(self, data: bytes) -> int:
-        self._pieces.append(bytes(data))
-        return len(data)
-
-    def take(self) -> bytes:
-        content = b"".join(self._pieces)
-        self._pieces.clear()
-        return content
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-    def close(self) -> None:
-        """Nothing to close."""
 
 
 class SegmentLog:
-    """One shard's segments in ``folder``. One writer at a time; readers need pyarrow alone."""
+    """The segments that hold the prompts of one shard: its own, and those of shards of an earlier division.
+
+    One writer at a time; readers need pyarrow alone.
+    """
 
     def __init__(
-        self, folder: Path, schema: pa.Schema, *, fsync: bool = True, segment_bytes: int = SEGMENT_BYTES
+        self,
+        paths: MemoryPaths,
+        sharding: Sharding,
+        schema: pa.Schema,
+        *,
+        fsync: bool = True,
+        segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
-        self._folder = folder
-        self._schema = schema
+        self._paths = paths
+        self._sharding = sharding
+        self._schema = schema.with_metadata(sharding.metadata)
         self._fsync = fsync
         self._segment_bytes = segment_bytes
-        self._closed: list[SegmentState] = []
-        self._open: _OpenSegment | None = None
+        self._folder = paths.shard(sharding.shard)
+        self._lock = FolderLock(self._folder)
+        self._writer: _Writer | None = None
+        self.segments: list[StoredSegment] = []
 
     @property
-    def segments(self) -> list[SegmentState]:
-        """The state of every segment, oldest first."""
-        return [*self._closed, *([self._open.state] if self._open else [])]
+    def states(self) -> list[SegmentState]:
+        """The state of every segment that holds a batch."""
+        return [segment.state for segment in self.segments if segment.index.batches]
 
-    def load(self) -> Iterator[pa.RecordBatch]:
-        """Read every whole batch, oldest first, and leave the log ready to append to.
+    def open(self) -> None:
+        """Take the folder and find out what it holds, ready to append.
 
-        A torn tail (the process died while it wrote) is cut off with a warning. Raises MemoryCorruptionError where a
-        batch does not match its checksum.
+        A torn tail (the process died while it wrote) is cut off with a warning. Raises MemoryBusyError where another
+        process writes here, MemoryCorruptionError where a segment is damaged.
         """
         self.close()
-        self._closed = []
         self._folder.mkdir(parents=True, exist_ok=True)
-        for path in self._paths():
-            state = SegmentState(path.name, 0, 0, 0, 0)
-            for batch, reached in read_segment(path, self._schema):
-                state = reached
-                yield batch
-            _cut(path, state.bytes)
-            if state.bytes:
-                self._closed.append(state)
+        self._lock.acquire()
+        own = [self._opened(path) for path in _segments_in(self._folder)]
+        self.segments = sorted(
+            (segment for segment in [*own, *self._of_earlier_divisions()] if segment is not None),
+            key=lambda segment: (segment.index.batches[0].step, segment.name),
+        )
 
-    def read(self) -> Iterator[pa.RecordBatch]:
-        """Every whole batch, oldest first, changing nothing."""
-        for path in self._paths():
-            for batch, _ in read_segment(path, self._schema):
-                yield batch
+    def append(self, batch: pa.RecordBatch, step: int) -> Visits:
+        """Add one batch to the last of `segments`; when this returns it is on the disk (with ``fsync``).
 
-    def append(self, batch: pa.RecordBatch, step: int) -> None:
-        """Add one batch; when this returns it is on the disk (with ``fsync``). On an error nothing of it remains."""
-        segment = self._writable()
-        segment.writer.write_batch(batch, custom_metadata={"step": str(step), "crc32": str(_checksum(batch))})
-        content = segment.pending.take()
+        Raises OSError where the disk refuses; nothing of the batch remains then.
+        """
+        writer = self._writable()
+        segment, index = writer.segment, writer.segment.index
+        content, crc = encode_batch(batch, step, self._schema, first=not index.batches)
         try:
-            _write_all(segment.descriptor, content)
+            _write_all(writer.descriptor, content)
             if self._fsync:
-                os.fsync(segment.descriptor)
+                os.fsync(writer.descriptor)
         except OSError as error:
-            self._discard(segment)
+            self._discard_torn(segment)
             raise OSError(
                 error.errno, f"{segment.path}: step {step} could not be written ({error.strerror}); nothing was stored"
             ) from error
-        before = segment.state
-        segment.state = SegmentState(
-            name=before.name,
-            bytes=before.bytes + len(content),
-            rows=before.rows + len(batch),
-            batches=before.batches + 1,
-            crc32=zlib.crc32(content, before.crc32),
-        )
+        return segment.append(batch, self._entry(content, crc, index, batch, step))
 
-    def truncate(self, states: list[SegmentState]) -> None:
-        """Cut the log back to ``states``, of an earlier moment of this log; whatever came after is gone.
+    def restore(self, states: list[SegmentState], folders: set[int]) -> None:
+        """Cut the log back to ``states``, those of all segments of an earlier moment; whatever came after is gone.
 
-        Raises MemoryCorruptionError, before anything is cut, where a file is shorter than its state or differs from it.
+        Of the folders of shards, only ``folders`` are this one's to cut. Raises MemoryCorruptionError, before anything
+        is cut, where a file is shorter than its state or differs from it.
         """
         self.close()
-        for state in states:
-            verify_segment(self._folder / state.name, state)
+        self._lock.acquire()
         kept = {state.name: state for state in states}
-        for path in self._paths():
-            if path.name in kept:
-                _cut(path, kept[path.name].bytes)
-            else:
-                path.unlink()
-        if self._folder.exists():
-            sync_folder(self._folder)
-        self._closed = list(states)
+        own = {f"shard-{folder:04d}": self._paths.shard(folder) for folder in folders}
+        present = [path for folder in own.values() for path in _segments_in(folder)]
+        missing = {name for name in kept if name.split("/")[0] in own} - {f"{p.parent.name}/{p.name}" for p in present}
+        if missing:
+            name = self._paths.root / min(missing)
+            raise MemoryCorruptionError(f"{name}: is missing, but a snapshot names it; restore it from a backup")
+        cuts = [(path, kept.get(f"{path.parent.name}/{path.name}")) for path in present]
+        lengths = [self._verified_length(path, state) for path, state in cuts]
+        for (path, _), length in zip(cuts, lengths):
+            cut_file(path, length)
+        for folder in own.values():
+            if folder.is_dir():
+                sync_folder(folder)
+
+    def batches_of(self, step: int) -> list[pa.RecordBatch]:
+        """Every batch of one step."""
+        return [batch for segment in self.segments if segment.last_step >= step for batch in segment.of_step(step)]
 
     def sync(self) -> None:
         """Make everything written so far durable, also where single batches are not synced."""
-        for state in self.segments:
-            with (self._folder / state.name).open("rb") as file:
+        for segment in self.segments:
+            with segment.path.open("rb") as file:
                 os.fsync(file.fileno())
 
+    def seal(self) -> None:
+        """End the segment being written, with its index beside it; the next batch begins a new one."""
+        if self._writer is None:
+            return
+        segment = self._writer.segment
+        os.close(self._writer.descriptor)
+        self._writer = None
+        if segment.index.batches:
+            _try_write_index(segment)
+        else:
+            segment.path.unlink(missing_ok=True)
+            self.segments.remove(segment)
+
     def close(self) -> None:
-        """Stop writing to the current segment; the next batch begins a new one."""
-        if self._open is not None:
-            os.close(self._open.descriptor)
-            if self._open.state.batches:
-                self._closed.append(self._open.state)
-            else:
-                self._open.path.unlink(missing_ok=True)
-            self._open = None
+        """Seal, and let another process have the folder."""
+        self.seal()
+        self._lock.release()
 
-    def _paths(self) -> list[Path]:
-        if not self._folder.exists():
-            return []
-        return sorted(path for path in self._folder.iterdir() if SEGMENT_NAME.fullmatch(path.name))
+    # ── opening ──
 
-    def _writable(self) -> _OpenSegment:
-        if self._open is not None and self._open.state.bytes >= self._segment_bytes:
-            self.close()
-        if self._open is None:
-            self._open = self._begin_segment()
-        return self._open
+    def _opened(self, path: Path) -> StoredSegment | None:
+        """A segment of the own folder; None, and the file removed, where it holds no whole batch."""
+        index = read_index(path)
+        if index is not None:
+            return StoredSegment(path, index, self._schema, verified=False)
+        index = scan_segment(path, self._schema)
+        length = index.bytes if index else 0
+        excess = path.stat().st_size - length
+        if excess:
+            logger.warning("%s: cut %d bytes behind its last whole batch", path, excess)
+            cut_file(path, length)
+        if index is None or not index.batches:
+            path.unlink(missing_ok=True)
+            return None
+        segment = StoredSegment(path, index, self._schema, verified=True)
+        _try_write_index(segment)
+        return segment
 
-    def _begin_segment(self) -> _OpenSegment:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        existing = self._paths()
+    def _of_earlier_divisions(self) -> list[StoredSegment]:
+        """Segments in other shards' folders that were written when the prompts were divided among more or fewer."""
+        found = []
+        for number, folder in self._paths.shard_folders().items():
+            for path in _segments_in(folder) if number != self._sharding.shard else []:
+                schema = read_schema(path)
+                if schema is None or Sharding.of(schema, path).shards == self._sharding.shards:
+                    continue
+                require_schema(schema, self._schema, path)
+                index = read_index(path) or scan_segment(path, self._schema)
+                if index is not None and index.batches:
+                    found.append(StoredSegment(path, index, self._schema, verified=False))
+        return found
+
+    # ── writing ──
+
+    def _writable(self) -> _Writer:
+        if self._writer is not None and self._writer.segment.index.bytes >= self._segment_bytes:
+            self.seal()
+        if self._writer is None:
+            self._writer = self._begin_segment()
+        return self._writer
+
+    def _begin_segment(self) -> _Writer:
+        existing = _segments_in(self._folder)
         path = self._folder / segment_name(int(existing[-1].stem) + 1 if existing else 0)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         sync_folder(self._folder)
-        pending = _Buffer()
-        writer = pa.ipc.new_stream(pa.PythonFile(pending, mode="w"), self._schema)
-        return _OpenSegment(path, descriptor, pending, writer, SegmentState(path.name, 0, 0, 0, 0))
+        segment = StoredSegment(path, SegmentIndex(self._sharding), self._schema, verified=True)
+        self.segments.append(segment)
+        return _Writer(segment, descriptor)
 
-    def _discard(self, segment: _OpenSegment) -> None:
+    def _entry(self, content: bytes, crc: int, index: SegmentIndex, batch: pa.RecordBatch, step: int) -> BatchEntry:
+        """Where the batch just written lies."""
+        start = index.bytes
+        buffer = pa.py_buffer(content)
+        skip = 0 if index.batches else len(self._schema.serialize())
+        written = pa.ipc.read_record_batch(pa.ipc.read_message(buffer.slice(skip)), self._schema)
+        return BatchEntry(
+            start=start,
+            end=start + len(content),
+            rows=len(batch),
+            step=step,
+            crc32=crc,
+            running_crc32=zlib.crc32(content, index.batches[-1].running_crc32 if index.batches else 0),
+            logits=start + logits_address(written) - buffer.address,
+        )
+
+    def _discard_torn(self, segment: StoredSegment) -> None:
         """After a failed write: cut what got through, and let the next batch begin a new segment."""
-        path, length = segment.path, segment.state.bytes
-        self.close()  # first: whatever happens next, nothing is written behind torn bytes
+        path, length = segment.path, segment.index.bytes
+        self.seal()  # first: whatever happens next, nothing is written behind torn bytes
         if path.exists():
-            os.truncate(path, length)
+            cut_file(path, length)
+
+    # ── cutting ──
+
+    def _verified_length(self, path: Path, state: SegmentState | None) -> int:
+        """How many bytes of a segment a snapshot keeps, once they are proven to be the same."""
+        if state is None:
+            return 0
+        index = read_index(path) or scan_segment(path, self._schema)
+        if index is None or index.batches_until(state) is None:
+            raise MemoryCorruptionError(f"{path}: is not what its snapshot says; restore it from a backup")
+        return state.bytes
 
 
-def read_segment(path: Path, schema: pa.Schema) -> Iterator[tuple[pa.RecordBatch, SegmentState]]:
-    """Whole batches of one segment, each with the segment's state up to and including it.
+def cut_file(path: Path, length: int) -> None:
+    """Cut a segment back to ``length`` bytes, or remove it if nothing is left; its index goes with what is cut.
 
-    Ends quietly at a torn tail. Raises MemoryCorruptionError for a wrong schema or a batch that fails its checksum.
+    A file that another run shares by a hard link is replaced, not changed.
     """
-    content = path.read_bytes()
-    source = pa.BufferReader(content)
-    end = rows = batches = crc = 0
+    size = path.stat().st_size
+    if length == size and length > 0:
+        return
+    index_path(path).unlink(missing_ok=True)
+    if length == 0:
+        path.unlink()
+    elif path.stat().st_nlink > 1:
+        temporary = path.with_name(f".{path.name}.tmp")
+        with path.open("rb") as source, temporary.open("wb") as target:
+            shutil.copyfileobj(source, target)
+            target.truncate(length)
+            os.fsync(target.fileno())
+        os.replace(temporary, path)
+    else:
+        os.truncate(path, length)
+
+
+def _segments_in(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if SEGMENT_NAME.fullmatch(path.name))
+
+
+def _try_write_index(segment: StoredSegment) -> None:
+    """An index that cannot be written (a full disk) is made again by the next process to open the segment."""
     try:
-        reader = pa.ipc.open_stream(source)
-    except (pa.ArrowInvalid, EOFError):
-        return  # the writer died before its first batch was whole
-    if not reader.schema.equals(schema):
-        raise MemoryCorruptionError(f"{path}: holds other columns than this memory's; is it another model's?")
-    while True:
-        try:
-            batch, metadata = reader.read_next_batch_with_custom_metadata()
-        except (StopIteration, pa.ArrowInvalid, OSError):
-            return
-        if metadata is None or metadata.get(b"crc32") != str(_checksum(batch)).encode():
-            raise MemoryCorruptionError(
-                f"{path}: batch {batches} does not match its checksum; restore it from a backup"
-            )
-        start, end = end, source.tell()
-        rows, batches, crc = rows + len(batch), batches + 1, zlib.crc32(content[start:end], crc)
-        yield batch, SegmentState(path.name, end, rows, batches, crc)
-
-
-def verify_segment(path: Path, state: SegmentState) -> None:
-    """Raise MemoryCorruptionError unless ``path`` begins with exactly the bytes that ``state`` describes."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(state.bytes)
-    except FileNotFoundError:
-        raise MemoryCorruptionError(f"{path}: is missing, but a snapshot names it; restore it from a backup") from None
-    if len(content) < state.bytes:
-        raise MemoryCorruptionError(f"{path}: has {len(content)} bytes, but a snapshot names {state.bytes}")
-    if zlib.crc32(content) != state.crc32:
-        raise MemoryCorruptionError(f"{path}: does not match its snapshot's checksum; restore it from a backup")
-
-
-def _checksum(batch: pa.RecordBatch) -> int:
-    """crc32 over the batch's IPC form without metadata, so that a reader can compute it from what it read."""
-    return zlib.crc32(batch.serialize())
+        write_index(segment.path, segment.index)
+    except OSError as error:
+        logger.warning("%s: its index could not be written (%s)", segment.path, error.strerror)
 
 
 def _write_all(descriptor: int, content: bytes) -> None:
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]
-
-
-def _cut(path: Path, length: int) -> None:
-    """Cut a file back to ``length`` bytes, or remove it if nothing is left."""
-    excess = path.stat().st_size - length
-    if length == 0:
-        path.unlink()
-    elif excess > 0:
-        os.truncate(path, length)
-    if excess > 0:
-        logger.warning("%s: cut %d bytes behind its last whole batch", path, excess)

@@ -42,6 +42,12 @@ class Moments:
         scatter = self.scatter + other.scatter + np.outer(gap, gap) * (self.count * other.count / count)
         return Moments(count, mean, scatter)
 
+    def mapped(self, matrix: FloatArray) -> Moments:
+        """Moments of the vectors multiplied by ``matrix`` (k, d)."""
+        if self.count == 0:
+            return self
+        return Moments(self.count, matrix @ self.mean, matrix @ self.scatter @ matrix.T)
+
     def top_eigen_ratio(self) -> float | None:
         """Largest eigenvalue of the covariance over the sum of all (Section 4.3): 1 means all vary along one line.
 

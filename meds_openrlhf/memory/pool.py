@@ -1,14 +1,13 @@
 """The memory as the trainer sees it: shards behind Ray actors, each prompt always with the same one.
 
 observe(step, rows) ──► shard 0 ┐            answers come back at once; then, while the policy trains,
-                    ──► shard 1 ├─► answer   recluster() runs on every shard, and the next observe
-                    ──► shard 2 ┘            waits for it (normally it is long over)
+                    ──► shard 1 ├─► answer   recluster() runs on every shard, beside whatever is asked
+                    ──► shard 2 ┘            of it next
 """
 
 from __future__ import annotations
 
-import hashlib
-import time
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,15 +17,30 @@ import pyarrow as pa
 import ray
 from numpy.typing import NDArray
 
+from meds_openrlhf.memory.archive import Archive
+from meds_openrlhf.memory.assignment import UNASSIGNED
+from meds_openrlhf.memory.errors import MemoryLostError
 from meds_openrlhf.memory.moments import Moments, merge_moments
+from meds_openrlhf.memory.routing import shard_of
+from meds_openrlhf.memory.segment import SegmentState, Sharding
 from meds_openrlhf.memory.shard import MemoryShard, ShardAnswer, ShardSettings, ShardStats
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot, read_snapshot
 from meds_openrlhf.paths import MemoryPaths
 
+logger = logging.getLogger(__name__)
+
+CLUSTERING = "clustering"  # the concurrency group, a thread of the actor, in which `recluster` runs
+PATIENCE_SECONDS = 60.0  # after which a shard that does not answer is reported, and waited for again
+
 
 @dataclass(frozen=True)
 class PoolAnswer:
-    """Per row handed to `observe`, in its order: label (-1 noise) and cluster size (n,); and what the memory holds."""
+    """Per row handed to `observe`, in its order: label and cluster size (n,); and what the memory holds.
+
+    A label is -1 for noise and `assignment.UNASSIGNED` on a first visit. Times are the longest that a shard took:
+    waiting for clusterings that should have been over, assigning, appending; ``cluster_seconds`` is of the last
+    clusterings that have ended.
+    """
 
     label: NDArray[np.int32]
     size: NDArray[np.int32]
@@ -38,53 +52,56 @@ class PoolAnswer:
     cluster_seconds: float
 
 
-def prompt_key(prompt: str) -> str:
-    """The 128-bit hash of a prompt's text, as 32 hexadecimal digits: its key where the data set names none."""
-    return hashlib.blake2b(prompt.encode(), digest_size=16).hexdigest()
-
-
-def shard_of(key: str, shards: int) -> int:
-    """The shard that a prompt's key belongs to, the same in every process and run."""
-    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") % shards
-
-
 def start_shards(
     paths: MemoryPaths, memory_format: MemoryFormat, settings: ShardSettings, options: list[Any]
 ) -> list[Any]:
     """Start one Ray actor per shard; ``options[i]`` are Ray's actor options of shard i (where it sits).
 
-    A shard that dies is started again by Ray, reads its log, and answers the call that was under way.
+    A shard that dies is started again by Ray, wherever its bundle is then, opens its log, and answers the call that was
+    under way.
     """
-    actor = ray.remote(max_restarts=-1, max_task_retries=-1)(MemoryShard)
-    return [
-        actor.options(**options[index]).remote(paths.shard(index), settings) for index in range(memory_format.shards)
-    ]
+    actor = ray.remote(max_restarts=-1, max_task_retries=-1, concurrency_groups={CLUSTERING: 1})(MemoryShard)
+    count = memory_format.shards
+    return [actor.options(**options[index]).remote(paths, Sharding(index, count), settings) for index in range(count)]
 
 
 class MemoryPool:
     """All shards as one memory. Made where the trainer runs; ``shards`` are handles from `start_shards`."""
 
-    def __init__(self, shards: list[Any], root: Path, memory_format: MemoryFormat, config_hash: str = "") -> None:
+    def __init__(
+        self,
+        shards: list[Any],
+        root: Path,
+        memory_format: MemoryFormat,
+        config_hash: str = "",
+        archive_uri: str | None = None,
+    ) -> None:
         self._shards = shards
         self._paths = MemoryPaths(root)
         self._format = memory_format
         self._config_hash = config_hash
-        self._reclustering: list[Any] = []
+        self._archive_uri = archive_uri
+        self._reclustering: list[Any] = [None] * len(shards)
+        self._cluster_seconds = 0.0
+        self._acknowledged = [0] * len(shards)
 
     def observe(self, step: int, rows: pa.RecordBatch) -> PoolAnswer:
         """Label and store one step's rows (`memory.rows.make_rows`); durable when this returns.
 
-        Labels come from what was known before this step. Raises OSError or ValueError as a shard raised it.
+        Labels come from what was known before this step. Raises OSError, ValueError, MemoryLostError or
+        MemoryCorruptionError as a shard raised it.
         """
-        wait_seconds, cluster_seconds = self._settle()
-        keys = rows.column("prompt").to_pylist()
-        owner = np.array([shard_of(key, len(self._shards)) for key in keys], dtype=np.int64)
+        owner = _owners(rows, len(self._shards))
         indices = [np.flatnonzero(owner == shard) for shard in range(len(self._shards))]
         answers: list[ShardAnswer] = _get(
-            [shard.observe.remote(step, rows.take(pa.array(chosen))) for shard, chosen in zip(self._shards, indices)]
+            [
+                shard.observe.remote(step + self._format.step_offset, rows.take(pa.array(chosen)), acknowledged)
+                for shard, chosen, acknowledged in zip(self._shards, indices, self._acknowledged)
+            ]
         )
-        self._reclustering = [shard.recluster.remote() for shard in self._shards]
-        label, size = np.full(len(rows), -1, np.int32), np.zeros(len(rows), np.int32)
+        self._acknowledged = [answer.stats.rows for answer in answers]
+        self._recluster()
+        label, size = np.full(len(rows), UNASSIGNED, np.int32), np.zeros(len(rows), np.int32)
         for chosen, answer in zip(indices, answers):
             label[chosen], size[chosen] = _in_order_of(rows, chosen, answer)
         return PoolAnswer(
@@ -92,33 +109,50 @@ class MemoryPool:
             size=size,
             stats=add_stats([answer.stats for answer in answers]),
             moments=merge_moments([answer.moments for answer in answers]),
-            wait_seconds=wait_seconds,
+            wait_seconds=max(answer.wait_seconds for answer in answers),
             assign_seconds=max(answer.assign_seconds for answer in answers),
             append_seconds=max(answer.append_seconds for answer in answers),
-            cluster_seconds=cluster_seconds,
+            cluster_seconds=self._cluster_seconds,
         )
 
     def snapshot(self, name: str) -> None:
-        """Commit a snapshot of everything stored so far; whole or not at all."""
+        """Commit a snapshot of everything stored so far, in the archive too where there is one; whole or not at all."""
+        if self._archive_uri is not None:
+            _get([shard.archive.remote(self._archive_uri) for shard in self._shards])
         states = _get([shard.snapshot.remote() for shard in self._shards])
-        commit_snapshot(self._paths, name, Snapshot(self._format, self._config_hash, states))
+        segments = sorted({state.name: state for one in states for state in one}.values(), key=_by_name)
+        snapshot = Snapshot(self._format, self._config_hash, segments)
+        if self._archive_uri is not None:
+            Archive.at(self._archive_uri).commit(name, snapshot)
+        commit_snapshot(self._paths, name, snapshot)
 
     def restore(self, name: str | None) -> ShardStats:
         """Go back to the snapshot ``name``, or to an empty memory; rows stored later are cut away.
 
-        Raises MemoryCorruptionError where the files are not what the snapshot says.
+        It may have been taken with more or fewer shards, and on other nodes where there is an archive. Raises
+        MemoryCorruptionError where files are not what the snapshot says, MemoryLostError where some are out of reach.
         """
-        self._settle()
-        shards = read_snapshot(self._paths, name).shards if name else [[] for _ in self._shards]
-        stats = _get([shard.restore.remote(segments) for shard, segments in zip(self._shards, shards, strict=True)])
-        self._reclustering = [shard.recluster.remote() for shard in self._shards]
-        return add_stats(stats)
+        snapshot = self._snapshot_of(name) if name else None
+        segments = snapshot.segments if snapshot else []
+        _get([shard.restore.remote(segments, self._archive_uri) for shard in self._shards])
+        stats: list[ShardStats] = _get([shard.stats.remote() for shard in self._shards])
+        self._acknowledged = [one.rows for one in stats]
+        total = add_stats(stats)
+        if snapshot is not None and total.rows != snapshot.rows:
+            raise MemoryLostError(
+                f"{self._paths.root}: {total.rows} of the {snapshot.rows} rows of snapshot {name} can be reached from "
+                f"the {len(self._shards)} shards; give all nodes the same disk, or set meds.memory.archive"
+            )
+        self._recluster()
+        return total
 
     def prune_snapshots(self, keep: set[str]) -> None:
-        """Remove manifests whose name is not in ``keep``: their checkpoints are gone."""
+        """Remove snapshots whose name is not in ``keep``: their checkpoints are gone."""
         for path in self._paths.snapshots.glob("*.json"):
             if path.stem not in keep:
                 path.unlink()
+        if self._archive_uri is not None:
+            Archive.at(self._archive_uri).prune(keep)
 
     def stats(self) -> ShardStats:
         """What all shards hold together."""
@@ -128,12 +162,20 @@ class MemoryPool:
         """Moments of all rows stored."""
         return merge_moments(_get([shard.moments.remote() for shard in self._shards]))
 
-    def _settle(self) -> tuple[float, float]:
-        """Wait for clusterings under way: the seconds waited, and the longest that a shard took."""
-        started = time.perf_counter()
-        durations = _get(self._reclustering)
-        self._reclustering = []
-        return time.perf_counter() - started, max(durations, default=0.0)
+    def _recluster(self) -> None:
+        """Set every shard to work that is not at it already. One that is finds newer rows by itself."""
+        running = [one for one in self._reclustering if one is not None]
+        done, _ = ray.wait(running, num_returns=len(running), timeout=0) if running else ([], [])
+        if done:
+            self._cluster_seconds = max(_get(done))
+        for number, shard in enumerate(self._shards):
+            if self._reclustering[number] is None or self._reclustering[number] in done:
+                self._reclustering[number] = shard.recluster.options(concurrency_group=CLUSTERING).remote()
+
+    def _snapshot_of(self, name: str) -> Snapshot:
+        path = self._paths.snapshot(name)
+        archived = Archive.at(self._archive_uri).read(name) if self._archive_uri and not path.exists() else None
+        return archived or read_snapshot(path)
 
 
 def add_stats(stats: list[ShardStats]) -> ShardStats:
@@ -147,21 +189,38 @@ def add_stats(stats: list[ShardStats]) -> ShardStats:
     )
 
 
+def _owners(rows: pa.RecordBatch, shards: int) -> NDArray[np.int64]:
+    """The shard of every row; each prompt is hashed once."""
+    keys = rows.column("prompt").dictionary_encode()
+    owners = np.array([shard_of(key, shards) for key in keys.dictionary.to_pylist()], dtype=np.int64)
+    return owners[keys.indices.to_numpy(zero_copy_only=False)] if len(rows) else owners
+
+
+def _by_name(state: SegmentState) -> str:
+    return state.name
+
+
 def _in_order_of(rows: pa.RecordBatch, chosen: NDArray[np.int64], answer: ShardAnswer) -> tuple[Any, Any]:
     """A shard's labels and sizes for ``rows[chosen]``, joined by the rollouts' indices, never by position.
 
     Raises ValueError where the shard holds the step with other rows: the same step was observed differently before.
     """
-    place = {int(sample): position for position, sample in enumerate(answer.sample)}
     wanted = rows.column("sample").to_numpy()[chosen]
-    if len(wanted) != len(place) or any(int(sample) not in place for sample in wanted):
+    order, wanted_order = np.argsort(answer.sample), np.argsort(wanted)
+    if not np.array_equal(answer.sample[order], wanted[wanted_order]):
         raise ValueError("step: its rows are stored already, and they are not these; a step is observed only once")
-    positions = [place[int(sample)] for sample in wanted]
+    positions = np.empty(len(wanted), dtype=np.int64)
+    positions[wanted_order] = order
     return answer.label[positions], answer.size[positions]
 
 
 def _get(references: list[Any]) -> list[Any]:
-    """`ray.get`, raising the error that the actor raised, not Ray's wrapping of it."""
+    """`ray.get`, raising the error that the actor raised, not Ray's wrapping of it. Long silence is reported."""
+    waiting = references
+    while waiting:
+        _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=PATIENCE_SECONDS)
+        if waiting:
+            logger.warning("%d memory shards have not answered for %.0f s; waiting", len(waiting), PATIENCE_SECONDS)
     try:
         results: list[Any] = ray.get(references)
         return results

@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from meds_openrlhf.memory.assignment import UNASSIGNED
+
 INCOMING_COLUMNS = ("sample", "prompt", "correct", "layer_logits")
 
 
@@ -19,7 +21,7 @@ def log_schema(layers: int) -> pa.Schema:
             pa.field("sample", pa.int32(), nullable=False),
             pa.field("prompt", pa.string(), nullable=False),
             pa.field("correct", pa.bool_(), nullable=False),
-            pa.field("label", pa.int32(), nullable=False),
+            pa.field("label", pa.int32()),
             pa.field("cluster_size", pa.int32(), nullable=False),
             pa.field("layer_logits", pa.list_(pa.field("item", pa.float32(), nullable=False), layers), nullable=False),
         ]
@@ -33,12 +35,16 @@ def incoming_schema(layers: int) -> pa.Schema:
 
 
 def make_rows(
-    sample: Sequence[int], prompt: Sequence[str], correct: Sequence[bool], layer_logits: NDArray[np.float32]
+    sample: Sequence[int] | NDArray[np.integer],
+    prompt: Sequence[str],
+    correct: Sequence[bool] | NDArray[np.bool_],
+    layer_logits: NDArray[np.float32],
 ) -> pa.RecordBatch:
     """Rows of one step for `MemoryPool.observe`.
 
-    ``sample`` are the rollouts' indices in the step, each once; ``prompt`` their keys; ``layer_logits`` (n, N)
-    float32. Raises ValueError for logits that are not a finite (n, N) matrix or for an index that repeats.
+    ``sample`` are the rollouts' indices in the step, each once; ``prompt`` their keys; ``correct`` their verdicts;
+    ``layer_logits`` (n, N) float32. Raises ValueError for logits that are not a finite (n, N) matrix or for an index
+    that repeats.
     """
     if layer_logits.ndim != 2 or len(layer_logits) != len(sample):
         raise ValueError(
@@ -46,7 +52,7 @@ def make_rows(
         )
     if not np.isfinite(layer_logits).all():
         raise ValueError("layer_logits: holds NaN or infinite values; such a rollout has no feature and no row")
-    if len(set(sample)) != len(sample):
+    if len(np.unique(np.asarray(sample))) != len(sample):
         raise ValueError("sample: an index repeats; each rollout of a step has one row at most")
     layers = layer_logits.shape[1]
     values = pa.array(np.ascontiguousarray(layer_logits, dtype=np.float32).reshape(-1))
@@ -68,10 +74,33 @@ def layer_logits_of(rows: pa.RecordBatch) -> NDArray[np.float32]:
 
 
 def with_answer(step: int, rows: pa.RecordBatch, labels: NDArray[np.int32], sizes: NDArray[np.int32]) -> pa.RecordBatch:
-    """The log's batch: incoming rows together with the step and what the memory answered for them."""
+    """The log's batch: incoming rows together with the step and what the memory answered; no label is null."""
     schema = log_schema(rows.schema.field("layer_logits").type.list_size)
     columns = {name: rows.column(name) for name in INCOMING_COLUMNS}
     columns["step"] = pa.array(np.full(len(rows), step, dtype=np.int32))
-    columns["label"] = pa.array(labels, pa.int32())
+    columns["label"] = pa.array(labels, pa.int32(), mask=labels == UNASSIGNED)
     columns["cluster_size"] = pa.array(sizes, pa.int32())
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def labels_of(batch: pa.RecordBatch) -> NDArray[np.int32]:
+    """The (n,) int32 labels of a batch of the log, null as UNASSIGNED."""
+    labels: NDArray[np.int32] = batch.column("label").fill_null(UNASSIGNED).to_numpy(zero_copy_only=False)
+    return labels
+
+
+def group_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows with those of one prompt and verdict together, in the order of their first row."""
+    keys, correct = rows.column("prompt").dictionary_encode(), rows.column("correct")
+    code = keys.indices.to_numpy() * 2 + correct.to_numpy(zero_copy_only=False)
+    _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
+    order = np.argsort(first[inverse], kind="stable")
+    return rows if np.array_equal(order, np.arange(len(rows))) else rows.take(pa.array(order))
+
+
+def rows_by_prompt(rows: pa.RecordBatch) -> dict[str, NDArray[np.intp]]:
+    """Indices of each prompt's rows, in row order; prompts in the order of their first row."""
+    groups: dict[str, list[int]] = {}
+    for index, prompt in enumerate(rows.column("prompt").to_pylist()):
+        groups.setdefault(prompt, []).append(index)
+    return {prompt: np.array(indices) for prompt, indices in groups.items()}

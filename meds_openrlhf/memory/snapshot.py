@@ -9,10 +9,10 @@ from typing import Any
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.errors import MemoryCorruptionError
-from meds_openrlhf.memory.log import SegmentState
-from meds_openrlhf.paths import SEGMENT_NAME, MemoryPaths, write_atomically
+from meds_openrlhf.memory.segment import SegmentState
+from meds_openrlhf.paths import SEGMENT_PATH, MemoryPaths, write_atomically
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,15 @@ class MemoryFormat:
 
     ``model`` identifies the policy (architecture, layers, sizes): logits of another one mean nothing here. ``features``
     says how rows are made and compared (settings of ``meds.features``): clusters of another variant are other clusters.
+    ``shards`` may change from one start to the next. ``step_offset`` is the last step of the memory that this one was
+    branched from: its own steps are counted from there.
     """
 
     shards: int
     layers: int
     model: dict[str, Any]
     features: dict[str, Any] = field(default_factory=dict)
+    step_offset: int = 0
     format_version: int = FORMAT_VERSION
 
     def require_match(self, other: MemoryFormat, folder: Path) -> None:
@@ -51,10 +54,6 @@ class MemoryFormat:
                     other.features.get(name),
                     f"is not what the memory in {folder} was made with ({value!r}); set it so, or name another run_dir",
                 )
-        if self.shards != other.shards:
-            raise ConfigError(
-                "meds.memory.shards", other.shards, f"does not fit the memory in {folder}; it has {self.shards}"
-            )
 
 
 def _describe(model: dict[str, Any]) -> str:
@@ -79,47 +78,65 @@ def write_format(paths: MemoryPaths, memory_format: MemoryFormat) -> None:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The memory at a checkpoint: how far every shard's segments had been written, shard by shard."""
+    """The memory at a checkpoint: how far every segment had been written."""
 
     format: MemoryFormat
     config_hash: str
-    shards: list[list[SegmentState]]
+    segments: list[SegmentState]
+
+    @property
+    def rows(self) -> int:
+        """Rows of all segments."""
+        return sum(segment.rows for segment in self.segments)
+
+
+def write_manifest(snapshot: Snapshot) -> str:
+    """The text of a snapshot's manifest."""
+    content = {
+        "format": asdict(snapshot.format),
+        "config_hash": snapshot.config_hash,
+        "segments": [asdict(segment) for segment in snapshot.segments],
+    }
+    return json.dumps(content, indent=1) + "\n"
 
 
 def commit_snapshot(paths: MemoryPaths, name: str, snapshot: Snapshot) -> None:
     """Publish the manifest ``name``; once this returns, the snapshot exists whole."""
-    content = {
-        "format": asdict(snapshot.format),
-        "config_hash": snapshot.config_hash,
-        "shards": [[asdict(segment) for segment in segments] for segments in snapshot.shards],
-    }
-    write_atomically(paths.snapshot(name), json.dumps(content, indent=1) + "\n")
+    write_atomically(paths.snapshot(name), write_manifest(snapshot))
 
 
-def read_snapshot(paths: MemoryPaths, name: str) -> Snapshot:
-    """Read a manifest. Raises MemoryCorruptionError where it is missing, broken or names files outside its shards."""
-    path = paths.snapshot(name)
+def read_snapshot(path: Path) -> Snapshot:
+    """Read a manifest. Raises MemoryCorruptionError where it is missing, broken or names files outside its memory."""
     if not path.exists():
         raise MemoryCorruptionError(f"{path}: is missing, but a checkpoint names it; restore it from a backup")
-    content = _read_json(path)
+    return parse_manifest(_read_json(path), path)
+
+
+def parse_manifest(content: dict[str, Any], source: Path | str) -> Snapshot:
+    """The snapshot that a manifest's JSON describes; ``source`` is named in errors."""
     try:
         snapshot = Snapshot(
             format=MemoryFormat(**content["format"]),
             config_hash=content["config_hash"],
-            shards=[[SegmentState(**segment) for segment in segments] for segments in content["shards"]],
+            segments=[SegmentState(**segment) for segment in content["segments"]],
         )
+        numbers = [
+            getattr(one, name) for one in snapshot.segments for name in ("shards", "bytes", "rows", "batches", "crc32")
+        ]
     except (KeyError, TypeError) as error:
-        raise MemoryCorruptionError(f"{path}: is no snapshot manifest ({error!r})") from error
-    for segment in (segment for segments in snapshot.shards for segment in segments):
-        if not SEGMENT_NAME.fullmatch(segment.name):
-            raise MemoryCorruptionError(f"{path}: names {segment.name!r}, which is no segment of a shard")
+        raise MemoryCorruptionError(f"{source}: is no snapshot manifest ({error!r})") from error
+    if not all(type(number) is int and number >= 0 for number in numbers):
+        raise MemoryCorruptionError(f"{source}: is no snapshot manifest (a count is no number)")
+    for segment in snapshot.segments:
+        if not isinstance(segment.name, str) or not SEGMENT_PATH.fullmatch(segment.name):
+            raise MemoryCorruptionError(f"{source}: names {segment.name!r}, which is no segment of a memory")
     return snapshot
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise MemoryCorruptionError(f"{path}: cannot be read ({error})") from error
     if not isinstance(content, dict):
         raise MemoryCorruptionError(f"{path}: holds no JSON object")

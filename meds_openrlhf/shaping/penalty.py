@@ -1,27 +1,32 @@
-"""The penalty of Section 3.3 of the paper: the bigger the cluster of past errors, the more reward is taken away."""
+"""The penalty of Section 3.3 of the paper: the bigger the cluster that a rollout falls into, the less it is rewarded.
+
+Whose rollouts are clustered at all, and whether noise is a cluster, is the memory's affair: it says so by the sizes.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-NOISE = -1
 
+def cluster_penalty(sizes: NDArray[np.integer], *, alpha: float, beta: float) -> NDArray[np.float64]:
+    """``min(alpha * ln(size + 1), beta)`` (n,) float64, between 0 and ``beta``.
 
-def cluster_penalty(
-    sizes: NDArray[np.integer],
-    labels: NDArray[np.integer],
-    correct: NDArray[np.bool_],
-    *,
-    alpha: float,
-    beta: float,
-) -> NDArray[np.float64]:
-    """``min(alpha * ln(size + 1), beta)`` for wrong rollouts in a cluster, 0 for all others.
-
-    ``sizes`` (n,) rows of the rollout's cluster stored before this step, 0 on a prompt's first visit; ``labels`` (n,)
-    its cluster, -1 for noise; ``correct`` (n,). Returns (n,) float64, never negative, to be subtracted.
+    ``sizes`` (n,): rows of the rollout's cluster stored before this step; 0 for one in no cluster, which costs nothing.
     """
-    if not sizes.shape == labels.shape == correct.shape:
-        raise ValueError(f"sizes {sizes.shape}, labels {labels.shape} and correct {correct.shape} differ in shape")
-    penalty = np.minimum(alpha * np.log(sizes.astype(np.float64) + 1.0), beta)
-    return np.where(correct | (labels == NOISE), 0.0, penalty)
+    penalty: NDArray[np.float64] = np.minimum(alpha * np.log(sizes.astype(np.float64) + 1.0), beta)
+    return penalty
+
+
+def shaped_reward(
+    raw: NDArray[np.floating], penalty: NDArray[np.float64], correct: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Rewards (n,) float64 to train on: ``raw - penalty`` of wrong rollouts, ``raw / (1 + penalty)`` of right ones.
+
+    ``raw``, ``penalty`` and ``correct`` (n,). The quotient, which is the reference code's, shrinks the reward of a
+    right rollout but never turns its sign; where the penalty is 0 both leave the reward as it is. Raises ValueError
+    where the shapes differ.
+    """
+    if not raw.shape == penalty.shape == correct.shape:
+        raise ValueError(f"raw {raw.shape}, penalty {penalty.shape} and correct {correct.shape} differ in shape")
+    return np.where(correct, raw / (1.0 + penalty), raw - penalty)

@@ -13,10 +13,10 @@ from meds_openrlhf.memory.pool import PoolAnswer
 
 @dataclass(frozen=True)
 class StepFacts:
-    """What the trainer knows of a step's n rollouts: raw reward, penalty and verdict (n,) each."""
+    """What the trainer knows of a step's n rollouts: raw and shaped reward and verdict (n,) each."""
 
     raw_reward: NDArray[np.floating]
-    penalty: NDArray[np.floating]
+    shaped_reward: NDArray[np.floating]
     correct: NDArray[np.bool_]
     has_row: int
     recording_seconds: float
@@ -29,16 +29,17 @@ def step_metrics(facts: StepFacts, answer: PoolAnswer) -> dict[str, float]:
     Eigen ratios are left out while there are too few rows to have one.
     """
     stats = answer.stats
+    taken = facts.raw_reward - facts.shaped_reward
     eigen = {
         "meds/eigen_ratio_all": answer.moments.top_eigen_ratio(),
         "meds/eigen_ratio_step": facts.moments.top_eigen_ratio(),
     }
     return {
         "meds/reward_raw": float(facts.raw_reward.mean()),
-        "meds/reward_shaped": float((facts.raw_reward - facts.penalty).mean()),
+        "meds/reward_shaped": float(facts.shaped_reward.mean()),
         "meds/accuracy": float(facts.correct.mean()),
-        "meds/penalty_mean": float(facts.penalty.mean()),
-        "meds/penalized_share": float((facts.penalty > 0).mean()),
+        "meds/penalty_mean": float(taken.mean()),
+        "meds/penalized_share": float((taken > 0).mean()),
         "meds/rows_step": float(facts.has_row),
         "meds/rows": float(stats.rows),
         "meds/prompts": float(stats.prompts),

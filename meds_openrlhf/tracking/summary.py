@@ -37,7 +37,7 @@ def summarize(run_dir: Path, window: int = 5) -> str:
     if "meds/rows" in steps[-1]:
         last_step = steps[-1]
         lines.append(
-            f"memory: {last_step['meds/rows']:.0f} wrong rollouts of {last_step['meds/prompts']:.0f} prompts in "
+            f"memory: {last_step['meds/rows']:.0f} rollouts of {last_step['meds/prompts']:.0f} prompts in "
             f"{last_step['meds/clusters']:.0f} clusters, {last_step['meds/bytes'] / 1e6:.1f} MB"
         )
     lines += [

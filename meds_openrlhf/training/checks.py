@@ -5,16 +5,19 @@ from __future__ import annotations
 import io
 import os
 from contextlib import redirect_stdout
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from meds_openrlhf.config import ConfigError, RunConfig
+from meds_openrlhf.config import ConfigError, MemorySettings, RunConfig
 from meds_openrlhf.features.decoder import find_decoder_parts
 from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.archive import Archive
+from meds_openrlhf.memory.branch import read_branch_point
+from meds_openrlhf.memory.presets import Method, make_method
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
 
@@ -72,6 +75,25 @@ def feature_transform(config: RunConfig) -> FeatureTransform:
     """From the logits of all layers to what is clustered."""
     features = config.meds.features
     return FeatureTransform(features.layers, features.difference, features.normalize)
+
+
+def method_of(settings: MemorySettings) -> Method:
+    """From the preset and its single settings to what the memory's shards go by."""
+    return make_method(
+        settings.preset,
+        min_cluster_size=settings.min_cluster_size,
+        min_samples=settings.min_samples,
+        metric=settings.metric,
+        allow_single_cluster=settings.allow_single_cluster,
+        selection_epsilon=settings.selection_epsilon,
+        assignment=settings.assignment,
+        neighbors=settings.neighbors,
+        neighbor_metric=settings.neighbor_metric,
+        ties=settings.ties,
+        noise=settings.noise,
+        window_rows=settings.window_rows,
+        window_visits=settings.window_visits,
+    )
 
 
 def require_features(config: RunConfig, policy: Any) -> None:
@@ -135,11 +157,20 @@ def _without_weights(policy: Any) -> Any:
         return auto.from_config(policy, trust_remote_code=True)
 
 
-def require_memory_of(paths: RunPaths, wanted: MemoryFormat) -> None:
-    """Refuse a run folder whose memory is another model's or has another number of shards."""
-    held = read_format(paths.memory)
+def require_memory_of(config: RunConfig, paths: RunPaths, wanted: MemoryFormat) -> MemoryFormat:
+    """The format of the run's memory: of the one that is there, or is branched from, as it goes on in this run.
+
+    Raises ConfigError where that is another model's or another variant's.
+    """
+    if config.meds.memory.archive is not None:
+        Archive.at(config.meds.memory.archive)
+    held, branch_from = read_format(paths.memory), config.meds.memory.branch_from
     if held is not None:
         held.require_match(wanted, paths.memory.root)
+        return replace(wanted, step_offset=held.step_offset)
+    if branch_from is not None:
+        read_branch_point(Path(branch_from)).format.require_match(wanted, Path(branch_from))
+    return wanted
 
 
 def load_prompts(args: SimpleNamespace, strategy: Any, prompt_id_key: str | None) -> Any:

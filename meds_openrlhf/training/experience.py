@@ -21,9 +21,10 @@ from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 from meds_openrlhf.config.schema import PenaltySettings
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.moments import Moments
-from meds_openrlhf.memory.pool import MemoryPool, prompt_key
+from meds_openrlhf.memory.pool import MemoryPool
+from meds_openrlhf.memory.routing import prompt_key
 from meds_openrlhf.memory.rows import layer_logits_of, make_rows
-from meds_openrlhf.shaping.penalty import cluster_penalty
+from meds_openrlhf.shaping.penalty import cluster_penalty, shaped_reward
 from meds_openrlhf.tracking.metrics import StepFacts, step_metrics
 from meds_openrlhf.training.actor import RecordedLogProbs
 
@@ -34,6 +35,7 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
     """Turns rollouts into experience whose rewards are shaped by the memory of past errors.
 
     ``step`` is the number of the training step under way, set by the trainer; ``metrics`` are those of the last step.
+    ``remember``: whose rollouts are stored and lose reward, the "wrong" ones', the "right" ones' or "both".
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         pool: MemoryPool,
         transform: FeatureTransform,
         penalty: PenaltySettings,
+        remember: str = "wrong",
         prompt_ids: dict[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -53,6 +56,7 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         self._pool = pool
         self._transform = transform
         self._penalty = penalty
+        self._remember = remember
         self._prompt_ids = prompt_ids
         self._policy_refs: list[Any] | None = None
         self._layer_logits: list[NDArray[np.float32]] = []
@@ -90,13 +94,13 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         self._shape_rewards(experiences, scores)
         shaped = [experience.rewards.clone() for experience in experiences]
         experiences = super().compute_advantages_and_returns(experiences)
-        for experience, raw_reward, shaped_reward in zip(experiences, raw, shaped, strict=True):
-            experience.info["reward"] = raw_reward
-            experience.info["shaped_reward"] = shaped_reward
+        for experience, raw_rewards, shaped_rewards in zip(experiences, raw, shaped, strict=True):
+            experience.info["reward"] = raw_rewards
+            experience.info["shaped_reward"] = shaped_rewards
         return experiences
 
     def _shape_rewards(self, experiences: list[Experience], scores: list[torch.Tensor]) -> None:
-        """Ask the memory about this step's wrong rollouts and take the penalties from their rewards.
+        """Ask the memory about this step's rollouts and give them the rewards that it leaves them.
 
         Everything is put into the order of the samples' index and back: batches come in any order.
         """
@@ -106,37 +110,42 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         logits = np.concatenate(self._layer_logits)[place]
         correct = torch.cat(scores).numpy()[place] >= self._penalty.correct_threshold
         answered = np.concatenate(self._answered)[place]
-        remembered = np.flatnonzero(~correct & self._has_feature(answered, logits))
+        remembered = np.flatnonzero(self._to_remember(correct) & self._has_feature(answered, logits))
         rows = make_rows(
             [int(sample) for sample in remembered],
             [keys[place[sample]] for sample in remembered],
-            [False] * len(remembered),
+            [bool(correct[sample]) for sample in remembered],
             logits[remembered],
         )
-        penalties = self._observe(rows, remembered, correct, torch.cat([e.rewards for e in experiences]).numpy()[place])
+        shaped = self._observe(rows, remembered, correct, torch.cat([e.rewards for e in experiences]).numpy()[place])
         for experience in experiences:
-            own = torch.as_tensor(penalties[experience.index], dtype=experience.rewards.dtype)
-            experience.rewards = experience.rewards - own
+            experience.rewards = torch.as_tensor(shaped[experience.index], dtype=experience.rewards.dtype)
 
     def _observe(
         self, rows: pa.RecordBatch, remembered: NDArray[np.intp], correct: NDArray[np.bool_], raw: NDArray[np.floating]
     ) -> NDArray[np.float64]:
-        """Penalties (n,) of all samples of the step; also sets ``metrics``."""
+        """Shaped rewards (n,) of all samples of the step; also sets ``metrics``."""
         answer = self._pool.observe(self.step, rows)
-        labels, sizes = np.full(len(correct), -1, np.int32), np.zeros(len(correct), np.int32)
-        labels[remembered], sizes[remembered] = answer.label, answer.size
-        penalties = cluster_penalty(sizes, labels, correct, alpha=self._penalty.alpha, beta=self._penalty.beta)
+        sizes = np.zeros(len(correct), np.int32)
+        sizes[remembered] = answer.size
+        penalty = cluster_penalty(sizes, alpha=self._penalty.alpha, beta=self._penalty.beta)
+        shaped = shaped_reward(raw, penalty, correct)
         selected = self._transform.select(layer_logits_of(rows))
         facts = StepFacts(
             raw_reward=raw,
-            penalty=penalties,
+            shaped_reward=shaped,
             correct=correct,
             has_row=len(remembered),
             recording_seconds=self._recording_seconds,
             moments=Moments.of(selected),
         )
         self.metrics = step_metrics(facts, answer)
-        return penalties
+        return shaped
+
+    def _to_remember(self, correct: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        if self._remember == "both":
+            return np.ones_like(correct)
+        return correct if self._remember == "right" else ~correct
 
     def _has_feature(self, answered: NDArray[np.bool_], logits: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Rows with an answer. One whose logits are infinite or NaN has no feature either, and is reported."""

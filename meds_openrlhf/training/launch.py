@@ -14,10 +14,10 @@ from typing import Any
 import ray
 
 from meds_openrlhf.config import ConfigError, RunConfig
-from meds_openrlhf.memory.clustering import Clustering
+from meds_openrlhf.memory.branch import make_branch
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
 from meds_openrlhf.memory.shard import ShardSettings
-from meds_openrlhf.memory.snapshot import write_format
+from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
 from meds_openrlhf.paths import RunPaths, write_atomically
 from meds_openrlhf.placement.groups import inventory, release, reserve, shard_options
 from meds_openrlhf.placement.plan import require_fit
@@ -128,26 +128,33 @@ def _worker_environment() -> dict[str, str]:
 
 def _open_run_folder(job: Job) -> None:
     """From here on the folder holds a run."""
-    if job.config.meds.enabled:
-        write_format(job.paths.memory, job.memory)
     StepLog(job.paths.metrics).cut_after(job.first_step)
     write_atomically(job.paths.config, job.config.as_yaml())
+
+
+def _memory_format(job: Job) -> MemoryFormat:
+    """The format of the run's memory, written down; a new one that branches from another gets its rows here."""
+    branch_from = job.config.meds.memory.branch_from
+    if branch_from is not None and not job.paths.memory.format.exists():
+        return make_branch(Path(branch_from), job.paths.memory, job.memory)
+    write_format(job.paths.memory, job.memory)
+    return job.memory
 
 
 def _start_memory(job: Job, groups: dict[str, Any]) -> MemoryPool | None:
     if not job.config.meds.enabled:
         return None
-    memory = job.config.meds.memory
+    memory, memory_format = job.config.meds.memory, _memory_format(job)
     settings = ShardSettings(
         layers=job.memory.layers,
         transform=job.transform,
-        clustering=Clustering(memory.min_cluster_size, memory.min_samples),
-        neighbors=memory.neighbors,
+        method=checks.method_of(memory),
         fsync=memory.fsync,
+        forget_lost_rows=memory.on_lost == "forget",
     )
-    shards = start_shards(job.paths.memory, job.memory, settings, shard_options(groups["memory"], job.memory.shards))
+    shards = start_shards(job.paths.memory, memory_format, settings, shard_options(groups["memory"], memory.shards))
     config_hash = hashlib.sha256(job.config.as_yaml().encode()).hexdigest()
-    return MemoryPool(shards, job.paths.memory.root, job.memory, config_hash)
+    return MemoryPool(shards, job.paths.memory.root, memory_format, config_hash, memory.archive)
 
 
 def _train(job: Job, groups: dict[str, Any], on_step: Callable[[int, dict[str, float]], None]) -> None:

@@ -59,7 +59,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     if config.meds.enabled:
         checks.require_recordable(args, policy)
         checks.require_features(config, policy)
-        checks.require_memory_of(paths, memory)
+        memory = checks.require_memory_of(config, paths, memory)
     from openrlhf.utils import get_strategy
 
     strategy = get_strategy(args)

@@ -15,6 +15,7 @@ from openrlhf.utils.logging_utils import WandbLogger
 
 from meds_openrlhf.config import ConfigError, MedsSettings
 from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT
 from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.training.actor_classes import plain_class
@@ -76,6 +77,7 @@ class MemoryTraining:
             pool=pool,
             transform=self._context.transform,
             penalty=self._context.meds.penalty,
+            remember=self._context.meds.memory.remember,
             prompt_ids=self._context.prompt_ids,
         )
 
@@ -118,7 +120,7 @@ class MemoryTraining:
         if self.best_eval_metric_value > before and not self.args.ckpt.disable_ds:
             self._mark_complete(tag, client_states.get("global_step", global_step))
         elif self._pool is not None:
-            self._pool.prune_snapshots(saved_tags(self._context.paths))  # it was not the best: nothing was saved
+            self._pool.prune_snapshots({*saved_tags(self._context.paths), BRANCH_SNAPSHOT})  # not the best: not saved
 
     def init_checkpoint_states(self) -> dict[str, Any]:
         """What a checkpoint holds beside the weights; the memory goes back to the same moment, or to nothing."""
@@ -127,7 +129,8 @@ class MemoryTraining:
             name = states.get("memory_snapshot")
             if states["global_step"] > 0 and name is None:
                 raise ConfigError("meds.enabled", True, "does not fit this checkpoint; it was saved without a memory")
-            self._pool.restore(name)
+            branched = self._context.meds.memory.branch_from is not None
+            self._pool.restore(name or (BRANCH_SNAPSHOT if branched else None))
         return states
 
     def _snapshot(self, tag: str, client_states: dict[str, Any]) -> None:
@@ -142,7 +145,7 @@ class MemoryTraining:
         saved = saved_tags(paths) | {tag}  # a shared disk may be slow to show what another node has written
         remove_stale_markers(paths, saved)
         if self._pool is not None:
-            self._pool.prune_snapshots(saved)
+            self._pool.prune_snapshots({*saved, BRANCH_SNAPSHOT})
 
 
 class MemoryPPOTrainer(MemoryTraining, plain_class(PPOTrainer)):  # type: ignore[misc]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from meds_openrlhf.config import ConfigError, load_config
+from meds_openrlhf.config import ConfigError, MemorySettings, load_config
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -23,7 +23,8 @@ MINIMAL = "meds: {run_dir: runs/x}\nactor.model_name_or_path: m\n"
 def test_defaults_are_the_papers(tmp_path: Path) -> None:
     meds = load_config(write(tmp_path, MINIMAL)).meds
     assert (meds.penalty.alpha, meds.penalty.beta) == (0.1, 0.2)
-    assert (meds.memory.min_cluster_size, meds.memory.min_samples, meds.memory.neighbors) == (2, 1, 3)
+    assert (meds.memory.preset, meds.memory.remember) == ("paper", "wrong")
+    assert (meds.memory.min_cluster_size, meds.memory.neighbors, meds.memory.window_rows) == (None, None, None)
     assert (meds.features.layers, meds.features.normalize) == ("last-half", "l2")
     assert meds.features.answer_openings == ("\\boxed{",)
 
@@ -56,6 +57,28 @@ def test_nested_and_dotted_keys_are_the_same(tmp_path: Path) -> None:
     assert nested.meds.penalty.alpha == 1.0
 
 
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [("auto", "auto"), ("0.25", 0.25), ("0", 0.0), ("1e-3", 0.001), ("2.5E-1", 0.25), ("null", None)],
+)
+def test_a_setting_that_is_a_number_a_word_or_nothing(tmp_path: Path, word: str, expected: object) -> None:
+    path = write(tmp_path, MINIMAL + f"meds.memory.selection_epsilon: {word}\n")
+    for config in (load_config(path), load_config(write(tmp_path, MINIMAL), ["--meds.memory.selection_epsilon", word])):
+        value = config.meds.memory.selection_epsilon
+        assert (value, type(value)) == (expected, type(expected))
+
+
+def test_a_preset_with_single_settings_of_its_own(tmp_path: Path) -> None:
+    memory = "meds.memory: {preset: robust, min_cluster_size: 3, allow_single_cluster: false, window_visits: null}\n"
+    words = ["--meds.memory.assignment", "joint", "--meds.memory.remember=both", "--meds.memory.window_rows", "200"]
+    config = load_config(write(tmp_path, MINIMAL + memory), words)
+    assert config.meds.memory == MemorySettings(
+        preset="robust", min_cluster_size=3, allow_single_cluster=False, assignment="joint", remember="both",
+        window_rows=200,
+    )  # fmt: skip
+    assert load_config(write(tmp_path, config.as_yaml())) == config
+
+
 def test_what_is_written_loads_back_the_same(tmp_path: Path) -> None:
     config = load_config(
         write(tmp_path, MINIMAL), ["--meds.features.answer_openings", "#### ", "<answer>", "--a.b", "1"]
@@ -71,6 +94,36 @@ def test_what_is_written_loads_back_the_same(tmp_path: Path) -> None:
         (["--meds.memory.shards", "two"], r"meds.memory.shards: 'two' has the wrong type; it should be int"),
         (["--meds.memory.shards", "0"], r"meds.memory.shards: 0 is below 1"),
         (["--meds.memory.shards", "true"], r"meds.memory.shards: True has the wrong type"),
+        (["--meds.memory.preset", "papers"], r"""memory.preset: 'papers' is none of "paper", "reference", "robust\""""),
+        (["--meds.memory.preset", "null"], r"memory.preset: None has the wrong type; it should be str"),
+        (["--meds.memory.remember", "none"], r"""memory.remember: 'none' is none of "wrong", "right", "both\""""),
+        (["--meds.memory.metric", "l1"], r"""memory.metric: 'l1' is none of "euclidean", "manhattan", "cosine\""""),
+        (["--meds.memory.assignment", "nn"], r"""memory.assignment: 'nn' is none of "knn", "joint\""""),
+        (["--meds.memory.neighbor_metric", "l1"], r"memory.neighbor_metric: 'l1' is none of"),
+        (["--meds.memory.ties", "first"], r"""memory.ties: 'first' is none of "nearest", "smallest\""""),
+        (["--meds.memory.noise", "true"], r"memory.noise: True has the wrong type; it should be str or nothing"),
+        (["--meds.memory.noise", "row"], r"""memory.noise: 'row' is none of "none", "cluster\""""),
+        (["--meds.memory.min_cluster_size", "1"], r"memory.min_cluster_size: 1 is below 2"),
+        (["--meds.memory.min_samples", "0"], r"memory.min_samples: 0 is below 1"),
+        (["--meds.memory.neighbors", "0"], r"memory.neighbors: 0 is below 1"),
+        (["--meds.memory.neighbors", "2.5"], r"memory.neighbors: 2.5 has the wrong type; it should be int or nothing"),
+        (["--meds.memory.window_rows", "1"], r"memory.window_rows: 1 is below 2"),
+        (["--meds.memory.window_visits", "0"], r"memory.window_visits: 0 is below 1"),
+        (["--meds.memory.selection_epsilon", "-1"], r"memory.selection_epsilon: -1.0 is neither \"auto\" nor"),
+        (["--meds.memory.selection_epsilon", ".inf"], r"memory.selection_epsilon: inf is neither"),
+        (["--meds.memory.selection_epsilon", "wide"], r"memory.selection_epsilon: 'wide' is neither"),
+        (
+            ["--meds.memory.preset", "reference", "--meds.memory.metric", "cosine"],
+            r"""memory.metric: 'cosine' does not go with the preset "reference"; use "euclidean" or""",
+        ),
+        (
+            ["--meds.memory.metric", "manhattan", "--meds.memory.selection_epsilon", "auto"],
+            r"""memory.metric: 'manhattan' does not go with selection_epsilon "auto" """,
+        ),
+        (
+            ["--meds.memory.metric", "manhattan", "--meds.memory.preset", "robust"],
+            r"""memory.metric: 'manhattan' does not go with selection_epsilon "auto" .*; give that a distance""",
+        ),
         (["--meds.enabled", "1"], r"meds.enabled: 1 has the wrong type; it should be bool"),
         (["--meds.penalty", "1"], r"meds.penalty: 1 is a section"),
         (["--meds.penalty.alpha", "-0.1"], r"meds.penalty.alpha: -0.1 is negative"),

@@ -1,18 +1,32 @@
 """One shard, driven directly: what it answers, when, and what is left after it dies."""
 
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from meds_openrlhf.memory.clustering import Clustering, assign, cluster
-from meds_openrlhf.memory.errors import MemoryCorruptionError
-from meds_openrlhf.memory.rows import layer_logits_of, make_rows
-from meds_openrlhf.memory.shard import MemoryShard, ShardAnswer, ShardSettings, rows_by_prompt
+from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory import shard as shard_module
+from meds_openrlhf.memory.assignment import UNASSIGNED, assign_sets
+from meds_openrlhf.memory.clustering import cluster
+from meds_openrlhf.memory.errors import MemoryCorruptionError, MemoryLostError
+from meds_openrlhf.memory.presets import PRESETS, make_method
+from meds_openrlhf.memory.rows import layer_logits_of, make_rows, rows_by_prompt
+from meds_openrlhf.memory.segment import Sharding
+from meds_openrlhf.memory.segment_index import index_path
+from meds_openrlhf.memory.shard import MemoryShard, ShardAnswer, ShardSettings
+from meds_openrlhf.paths import MemoryPaths
 from tests.memory.streams import LAYERS, stream
 
 SETTINGS = ShardSettings(layers=LAYERS)
+PAPER = PRESETS["paper"]
+
+
+def make_shard(root: Path, settings: ShardSettings = SETTINGS, shard: int = 0, shards: int = 1) -> MemoryShard:
+    return MemoryShard(MemoryPaths(root), Sharding(shard, shards), settings)
 
 
 def run(shard: MemoryShard, batches: list[pa.RecordBatch], first: int = 1) -> list[ShardAnswer]:
@@ -27,35 +41,138 @@ def as_lists(answers: list[ShardAnswer]) -> list[tuple[list[int], list[int], lis
     return [(answer.sample.tolist(), answer.label.tolist(), answer.size.tolist()) for answer in answers]
 
 
-def test_labels_and_sizes_follow_from_the_rows_seen_before(tmp_path: Path) -> None:
+def crash(shard: MemoryShard) -> None:
+    """What a killed process leaves: nothing sealed, nothing handed over, the folder free."""
+    shard._log._lock.release()
+
+
+@pytest.mark.parametrize(("window_rows", "window_visits"), [(None, None), (7, None), (None, 2)])
+def test_labels_and_sizes_follow_from_the_rows_seen_before(
+    tmp_path: Path, window_rows: int | None, window_visits: int | None
+) -> None:
     """The method's loop written out plainly, without a log, caches or incremental state."""
-    batches = stream(8)
-    answers = run(MemoryShard(tmp_path, SETTINGS), batches)
-    history: dict[str, np.ndarray] = {}
+    batches = stream(9)
+    method = replace(PAPER, window_rows=window_rows, window_visits=window_visits)
+    answers = run(make_shard(tmp_path, replace(SETTINGS, method=method)), batches)
+    history: dict[str, list[np.ndarray]] = {}
     penalised = 0
     for rows, answer in zip(batches, answers):
         features = SETTINGS.transform(layer_logits_of(rows))
         for prompt, indices in rows_by_prompt(rows).items():
-            stored = history.get(prompt, np.empty((0, features.shape[1])))
-            known = cluster(stored, Clustering())
-            labels = assign(features[indices], stored, known)
+            visits = history.setdefault(prompt, [])
+            stored = np.concatenate([np.empty((0, features.shape[1])), *visits[-(window_visits or 99) :]])
+            stored = stored[-(window_rows or 999) :]
+            known = cluster(stored, method.clustering)
+            bounds = np.array([0, len(indices)]), stored, np.array([0, len(stored)])
+            labels = assign_sets(features[indices], *bounds, known, method.assignment)
             sizes = [(known == label).sum() if label >= 0 else 0 for label in labels]
             np.testing.assert_array_equal(answer.label[indices], labels)
             np.testing.assert_array_equal(answer.size[indices], sizes)
-            history[prompt] = np.concatenate([stored, features[indices]])
+            visits.append(features[indices])
             penalised += sum(size > 0 for size in sizes)
-    assert penalised > 20  # the stream does exercise clusters
+    assert penalised > 10  # the stream does exercise clusters
     assert answers[-1].stats.rows == sum(len(rows) for rows in batches)
 
 
-def test_a_first_visit_is_noise_of_size_zero(tmp_path: Path) -> None:
-    answer = MemoryShard(tmp_path, SETTINGS).observe(1, stream(1)[0])
-    assert set(answer.label) == {-1}
+def test_a_first_visit_has_no_label_and_size_zero(tmp_path: Path) -> None:
+    answer = make_shard(tmp_path).observe(1, stream(1)[0])
+    assert set(answer.label) == {UNASSIGNED}
     assert set(answer.size) == {0}
 
 
+def test_jointly_assigned_rows_count_themselves(tmp_path: Path) -> None:
+    """Clustering stored and new rows together, written out plainly; a first visit only fills the memory."""
+    method = make_method("robust", assignment="joint")
+    batches = stream(6)
+    answers = run(make_shard(tmp_path, replace(SETTINGS, method=method)), batches)
+    history: dict[str, np.ndarray] = {}
+    for rows, answer in zip(batches, answers):
+        features = SETTINGS.transform(layer_logits_of(rows))
+        for prompt, indices in rows_by_prompt(rows).items():
+            first = prompt not in history
+            both = np.concatenate([history.get(prompt, np.empty((0, features.shape[1]))), features[indices]])
+            labels = cluster(both, method.clustering)
+            new = labels[-len(indices) :]
+            sizes = [0 if first or label < 0 else (labels == label).sum() for label in new]
+            np.testing.assert_array_equal(answer.label[indices], np.full(len(new), UNASSIGNED) if first else new)
+            np.testing.assert_array_equal(answer.size[indices], sizes)
+            history[prompt] = both
+
+
+def test_right_and_wrong_rollouts_of_a_prompt_are_kept_apart(tmp_path: Path) -> None:
+    logits = np.ones((4, LAYERS), np.float32) + np.eye(4, LAYERS, dtype=np.float32) * 0.01
+    shard = make_shard(tmp_path, replace(SETTINGS, method=make_method("robust")))
+    for step in (1, 2):
+        wrong_and_right = make_rows(range(4), ["p"] * 4, [False, True, False, True], logits)
+        answer = shard.observe(step, wrong_and_right)
+    assert dict(zip(answer.sample.tolist(), answer.size.tolist())) == {0: 2, 1: 2, 2: 2, 3: 2}
+    assert answer.stats.prompts == 1
+
+
+def test_rows_of_a_prompt_need_not_lie_together(tmp_path: Path) -> None:
+    """Prompts dealt out like cards, each prompt's own rows in the same order."""
+    batches = stream(6)
+    dealt = [batch.take(pa.array(np.argsort(batch.column("sample").to_numpy() % 6))) for batch in batches]
+    assert dealt[0].column("prompt").to_pylist()[:2] == ["prompt-0", "prompt-1"]
+    together, apart = run(make_shard(tmp_path / "a"), batches), run(make_shard(tmp_path / "b"), dealt)
+    for one, other in zip(together, apart):
+        assert sorted(zip(*as_lists([one])[0])) == sorted(zip(*as_lists([other])[0]))
+
+
+@pytest.mark.parametrize("normalize", ["l2", "none"])
+def test_results_do_not_depend_on_when_clustering_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, normalize: str
+) -> None:
+    """Clustered at once, never before it is needed, or slowly beside the next steps: the same answers."""
+    settings = replace(SETTINGS, transform=FeatureTransform(normalize=normalize))
+    batches = stream(12, prompts=4, per_step=3)
+    at_once = run(make_shard(tmp_path / "at once", settings), batches)
+    late = make_shard(tmp_path / "late", settings)
+    assert as_lists([late.observe(step, rows) for step, rows in enumerate(batches, 1)]) == as_lists(at_once)
+
+    real = shard_module.cluster_sets
+    in_background = threading.local()
+
+    def slow(*arguments: object) -> np.ndarray:
+        if getattr(in_background, "yes", False):
+            threading.Event().wait(0.02)
+        return real(*arguments)
+
+    def work(shard: MemoryShard) -> None:
+        in_background.yes = True
+        shard.recluster()
+
+    monkeypatch.setattr(shard_module, "cluster_sets", slow)
+    monkeypatch.setattr(shard_module, "GROUPS_AT_ONCE", 1)
+    beside = make_shard(tmp_path / "beside", settings)
+    answers, threads = [], []
+    for step, rows in enumerate(batches, 1):
+        answers.append(beside.observe(step, rows))
+        threads.append(threading.Thread(target=work, args=[beside]))
+        threads[-1].start()
+    for thread in threads:
+        thread.join()
+    assert as_lists(answers) == as_lists(at_once)
+    late.recluster()
+    assert beside.stats() == late.stats()
+
+
+def test_only_the_prompts_asked_about_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = make_shard(tmp_path)
+    shard.observe(1, stream(1, prompts=8, per_step=8)[0])
+    clustered = []
+    real = shard_module.cluster_sets
+    monkeypatch.setattr(
+        shard_module, "cluster_sets", lambda f, offsets, s: clustered.append(len(offsets) - 1) or real(f, offsets, s)
+    )
+    few = make_rows([0, 1], ["prompt-2", "prompt-5"], [False] * 2, np.ones((2, LAYERS), np.float32))
+    answer = shard.observe(2, few)
+    assert clustered == [2]
+    assert answer.wait_seconds > 0
+
+
 def test_asked_again_it_answers_the_same_and_stores_nothing(tmp_path: Path) -> None:
-    shard, batches = MemoryShard(tmp_path, SETTINGS), stream(5)
+    shard, batches = make_shard(tmp_path), stream(5)
     answers = run(shard, batches)
     rows = shard.stats().rows
     for step in (5, 2):  # the latest comes from memory, an older one from the log
@@ -66,68 +183,147 @@ def test_asked_again_it_answers_the_same_and_stores_nothing(tmp_path: Path) -> N
 
 
 def test_a_step_that_was_passed_over_is_refused(tmp_path: Path) -> None:
-    shard, batches = MemoryShard(tmp_path, SETTINGS), stream(2)
+    shard, batches = make_shard(tmp_path), stream(2)
     shard.observe(4, batches[0])
     with pytest.raises(ValueError, match="step: 3 comes after step 4 was stored"):
         shard.observe(3, batches[1])
 
 
+def test_rows_of_another_model_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="rows: columns"):
+        make_shard(tmp_path).observe(1, make_rows([0], ["p"], [False], np.ones((1, LAYERS + 1), np.float32)))
+
+
 def test_another_process_goes_on_where_a_killed_one_stopped(tmp_path: Path) -> None:
     batches = stream(8)
-    unbroken = run(MemoryShard(tmp_path / "a", SETTINGS), batches)
-    run(MemoryShard(tmp_path / "b", SETTINGS), batches[:5])
-    second = MemoryShard(tmp_path / "b", SETTINGS)  # nothing was closed, no clustering handed over
+    unbroken = run(make_shard(tmp_path / "a"), batches)
+    first = make_shard(tmp_path / "b")
+    run(first, batches[:5])
+    crash(first)
+    second = make_shard(tmp_path / "b")
     assert as_lists([second.observe(5, batches[4])]) == as_lists([unbroken[4]])
     assert as_lists(run(second, batches[5:], first=6)) == as_lists(unbroken[5:])
     assert second.stats().rows == unbroken[-1].stats.rows
+    np.testing.assert_allclose(second.moments().scatter, unbroken[-1].moments.scatter, rtol=1e-9)
+
+
+def test_opening_a_sealed_memory_reads_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = make_shard(tmp_path)
+    answers = run(first, stream(5))
+    first.close()
+    monkeypatch.setattr("meds_openrlhf.memory.log.scan_segment", lambda *_: pytest.fail("a segment was read"))
+    second = make_shard(tmp_path)
+    assert second.stats().rows == answers[-1].stats.rows
+    np.testing.assert_allclose(second.moments().scatter, answers[-1].moments.scatter, rtol=1e-9)
+
+
+def test_rows_that_were_acknowledged_and_are_not_there_are_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = stream(1)[0]
+    with pytest.raises(
+        MemoryLostError, match=r"shard-0000 on .*: holds 0 of 7 rows .* shard 0 of 1.*on_lost to forget"
+    ):
+        make_shard(tmp_path / "a").observe(2, rows, acknowledged=7)
+    forgetful = make_shard(tmp_path / "b", replace(SETTINGS, forget_lost_rows=True))
+    assert forgetful.observe(2, rows, acknowledged=7).stats.rows == len(rows)
+    assert "is forgotten" in caplog.text
 
 
 def test_restore_cuts_later_rows_away_and_repeats_the_run(tmp_path: Path) -> None:
     batches = stream(8)
-    shard = MemoryShard(tmp_path, SETTINGS)
+    shard = make_shard(tmp_path)
     unbroken = run(shard, batches[:4])
     moment = shard.snapshot()
     unbroken += run(shard, batches[4:], first=5)
-    other = MemoryShard(tmp_path, SETTINGS)
-    assert other.restore(moment).rows == sum(len(rows) for rows in batches[:4])
+    crash(shard)
+    other = make_shard(tmp_path)
+    other.restore(moment)
+    assert other.stats().rows == sum(len(rows) for rows in batches[:4])
     assert as_lists(run(other, batches[4:], first=5)) == as_lists(unbroken[4:])
 
 
 def test_restore_to_nothing_empties_the_shard(tmp_path: Path) -> None:
-    shard = MemoryShard(tmp_path, SETTINGS)
+    shard = make_shard(tmp_path)
     run(shard, stream(3))
-    assert shard.restore([]).rows == 0
-    assert not list(tmp_path.glob("*.arrow"))
+    shard.restore([])
+    assert shard.stats().rows == 0
+    assert not list(tmp_path.rglob("*.arrow"))
     assert shard.observe(1, stream(1)[0]).stats.rows > 0
 
 
 def test_restore_refuses_a_changed_file_and_cuts_nothing(tmp_path: Path) -> None:
-    shard = MemoryShard(tmp_path, SETTINGS)
+    shard = make_shard(tmp_path)
     run(shard, stream(3))
     moment = shard.snapshot()
-    path = tmp_path / "000000.arrow"
+    shard.close()
+    path = tmp_path / "shard-0000" / "000000.arrow"
     content = path.read_bytes()
     path.write_bytes(content[:40] + b"x" + content[41:])
+    index_path(path).unlink()
     with pytest.raises(MemoryCorruptionError, match=r"000000\.arrow"):
-        MemoryShard(tmp_path, SETTINGS).restore(moment)
+        make_shard(tmp_path).restore(moment)
     assert path.stat().st_size == len(content)
 
 
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (3, 2), (2, 5)])
+def test_another_number_of_shards_gives_the_same_answers(tmp_path: Path, before: int, after: int) -> None:
+    batches = stream(9)
+    expected = run(make_shard(tmp_path / "whole"), batches)
+
+    def observe(shards: list[MemoryShard], step: int) -> dict[int, tuple[int, int]]:
+        rows, found = batches[step - 1], {}
+        for number, shard in enumerate(shards):
+            keep = [shard_module.shard_of(key, len(shards)) == number for key in rows.column("prompt").to_pylist()]
+            answer = shard.observe(step, rows.filter(pa.array(keep)))
+            found.update(zip(answer.sample.tolist(), zip(answer.label.tolist(), answer.size.tolist())))
+        return found
+
+    def check(shards: list[MemoryShard], steps: range) -> None:
+        for step in steps:
+            one = expected[step - 1]
+            wanted = dict(zip(one.sample.tolist(), zip(one.label.tolist(), one.size.tolist())))
+            assert observe(shards, step) == wanted
+
+    old = [make_shard(tmp_path / "cut", shard=number, shards=before) for number in range(before)]
+    check(old, range(1, 5))
+    moment = [state for shard in old for state in shard.snapshot()]
+    check(old, range(5, 7))  # to be cut away
+    for shard in old:
+        shard.close()
+    new = [make_shard(tmp_path / "cut", shard=number, shards=after) for number in range(after)]
+    for shard in new:
+        shard.restore(moment)
+    assert sum(shard.stats().rows for shard in new) == sum(map(len, batches[:4]))
+    assert observe(new, 3) == dict(
+        zip(expected[2].sample.tolist(), zip(expected[2].label.tolist(), expected[2].size.tolist()))
+    )
+    check(new, range(5, 8))
+    for shard in new:
+        crash(shard)
+    again = [make_shard(tmp_path / "cut", shard=number, shards=after) for number in range(after)]
+    check(again, range(8, 10))
+    assert sum(shard.stats().bytes for shard in again) == sum(p.stat().st_size for p in tmp_path.glob("cut/*/*.arrow"))
+    total = shard_module.merge_moments([shard.moments() for shard in again])
+    np.testing.assert_allclose(total.scatter, expected[-1].moments.scatter, rtol=1e-9)
+
+
 def test_a_step_without_rows_leaves_no_batch(tmp_path: Path) -> None:
-    shard = MemoryShard(tmp_path, SETTINGS)
+    shard = make_shard(tmp_path)
     empty = make_rows([], [], [], np.empty((0, LAYERS), dtype=np.float32))
     answer = shard.observe(1, empty)
     assert len(answer.label) == 0
     assert shard.snapshot() == []
     assert shard.observe(2, stream(1)[0]).stats.prompts == 4
+    assert len(shard.observe(1, empty).label) == 0
 
 
 def test_statistics_count_clusters_and_noise(tmp_path: Path) -> None:
-    shard = MemoryShard(tmp_path, SETTINGS)
+    shard = make_shard(tmp_path)
     run(shard, stream(8))
     labels = [shard.labels(f"prompt-{i}") for i in range(6)]
     stats = shard.stats()
     assert stats.prompts == 6
     assert stats.noise == sum((one == -1).sum() for one in labels)
     assert stats.clusters == sum(one.max() + 1 for one in labels) > 0
-    assert stats.bytes == sum(path.stat().st_size for path in tmp_path.glob("*.arrow"))
+    assert stats.bytes == sum(path.stat().st_size for path in tmp_path.rglob("*.arrow"))

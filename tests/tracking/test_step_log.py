@@ -32,7 +32,7 @@ def test_the_summary_compares_first_and_last_steps(tmp_path: Path) -> None:
     text = summarize(tmp_path, window=2)
     assert "reward (raw)                   0.150     0.350" in text
     assert "top-1 eigen ratio, all            --     0.500" in text
-    assert "memory: 5 wrong rollouts of 2 prompts in 1 clusters, 2.0 MB" in text
+    assert "memory: 5 rollouts of 2 prompts in 1 clusters, 2.0 MB" in text
 
 
 def test_the_console_tells_the_time_left() -> None:

@@ -12,7 +12,9 @@ import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
 
 from meds_openrlhf.memory.pool import PoolAnswer
+from meds_openrlhf.memory.segment import Sharding
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
+from meds_openrlhf.paths import MemoryPaths
 from meds_openrlhf.training.actor import RecordedLogProbs
 from meds_openrlhf.training.arguments import parse_openrlhf_arguments
 
@@ -96,7 +98,7 @@ class OneShardPool:
     """The pool's `observe` over one shard in this process."""
 
     def __init__(self, folder: Path) -> None:
-        self.shard = MemoryShard(folder, ShardSettings(layers=LAYERS))
+        self.shard = MemoryShard(MemoryPaths(folder), Sharding(0, 1), ShardSettings(layers=LAYERS))
         self.observed: list[Any] = []
 
     def observe(self, step: int, rows: Any) -> PoolAnswer:

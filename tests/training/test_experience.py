@@ -16,9 +16,19 @@ from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
 
 from meds_openrlhf.config import PenaltySettings
 from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.moments import NO_MOMENTS
+from meds_openrlhf.memory.pool import PoolAnswer
+from meds_openrlhf.memory.shard import ShardStats
 from meds_openrlhf.training.experience import MemoryExperienceMaker
 from meds_openrlhf.training.trainer import MemoryTraining
-from tests.training.rollouts import NO_ANSWER, FakePolicyGroup, OneShardPool, arguments, layer_logits_of, recorded_rollouts
+from tests.training.rollouts import (
+    NO_ANSWER,
+    FakePolicyGroup,
+    OneShardPool,
+    arguments,
+    layer_logits_of,
+    recorded_rollouts,
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,11 +46,14 @@ def plain_maker(args: Any) -> RemoteExperienceMaker:
     return RemoteExperienceMaker(FakePolicyGroup(False), None, None, None, FixedKLController(0.0), strategy, TOKENIZER)
 
 
-def memory_maker(args: Any, folder: Path, **penalty: float) -> tuple[MemoryExperienceMaker, OneShardPool]:
+def memory_maker(
+    args: Any, folder: Path, remember: str = "wrong", **penalty: float
+) -> tuple[MemoryExperienceMaker, OneShardPool]:
     pool = OneShardPool(folder)
     maker = MemoryExperienceMaker(
         FakePolicyGroup(True), None, None, None, FixedKLController(0.0), strategy=SimpleNamespace(args=args),
         tokenizer=TOKENIZER, pool=pool, transform=FeatureTransform(), penalty=PenaltySettings(**penalty),
+        remember=remember,
     )  # fmt: skip
     return maker, pool
 
@@ -123,6 +136,33 @@ def test_the_penalty_reaches_the_shaped_reward_and_not_the_raw_one(tmp_path: Pat
     for experience in experiences:
         last = experience.returns.gather(1, experience.action_mask.cumsum(1).argmax(1, keepdim=True))[:, 0]
         torch.testing.assert_close(last, expected[experience.index])
+
+
+class SizesBySample:
+    """A memory in which every rollout falls into a cluster as large as its own index."""
+
+    def observe(self, step: int, rows: Any) -> PoolAnswer:
+        self.rows = rows.to_pylist()
+        sample = rows.column("sample").to_numpy()
+        return PoolAnswer(np.zeros_like(sample), sample, ShardStats(), NO_MOMENTS, 0.0, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("remember", ["wrong", "right", "both"])
+def test_who_is_remembered_is_who_loses_reward(tmp_path: Path, remember: str) -> None:
+    maker, _ = memory_maker(arguments(), tmp_path, remember)
+    maker._pool = pool = SizesBySample()
+    experiences = maker.make_experience_batch(recorded_rollouts())
+    right = [bool(sample.rewards) for sample in recorded_rollouts()]
+    wanted = {"wrong": [False], "right": [True], "both": [False, True]}[remember]
+    remembered = [sample for sample in range(12) if right[sample] in wanted]
+    assert [row["sample"] for row in pool.rows] == remembered
+    assert [row["correct"] for row in pool.rows] == [right[sample] for sample in remembered]
+    for experience in experiences:
+        for row, sample in enumerate(experience.index):
+            penalty = min(0.1 * np.log(sample + 1), 0.2) if sample in remembered else 0.0
+            expected = 1 / (1 + penalty) if right[sample] else -penalty
+            assert experience.rewards[row].item() == pytest.approx(expected)
+            assert experience.info["reward"][row] == right[sample]
 
 
 def test_metrics_say_what_was_done(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What our mixin adds to OpenRLHF's trainers at a checkpoint, around a hand-written base that saves files."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from meds_openrlhf.config import ConfigError
+from meds_openrlhf.config.schema import MedsSettings, MemorySettings
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.training.checkpoints import Checkpoint, newest_complete
 from meds_openrlhf.training.trainer import MemoryTraining, TrainerContext
@@ -70,7 +72,7 @@ def trainer(tmp_path: Path) -> Trainer:
     )
     reports: list[Any] = []
     context = TrainerContext(
-        meds=SimpleNamespace(),  # type: ignore[arg-type]
+        meds=MedsSettings(run_dir=str(tmp_path)),
         paths=RunPaths(tmp_path),
         steps=SimpleNamespace(put=reports.append, reports=reports),
         pool=RecordingPool(),  # type: ignore[arg-type]
@@ -116,6 +118,15 @@ def test_the_memory_goes_back_to_the_checkpoints_moment_or_to_nothing(trainer: T
     trainer.loaded = {"global_step": 3}
     with pytest.raises(ConfigError, match="it was saved without a memory"):
         trainer.init_checkpoint_states()
+
+
+def test_a_branched_memory_goes_back_to_where_it_began(trainer: Trainer) -> None:
+    memory = MemorySettings(branch_from="runs/old/memory/snapshots/global_step50.json")
+    trainer._context = replace(trainer._context, meds=MedsSettings(run_dir="runs/new", memory=memory))
+    trainer.init_checkpoint_states()
+    trainer.loaded = {"global_step": 3, "memory_snapshot": "global_step3"}
+    trainer.init_checkpoint_states()
+    assert trainer._pool.restored == ["branch", "global_step3"]
 
 
 def test_keys_do_not_show_in_the_context(trainer: Trainer) -> None:

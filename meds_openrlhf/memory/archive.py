@@ -1,0 +1,121 @@
+"""Snapshots on any file system that Arrow knows (S3, GCS, HDFS, NFS), so that nodes without a shared disk can resume.
+
+Segments are stored once, under a name that says what they hold, and never changed; a manifest names those that make up
+a snapshot and is written last. What no manifest names any more is removed afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import fs
+
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.memory.errors import MemoryCorruptionError
+from meds_openrlhf.memory.segment import SegmentState
+from meds_openrlhf.memory.snapshot import Snapshot, parse_manifest, write_manifest
+from meds_openrlhf.paths import SNAPSHOT_NAME, MemoryPaths, sync_folder
+
+
+class Archive:
+    """Snapshots below ``root`` of a file system: ``snapshots/NAME.json`` and ``segments/...``."""
+
+    def __init__(self, filesystem: fs.FileSystem, root: str) -> None:
+        self._fs = filesystem
+        self._root = root.rstrip("/")
+
+    @staticmethod
+    def at(uri: str) -> Archive:
+        """The archive at a URI (``s3://bucket/runs/my-run``) or an absolute path; ConfigError for any other text."""
+        try:
+            filesystem, root = fs.FileSystem.from_uri(uri)
+        except (pa.ArrowException, OSError) as error:
+            raise ConfigError(
+                "meds.memory.archive", uri, f"is no file system's address ({error}); use s3://bucket/folder or the like"
+            ) from error
+        return Archive(filesystem, root)
+
+    def store(self, paths: MemoryPaths, states: list[SegmentState]) -> None:
+        """Copy sealed segments that are not there yet."""
+        self._fs.create_dir(f"{self._root}/segments", recursive=True)
+        for state in states:
+            target = self._segment(state)
+            if self._size(target) != state.bytes:
+                self._write(target, (paths.root / state.name).read_bytes())
+
+    def fetch(self, paths: MemoryPaths, states: list[SegmentState]) -> None:
+        """Bring segments that the folder lacks, or holds shorter. Raises MemoryCorruptionError where they are gone."""
+        for state in states:
+            path = paths.root / state.name
+            if path.exists() and path.stat().st_size >= state.bytes:
+                continue
+            try:
+                content = self._fs.open_input_file(self._segment(state)).read()
+            except (OSError, pa.ArrowException) as error:
+                raise MemoryCorruptionError(f"{self._segment(state)}: a snapshot names it, but {error}") from error
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # shards of one node may want the same
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            sync_folder(path.parent)
+
+    def commit(self, name: str, snapshot: Snapshot) -> None:
+        """Publish a manifest, after its segments were stored."""
+        self._fs.create_dir(f"{self._root}/snapshots", recursive=True)
+        self._write(self._manifest(name), write_manifest(snapshot).encode())
+
+    def read(self, name: str) -> Snapshot | None:
+        """The snapshot of that name; None where there is none."""
+        path = self._manifest(name)
+        if self._size(path) is None:
+            return None
+        return self._parse(path)
+
+    def prune(self, keep: set[str]) -> None:
+        """Remove manifests whose name is not in ``keep``, then segments that no manifest names."""
+        manifests = self._files("snapshots")
+        for path in manifests:
+            if Path(path).stem not in keep:
+                self._fs.delete_file(path)
+        kept = [self._parse(path) for path in manifests if Path(path).stem in keep]
+        named = {self._segment(state) for snapshot in kept for state in snapshot.segments}
+        for path in self._files("segments"):
+            if path not in named:
+                self._fs.delete_file(path)
+
+    def _segment(self, state: SegmentState) -> str:
+        name = state.name.removesuffix(".arrow").replace("/", "-")
+        return f"{self._root}/segments/{name}-{state.bytes}-{state.crc32:08x}.arrow"
+
+    def _manifest(self, name: str) -> str:
+        if not SNAPSHOT_NAME.fullmatch(name):
+            raise ValueError(f"snapshot name: {name!r} may hold only letters, digits and underscores")
+        return f"{self._root}/snapshots/{name}.json"
+
+    def _parse(self, path: str) -> Snapshot:
+        try:
+            content = json.loads(self._fs.open_input_file(path).read())
+        except ValueError as error:
+            raise MemoryCorruptionError(f"{path}: cannot be read ({error})") from error
+        return parse_manifest(content if isinstance(content, dict) else {}, path)
+
+    def _size(self, path: str) -> int | None:
+        found = self._fs.get_file_info(path)
+        return found.size if found.type == fs.FileType.File else None
+
+    def _files(self, folder: str) -> list[str]:
+        selector = fs.FileSelector(f"{self._root}/{folder}", allow_not_found=True)
+        return [entry.path for entry in self._fs.get_file_info(selector) if entry.type == fs.FileType.File]
+
+    def _write(self, path: str, content: bytes) -> None:
+        """Whole or not at all: an object store publishes on close, a file system by a rename."""
+        temporary = f"{path}.tmp"
+        with self._fs.open_output_stream(temporary) as stream:
+            stream.write(content)
+        self._fs.move(temporary, path)

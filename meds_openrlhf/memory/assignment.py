@@ -1,0 +1,231 @@
+"""Which cluster a new rollout belongs to: a vote of its nearest stored neighbours, for many prompts at once.
+
+Everything here works on *sets*: the rows of set i are ``rows[offsets[i]:offsets[i + 1]]``, and sets never see each
+other. Pure functions; the same input gives the same answer on every machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from meds_openrlhf.memory.clustering import NOISE, Labels
+
+UNASSIGNED = -2  # a first visit: nothing is stored yet, or nothing has been clustered
+
+FloatArray = NDArray[np.float64]
+Offsets = NDArray[np.int64]
+
+_CHOICES = {"method": ("knn", "joint"), "metric": ("cosine", "euclidean"), "ties": ("nearest", "smallest")}
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """How a new rollout finds its cluster.
+
+    ``method``: "knn", the majority among the ``neighbors`` nearest stored rows, or "joint", clustering stored and new
+    rows together (which is clustering's work; nothing here carries it out, and the other three settings then say
+    nothing). ``metric``: "cosine" or "euclidean". ``ties``, of the vote: "nearest" gives them to the nearest neighbour
+    and is fast; "smallest" gives them to the smallest label, noise being the smallest, and is slow (see
+    `assign_sets`). Raises ValueError for anything else.
+    """
+
+    method: str = "knn"
+    neighbors: int = 3
+    metric: str = "cosine"
+    ties: str = "nearest"
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name}: {getattr(self, name)!r} is neither {' nor '.join(choices)}")
+        if self.neighbors < 1:
+            raise ValueError(f"neighbors: {self.neighbors} is below 1")
+
+
+def assign_sets(
+    queries: FloatArray,
+    query_offsets: Offsets,
+    stored: FloatArray,
+    offsets: Offsets,
+    labels: Labels,
+    settings: Assignment,
+) -> Labels:
+    """Labels (m,) int32 of ``queries`` (m, d): set i's queries are voted on by set i's ``stored`` rows.
+
+    ``query_offsets`` and ``offsets`` (g + 1,) int64 bound the g sets in ``queries`` and in ``stored`` (n, d) with
+    their ``labels`` (n,). All values are finite; rows may be of any length, and by cosine a zero row is similar to
+    nothing. With fewer stored rows than neighbours all of them vote; with none the answer is UNASSIGNED. Noise votes
+    and can win. Of equally near rows the one stored first counts as nearer.
+
+    With ties "smallest" it is scikit-learn that looks for the neighbours, one query at a time as the reference code
+    does: half a millisecond a row or more, several hundred times slower than "nearest", to compare with that code.
+
+    Raises ValueError for method "joint" and for arrays whose sizes do not fit together.
+    """
+    if settings.method != "knn":
+        raise ValueError(f"method: {settings.method!r} is no vote; cluster stored and new rows together instead")
+    query_offsets, offsets = _checked(query_offsets, len(queries)), _checked(offsets, len(stored))
+    if len(query_offsets) != len(offsets) or len(labels) != len(stored) or queries.shape[1] != stored.shape[1]:
+        raise ValueError(
+            f"queries {queries.shape} in {len(query_offsets) - 1} sets do not fit stored {stored.shape} "
+            f"in {len(offsets) - 1} sets with {len(labels)} labels"
+        )
+    sets = (_plain(queries, np.float64), query_offsets, _plain(stored, np.float64), offsets, _plain(labels, np.int32))
+    assigned: Labels = np.full(len(queries), UNASSIGNED, dtype=np.int32)
+    if settings.ties == "nearest":
+        _vote_nearest(*sets, settings.neighbors, settings.metric == "euclidean", assigned)
+    else:
+        _vote_smallest(*sets, settings, assigned)
+    return assigned
+
+
+def sizes_of(assigned: Labels, query_offsets: Offsets, labels: Labels, offsets: Offsets, noise: str) -> Labels:
+    """Sizes (m,) int32 of the clusters ``assigned`` (m,): their stored rows, before any new ones are added.
+
+    ``labels`` (n,) are those of the stored rows; the offsets bound the sets as in `assign_sets`. UNASSIGNED has size
+    0. ``noise``: "none" gives noise size 0, "cluster" counts its rows like any cluster's.
+    """
+    query_offsets, offsets = _checked(query_offsets, len(assigned)), _checked(offsets, len(labels))
+    sizes: Labels = np.zeros(len(assigned), dtype=np.int32)
+    smallest = NOISE if noise == "cluster" else NOISE + 1
+    _count_labels(_plain(assigned, np.int32), query_offsets, _plain(labels, np.int32), offsets, smallest, sizes)
+    return sizes
+
+
+def _checked(offsets: Offsets, rows: int) -> Offsets:
+    """Bounds that compiled code can trust: it looks no index up twice."""
+    bounds: Offsets = _plain(offsets, np.int64)
+    if len(bounds) == 0 or bounds[0] != 0 or bounds[-1] != rows or (np.diff(bounds) < 0).any():
+        raise ValueError(f"offsets: do not rise from 0 to the number of rows, {rows}")
+    return bounds
+
+
+def _plain(array: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
+    """The array in the one form that code is compiled for; out of Arrow and Ray they come read-only, and are copied."""
+    return np.require(array, dtype, ["C", "W"])
+
+
+# ── ties to the nearest: compiled ──
+
+
+@njit(cache=True, nogil=True)
+def _vote_nearest(queries, query_offsets, stored, offsets, labels, neighbors, euclidean, assigned):  # type: ignore[no-untyped-def]
+    """Fill ``assigned`` (m,) for all sets that hold something."""
+    longest = np.diff(offsets).max() if len(offsets) > 1 else 0
+    columns = np.empty((stored.shape[1], longest))
+    similarity = np.empty(longest)
+    near_similarity = np.empty(neighbors)
+    near_label = np.empty(neighbors, dtype=np.int32)
+    for group in range(len(offsets) - 1):
+        first, count = offsets[group], offsets[group + 1] - offsets[group]
+        if count == 0 or query_offsets[group] == query_offsets[group + 1]:
+            continue
+        for row in range(count):
+            scale = 1.0 if euclidean else _inverse_length(stored[first + row])
+            for column in range(stored.shape[1]):
+                columns[column, row] = stored[first + row, column] * scale
+        for query in range(query_offsets[group], query_offsets[group + 1]):
+            _similarities(queries[query], columns, count, euclidean, similarity)
+            voters = _nearest(similarity, labels[first : first + count], near_similarity, near_label)
+            assigned[query] = _majority(near_label, voters)
+
+
+@njit(cache=True, nogil=True)
+def _inverse_length(row):  # type: ignore[no-untyped-def]
+    """What makes ``row`` (d,) a unit vector; a zero row stays zero."""
+    squares = 0.0
+    for value in row:
+        squares += value * value
+    return 1.0 / np.sqrt(squares) if squares > 0.0 else 1.0
+
+
+@njit(cache=True, nogil=True)
+def _similarities(query, columns, count, euclidean, similarity):  # type: ignore[no-untyped-def]
+    """Similarity (count,) of a query (d,) to the stored rows that are the columns of ``columns`` (d, count or more).
+
+    By cosine the columns are unit vectors; the query need not be, since its length changes no order. Rows run in the
+    inner loop and every row's sum in the order of its dimensions: that is fast without any reordering of sums, so exact
+    duplicates are exactly equally similar.
+    """
+    similarity[:count] = 0.0
+    for dimension in range(len(query)):
+        value = query[dimension]
+        column = columns[dimension]
+        if euclidean:
+            for row in range(count):
+                similarity[row] -= (value - column[row]) ** 2
+        else:
+            for row in range(count):
+                similarity[row] += value * column[row]
+
+
+@njit(cache=True, nogil=True)
+def _nearest(similarity, labels, near_similarity, near_label):  # type: ignore[no-untyped-def]
+    """Put the labels of the nearest rows into ``near_label`` (k,), nearest first; how many there are."""
+    filled = 0
+    for row in range(len(labels)):
+        if filled == len(near_label) and similarity[row] <= near_similarity[filled - 1]:
+            continue  # not nearer than the last of the nearest: by far the most frequent case
+        place = min(filled, len(near_label) - 1)
+        while place > 0 and similarity[row] > near_similarity[place - 1]:
+            near_similarity[place], near_label[place] = near_similarity[place - 1], near_label[place - 1]
+            place -= 1
+        near_similarity[place], near_label[place] = similarity[row], labels[row]
+        filled = min(filled + 1, len(near_label))
+    return filled
+
+
+@njit(cache=True, nogil=True)
+def _majority(near_label, voters):  # type: ignore[no-untyped-def]
+    """The most frequent of ``near_label[:voters]``; of equally frequent ones the label that comes first."""
+    winner, most = near_label[0], 0
+    for candidate in range(voters):
+        votes = 0
+        for voter in range(voters):
+            votes += near_label[voter] == near_label[candidate]
+        if votes > most:
+            winner, most = near_label[candidate], votes
+    return winner
+
+
+@njit(cache=True, nogil=True)
+def _count_labels(assigned, query_offsets, labels, offsets, smallest, sizes):  # type: ignore[no-untyped-def]
+    """Fill ``sizes`` (m,) where the label is ``smallest`` or above."""
+    for group in range(len(offsets) - 1):
+        for query in range(query_offsets[group], query_offsets[group + 1]):
+            if assigned[query] >= smallest:
+                for row in range(offsets[group], offsets[group + 1]):
+                    sizes[query] += labels[row] == assigned[query]
+
+
+# ── ties to the smallest: the reference's own way ──
+
+
+def _vote_smallest(
+    queries: FloatArray,
+    query_offsets: Offsets,
+    stored: FloatArray,
+    offsets: Offsets,
+    labels: Labels,
+    settings: Assignment,
+    assigned: Labels,
+) -> None:
+    """Fill ``assigned`` (m,) for all sets that hold something."""
+    from sklearn.neighbors import NearestNeighbors  # type: ignore[import-untyped]
+
+    for group in range(len(offsets) - 1):
+        rows = slice(offsets[group], offsets[group + 1])
+        count = rows.stop - rows.start
+        if count == 0:
+            continue
+        model = NearestNeighbors(n_neighbors=min(settings.neighbors, count), metric=settings.metric).fit(stored[rows])
+        # One at a time: a product with many queries rounds differently, and that decides between equal distances.
+        for query in range(query_offsets[group], query_offsets[group + 1]):
+            nearest = model.kneighbors(queries[query : query + 1], return_distance=False)[0]
+            candidates, votes = np.unique(labels[rows][nearest], return_counts=True)
+            assigned[query] = candidates[votes.argmax()]

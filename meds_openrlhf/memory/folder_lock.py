@@ -1,0 +1,59 @@
+"""One writer per shard folder: a lock that the system releases when its process dies, however it dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import time
+from pathlib import Path
+
+from meds_openrlhf.memory.errors import MemoryBusyError
+
+LOCK_NAME = ".lock"
+
+
+class FolderLock:
+    """Held from `acquire` to `release`, to the end of the process, or until it is garbage collected."""
+
+    def __init__(self, folder: Path, patience_seconds: float = 10.0) -> None:
+        self._folder = folder
+        self._patience = patience_seconds
+        self._descriptor: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock; held already, nothing happens. A predecessor that is just dying is waited for.
+
+        Raises MemoryBusyError where another process holds it, and OSError where the folder cannot be written.
+        """
+        if self._descriptor is not None:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
+        deadline = time.monotonic() + self._patience
+        while not _try_lock(descriptor):
+            if time.monotonic() > deadline:
+                holder = os.read(descriptor, 200).decode(errors="replace").strip()
+                os.close(descriptor)
+                raise MemoryBusyError(f"{self._folder}: is being written by {holder}; stop it, or name another run_dir")
+            time.sleep(0.1)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Give it up; not held, nothing happens."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

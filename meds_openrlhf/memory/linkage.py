@@ -1,0 +1,366 @@
+"""HDBSCAN for min_samples = 1 in Euclidean space, compiled: many prompts' sets in one call, outside Python's lock.
+
+With min_samples = 1 the mutual reachability of two rows is their distance, so the hierarchy is the single linkage tree.
+The steps are the published ones (Campello, Moulavi and Sander 2013; McInnes and Healy 2017; Malzer and Baum 2020 for
+epsilon), and end in the labels of the hdbscan package, infinite densities and float32 sums included:
+
+    rows -> minimum spanning tree -> single linkage tree -> condensed tree -> excess of mass, epsilon -> labels
+
+A density (lambda) is one over a distance; rows at distance zero have infinite density. Where distances tie, the lower
+row is taken first, into the spanning tree and out of it, so labels depend on nothing but the rows and their order.
+
+All compiled code is in this file, because numba's cache notices a change in the file of the caller only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba  # type: ignore[import-untyped]
+import numpy as np
+from numpy.typing import NDArray
+
+NOISE = -1
+# Chosen by simulation; the tables are in docs/clustering.md.
+NEIGHBOR_QUANTILE = 0.75  # of the distinct rows' distances to their nearest neighbours,
+NEIGHBOR_FACTOR = 2.0  # times this: the automatic epsilon,
+FARTHEST = 0.45  # but at most this part of the rows' length; rows farther from all others are scatter
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+Labels = NDArray[np.int32]
+
+
+def compiled(function: Function) -> Function:
+    """Compile at the first call and keep the result on disk; 1 / 0 is infinity, as in C."""
+    decorated: Function = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    return decorated
+
+
+@compiled
+def cluster_sets(
+    features: Floats, offsets: Integers, min_cluster_size: int, allow_single_cluster: bool, epsilons: Floats
+) -> Labels:
+    """Labels (n,) of g sets: rows ``offsets[i]`` to ``offsets[i + 1]`` of ``features`` (n, d) are clustered alone.
+
+    ``offsets`` (g + 1,) rises from 0 to n; ``min_cluster_size`` is at least 2. ``epsilons`` (g,) are the distances
+    below which a set's clusters are not split: 0 for none, NaN to take `automatic_epsilon` and to drop scatter. Within
+    a set clusters are numbered from 0 and noise is -1; a row alone is noise. The arrays are C-contiguous and writable,
+    the values finite: nothing is checked here.
+    """
+    labels = np.full(len(features), np.int32(NOISE))
+    for i in range(len(offsets) - 1):
+        rows = slice(offsets[i], offsets[i + 1])
+        if offsets[i + 1] - offsets[i] >= 2:
+            _cluster(features[rows], min_cluster_size, allow_single_cluster, epsilons[i], labels[rows])
+    return labels
+
+
+@compiled
+def automatic_epsilon(left: Integers, right: Integers, heights: Floats, farthest: float) -> float:
+    """Epsilon for one set of n rows, from the (n - 1,) children and rising heights of its single linkage tree.
+
+    The distance between a row and its nearest neighbour, the height at which the row is first joined, is the scale of a
+    mode; unlike the tree's heights at large it never spans the gap between two. Twice the upper quartile of these
+    distances joins a mode whole and stays below a gap of four times a mode's usual distance. Copies count as one row,
+    or they would pull the scale to zero; rows farther than ``farthest`` from all others are scatter and do not count.
+    Without a row that counts it is ``farthest``.
+
+    One exception: a few answers given word for word look like one loose mode, their gaps like its scale. Where at least
+    half of the rows have copies and epsilon would join all of those, it is 0, which keeps each repeated row a cluster.
+    """
+    count = len(heights) + 1
+    nearest = np.empty(count)  # of each distinct row that counts; found in rising order
+    distinct = single = 0
+    repeats = np.zeros(2 * count - 1, np.bool_)  # whether a node holds a row that has copies
+    between = np.inf  # the greatest height at which two nodes that do are joined
+    for i in range(count - 1):
+        repeats[count + i] = heights[i] == 0.0 or repeats[left[i]] or repeats[right[i]]
+        if heights[i] == 0.0:
+            continue
+        if repeats[left[i]] and repeats[right[i]]:
+            between = heights[i]
+        for child in (left[i], right[i]):
+            single += child < count
+            if heights[i] <= farthest and (child < count or heights[child - count] == 0.0):
+                nearest[distinct] = heights[i]
+                distinct += 1
+    if distinct == 0:
+        return farthest
+    epsilon = min(NEIGHBOR_FACTOR * nearest[int(NEIGHBOR_QUANTILE * (distinct - 1))], farthest)
+    word_for_word = 2 * single <= count and epsilon > between
+    return 0.0 if word_for_word else epsilon
+
+
+@compiled
+def drop_scatter(labels: Labels, lambdas: Floats, farthest: float, min_cluster_size: int) -> None:
+    """Make rows noise that are farther than ``farthest`` from the rest of their cluster, in place.
+
+    Excess of mass gives a cluster all rows that it has since its birth, and calls two far rows a cluster if they are
+    nearer to each other than to the rest. ``lambdas`` (n,) are those at which rows leave their clusters. Clusters that
+    keep fewer than ``min_cluster_size`` rows are dissolved, the others numbered anew in their order.
+    """
+    sizes = np.zeros(len(labels), np.int64)
+    for row in range(len(labels)):
+        if labels[row] != NOISE and lambdas[row] * farthest < 1.0:
+            labels[row] = NOISE
+        if labels[row] != NOISE:
+            sizes[labels[row]] += 1
+    numbers = np.full(len(labels), np.int32(NOISE))
+    kept = 0
+    for cluster in range(len(labels)):
+        if sizes[cluster] >= min_cluster_size:
+            numbers[cluster] = kept
+            kept += 1
+    for row in range(len(labels)):
+        if labels[row] != NOISE:
+            labels[row] = numbers[labels[row]]
+
+
+@compiled
+def farthest_distance(points: Floats) -> float:
+    """The distance beyond which rows of ``points`` (n, d) are scatter: `FARTHEST` for unit vectors, else in scale."""
+    total = 0.0
+    for row in range(len(points)):
+        for k in range(points.shape[1]):
+            total += points[row, k] * points[row, k]
+    return FARTHEST * math.sqrt(total / len(points))
+
+
+@compiled
+def _cluster(points: Floats, min_cluster_size: int, allow_single_cluster: bool, epsilon: float, labels: Labels) -> None:
+    """Write the labels (n,) of one set of at least two rows."""
+    left, right, heights, sizes = _single_linkage(*_spanning_tree(points))
+    automatic = math.isnan(epsilon)
+    farthest = farthest_distance(points) if automatic else np.inf
+    if automatic:
+        epsilon = automatic_epsilon(left, right, heights, farthest)
+    row_cluster, row_lambda, parent, first_child, birth, stability = _condense(
+        left, right, heights, sizes, min_cluster_size
+    )
+    selected = _excess_of_mass(parent, first_child, stability, allow_single_cluster)
+    if epsilon != 0.0 and not selected[0]:
+        selected = _merge_below(epsilon, selected, parent, birth, allow_single_cluster)
+    _label(selected, parent, birth, row_cluster, row_lambda, epsilon, labels)
+    if automatic:
+        drop_scatter(labels, row_lambda, farthest, min_cluster_size)
+
+
+@compiled
+def _spanning_tree(points: Floats) -> tuple[Integers, Integers, Floats]:
+    """Prim's algorithm from row 0: (n - 1,) sources, targets and lengths of the edges, in the order of their finding.
+
+    Rows outside the tree are kept transposed and without gaps, so that the loops over them are vectorised. Squares are
+    compared and roots taken of the edges alone: that is the same order, except that lengths that differ in the square's
+    last bit may have one root.
+    """
+    count, dims = points.shape
+    outside = np.empty((dims, count))  # columns: rows not yet in the tree
+    for j in range(count):
+        for k in range(dims):
+            outside[k, j] = points[j, k]
+    row = np.arange(count)  # of each column
+    nearest = np.full(count, np.inf)  # squared distance of each column to the tree
+    source = np.zeros(count, np.int64)  # the row of the tree that it is measured from
+    squared = np.empty(count)
+    sources = np.empty(count - 1, np.int64)
+    targets = np.empty(count - 1, np.int64)
+    weights = np.empty(count - 1)
+    column = 0
+    for step in range(count - 1):
+        newest = row[column]
+        left = count - 1 - step  # columns that remain; the last one moves into the gap
+        row[column], nearest[column], source[column] = row[left], nearest[left], source[left]
+        for k in range(dims):
+            outside[k, column] = outside[k, left]
+        _squared_distances(points[newest], outside, squared[:left])
+        for j in range(left):
+            closer = squared[j] < nearest[j]
+            nearest[j] = squared[j] if closer else nearest[j]
+            source[j] = newest if closer else source[j]
+        column = 0
+        for j in range(1, left):
+            if nearest[j] < nearest[column] or (nearest[j] == nearest[column] and row[j] < row[column]):
+                column = j
+        sources[step], targets[step], weights[step] = source[column], row[column], math.sqrt(nearest[column])
+    return sources, targets, weights
+
+
+@compiled
+def _squared_distances(point: Floats, outside: Floats, squared: Floats) -> None:
+    """Squared distances (m,) of ``point`` (d,) to the first m columns, summed in the order of the dimensions."""
+    squared[:] = 0.0
+    for k in range(len(point)):
+        for j in range(len(squared)):
+            difference = outside[k, j] - point[k]
+            squared[j] += difference * difference
+
+
+@compiled
+def _single_linkage(
+    sources: Integers, targets: Integers, weights: Floats
+) -> tuple[Integers, Integers, Floats, Integers]:
+    """Left and right children and heights (n - 1,) of the inner nodes, and sizes (2n - 1,) of all nodes.
+
+    Nodes below n are rows; node n + i joins what the two ends of the i-th shortest edge are in.
+    """
+    count = len(weights) + 1
+    above = np.full(2 * count - 1, -1)
+    left = np.empty(count - 1, np.int64)
+    right = np.empty(count - 1, np.int64)
+    sizes = np.ones(2 * count - 1, np.int64)
+    order = np.argsort(weights, kind="mergesort")  # stable: of equal edges the one found first
+    for i in range(count - 1):
+        left[i], right[i] = _top(above, sources[order[i]]), _top(above, targets[order[i]])
+        above[left[i]] = above[right[i]] = count + i
+        sizes[count + i] = sizes[left[i]] + sizes[right[i]]
+    return left, right, weights[order], sizes
+
+
+@compiled
+def _top(above: Integers, node: int) -> int:
+    """The node without one above it; the path there is halved on the way."""
+    while above[node] != -1:
+        if above[above[node]] != -1:
+            above[node] = above[above[node]]
+        node = above[node]
+    return node
+
+
+@compiled
+def _condense(
+    left: Integers, right: Integers, heights: Floats, sizes: Integers, min_cluster_size: int
+) -> tuple[Integers, Floats, Integers, Integers, Floats, Floats]:
+    """The condensed tree: from the top, a split counts where both sides have ``min_cluster_size`` rows.
+
+    Per row (n,): the cluster that it falls out of, and the lambda there. Per cluster: its parent, the first of its two
+    children (0: none), the lambda of its birth, its stability. Clusters are numbered breadth first; 0 is the root.
+    """
+    count = len(left) + 1
+    row_cluster = np.empty(count, np.int64)
+    row_lambda = np.empty(count)
+    parent = np.zeros(count, np.int64)  # clusters are fewer than rows
+    first_child = np.zeros(count, np.int64)
+    birth = np.zeros(count)
+    stability = np.zeros(count)
+    clusters = 1
+    queue = np.empty(count, np.int64)  # nodes that are still clusters, and which
+    cluster_of = np.empty(count, np.int64)
+    queue[0], cluster_of[0] = 2 * count - 2, 0
+    waiting = 1
+    stack = np.empty(count, np.int64)
+    head = 0
+    while head < waiting:
+        node, cluster = queue[head] - count, cluster_of[head]
+        head += 1
+        lambda_ = 1.0 / heights[node]
+        gain = lambda_ - birth[cluster]
+        sides = (left[node], right[node])
+        split = sizes[sides[0]] >= min_cluster_size and sizes[sides[1]] >= min_cluster_size
+        if split:
+            first_child[cluster] = clusters
+        for side in sides:
+            if split:
+                parent[clusters], birth[clusters] = cluster, lambda_
+                stability[cluster] += gain * sizes[side]
+                queue[waiting], cluster_of[waiting] = side, clusters
+                clusters += 1
+                waiting += 1
+            elif sizes[side] >= min_cluster_size:
+                queue[waiting], cluster_of[waiting] = side, cluster
+                waiting += 1
+            else:
+                stack[0] = side
+                height = 1
+                while height:
+                    height -= 1
+                    below = stack[height]
+                    if below >= count:
+                        stack[height], stack[height + 1] = left[below - count], right[below - count]
+                        height += 2
+                    else:
+                        row_cluster[below], row_lambda[below] = cluster, lambda_
+                        stability[cluster] += gain  # row by row: sums round as in the reference
+    return (
+        row_cluster, row_lambda, parent[:clusters], first_child[:clusters], birth[:clusters], stability[:clusters],
+    )  # fmt: skip
+
+
+@compiled
+def _excess_of_mass(parent: Integers, first_child: Integers, stability: Floats, allow_single_cluster: bool) -> Flags:
+    """Which clusters are selected: those more stable than their descendants, and below no other such."""
+    clusters = len(parent)
+    selected = np.ones(clusters, np.bool_)
+    for cluster in range(clusters - 1, -1, -1):  # children come after their parents
+        below = np.float32(0.0)  # hdbscan adds and compares in single precision
+        if first_child[cluster]:
+            below = np.float32(below + stability[first_child[cluster]])
+            below = np.float32(below + stability[first_child[cluster] + 1])
+        if below > stability[cluster]:
+            selected[cluster] = False
+            stability[cluster] = below
+    if not allow_single_cluster:
+        selected[0] = False
+    covered = np.zeros(clusters, np.bool_)
+    for cluster in range(1, clusters):
+        covered[cluster] = covered[parent[cluster]] or selected[parent[cluster]]
+        if covered[cluster]:
+            selected[cluster] = False
+    return selected
+
+
+@compiled
+def _merge_below(epsilon: float, selected: Flags, parent: Integers, birth: Floats, allow_single_cluster: bool) -> Flags:
+    """Replace clusters that were split off at less than ``epsilon`` by their first ancestor that was not."""
+    merged = np.zeros_like(selected)
+    for cluster in range(1, len(parent)):
+        if not selected[cluster]:
+            continue
+        top = cluster
+        if 1.0 / birth[cluster] < epsilon:
+            below, top = cluster, parent[cluster]
+            while top != 0 and 1.0 / birth[top] <= epsilon:
+                below, top = top, parent[top]
+            if top == 0 and not allow_single_cluster:
+                top = below
+        merged[top] = True
+    return merged
+
+
+@compiled
+def _label(
+    selected: Flags,
+    parent: Integers,
+    birth: Floats,
+    row_cluster: Integers,
+    row_lambda: Floats,
+    epsilon: float,
+    labels: Labels,
+) -> None:
+    """Number the selected clusters and write the labels (n,); rows of none are noise.
+
+    The root as the one cluster keeps only rows that fall out of it at no more than ``epsilon``; without epsilon only
+    those that are still in it at its first split, or at the end. Beside another cluster, which was split off at exactly
+    ``epsilon``, the root has a number and no rows: so it is in hdbscan.
+    """
+    number = np.full(len(parent), np.int32(NOISE))  # of the selected cluster at or above each one
+    alone = selected.sum() == 1
+    found = 0
+    for cluster in range(len(parent)):
+        if selected[cluster]:
+            if cluster > 0 or alone:
+                number[cluster] = found
+            found += 1
+        elif cluster > 0:
+            number[cluster] = number[parent[cluster]]
+    densest = 0.0
+    if selected[0] and alone:
+        densest = 1.0 / epsilon if epsilon != 0.0 else birth[1] if len(parent) > 1 else row_lambda.max()
+    for row in range(len(labels)):
+        labels[row] = number[row_cluster[row]]
+        if row_lambda[row] < densest:
+            labels[row] = NOISE

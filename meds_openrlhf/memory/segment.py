@@ -1,0 +1,200 @@
+"""One segment of the log, as it is read: an Arrow IPC stream whose batches each carry a step and a checksum.
+
+Whatever a reader finds that is not what was written is an error that names the file, but for one thing: behind the last
+whole batch there may be a torn one, of a process that died while it wrote.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from meds_openrlhf.memory.errors import MemoryCorruptionError
+
+MESSAGE_MARK = b"\xff\xff\xff\xff"
+ALIGNMENT = 8
+
+
+@dataclass(frozen=True)
+class SegmentState:
+    """How far a segment had been written: enough to cut it back to there and to prove that it is unchanged.
+
+    ``name`` is its path below the memory's folder, ``shard-0003/000007.arrow``, ``shards`` among how many the prompts
+    were divided when it was written; ``crc32`` is of its first ``bytes``.
+    """
+
+    name: str
+    shards: int
+    bytes: int
+    rows: int
+    batches: int
+    crc32: int
+
+    @property
+    def shard(self) -> int:
+        """The number of the shard that wrote it."""
+        return int(self.name.split("/")[0].removeprefix("shard-"))
+
+
+@dataclass(frozen=True)
+class BatchEntry:
+    """Where one batch lies in its segment, in bytes, and what it holds.
+
+    ``crc32`` is of the batch alone, ``running_crc32`` of the file up to ``end``; ``logits`` is where its (rows, N)
+    float32 layer logits begin.
+    """
+
+    start: int
+    end: int
+    rows: int
+    step: int
+    crc32: int
+    running_crc32: int
+    logits: int
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Whose prompts a segment holds: those of shard number ``shard`` of ``shards``."""
+
+    shard: int
+    shards: int
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """As it is written into the segment's schema."""
+        return {"shard": str(self.shard), "shards": str(self.shards)}
+
+    @staticmethod
+    def of(schema: pa.Schema, path: Path) -> Sharding:
+        """Read it from a segment's schema. Raises MemoryCorruptionError where it is not there."""
+        try:
+            return Sharding(int(schema.metadata[b"shard"]), int(schema.metadata[b"shards"]))
+        except (TypeError, KeyError, ValueError) as error:
+            raise MemoryCorruptionError(f"{path}: does not say whose prompts it holds ({error!r})") from error
+
+
+def checksum(batch: pa.RecordBatch) -> int:
+    """crc32 over the batch's IPC form without metadata, so that a reader can compute it from what it read."""
+    return zlib.crc32(batch.serialize())
+
+
+def encode_batch(batch: pa.RecordBatch, step: int, schema: pa.Schema, first: bool) -> tuple[bytes, int]:
+    """The bytes that a batch adds to a segment, those of the ``first`` one beginning with the schema; its checksum."""
+    sink = pa.BufferOutputStream()
+    writer = pa.ipc.new_stream(sink, schema)
+    crc = checksum(batch)
+    metadata = {"step": str(step), "crc32": str(crc)}
+    writer.write_batch(batch.replace_schema_metadata(None), custom_metadata=metadata)
+    content = memoryview(sink.getvalue())
+    return bytes(content if first else content[len(schema.serialize()) :]), crc
+
+
+def read_batches(path: Path, schema: pa.Schema) -> Iterator[tuple[pa.RecordBatch, BatchEntry]]:
+    """Every whole batch of a segment, its checksum compared.
+
+    Ends at a torn tail. Raises MemoryCorruptionError for another schema, a batch that fails its checksum, or bytes that
+    are no batch though one comes after them.
+    """
+    content = map_file(path)
+    source = pa.BufferReader(content)
+    end = batches = running = 0
+    try:
+        reader = pa.ipc.open_stream(source)
+        require_schema(reader.schema, schema, path)
+        while True:
+            batch, metadata = reader.read_next_batch_with_custom_metadata()
+            entry = _entry(content, batch, metadata, end, source.tell(), running, f"{path}: batch {batches}")
+            end, batches, running = entry.end, batches + 1, entry.running_crc32
+            yield batch, entry
+    except (StopIteration, pa.ArrowException, OSError, EOFError) as error:
+        if _batch_follows(content, end, schema):
+            raise MemoryCorruptionError(
+                f"{path}: damaged behind byte {end} ({error}); restore it from a backup"
+            ) from None
+
+
+def read_batch(content: pa.Buffer, entry: BatchEntry, schema: pa.Schema, path: Path) -> pa.RecordBatch:
+    """One batch at a known place, its checksum compared. Raises MemoryCorruptionError where it is not the one."""
+    try:
+        message = pa.ipc.read_message(content.slice(entry.start, entry.end - entry.start))
+        if message.type == "schema":
+            skip = len(schema.serialize())
+            message = pa.ipc.read_message(content.slice(entry.start + skip, entry.end - entry.start - skip))
+        batch = pa.ipc.read_record_batch(message, schema)
+        if checksum(batch) == entry.crc32:
+            return batch
+        reason = "its checksum differs"
+    except (pa.ArrowException, OSError, EOFError, IndexError) as error:
+        reason = str(error)
+    raise MemoryCorruptionError(
+        f"{path}: the batch of step {entry.step} is damaged ({reason}); restore it from a backup"
+    )
+
+
+def map_file(path: Path) -> pa.Buffer:
+    """The file's bytes, mapped into memory; empty for an empty file."""
+    if path.stat().st_size == 0:
+        return pa.py_buffer(b"")
+    return pa.memory_map(str(path)).read_buffer()
+
+
+def read_schema(path: Path) -> pa.Schema | None:
+    """The schema that a segment begins with; None where its writer died before that was whole."""
+    try:
+        return pa.ipc.open_stream(pa.BufferReader(map_file(path))).schema
+    except (pa.ArrowException, OSError, EOFError):
+        return None
+
+
+def require_schema(found: pa.Schema, expected: pa.Schema, path: Path) -> None:
+    """Raise MemoryCorruptionError unless a segment has the columns of this memory."""
+    if not found.equals(expected):
+        raise MemoryCorruptionError(f"{path}: holds other columns than this memory's; is it another model's?")
+
+
+def _entry(
+    content: pa.Buffer, batch: pa.RecordBatch, metadata: object, start: int, end: int, running: int, what: str
+) -> BatchEntry:
+    stored = dict(metadata) if metadata is not None else {}  # type: ignore[call-overload]
+    crc = checksum(batch)
+    if stored.get(b"crc32") != str(crc).encode() or not stored.get(b"step", b"").isdigit():
+        raise MemoryCorruptionError(f"{what} does not match its checksum; restore it from a backup")
+    return BatchEntry(
+        start=start,
+        end=end,
+        rows=len(batch),
+        step=int(stored[b"step"]),
+        crc32=crc,
+        running_crc32=zlib.crc32(memoryview(content)[start:end], running),
+        logits=logits_address(batch) - content.address,
+    )
+
+
+def logits_address(batch: pa.RecordBatch) -> int:
+    """The address in memory of a batch's first layer logit."""
+    address: int = batch.column("layer_logits").values.buffers()[1].address
+    return address
+
+
+def _batch_follows(content: pa.Buffer, position: int, schema: pa.Schema) -> bool:
+    """Whether a whole batch lies anywhere behind ``position``: then what does not read is damage, not a torn tail."""
+    data = bytes(memoryview(content)[position:])
+    place = data.find(MESSAGE_MARK, 0)
+    while place >= 0:
+        if place % ALIGNMENT == 0 and place > 0 and _is_batch(data[place:], schema):
+            return True
+        place = data.find(MESSAGE_MARK, place + 1)
+    return False
+
+
+def _is_batch(data: bytes, schema: pa.Schema) -> bool:
+    try:
+        message = pa.ipc.read_message(pa.py_buffer(data))
+        return bool(message.type == "record batch" and len(pa.ipc.read_record_batch(message, schema)) > 0)
+    except (pa.ArrowException, OSError, EOFError):
+        return False

@@ -1,0 +1,74 @@
+"""Snapshots on another file system: Arrow's in-memory one here, as S3 and its like are elsewhere."""
+
+from pathlib import Path
+
+import pytest
+from pyarrow import fs
+
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.memory.archive import Archive
+from meds_openrlhf.memory.errors import MemoryCorruptionError
+from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot
+from meds_openrlhf.paths import MemoryPaths
+from tests.memory.streams import LAYERS, stream
+from tests.memory.test_shard import as_lists, make_shard, run
+
+FORMAT = MemoryFormat(2, LAYERS, {})
+
+
+@pytest.fixture(params=["memory", "local"])
+def archive(request: pytest.FixtureRequest, tmp_path: Path) -> Archive:
+    if request.param == "memory":
+        return Archive(fs._MockFileSystem(), "bucket/run")
+    return Archive.at(str(tmp_path / "archive"))
+
+
+def names(archive: Archive, folder: str) -> set[str]:
+    return {Path(path).name for path in archive._files(folder)}
+
+
+def test_a_run_resumes_where_none_of_its_files_are(tmp_path: Path, archive: Archive) -> None:
+    batches = stream(6)
+    shard = make_shard(tmp_path / "old node")
+    expected = run(shard, batches[:3])
+    shard._log.seal()
+    archive.store(MemoryPaths(tmp_path / "old node"), shard.snapshot())
+    archive.commit("global_step3", Snapshot(FORMAT, "", shard.snapshot()))
+    expected += run(shard, batches[3:], first=4)
+
+    found = archive.read("global_step3")
+    assert found is not None
+    archive.fetch(MemoryPaths(tmp_path / "new node"), found.segments)
+    other = make_shard(tmp_path / "new node")
+    other.restore(found.segments)
+    assert as_lists(run(other, batches[3:], first=4)) == as_lists(expected[3:])
+
+
+def test_nothing_is_stored_twice_and_only_what_a_snapshot_names_stays(tmp_path: Path, archive: Archive) -> None:
+    paths, shard = MemoryPaths(tmp_path / "m"), make_shard(tmp_path / "m")
+    writes = []
+    real = archive._write
+    archive._write = lambda path, content: (writes.append(path), real(path, content))  # type: ignore[method-assign]
+    for step, rows in enumerate(stream(3), 1):
+        shard.observe(step, rows)
+        shard._log.seal()
+        archive.store(paths, shard.snapshot())
+        archive.commit(f"global_step{step}", Snapshot(FORMAT, "", shard.snapshot()))
+    assert sum("segments" in path for path in writes) == 3
+    archive.prune({"global_step2"})
+    assert names(archive, "snapshots") == {"global_step2.json"}
+    assert len(names(archive, "segments")) == 2
+    archive.prune(set())
+    assert names(archive, "segments") == set()
+
+
+def test_what_is_not_there_is_said(tmp_path: Path, archive: Archive) -> None:
+    shard = make_shard(tmp_path / "m")
+    run(shard, stream(1))
+    assert archive.read("global_step9") is None
+    with pytest.raises(MemoryCorruptionError, match=r"shard-0000-000000-.*\.arrow: a snapshot names it, but"):
+        archive.fetch(MemoryPaths(tmp_path / "elsewhere"), shard.snapshot())
+    with pytest.raises(ValueError, match="snapshot name"):
+        archive.read("../../etc/passwd")
+    with pytest.raises(ConfigError, match=r"meds.memory.archive: 'no://where' is no file system's address"):
+        Archive.at("no://where")

@@ -1,0 +1,84 @@
+"""A writer that is killed at any byte and any instant, hundreds of times, against a model in memory."""
+
+import functools
+import os
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from meds_openrlhf.memory.shard import ShardSettings
+from tests.memory.streams import LAYERS, stream
+from tests.memory.test_shard import as_lists, crash, make_shard
+
+STEPS = 60
+SETTINGS = ShardSettings(layers=LAYERS, fsync=False, segment_bytes=6000)  # a kill loses no page cache; many segments
+ROUNDS = 150
+
+
+def die_within_a_write(generator: random.Random) -> None:
+    """From some write on, a part of the bytes gets through and the process is gone."""
+    real, calls = os.write, [generator.randrange(1, 9)]
+
+    def partial(descriptor: int, data: memoryview) -> int:
+        calls[0] -= 1
+        if calls[0] > 0:
+            return real(descriptor, data)
+        real(descriptor, data[: generator.randrange(0, len(data) + 1)])
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+    os.write = partial
+
+
+def die_at_an_instant(generator: random.Random) -> None:
+    signal.setitimer(signal.ITIMER_REAL, generator.uniform(0.001, 0.03))
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def run_until_killed(root: Path, batches: list[pa.RecordBatch], first: int, kill: Callable[[], None]) -> int:
+    """Steps from ``first`` on in a process of its own that dies; the last step that it acknowledged."""
+    readable, writable = os.pipe()
+    child = os.fork()
+    if child == 0:
+        shard = make_shard(root, SETTINGS)
+        kill()
+        for step in range(first, STEPS + 1):
+            shard.observe(step, batches[step - 1])
+            os.writev(writable, [bytes([step])])  # not os.write, which may be the one that dies
+        os._exit(0)
+    os.close(writable)
+    acknowledged = first - 1
+    while content := os.read(readable, 1):
+        acknowledged = content[0]
+    os.close(readable)
+    os.waitpid(child, 0)
+    return acknowledged
+
+
+@pytest.mark.timeout(110)
+@pytest.mark.parametrize("way", [die_within_a_write, die_at_an_instant])
+def test_what_was_acknowledged_is_there_once_and_right(tmp_path: Path, way: Callable[[random.Random], None]) -> None:
+    batches = stream(STEPS, seed=3)
+    model = make_shard(tmp_path / "model", SETTINGS)
+    expected = as_lists([model.observe(step, rows) for step, rows in enumerate(batches, 1)])
+    rows_until = np.cumsum([0, *map(len, batches)]).tolist()
+    generator = random.Random(way.__name__)
+    root, acknowledged, number = tmp_path / "0", 0, 0
+    for _ in range(ROUNDS):
+        deadly = functools.partial(way, random.Random(generator.random()))
+        acknowledged = run_until_killed(root, batches, acknowledged + 1, deadly)
+        shard = make_shard(root, SETTINGS)
+        assert shard.stats().rows in rows_until[acknowledged : acknowledged + 2]  # one step may be there unheard of
+        for step in {acknowledged, generator.randrange(1, acknowledged + 1)} if acknowledged else ():
+            assert as_lists([shard.observe(step, batches[step - 1])]) == [expected[step - 1]]
+        assert shard.stats().rows in rows_until[acknowledged : acknowledged + 2]
+        crash(shard)
+        if acknowledged >= STEPS - 1:
+            number, acknowledged = number + 1, 0
+            root = tmp_path / str(number)
+    assert number > 1  # some logs got to their end

@@ -1,0 +1,79 @@
+"""Shards and a node that die during a run over three nodes: every answer is what it would have been."""
+
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+from ray.util.placement_group import placement_group, remove_placement_group
+
+from meds_openrlhf.memory.pool import MemoryPool, start_shards
+from meds_openrlhf.memory.segment import Sharding
+from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
+from meds_openrlhf.memory.snapshot import MemoryFormat
+from meds_openrlhf.paths import MemoryPaths
+from meds_openrlhf.placement.groups import shard_options
+from tests.memory.streams import LAYERS, stream
+
+STEPS = 50
+SHARDS = 3
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    for _ in range(2):
+        nodes.add_node(num_cpus=4)
+    ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
+    yield nodes
+    ray.shutdown()
+    nodes.shutdown()
+
+
+def process_of(shard: ray.actor.ActorHandle) -> int:
+    return ray.get(shard.__ray_call__.remote(lambda self: os.getpid()), timeout=60)
+
+
+def node_of(shard: ray.actor.ActorHandle) -> str:
+    return ray.get(shard.__ray_call__.remote(lambda self: ray.get_runtime_context().get_node_id()), timeout=60)
+
+
+@pytest.mark.timeout(240)
+def test_fifty_steps_with_deaths_equal_fifty_without(cluster: Cluster, tmp_path: Path) -> None:
+    batches = stream(STEPS, prompts=12, per_step=6)
+    whole = MemoryShard(MemoryPaths(tmp_path / "whole"), Sharding(0, 1), ShardSettings(layers=LAYERS, fsync=False))
+    expected = [whole.observe(step, rows) for step, rows in enumerate(batches, 1)]
+
+    group = placement_group([{"CPU": 1}] * SHARDS, strategy="SPREAD")
+    ray.get(group.ready(), timeout=60)
+    memory_format = MemoryFormat(shards=SHARDS, layers=LAYERS, model={})
+    paths = MemoryPaths(tmp_path / "faulty")
+    shards = start_shards(paths, memory_format, ShardSettings(layers=LAYERS), shard_options(group, SHARDS))
+    pool = MemoryPool(shards, paths.root, memory_format)
+    chosen = random.Random(0)
+
+    def harm(step: int) -> None:
+        if step in (5, 12, 30):
+            os.kill(process_of(chosen.choice(shards)), signal.SIGKILL)
+        if step == 20:
+            ray.kill(chosen.choice(shards), no_restart=False)
+        if step == 25:
+            home = {node.node_id: node for node in cluster.worker_nodes}
+            lost = next(node for node in map(node_of, shards) if node in home)
+            cluster.remove_node(home[lost], allow_graceful=False)
+
+    for step, (rows, want) in enumerate(zip(batches, expected), 1):
+        harm(step)
+        answer = pool.observe(step, rows)
+        by_sample = {s: (label, size) for s, label, size in zip(want.sample, want.label, want.size)}
+        got = zip(answer.label.tolist(), answer.size.tolist())
+        assert [by_sample[sample] for sample in rows.column("sample").to_pylist()] == list(got), f"step {step}"
+    assert pool.stats().rows == whole.stats().rows == sum(map(len, batches))
+    assert sum((answer.size > 0).sum() for answer in expected) > 200
+    np.testing.assert_allclose(pool.moments().scatter, whole.moments().scatter, rtol=1e-9)
+    remove_placement_group(group)
