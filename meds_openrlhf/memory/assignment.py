@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from meds_openrlhf.memory.clustering import NOISE, Labels
+from meds_openrlhf.memory.compiled import compiled
 
 UNASSIGNED = -2  # a first visit: nothing is stored yet, or nothing has been clustered
 
@@ -113,8 +113,17 @@ def _plain(array: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
 # ── ties to the nearest: compiled ──
 
 
-@njit(cache=True, nogil=True)
-def _vote_nearest(queries, query_offsets, stored, offsets, labels, neighbors, euclidean, assigned):  # type: ignore[no-untyped-def]
+@compiled
+def _vote_nearest(
+    queries: FloatArray,
+    query_offsets: Offsets,
+    stored: FloatArray,
+    offsets: Offsets,
+    labels: Labels,
+    neighbors: int,
+    euclidean: bool,
+    assigned: Labels,
+) -> None:
     """Fill ``assigned`` (m,) for all sets that hold something."""
     longest = np.diff(offsets).max() if len(offsets) > 1 else 0
     columns = np.empty((stored.shape[1], longest))
@@ -135,8 +144,8 @@ def _vote_nearest(queries, query_offsets, stored, offsets, labels, neighbors, eu
             assigned[query] = _majority(near_label, voters)
 
 
-@njit(cache=True, nogil=True)
-def _inverse_length(row):  # type: ignore[no-untyped-def]
+@compiled
+def _inverse_length(row: FloatArray) -> float:
     """What makes ``row`` (d,) a unit vector; a zero row stays zero."""
     squares = 0.0
     for value in row:
@@ -144,8 +153,8 @@ def _inverse_length(row):  # type: ignore[no-untyped-def]
     return 1.0 / np.sqrt(squares) if squares > 0.0 else 1.0
 
 
-@njit(cache=True, nogil=True)
-def _similarities(query, columns, count, euclidean, similarity):  # type: ignore[no-untyped-def]
+@compiled
+def _similarities(query: FloatArray, columns: FloatArray, count: int, euclidean: bool, similarity: FloatArray) -> None:
     """Similarity (count,) of a query (d,) to the stored rows that are the columns of ``columns`` (d, count or more).
 
     By cosine the columns are unit vectors; the query need not be, since its length changes no order. Rows run in the
@@ -164,8 +173,8 @@ def _similarities(query, columns, count, euclidean, similarity):  # type: ignore
                 similarity[row] += value * column[row]
 
 
-@njit(cache=True, nogil=True)
-def _nearest(similarity, labels, near_similarity, near_label):  # type: ignore[no-untyped-def]
+@compiled
+def _nearest(similarity: FloatArray, labels: Labels, near_similarity: FloatArray, near_label: Labels) -> int:
     """Put the labels of the nearest rows into ``near_label`` (k,), nearest first; how many there are."""
     filled = 0
     for row in range(len(labels)):
@@ -180,8 +189,8 @@ def _nearest(similarity, labels, near_similarity, near_label):  # type: ignore[n
     return filled
 
 
-@njit(cache=True, nogil=True)
-def _majority(near_label, voters):  # type: ignore[no-untyped-def]
+@compiled
+def _majority(near_label: Labels, voters: int) -> Any:
     """The most frequent of ``near_label[:voters]``; of equally frequent ones the label that comes first."""
     winner, most = near_label[0], 0
     for candidate in range(voters):
@@ -193,8 +202,10 @@ def _majority(near_label, voters):  # type: ignore[no-untyped-def]
     return winner
 
 
-@njit(cache=True, nogil=True)
-def _count_labels(assigned, query_offsets, labels, offsets, smallest, sizes):  # type: ignore[no-untyped-def]
+@compiled
+def _count_labels(
+    assigned: Labels, query_offsets: Offsets, labels: Labels, offsets: Offsets, smallest: int, sizes: Labels
+) -> None:
     """Fill ``sizes`` (m,) where the label is ``smallest`` or above."""
     for group in range(len(offsets) - 1):
         for query in range(query_offsets[group], query_offsets[group + 1]):

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-import hdbscan
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist  # type: ignore[import-untyped]
@@ -137,6 +136,8 @@ def _fit(points: NDArray[np.float64], settings: Clustering, epsilon: float) -> A
     if settings.exact:
         options = {"metric": "precomputed", "algorithm": "generic", "approx_min_span_tree": False}
         points = _distances(points, settings.metric)
+    import hdbscan  # a second of imports that the compiled path does without
+
     return hdbscan.HDBSCAN(
         min_cluster_size=int(settings.min_cluster_size),
         min_samples=int(settings.min_samples),
@@ -153,20 +154,3 @@ def _distances(points: NDArray[np.float64], metric: str) -> NDArray[np.float64]:
     points = unit_vectors(points) if metric == "cosine" else points
     distances: NDArray[np.float64] = cdist(points, points, name) * (0.5 if metric == "cosine" else 1.0)
     return distances
-
-
-def assign(queries: NDArray[np.float64], stored: NDArray[np.float64], labels: Labels, neighbors: int = 3) -> Labels:
-    """Labels (m,) of ``queries`` (m, d): the majority among the nearest ``stored`` (n, d) ones, by cosine.
-
-    Both are unit vectors; ``labels`` (n,) are those of the last clustering. Noise votes and can win; a tie goes to the
-    label of the nearest neighbour. With nothing stored everything is noise.
-    """
-    if len(stored) == 0:
-        return np.full(len(queries), NOISE, dtype=np.int32)
-    # Rounded, so that duplicates tie exactly, whatever order the product was summed in; the earlier row then wins.
-    similarity = np.round(queries @ stored.T, 12)  # (m, n)
-    nearest = np.argsort(-similarity, axis=1, kind="stable")[:, :neighbors]  # (m, k)
-    votes = labels[nearest]  # (m, k)
-    counts = (votes[:, :, None] == votes[:, None, :]).sum(axis=2)  # (m, k): votes for each neighbour's label
-    winners: Labels = votes[np.arange(len(votes)), counts.argmax(axis=1)]
-    return winners

@@ -9,18 +9,17 @@ epsilon), and end in the labels of the hdbscan package, infinite densities and f
 A density (lambda) is one over a distance; rows at distance zero have infinite density. Where distances tie, the lower
 row is taken first, into the spanning tree and out of it, so labels depend on nothing but the rows and their order.
 
-All compiled code is in this file, because numba's cache notices a change in the file of the caller only.
+All of it is in this file, because numba's cache notices a change in the file of the caller only.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar
 
-import numba  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
+
+from meds_openrlhf.memory.compiled import compiled
 
 NOISE = -1
 # Chosen by simulation; the tables are in docs/clustering.md.
@@ -28,17 +27,10 @@ NEIGHBOR_QUANTILE = 0.75  # of the distinct rows' distances to their nearest nei
 NEIGHBOR_FACTOR = 2.0  # times this: the automatic epsilon,
 FARTHEST = 0.45  # but at most this part of the rows' length; rows farther from all others are scatter
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Labels = NDArray[np.int32]
-
-
-def compiled(function: Function) -> Function:
-    """Compile at the first call and keep the result on disk; 1 / 0 is infinity, as in C."""
-    decorated: Function = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    return decorated
 
 
 @compiled

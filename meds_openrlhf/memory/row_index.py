@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from meds_openrlhf.memory.assignment import UNASSIGNED
+from meds_openrlhf.memory.compiled import compiled
 
 NONE = -1
 ALL = np.iinfo(np.int64).max
@@ -148,14 +148,14 @@ class RowIndex:
         self.owed.array[selection.groups[unchanged]] = False
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _chain(groups: Any, first_visit: Any, newest: Any, previous: Any) -> None:
     for place in range(len(groups)):
         previous[first_visit + place] = newest[groups[place]]
         newest[groups[place]] = first_visit + place
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _measure(groups: Any, newest: Any, previous: Any, count: Any, max_rows: Any, max_visits: Any) -> Any:
     """Rows (g,) and visits (g,) of each group inside the window."""
     sizes, visits = np.zeros(len(groups), np.int64), np.zeros(len(groups), np.int64)
@@ -168,7 +168,7 @@ def _measure(groups: Any, newest: Any, previous: Any, count: Any, max_rows: Any,
     return sizes, visits
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _collect(
     groups: Any, newest: Any, previous: Any, count: Any, first_row: Any, offsets: Any, visits_per_group: Any
 ) -> Any:
@@ -190,7 +190,7 @@ def _collect(
     return rows, visits, skip, starts
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _tally(groups: Any, offsets: Any, labels: Any, rows: Any, newest: Any, first_row: Any, count: Any) -> Any:
     """Per group: clusters, noise, and whether its newest row is among ``rows``, so that nothing came since."""
     clusters, noise = np.zeros(len(groups), np.int32), np.zeros(len(groups), np.int32)
@@ -205,7 +205,7 @@ def _tally(groups: Any, offsets: Any, labels: Any, rows: Any, newest: Any, first
     return clusters, noise, unchanged
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def copy_rows(
     source: Any, segment: Any, selection_visits: Any, skip: Any, starts: Any, ends: Any, segments: Any, offset: Any,
     out: Any,

@@ -108,6 +108,14 @@ def test_each_set_has_its_own_epsilon() -> None:
     np.testing.assert_array_equal(labels, [1, 1, 2, 2, 0, 0, 0, 0, 0, 0, 1, 1])
 
 
+def test_stability_is_summed_in_single_precision() -> None:
+    parent, first_child = np.array([0, 0, 0]), np.array([1, 0, 0])
+    stability = np.array([2.0, 1.0, 1.00000001])  # the children's sum rounds to 2, which is no more than the parent's
+    np.testing.assert_array_equal(linkage._excess_of_mass(parent, first_child, stability, True), [True, False, False])
+    stability = np.array([2.0, 1.0, 1.000001])
+    np.testing.assert_array_equal(linkage._excess_of_mass(parent, first_child, stability, True), [False, True, True])
+
+
 def test_distances_that_overflow_or_vanish_are_no_error() -> None:
     assert set(compiled(np.array([[1e200], [-1e200], [1e-200], [2e-200], [0.0]]))) <= {-1, 0, 1}
 

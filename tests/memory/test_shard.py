@@ -112,8 +112,10 @@ def test_right_and_wrong_rollouts_of_a_prompt_are_kept_apart(tmp_path: Path) -> 
 def test_rows_of_a_prompt_need_not_lie_together(tmp_path: Path) -> None:
     """Prompts dealt out like cards, each prompt's own rows in the same order."""
     batches = stream(6)
-    dealt = [batch.take(pa.array(np.argsort(batch.column("sample").to_numpy() % 6))) for batch in batches]
-    assert dealt[0].column("prompt").to_pylist()[:2] == ["prompt-0", "prompt-1"]
+    dealt = [
+        batch.take(pa.array(np.argsort(batch.column("sample").to_numpy() % 6, kind="stable"))) for batch in batches
+    ]
+    assert len(set(dealt[0].column("prompt").to_pylist()[:3])) == 3
     together, apart = run(make_shard(tmp_path / "a"), batches), run(make_shard(tmp_path / "b"), dealt)
     for one, other in zip(together, apart):
         assert sorted(zip(*as_lists([one])[0])) == sorted(zip(*as_lists([other])[0]))

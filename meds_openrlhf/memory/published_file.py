@@ -1,0 +1,36 @@
+"""A file that a command makes: whole under its name, or not there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from meds_openrlhf.config.errors import ConfigError
+
+
+@contextmanager
+def published_file(target: Path) -> Iterator[Path]:
+    """A path to write to; the file there becomes ``target`` if the block ends well, and is removed if not.
+
+    Raises ConfigError, naming ``--out``, where the file cannot be written.
+    """
+    if target.is_dir() or not target.parent.is_dir():
+        raise ConfigError("--out", str(target), "is no file that can be written; name one in a folder that exists")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except OSError as error:
+        raise ConfigError("--out", str(target), f"cannot be written ({error.strerror or error})") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def refuse_inside(target: Path, folder: Path) -> None:
+    """Raise ConfigError where ``target`` lies in ``folder``: what is read is not to be written over."""
+    if folder.resolve() in target.resolve().parents:
+        raise ConfigError("--out", str(target), f"lies inside the memory {folder}; name another file")

@@ -1,0 +1,31 @@
+"""From the settings under ``meds.`` to what shards and tools go by."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.config.schema import FeatureSettings, MemorySettings
+from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.presets import Method, make_method
+
+METHOD_SETTINGS = (
+    *("min_cluster_size", "min_samples", "metric", "allow_single_cluster", "selection_epsilon"),
+    *("assignment", "neighbors", "neighbor_metric", "ties", "noise", "window_rows", "window_visits"),
+)
+
+
+def method_of(settings: MemorySettings) -> Method:
+    """The preset with those single settings that are not null."""
+    return make_method(settings.preset, **{name: getattr(settings, name) for name in METHOD_SETTINGS})
+
+
+def transform_of(settings: FeatureSettings, layers: int) -> FeatureTransform:
+    """From the logits of ``layers`` layers to what is clustered. Raises ConfigError where there are too few layers."""
+    transform = FeatureTransform(settings.layers, settings.difference, settings.normalize)
+    try:
+        transform.select(np.zeros((1, layers)))
+    except ValueError as error:
+        mend = f"does not fit rows of {layers} layers; name fewer"
+        raise ConfigError("meds.features.layers", settings.layers, mend) from error
+    return transform
