@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 
 from meds_openrlhf import __version__
-from meds_openrlhf.cli import data, demo, train
+from meds_openrlhf.cli import data, demo, memory, train
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 
-SUBCOMMANDS = (train, demo, data)
+SUBCOMMANDS = (train, demo, data, memory)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

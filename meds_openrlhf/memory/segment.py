@@ -121,10 +121,10 @@ def read_batches(path: Path, schema: pa.Schema) -> Iterator[tuple[pa.RecordBatch
 def read_batch(content: pa.Buffer, entry: BatchEntry, schema: pa.Schema, path: Path) -> pa.RecordBatch:
     """One batch at a known place, its checksum compared. Raises MemoryCorruptionError where it is not the one."""
     try:
-        message = pa.ipc.read_message(content.slice(entry.start, entry.end - entry.start))
-        if message.type == "schema":
-            skip = len(schema.serialize())
-            message = pa.ipc.read_message(content.slice(entry.start + skip, entry.end - entry.start - skip))
+        source = pa.BufferReader(content.slice(entry.start, entry.end - entry.start))
+        message = pa.ipc.read_message(source)
+        if message.type == "schema":  # the first batch comes behind it
+            message = pa.ipc.read_message(source)
         batch = pa.ipc.read_record_batch(message, schema)
         if checksum(batch) == entry.crc32:
             return batch

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from meds_openrlhf.config import ConfigError, MemorySettings, RunConfig
+from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.features.decoder import find_decoder_parts
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.archive import Archive
 from meds_openrlhf.memory.branch import read_branch_point
-from meds_openrlhf.memory.presets import Method, make_method
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
 
@@ -75,25 +74,6 @@ def feature_transform(config: RunConfig) -> FeatureTransform:
     """From the logits of all layers to what is clustered."""
     features = config.meds.features
     return FeatureTransform(features.layers, features.difference, features.normalize)
-
-
-def method_of(settings: MemorySettings) -> Method:
-    """From the preset and its single settings to what the memory's shards go by."""
-    return make_method(
-        settings.preset,
-        min_cluster_size=settings.min_cluster_size,
-        min_samples=settings.min_samples,
-        metric=settings.metric,
-        allow_single_cluster=settings.allow_single_cluster,
-        selection_epsilon=settings.selection_epsilon,
-        assignment=settings.assignment,
-        neighbors=settings.neighbors,
-        neighbor_metric=settings.neighbor_metric,
-        ties=settings.ties,
-        noise=settings.noise,
-        window_rows=settings.window_rows,
-        window_visits=settings.window_visits,
-    )
 
 
 def require_features(config: RunConfig, policy: Any) -> None:

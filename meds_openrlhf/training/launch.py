@@ -16,6 +16,7 @@ import ray
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.memory.branch import make_branch
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
+from meds_openrlhf.memory.settings import method_of
 from meds_openrlhf.memory.shard import ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
 from meds_openrlhf.paths import RunPaths, write_atomically
@@ -148,7 +149,7 @@ def _start_memory(job: Job, groups: dict[str, Any]) -> MemoryPool | None:
     settings = ShardSettings(
         layers=job.memory.layers,
         transform=job.transform,
-        method=checks.method_of(memory),
+        method=method_of(memory),
         fsync=memory.fsync,
         forget_lost_rows=memory.on_lost == "forget",
     )

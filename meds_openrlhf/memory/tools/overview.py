@@ -14,8 +14,8 @@ from meds_openrlhf.memory.clustering import NOISE, cluster_sets
 from meds_openrlhf.memory.presets import Method
 from meds_openrlhf.memory.prompt_features import PromptFeatures, Window
 from meds_openrlhf.memory.row_index import ALL, RowIndex, Selection
-from meds_openrlhf.memory.stored_memory import StoredMemory
 from meds_openrlhf.memory.stored_segment import StoredSegment
+from meds_openrlhf.memory.tools.stored_memory import StoredMemory
 
 GROUPS_AT_ONCE = 64  # whose features are held in memory together
 

@@ -1,0 +1,281 @@
+"""`meds memory`: look into a run's memory, prove it sound, try other settings on it, export and tidy it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig, load_config
+from meds_openrlhf.config.loader import build, parse_overrides, unflatten
+
+if TYPE_CHECKING:
+    from meds_openrlhf.memory.tools.overview import Overview
+    from meds_openrlhf.memory.tools.recorded_rows import Recording
+    from meds_openrlhf.memory.tools.replay import ReplaySummary
+    from meds_openrlhf.memory.tools.stored_memory import StoredMemory
+
+RUN_HELP = "a run's folder, or a memory's (the one with format.json); the run may be going on"
+PRESET_HELP = "cluster as paper, reference or robust does (default: as the run itself)"
+TEXT_WIDTH = 80  # of a prompt's beginning
+# What can be tried on rollouts that were recorded; everything else was decided when they were.
+REPLAYED = {
+    "meds.features": ("layers", "difference", "normalize"),
+    "meds.memory": (
+        *("remember", "preset", "min_cluster_size", "min_samples", "metric", "allow_single_cluster"),
+        *("selection_epsilon", "assignment", "neighbors", "neighbor_metric", "ties", "noise"),
+        *("window_rows", "window_visits"),
+    ),
+    "meds.penalty": ("alpha", "beta"),
+}
+
+
+def add_parser(subparsers: Any) -> None:
+    """Register the subcommand."""
+    parser = subparsers.add_parser(
+        "memory",
+        help="look into a run's memory of past errors",
+        description="Look into a run's memory of past errors, prove it sound, try other settings on it without "
+        "training, export and tidy it. All but compact only read, and can be used while the run is going on.",
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _add_inspect(actions)
+    _add_verify(actions)
+    _add_replay(actions)
+    _add_export(actions)
+    _add_compact(actions)
+
+
+def _add_inspect(actions: Any) -> None:
+    parser = actions.add_parser(
+        "inspect",
+        help="what is remembered, and which errors come back most",
+        description="Say how much is remembered, cluster all prompts, and list the biggest clusters: the errors that "
+        "the policy keeps making.",
+    )
+    parser.add_argument("folder", metavar="RUN", type=Path, help=RUN_HELP)
+    parser.add_argument("--top", type=int, default=10, metavar="K", help="clusters to list (%(default)s)")
+    parser.add_argument("--preset", help=PRESET_HELP)
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    parser.set_defaults(run=inspect, takes_overrides=False)
+
+
+def _add_verify(actions: Any) -> None:
+    parser = actions.add_parser(
+        "verify",
+        help="whether every file is what was written",
+        description="Read everything and compare checksums, counts, indices and snapshots. One line per finding; the "
+        "exit code is 1 if there is damage, 0 if all is sound. A batch that is being written is no damage.",
+    )
+    parser.add_argument("folder", metavar="RUN", type=Path, help=RUN_HELP)
+    parser.set_defaults(run=verify, takes_overrides=False)
+
+
+def _add_replay(actions: Any) -> None:
+    parser = actions.add_parser(
+        "replay",
+        help="what other settings would have penalised",
+        description="Feed recorded rollouts through any settings and write the cluster, its size and the penalty of "
+        "each: alpha, beta, layers and presets tried in minutes, without training. Settings are those of the run, or "
+        "the defaults for a file; change them as --meds.memory.X V, --meds.penalty.X V, --meds.features.X V.",
+    )
+    parser.add_argument(
+        "source",
+        metavar="STREAM|RUN",
+        type=Path,
+        help="an Arrow file with the columns step, prompt_key, correct and layer_logits, or a run's folder",
+    )
+    parser.add_argument("--preset", help=PRESET_HELP)
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="Arrow file to write")
+    parser.set_defaults(run=replay, takes_overrides=True)
+
+
+def _add_export(actions: Any) -> None:
+    parser = actions.add_parser(
+        "export",
+        help="all rows as one Parquet file",
+        description="Write all rows of the memory, ordered by step and sample, as one Parquet file.",
+    )
+    parser.add_argument("folder", metavar="RUN", type=Path, help=RUN_HELP)
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.parquet", help="file to write")
+    parser.set_defaults(run=export, takes_overrides=False)
+
+
+def _add_compact(actions: Any) -> None:
+    parser = actions.add_parser(
+        "compact",
+        help="merge the small files that restarts leave",
+        description="Merge the small files that restarts leave into few large ones. Nothing is lost, and every "
+        "checkpoint can still be resumed. The run must not be going on. Interrupted, it is finished by calling it "
+        "again.",
+    )
+    parser.add_argument("folder", metavar="RUN", type=Path, help="a run's folder, or a memory's")
+    parser.set_defaults(run=compact, takes_overrides=False)
+
+
+# ── the actions ──
+
+
+def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Print what a memory holds."""
+    from meds_openrlhf.memory.settings import method_of, transform_of
+    from meds_openrlhf.memory.tools.overview import survey
+    from meds_openrlhf.memory.tools.prompt_texts import prompt_texts
+    from meds_openrlhf.memory.tools.stored_memory import open_memory
+
+    if arguments.top < 0:
+        raise ConfigError("--top", arguments.top, "is below 0; name how many clusters to list")
+    memory = open_memory(arguments.folder)
+    config = _config_of(memory, arguments.preset, [])
+    transform = transform_of(config.meds.features, memory.format.layers)
+    overview = survey(memory, method_of(config.meds.memory), transform, arguments.top)
+    texts = prompt_texts(config, {one.prompt for one in overview.biggest})
+    if arguments.json:
+        content = asdict(overview)
+        for one in content["biggest"]:
+            one["text"] = texts.get(one["prompt"])
+        print(json.dumps(content, indent=2))
+    else:
+        print(_as_text(overview, texts, config.meds.memory.preset))
+    return 0
+
+
+def verify(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Print what was found; 1 where that is damage."""
+    from meds_openrlhf.memory.tools.stored_memory import open_memory
+    from meds_openrlhf.memory.tools.verify import verify_memory
+
+    report = verify_memory(open_memory(arguments.folder))
+    for finding in report.findings:
+        print(f"{'damage' if finding.damage else 'note'}: {finding.text}")
+    verdict = f"{len(report.damage)} damaged" if report.damage else "sound"
+    print(f"{report.rows} rows in {report.segments} segments, {report.snapshots} snapshots: {verdict}")
+    return 1 if report.damage else 0
+
+
+def replay(arguments: argparse.Namespace, overrides: list[str]) -> int:
+    """Write the replayed rows and sum up."""
+    from meds_openrlhf.memory.tools.replay import replay as replay_rows
+
+    _require_replayable(overrides)
+    source, target = arguments.source, arguments.out
+    with _recording(source, target, arguments.preset, overrides) as (recording, settings):
+        summary = replay_rows(recording, settings, target)
+    print(_as_lines(summary, target))
+    return 0
+
+
+def export(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Write the Parquet file."""
+    from meds_openrlhf.memory.tools.export import export_parquet
+    from meds_openrlhf.memory.tools.stored_memory import open_memory
+
+    rows = export_parquet(open_memory(arguments.folder), arguments.out)
+    print(f"{rows} rows in {arguments.out}")
+    return 0
+
+
+def compact(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Merge, and say what that brought."""
+    from meds_openrlhf.memory.tools.compact import compact_memory
+
+    try:
+        before, after = compact_memory(arguments.folder)
+    except OSError as error:
+        mend = f"could not be compacted ({error}); no row is lost: mend that, and compact again"
+        raise ConfigError("RUN", str(arguments.folder), mend) from error
+    print(f"before: {before.segments} segments, {before.bytes / 1e6:.1f} MB")
+    print(f"after:  {after.segments} segments, {after.bytes / 1e6:.1f} MB")
+    return 0
+
+
+# ── settings ──
+
+
+@contextmanager
+def _recording(
+    source: Path, target: Path, preset: str | None, overrides: list[str]
+) -> Iterator[tuple[Recording, MedsSettings]]:
+    """The rows to replay and the settings to replay them with; a folder is a run's. ``target`` may not be the input."""
+    from meds_openrlhf.memory.tools.published_file import refuse_inside
+    from meds_openrlhf.memory.tools.recorded_rows import open_stream, recording_of
+    from meds_openrlhf.memory.tools.stored_memory import open_memory
+
+    if source.is_dir():
+        memory = open_memory(source)
+        refuse_inside(target, memory.paths.root)
+        yield recording_of(memory), _config_of(memory, preset, overrides).meds
+        return
+    if target.exists() and source.exists() and target.samefile(source):
+        raise ConfigError("--out", str(target), "is the file that is replayed; name another one")
+    with open_stream(source) as recording:
+        yield recording, _config_without_file({}, preset, overrides).meds
+
+
+def _require_replayable(overrides: list[str]) -> None:
+    known = [f"{section}.{name}" for section, names in REPLAYED.items() for name in names]
+    for key, value in parse_overrides(overrides).items():
+        if key not in known:
+            mend = f"cannot be changed for rollouts that are recorded already; what can: {', '.join(known)}"
+            raise ConfigError(key, value, mend)
+
+
+def _config_of(memory: StoredMemory, preset: str | None, overrides: list[str]) -> RunConfig:
+    """The run's own configuration, changed; a memory that stands alone still says how its features are made."""
+    if memory.run is not None and memory.run.config.exists():
+        return load_config(memory.run.config, [*_preset_words(preset), *overrides])
+    features = memory.format.features
+    own = {f"features.{name}": features[name] for name in REPLAYED["meds.features"] if name in features}
+    return _config_without_file(own, preset, overrides)
+
+
+def _config_without_file(given: dict[str, Any], preset: str | None, overrides: list[str]) -> RunConfig:
+    changed = parse_overrides([*_preset_words(preset), *overrides])
+    flat = {"run_dir": ".", **given, **{key.removeprefix("meds."): value for key, value in changed.items()}}
+    return RunConfig(meds=build(MedsSettings, unflatten(flat), "meds"), openrlhf={})
+
+
+def _preset_words(preset: str | None) -> list[str]:
+    return [] if preset is None else ["--meds.memory.preset", preset]
+
+
+# ── printing ──
+
+
+def _as_text(overview: Overview, texts: dict[str, str], preset: str) -> str:
+    rows = overview.wrong + overview.right
+    steps = f", from {overview.first_step} to {overview.last_step}" if overview.steps else ""
+    lines = [
+        f"prompts    {overview.prompts}",
+        f"rows       {rows} ({overview.wrong} wrong, {overview.right} right)",
+        f"steps      {overview.steps}{steps}",
+        f"segments   {overview.segments}, {overview.bytes / 1e6:.1f} MB",
+        f"snapshots  {', '.join(overview.snapshots) or 'none'}",
+        f"clusters   {overview.clusters} by preset {preset}; {overview.noise} rows in none",
+    ]
+    if overview.biggest:
+        lines += ["", f"{'size':>6} {'share':>6}  {'steps':<11} {'verdict':<8} prompt"]
+    for one in overview.biggest:
+        text = " ".join(texts.get(one.prompt, "").split())
+        name = f"{one.prompt}  {text if len(text) <= TEXT_WIDTH else text[: TEXT_WIDTH - 1] + '…'}".rstrip()
+        verdict, span = "right" if one.correct else "wrong", f"{one.first_step}-{one.last_step}"
+        lines.append(f"{one.size:>6} {one.share:>6.0%}  {span:<11} {verdict:<8} {name}")
+    return "\n".join(lines)
+
+
+def _as_lines(summary: ReplaySummary, target: Path) -> str:
+    rows = max(summary.rows, 1)
+    lines = [
+        f"rows       {summary.rows}, of which {summary.remembered} were remembered and {summary.assigned} labelled",
+        f"penalised  {summary.penalised} ({summary.penalised / rows:.1%} of all rows)",
+        f"penalty    {summary.penalty / rows:.4f} on average over all rows",
+        f"clusters   {summary.clusters} in the end; {summary.noise} rows in none",
+        f"written    {target}",
+    ]
+    if summary.broken:
+        lines.insert(1, f"not finite {summary.broken} rows with NaN or infinite logits, which count as having none")
+    return "\n".join(lines)

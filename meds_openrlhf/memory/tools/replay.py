@@ -1,0 +1,160 @@
+"""What other settings would have made of recorded rollouts: the same memory, fed again, without training.
+
+Nothing is modelled: it is the shard itself that stores, clusters and answers, in a folder that is thrown away.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.config.schema import MedsSettings
+from meds_openrlhf.memory.assignment import UNASSIGNED
+from meds_openrlhf.memory.rows import make_rows
+from meds_openrlhf.memory.segment import Sharding
+from meds_openrlhf.memory.settings import method_of, transform_of
+from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
+from meds_openrlhf.memory.tools.published_file import published_file
+from meds_openrlhf.memory.tools.recorded_rows import ANSWER_COLUMNS, RecordedStep, Recording
+from meds_openrlhf.paths import MemoryPaths
+from meds_openrlhf.shaping.penalty import cluster_penalty
+
+ANSWER_FIELDS = [
+    pa.field("label", pa.int64()),
+    pa.field("cluster_size", pa.int64(), nullable=False),
+    pa.field("penalty", pa.float32(), nullable=False),
+]
+
+
+@dataclass
+class ReplaySummary:
+    """Counts of rollouts: all, ``remembered``, with a cluster or noise (``assigned``), ``penalised``; not finite ones.
+
+    ``penalty`` is the sum over all; ``clusters`` and ``noise`` are of the last clustering of what was remembered.
+    """
+
+    rows: int = 0
+    remembered: int = 0
+    assigned: int = 0
+    penalised: int = 0
+    broken: int = 0
+    penalty: float = 0.0
+    clusters: int = 0
+    noise: int = 0
+
+
+def replay(recording: Recording, settings: MedsSettings, target: Path) -> ReplaySummary:
+    """Write the rows of ``recording`` to ``target``, an Arrow IPC file, with what the settings make of each.
+
+    To the columns come ``label`` (int64; -1 for noise, null for a rollout without a feature, of a verdict that is not
+    remembered, or on a first visit), ``cluster_size`` (int64) and ``penalty`` (float32, 0 where there is no label).
+    Rows keep their order; those of one step are labelled by what was stored before it. Raises ConfigError where the
+    rows or the settings do not fit.
+    """
+    summary = ReplaySummary()
+    schema = _answered_schema(recording.schema)
+    with published_file(target) as path, _temporary_memory(settings) as memory:
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            for step in recording.steps():
+                answered = memory.answer(step, summary)
+                writer.write_table(answered.cast(schema))
+        memory.count_clusters(summary)
+    return summary
+
+
+class _ReplayedMemory:
+    """One shard that is asked step by step. It is made when the first features say how many layers there are."""
+
+    def __init__(self, settings: MedsSettings, folder: Path) -> None:
+        self._settings = settings
+        self._paths = MemoryPaths(folder)
+        self._shard: MemoryShard | None = None
+        self._layers = 0
+        self._step = 0  # counted anew: the recording's numbers may be anything that does not decrease
+
+    def answer(self, step: RecordedStep, summary: ReplaySummary) -> pa.Table:
+        """The step's table with the answer columns; adds to the summary."""
+        chosen = self._remembered(step.correct[step.place])
+        place, features = step.place[chosen], step.features[chosen]
+        labels = np.full(len(step.correct), UNASSIGNED, np.int64)
+        sizes = np.zeros(len(step.correct), np.int64)
+        if len(place):
+            labels[place], sizes[place] = self._observe(step, place, features)
+        penalty = self._settings.penalty
+        penalties = cluster_penalty(sizes, alpha=penalty.alpha, beta=penalty.beta)
+        summary.rows += len(labels)
+        summary.remembered += len(place)
+        summary.broken += step.broken
+        summary.assigned += int((labels != UNASSIGNED).sum())
+        summary.penalised += int((penalties > 0).sum())
+        summary.penalty += float(penalties.sum())
+        arrays = [pa.array(labels, mask=labels == UNASSIGNED), pa.array(sizes), pa.array(penalties.astype(np.float32))]
+        table = step.table.select(_kept_names(step.table.schema))
+        for field, array in zip(ANSWER_FIELDS, arrays):
+            table = table.append_column(field, array)
+        return table
+
+    def count_clusters(self, summary: ReplaySummary) -> None:
+        """Cluster what is still owed it, and count."""
+        if self._shard is not None:
+            self._shard.recluster()
+            stats = self._shard.stats()
+            summary.clusters, summary.noise = stats.clusters, stats.noise
+
+    def close(self) -> None:
+        """Give the folder back."""
+        if self._shard is not None:
+            self._shard.close()
+
+    def _remembered(self, correct: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        remember = self._settings.memory.remember
+        return correct if remember == "right" else ~correct if remember == "wrong" else np.ones_like(correct)
+
+    def _observe(
+        self, step: RecordedStep, place: NDArray[np.int64], features: NDArray[np.float32]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Labels and sizes (m,) of the rows ``place`` (m,) of a step."""
+        rows = make_rows(place, [step.prompts[row] for row in place], step.correct[place], features)
+        self._step += 1
+        answer = self._shard_for(features.shape[1]).observe(self._step, rows)
+        order = np.argsort(answer.sample)  # it answers prompt by prompt; ``place`` rises
+        return answer.label[order], answer.size[order]
+
+    def _shard_for(self, layers: int) -> MemoryShard:
+        if self._shard is None:
+            settings = ShardSettings(
+                layers=layers,
+                transform=transform_of(self._settings.features, layers),
+                method=method_of(self._settings.memory),
+                fsync=False,
+            )
+            self._shard, self._layers = MemoryShard(self._paths, Sharding(0, 1), settings), layers
+        if layers != self._layers:
+            raise ConfigError("STREAM", layers, f"layers come after rows of {self._layers}; one model has one number")
+        return self._shard
+
+
+@contextmanager
+def _temporary_memory(settings: MedsSettings) -> Iterator[_ReplayedMemory]:
+    with tempfile.TemporaryDirectory(prefix="meds-replay-") as folder:
+        memory = _ReplayedMemory(settings, Path(folder))
+        try:
+            yield memory
+        finally:
+            memory.close()
+
+
+def _kept_names(schema: pa.Schema) -> list[str]:
+    return [name for name in schema.names if name not in ANSWER_COLUMNS]
+
+
+def _answered_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([*(schema.field(name) for name in _kept_names(schema)), *ANSWER_FIELDS])

@@ -1,0 +1,174 @@
+"""`meds memory`: what it prints, its exit codes, and whose settings it goes by."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from meds_openrlhf.cli.main import main
+from meds_openrlhf.config import MedsSettings, MemorySettings, RunConfig
+from meds_openrlhf.memory.presets import PRESETS
+from meds_openrlhf.memory.segment_index import index_path
+from meds_openrlhf.paths import RunPaths
+from tests.memory.streams import stream
+from tests.memory.tools.stored import SETTINGS, WrittenMemory, file_of, flip
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunPaths:
+    """A run by the preset robust, its data set at hand; one restart."""
+    paths = RunPaths(tmp_path / "run")
+    memory = WrittenMemory(paths.memory.root, settings=replace(SETTINGS, method=PRESETS["robust"]))
+    memory.observe(*stream(6)[:3])
+    memory.snapshot("global_step3")
+    memory.start()
+    memory.observe(*stream(6)[3:])
+    memory.stop()
+    data = tmp_path / "train.jsonl"
+    rows = [{"id": f"prompt-{i}", "question": f"What is\n{i} + {i}? {'x' * 100}"} for i in range(6)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows) + "no json\n")
+    meds = MedsSettings(run_dir=str(paths.root), memory=MemorySettings(preset="robust", prompt_id_key="id"))
+    flags = {"data.prompt_dataset": str(data), "data.input_key": "question"}
+    paths.config.write_text(RunConfig(meds, flags).as_yaml())
+    return paths
+
+
+def read(path: Path) -> pa.Table:
+    with pa.OSFile(str(path)) as file:
+        return pa.ipc.open_file(file).read_all()
+
+
+def meds(*words: object) -> int:
+    return main(["memory", *map(str, words)])
+
+
+@pytest.mark.parametrize("action", ["inspect", "verify", "replay", "export", "compact"])
+def test_every_action_explains_itself(action: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        meds(action, "--help")
+    assert "folder" in capsys.readouterr().out
+
+
+def test_inspect_lists_the_biggest_clusters_with_their_prompts(
+    run: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert meds("inspect", run.root, "--top", "2") == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "prompts    6"
+    assert out[1] == f"rows       {sum(map(len, stream(6)))} ({sum(map(len, stream(6)))} wrong, 0 right)"
+    assert out[2] == "steps      6, from 1 to 6"
+    assert out[4] == "snapshots  global_step3"
+    assert "by preset robust" in out[5]
+    assert out[7].split() == ["size", "share", "steps", "verdict", "prompt"]
+    assert len(out) == 10
+    number = out[8].split("prompt-")[1][0]
+    assert f"prompt-{number}  What is {number} + {number}? xxxx" in out[8]
+    assert out[8].endswith("x…")
+
+
+def test_inspect_for_programs_and_by_another_preset(run: RunPaths, capsys: pytest.CaptureFixture[str]) -> None:
+    assert meds("inspect", run.root, "--json") == 0
+    robust = json.loads(capsys.readouterr().out)
+    assert robust["biggest"][0]["text"].startswith("What is\n")
+    assert robust["wrong"] == sum(map(len, stream(6)))
+    assert meds("inspect", run.memory.root, "--json", "--preset", "paper") == 0
+    paper = json.loads(capsys.readouterr().out)
+    assert paper["clusters"] != robust["clusters"]
+    assert meds("inspect", run.root, "--preset", "papers") == 2
+    assert "meds.memory.preset: 'papers' is none of" in capsys.readouterr().err
+
+
+def test_a_memory_without_a_run_is_clustered_as_the_paper_does(
+    run: RunPaths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.memory.root.rename(tmp_path / "alone")
+    assert meds("inspect", tmp_path / "alone") == 0
+    assert "by preset paper" in capsys.readouterr().out
+
+
+def test_verify_says_sound_or_what_is_not(run: RunPaths, capsys: pytest.CaptureFixture[str]) -> None:
+    assert meds("verify", run.root) == 0
+    rows = sum(map(len, stream(6)))
+    assert capsys.readouterr().out == f"{rows} rows in 4 segments, 1 snapshots: sound\n"
+    index_path(file_of(run.memory.root, 1)).unlink()
+    with file_of(run.memory.root, 1).open("ab") as file:
+        file.write(b"\xff\xff\xff\xff")
+    assert meds("verify", run.root) == 0
+    assert capsys.readouterr().out.startswith("note: ")
+    flip(file_of(run.memory.root, 0, shard=1), 1200)
+    assert meds("verify", run.root) == 1
+    out = capsys.readouterr().out
+    assert any(line.startswith("damage: ") and "shard-0001/000000.arrow" in line for line in out.splitlines())
+    assert out.endswith("damaged\n")
+
+
+def test_replay_of_a_run_is_by_its_own_settings_unless_told_otherwise(
+    run: RunPaths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export, own, other = tmp_path / "log.parquet", tmp_path / "own.arrow", tmp_path / "other.arrow"
+    assert meds("export", run.root, "--out", export) == 0
+    from pyarrow import parquet
+
+    log = parquet.read_table(export)
+    assert capsys.readouterr().out == f"{len(log)} rows in {export}\n"
+    assert meds("replay", run.root, "--out", own) == 0
+    out = capsys.readouterr().out
+    assert f"rows       {len(log)}, of which {len(log)} were remembered" in out
+    assert "penalised" in out
+    assert read(own).column("label").to_pylist() == log.column("label").to_pylist()
+    assert read(own).column("cluster_size").to_pylist() == log.column("cluster_size").to_pylist()
+    words = ["--preset", "paper", "--meds.penalty.alpha", "0.5", "--meds.penalty.beta=1", "--meds.features.layers", "2"]
+    assert meds("replay", run.root, "--out", other, *words) == 0
+    assert max(read(other).column("penalty").to_pylist()) > 0.2
+    assert read(other).column("label") != read(own).column("label")
+    # A replay is a stream; without a run it goes by the defaults.
+    assert meds("replay", own, "--out", tmp_path / "again.arrow", "--meds.memory.preset", "robust") == 0
+    assert read(tmp_path / "again.arrow").equals(read(own))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--meds.penalty.alpha", "-1"], "meds.penalty.alpha: -1.0 is negative"),
+        (["--meds.memory.shards", "3"], "meds.memory.shards: 3 cannot be changed for rollouts that are recorded"),
+        (["--actor.adam.lr", "3"], "actor.adam.lr: 3 cannot be changed"),
+        (["--meds.features.layers", "9"], "meds.features.layers: 9 does not fit rows of 8 layers"),
+        (["--preset", "best"], "meds.memory.preset: 'best' is none of"),
+    ],
+)
+def test_settings_that_make_no_sense_are_one_line(
+    run: RunPaths, tmp_path: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert meds("replay", run.root, "--out", tmp_path / "out.arrow", *words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"meds: {message}")
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out.arrow").exists()
+
+
+def test_the_input_is_not_written_over(run: RunPaths, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.arrow"
+    assert meds("replay", run.root, "--out", out) == 0
+    assert meds("replay", run.root, "--out", out) == 0
+    before = out.read_bytes()
+    assert meds("replay", out, "--out", out) == 2
+    assert "is the file that is replayed; name another one" in capsys.readouterr().err
+    assert out.read_bytes() == before
+    assert meds("replay", run.root, "--out", file_of(run.memory.root)) == 2
+    assert "lies inside the memory" in capsys.readouterr().err
+
+
+def test_compact_says_what_it_brought(run: RunPaths, capsys: pytest.CaptureFixture[str]) -> None:
+    assert meds("compact", run.root) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("before: 4 segments, ")
+    assert out[1].startswith("after:  2 segments, ")
+    assert meds("verify", run.root) == 0
+
+
+def test_a_folder_without_a_memory_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for action in (["inspect"], ["verify"], ["compact"], ["export", "--out", "x"], ["replay", "--out", "x"]):
+        assert meds(action[0], tmp_path, *action[1:]) == 2
+        assert "holds no memory; name a run's folder, or a memory's" in capsys.readouterr().err

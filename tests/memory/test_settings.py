@@ -1,0 +1,42 @@
+"""What the configuration takes is what the memory goes by."""
+
+import itertools
+
+import pytest
+
+from meds_openrlhf.config import ConfigError, MemorySettings
+from meds_openrlhf.memory.presets import PRESETS, Method, make_method
+from meds_openrlhf.memory.settings import method_of
+
+
+@pytest.mark.parametrize("preset", ["paper", "reference", "robust"])
+def test_the_memorys_settings_become_its_method(preset: str) -> None:
+    assert method_of(MemorySettings(preset=preset)) == PRESETS[preset]
+    single = {
+        "min_cluster_size": 3, "min_samples": 2, "metric": "manhattan", "allow_single_cluster": False,
+        "selection_epsilon": 0.5, "assignment": "joint", "neighbors": 5, "neighbor_metric": "euclidean",
+        "ties": "smallest", "noise": "cluster", "window_rows": 40, "window_visits": 3,
+    }  # fmt: skip
+    assert method_of(MemorySettings(preset=preset, **single)) == make_method(preset, **single)
+
+
+def test_what_the_configuration_takes_the_memory_takes() -> None:
+    """The configuration loads nothing of the memory, so it repeats what goes with what."""
+    presets, metrics, epsilons = ("paper", "reference", "robust"), ("euclidean", "manhattan", "cosine"), ("auto", 0.0)
+    taken = 0
+    for preset, metric, epsilon in itertools.product(presets, (None, *metrics), (None, *epsilons)):
+        clustering = {"metric": metric, "selection_epsilon": epsilon}
+        try:
+            settings = MemorySettings(preset=preset, **clustering)
+        except ConfigError:
+            with pytest.raises(ValueError, match=r"^(metric|selection_epsilon): "):
+                make_method(preset, **clustering)
+        else:
+            assert isinstance(method_of(settings), Method)
+            taken += 1
+    assert taken == 29  # of 36
+    for name, values in {
+        "assignment": ("knn", "joint"), "neighbor_metric": ("cosine", "euclidean"), "ties": ("nearest", "smallest"),
+    }.items():  # fmt: skip
+        for value in values:
+            assert isinstance(method_of(MemorySettings(**{name: value})), Method)

@@ -1,0 +1,62 @@
+"""The overview: counts, and clusters that are those of the shards themselves."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.presets import PRESETS, make_method
+from meds_openrlhf.memory.rows import make_rows
+from meds_openrlhf.memory.tools import overview
+from meds_openrlhf.memory.tools.stored_memory import open_memory
+from tests.memory.streams import LAYERS, stream
+from tests.memory.tools.stored import SETTINGS, WrittenMemory
+
+
+@pytest.mark.parametrize("window_rows", [None, 5])
+def test_numbers_are_those_of_the_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window_rows: int | None
+) -> None:
+    monkeypatch.setattr(overview, "GROUPS_AT_ONCE", 2)
+    method = make_method("robust", window_rows=window_rows)
+    memory = WrittenMemory(tmp_path, settings=replace(SETTINGS, method=method))
+    memory.observe(*stream(4))
+    memory.start(shards=3)
+    memory.observe(*stream(8)[4:])
+    memory.snapshot("global_step8")
+    stats = [shard.stats() for shard in memory.open]
+    found = overview.survey(open_memory(tmp_path), method, FeatureTransform(), top=1000)
+    assert found.prompts == sum(one.prompts for one in stats) == 6
+    assert found.wrong == sum(one.rows for one in stats)
+    assert found.right == 0
+    assert found.clusters == sum(one.clusters for one in stats) == len(found.biggest) > 5
+    assert found.noise == sum(one.noise for one in stats)
+    assert found.bytes == sum(path.stat().st_size for path in tmp_path.rglob("*.arrow"))
+    assert (found.steps, found.first_step, found.last_step) == (8, 1, 8)
+    assert (found.segments, found.snapshots) == (len(list(tmp_path.rglob("*.arrow"))), ["global_step8"])
+
+
+def test_the_biggest_clusters_come_first_with_their_steps(tmp_path: Path) -> None:
+    memory = WrittenMemory(tmp_path)
+    kinds = make_rows(range(6), ["p"] * 4 + ["q"] * 2, [False] * 3 + [True] + [False] * 2, _kinds([0, 0, 1, 0, 0, 1]))
+    memory.observe(kinds, make_rows([0], ["p"], [True], _kinds([5])), kinds)
+    found = overview.survey(open_memory(tmp_path), PRESETS["robust"], FeatureTransform("all"), top=2)
+    assert (found.wrong, found.right, found.prompts) == (10, 3, 2)
+    biggest = found.biggest[0]
+    assert (biggest.prompt, biggest.correct, biggest.size) == ("p", False, 4)
+    assert biggest.share == pytest.approx(4 / 6)
+    assert (biggest.first_step, biggest.last_step) == (1, 3)
+    assert [one.size for one in found.biggest] == [4, 2]
+
+
+def test_an_empty_memory_has_an_overview(tmp_path: Path) -> None:
+    WrittenMemory(tmp_path)
+    found = overview.survey(open_memory(tmp_path), PRESETS["paper"], FeatureTransform())
+    assert (found.prompts, found.clusters, found.first_step, found.biggest) == (0, 0, None, [])
+
+
+def _kinds(kinds: list[int]) -> np.ndarray:
+    """Logits of errors of these kinds, no two kinds alike."""
+    return np.eye(8, LAYERS, dtype=np.float32)[kinds] * 5

@@ -1,0 +1,250 @@
+"""Replay: the same answers as the reference algorithm written plainly, and as the run itself gave."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from meds_openrlhf.config import ConfigError, FeatureSettings, MedsSettings, MemorySettings, PenaltySettings
+from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.presets import PRESETS
+from meds_openrlhf.memory.tools.recorded_rows import open_stream, recording_of
+from meds_openrlhf.memory.tools.replay import ReplaySummary, replay
+from meds_openrlhf.memory.tools.stored_memory import open_memory
+from tests.memory.reference import ReferenceMemory
+from tests.memory.streams import LAYERS, stream
+from tests.memory.tools.stored import SETTINGS, WrittenMemory
+
+
+def settings_with(preset: str = "paper", layers: str = "last-half", **memory: object) -> MedsSettings:
+    return MedsSettings(
+        run_dir=".",
+        features=FeatureSettings(layers=layers),
+        memory=MemorySettings(preset=preset, **memory),  # type: ignore[arg-type]
+        penalty=PenaltySettings(alpha=0.07, beta=0.15),
+    )
+
+
+def mixed_table(steps: int, seed: int = 0, prompts: int = 4, rollouts: int = 6) -> pa.Table:
+    """Right and wrong rollouts of a few kinds, some word for word the same, some without an answer."""
+    generator = np.random.default_rng(seed)
+    modes = generator.normal(size=(prompts, 3, LAYERS)) * 3
+    step, keys, correct, logits = [], [], [], []
+    for number in range(steps):
+        for prompt in generator.permutation(prompts)[:2]:
+            for _ in range(rollouts):
+                step.append(10 + 2 * number)
+                keys.append(f"prompt-{prompt}")
+                correct.append(bool(generator.random() < 0.3))
+                scatter = 0.0 if generator.random() < 0.3 else 0.2
+                values = modes[prompt, generator.integers(3)] + scatter * generator.normal(size=LAYERS)
+                logits.append(None if generator.random() < 0.15 else values.astype(np.float32).tolist())
+    return pa.table(
+        {
+            "step": pa.array(step, pa.int32()),
+            "prompt_key": pa.array(keys, pa.string()),
+            "correct": pa.array(correct, pa.bool_()),
+            "layer_logits": pa.array(logits, pa.list_(pa.float32(), LAYERS)),
+        }
+    )
+
+
+def write_stream(path: Path, table: pa.Table, rows_per_batch: int = 7) -> Path:
+    """As an Arrow file, its batches not those of the steps."""
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=rows_per_batch)
+    return path
+
+
+def replayed(source: Path, settings: MedsSettings) -> tuple[pa.Table, ReplaySummary]:
+    target = source.with_name("replayed.arrow")
+    with open_stream(source) as recording:
+        summary = replay(recording, settings, target)
+    with pa.OSFile(str(target)) as file:
+        return pa.ipc.open_file(file).read_all(), summary
+
+
+def by_reference(table: pa.Table, remember: str) -> list[tuple[int | None, int, float]]:
+    """Label, size and penalty of every row, from the plain algorithm on the last half of the layers."""
+    memory = ReferenceMemory()
+    rows = table.to_pylist()
+    answers: list[tuple[int | None, int, float]] = [(None, 0, 0.0)] * len(rows)
+    for step in sorted({row["step"] for row in rows}):
+        groups: dict[tuple[str, bool], list[int]] = {}
+        for number, row in enumerate(rows):
+            wanted = remember == "both" or row["correct"] == (remember == "right")
+            if row["step"] == step and wanted and row["layer_logits"] is not None:
+                groups.setdefault((row["prompt_key"], row["correct"]), []).append(number)
+        for (prompt, correct), numbers in groups.items():
+            vectors = np.array([rows[number]["layer_logits"][LAYERS // 2 :] for number in numbers])
+            labels, sizes = memory.visit(prompt, correct, vectors)
+            for number, label, size in zip(numbers, labels, sizes):
+                answers[number] = (label, size, min(0.07 * np.log(size + 1), 0.15))
+    return answers
+
+
+@pytest.mark.parametrize("remember", ["wrong", "right", "both"])
+def test_every_row_is_what_the_reference_algorithm_says(tmp_path: Path, remember: str) -> None:
+    table = mixed_table(12)
+    out, summary = replayed(write_stream(tmp_path / "in.arrow", table), settings_with("reference", remember=remember))
+    expected = by_reference(table, remember)
+    assert out.column("label").to_pylist() == [label for label, _, _ in expected]
+    assert out.column("cluster_size").to_pylist() == [size for _, size, _ in expected]
+    np.testing.assert_allclose(out.column("penalty").to_numpy(), [penalty for *_, penalty in expected], rtol=1e-6)
+    assert out.select(table.column_names).equals(table)
+    assert out.schema.field("label").type == out.schema.field("cluster_size").type == pa.int64()
+    assert out.schema.field("penalty").type == pa.float32()
+    assert summary.rows == len(table) == 144
+    assert summary.assigned == sum(label is not None for label, _, _ in expected) > 15
+    assert summary.penalised == sum(size > 0 for _, size, _ in expected) > 10
+    assert summary.penalty == pytest.approx(sum(penalty for *_, penalty in expected))
+
+
+@pytest.mark.parametrize("preset", ["paper", "robust"])
+def test_a_run_and_a_stream_of_its_rows_give_what_the_run_gave(tmp_path: Path, preset: str) -> None:
+    memory = WrittenMemory(tmp_path / "memory", settings=replace(SETTINGS, method=PRESETS[preset]))
+    memory.observe(*stream(8))
+    memory.stop()
+    stored = open_memory(tmp_path / "memory")
+    log = pa.Table.from_batches([rows for _, rows in stored.rows_by_step()])
+    replay(recording_of(stored), settings_with(preset), tmp_path / "run.arrow")
+    with pa.OSFile(str(tmp_path / "run.arrow")) as file:
+        from_run = pa.ipc.open_file(file).read_all()
+    columns = log.rename_columns(["prompt_key" if name == "prompt" else name for name in log.column_names])
+    from_stream, _ = replayed(write_stream(tmp_path / "in.arrow", columns), settings_with(preset))
+    for name in ("label", "cluster_size"):
+        assert from_run.column(name).to_pylist() == log.column(name).to_pylist()
+        assert from_stream.column(name).to_pylist() == log.column(name).to_pylist()
+    assert from_run.column("penalty").equals(from_stream.column("penalty"))
+    assert from_run.column("prompt_key").to_pylist() == log.column("prompt").to_pylist()
+    assert max(log.column("cluster_size").to_pylist()) > 2
+
+
+def test_settings_change_what_comes_out(tmp_path: Path) -> None:
+    source = write_stream(tmp_path / "in.arrow", mixed_table(12))
+    base, _ = replayed(source, settings_with("robust"))
+    for other in (
+        settings_with("paper"),
+        settings_with("robust", layers="all"),
+        settings_with("robust", window_rows=4),
+    ):
+        assert replayed(source, other)[0].column("cluster_size") != base.column("cluster_size")
+    weaker, _ = replayed(source, replace(settings_with("robust"), penalty=PenaltySettings(alpha=0.035, beta=0.075)))
+    np.testing.assert_allclose(weaker.column("penalty").to_numpy() * 2, base.column("penalty").to_numpy(), rtol=1e-6)
+
+
+def test_rows_of_one_step_do_not_see_each_other(tmp_path: Path) -> None:
+    """One step of equal errors: nothing was stored before it, whichever batches they came in."""
+    table = mixed_table(1)
+    source = write_stream(tmp_path / "in.arrow", table, rows_per_batch=2)
+    out, summary = replayed(source, settings_with("robust"))
+    assert out.column("label").null_count == len(table)
+    assert summary.penalised == 0
+
+
+def test_features_that_are_not_finite_count_as_none_and_are_counted(tmp_path: Path) -> None:
+    table = mixed_table(6)
+    rows = table.column("layer_logits").to_pylist()
+    places = [i for i, row in enumerate(rows) if row is not None][20:22]
+    rows[places[0]][3], rows[places[1]][0] = float("nan"), float("inf")
+    broken = table.set_column(3, "layer_logits", pa.array(rows, pa.list_(pa.float32(), LAYERS)))
+    for place in places:
+        rows[place] = None
+    without = table.set_column(3, "layer_logits", pa.array(rows, pa.list_(pa.float32(), LAYERS)))
+    found, summary = replayed(write_stream(tmp_path / "in.arrow", broken), settings_with("robust"))
+    expected, none_broken = replayed(write_stream(tmp_path / "in.arrow", without), settings_with("robust"))
+    assert (summary.broken, none_broken.broken) == (2, 0)
+    assert found.column("label").equals(expected.column("label"))
+
+
+@pytest.mark.parametrize("form", ["stream", "wide types", "dictionary", "null layers"])
+def test_other_ways_to_write_the_same_rows(tmp_path: Path, form: str) -> None:
+    table = mixed_table(8)
+    expected, _ = replayed(write_stream(tmp_path / "in.arrow", table), settings_with("robust"))
+    other = table
+    if form == "wide types":
+        types = [pa.int64(), pa.large_string(), pa.bool_(), pa.large_list(pa.float64())]
+        other = pa.table([c.cast(t) for c, t in zip(table.columns, types)], names=table.column_names)
+    if form == "dictionary":
+        other = table.set_column(1, "prompt_key", table.column("prompt_key").dictionary_encode())
+    if form == "null layers":  # the first batch has no row with logits at all
+        head = table.slice(0, 3).set_column(3, "layer_logits", pa.nulls(3, table.schema.field(3).type))
+        head = head.set_column(0, "step", pa.array([1, 1, 1], pa.int32()))
+        other = pa.concat_tables([head, table])
+    path = tmp_path / "other.arrow"
+    if form == "stream":
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, other.schema) as writer:
+            writer.write_table(other, max_chunksize=5)
+    else:
+        write_stream(path, other, 3)
+    found, _ = replayed(path, settings_with("robust"))
+    for name in ("label", "cluster_size", "penalty"):
+        assert found.column(name).to_pylist()[-len(table) :] == expected.column(name).to_pylist()
+
+
+def test_a_replay_can_be_replayed(tmp_path: Path) -> None:
+    first, _ = replayed(write_stream(tmp_path / "in.arrow", mixed_table(6)), settings_with("robust"))
+    again, _ = replayed(write_stream(tmp_path / "again.arrow", first), settings_with("robust"))
+    assert again.equals(first)
+
+
+def _changed(table: pa.Table, column: str, values: list) -> pa.Table:
+    return table.set_column(table.column_names.index(column), column, pa.array(values))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.drop_columns(["correct"]), "has no column correct"),
+        (lambda t: _changed(t, "step", [*range(len(t) - 1), 3]), r"step goes from 22 back to 3; sort the rows by step"),
+        (lambda t: _changed(t, "step", [None, *range(len(t) - 1)]), "column step is null in some rows"),
+        (lambda t: _changed(t, "prompt_key", [None] * len(t)), "prompt_key"),
+        (lambda t: _changed(t, "correct", [1] * len(t)), "a column correct of type int64; it should be bool"),
+        (lambda t: _changed(t, "layer_logits", [1.0] * len(t)), r"should be fixed_size_list<float32>\[N\]"),
+        (lambda t: _changed(t, "layer_logits", [[1.0], [1.0, 2.0]] * (len(t) // 2)), "rows of 1 and of 2 layers"),
+    ],
+)
+def test_rows_that_make_no_sense_are_refused_and_nothing_is_written(
+    tmp_path: Path, change: object, message: str
+) -> None:
+    table = change(mixed_table(2))  # type: ignore[operator]
+    source = write_stream(tmp_path / "in.arrow", table, 100)
+    with pytest.raises(ConfigError, match=message):
+        replayed(source, settings_with())
+    assert [path.name for path in tmp_path.iterdir()] == ["in.arrow"]
+
+
+def test_what_is_no_arrow_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "in.arrow").write_text("step,prompt_key\n1,a\n")
+    with pytest.raises(ConfigError, match=r"in\.arrow' cannot be read as Arrow"):
+        replayed(tmp_path / "in.arrow", settings_with())
+    with pytest.raises(ConfigError, match=r"none\.arrow' cannot be read as Arrow"):
+        replayed(tmp_path / "none.arrow", settings_with())
+    path = write_stream(tmp_path / "cut.arrow", mixed_table(2))
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(ConfigError, match=r"cut\.arrow' cannot be read as Arrow"):
+        replayed(path, settings_with())
+
+
+def test_more_layers_than_there_are_is_refused(tmp_path: Path) -> None:
+    settings = replace(settings_with(), features=FeatureSettings(layers=LAYERS + 1))
+    with pytest.raises(ConfigError, match=r"meds.features.layers: 9 does not fit rows of 8 layers"):
+        replayed(write_stream(tmp_path / "in.arrow", mixed_table(2)), settings)
+
+
+def test_the_transform_is_the_runs(tmp_path: Path) -> None:
+    """A run with other features than the default is replayed with them."""
+    transform = FeatureTransform("all", "before", "none")
+    memory = WrittenMemory(tmp_path, settings=replace(SETTINGS, transform=transform, method=PRESETS["robust"]))
+    memory.observe(*stream(5))
+    settings = replace(
+        settings_with("robust"), features=FeatureSettings(layers="all", difference="before", normalize="none")
+    )
+    stored = open_memory(tmp_path)
+    replay(recording_of(stored), settings, tmp_path.with_suffix(".arrow"))
+    with pa.OSFile(str(tmp_path.with_suffix(".arrow"))) as file:
+        out = pa.ipc.open_file(file).read_all()
+    log = pa.Table.from_batches([rows for _, rows in stored.rows_by_step()])
+    assert out.column("cluster_size").to_pylist() == log.column("cluster_size").to_pylist()
