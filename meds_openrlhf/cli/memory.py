@@ -15,6 +15,7 @@ from meds_openrlhf.config.loader import build, parse_overrides, unflatten
 
 if TYPE_CHECKING:
     from meds_openrlhf.memory.tools.overview import Overview
+    from meds_openrlhf.memory.tools.prompt_texts import PromptTexts
     from meds_openrlhf.memory.tools.recorded_rows import Recording
     from meds_openrlhf.memory.tools.replay import ReplaySummary
     from meds_openrlhf.memory.tools.stored_memory import StoredMemory
@@ -137,7 +138,7 @@ def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
     if arguments.json:
         content = asdict(overview)
         for one in content["biggest"]:
-            one["text"] = texts.get(one["prompt"])
+            one["text"] = texts.by_key.get(one["prompt"])
         print(json.dumps(content, indent=2))
     else:
         print(_as_text(overview, texts, config.meds.memory.preset))
@@ -246,7 +247,7 @@ def _preset_words(preset: str | None) -> list[str]:
 # ── printing ──
 
 
-def _as_text(overview: Overview, texts: dict[str, str], preset: str) -> str:
+def _as_text(overview: Overview, texts: PromptTexts, preset: str) -> str:
     rows = overview.wrong + overview.right
     steps = f", from {overview.first_step} to {overview.last_step}" if overview.steps else ""
     lines = [
@@ -260,7 +261,7 @@ def _as_text(overview: Overview, texts: dict[str, str], preset: str) -> str:
     if overview.biggest:
         lines += ["", f"{'size':>6} {'share':>6}  {'steps':<11} {'verdict':<8} prompt"]
     for one in overview.biggest:
-        text = " ".join(texts.get(one.prompt, "").split())
+        text = texts.own(one.prompt)
         name = f"{one.prompt}  {text if len(text) <= TEXT_WIDTH else text[: TEXT_WIDTH - 1] + '…'}".rstrip()
         verdict, span = "right" if one.correct else "wrong", f"{one.first_step}-{one.last_step}"
         lines.append(f"{one.size:>6} {one.share:>6.0%}  {span:<11} {verdict:<8} {name}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,20 @@ from meds_openrlhf.memory.routing import prompt_key
 OPENRLHF_INPUT_KEY = "input"  # its default for data.input_key
 
 
-def prompt_texts(config: RunConfig, keys: Collection[str]) -> dict[str, str]:
-    """Texts of those of ``keys`` that are found in the run's data set (a local JSON Lines file), by key.
+@dataclass(frozen=True)
+class PromptTexts:
+    """Texts of prompts by key, and the lines that all texts of the data set begin with: a template's, as a rule."""
+
+    by_key: dict[str, str]
+    shared: str = ""
+
+    def own(self, key: str) -> str:
+        """A prompt's text without the shared lines, in one line; empty for a key that is not there."""
+        return " ".join(self.by_key.get(key, "").removeprefix(self.shared).split())
+
+
+def prompt_texts(config: RunConfig, keys: Collection[str]) -> PromptTexts:
+    """Texts of those of ``keys`` that are found in the run's data set (a local JSON Lines file).
 
     A row's key is its id where the run names a column of ids, else the hash of its text as the engines get it; that is
     found for plain texts and input templates, not for chat templates.
@@ -22,16 +36,24 @@ def prompt_texts(config: RunConfig, keys: Collection[str]) -> dict[str, str]:
     flags, column = config.openrlhf, config.meds.memory.prompt_id_key
     path = Path(str(flags.get("data.prompt_dataset")))
     if path.suffix not in (".jsonl", ".json") or not path.is_file():
-        return {}
-    texts = {}
+        return PromptTexts({})
+    texts: dict[str, str] = {}
+    shared: str | None = None
     for row in _json_rows(path):
         text = row.get(str(flags.get("data.input_key", OPENRLHF_INPUT_KEY)))
         if not isinstance(text, str):
             continue
         key = str(row.get(column)) if column else prompt_key(_as_sent(text, flags.get("data.input_template")))
+        shared = text if shared is None else _common_lines(shared, text)
         if key in keys:
             texts[key] = text
-    return texts
+    return PromptTexts(texts, shared or "")
+
+
+def _common_lines(one: str, other: str) -> str:
+    """The whole lines that both texts begin with."""
+    pairs = zip(one.splitlines(keepends=True), other.splitlines(keepends=True))
+    return "".join(line for line, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _as_sent(text: str, template: Any) -> str:
