@@ -44,9 +44,10 @@ def summarize(run_dir: Path, window: int = 5) -> str:
         "",
         f"curves   .venv/bin/tensorboard --logdir {paths.tensorboard}",
         f"metrics  {paths.metrics}",
-        f"memory   {paths.memory.root}  (Arrow; docs/storage.md says how to read it)",
         f"policy   {paths.model}",
     ]
+    if "meds/rows" in steps[-1]:
+        lines.append(f"errors   .venv/bin/meds memory inspect {paths.root}")
     return "\n".join(lines)
 
 

@@ -7,6 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from meds_openrlhf.memory.tools.stored_memory import open_memory
+from meds_openrlhf.memory.tools.verify import verify_memory
 from tests.e2e.conftest import SAMPLES, STEPS, Run
 
 
@@ -34,6 +36,7 @@ def require_memory_at_work(run: Run) -> None:
         )
         assert step["rollout/reward_mean"] == pytest.approx(step["meds/reward_raw"], abs=1e-6)
     assert any(step["meds/penalized_share"] > 0 for step in steps)
+    assert verify_memory(open_memory(run.paths.root)).damage == []
 
 
 def test_split_with_evaluation(train: Callable[..., Run], assets: Path) -> None:

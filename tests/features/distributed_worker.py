@@ -1,6 +1,6 @@
-"""One rank of a distributed recording, run as a script by test_distributed: writes what it recorded to a file.
+"""One rank of distributed recordings, run as a script by test_distributed: writes what it recorded to MODE-RANK.pt.
 
-python -m tests.features.distributed_worker MODE RANK PORT OUT
+python -m tests.features.distributed_worker RANK PORT FOLDER MODE...
 """
 
 from __future__ import annotations
@@ -36,11 +36,20 @@ def engine_of(mode: str) -> Any:
     return engine
 
 
-def main(mode: str, rank: int, port: str, out: str) -> None:
+def main(rank: int, port: str, folder: str, modes: list[str]) -> None:
     os.environ.update(
         RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
         DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1",
     )  # fmt: skip
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    for mode in modes:
+        record(mode, rank, f"{folder}/{mode}-{rank}.pt")
+    dist.destroy_process_group()
+
+
+def record(mode: str, rank: int, out: str) -> None:
     import torch
     import torch.distributed as dist
 
@@ -49,7 +58,6 @@ def main(mode: str, rank: int, port: str, out: str) -> None:
     from tests.features.models import make_model
     from tests.features.test_recorder import WIDTH, padded_batch
 
-    dist.init_process_group("gloo")
     inputs, positions, targets = padded_batch("right")
     groups = [dist.group.WORLD] if mode in ("tp", "ring") else []
     if mode == "ring":
@@ -72,8 +80,7 @@ def main(mode: str, rank: int, port: str, out: str) -> None:
         model(**inputs)
     weight = tuple(recorder._parts.unembedding.weight.shape)
     torch.save({"logits": recording.layer_logits, "lens": lens.layer_logits, "weight": weight}, out)
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4])
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:])

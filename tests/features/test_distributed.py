@@ -3,6 +3,7 @@
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,33 +14,36 @@ from tests.features.models import VOCABULARY, make_model, the_long_way
 from tests.features.test_recorder import HAVE, WIDTH, padded_batch
 
 RANKS = 2
+MODES = ("zero2", "zero3", "ring", "tp")  # tensor parallelism last: DeepSpeed keeps its groups for the process
 REPOSITORY = Path(__file__).parents[2]
 
 
-def run_ranks(mode: str, folder: Path) -> list[dict]:
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[dict]]:
+    """What each rank recorded in a mode; one pair of processes runs all modes."""
+    folder = tmp_path_factory.mktemp("recorded")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    outs = [folder / f"{rank}.pt" for rank in range(RANKS)]
-    script = [sys.executable, "-m", "tests.features.distributed_worker", mode]
+    script = [sys.executable, "-m", "tests.features.distributed_worker"]
     workers = [
         subprocess.Popen(
-            [*script, str(rank), port, str(out)],
+            [*script, str(rank), port, str(folder), *MODES],
             cwd=REPOSITORY,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for rank, out in enumerate(outs)
+        for rank in range(RANKS)
     ]
     outputs = [worker.communicate(timeout=110)[0] for worker in workers]
     assert all(worker.returncode == 0 for worker in workers), outputs[0][-3000:]
-    return [torch.load(out, weights_only=True) for out in outs]
+    return lambda mode: [torch.load(folder / f"{mode}-{rank}.pt", weights_only=True) for rank in range(RANKS)]
 
 
 @pytest.mark.parametrize("mode", ["zero2", "zero3"])
-def test_sharded_weights(mode: str, tmp_path: Path) -> None:
-    results = run_ranks(mode, tmp_path)
+def test_sharded_weights(mode: str, recorded: Callable[[str], list[dict]]) -> None:
+    results = recorded(mode)
     inputs, positions, targets = padded_batch("right")
     tokens = padded_positions(positions, WIDTH)
     expected = the_long_way(make_model("qwen2"), inputs, tokens[HAVE], targets[HAVE])
@@ -52,8 +56,8 @@ def test_sharded_weights(mode: str, tmp_path: Path) -> None:
         assert results[0]["weight"] == (0,)  # between passes no rank holds the unembedding
 
 
-def test_tensor_parallelism(tmp_path: Path) -> None:
-    results = run_ranks("tp", tmp_path)
+def test_tensor_parallelism(recorded: Callable[[str], list[dict]]) -> None:
+    results = recorded("tp")
     inputs, positions, targets = padded_batch("right")
     tokens = padded_positions(positions, WIDTH)
     expected = the_long_way(make_model("qwen2", torch.bfloat16), inputs, tokens[HAVE], targets[HAVE])
@@ -64,8 +68,8 @@ def test_tensor_parallelism(tmp_path: Path) -> None:
     assert torch.equal(results[0]["logits"][HAVE], results[1]["logits"][HAVE])
 
 
-def test_a_sequence_cut_over_ranks(tmp_path: Path) -> None:
-    results = run_ranks("ring", tmp_path)
+def test_a_sequence_cut_over_ranks(recorded: Callable[[str], list[dict]]) -> None:
+    results = recorded("ring")
     inputs, positions, targets = padded_batch("right")
     mask = inputs["attention_mask"].bool()
     flat = packed_positions(positions, mask.long())

@@ -17,7 +17,7 @@ from tests.memory.test_shard import as_lists, crash, make_shard
 
 STEPS = 60
 SETTINGS = ShardSettings(layers=LAYERS, fsync=False, segment_bytes=6000)  # a kill loses no page cache; many segments
-ROUNDS = 150
+ROUNDS = 100
 
 
 def die_within_a_write(generator: random.Random) -> None:

@@ -1,0 +1,46 @@
+"""The memory's benchmark at a minuscule size: its report is whole, and both sides find the same labels."""
+
+import numpy as np
+import pytest
+
+from benchmarks import memory as benchmark
+
+
+def test_a_line_says_whether_its_bounds_hold() -> None:
+    seconds, compared = np.array([0.04, 0.01, 0.02]), np.array([1.0, 1.0, 4.0])
+    within = benchmark.Line("step", seconds, compared, at_most_ratio=0.01, at_most_seconds=0.02)
+    assert str(within) == "| step | 20.0 (15.0 to 30.0) | 1,000.0 (1,000.0 to 2,500.0) | 0.01 | 0.01 x, 20 ms | met |"
+    assert str(benchmark.Line("step", seconds, compared, at_most_ratio=0.009)).endswith("| 0.009 x | missed |")
+    assert str(benchmark.Line("step", seconds, at_most_seconds=0.019)).endswith("|  |  | 19 ms | missed |")
+
+
+def test_the_reference_takes_a_majority_of_three_and_the_smallest_label_of_a_tie() -> None:
+    angles = np.array([0.0, 0.1, 0.2, 1.0, 1.1, 1.2])
+    stored = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    new = np.array([[np.cos(0.05), np.sin(0.05)], [np.cos(1.15), np.sin(1.15)]])
+    labels = np.array([[4, 4, -1, 3, 2, 5]], dtype=np.int32)
+    found, clear = benchmark.reference_votes(new[None], stored[None], labels)
+    assert (found.tolist(), clear.tolist()) == ([4, 2], [True, False])
+
+
+def test_reports_every_part(capsys: pytest.CaptureFixture[str]) -> None:
+    benchmark.main(["--quick", "--rounds=1", "--parts=step,clustering,snapshot,growth"])
+    report = capsys.readouterr().out
+    rows = [line.strip("| ").split(" | ") for line in report.splitlines() if line.startswith("| ")]
+    assert [row[0] for row in rows[1:]] == [
+        "step, 16 stored",
+        "clustering, 16 stored, paper",
+        "clustering, 16 stored, robust alone",
+        "clustering, 16 stored, reference alone",
+        "snapshot, 32 prompts of 16 rows",
+        "observe, 128 prompts of 8 rows against 64",
+        "observe and recluster, 128 prompts of 8 rows against 64",
+    ]
+    assert "labels equal the reference's on 64 of the 64 rows" in report
+    assert "bytes per row" in report
+
+
+def test_refuses_a_part_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        benchmark.parse_arguments(["--parts", "step,growht"])
+    assert "'growht' is none of step, clustering, snapshot, restart, growth" in capsys.readouterr().err
