@@ -98,7 +98,7 @@ class MemoryPaths:
         if not self.root.is_dir():
             return {}
         found = {SHARD_NAME.fullmatch(entry.name): entry for entry in sorted(self.root.iterdir())}
-        return {int(match.group(1)): entry for match, entry in found.items() if match}
+        return {int(match.group(1)): entry for match, entry in found.items() if match and entry.is_dir()}
 
     @property
     def snapshots(self) -> Path:

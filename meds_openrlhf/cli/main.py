@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from meds_openrlhf import __version__
 from meds_openrlhf.cli import data, demo, memory, train
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.memory.errors import MemoryCorruptionError
+from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError, MemoryLostError
 
 SUBCOMMANDS = (train, demo, data, memory)
 
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         return int(known.run(known, rest))
-    except (ConfigError, MemoryCorruptionError) as error:
+    except (ConfigError, MemoryCorruptionError, MemoryLostError, MemoryBusyError) as error:
         print(f"meds: {_innermost(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

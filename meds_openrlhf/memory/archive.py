@@ -15,8 +15,10 @@ from pyarrow import fs
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.errors import MemoryCorruptionError
+from meds_openrlhf.memory.log import begins_with
 from meds_openrlhf.memory.segment import SegmentState
-from meds_openrlhf.memory.snapshot import Snapshot, parse_manifest, write_manifest
+from meds_openrlhf.memory.segment_index import index_path
+from meds_openrlhf.memory.snapshot import Snapshot, parse_manifest, read_snapshot, write_manifest
 from meds_openrlhf.paths import SNAPSHOT_NAME, MemoryPaths, sync_folder
 
 
@@ -44,13 +46,17 @@ class Archive:
         for state in states:
             target = self._segment(state)
             if self._size(target) != state.bytes:
-                self._write(target, (paths.root / state.name).read_bytes())
+                self._write(target, (paths.root / state.name).read_bytes()[: state.bytes])
 
     def fetch(self, paths: MemoryPaths, states: list[SegmentState]) -> None:
-        """Bring segments that the folder lacks, or holds shorter. Raises MemoryCorruptionError where they are gone."""
+        """Bring segments that the folder lacks, or holds with other bytes.
+
+        Raises MemoryCorruptionError where they are gone. A node may have files of its own, left behind when the run
+        went on elsewhere; they give way.
+        """
         for state in states:
             path = paths.root / state.name
-            if path.exists() and path.stat().st_size >= state.bytes:
+            if path.exists() and begins_with(path, state):
                 continue
             try:
                 content = self._fs.open_input_file(self._segment(state)).read()
@@ -62,8 +68,21 @@ class Archive:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
+            index_path(path).unlink(missing_ok=True)
             os.replace(temporary, path)
             sync_folder(path.parent)
+
+    def require_usable(self, fresh: bool) -> None:
+        """Raise ConfigError where nothing can be written, or where a ``fresh`` run would meet another one's files."""
+        try:
+            self._fs.create_dir(f"{self._root}/snapshots", recursive=True)
+            self._write(f"{self._root}/writable", b"")
+            held = self._files("snapshots")
+        except (pa.ArrowException, OSError) as error:
+            raise ConfigError("meds.memory.archive", self._root, f"cannot be written to ({error})") from error
+        if fresh and held:
+            mend = "holds another run's snapshots; name another folder, or --resume that run"
+            raise ConfigError("meds.memory.archive", self._root, mend)
 
     def commit(self, name: str, snapshot: Snapshot) -> None:
         """Publish a manifest, after its segments were stored."""
@@ -119,3 +138,10 @@ class Archive:
         with self._fs.open_output_stream(temporary) as stream:
             stream.write(content)
         self._fs.move(temporary, path)
+
+
+def archive_snapshot(uri: str, paths: MemoryPaths, name: str) -> None:
+    """Copy a snapshot that is on this machine, segments and manifest, to the archive at ``uri``."""
+    archive, snapshot = Archive.at(uri), read_snapshot(paths.snapshot(name))
+    archive.store(paths, snapshot.segments)
+    archive.commit(name, snapshot)

@@ -22,14 +22,24 @@ BRANCH_SNAPSHOT = "branch"
 
 
 def read_branch_point(manifest: Path) -> Snapshot:
-    """The snapshot to branch from. Raises ConfigError where the file is not there."""
+    """The snapshot to branch from. Raises ConfigError where it or a segment of it is not there."""
     if not manifest.is_file():
         raise ConfigError(
             "meds.memory.branch_from",
             str(manifest),
             "is no file; name a manifest such as runs/old/memory/snapshots/global_step50.json",
         )
-    return read_snapshot(manifest)
+    snapshot = read_snapshot(manifest)
+    for state in snapshot.segments:
+        if not (_memory_of(manifest) / state.name).is_file():
+            raise ConfigError(
+                "meds.memory.branch_from", str(manifest), f"names {state.name}, which is missing beside it"
+            )
+    return snapshot
+
+
+def _memory_of(manifest: Path) -> Path:
+    return manifest.absolute().parents[1]
 
 
 def make_branch(manifest: Path, paths: MemoryPaths, wanted: MemoryFormat) -> MemoryFormat:
@@ -40,7 +50,7 @@ def make_branch(manifest: Path, paths: MemoryPaths, wanted: MemoryFormat) -> Mem
     """
     snapshot = read_branch_point(manifest)
     snapshot.format.require_match(wanted, manifest)
-    source = manifest.parents[1]
+    source = _memory_of(manifest)
     last_step = 0
     for state in snapshot.segments:
         last_step = max(last_step, _share(source / state.name, paths.root / state.name, state, wanted.layers))
@@ -58,10 +68,10 @@ def _share(source: Path, target: Path, state: SegmentState, layers: int) -> int:
         raise ConfigError("meds.memory.branch_from", str(source), "is not what the snapshot says; it is damaged")
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)  # left by a branch that did not get to its end, and perhaps linked: never written to
-    whole = state.bytes == source.stat().st_size
-    if whole and _linked(source, target):
-        if index_path(source).exists():
-            shutil.copyfile(index_path(source), index_path(target))
+    # Only a sealed segment has an index; to another one its run may still be adding.
+    sealed = read_index(source) is not None
+    if sealed and state.bytes == source.stat().st_size and _linked(source, target):
+        shutil.copyfile(index_path(source), index_path(target))
     else:
         with source.open("rb") as old, target.open("wb") as new:
             shutil.copyfileobj(old, new)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import socket
@@ -33,13 +34,14 @@ class FolderLock:
         deadline = time.monotonic() + self._patience
         while not _try_lock(descriptor):
             if time.monotonic() > deadline:
-                holder = os.read(descriptor, 200).decode(errors="replace").strip()
+                holder = os.read(descriptor, 200).decode(errors="replace").strip() or "another process"
                 os.close(descriptor)
                 raise MemoryBusyError(f"{self._folder}: is being written by {holder}; stop it, or name another run_dir")
             time.sleep(0.1)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         self._descriptor = descriptor
+        with contextlib.suppress(OSError):  # the name is a courtesy; a full disk shall not fail here
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
 
     def release(self) -> None:
         """Give it up; not held, nothing happens."""

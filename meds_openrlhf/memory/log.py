@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from meds_openrlhf.memory.errors import MemoryCorruptionError
+from meds_openrlhf.memory.errors import MemoryCorruptionError, MemoryLostError
 from meds_openrlhf.memory.folder_lock import FolderLock
 from meds_openrlhf.memory.segment import (
     BatchEntry,
@@ -22,16 +22,19 @@ from meds_openrlhf.memory.segment import (
     Sharding,
     encode_batch,
     logits_address,
+    map_file,
     read_schema,
     require_schema,
 )
 from meds_openrlhf.memory.segment_index import SegmentIndex, index_path, read_index, scan_segment, write_index
+from meds_openrlhf.memory.snapshot import read_states, write_states
 from meds_openrlhf.memory.stored_segment import StoredSegment, Visits
-from meds_openrlhf.paths import SEGMENT_NAME, MemoryPaths, segment_name, sync_folder
+from meds_openrlhf.paths import SEGMENT_NAME, MemoryPaths, segment_name, sync_folder, write_atomically
 
 logger = logging.getLogger(__name__)
 
 SEGMENT_BYTES = 64 * 2**20
+EARLIER_NAME = "earlier.json"  # in a shard's folder: segments of an earlier division that hold its prompts
 
 
 @dataclass
@@ -76,14 +79,17 @@ class SegmentLog:
         """Take the folder and find out what it holds, ready to append.
 
         A torn tail (the process died while it wrote) is cut off with a warning. Raises MemoryBusyError where another
-        process writes here, MemoryCorruptionError where a segment is damaged.
+        process writes here, MemoryCorruptionError where a segment is damaged, or where the prompts were divided among
+        another number of shards when it was written, and no `restore` has said what belongs to this one.
         """
         self.close()
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock.acquire()
-        own = [self._opened(path) for path in _segments_in(self._folder)]
+        earlier = self._read_earlier()
+        known = {self._paths.root / state.name for state in earlier}
+        own = [self._opened(path) for path in _segments_in(self._folder) if path not in known]
         self.segments = sorted(
-            (segment for segment in [*own, *self._of_earlier_divisions()] if segment is not None),
+            [*(segment for segment in own if segment is not None), *map(self._earlier_segment, earlier)],
             key=lambda segment: (segment.index.batches[0].step, segment.name),
         )
 
@@ -100,9 +106,9 @@ class SegmentLog:
             if self._fsync:
                 os.fsync(writer.descriptor)
         except OSError as error:
-            self._discard_torn(segment)
+            kept = "nothing was stored" if self._discard_torn(segment) else "and could not be cut back: cut it by hand"
             raise OSError(
-                error.errno, f"{segment.path}: step {step} could not be written ({error.strerror}); nothing was stored"
+                error.errno, f"{segment.path}: step {step} could not be written ({error.strerror}); {kept}"
             ) from error
         return segment.append(batch, self._entry(content, crc, index, batch, step))
 
@@ -111,6 +117,8 @@ class SegmentLog:
 
         Of the folders of shards, only ``folders`` are this one's to cut. Raises MemoryCorruptionError, before anything
         is cut, where a file is shorter than its state or differs from it.
+
+        Segments of another division of the prompts are read from wherever they are; which ones is written down.
         """
         self.close()
         self._lock.acquire()
@@ -128,6 +136,7 @@ class SegmentLog:
         for folder in own.values():
             if folder.is_dir():
                 sync_folder(folder)
+        self._write_earlier([state for state in states if state.shards != self._sharding.shards])
 
     def batches_of(self, step: int) -> list[pa.RecordBatch]:
         """Every batch of one step."""
@@ -161,6 +170,10 @@ class SegmentLog:
 
     def _opened(self, path: Path) -> StoredSegment | None:
         """A segment of the own folder; None, and the file removed, where it holds no whole batch."""
+        schema = read_schema(path)
+        if schema is not None:
+            require_schema(schema, self._schema, path)
+            self._require_own_division(Sharding.of(schema, path), path)
         index = read_index(path)
         if index is not None:
             return StoredSegment(path, index, self._schema, verified=False)
@@ -177,19 +190,38 @@ class SegmentLog:
         _try_write_index(segment)
         return segment
 
-    def _of_earlier_divisions(self) -> list[StoredSegment]:
-        """Segments in other shards' folders that were written when the prompts were divided among more or fewer."""
-        found = []
-        for number, folder in self._paths.shard_folders().items():
-            for path in _segments_in(folder) if number != self._sharding.shard else []:
-                schema = read_schema(path)
-                if schema is None or Sharding.of(schema, path).shards == self._sharding.shards:
-                    continue
-                require_schema(schema, self._schema, path)
-                index = read_index(path) or scan_segment(path, self._schema)
-                if index is not None and index.batches:
-                    found.append(StoredSegment(path, index, self._schema, verified=False))
-        return found
+    def _require_own_division(self, found: Sharding, path: Path) -> None:
+        if found.shards != self._sharding.shards:
+            raise MemoryCorruptionError(
+                f"{path}: was written by shard {found.shard} of {found.shards}, and this is one of "
+                f"{self._sharding.shards}; restore a snapshot, which divides the prompts anew"
+            )
+
+    # ── segments of an earlier division of the prompts ──
+
+    def _read_earlier(self) -> list[SegmentState]:
+        path = self._folder / EARLIER_NAME
+        return read_states(path) if path.exists() else []
+
+    def _write_earlier(self, states: list[SegmentState]) -> None:
+        path = self._folder / EARLIER_NAME
+        if states:
+            write_atomically(path, write_states(states))
+        else:
+            path.unlink(missing_ok=True)
+
+    def _earlier_segment(self, state: SegmentState) -> StoredSegment:
+        """The segment as far as ``state`` goes: another shard, whose file it is now, may not have cut it yet."""
+        path = self._paths.root / state.name
+        try:
+            index = read_index(path)
+            if index is None or index.bytes != state.bytes:
+                index = scan_segment(path, self._schema, state.bytes)
+        except FileNotFoundError:
+            raise MemoryLostError(f"{path}: cannot be reached from here, and holds rows of this shard") from None
+        if index is None or index.batches_until(state) is None:
+            raise MemoryCorruptionError(f"{path}: is not what its snapshot says; restore it from a backup")
+        return StoredSegment(path, index, self._schema, verified=False)
 
     # ── writing ──
 
@@ -225,12 +257,16 @@ class SegmentLog:
             logits=start + logits_address(written) - buffer.address,
         )
 
-    def _discard_torn(self, segment: StoredSegment) -> None:
-        """After a failed write: cut what got through, and let the next batch begin a new segment."""
+    def _discard_torn(self, segment: StoredSegment) -> bool:
+        """After a failed write: cut what got through, and let the next batch begin a new segment. Whether it is cut."""
         path, length = segment.path, segment.index.bytes
         self.seal()  # first: whatever happens next, nothing is written behind torn bytes
-        if path.exists():
-            cut_file(path, length)
+        try:
+            if path.exists():
+                cut_file(path, length)
+        except OSError:
+            return False
+        return True
 
     # ── cutting ──
 
@@ -238,10 +274,18 @@ class SegmentLog:
         """How many bytes of a segment a snapshot keeps, once they are proven to be the same."""
         if state is None:
             return 0
-        index = read_index(path) or scan_segment(path, self._schema)
-        if index is None or index.batches_until(state) is None:
+        index = read_index(path)
+        if index is not None and index.batches_until(state) is not None:
+            return state.bytes
+        if not begins_with(path, state):
             raise MemoryCorruptionError(f"{path}: is not what its snapshot says; restore it from a backup")
         return state.bytes
+
+
+def begins_with(path: Path, state: SegmentState) -> bool:
+    """Whether a file begins with exactly the bytes that a snapshot names."""
+    content = memoryview(map_file(path))[: state.bytes]
+    return len(content) == state.bytes and zlib.crc32(content) == state.crc32
 
 
 def cut_file(path: Path, length: int) -> None:

@@ -118,8 +118,8 @@ class MemoryPool:
     def snapshot(self, name: str) -> None:
         """Commit a snapshot of everything stored so far, in the archive too where there is one; whole or not at all."""
         if self._archive_uri is not None:
-            _get([shard.archive.remote(self._archive_uri) for shard in self._shards])
-        states = _get([shard.snapshot.remote() for shard in self._shards])
+            _get([shard.archive.remote(self._archive_uri, rows) for shard, rows in self._with_acknowledged()])
+        states = _get([shard.snapshot.remote(rows) for shard, rows in self._with_acknowledged()])
         segments = sorted({state.name: state for one in states for state in one}.values(), key=_by_name)
         snapshot = Snapshot(self._format, self._config_hash, segments)
         if self._archive_uri is not None:
@@ -133,6 +133,8 @@ class MemoryPool:
         MemoryCorruptionError where files are not what the snapshot says, MemoryLostError where some are out of reach.
         """
         snapshot = self._snapshot_of(name) if name else None
+        if snapshot is not None:
+            snapshot.format.require_match(self._format, self._paths.root)
         segments = snapshot.segments if snapshot else []
         _get([shard.restore.remote(segments, self._archive_uri) for shard in self._shards])
         stats: list[ShardStats] = _get([shard.stats.remote() for shard in self._shards])
@@ -140,8 +142,8 @@ class MemoryPool:
         total = add_stats(stats)
         if snapshot is not None and total.rows != snapshot.rows:
             raise MemoryLostError(
-                f"{self._paths.root}: {total.rows} of the {snapshot.rows} rows of snapshot {name} can be reached from "
-                f"the {len(self._shards)} shards; give all nodes the same disk, or set meds.memory.archive"
+                f"{self._paths.root}: snapshot {name} has {snapshot.rows} rows, and the {len(self._shards)} shards "
+                f"found {total.rows}; give all nodes the same disk, or set meds.memory.archive"
             )
         self._recluster()
         return total
@@ -161,6 +163,9 @@ class MemoryPool:
     def moments(self) -> Moments:
         """Moments of all rows stored."""
         return merge_moments(_get([shard.moments.remote() for shard in self._shards]))
+
+    def _with_acknowledged(self) -> list[tuple[Any, int]]:
+        return list(zip(self._shards, self._acknowledged))
 
     def _recluster(self) -> None:
         """Set every shard to work that is not at it already. One that is finds newer rows by itself."""

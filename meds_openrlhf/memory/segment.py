@@ -17,6 +17,7 @@ from meds_openrlhf.memory.errors import MemoryCorruptionError
 
 MESSAGE_MARK = b"\xff\xff\xff\xff"
 ALIGNMENT = 8
+FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,16 @@ class Sharding:
 
 
 def checksum(batch: pa.RecordBatch) -> int:
-    """crc32 over the batch's IPC form without metadata, so that a reader can compute it from what it read."""
+    """crc32 over the batch's IPC form without metadata, so that a reader can compute it from what it read.
+
+    Raises ArrowInvalid for a batch that is none (what damaged bytes read as may not even be walked through safely).
+    """
+    if batch.num_rows == 0:
+        raise pa.ArrowInvalid("it holds no rows")
+    batch.validate(full=True)
+    for field, column in zip(batch.schema, batch.columns):
+        if column.null_count and not field.nullable:
+            raise pa.ArrowInvalid(f"column {field.name} holds nulls")
     return zlib.crc32(batch.serialize())
 
 
@@ -94,27 +104,33 @@ def encode_batch(batch: pa.RecordBatch, step: int, schema: pa.Schema, first: boo
     return bytes(content if first else content[len(schema.serialize()) :]), crc
 
 
-def read_batches(path: Path, schema: pa.Schema) -> Iterator[tuple[pa.RecordBatch, BatchEntry]]:
-    """Every whole batch of a segment, its checksum compared.
+def read_batches(
+    path: Path, schema: pa.Schema, limit: int | None = None
+) -> Iterator[tuple[pa.RecordBatch, BatchEntry]]:
+    """Every whole batch of a segment, or of its first ``limit`` bytes, its checksum compared.
 
-    Ends at a torn tail. Raises MemoryCorruptionError for another schema, a batch that fails its checksum, or bytes that
-    are no batch though one comes after them.
+    Ends at a torn tail. Raises MemoryCorruptionError for another schema, and for bytes that are no batch, or one that
+    fails its checksum, though a batch comes after them.
     """
     content = map_file(path)
+    content = content if limit is None else content.slice(0, min(limit, len(content)))
     source = pa.BufferReader(content)
-    end = batches = running = 0
+    end = batches = running = begin = 0  # begin: of the last message that read as a batch
     try:
         reader = pa.ipc.open_stream(source)
         require_schema(reader.schema, schema, path)
+        message = source.tell()
         while True:
             batch, metadata = reader.read_next_batch_with_custom_metadata()
-            entry = _entry(content, batch, metadata, end, source.tell(), running, f"{path}: batch {batches}")
+            entry = _entry(content, batch, metadata, end, source.tell(), running)
             end, batches, running = entry.end, batches + 1, entry.running_crc32
+            begin, message = message, end
             yield batch, entry
     except (StopIteration, pa.ArrowException, OSError, EOFError) as error:
-        if _batch_follows(content, end, schema):
+        # From behind its beginning: if its length is what is damaged, it reaches into the next one.
+        if _batch_follows(content, begin, schema):
             raise MemoryCorruptionError(
-                f"{path}: damaged behind byte {end} ({error}); restore it from a backup"
+                f"{path}: batch {batches}, behind byte {end}, is damaged ({error}); restore it from a backup"
             ) from None
 
 
@@ -137,10 +153,13 @@ def read_batch(content: pa.Buffer, entry: BatchEntry, schema: pa.Schema, path: P
 
 
 def map_file(path: Path) -> pa.Buffer:
-    """The file's bytes, mapped into memory; empty for an empty file."""
-    if path.stat().st_size == 0:
-        return pa.py_buffer(b"")
-    return pa.memory_map(str(path)).read_buffer()
+    """The file's bytes, mapped into memory; empty for an empty file. Raises MemoryCorruptionError where it is none."""
+    try:
+        return pa.memory_map(str(path)).read_buffer() if path.stat().st_size else pa.py_buffer(b"")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise MemoryCorruptionError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
 def read_schema(path: Path) -> pa.Schema | None:
@@ -158,12 +177,16 @@ def require_schema(found: pa.Schema, expected: pa.Schema, path: Path) -> None:
 
 
 def _entry(
-    content: pa.Buffer, batch: pa.RecordBatch, metadata: object, start: int, end: int, running: int, what: str
+    content: pa.Buffer, batch: pa.RecordBatch, metadata: object, start: int, end: int, running: int
 ) -> BatchEntry:
     stored = dict(metadata) if metadata is not None else {}  # type: ignore[call-overload]
     crc = checksum(batch)
     if stored.get(b"crc32") != str(crc).encode() or not stored.get(b"step", b"").isdigit():
-        raise MemoryCorruptionError(f"{what} does not match its checksum; restore it from a backup")
+        raise pa.ArrowInvalid("it does not match its checksum")
+    logits = logits_address(batch) - content.address
+    size = len(batch) * batch.schema.field("layer_logits").type.list_size * FLOAT_BYTES
+    if logits % FLOAT_BYTES or not start <= logits <= end - size:
+        raise pa.ArrowInvalid("its logits are compressed, or not laid out as the log writes them")
     return BatchEntry(
         start=start,
         end=end,
@@ -171,7 +194,7 @@ def _entry(
         step=int(stored[b"step"]),
         crc32=crc,
         running_crc32=zlib.crc32(memoryview(content)[start:end], running),
-        logits=logits_address(batch) - content.address,
+        logits=logits,
     )
 
 
@@ -183,18 +206,24 @@ def logits_address(batch: pa.RecordBatch) -> int:
 
 def _batch_follows(content: pa.Buffer, position: int, schema: pa.Schema) -> bool:
     """Whether a whole batch lies anywhere behind ``position``: then what does not read is damage, not a torn tail."""
-    data = bytes(memoryview(content)[position:])
-    place = data.find(MESSAGE_MARK, 0)
+    data = content.slice(position)
+    text = data.to_pybytes()
+    place = text.find(MESSAGE_MARK, 1)
     while place >= 0:
-        if place % ALIGNMENT == 0 and place > 0 and _is_batch(data[place:], schema):
+        if place % ALIGNMENT == 0 and _is_batch(data.slice(place), schema):
             return True
-        place = data.find(MESSAGE_MARK, place + 1)
+        place = text.find(MESSAGE_MARK, place + 1)
     return False
 
 
-def _is_batch(data: bytes, schema: pa.Schema) -> bool:
+def _is_batch(data: pa.Buffer, schema: pa.Schema) -> bool:
+    """Whether ``data`` begins with a batch that matches its checksum."""
     try:
-        message = pa.ipc.read_message(pa.py_buffer(data))
-        return bool(message.type == "record batch" and len(pa.ipc.read_record_batch(message, schema)) > 0)
+        source = pa.BufferReader(data)
+        if pa.ipc.read_message(source).type != "record batch":
+            return False
+        stream = schema.serialize().to_pybytes() + data.slice(0, source.tell()).to_pybytes()
+        batch, metadata = pa.ipc.open_stream(stream).read_next_batch_with_custom_metadata()
+        return metadata is not None and metadata.get(b"crc32") == str(checksum(batch)).encode()
     except (pa.ArrowException, OSError, EOFError):
         return False

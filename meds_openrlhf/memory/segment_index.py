@@ -84,12 +84,12 @@ def visits_of(batch: pa.RecordBatch) -> tuple[list[str], list[bool], NDArray[np.
     return prompts, verdict[first].tolist(), first, count
 
 
-def scan_segment(path: Path, schema: pa.Schema) -> SegmentIndex | None:
-    """The index of a segment, from reading all of it; None where not even its schema is whole.
+def scan_segment(path: Path, schema: pa.Schema, limit: int | None = None) -> SegmentIndex | None:
+    """The index of a segment, from reading all of it or its first ``limit`` bytes; None where no schema is whole.
 
     Raises MemoryCorruptionError like `segment.read_batches`.
     """
-    content = list(read_batches(path, schema))
+    content = list(read_batches(path, schema, limit))
     found = read_schema(path)
     if found is None:
         return None
@@ -140,7 +140,7 @@ def read_index(segment: Path) -> SegmentIndex | None:
 
 def _from_table(table: pa.Table, header: dict[str, Any]) -> SegmentIndex:
     count, mean, scatter = header["moments"]
-    return SegmentIndex(
+    index = SegmentIndex(
         sharding=Sharding(**header["sharding"]),
         batches=[BatchEntry(*entry) for entry in header["batches"]],
         prompts=table.column("prompt").to_pylist(),
@@ -148,3 +148,20 @@ def _from_table(table: pa.Table, header: dict[str, Any]) -> SegmentIndex:
         visits={name: table.column(name).to_numpy().tolist() for name in VISIT_COLUMNS},
         moments=Moments(count, np.array(mean), np.array(scatter)),
     )
+    _require_whole(index)
+    return index
+
+
+def _require_whole(index: SegmentIndex) -> None:
+    """Raise ValueError unless batches follow each other and visits cover their rows, each once and in order."""
+    starts, ends = [0, *(entry.end for entry in index.batches)], [entry.start for entry in index.batches]
+    if starts[:-1] != ends or any(not one.start <= one.logits < one.end or one.rows < 1 for one in index.batches):
+        raise ValueError("batches do not follow each other")
+    batch, first, count = (np.array(index.visits[name], np.int64) for name in VISIT_COLUMNS)
+    if (np.diff(batch) < 0).any() or (count < 1).any():
+        raise ValueError("visits are not in order")
+    before = np.cumsum(count) - count
+    rows = np.array([entry.rows for entry in index.batches], np.int64)
+    begins = np.cumsum(rows) - rows
+    if count.sum() != rows.sum() or not np.array_equal(before - begins[batch], first):
+        raise ValueError("visits do not cover the rows")

@@ -119,7 +119,8 @@ class MemoryShard:
         started = time.perf_counter()
         while True:
             with self._lock:
-                self._open_once()
+                if not self._opened:  # nothing has been asked of it yet, or a restore is under way
+                    return time.perf_counter() - started
                 groups = np.flatnonzero(self._index.owed.array)[:GROUPS_AT_ONCE]
                 selection, features = self._features.select(groups, self._window)
                 index = self._index
@@ -130,18 +131,23 @@ class MemoryShard:
                 if index is self._index:  # no restore meanwhile
                     index.set_labels(selection, labels)
 
-    def snapshot(self) -> list[SegmentState]:
-        """How far the log has been written, for a manifest; all of it is on the disk."""
+    def snapshot(self, acknowledged: int = 0) -> list[SegmentState]:
+        """How far the log has been written, for a manifest; all of it is on the disk.
+
+        Raises MemoryLostError where that is less than ``acknowledged`` rows.
+        """
         with self._lock:
             self._open_once()
+            self._require_all(acknowledged)
             if not self._settings.fsync:
                 self._log.sync()
             return self._log.states
 
-    def archive(self, uri: str) -> None:
+    def archive(self, uri: str, acknowledged: int = 0) -> None:
         """Copy everything stored so far to the archive at ``uri``; what is there already is not copied again."""
         with self._lock:
             self._open_once()
+            self._require_all(acknowledged)
             self._log.seal()
             own = [segment.state for segment in self._log.segments if self._counts(segment)]
         Archive.at(uri).store(self._paths, own)
@@ -149,8 +155,7 @@ class MemoryShard:
     def restore(self, segments: list[SegmentState], archive_uri: str | None = None) -> None:
         """Go back to the moment that ``segments``, those of the whole memory, describe; what came later is cut away.
 
-        The segments may have been written by more or fewer shards (then all of them restore before any of them is asked
-        for anything else, which is when it looks at the files); those that are not here come from the archive.
+        The segments may have been written by more or fewer shards; those that are not here come from the archive.
         Raises MemoryCorruptionError, with nothing cut, where the files are not what they were.
         """
         with self._lock:
@@ -208,7 +213,8 @@ class MemoryShard:
         prompts, correct, _, counts = visits_of(rows)
         groups = self._index.find(prompts, correct)
         started = time.perf_counter()
-        self._settle(groups)
+        if self._settings.method.assignment.method != "joint":  # which clusters everything itself
+            self._settle(groups)
         settled = time.perf_counter()
         labels, sizes = self._assign(rows, groups, np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
         assigned = time.perf_counter()

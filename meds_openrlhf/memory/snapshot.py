@@ -34,12 +34,6 @@ class MemoryFormat:
 
     def require_match(self, other: MemoryFormat, folder: Path) -> None:
         """Raise ConfigError, naming the field, unless a memory of this format can go on as ``other`` wants it."""
-        if self.format_version != other.format_version:
-            raise ConfigError(
-                "meds.run_dir",
-                str(folder),
-                f"holds a memory of format {self.format_version}, this program reads {FORMAT_VERSION}",
-            )
         if (self.model, self.layers) != (other.model, other.layers):
             raise ConfigError(
                 "actor.model_name_or_path",
@@ -64,11 +58,25 @@ def read_format(paths: MemoryPaths) -> MemoryFormat | None:
     """The format of the memory in ``paths``; None where there is none yet."""
     if not paths.format.exists():
         return None
-    content = _read_json(paths.format)
+    return _parse_format(_read_json(paths.format), paths.format)
+
+
+def _parse_format(content: Any, source: Path | str) -> MemoryFormat:
+    """Raises ConfigError for a format of another version, MemoryCorruptionError for what is none."""
+    version = content.get("format_version") if isinstance(content, dict) else None
+    if isinstance(version, int) and version != FORMAT_VERSION:
+        mend = f"holds a memory of format {version}, this program reads {FORMAT_VERSION}"
+        raise ConfigError("meds.run_dir", str(source), mend)
     try:
-        return MemoryFormat(**content)
+        found = MemoryFormat(**content)
     except TypeError as error:
-        raise MemoryCorruptionError(f"{paths.format}: is no memory format ({error})") from error
+        raise MemoryCorruptionError(f"{source}: is no memory format ({error})") from error
+    numbers = (found.shards, found.layers, found.step_offset)
+    if any(type(one) is not int or one < 0 for one in numbers) or not (
+        isinstance(found.model, dict) and isinstance(found.features, dict)
+    ):
+        raise MemoryCorruptionError(f"{source}: is no memory format (a field has the wrong type)")
+    return found
 
 
 def write_format(paths: MemoryPaths, memory_format: MemoryFormat) -> None:
@@ -115,22 +123,34 @@ def read_snapshot(path: Path) -> Snapshot:
 def parse_manifest(content: dict[str, Any], source: Path | str) -> Snapshot:
     """The snapshot that a manifest's JSON describes; ``source`` is named in errors."""
     try:
-        snapshot = Snapshot(
-            format=MemoryFormat(**content["format"]),
-            config_hash=content["config_hash"],
-            segments=[SegmentState(**segment) for segment in content["segments"]],
-        )
-        numbers = [
-            getattr(one, name) for one in snapshot.segments for name in ("shards", "bytes", "rows", "batches", "crc32")
-        ]
-    except (KeyError, TypeError) as error:
+        memory_format, config_hash = _parse_format(content["format"], source), content["config_hash"]
+    except KeyError as error:
         raise MemoryCorruptionError(f"{source}: is no snapshot manifest ({error!r})") from error
-    if not all(type(number) is int and number >= 0 for number in numbers):
-        raise MemoryCorruptionError(f"{source}: is no snapshot manifest (a count is no number)")
-    for segment in snapshot.segments:
-        if not isinstance(segment.name, str) or not SEGMENT_PATH.fullmatch(segment.name):
-            raise MemoryCorruptionError(f"{source}: names {segment.name!r}, which is no segment of a memory")
-    return snapshot
+    return Snapshot(memory_format, config_hash, _parse_states(content, source))
+
+
+def write_states(states: list[SegmentState]) -> str:
+    """The text of a list of segments."""
+    return json.dumps({"segments": [asdict(state) for state in states]}, indent=1) + "\n"
+
+
+def read_states(path: Path) -> list[SegmentState]:
+    """Read such a list. Raises MemoryCorruptionError where it is broken or names files outside its memory."""
+    return _parse_states(_read_json(path), path)
+
+
+def _parse_states(content: dict[str, Any], source: Path | str) -> list[SegmentState]:
+    try:
+        states = [SegmentState(**segment) for segment in content["segments"]]
+    except (KeyError, TypeError) as error:
+        raise MemoryCorruptionError(f"{source}: is no list of segments ({error!r})") from error
+    for state in states:
+        if not isinstance(state.name, str) or not SEGMENT_PATH.fullmatch(state.name):
+            raise MemoryCorruptionError(f"{source}: names {state.name!r}, which is no segment of a memory")
+        numbers = (state.shards, state.bytes, state.rows, state.batches, state.crc32)
+        if not all(type(number) is int and number >= 0 for number in numbers):
+            raise MemoryCorruptionError(f"{source}: a count of {state.name} is no number")
+    return states
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -12,10 +12,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from meds_openrlhf.memory.segment import BatchEntry, SegmentState, map_file, read_batch
-from meds_openrlhf.memory.segment_index import VISIT_COLUMNS, SegmentIndex
-
-FLOAT_BYTES = 4
+from meds_openrlhf.memory.errors import MemoryCorruptionError
+from meds_openrlhf.memory.segment import FLOAT_BYTES, BatchEntry, SegmentState, logits_address, map_file, read_batch
+from meds_openrlhf.memory.segment_index import VISIT_COLUMNS, SegmentIndex, index_path, visits_of
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,7 @@ class StoredSegment:
         self._content = pa.py_buffer(b"")
         self._unverified = set() if verified else set(range(len(index.batches)))
         self._starts: NDArray[np.int64] | None = None
+        self._batch_of_visit: NDArray[np.int64] | None = None
 
     @property
     def name(self) -> str:
@@ -77,8 +77,11 @@ class StoredSegment:
 
     def read(self, number: int) -> pa.RecordBatch:
         """Batch ``number``. Raises MemoryCorruptionError where it is not what was written."""
-        batch = read_batch(self._mapped(), self.index.batches[number], self._schema, self.path)
-        self._unverified.discard(number)
+        content, entry = self._mapped(), self.index.batches[number]
+        batch = read_batch(content, entry, self._schema, self.path)
+        if number in self._unverified:
+            self._require_described(batch, number, logits_address(batch) - content.address)
+            self._unverified.discard(number)
         return batch
 
     def of_step(self, step: int) -> list[pa.RecordBatch]:
@@ -93,6 +96,26 @@ class StoredSegment:
                     self.read(number)
         content = self._mapped()
         return np.frombuffer(content, dtype=np.float32, count=len(content) // FLOAT_BYTES)
+
+    def _require_described(self, batch: pa.RecordBatch, number: int, logits: int) -> None:
+        """Raise MemoryCorruptionError unless the index says of a batch what it holds."""
+        begin, end = np.searchsorted(self._visit_batches(), [number, number + 1])
+        prompts, correct, first, count = visits_of(batch)
+        visits = self.index.visits
+        told = (self.index.prompts[begin:end], self.index.correct[begin:end], visits["first"][begin:end])
+        entry = self.index.batches[number]
+        if (
+            (entry.logits, entry.rows) != (logits, len(batch))
+            or told != (prompts, correct, first.tolist())
+            or visits["count"][begin:end] != count.tolist()
+        ):
+            path = index_path(self.path)
+            raise MemoryCorruptionError(f"{path}: does not describe batch {number} of its segment; remove it")
+
+    def _visit_batches(self) -> NDArray[np.int64]:
+        if self._batch_of_visit is None:  # of what was opened; what is written later is not checked
+            self._batch_of_visit = np.array(self.index.visits["batch"], dtype=np.int64)
+        return self._batch_of_visit
 
     def _batch_starts(self) -> NDArray[np.int64]:
         if self._starts is None or len(self._starts) != len(self.index.batches):

@@ -142,9 +142,9 @@ def require_memory_of(config: RunConfig, paths: RunPaths, wanted: MemoryFormat) 
 
     Raises ConfigError where that is another model's or another variant's.
     """
-    if config.meds.memory.archive is not None:
-        Archive.at(config.meds.memory.archive)
     held, branch_from = read_format(paths.memory), config.meds.memory.branch_from
+    if config.meds.memory.archive is not None:
+        Archive.at(config.meds.memory.archive).require_usable(fresh=held is None)
     if held is not None:
         held.require_match(wanted, paths.memory.root)
         return replace(wanted, step_offset=held.step_offset)

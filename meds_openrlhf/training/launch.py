@@ -14,7 +14,8 @@ from typing import Any
 import ray
 
 from meds_openrlhf.config import ConfigError, RunConfig
-from meds_openrlhf.memory.branch import make_branch
+from meds_openrlhf.memory.archive import archive_snapshot
+from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT, make_branch
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
 from meds_openrlhf.memory.settings import method_of
 from meds_openrlhf.memory.shard import ShardSettings
@@ -137,7 +138,10 @@ def _memory_format(job: Job) -> MemoryFormat:
     """The format of the run's memory, written down; a new one that branches from another gets its rows here."""
     branch_from = job.config.meds.memory.branch_from
     if branch_from is not None and not job.paths.memory.format.exists():
-        return make_branch(Path(branch_from), job.paths.memory, job.memory)
+        branched = make_branch(Path(branch_from), job.paths.memory, job.memory)
+        if job.config.meds.memory.archive is not None:
+            archive_snapshot(job.config.meds.memory.archive, job.paths.memory, BRANCH_SNAPSHOT)
+        return branched
     write_format(job.paths.memory, job.memory)
     return job.memory
 

@@ -7,7 +7,7 @@ from pyarrow import fs
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory.archive import Archive
-from meds_openrlhf.memory.errors import MemoryCorruptionError
+from meds_openrlhf.memory.errors import MemoryCorruptionError, MemoryLostError
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot
 from meds_openrlhf.paths import MemoryPaths
 from tests.memory.streams import LAYERS, stream
@@ -42,6 +42,37 @@ def test_a_run_resumes_where_none_of_its_files_are(tmp_path: Path, archive: Arch
     other = make_shard(tmp_path / "new node")
     other.restore(found.segments)
     assert as_lists(run(other, batches[3:], first=4)) == as_lists(expected[3:])
+
+
+def test_files_left_behind_on_a_node_give_way(tmp_path: Path) -> None:
+    """The run went on elsewhere; what this node has of the same name, and its index, is of steps that never were."""
+    batches, uri = stream(6), str(tmp_path / "archive")
+    here, there = make_shard(tmp_path / "here"), make_shard(tmp_path / "there")
+    run(here, batches[:2])
+    here.archive(uri)
+    moment = here.snapshot()
+    run(here, batches[2:], first=3)  # lost with the node
+    here.close()
+    there.restore(moment, uri)
+    expected = run(there, batches[4:], first=3)
+    there.archive(uri)
+    with pytest.raises(MemoryLostError):
+        there.archive(uri, acknowledged=10**6)
+    back = make_shard(tmp_path / "here")
+    back.restore(there.snapshot(), uri)
+    assert as_lists([back.observe(4, batches[5])]) == as_lists(expected[1:])
+    assert back.stats().rows == there.stats().rows
+
+
+def test_a_new_run_is_not_let_into_another_ones_archive(tmp_path: Path, archive: Archive) -> None:
+    archive.require_usable(fresh=True)
+    archive.commit("global_step3", Snapshot(FORMAT, "", []))
+    archive.require_usable(fresh=False)
+    with pytest.raises(ConfigError, match="holds another run's snapshots"):
+        archive.require_usable(fresh=True)
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"meds.memory.archive: .* cannot be written to"):
+        Archive.at(str(tmp_path / "file" / "archive")).require_usable(fresh=True)
 
 
 def test_nothing_is_stored_twice_and_only_what_a_snapshot_names_stays(tmp_path: Path, archive: Archive) -> None:

@@ -39,6 +39,18 @@ def test_a_branch_goes_on_from_another_runs_snapshot(tmp_path: Path) -> None:
     assert as_lists([make_shard(old_paths.root).observe(6, batches[5])]) == as_lists(after[-1:])
 
 
+def test_a_run_that_goes_on_does_not_write_into_its_branches(tmp_path: Path) -> None:
+    """Right after a snapshot the newest segment is exactly as long as the snapshot says; it is not sealed yet."""
+    batches = stream(6)
+    old_paths, new_paths = MemoryPaths(tmp_path / "old"), MemoryPaths(tmp_path / "new")
+    old = make_shard(old_paths.root)
+    run(old, batches[:3])
+    commit_snapshot(old_paths, "global_step3", Snapshot(FORMAT, "", old.snapshot()))
+    make_branch(old_paths.snapshot("global_step3"), new_paths, FORMAT)
+    run(old, batches[3:], first=4)
+    assert make_shard(new_paths.root).stats().rows == sum(map(len, batches[:3]))
+
+
 def test_what_cannot_be_branched_from_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"meds.memory.branch_from: .*nowhere.* is no file"):
         make_branch(tmp_path / "nowhere", MemoryPaths(tmp_path / "new"), FORMAT)
@@ -50,4 +62,7 @@ def test_what_cannot_be_branched_from_is_refused(tmp_path: Path) -> None:
     segment = paths.shard(0) / "000000.arrow"
     segment.write_bytes(segment.read_bytes()[:-8])
     with pytest.raises(ConfigError, match="is not what the snapshot says"):
+        make_branch(paths.snapshot("s"), MemoryPaths(tmp_path / "new"), FORMAT)
+    segment.unlink()
+    with pytest.raises(ConfigError, match=r"names shard-0000/000000.arrow, which is missing beside it"):
         make_branch(paths.snapshot("s"), MemoryPaths(tmp_path / "new"), FORMAT)

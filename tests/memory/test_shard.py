@@ -227,6 +227,8 @@ def test_rows_that_were_acknowledged_and_are_not_there_are_an_error(
         MemoryLostError, match=r"shard-0000 on .*: holds 0 of 7 rows .* shard 0 of 1.*on_lost to forget"
     ):
         make_shard(tmp_path / "a").observe(2, rows, acknowledged=7)
+    with pytest.raises(MemoryLostError, match="holds 0 of 7 rows"):
+        make_shard(tmp_path / "c").snapshot(acknowledged=7)
     forgetful = make_shard(tmp_path / "b", replace(SETTINGS, forget_lost_rows=True))
     assert forgetful.observe(2, rows, acknowledged=7).stats.rows == len(rows)
     assert "is forgotten" in caplog.text

@@ -57,6 +57,23 @@ def test_a_broken_manifest_is_named(tmp_path: Path, content: str) -> None:
         read_snapshot(paths.snapshot("s"))
 
 
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"format_version": 1, "old_field": 3}, ConfigError, "holds a memory of format 1, this program reads 2"),
+        ({"features": 5}, MemoryCorruptionError, "wrong type"),
+        ({"step_offset": "7"}, MemoryCorruptionError, "wrong type"),
+        ({"more": 1}, MemoryCorruptionError, "is no memory format"),
+    ],
+)
+def test_a_format_that_is_wrong_is_named(tmp_path: Path, changes: dict, error: type, message: str) -> None:
+    paths = MemoryPaths(tmp_path)
+    write_format(paths, FORMAT)
+    paths.format.write_text(json.dumps({**json.loads(paths.format.read_text()), **changes}))
+    with pytest.raises(error, match=rf"format\.json.*{message}"):
+        read_format(paths)
+
+
 def test_a_missing_manifest_is_named(tmp_path: Path) -> None:
     with pytest.raises(MemoryCorruptionError, match=r"global_step9\.json: is missing"):
         read_snapshot(MemoryPaths(tmp_path).snapshot("global_step9"))

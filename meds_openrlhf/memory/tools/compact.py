@@ -19,15 +19,15 @@ from pathlib import Path
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from meds_openrlhf.memory.folder_lock import LOCK_NAME, FolderLock
-from meds_openrlhf.memory.log import SEGMENT_BYTES
+from meds_openrlhf.memory.log import EARLIER_NAME, SEGMENT_BYTES
 from meds_openrlhf.memory.segment import SegmentState, encode_batch
 from meds_openrlhf.memory.segment_index import SegmentIndex, index_path, scan_segment, write_index
-from meds_openrlhf.memory.snapshot import Snapshot, commit_snapshot, read_snapshot
+from meds_openrlhf.memory.snapshot import Snapshot, commit_snapshot, read_snapshot, read_states, write_states
 from meds_openrlhf.memory.stored_segment import StoredSegment
 from meds_openrlhf.memory.tools.folder_swap import clear_building_site, put_in_place, settle, sole_driver
 from meds_openrlhf.memory.tools.stored_memory import StoredMemory, compacted_folder, memory_root, open_memory, run_of
 from meds_openrlhf.memory.tools.verify import mismatch, verify_memory
-from meds_openrlhf.paths import SEGMENT_PATH, MemoryPaths, segment_name, sync_folder
+from meds_openrlhf.paths import SEGMENT_PATH, MemoryPaths, segment_name, sync_folder, write_atomically
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,9 @@ def _build(memory: StoredMemory, runs: list[Run], target: MemoryPaths, segment_b
         moved += _build_folder(memory, list(own), target.root / folder.name, segment_bytes)
     for path in memory.manifests():
         _carry_snapshot(path, moved, target)
+    for path in memory.paths.root.glob(f"shard-*/{EARLIER_NAME}"):
+        states = _carried(path, read_states(path), moved)
+        write_atomically(target.root / path.relative_to(memory.paths.root), write_states(states))
     for path in sorted(memory.paths.root.rglob("*")):
         if path.is_file() and not _is_made_anew(path.relative_to(memory.paths.root)):
             copy = target.root / path.relative_to(memory.paths.root)
@@ -213,13 +216,19 @@ def _carry_snapshot(path: Path, moved: list[Moved], target: MemoryPaths) -> None
     if any(mismatch(state, indices.get(name)) for name, state in held.items()):
         shutil.copy2(path, target.snapshot(path.stem))
         return
+    states = _carried(path, snapshot.segments, moved)
+    commit_snapshot(target, path.stem, Snapshot(snapshot.format, snapshot.config_hash, states))
+
+
+def _carried(path: Path, states: list[SegmentState], moved: list[Moved]) -> list[SegmentState]:
+    """What the file ``path``, which names ``states`` of the old segments, names of the new ones."""
+    held = {state.name: state for state in states}
     try:
-        states = [state for one in moved for state in one.states(held)]
+        new = [state for one in moved for state in one.states(held)]
     except ValueError as error:
         raise MemoryCorruptionError(f"{path}: cannot be kept, {error}; remove it if no checkpoint needs it") from None
-    states.sort(key=lambda state: state.name)
-    assert sum(state.rows for state in states) == snapshot.rows
-    commit_snapshot(target, path.stem, Snapshot(snapshot.format, snapshot.config_hash, states))
+    assert sum(state.rows for state in new) == sum(state.rows for state in states)
+    return sorted(new, key=lambda state: state.name)
 
 
 def _state_after(name: str, index: SegmentIndex, batches: int) -> SegmentState:
@@ -232,7 +241,7 @@ def _is_made_anew(relative: Path) -> bool:
     """Whether the compaction makes this file itself, or nobody needs it; whatever else lies there comes along."""
     is_segment = SEGMENT_PATH.fullmatch(str(relative.with_suffix(".arrow"))) and relative.suffix in (".arrow", ".index")
     is_manifest = relative.parent == Path("snapshots") and relative.suffix == ".json"
-    return bool(is_segment) or is_manifest or relative.name == LOCK_NAME or relative.suffix == ".tmp"
+    return bool(is_segment) or is_manifest or relative.name in (LOCK_NAME, EARLIER_NAME) or relative.suffix == ".tmp"
 
 
 def _sync_file(path: Path) -> None:

@@ -37,10 +37,13 @@ class WrittenMemory:
         return MemoryPaths(self.root)
 
     def start(self, shards: int | None = None) -> None:
-        """A restart, with another number of shards perhaps: the segments so far are sealed."""
+        """A restart: the segments so far are sealed. With another number of shards a snapshot is restored."""
+        states = self.states()
         self.stop()
-        self.shards = shards or self.shards
+        divided_anew, self.shards = shards not in (None, self.shards), shards or self.shards
         self.open = [MemoryShard(self.paths, Sharding(i, self.shards), self.settings) for i in range(self.shards)]
+        if divided_anew:
+            self.restore(states)
 
     def stop(self) -> None:
         for shard in self.open:
