@@ -39,11 +39,11 @@ class FeatureTransform:
             raise ValueError(f"layer_logits: shape {layer_logits.shape} is not (rows, layers)")
         if not np.isfinite(layer_logits).all():
             raise ValueError("layer_logits: holds NaN or infinite values; rows without a feature must not come here")
-        values = layer_logits.astype(np.float64)
-        count = self._count(values.shape[1])
+        count = self._count(layer_logits.shape[1])
         if self.difference == "before":
-            values = np.diff(values, axis=1)
-        values = values[:, max(values.shape[1] - count, 0) :]
+            differences = np.diff(layer_logits.astype(np.float64), axis=1)
+            return differences[:, max(differences.shape[1] - count, 0) :]
+        values = layer_logits[:, layer_logits.shape[1] - count :].astype(np.float64)
         return np.diff(values, axis=1) if self.difference == "after" else values
 
     def scale(self, selected: FloatArray) -> FloatArray:

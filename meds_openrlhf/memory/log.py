@@ -155,6 +155,7 @@ class SegmentLog:
         segment = self._writer.segment
         os.close(self._writer.descriptor)
         self._writer = None
+        segment.seal()
         if segment.index.batches:
             _try_write_index(segment)
         else:
@@ -237,7 +238,7 @@ class SegmentLog:
         path = self._folder / segment_name(int(existing[-1].stem) + 1 if existing else 0)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         sync_folder(self._folder)
-        segment = StoredSegment(path, SegmentIndex(self._sharding), self._schema, verified=True)
+        segment = StoredSegment(path, SegmentIndex(self._sharding), self._schema, verified=True, sealed=False)
         self.segments.append(segment)
         return _Writer(segment, descriptor)
 

@@ -6,6 +6,7 @@ that a group costs no object of its own beside its key: about 40 bytes per visit
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +71,7 @@ class RowIndex:
 
     def __init__(self) -> None:
         self._ids: tuple[dict[str, int], dict[str, int]] = ({}, {})  # of wrong and of right rollouts
+        self._queue: deque[NDArray[np.int64]] = deque()  # groups that came to be owed a clustering, oldest first
         self.prompts = 0  # that have rows
         self.total_clusters = self.total_noise = 0
         self.newest = Column(np.int32, NONE)  # per group: its last visit
@@ -104,14 +106,15 @@ class RowIndex:
         segment: int,
         offset: NDArray[np.int64],
         count: NDArray[np.int32],
-    ) -> NDArray[np.int64]:
-        """Take in visits, the newest so far, in their order; returns their groups (v,), which are owed a clustering."""
-        groups = np.empty(len(prompts), dtype=np.int64)
-        for place, (prompt, right) in enumerate(zip(prompts, correct)):
-            if prompt not in self._ids[right]:
-                self.prompts += prompt not in self._ids[not right]
-                self._ids[right][prompt] = len(self._ids[0]) + len(self._ids[1])
-            groups[place] = self._ids[right][prompt]
+        groups: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Take in visits, the newest so far, in their order; their groups are owed a clustering.
+
+        ``groups`` (v,) are what `find` says of them, where the caller knows that already.
+        """
+        groups = self.find(prompts, correct) if groups is None else groups
+        for place in np.flatnonzero(groups == NONE).tolist():
+            groups[place] = self._number(prompts[place], correct[place])
         for column in (self.newest, self.clusters, self.noise, self.owed):
             column.grow(len(self._ids[0]) + len(self._ids[1]))
         before = len(self.count)
@@ -124,7 +127,27 @@ class RowIndex:
         self.first_row.extend(ends - count)
         self.labels.grow(int(ends[-1]) if len(ends) else self.rows)
         self.owed.array[groups] = True
-        return groups
+        self._queue.append(groups)
+
+    def next_owed(self, most: int) -> NDArray[np.int64]:
+        """Up to ``most`` groups that are owed a clustering, none of them given out before; empty for none."""
+        while self._queue:
+            groups, rest = self._queue[0][:most], self._queue[0][most:]
+            self._queue[0] = rest
+            if len(rest) == 0:
+                self._queue.popleft()
+            owed = np.unique(groups[self.owed.array[groups]])
+            if len(owed):
+                return owed
+        return np.empty(0, dtype=np.int64)
+
+    def _number(self, prompt: str, right: bool) -> int:
+        """A group's number; a new group gets the next one."""
+        ids = self._ids[right]
+        if prompt not in ids:
+            self.prompts += prompt not in self._ids[not right]
+            ids[prompt] = len(self._ids[0]) + len(self._ids[1])
+        return ids[prompt]
 
     def select(self, groups: NDArray[np.int64], max_rows: int = ALL, max_visits: int = ALL) -> Selection:
         """The newest ``max_rows`` rows of the newest ``max_visits`` visits of each group; NONE has no rows."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import zlib
+from array import array
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,7 +39,7 @@ class SegmentIndex:
     batches: list[BatchEntry] = field(default_factory=list)
     prompts: list[str] = field(default_factory=list)
     correct: list[bool] = field(default_factory=list)
-    visits: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in VISIT_COLUMNS})
+    visits: dict[str, array[int]] = field(default_factory=lambda: {name: array("i") for name in VISIT_COLUMNS})
     moments: Moments = NO_MOMENTS
 
     @property
@@ -50,9 +52,9 @@ class SegmentIndex:
         prompts, correct, first, count = visits_of(batch)
         self.prompts += prompts
         self.correct += correct
-        self.visits["batch"] += [len(self.batches)] * len(first)
-        self.visits["first"] += first.tolist()
-        self.visits["count"] += count.tolist()
+        self.visits["batch"].extend([len(self.batches)] * len(first))
+        self.visits["first"].extend(first.tolist())
+        self.visits["count"].extend(count.tolist())
         self.batches.append(entry)
         self.moments = self.moments.merge(Moments.of(layer_logits_of(batch).astype(np.float64)))
         return len(first)
@@ -143,9 +145,9 @@ def _from_table(table: pa.Table, header: dict[str, Any]) -> SegmentIndex:
     index = SegmentIndex(
         sharding=Sharding(**header["sharding"]),
         batches=[BatchEntry(*entry) for entry in header["batches"]],
-        prompts=table.column("prompt").to_pylist(),
+        prompts=[sys.intern(prompt) for prompt in table.column("prompt").to_pylist()],  # once for all its visits
         correct=table.column("correct").to_pylist(),
-        visits={name: table.column(name).to_numpy().tolist() for name in VISIT_COLUMNS},
+        visits={name: array("i", table.column(name).to_numpy().astype(np.intc).tobytes()) for name in VISIT_COLUMNS},
         moments=Moments(count, np.array(mean), np.array(scatter)),
     )
     _require_whole(index)

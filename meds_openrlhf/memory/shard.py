@@ -121,7 +121,7 @@ class MemoryShard:
             with self._lock:
                 if not self._opened:  # nothing has been asked of it yet, or a restore is under way
                     return time.perf_counter() - started
-                groups = np.flatnonzero(self._index.owed.array)[:GROUPS_AT_ONCE]
+                groups = self._index.next_owed(GROUPS_AT_ONCE)
                 selection, features = self._features.select(groups, self._window)
                 index = self._index
             if len(groups) == 0:
@@ -219,7 +219,7 @@ class MemoryShard:
         labels, sizes = self._assign(rows, groups, np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
         assigned = time.perf_counter()
         batch = with_answer(step, rows, labels, sizes)
-        self._store(batch, step)
+        self._store(batch, step, groups)
         appended = time.perf_counter()
         return self._answer(batch, settled - started, assigned - settled, appended - assigned)
 
@@ -245,9 +245,12 @@ class MemoryShard:
             labels = cluster_sets(features, selection.offsets, self._settings.method.clustering)
             self._index.set_labels(selection, labels)
 
-    def _store(self, batch: pa.RecordBatch, step: int) -> None:
+    def _store(self, batch: pa.RecordBatch, step: int, groups: NDArray[np.int64]) -> None:
+        """Make a batch durable, whose visits are of ``groups``, and take it in."""
         visits = self._log.append(batch, step)
-        self._index_visits(len(self._log.segments) - 1, visits)
+        self._index.add(
+            visits.prompts, visits.correct, len(self._log.segments) - 1, visits.offset, visits.count, groups
+        )
         self._last_step = step
         self._last_batch = batch
 

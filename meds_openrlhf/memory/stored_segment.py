@@ -37,8 +37,11 @@ class Visits:
 class StoredSegment:
     """One segment of a memory of ``layers`` decoder layers, as far as ``index`` goes."""
 
-    def __init__(self, path: Path, index: SegmentIndex, schema: pa.Schema, *, verified: bool) -> None:
+    def __init__(
+        self, path: Path, index: SegmentIndex, schema: pa.Schema, *, verified: bool, sealed: bool = True
+    ) -> None:
         self.path = path
+        self._sealed = sealed
         self.index = index
         self._schema = schema
         self._layers = schema.field("layer_logits").type.list_size
@@ -61,6 +64,10 @@ class StoredSegment:
     def last_step(self) -> int:
         """The step of its last batch, -1 for none."""
         return self.index.batches[-1].step if self.index.batches else -1
+
+    def seal(self) -> None:
+        """Nothing is added from here on."""
+        self._sealed, self._content = True, pa.py_buffer(b"")
 
     def append(self, batch: pa.RecordBatch, entry: BatchEntry) -> Visits:
         """Take in a batch that has just been written here; its visits."""
@@ -102,12 +109,12 @@ class StoredSegment:
         begin, end = np.searchsorted(self._visit_batches(), [number, number + 1])
         prompts, correct, first, count = visits_of(batch)
         visits = self.index.visits
-        told = (self.index.prompts[begin:end], self.index.correct[begin:end], visits["first"][begin:end])
+        told = (self.index.prompts[begin:end], self.index.correct[begin:end], visits["first"][begin:end].tolist())
         entry = self.index.batches[number]
         if (
             (entry.logits, entry.rows) != (logits, len(batch))
             or told != (prompts, correct, first.tolist())
-            or visits["count"][begin:end] != count.tolist()
+            or visits["count"][begin:end].tolist() != count.tolist()
         ):
             path = index_path(self.path)
             raise MemoryCorruptionError(f"{path}: does not describe batch {number} of its segment; remove it")
@@ -124,5 +131,5 @@ class StoredSegment:
 
     def _mapped(self) -> pa.Buffer:
         if len(self._content) < self.index.bytes:
-            self._content = map_file(self.path)
+            self._content = map_file(self.path, populate=self._sealed)
         return self._content
