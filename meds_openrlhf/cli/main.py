@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import sys
 from collections.abc import Sequence
@@ -13,6 +14,8 @@ from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError, MemoryLostError
 
 SUBCOMMANDS = (train, demo, data, memory)
+# What a user can mend: a full disk or quota, a folder that cannot be written to.
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,6 +32,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(known.run(known, rest))
     except (ConfigError, MemoryCorruptionError, MemoryLostError, MemoryBusyError) as error:
+        print(f"meds: {_innermost(error)}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if getattr(_innermost(error), "errno", None) not in DISK_ERRORS:
+            raise
         print(f"meds: {_innermost(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -175,9 +175,7 @@ def test_an_index_that_describes_other_rows_is_found(tmp_path: Path) -> None:
     path, index = segment_of(tmp_path), log.segments[0].index
     index.prompts[0], index.prompts[1] = index.prompts[1], index.prompts[0]
     write_index(path, index)
-    with pytest.raises(
-        MemoryCorruptionError, match=r"000000.index: does not describe batch 0 of its segment"
-    ):
+    with pytest.raises(MemoryCorruptionError, match=r"000000.index: does not describe batch 0 of its segment"):
         steps_in(opened(tmp_path))
 
 
