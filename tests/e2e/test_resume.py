@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from meds_openrlhf.memory.tools.stored_memory import open_memory
+from meds_openrlhf.memory.tools.verify import verify_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.e2e.conftest import STEPS, command
@@ -75,7 +77,8 @@ def test_kill_and_resume(assets: Path, tmp_path: Path) -> None:
         time.sleep(0.5)
     assert processes_of(run_dir) == []
 
-    second = start(assets, run_dir, f"--ckpt.save_steps={CHECKPOINT}", "--resume")
+    # With another number of shards: the prompts are divided anew.
+    second = start(assets, run_dir, f"--ckpt.save_steps={CHECKPOINT}", "--resume", "--meds.memory.shards=3")
     output = second.communicate(timeout=300)[0]
     assert second.returncode == 0, output[-4000:]
     assert f"going on after step {CHECKPOINT}" in output
@@ -85,6 +88,7 @@ def test_kill_and_resume(assets: Path, tmp_path: Path) -> None:
     assert steps[:CHECKPOINT] == metrics_before[:CHECKPOINT]
     after = read_memory(paths)
     assert upto(after, CHECKPOINT).equals(upto(before, CHECKPOINT))
+    assert verify_memory(open_memory(run_dir)).damage == []
     pairs = list(zip(after.column("step").to_pylist(), after.column("sample").to_pylist()))
     assert len(set(pairs)) == len(pairs) == steps[-1]["meds/rows"]
     # An epoch of 16 prompts is 4 steps: none came twice within one, nor more than 4 in a step, so none was skipped.
