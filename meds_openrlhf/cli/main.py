@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import logging
+import os
 import sys
 from collections.abc import Sequence
 
@@ -34,6 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ConfigError, MemoryCorruptionError, MemoryLostError, MemoryBusyError) as error:
         print(f"meds: {_innermost(error)}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # `| head` has seen enough; nor shall the interpreter complain when it flushes
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
         if getattr(_innermost(error), "errno", None) not in DISK_ERRORS:
             raise
