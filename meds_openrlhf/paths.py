@@ -87,7 +87,7 @@ class MemoryPaths:
 
     @property
     def format(self) -> Path:
-        """What the rows are; written once, when the memory is made."""
+        """What the rows are; written when a run with this memory starts."""
         return self.root / "format.json"
 
     def shard(self, index: int) -> Path:

@@ -6,8 +6,10 @@ import argparse
 import errno
 import logging
 import os
+import select
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from meds_openrlhf import __version__
 from meds_openrlhf.cli import data, demo, memory, train
@@ -35,7 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ConfigError, MemoryCorruptionError, MemoryLostError, MemoryBusyError) as error:
         print(f"meds: {_innermost(error)}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # `| head` has seen enough; nor shall the interpreter complain when it flushes
+    except BrokenPipeError:
+        if known.command != "memory" or not _is_closed(sys.stdout):
+            raise
+        # `| head` has seen enough; nor shall the interpreter complain when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -46,6 +51,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("meds: interrupted; the run goes on from its last checkpoint with --resume", file=sys.stderr)
         return 130
+
+
+def _is_closed(stream: TextIO) -> bool:
+    """Whether nobody reads from the pipe that ``stream`` writes to any more."""
+    poll = select.poll()
+    poll.register(stream.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -141,7 +141,10 @@ class Archive:
 
 
 def archive_snapshot(uri: str, paths: MemoryPaths, name: str) -> None:
-    """Copy a snapshot that is on this machine, segments and manifest, to the archive at ``uri``."""
-    archive, snapshot = Archive.at(uri), read_snapshot(paths.snapshot(name))
+    """Copy a snapshot that is on this machine, segments and manifest, to the archive at ``uri``, unless it is there."""
+    archive = Archive.at(uri)
+    if archive.read(name) is not None:
+        return
+    snapshot = read_snapshot(paths.snapshot(name))
     archive.store(paths, snapshot.segments)
     archive.commit(name, snapshot)

@@ -137,6 +137,9 @@ class SegmentLog:
             if folder.is_dir():
                 sync_folder(folder)
         self._write_earlier([state for state in states if state.shards != self._sharding.shards])
+        for folder in own.values():  # of shards that there are none of any more
+            if folder != self._folder:
+                (folder / EARLIER_NAME).unlink(missing_ok=True)
 
     def batches_of(self, step: int) -> list[pa.RecordBatch]:
         """Every batch of one step."""
@@ -234,8 +237,9 @@ class SegmentLog:
         return self._writer
 
     def _begin_segment(self) -> _Writer:
-        existing = _segments_in(self._folder)
-        path = self._folder / segment_name(int(existing[-1].stem) + 1 if existing else 0)
+        taken = [int(path.stem) for path in _segments_in(self._folder)]
+        taken += [state.number for state in self._read_earlier() if state.shard == self._sharding.shard]
+        path = self._folder / segment_name(max(taken, default=-1) + 1)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         sync_folder(self._folder)
         segment = StoredSegment(path, SegmentIndex(self._sharding), self._schema, verified=True, sealed=False)
@@ -292,7 +296,7 @@ def begins_with(path: Path, state: SegmentState) -> bool:
 def cut_file(path: Path, length: int) -> None:
     """Cut a segment back to ``length`` bytes, or remove it if nothing is left; its index goes with what is cut.
 
-    A file that another run shares by a hard link is replaced, not changed.
+    The file is replaced, not changed: another run may share it by a hard link, and a tool may be reading it.
     """
     size = path.stat().st_size
     if length == size and length > 0:
@@ -300,15 +304,14 @@ def cut_file(path: Path, length: int) -> None:
     index_path(path).unlink(missing_ok=True)
     if length == 0:
         path.unlink()
-    elif path.stat().st_nlink > 1:
-        temporary = path.with_name(f".{path.name}.tmp")
-        with path.open("rb") as source, temporary.open("wb") as target:
-            shutil.copyfileobj(source, target)
-            target.truncate(length)
-            os.fsync(target.fileno())
-        os.replace(temporary, path)
-    else:
-        os.truncate(path, length)
+        return
+    temporary = path.with_name(f".{path.name}.tmp")
+    with path.open("rb") as source, temporary.open("wb") as target:
+        shutil.copyfileobj(source, target)
+        target.truncate(length)
+        target.flush()
+        os.fsync(target.fileno())
+    os.replace(temporary, path)
 
 
 def _segments_in(folder: Path) -> list[Path]:

@@ -121,6 +121,11 @@ class MemoryPool:
             _get([shard.archive.remote(self._archive_uri, rows) for shard, rows in self._with_acknowledged()])
         states = _get([shard.snapshot.remote(rows) for shard, rows in self._with_acknowledged()])
         segments = sorted({state.name: state for one in states for state in one}.values(), key=_by_name)
+        if len(segments) < len({state for one in states for state in one}):
+            raise MemoryLostError(
+                f"{self._paths.root}: two segments have one name, since a shard began anew without its files; "
+                "resume from the last checkpoint"
+            )
         snapshot = Snapshot(self._format, self._config_hash, segments)
         if self._archive_uri is not None:
             Archive.at(self._archive_uri).commit(name, snapshot)
@@ -156,6 +161,12 @@ class MemoryPool:
         if self._archive_uri is not None:
             Archive.at(self._archive_uri).prune(keep)
 
+    def has_snapshot(self, name: str) -> bool:
+        """Whether there is a snapshot of that name, on this machine or in the archive."""
+        if self._paths.snapshot(name).exists():
+            return True
+        return self._archive_uri is not None and Archive.at(self._archive_uri).read(name) is not None
+
     def stats(self) -> ShardStats:
         """What all shards hold together."""
         return add_stats(_get([shard.stats.remote() for shard in self._shards]))
@@ -171,16 +182,17 @@ class MemoryPool:
         """Set every shard to work that is not at it already. One that is finds newer rows by itself."""
         running = [one for one in self._reclustering if one is not None]
         done, _ = ray.wait(running, num_returns=len(running), timeout=0) if running else ([], [])
+        self._reclustering = [None if one in done else one for one in self._reclustering]
         if done:
             self._cluster_seconds = max(_get(done))
         for number, shard in enumerate(self._shards):
-            if self._reclustering[number] is None or self._reclustering[number] in done:
+            if self._reclustering[number] is None:
                 self._reclustering[number] = shard.recluster.options(concurrency_group=CLUSTERING).remote()
 
     def _snapshot_of(self, name: str) -> Snapshot:
-        path = self._paths.snapshot(name)
-        archived = Archive.at(self._archive_uri).read(name) if self._archive_uri and not path.exists() else None
-        return archived or read_snapshot(path)
+        # The archive first: what this node has of that name may be of steps that a run elsewhere has undone.
+        archived = Archive.at(self._archive_uri).read(name) if self._archive_uri is not None else None
+        return archived or read_snapshot(self._paths.snapshot(name))
 
 
 def add_stats(stats: list[ShardStats]) -> ShardStats:

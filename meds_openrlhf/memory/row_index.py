@@ -158,7 +158,7 @@ class RowIndex:
         return Selection(groups, offsets, *parts)
 
     def set_labels(self, selection: Selection, labels: NDArray[np.int32]) -> None:
-        """Keep the clustering of ``selection``; a group that got rows since then stays owed one."""
+        """Keep the clustering of ``selection``; a group that got rows since it was selected is owed one (again)."""
         self.labels.array[selection.rows] = labels
         clusters, noise, unchanged = _tally(
             selection.groups, selection.offsets, labels, selection.rows, self.newest.array,
@@ -168,7 +168,7 @@ class RowIndex:
         self.total_noise += int(noise.sum() - self.noise.array[selection.groups].sum())
         self.clusters.array[selection.groups] = clusters
         self.noise.array[selection.groups] = noise
-        self.owed.array[selection.groups[unchanged]] = False
+        self.owed.array[selection.groups] = ~unchanged
 
 
 @compiled

@@ -40,6 +40,11 @@ class SegmentState:
     crc32: int
 
     @property
+    def number(self) -> int:
+        """The segment's number in its folder."""
+        return int(self.name.split("/")[1].removesuffix(".arrow"))
+
+    @property
     def shard(self) -> int:
         """The number of the shard that wrote it."""
         return int(self.name.split("/")[0].removeprefix("shard-"))
@@ -197,6 +202,8 @@ def _entry(
     crc = checksum(batch)
     if stored.get(b"crc32") != str(crc).encode() or not stored.get(b"step", b"").isdigit():
         raise pa.ArrowInvalid("it does not match its checksum")
+    if (batch.column("step").to_numpy() != int(stored[b"step"])).any():
+        raise pa.ArrowInvalid("its step is not that of its rows")
     logits = logits_address(batch) - content.address
     size = len(batch) * batch.schema.field("layer_logits").type.list_size * FLOAT_BYTES
     if logits % FLOAT_BYTES or not start <= logits <= end - size:

@@ -162,6 +162,8 @@ def _require_whole(index: SegmentIndex) -> None:
     batch, first, count = (np.array(index.visits[name], np.int64) for name in VISIT_COLUMNS)
     if (np.diff(batch) < 0).any() or (count < 1).any():
         raise ValueError("visits are not in order")
+    if len(batch) and not 0 <= batch[0] <= batch[-1] < len(index.batches):
+        raise ValueError("visits are of other batches")
     before = np.cumsum(count) - count
     rows = np.array([entry.rows for entry in index.batches], np.int64)
     begins = np.cumsum(rows) - rows

@@ -136,14 +136,13 @@ def _open_run_folder(job: Job) -> None:
 
 def _memory_format(job: Job) -> MemoryFormat:
     """The format of the run's memory, written down; a new one that branches from another gets its rows here."""
-    branch_from = job.config.meds.memory.branch_from
-    if branch_from is not None and not job.paths.memory.format.exists():
-        branched = make_branch(Path(branch_from), job.paths.memory, job.memory)
-        if job.config.meds.memory.archive is not None:
-            archive_snapshot(job.config.meds.memory.archive, job.paths.memory, BRANCH_SNAPSHOT)
-        return branched
-    write_format(job.paths.memory, job.memory)
-    return job.memory
+    settings, paths, memory = job.config.meds.memory, job.paths.memory, job.memory
+    if settings.branch_from is not None and not paths.format.exists():
+        memory = make_branch(Path(settings.branch_from), paths, memory)
+    if settings.archive is not None and paths.snapshot(BRANCH_SNAPSHOT).exists():
+        archive_snapshot(settings.archive, paths, BRANCH_SNAPSHOT)
+    write_format(paths, memory)
+    return memory
 
 
 def _start_memory(job: Job, groups: dict[str, Any]) -> MemoryPool | None:

@@ -129,8 +129,8 @@ class MemoryTraining:
             name = states.get("memory_snapshot")
             if states["global_step"] > 0 and name is None:
                 raise ConfigError("meds.enabled", True, "does not fit this checkpoint; it was saved without a memory")
-            branched = self._context.meds.memory.branch_from is not None
-            self._pool.restore(name or (BRANCH_SNAPSHOT if branched else None))
+            start = BRANCH_SNAPSHOT if self._pool.has_snapshot(BRANCH_SNAPSHOT) else None
+            self._pool.restore(name or start)
         return states
 
     def _snapshot(self, tag: str, client_states: dict[str, Any]) -> None:

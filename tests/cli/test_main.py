@@ -44,6 +44,15 @@ def test_what_ends_a_run_and_can_be_mended_is_one_line(
     assert capsys.readouterr().err == f"meds: {error}\n"
 
 
+def test_a_broken_connection_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(data, "make_arithmetic", fail)
+    with pytest.raises(BrokenPipeError):
+        main(["data", "arithmetic"])
+
+
 def test_a_mistake_in_the_program_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data, "make_arithmetic", lambda *_: Path("/nowhere/at/all").stat())
     with pytest.raises(FileNotFoundError):

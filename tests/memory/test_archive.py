@@ -6,9 +6,9 @@ import pytest
 from pyarrow import fs
 
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.memory.archive import Archive
+from meds_openrlhf.memory.archive import Archive, archive_snapshot
 from meds_openrlhf.memory.errors import MemoryCorruptionError, MemoryLostError
-from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot
+from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot
 from meds_openrlhf.paths import MemoryPaths
 from tests.memory.streams import LAYERS, stream
 from tests.memory.test_shard import as_lists, make_shard, run
@@ -73,6 +73,20 @@ def test_a_new_run_is_not_let_into_another_ones_archive(tmp_path: Path, archive:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"meds.memory.archive: .* cannot be written to"):
         Archive.at(str(tmp_path / "file" / "archive")).require_usable(fresh=True)
+
+
+def test_a_branch_is_archived_once(tmp_path: Path) -> None:
+    uri, paths, shard = str(tmp_path / "archive"), MemoryPaths(tmp_path / "m"), make_shard(tmp_path / "m")
+    run(shard, stream(2))
+    commit_snapshot(paths, "branch", Snapshot(FORMAT, "", shard.snapshot()))
+    for _ in range(2):
+        archive_snapshot(uri, paths, "branch")
+        run(shard, stream(1), first=3)
+    found = Archive.at(uri).read("branch")
+    assert found is not None
+    other = make_shard(tmp_path / "elsewhere")
+    other.restore(found.segments, uri)
+    assert other.stats().rows == found.rows == sum(map(len, stream(2)))
 
 
 def test_nothing_is_stored_twice_and_only_what_a_snapshot_names_stays(tmp_path: Path, archive: Archive) -> None:

@@ -116,6 +116,7 @@ def test_every_flipped_byte_is_an_error_that_names_the_file_or_changes_nothing(t
                 segment.read(n).to_pydict() for segment in reader.segments for n in range(len(segment.index.batches))
             ]
             assert got in (expected, expected[:2] if position >= last else expected)
+            assert [entry.step for one in reader.segments for entry in one.index.batches] == list(range(len(got)))
         except MemoryCorruptionError as error:
             errors.append(str(error))
         reader._lock.release()

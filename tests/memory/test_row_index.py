@@ -48,6 +48,28 @@ def test_labels_are_kept_and_totals_follow() -> None:
     assert (index.total_clusters, index.total_noise) == (1, 2)
 
 
+def test_labels_that_come_late_are_made_again() -> None:
+    """Selected, then rows came and were clustered; the older clustering arrives after that."""
+    index, _ = fill([("a", False, 2)])
+    groups = index.find(["a"], [False])
+    early = index.select(groups)
+    index.add(["a"], [False], 0, np.array([16]), np.array([1], np.int32))
+    index.set_labels(index.select(groups), np.array([0, 0, 0], np.int32))
+    assert not index.owed.array[groups].any()
+    index.set_labels(early, np.array([-1, -1], np.int32))
+    assert index.owed.array[groups].all()
+
+
+def test_what_is_owed_is_given_out_once() -> None:
+    index, _ = fill([("a", False, 2), ("b", False, 2), ("a", False, 1), ("c", False, 1)])
+    given = [index.next_owed(1).tolist() for _ in range(5)]
+    assert given == [[0], [1], [0], [2], []]
+    settled = index.find(["b"], [False])
+    index.add(["b"], [False], 0, np.array([48]), np.array([1], np.int32))
+    index.set_labels(index.select(settled), np.zeros(3, np.int32))
+    assert index.next_owed(8).tolist() == []
+
+
 def test_a_group_that_got_rows_while_it_was_clustered_stays_owed() -> None:
     index, _ = fill([("a", False, 2), ("b", False, 2)])
     groups = index.find(["a", "b"], [False, False])

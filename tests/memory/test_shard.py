@@ -303,6 +303,7 @@ def test_another_number_of_shards_gives_the_same_answers(tmp_path: Path, before:
         zip(expected[2].sample.tolist(), zip(expected[2].label.tolist(), expected[2].size.tolist()))
     )
     check(new, range(5, 8))
+    assert {p.parent.name for p in tmp_path.glob("cut/*/earlier.json")} == {f"shard-{n:04d}" for n in range(after)}
     for shard in new:
         crash(shard)
     again = [make_shard(tmp_path / "cut", shard=number, shards=after) for number in range(after)]

@@ -1,6 +1,5 @@
 """What our mixin adds to OpenRLHF's trainers at a checkpoint, around a hand-written base that saves files."""
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.config.schema import MedsSettings, MemorySettings
+from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.training.checkpoints import Checkpoint, newest_complete
 from meds_openrlhf.training.trainer import MemoryTraining, TrainerContext
@@ -60,6 +59,9 @@ class RecordingPool:
 
     def restore(self, name: str | None) -> None:
         self.restored.append(name)
+
+    def has_snapshot(self, name: str) -> bool:
+        return name in self.snapshots
 
     def prune_snapshots(self, keep: set[str]) -> None:
         self.snapshots = [name for name in self.snapshots if name in keep]
@@ -121,8 +123,7 @@ def test_the_memory_goes_back_to_the_checkpoints_moment_or_to_nothing(trainer: T
 
 
 def test_a_branched_memory_goes_back_to_where_it_began(trainer: Trainer) -> None:
-    memory = MemorySettings(branch_from="runs/old/memory/snapshots/global_step50.json")
-    trainer._context = replace(trainer._context, meds=MedsSettings(run_dir="runs/new", memory=memory))
+    trainer._pool.snapshots.append("branch")
     trainer.init_checkpoint_states()
     trainer.loaded = {"global_step": 3, "memory_snapshot": "global_step3"}
     trainer.init_checkpoint_states()

@@ -124,8 +124,6 @@ class _Scan:
 
     def _check_steps(self, batch: pa.RecordBatch, step: int) -> None:
         steps = batch.column("step").to_numpy().astype(np.int64)
-        if (steps != step).any():
-            self._report.add(self._path, f"the batch of step {step} has rows of other steps")
         if len(self.index.batches) > 1 and step < self.index.batches[-2].step:
             self._report.add(self._path, f"step {step} comes after step {self.index.batches[-2].step}")
         self.keys.append((steps << 32) | batch.column("sample").to_numpy().astype(np.int64))
