@@ -118,12 +118,24 @@ def segment_name(number: int) -> str:
     return f"{number:06d}.arrow"
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Publish ``text`` as ``path``, durably: whoever reads sees the old content or the new, never a part."""
+def segments_in(folder: Path) -> list[Path]:
+    """The segments in a shard's folder, oldest first; none where there is no folder."""
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if SEGMENT_NAME.fullmatch(path.name))
+
+
+def name_in_memory(segment: Path) -> str:
+    """A segment's path below its memory's folder, ``shard-0003/000007.arrow``: its name in manifests."""
+    return f"{segment.parent.name}/{segment.name}"
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Publish ``content`` as ``path``, durably: whoever reads sees the old content or the new, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # two processes may publish the same
+    with temporary.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)

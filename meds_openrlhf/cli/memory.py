@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -23,16 +23,7 @@ if TYPE_CHECKING:
 RUN_HELP = "a run's folder, or a memory's (the one with format.json); the run may be going on"
 PRESET_HELP = "cluster as paper, reference or robust does (default: as the run itself)"
 TEXT_WIDTH = 80  # of a prompt's beginning
-# What can be tried on rollouts that were recorded; everything else was decided when they were.
-REPLAYED = {
-    "meds.features": ("layers", "difference", "normalize"),
-    "meds.memory": (
-        *("remember", "preset", "min_cluster_size", "min_samples", "metric", "allow_single_cluster"),
-        *("selection_epsilon", "assignment", "neighbors", "neighbor_metric", "ties", "noise"),
-        *("window_rows", "window_visits"),
-    ),
-    "meds.penalty": ("alpha", "beta"),
-}
+FEATURE_SETTINGS = ("layers", "difference", "normalize")  # that say what becomes of recorded logits
 
 
 def add_parser(subparsers: Any) -> None:
@@ -51,29 +42,37 @@ def add_parser(subparsers: Any) -> None:
     _add_compact(actions)
 
 
+def _add_action(
+    actions: Any, action: Callable[..., int], summary: str, description: str, folder_help: str = RUN_HELP
+) -> argparse.ArgumentParser:
+    """The parser of an action on one RUN, named as the function that carries it out."""
+    parser: argparse.ArgumentParser = actions.add_parser(action.__name__, help=summary, description=description)
+    parser.add_argument("folder", metavar="RUN", type=Path, help=folder_help)
+    parser.set_defaults(run=action, takes_overrides=False)
+    return parser
+
+
 def _add_inspect(actions: Any) -> None:
-    parser = actions.add_parser(
-        "inspect",
-        help="what is remembered, and which errors come back most",
-        description="Say how much is remembered, cluster all prompts, and list the biggest clusters: the errors that "
+    parser = _add_action(
+        actions,
+        inspect,
+        "what is remembered, and which errors come back most",
+        "Say how much is remembered, cluster all prompts, and list the biggest clusters: the errors that "
         "the policy keeps making.",
     )
-    parser.add_argument("folder", metavar="RUN", type=Path, help=RUN_HELP)
     parser.add_argument("--top", type=int, default=10, metavar="K", help="clusters to list (%(default)s)")
     parser.add_argument("--preset", help=PRESET_HELP)
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-    parser.set_defaults(run=inspect, takes_overrides=False)
 
 
 def _add_verify(actions: Any) -> None:
-    parser = actions.add_parser(
-        "verify",
-        help="whether every file is what was written",
-        description="Read everything and compare checksums, counts, indices and snapshots. One line per finding; the "
+    _add_action(
+        actions,
+        verify,
+        "whether every file is what was written",
+        "Read everything and compare checksums, counts, indices and snapshots. One line per finding; the "
         "exit code is 1 if there is damage, 0 if all is sound. A batch that is being written is no damage.",
     )
-    parser.add_argument("folder", metavar="RUN", type=Path, help=RUN_HELP)
-    parser.set_defaults(run=verify, takes_overrides=False)
 
 
 def _add_replay(actions: Any) -> None:
@@ -96,26 +95,25 @@ def _add_replay(actions: Any) -> None:
 
 
 def _add_export(actions: Any) -> None:
-    parser = actions.add_parser(
-        "export",
-        help="all rows as one Parquet file",
-        description="Write all rows of the memory, ordered by step and sample, as one Parquet file.",
+    parser = _add_action(
+        actions,
+        export,
+        "all rows as one Parquet file",
+        "Write all rows of the memory, ordered by step and sample, as one Parquet file.",
     )
-    parser.add_argument("folder", metavar="RUN", type=Path, help=RUN_HELP)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.parquet", help="file to write")
-    parser.set_defaults(run=export, takes_overrides=False)
 
 
 def _add_compact(actions: Any) -> None:
-    parser = actions.add_parser(
-        "compact",
-        help="merge the small files that restarts leave",
-        description="Merge the small files that restarts leave into few large ones. Nothing is lost, and every "
+    _add_action(
+        actions,
+        compact,
+        "merge the small files that restarts leave",
+        "Merge the small files that restarts leave into few large ones. Nothing is lost, and every "
         "checkpoint can still be resumed. The run must not be going on. Interrupted, it is finished by calling it "
         "again.",
+        folder_help="a run's folder, or a memory's",
     )
-    parser.add_argument("folder", metavar="RUN", type=Path, help="a run's folder, or a memory's")
-    parser.set_defaults(run=compact, takes_overrides=False)
 
 
 # ── the actions ──
@@ -218,7 +216,15 @@ def _recording(
 
 
 def _require_replayable(overrides: list[str]) -> None:
-    known = [f"{section}.{name}" for section, names in REPLAYED.items() for name in names]
+    """Refuse what cannot be tried on rollouts that were recorded: everything else was decided when they were."""
+    from meds_openrlhf.memory.settings import METHOD_SETTINGS
+
+    replayed = {
+        "meds.features": FEATURE_SETTINGS,
+        "meds.memory": ("remember", "preset", *METHOD_SETTINGS),
+        "meds.penalty": ("alpha", "beta"),
+    }
+    known = [f"{section}.{name}" for section, names in replayed.items() for name in names]
     for key, value in parse_overrides(overrides).items():
         if key not in known:
             mend = f"cannot be changed for rollouts that are recorded already; what can: {', '.join(known)}"
@@ -230,7 +236,7 @@ def _config_of(memory: StoredMemory, preset: str | None, overrides: list[str]) -
     if memory.run is not None and memory.run.config.exists():
         return load_config(memory.run.config, [*_preset_words(preset), *overrides])
     features = memory.format.features
-    own = {f"features.{name}": features[name] for name in REPLAYED["meds.features"] if name in features}
+    own = {f"features.{name}": features[name] for name in FEATURE_SETTINGS if name in features}
     return _config_without_file(own, preset, overrides)
 
 

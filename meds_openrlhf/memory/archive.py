@@ -7,7 +7,6 @@ a snapshot and is written last. What no manifest names any more is removed after
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ from meds_openrlhf.memory.log import begins_with
 from meds_openrlhf.memory.segment import SegmentState
 from meds_openrlhf.memory.segment_index import index_path
 from meds_openrlhf.memory.snapshot import Snapshot, parse_manifest, read_snapshot, write_manifest
-from meds_openrlhf.paths import SNAPSHOT_NAME, MemoryPaths, sync_folder
+from meds_openrlhf.paths import SNAPSHOT_NAME, MemoryPaths, write_atomically
 
 
 class Archive:
@@ -62,15 +61,8 @@ class Archive:
                 content = self._fs.open_input_file(self._segment(state)).read()
             except (OSError, pa.ArrowException) as error:
                 raise MemoryCorruptionError(f"{self._segment(state)}: a snapshot names it, but {error}") from error
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # shards of one node may want the same
-            with temporary.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
             index_path(path).unlink(missing_ok=True)
-            os.replace(temporary, path)
-            sync_folder(path.parent)
+            write_atomically(path, content)
 
     def require_usable(self, fresh: bool) -> None:
         """Raise ConfigError where nothing can be written, or where a ``fresh`` run would meet another one's files."""

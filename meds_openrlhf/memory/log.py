@@ -29,7 +29,7 @@ from meds_openrlhf.memory.segment import (
 from meds_openrlhf.memory.segment_index import SegmentIndex, index_path, read_index, scan_segment, write_index
 from meds_openrlhf.memory.snapshot import read_states, write_states
 from meds_openrlhf.memory.stored_segment import StoredSegment, Visits
-from meds_openrlhf.paths import SEGMENT_NAME, MemoryPaths, segment_name, sync_folder, write_atomically
+from meds_openrlhf.paths import MemoryPaths, name_in_memory, segment_name, segments_in, sync_folder, write_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class SegmentLog:
         self._lock.acquire()
         earlier = self._read_earlier()
         known = {self._paths.root / state.name for state in earlier}
-        own = [self._opened(path) for path in _segments_in(self._folder) if path not in known]
+        own = [self._opened(path) for path in segments_in(self._folder) if path not in known]
         self.segments = sorted(
             [*(segment for segment in own if segment is not None), *map(self._earlier_segment, earlier)],
             key=lambda segment: (segment.index.batches[0].step, segment.name),
@@ -123,21 +123,20 @@ class SegmentLog:
         self.close()
         self._lock.acquire()
         kept = {state.name: state for state in states}
-        own = {f"shard-{folder:04d}": self._paths.shard(folder) for folder in folders}
-        present = [path for folder in own.values() for path in _segments_in(folder)]
-        missing = {name for name in kept if name.split("/")[0] in own} - {f"{p.parent.name}/{p.name}" for p in present}
+        own = [self._paths.shard(number) for number in folders]
+        present = {name_in_memory(path): path for folder in own for path in segments_in(folder)}
+        missing = {state.name for state in states if state.shard in folders} - present.keys()
         if missing:
             name = self._paths.root / min(missing)
             raise MemoryCorruptionError(f"{name}: is missing, but a snapshot names it; restore it from a backup")
-        cuts = [(path, kept.get(f"{path.parent.name}/{path.name}")) for path in present]
-        lengths = [self._verified_length(path, state) for path, state in cuts]
-        for (path, _), length in zip(cuts, lengths):
+        lengths = [(path, self._verified_length(path, kept.get(name))) for name, path in present.items()]
+        for path, length in lengths:
             cut_file(path, length)
-        for folder in own.values():
+        for folder in own:
             if folder.is_dir():
                 sync_folder(folder)
         self._write_earlier([state for state in states if state.shards != self._sharding.shards])
-        for folder in own.values():  # of shards that there are none of any more
+        for folder in own:  # of shards that there are none of any more
             if folder != self._folder:
                 (folder / EARLIER_NAME).unlink(missing_ok=True)
 
@@ -237,7 +236,7 @@ class SegmentLog:
         return self._writer
 
     def _begin_segment(self) -> _Writer:
-        taken = [int(path.stem) for path in _segments_in(self._folder)]
+        taken = [int(path.stem) for path in segments_in(self._folder)]
         taken += [state.number for state in self._read_earlier() if state.shard == self._sharding.shard]
         path = self._folder / segment_name(max(taken, default=-1) + 1)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
@@ -312,12 +311,6 @@ def cut_file(path: Path, length: int) -> None:
         target.flush()
         os.fsync(target.fileno())
     os.replace(temporary, path)
-
-
-def _segments_in(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    return sorted(path for path in folder.iterdir() if SEGMENT_NAME.fullmatch(path.name))
 
 
 def _try_write_index(segment: StoredSegment) -> None:

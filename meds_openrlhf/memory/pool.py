@@ -22,7 +22,7 @@ from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.errors import MemoryLostError
 from meds_openrlhf.memory.moments import Moments, merge_moments
 from meds_openrlhf.memory.routing import shard_of
-from meds_openrlhf.memory.segment import SegmentState, Sharding
+from meds_openrlhf.memory.segment import Sharding
 from meds_openrlhf.memory.shard import MemoryShard, ShardAnswer, ShardSettings, ShardStats
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot, read_snapshot
 from meds_openrlhf.paths import MemoryPaths
@@ -120,8 +120,8 @@ class MemoryPool:
         if self._archive_uri is not None:
             _get([shard.archive.remote(self._archive_uri, rows) for shard, rows in self._with_acknowledged()])
         states = _get([shard.snapshot.remote(rows) for shard, rows in self._with_acknowledged()])
-        segments = sorted({state.name: state for one in states for state in one}.values(), key=_by_name)
-        if len(segments) < len({state for one in states for state in one}):
+        segments = sorted({state for one in states for state in one}, key=lambda state: state.name)
+        if len({state.name for state in segments}) < len(segments):
             raise MemoryLostError(
                 f"{self._paths.root}: two segments have one name, since a shard began anew without its files; "
                 "resume from the last checkpoint"
@@ -211,10 +211,6 @@ def _owners(rows: pa.RecordBatch, shards: int) -> NDArray[np.int64]:
     keys = rows.column("prompt").dictionary_encode()
     owners = np.array([shard_of(key, shards) for key in keys.dictionary.to_pylist()], dtype=np.int64)
     return owners[keys.indices.to_numpy(zero_copy_only=False)] if len(rows) else owners
-
-
-def _by_name(state: SegmentState) -> str:
-    return state.name
 
 
 def _in_order_of(rows: pa.RecordBatch, chosen: NDArray[np.int64], answer: ShardAnswer) -> tuple[Any, Any]:

@@ -40,6 +40,7 @@ _CLUSTERING = {
 }
 _ASSIGNMENT = {"assignment": "method", "neighbors": "neighbors", "neighbor_metric": "metric", "ties": "ties"}
 _METHOD = {name: name for name in ("noise", "window_rows", "window_visits")}
+OVERRIDES = (*_CLUSTERING, *_ASSIGNMENT, *_METHOD)
 
 
 def make_method(preset: str, **overrides: Any) -> Method:
@@ -50,7 +51,7 @@ def make_method(preset: str, **overrides: Any) -> Method:
     """
     if preset not in PRESETS:
         raise ValueError(f"preset: {preset!r} is none of {', '.join(PRESETS)}")
-    unknown = overrides.keys() - (_CLUSTERING | _ASSIGNMENT | _METHOD)
+    unknown = overrides.keys() - set(OVERRIDES)
     if unknown:
         raise ValueError(f"{min(unknown)}: is no setting of a preset")
     method = PRESETS[preset]

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.presets import Method
 from meds_openrlhf.memory.row_index import ALL, RowIndex, Selection, copy_rows
 from meds_openrlhf.memory.stored_segment import StoredSegment
 
@@ -18,6 +19,11 @@ class Window:
 
     rows: int = ALL
     visits: int = ALL
+
+    @staticmethod
+    def of(method: Method) -> Window:
+        """That of a method, in which None means all."""
+        return Window(method.window_rows or ALL, method.window_visits or ALL)
 
 
 class PromptFeatures:

@@ -89,18 +89,19 @@ def labels_of(batch: pa.RecordBatch) -> NDArray[np.int32]:
     return labels
 
 
+def group_codes(rows: pa.RecordBatch) -> tuple[NDArray[np.int64], list[str]]:
+    """A number (n,) for each row, the same for rows of one prompt and verdict: ``2 * place + correct``.
+
+    ``place`` is that of the prompt in the list that is returned with it.
+    """
+    keys, correct = rows.column("prompt").dictionary_encode(), rows.column("correct")
+    codes = keys.indices.to_numpy().astype(np.int64) * 2 + correct.to_numpy(zero_copy_only=False)
+    return codes, keys.dictionary.to_pylist()
+
+
 def group_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The same rows with those of one prompt and verdict together, in the order of their first row."""
-    keys, correct = rows.column("prompt").dictionary_encode(), rows.column("correct")
-    code = keys.indices.to_numpy() * 2 + correct.to_numpy(zero_copy_only=False)
+    code, _ = group_codes(rows)
     _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
     order = np.argsort(first[inverse], kind="stable")
     return rows if np.array_equal(order, np.arange(len(rows))) else rows.take(pa.array(order))
-
-
-def rows_by_prompt(rows: pa.RecordBatch) -> dict[str, NDArray[np.intp]]:
-    """Indices of each prompt's rows, in row order; prompts in the order of their first row."""
-    groups: dict[str, list[int]] = {}
-    for index, prompt in enumerate(rows.column("prompt").to_pylist()):
-        groups.setdefault(prompt, []).append(index)
-    return {prompt: np.array(indices) for prompt, indices in groups.items()}

@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from meds_openrlhf.memory.moments import NO_MOMENTS, Moments
-from meds_openrlhf.memory.rows import layer_logits_of
+from meds_openrlhf.memory.rows import group_codes, layer_logits_of
 from meds_openrlhf.memory.segment import BatchEntry, SegmentState, Sharding, read_batches, read_schema
 
 VISIT_COLUMNS = {"batch": np.int32, "first": np.int32, "count": np.int32}
@@ -76,14 +76,11 @@ class SegmentIndex:
 
 def visits_of(batch: pa.RecordBatch) -> tuple[list[str], list[bool], NDArray[np.int32], NDArray[np.int32]]:
     """A batch's runs of one prompt and verdict: prompts, verdicts, first rows (v,) and counts (v,)."""
-    keys, correct = batch.column("prompt").dictionary_encode(), batch.column("correct")
-    verdict = correct.to_numpy(zero_copy_only=False)
-    code = keys.indices.to_numpy() * 2 + verdict
+    code, names = group_codes(batch)
     first = np.flatnonzero(np.r_[True, code[1:] != code[:-1]]).astype(np.int32)
     count = np.diff(np.r_[first, len(batch)]).astype(np.int32)
-    names = keys.dictionary.to_pylist()
-    prompts = [names[index] for index in keys.indices.to_numpy()[first]]
-    return prompts, verdict[first].tolist(), first, count
+    begins = code[first].tolist()
+    return [names[one // 2] for one in begins], [one % 2 == 1 for one in begins], first, count
 
 
 def scan_segment(path: Path, schema: pa.Schema, limit: int | None = None) -> SegmentIndex | None:

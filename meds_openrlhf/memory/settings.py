@@ -7,12 +7,10 @@ import numpy as np
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.schema import FeatureSettings, MemorySettings
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.presets import Method, make_method
+from meds_openrlhf.memory.presets import OVERRIDES, Method, make_method
 
-METHOD_SETTINGS = (
-    *("min_cluster_size", "min_samples", "metric", "allow_single_cluster", "selection_epsilon"),
-    *("assignment", "neighbors", "neighbor_metric", "ties", "noise", "window_rows", "window_visits"),
-)
+# A preset's settings that a user may change one by one.
+METHOD_SETTINGS = tuple(name for name in OVERRIDES if hasattr(MemorySettings, name))
 
 
 def method_of(settings: MemorySettings) -> Method:
@@ -20,9 +18,14 @@ def method_of(settings: MemorySettings) -> Method:
     return make_method(settings.preset, **{name: getattr(settings, name) for name in METHOD_SETTINGS})
 
 
+def feature_transform(settings: FeatureSettings) -> FeatureTransform:
+    """From the logits of all layers to what is clustered."""
+    return FeatureTransform(settings.layers, settings.difference, settings.normalize)
+
+
 def transform_of(settings: FeatureSettings, layers: int) -> FeatureTransform:
     """From the logits of ``layers`` layers to what is clustered. Raises ConfigError where there are too few layers."""
-    transform = FeatureTransform(settings.layers, settings.difference, settings.normalize)
+    transform = feature_transform(settings)
     try:
         transform.select(np.zeros((1, layers)))
     except ValueError as error:

@@ -27,7 +27,7 @@ from meds_openrlhf.memory.moments import Moments, merge_moments
 from meds_openrlhf.memory.presets import PRESETS, Method
 from meds_openrlhf.memory.prompt_features import PromptFeatures, Window
 from meds_openrlhf.memory.routing import shard_of
-from meds_openrlhf.memory.row_index import ALL, RowIndex
+from meds_openrlhf.memory.row_index import RowIndex
 from meds_openrlhf.memory.rows import group_rows, incoming_schema, labels_of, layer_logits_of, log_schema, with_answer
 from meds_openrlhf.memory.segment import SegmentState, Sharding
 from meds_openrlhf.memory.segment_index import visits_of
@@ -89,8 +89,7 @@ class MemoryShard:
         self._settings = settings
         self._sharding = sharding
         self._paths = paths
-        method = settings.method
-        self._window = Window(method.window_rows or ALL, method.window_visits or ALL)
+        self._window = Window.of(settings.method)
         self._log = SegmentLog(
             paths, sharding, log_schema(settings.layers), fsync=settings.fsync, segment_bytes=settings.segment_bytes
         )
@@ -309,9 +308,8 @@ class MemoryShard:
         self._opened = True
 
     def _index_visits(self, number: int, visits: Visits) -> None:
-        if (
-            self._log.segments[number].index.sharding != self._sharding
-        ):  # of an earlier division: not all of them are of this shard
+        # Of an earlier division not all of them are of this shard.
+        if self._log.segments[number].index.sharding != self._sharding:
             visits = visits.only(np.array([self._is_own(prompt) for prompt in visits.prompts], dtype=bool))
         self._index.add(visits.prompts, visits.correct, number, visits.offset, visits.count)
 

@@ -63,8 +63,8 @@ def read_format(paths: MemoryPaths) -> MemoryFormat | None:
 
 def _parse_format(content: Any, source: Path | str) -> MemoryFormat:
     """Raises ConfigError for a format of another version, MemoryCorruptionError for what is none."""
-    version = content.get("format_version") if isinstance(content, dict) else None
-    if isinstance(version, int) and version != FORMAT_VERSION:
+    version = content.get("format_version", FORMAT_VERSION) if isinstance(content, dict) else FORMAT_VERSION
+    if version != FORMAT_VERSION:
         mend = f"holds a memory of format {version}, this program reads {FORMAT_VERSION}"
         raise ConfigError("meds.run_dir", str(source), mend)
     try:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.segment import FLOAT_BYTES, BatchEntry, SegmentState, logits_address, map_file, read_batch
 from meds_openrlhf.memory.segment_index import VISIT_COLUMNS, SegmentIndex, index_path, visits_of
+from meds_openrlhf.paths import name_in_memory
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class StoredSegment:
     @property
     def name(self) -> str:
         """Its path below the memory's folder."""
-        return f"{self.path.parent.name}/{self.path.name}"
+        return name_in_memory(self.path)
 
     @property
     def state(self) -> SegmentState:

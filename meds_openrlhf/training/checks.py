@@ -14,9 +14,9 @@ import numpy as np
 
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.features.decoder import find_decoder_parts
-from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.archive import Archive
 from meds_openrlhf.memory.branch import read_branch_point
+from meds_openrlhf.memory.settings import feature_transform
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
 
@@ -70,18 +70,12 @@ def memory_format(config: RunConfig, policy: Any) -> MemoryFormat:
     )
 
 
-def feature_transform(config: RunConfig) -> FeatureTransform:
-    """From the logits of all layers to what is clustered."""
-    features = config.meds.features
-    return FeatureTransform(features.layers, features.difference, features.normalize)
-
-
 def require_features(config: RunConfig, policy: Any) -> None:
     """Raise ConfigError where the feature transform does not fit the policy."""
     features = config.meds.features
     layers = policy.get_text_config().num_hidden_layers
     try:
-        feature_transform(config).select(np.zeros((1, layers)))
+        feature_transform(features).select(np.zeros((1, layers)))
     except ValueError as error:
         mend = f"does not fit the {layers} layers of this {policy.model_type} model"
         raise ConfigError("meds.features.layers", features.layers, mend) from error

@@ -11,6 +11,7 @@ from typing import Any
 
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.settings import feature_transform
 from meds_openrlhf.memory.snapshot import MemoryFormat
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.plan import Plan, make_plan
@@ -73,7 +74,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
         strategy=strategy,
         on_cpu=on_cpu,
         memory=memory,
-        transform=checks.feature_transform(config),
+        transform=feature_transform(config.meds.features),
         prompt_ids=_prompt_ids(config, data, args),
         total_steps=ceil(min(len(data), args.data.max_samples) / args.rollout.batch_size) * args.train.num_episodes,
         resume=resume,

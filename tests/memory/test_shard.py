@@ -14,12 +14,12 @@ from meds_openrlhf.memory.assignment import UNASSIGNED, assign_sets
 from meds_openrlhf.memory.clustering import cluster
 from meds_openrlhf.memory.errors import MemoryCorruptionError, MemoryLostError
 from meds_openrlhf.memory.presets import PRESETS, make_method
-from meds_openrlhf.memory.rows import layer_logits_of, make_rows, rows_by_prompt
+from meds_openrlhf.memory.rows import layer_logits_of, make_rows
 from meds_openrlhf.memory.segment import Sharding
 from meds_openrlhf.memory.segment_index import index_path
 from meds_openrlhf.memory.shard import MemoryShard, ShardAnswer, ShardSettings
 from meds_openrlhf.paths import MemoryPaths
-from tests.memory.streams import LAYERS, stream
+from tests.memory.streams import LAYERS, rows_by_prompt, stream
 
 SETTINGS = ShardSettings(layers=LAYERS)
 PAPER = PRESETS["paper"]

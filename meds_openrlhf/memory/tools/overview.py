@@ -13,7 +13,7 @@ from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE, cluster_sets
 from meds_openrlhf.memory.presets import Method
 from meds_openrlhf.memory.prompt_features import PromptFeatures, Window
-from meds_openrlhf.memory.row_index import ALL, RowIndex, Selection
+from meds_openrlhf.memory.row_index import RowIndex, Selection
 from meds_openrlhf.memory.stored_segment import StoredSegment
 from meds_openrlhf.memory.tools.stored_memory import StoredMemory
 
@@ -99,7 +99,7 @@ class _Rows:
 
     def clustered(self, method: Method) -> Iterator[tuple[list[ClusterFacts], int]]:
         """Some prompts' clusters and rows of noise at a time."""
-        window = Window(method.window_rows or ALL, method.window_visits or ALL)
+        window = Window.of(method)
         groups = [(prompt, correct) for correct in (False, True) for prompt in self.index.keys(correct)]
         for start in range(0, len(groups), GROUPS_AT_ONCE):
             some = groups[start : start + GROUPS_AT_ONCE]

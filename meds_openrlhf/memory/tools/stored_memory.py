@@ -16,9 +16,9 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.rows import log_schema
 from meds_openrlhf.memory.segment_index import read_index, scan_segment
-from meds_openrlhf.memory.snapshot import FORMAT_VERSION, MemoryFormat, read_format
+from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.memory.stored_segment import StoredSegment
-from meds_openrlhf.paths import SEGMENT_NAME, MemoryPaths, RunPaths
+from meds_openrlhf.paths import MemoryPaths, RunPaths, segments_in
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,7 @@ class StoredMemory:
 
     def segment_files(self) -> dict[int, list[Path]]:
         """The segments in every shard's folder, oldest first, by the shard's number."""
-        return {
-            number: sorted(path for path in folder.iterdir() if SEGMENT_NAME.fullmatch(path.name))
-            for number, folder in sorted(self.paths.shard_folders().items())
-        }
+        return {number: segments_in(folder) for number, folder in sorted(self.paths.shard_folders().items())}
 
     def manifests(self) -> list[Path]:
         """The manifests of its snapshots, step 5 before step 10."""
@@ -78,8 +75,7 @@ class StoredMemory:
             return None
         if index is None or not index.batches:
             return None
-        schema = self.schema.with_metadata(index.sharding.metadata)  # as long as the one that the segment begins with
-        return StoredSegment(path, index, schema, verified=verified)
+        return StoredSegment(path, index, self.schema, verified=verified)
 
 
 def memory_root(folder: Path) -> Path:
@@ -103,10 +99,7 @@ def open_memory(folder: Path) -> StoredMemory:
     held = read_format(paths)
     if held is None:
         raise ConfigError("RUN", str(folder), _why_none(folder, paths.root))
-    if held.format_version != FORMAT_VERSION:
-        mend = f"holds a memory of format {held.format_version}, this program reads {FORMAT_VERSION}"
-        raise ConfigError("RUN", str(folder), mend)
-    if type(held.layers) is not int or held.layers < 1:
+    if held.layers < 1:
         raise MemoryCorruptionError(f"{paths.format}: gives {held.layers!r} as the number of layers")
     return StoredMemory(paths, held, run_of(paths.root))
 

@@ -16,6 +16,7 @@ from meds_openrlhf.memory.segment import SegmentState, Sharding, read_batches, r
 from meds_openrlhf.memory.segment_index import SegmentIndex, index_path, read_index
 from meds_openrlhf.memory.snapshot import Snapshot, read_snapshot
 from meds_openrlhf.memory.tools.stored_memory import StoredMemory
+from meds_openrlhf.paths import name_in_memory
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def verify_memory(memory: StoredMemory) -> Verification:
         for path in paths:
             scan = _Scan(memory, path, shard, newest=path == paths[-1], report=report)
             if scan.run():
-                indices[f"{path.parent.name}/{path.name}"] = scan.index
+                indices[name_in_memory(path)] = scan.index
                 rows.append(_Rows(path, np.concatenate([*scan.keys, np.empty(0, np.int64)])))
     needed = _needed_snapshots(memory)
     for path, snapshot in snapshots.items():
