@@ -5,6 +5,8 @@ runs/NAME/
   metrics.jsonl                         one line of metrics per training step
   checkpoints/_actor/global_step50/     OpenRLHF / DeepSpeed
   checkpoints/complete/global_step50    marker, written last: the step, and all files of the checkpoint with sizes
+  checkpoints/leftovers/global_step50.pt   rollouts generated ahead, not yet trained on; only where there are some
+  stacks/20261121-093000/               what every process was doing when the run hung
   memory/format.json                    what the rows are: format version, shard count, model fingerprint
   memory/shard-0003/000007.arrow        append-only Arrow IPC stream, one record batch per step
   memory/shard-0003/000007.index        where each prompt's rows are in it; derived, made again where it is missing
@@ -64,6 +66,20 @@ class RunPaths:
         return self.checkpoints / "complete"
 
     @property
+    def leftovers_folder(self) -> Path:
+        """Rollouts that were generated before a checkpoint and are trained on after it, a file per tag."""
+        return self.checkpoints / "leftovers"
+
+    def leftovers(self, tag: str) -> Path:
+        """Those of one checkpoint. Raises ValueError for a tag that could lead out of the folder."""
+        return self.leftovers_folder / f"{_plain_name(tag)}.pt"
+
+    @property
+    def stacks(self) -> Path:
+        """What every process was doing when the run hung, a folder per time."""
+        return self.root / "stacks"
+
+    @property
     def model(self) -> Path:
         """OpenRLHF's ``ckpt.output_dir``."""
         return self.root / "model"
@@ -108,9 +124,13 @@ class MemoryPaths:
 
     def snapshot(self, name: str) -> Path:
         """The manifest of one snapshot. Raises ValueError for a name that could lead out of the folder."""
-        if not SNAPSHOT_NAME.fullmatch(name):
-            raise ValueError(f"snapshot name: {name!r} may hold only letters, digits and underscores")
-        return self.snapshots / f"{name}.json"
+        return self.snapshots / f"{_plain_name(name)}.json"
+
+
+def _plain_name(name: str) -> str:
+    if not SNAPSHOT_NAME.fullmatch(name):
+        raise ValueError(f"snapshot name: {name!r} may hold only letters, digits and underscores")
+    return name
 
 
 def segment_name(number: int) -> str:

@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from meds_openrlhf import __version__
-from meds_openrlhf.cli import data, demo, memory, train
+from meds_openrlhf.cli import data, demo, memory, plan, submit, train
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError, MemoryLostError
+from meds_openrlhf.training.driver.errors import RunLostError, innermost
+from meds_openrlhf.training.driver.interruption import Interrupted
 
-SUBCOMMANDS = (train, demo, data, memory)
+SUBCOMMANDS = (train, plan, submit, demo, data, memory)
 # What a user can mend: a full disk or quota, a folder that cannot be written to.
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 
@@ -35,8 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(known.run(known, rest))
     except (ConfigError, MemoryCorruptionError, MemoryLostError, MemoryBusyError) as error:
-        print(f"meds: {_innermost(error)}", file=sys.stderr)
+        print(f"meds: {innermost(error)}", file=sys.stderr)
         return 2
+    except RunLostError as error:
+        print(f"meds: {error}", file=sys.stderr)
+        return 1
     except BrokenPipeError:
         if known.command != "memory" or not _is_closed(sys.stdout):
             raise
@@ -44,10 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if getattr(_innermost(error), "errno", None) not in DISK_ERRORS:
+        if getattr(innermost(error), "errno", None) not in DISK_ERRORS:
             raise
-        print(f"meds: {_innermost(error)}", file=sys.stderr)
+        print(f"meds: {innermost(error)}", file=sys.stderr)
         return 2
+    except Interrupted as interruption:
+        print(f"meds: {interruption}", file=sys.stderr)
+        return 128 + interruption.signum
     except KeyboardInterrupt:
         print("meds: interrupted; the run goes on from its last checkpoint with --resume", file=sys.stderr)
         return 130
@@ -58,13 +66,6 @@ def _is_closed(stream: TextIO) -> bool:
     poll = select.poll()
     poll.register(stream.fileno(), 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))
-
-
-def _innermost(error: BaseException) -> BaseException:
-    """The error itself: one from a Ray worker comes wrapped in its traceback, once per worker that it passed."""
-    while isinstance(getattr(error, "cause", None), BaseException):
-        error = error.cause  # type: ignore[attr-defined]
-    return error
 
 
 if __name__ == "__main__":

@@ -34,12 +34,12 @@ def train(config: RunConfig, *, resume: bool, verbose: bool) -> None:
     """Train with the console's lines and bar."""
     quiet_start(verbose)
     from meds_openrlhf.tracking.console import RunConsole
-    from meds_openrlhf.training.launch import run_training
+    from meds_openrlhf.training.driver.launch import run_training
 
     console = RunConsole(sys.stdout)
     console.say(f"{config.meds.run_dir}: checking the configuration")
     try:
-        run_training(config, resume=resume, verbose=verbose, on_start=console.start, on_step=console.step)
+        run_training(config, resume=resume, verbose=verbose, listener=console)
     finally:
         console.close()
     console.say(f"{config.meds.run_dir}: done; the trained policy is in {config.meds.run_dir}/model")

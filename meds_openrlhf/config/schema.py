@@ -165,13 +165,30 @@ class PenaltySettings:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacementSettings:
-    """How long the run waits for its share of the cluster."""
+    """Which roles share GPUs, and how long the run waits for its share of the cluster."""
 
+    mode: str = "flags"
+    """OpenRLHF's "flags" as they are; "split" or "colocate" engines and policy; "auto" chooses between these two."""
     timeout_seconds: float = 300.0
     """A placement group that is not ready by then ends the run with a message that says what it waited for."""
 
     def __post_init__(self) -> None:
+        modes = ("flags", "split", "colocate", "auto")
+        listed = ", ".join(f'"{mode}"' for mode in modes)
+        _require(self.mode in modes, "placement.mode", self.mode, f"is none of {listed}")
         _require(self.timeout_seconds > 0, "placement.timeout_seconds", self.timeout_seconds, "is not above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchdogSettings:
+    """When a run that does nothing any more is ended, so that it can be started again."""
+
+    minutes: float | None = 60.0
+    """No step (or, at the start, no model) finished for so long ends the run; above the longest step. null: never."""
+
+    def __post_init__(self) -> None:
+        mend = "is not above 0; null switches the watchdog off"
+        _require(self.minutes is None or self.minutes > 0, "watchdog.minutes", self.minutes, mend)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,6 +207,7 @@ class MedsSettings:
     memory: MemorySettings = field(default_factory=MemorySettings)
     penalty: PenaltySettings = field(default_factory=PenaltySettings)
     placement: PlacementSettings = field(default_factory=PlacementSettings)
+    watchdog: WatchdogSettings = field(default_factory=WatchdogSettings)
 
     def __post_init__(self) -> None:
         _require(bool(self.run_dir), "run_dir", self.run_dir, "is empty; name the run's folder, e.g. runs/my-run")

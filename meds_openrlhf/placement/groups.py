@@ -1,25 +1,26 @@
-"""The only place that makes Ray placement groups: from a plan, awaited with a time limit."""
+"""The only place that makes Ray placement groups: from a plan, on the planned nodes, awaited with a time limit.
+
+Bundles of GPUs are pinned to their nodes by Ray's label of the node's id, so that what runs is what was planned.
+Engines that have GPUs of their own may also go to nodes that come later: when theirs dies and is replaced, Ray moves
+their bundles there and starts them again. The memory's bundles it may move anywhere, and the shards with them.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.placement.plan import BundleGroup, Node, Plan
+from meds_openrlhf.placement.inventory import Node
+from meds_openrlhf.placement.plan import Group, Plan
+from meds_openrlhf.placement.ray_cluster import inventory
+from meds_openrlhf.placement.waiting import Wanted, describe_waiting, wanted_by, wanted_by_memory
 
-
-def inventory() -> list[Node]:
-    """The cluster's living nodes with all their GPUs and CPUs, free or not."""
-    return [
-        Node(node["NodeManagerAddress"], node["Resources"].get("GPU", 0.0), node["Resources"].get("CPU", 0.0))
-        for node in ray.nodes()
-        if node["Alive"]
-    ]
+NODE_LABEL = "ray.io/node-id"
 
 
 def reserve(plan: Plan, timeout_seconds: float) -> dict[str, PlacementGroup]:
@@ -27,21 +28,23 @@ def reserve(plan: Plan, timeout_seconds: float) -> dict[str, PlacementGroup]:
 
     Raises ConfigError, with everything released again, where a group is not ready in time.
     """
-    made: list[tuple[BundleGroup, PlacementGroup]] = []
     deadline = time.monotonic() + timeout_seconds
-    for group in plan.groups:
-        made.append((group, placement_group(group.bundles, strategy=group.strategy)))
-    for group, reserved in made:
-        if not reserved.wait(max(deadline - time.monotonic(), 0.001)):
-            free = ray.available_resources()
-            release({role: one for each, one in made for role in each.roles})
-            raise ConfigError(
-                "meds.placement.timeout_seconds",
-                timeout_seconds,
-                f"have passed and the cluster still could not place {group}; free now are {free.get('GPU', 0):g} GPUs "
-                f"and {free.get('CPU', 0):g} CPUs (`ray status` shows who holds the others)",
-            )
-    return {role: reserved for group, reserved in made for role in group.roles}
+    made: dict[str, PlacementGroup] = {}
+    waiting: list[tuple[list[Wanted], PlacementGroup]] = []
+    try:
+        for group in plan.groups:
+            reserved = _on_its_nodes(group, plan)
+            made.update(dict.fromkeys(group.roles, reserved))
+            waiting.append((wanted_by(group), reserved))
+        if plan.shards:
+            made["memory"] = placement_group([{"CPU": 1.0}] * len(plan.shards), strategy="SPREAD")
+            waiting.append((wanted_by_memory(plan), made["memory"]))
+        for wanted, reserved in waiting:
+            _wait(reserved, deadline, timeout_seconds, wanted)
+    except BaseException:
+        release(made)
+        raise
+    return made
 
 
 def release(groups: dict[str, PlacementGroup]) -> None:
@@ -59,3 +62,24 @@ def shard_options(group: PlacementGroup, count: int) -> list[dict[str, Any]]:
         }
         for index in range(count)
     ]
+
+
+def _on_its_nodes(group: Group, plan: Plan) -> PlacementGroup:
+    selectors = [{NODE_LABEL: node.id} for node in group.nodes]
+    if group.roles == ("engines",) and len(plan.nodes) > 1:
+        selectors = [{NODE_LABEL: _none_of(other for other in plan.nodes if other != node)} for node in group.nodes]
+    return placement_group(group.bundles, strategy="PACK", bundle_label_selector=selectors)
+
+
+def _none_of(nodes: Iterable[Node]) -> str:
+    """Ray's selector for any other node, those included that the plan does not know."""
+    return f"!in({','.join(node.id for node in nodes)})"
+
+
+def _wait(reserved: PlacementGroup, deadline: float, timeout_seconds: float, wanted: Sequence[Wanted]) -> None:
+    if not reserved.wait(max(deadline - time.monotonic(), 0.001)):
+        raise ConfigError(
+            "meds.placement.timeout_seconds",
+            timeout_seconds,
+            f"have passed: {describe_waiting(wanted, inventory())} (`ray status` shows who holds the others)",
+        )

@@ -1,16 +1,26 @@
 """Where everything goes, decided before anything starts. Pure: neither Ray nor a cluster is needed to make a plan.
 
-split                                colocated
+split                                colocate
 GPU 0..k    vLLM engines             GPU 0..n    vLLM engines and policy (and reference …) together
 GPU k+1..n  policy
 CPUs        memory shards            CPUs        memory shards
+
+A role asks for equal blocks of GPUs: an engine for each of its tensor-parallel groups, a DeepSpeed model for each
+``num_gpus_per_node``. A block never spans two nodes. Roles that share GPUs make a group; its bundles are numbered node
+by node, so OpenRLHF's ranks and engines count through them in that order.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import lcm
 
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.placement.inventory import Node, plural
+from meds_openrlhf.placement.packing import Demand, pack
+from meds_openrlhf.placement.shortage import Need, shortage
 
 # The flag that a user turns to make a role smaller.
 ROLE_FLAGS = {
@@ -24,103 +34,134 @@ ROLE_FLAGS = {
 
 
 @dataclass(frozen=True)
-class Node:
-    """One machine of the cluster."""
-
-    address: str
-    gpus: float
-    cpus: float
-
-
-@dataclass(frozen=True)
 class RoleRequest:
-    """How many GPUs a role asks for, and the role whose GPUs it shares (None: its own)."""
+    """What a role asks for: equal blocks of GPUs, each on one node; and whose GPUs it shares (None: its own)."""
 
     role: str
-    gpus: int
+    blocks: int
+    block_gpus: int
     shares_with: str | None = None
-
-
-@dataclass(frozen=True)
-class BundleGroup:
-    """One placement group: ``count`` equal bundles for ``roles``; ``strategy`` is Ray's (PACK, SPREAD)."""
-
-    roles: tuple[str, ...]
-    count: int
-    gpus: int
-    strategy: str
-
-    @property
-    def bundles(self) -> list[dict[str, float]]:
-        """What Ray reserves: one CPU per bundle, and one GPU unless the group lives on CPUs."""
-        return [{"CPU": 1.0, **({"GPU": float(self.gpus)} if self.gpus else {})} for _ in range(self.count)]
-
-    def __str__(self) -> str:
-        unit = "GPU + 1 CPU" if self.gpus else "CPU"
-        return f"{' + '.join(self.roles)}: {self.count} x 1 {unit}"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The placement groups of a run, and the CPUs that its controllers take besides."""
-
-    groups: tuple[BundleGroup, ...]
-    controller_cpus: int
 
     @property
     def gpus(self) -> int:
         """GPUs in all."""
-        return sum(group.count * group.gpus for group in self.groups)
+        return self.blocks * self.block_gpus
+
+
+@dataclass(frozen=True)
+class Group:
+    """Roles on the same GPUs. ``nodes[i]`` is the node of bundle i; all of a node's bundles follow each other."""
+
+    members: tuple[RoleRequest, ...]
+    nodes: tuple[Node, ...]
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The roles' names, the one that owns the GPUs first."""
+        return tuple(member.role for member in self.members)
+
+    @property
+    def bundles(self) -> list[dict[str, float]]:
+        """What Ray reserves: one GPU and one CPU per bundle."""
+        return [{"GPU": 1.0, "CPU": 1.0} for _ in self.nodes]
+
+    def __str__(self) -> str:
+        nodes = len(dict.fromkeys(self.nodes))
+        return f"{' + '.join(self.roles)}: {plural(len(self.nodes), 'GPU')} on {plural(nodes, 'node')}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which GPUs of which node serve whom, where the memory's shards are expected, and the controllers' CPUs.
+
+    The shards' nodes are a forecast: Ray spreads them, and may move them when a node dies.
+    """
+
+    groups: tuple[Group, ...]
+    shards: tuple[Node, ...]
+    controller_cpus: int
+    nodes: tuple[Node, ...]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in all."""
+        return sum(len(group.nodes) for group in self.groups)
 
     @property
     def cpus(self) -> int:
         """CPUs in all."""
-        return sum(group.count for group in self.groups) + self.controller_cpus
+        return self.gpus + len(self.shards) + self.controller_cpus
 
-    def group_of(self, role: str) -> BundleGroup | None:
-        """The group that a role lives in; None where the run has no such role."""
+    def group_of(self, role: str) -> Group | None:
+        """The group of GPUs that a role lives in; None where the run has no such role."""
         return next((group for group in self.groups if role in group.roles), None)
 
+    def request_of(self, role: str) -> RoleRequest | None:
+        """What a role asked for; None where the run has no such role."""
+        return next((member for group in self.groups for member in group.members if member.role == role), None)
 
-def make_plan(requests: list[RoleRequest], memory_shards: int, controller_cpus: int) -> Plan:
-    """One group per role, sharing roles together, and the memory spread over the nodes' CPUs.
+    def __str__(self) -> str:
+        memory = [f"memory: {plural(len(self.shards), 'shard')} on CPUs"] if self.shards else []
+        return "; ".join([*map(str, self.groups), *memory])
 
-    Raises ConfigError where roles that share GPUs ask for different numbers of them.
+
+def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_shards: int, controller_cpus: int) -> Plan:
+    """Assign every role's GPUs and the memory's CPUs to nodes.
+
+    Raises ConfigError where roles that share GPUs ask for different numbers of them, and Shortage, which is one too,
+    where the nodes have not room for all.
     """
-    owners = [request for request in requests if request.shares_with is None and request.gpus > 0]
+    members = sharing_roles(requests)
+    demands = [_demand(group) for group in members]
+    packed = pack([node.room for node in nodes], demands)
+    left = sum(node.room_for_cpus for node in nodes) - sum(demand.count * demand.size for demand in demands)
+    if packed is None or left < memory_shards + controller_cpus:
+        needs = [Need(" + ".join(r.role for r in group), d) for group, d in zip(members, demands)]
+        largest = max(requests, key=lambda request: request.gpus).role
+        only_cpus = packed is not None and memory_shards > 1  # every GPU has found its place
+        flag = ROLE_FLAGS["memory" if only_cpus else largest]
+        raise shortage(needs, nodes, memory_shards, controller_cpus, flag)
+    groups = tuple(
+        Group(tuple(group), tuple(node for node, count in zip(nodes, blocks) for _ in range(count * demand.size)))
+        for group, demand, blocks in zip(members, demands, packed)
+    )
+    return Plan(groups, _spread_shards(groups, nodes, memory_shards), controller_cpus, tuple(nodes))
+
+
+def sharing_roles(requests: Sequence[RoleRequest]) -> list[list[RoleRequest]]:
+    """The requests by the GPUs they are for. Raises ConfigError where they share but ask for different numbers."""
     groups = []
-    for owner in owners:
+    for owner in requests:
+        if owner.shares_with is not None or owner.gpus == 0:
+            continue
         guests = [request for request in requests if request.shares_with == owner.role]
         for guest in guests:
             if guest.gpus != owner.gpus:
                 raise ConfigError(
                     ROLE_FLAGS[guest.role],
-                    guest.gpus,
-                    f"GPUs in all do not fit the {owner.gpus} of the {owner.role}, which shares them; make them equal",
+                    guest.blocks if guest.role == "engines" else guest.block_gpus,
+                    f"makes {plural(guest.gpus, 'GPU')} in all, which do not fit the {owner.gpus} of the {owner.role} "
+                    "that it shares them with; make them equal",
                 )
-        roles = (owner.role, *(guest.role for guest in guests))
-        groups.append(BundleGroup(roles=roles, count=owner.gpus, gpus=1, strategy="PACK"))
-    if memory_shards:
-        groups.append(BundleGroup(roles=("memory",), count=memory_shards, gpus=0, strategy="SPREAD"))
-    return Plan(groups=tuple(groups), controller_cpus=controller_cpus)
+        groups.append([owner, *guests])
+    return groups
 
 
-def require_fit(plan: Plan, nodes: list[Node]) -> None:
-    """Raise ConfigError, naming the flag to lower and the exact shortage, where the cluster is too small."""
-    gpus, cpus = sum(node.gpus for node in nodes), sum(node.cpus for node in nodes)
-    if plan.gpus > gpus:
-        largest = max((group for group in plan.groups if group.gpus), key=lambda group: group.count)
-        wanted = "; ".join(str(group) for group in plan.groups if group.gpus)
-        raise ConfigError(
-            ROLE_FLAGS[largest.roles[0]],
-            largest.count,
-            f"is too many: the run needs {plan.gpus} GPUs ({wanted}) and the cluster has {gpus:g}; "
-            "lower it or add nodes",
-        )
-    if plan.cpus > cpus:
-        raise ConfigError(
-            "cluster",
-            f"{cpus:g} CPUs",
-            f"are too few: the run needs {plan.cpus} ({'; '.join(map(str, plan.groups))}; "
-            f"{plan.controller_cpus} for controllers); lower meds.memory.shards or add nodes",
-        )
+def _demand(members: list[RoleRequest]) -> Demand:
+    """Blocks that hold whole blocks of every member, so that none of them is torn over nodes."""
+    size = lcm(*(member.block_gpus for member in members))
+    return Demand(members[0].gpus // size, size)
+
+
+def _spread_shards(groups: Sequence[Group], nodes: Sequence[Node], shards: int) -> tuple[Node, ...]:
+    """A node for each shard: the one with the fewest shards so far, then the one with the most CPUs left."""
+    taken = Counter(nodes.index(node) for group in groups for node in group.nodes)
+    left = [node.room_for_cpus - taken[index] for index, node in enumerate(nodes)]
+    held: Counter[int] = Counter()
+    chosen = []
+    for _ in range(shards):
+        able = [index for index in range(len(nodes)) if left[index] - held[index] > 0]
+        best = min(able, key=lambda index: (held[index], held[index] - left[index], index))
+        held[best] += 1
+        chosen.append(nodes[best])
+    return tuple(chosen)

@@ -27,7 +27,9 @@ class RunConsole:
         """The run has its share of the cluster; models are being loaded."""
         self._total = job.total_steps
         where = "on the CPU runtime, GPUs made up" if job.on_cpu else "on GPUs"
-        self.say(f"{job.config.meds.run_dir}: {'; '.join(map(str, job.plan.groups))} ({where})")
+        self.say(f"{job.config.meds.run_dir}: {job.plan} ({where})")
+        for line in job.placement.overfull:
+            self.say(f"{job.config.meds.run_dir}: warning: too full by estimate: {line}; `meds plan` shows more")
         goes_on = f"going on after step {job.first_step}" if job.first_step else "starting"
         if job.resume and not job.first_step:
             goes_on = "no whole checkpoint to go on from, starting anew"

@@ -1,4 +1,4 @@
-"""OpenRLHF's policy actor, which also records layer logits while it recomputes log-probs."""
+"""OpenRLHF's policy actor, which can change its engines, and records layer logits while it recomputes log-probs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,18 @@ class RecordedLogProbs:
     seconds: float
 
 
-class RecordingPolicyActor(plain_class(PolicyModelActor)):  # type: ignore[misc]
+class PolicyActor(plain_class(PolicyModelActor)):  # type: ignore[misc]
+    """OpenRLHF's DeepSpeed policy, whose engines may change."""
+
+    def use_engines(self, engines: list[Any]) -> None:
+        """From the next weight sync on, the weights go to ``engines``; they and rank 0 form a new group."""
+        self.vllm_engines = self.trainer.vllm_engines = engines
+        self.strategy.args.vllm.num_engines = len(engines)  # what OpenRLHF sizes the group by
+        if dist.get_rank() == 0 and not self.trainer.use_cuda_ipc:
+            self.trainer._init_vllm_sync_group(self.strategy.args.vllm.sync_backend)
+
+
+class RecordingPolicyActor(PolicyActor):
     """The DeepSpeed policy of a run with memory."""
 
     def set_up_recording(self, features: FeatureSettings) -> None:

@@ -21,33 +21,29 @@ class Checkpoint:
 
     tag: str
     step: int
+    wandb_run: str | None = None  # the id of the W&B run that it belongs to
 
 
-def mark_complete(paths: RunPaths, tag: str, step: int) -> None:
+def mark_complete(paths: RunPaths, tag: str, step: int, wandb_run: str | None = None) -> None:
     """Write the marker of a checkpoint whose parts are all on disk."""
+    parts = [*(paths.checkpoints / role / tag for role in ROLES), paths.leftovers(tag)]
     files = {
         str(file.relative_to(paths.checkpoints)): file.stat().st_size
-        for role in ROLES
-        for file in sorted((paths.checkpoints / role / tag).rglob("*"))
+        for part in parts
+        for file in (sorted(part.rglob("*")) if part.is_dir() else [part])
         if file.is_file()
     }
-    write_atomically(paths.complete / tag, json.dumps({"step": step, "files": files}) + "\n")
+    content = {"step": step, "files": files, "wandb_run": wandb_run}
+    write_atomically(paths.complete / tag, json.dumps(content) + "\n")
 
 
 def newest_complete(paths: RunPaths) -> Checkpoint | None:
     """The newest whole checkpoint; of one step, a regular one before the best one's. None where there is none."""
-    found = [
-        (step, not marker.name.startswith("best_"), marker.name)
-        for marker in paths.complete.glob("*global_step*")
-        if (step := _step_of_whole(paths, marker)) is not None
-    ]
-    if not found:
-        return None
-    step, _, tag = max(found)
-    return Checkpoint(tag, step)
+    found = [whole for marker in paths.complete.glob("*global_step*") if (whole := _whole(paths, marker)) is not None]
+    return max(found, key=lambda one: (one.step, not one.tag.startswith("best_"), one.tag), default=None)
 
 
-def _step_of_whole(paths: RunPaths, marker: Path) -> int | None:
+def _whole(paths: RunPaths, marker: Path) -> Checkpoint | None:
     try:
         content = json.loads(marker.read_text())
     except (OSError, json.JSONDecodeError):
@@ -56,14 +52,19 @@ def _step_of_whole(paths: RunPaths, marker: Path) -> int | None:
         file = paths.checkpoints / name
         if not file.is_file() or file.stat().st_size != size:
             return None
-    return int(content["step"]) if content["files"] else None
+    if not content["files"]:
+        return None
+    return Checkpoint(marker.name, int(content["step"]), content.get("wandb_run"))
 
 
-def remove_stale_markers(paths: RunPaths, saved: set[str]) -> None:
-    """Remove the markers of checkpoints that are not in ``saved`` any more."""
+def remove_stale(paths: RunPaths, saved: set[str]) -> None:
+    """Remove the markers and leftover rollouts of checkpoints that are not in ``saved`` any more."""
     for marker in paths.complete.glob("*global_step*"):
         if marker.name not in saved:
             marker.unlink()
+    for leftovers in paths.leftovers_folder.glob("*.pt"):
+        if leftovers.stem not in saved:
+            leftovers.unlink()
 
 
 def saved_tags(paths: RunPaths) -> set[str]:

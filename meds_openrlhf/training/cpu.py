@@ -27,12 +27,11 @@ FLAGS = {
     "vllm.sync_backend": "gloo",
     "ds.attn_implementation": "sdpa",
     "ds.adam_offload": True,
+    "vllm.enable_sleep": False,  # its memory pools are CUDA's
 }
 # The machine's GPUs, as far as Ray is concerned: placement is the real thing, only the devices are not there.
 MADE_UP_GPUS = 8
 MADE_UP_CPUS = 32
-
-WORKER_HOOK = "meds_openrlhf.training.cpu.install"
 
 
 def has_cuda() -> bool:

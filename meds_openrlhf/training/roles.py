@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import ray
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from meds_openrlhf.placement.plan import RoleRequest
 
@@ -18,41 +19,40 @@ def role_requests(args: SimpleNamespace) -> list[RoleRequest]:
     # Engines of an asynchronous run generate while the policy trains, so they never share its GPUs.
     engines_with = "policy" if all_together and not args.train.async_enable else None
     requests = [
-        RoleRequest("policy", args.actor.num_nodes * args.actor.num_gpus_per_node),
-        RoleRequest("engines", (args.vllm.num_engines or 0) * args.vllm.tensor_parallel_size, engines_with),
+        RoleRequest("policy", args.actor.num_nodes, args.actor.num_gpus_per_node),
+        RoleRequest("engines", args.vllm.num_engines or 0, args.vllm.tensor_parallel_size, engines_with),
     ]
     if args.algo.kl.init_coef > 0:
         shares = "policy" if all_together or args.train.colocate_actor_ref else None
-        requests.append(RoleRequest("reference", args.ref.num_nodes * args.ref.num_gpus_per_node, shares))
+        requests.append(RoleRequest("reference", args.ref.num_nodes, args.ref.num_gpus_per_node, shares))
     if args.critic.model_name_or_path:
-        requests.append(RoleRequest("critic", args.critic.num_nodes * args.critic.num_gpus_per_node, with_policy))
+        requests.append(RoleRequest("critic", args.critic.num_nodes, args.critic.num_gpus_per_node, with_policy))
     if not args.reward.remote_url:
         shares = with_policy or (
             "critic" if args.critic.model_name_or_path and args.train.colocate_critic_reward else None
         )
-        requests.append(RoleRequest("reward", args.reward.num_nodes * args.reward.num_gpus_per_node, shares))
+        requests.append(RoleRequest("reward", args.reward.num_nodes, args.reward.num_gpus_per_node, shares))
     return requests
 
 
 @dataclass(frozen=True)
 class Models:
-    """What runs: OpenRLHF's trainer (a Ray actor handle), and the actor groups of policy and critic (None without)."""
+    """What runs, as Ray actor handles: OpenRLHF's trainer, the vLLM engines, and each role's actor group."""
 
     trainer: Any
-    policy: Any
-    critic: Any
+    engines: list[Any]
+    groups: dict[str, Any]  # "policy", and "reference", "critic", "reward" where the recipe has one
 
 
 def start_models(args: SimpleNamespace, strategy: Any, groups: dict[str, Any], context: Any) -> Models:
     """Start engines, policy, the other models and the trainer, each in its placement group; ready when this returns."""
     from openrlhf.trainer.ray.launcher import ReferenceModelActor, RewardModelActor
-    from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
     from openrlhf.trainer.ray.ppo_critic import CriticModelActor
 
-    from meds_openrlhf.training.actor import RecordingPolicyActor
+    from meds_openrlhf.training.actor import PolicyActor, RecordingPolicyActor
 
     engines = _start_engines(args, groups)
-    policy_class = PolicyModelActor if context.pool is None else ray.remote(num_gpus=1)(RecordingPolicyActor)
+    policy_class = ray.remote(num_gpus=1)(PolicyActor if context.pool is None else RecordingPolicyActor)
     starters = {
         "policy": (args.actor, policy_class),
         "reference": (args.ref, ReferenceModelActor),
@@ -63,35 +63,39 @@ def start_models(args: SimpleNamespace, strategy: Any, groups: dict[str, Any], c
         role: _start_group(args, role, settings, actor_class, groups) if role in groups else None
         for role, (settings, actor_class) in starters.items()
     }
-    trainer = _start_trainer(args, strategy, models, engines, context)
+    trainer = _start_trainer(args, strategy, models, engines, groups, context)
     _load_models(args, strategy, models, engines, trainer)
     if context.pool is not None:
         ray.get(models["policy"].async_run_method("set_up_recording", context.meds.features))
-    return Models(trainer=trainer, policy=models["policy"], critic=models["critic"])
+    present = {role: group for role, group in models.items() if group is not None}
+    return Models(trainer=trainer, engines=engines or [], groups=present)
 
 
 def _start_engines(args: SimpleNamespace, groups: dict[str, Any]) -> list[Any] | None:
     from openrlhf.trainer.ray.vllm_engine import create_vllm_engines
 
+    from meds_openrlhf.training.engines.engine import restartable_engines
+
     if not args.vllm.num_engines:
         return None
-    engines: list[Any] = create_vllm_engines(
-        args.vllm.num_engines,
-        args.vllm.tensor_parallel_size,
-        args.actor.model_name_or_path,
-        args.train.seed,
-        args.train.full_determinism_enable,
-        args.vllm.enable_prefix_caching,
-        args.vllm.enforce_eager,
-        args.data.max_len,
-        shared_pg=groups["engines"],  # our own group: OpenRLHF makes none
-        gpu_memory_utilization=args.vllm.gpu_memory_utilization,
-        vllm_enable_sleep=args.vllm.enable_sleep,
-        logprobs_mode="processed_logprobs" if args.algo.advantage.is_correction_level != "off" else None,
-        agent_func_path=args.train.agent_func_path,
-        remote_rm_url=args.reward.remote_url,
-        max_images_per_prompt=args.data.max_images_per_prompt,
-    )
+    with restartable_engines():
+        engines: list[Any] = create_vllm_engines(
+            args.vllm.num_engines,
+            args.vllm.tensor_parallel_size,
+            args.actor.model_name_or_path,
+            args.train.seed,
+            args.train.full_determinism_enable,
+            args.vllm.enable_prefix_caching,
+            args.vllm.enforce_eager,
+            args.data.max_len,
+            shared_pg=groups["engines"],  # our own group: OpenRLHF makes none
+            gpu_memory_utilization=args.vllm.gpu_memory_utilization,
+            vllm_enable_sleep=args.vllm.enable_sleep,
+            logprobs_mode="processed_logprobs" if args.algo.advantage.is_correction_level != "off" else None,
+            agent_func_path=args.train.agent_func_path,
+            remote_rm_url=args.reward.remote_url,
+            max_images_per_prompt=args.data.max_images_per_prompt,
+        )
     return engines
 
 
@@ -112,25 +116,36 @@ def _start_group(
 
 
 def _start_trainer(
-    args: SimpleNamespace, strategy: Any, models: dict[str, Any], engines: list[Any] | None, context: Any
+    args: SimpleNamespace,
+    strategy: Any,
+    models: dict[str, Any],
+    engines: list[Any] | None,
+    groups: dict[str, Any],
+    context: Any,
 ) -> Any:
-    from meds_openrlhf.training.trainer import MemoryPPOTrainer, MemoryPPOTrainerAsync
+    from meds_openrlhf.training.trainer import MedsPPOTrainer, MedsPPOTrainerAsync
 
-    trainer_class = MemoryPPOTrainerAsync if args.train.async_enable else MemoryPPOTrainer
-    return ray.remote(num_cpus=0)(trainer_class).remote(
-        args.actor.model_name_or_path,
-        strategy=strategy,
-        actor_model_group=models["policy"],
-        critic_model_group=models["critic"],
-        reward_model_group=models["reward"],
-        reference_model_group=models["reference"],
-        vllm_engines=engines,
-        context=context,
-        do_sample=True,
-        max_len=args.data.max_len,
-        max_new_tokens=args.rollout.max_new_tokens,
-        temperature=args.rollout.temperature,
-        top_p=args.rollout.top_p,
+    trainer_class = MedsPPOTrainerAsync if args.train.async_enable else MedsPPOTrainer
+    # Beside the policy's first rank, without which the run ends anyway; Ray would choose any node.
+    beside = PlacementGroupSchedulingStrategy(groups["policy"], placement_group_bundle_index=0)
+    return (
+        ray.remote(num_cpus=0)(trainer_class)
+        .options(scheduling_strategy=beside)
+        .remote(
+            args.actor.model_name_or_path,
+            strategy=strategy,
+            actor_model_group=models["policy"],
+            critic_model_group=models["critic"],
+            reward_model_group=models["reward"],
+            reference_model_group=models["reference"],
+            vllm_engines=engines,
+            context=context,
+            do_sample=True,
+            max_len=args.data.max_len,
+            max_new_tokens=args.rollout.max_new_tokens,
+            temperature=args.rollout.temperature,
+            top_p=args.rollout.top_p,
+        )
     )
 
 

@@ -53,23 +53,23 @@ def test_split_with_evaluation(train: Callable[..., Run], assets: Path) -> None:
 
 
 def test_colocated(train: Callable[..., Run]) -> None:
-    run = train("--train.colocate_all")
+    run = train("--meds.placement.mode=colocate")
     require_memory_at_work(run)
-    assert "policy + engines: 1 x 1 GPU + 1 CPU" in run.output
+    assert "policy + engines: 1 GPU on 1 node; memory: 2 shards on CPUs" in run.output
 
 
 def test_asynchronous_with_a_reference_and_evaluation(train: Callable[..., Run], assets: Path) -> None:
     flags = ("--train.async_enable", "--eval.steps=4", "--eval.n_samples_per_prompt=2", "--algo.kl.init_coef=0.001")
     run = train(*flags, f"--eval.dataset={assets}/eval.jsonl", "--ref.num_gpus_per_node=1")
     require_memory_at_work(run)
-    assert "reference: 1 x 1 GPU + 1 CPU" in run.output
+    assert "reference: 1 GPU on 1 node" in run.output
     assert any(path.name.startswith("best_") for path in run.paths.complete.iterdir())
 
 
 def test_zero3_with_two_policy_ranks(train: Callable[..., Run]) -> None:
     run = train("--ds.zero_stage=3", "--actor.num_gpus_per_node=2")
     require_memory_at_work(run)
-    assert "policy: 2 x 1 GPU + 1 CPU" in run.output
+    assert "policy: 2 GPUs on 1 node" in run.output
 
 
 def test_disabled_is_plain_openrlhf(train: Callable[..., Run]) -> None:

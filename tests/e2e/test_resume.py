@@ -103,22 +103,3 @@ def test_kill_and_resume(assets: Path, tmp_path: Path) -> None:
     assert all(steps_of.get(prompt, step) == step for prompt, step in killed if step <= 4)
     assert {path.name for path in paths.complete.iterdir()} == {"global_step3", "global_step6"}
     assert {path.stem for path in paths.memory.snapshots.iterdir()} == {"global_step3", "global_step6"}
-
-
-def test_a_run_killed_before_its_first_checkpoint_starts_anew(assets: Path, tmp_path: Path) -> None:
-    run_dir = tmp_path / "run"
-    paths = RunPaths(run_dir)
-    log = StepLog(paths.metrics)
-    first = start(assets, run_dir, "--ckpt.save_steps=100", "--train.num_episodes=1")
-    wait_for_step(log, 2, first)
-    os.killpg(first.pid, signal.SIGKILL)
-    first.wait(30)
-    second = start(assets, run_dir, "--ckpt.save_steps=100", "--train.num_episodes=1", "--resume")
-    output = second.communicate(timeout=300)[0]
-    assert second.returncode == 0, output[-4000:]
-    assert "no whole checkpoint to go on from, starting anew" in output
-    steps = log.read()
-    assert [step["step"] for step in steps] == [1, 2, 3, 4]
-    after = read_memory(paths)
-    assert after.num_rows == steps[-1]["meds/rows"]
-    assert sorted(set(after.column("step").to_pylist())) == [1, 2, 3, 4]

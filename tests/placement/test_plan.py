@@ -1,56 +1,201 @@
 """Plans are plain data: these tests need neither Ray nor a cluster."""
 
+from collections import Counter
+from itertools import pairwise
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.placement.plan import Node, RoleRequest, make_plan, require_fit
+from meds_openrlhf.placement.inventory import Node
+from meds_openrlhf.placement.plan import Plan, RoleRequest, make_plan
+from meds_openrlhf.placement.shortage import Shortage
+from tests.placement.clusters import node
 
-SPLIT = [RoleRequest("policy", 4), RoleRequest("engines", 4)]
-COLOCATED = [RoleRequest("policy", 8), RoleRequest("engines", 8, "policy"), RoleRequest("reference", 8, "policy")]
-NODE = Node("10.0.0.1", gpus=8, cpus=32)
+SPLIT = [RoleRequest("policy", 1, 4), RoleRequest("engines", 4, 1)]
+COLOCATED = [
+    RoleRequest("policy", 1, 8),
+    RoleRequest("engines", 4, 2, "policy"),
+    RoleRequest("reference", 1, 8, "policy"),
+]
+NODE = node("10.0.0.1", gpus=8, cpus=32)
+
+
+def plan_of(requests: list[RoleRequest], nodes: list[Node], shards: int = 2) -> Plan:
+    return make_plan(requests, nodes, shards, controller_cpus=1)
+
+
+def names(nodes: tuple[Node, ...]) -> list[str]:
+    return [one.name for one in nodes]
 
 
 def test_split_gives_each_role_its_own_gpus() -> None:
-    plan = make_plan(SPLIT, memory_shards=2, controller_cpus=1)
-    assert [str(group) for group in plan.groups] == [
-        "policy: 4 x 1 GPU + 1 CPU",
-        "engines: 4 x 1 GPU + 1 CPU",
-        "memory: 2 x 1 CPU",
-    ]
+    plan = plan_of(SPLIT, [NODE])
+    assert str(plan) == "policy: 4 GPUs on 1 node; engines: 4 GPUs on 1 node; memory: 2 shards on CPUs"
     assert (plan.gpus, plan.cpus) == (8, 11)
     assert plan.groups[0].bundles == [{"CPU": 1.0, "GPU": 1.0}] * 4
-    assert plan.groups[2].bundles == [{"CPU": 1.0}] * 2
-    assert plan.groups[2].strategy == "SPREAD"
+    assert names(plan.shards) == ["10.0.0.1", "10.0.0.1"]
 
 
 def test_colocated_roles_share_one_group() -> None:
-    plan = make_plan(COLOCATED, memory_shards=2, controller_cpus=1)
+    plan = plan_of(COLOCATED, [NODE])
     assert plan.groups[0].roles == ("policy", "engines", "reference")
     assert plan.gpus == 8
     assert plan.group_of("engines") is plan.group_of("policy")
     assert plan.group_of("critic") is None
+    assert plan.request_of("engines") == COLOCATED[1]
 
 
-def test_without_a_memory_there_is_no_memory_group() -> None:
-    assert make_plan(SPLIT, memory_shards=0, controller_cpus=1).group_of("memory") is None
+def test_a_block_of_the_policy_stays_on_a_node_and_bundles_follow_the_nodes() -> None:
+    nodes = [node("a", 8, 32), node("b", 8, 32, free_gpus=4), node("c", 8, 32)]
+    plan = plan_of([RoleRequest("policy", 2, 8), RoleRequest("engines", 2, 2)], nodes)
+    assert names(plan.groups[0].nodes) == ["a"] * 8 + ["c"] * 8
+    assert names(plan.groups[1].nodes) == ["b"] * 4
+
+
+def test_engines_that_share_gpus_are_not_torn_by_small_blocks_of_the_policy() -> None:
+    nodes = [node("a", 6, 32), node("b", 6, 32), node("c", 6, 32)]
+    plan = plan_of([RoleRequest("policy", 4, 2), RoleRequest("engines", 2, 4, "policy")], nodes)
+    assert Counter(names(plan.groups[0].nodes)) == {"a": 4, "b": 4}
+
+
+def test_shards_are_spread_and_go_where_cpus_are_left() -> None:
+    nodes = [node("a", 8, 10), node("b", 8, 10), node("head", 0, 4)]
+    plan = plan_of([RoleRequest("policy", 2, 8)], nodes, shards=5)
+    assert Counter(names(plan.shards)) == {"a": 2, "b": 1, "head": 2}
+
+
+def test_without_a_memory_there_are_no_shards() -> None:
+    plan = plan_of(SPLIT, [NODE], shards=0)
+    assert plan.shards == ()
+    assert "memory" not in str(plan)
 
 
 def test_roles_that_share_must_ask_for_the_same() -> None:
-    with pytest.raises(ConfigError, match=r"vllm.num_engines: 2 GPUs in all do not fit the 4 of the policy"):
-        make_plan([RoleRequest("policy", 4), RoleRequest("engines", 2, "policy")], 1, 1)
+    with pytest.raises(
+        ConfigError, match=r"vllm.num_engines: 2 makes 2 GPUs in all, which do not fit the 4 of the policy"
+    ):
+        plan_of([RoleRequest("policy", 1, 4), RoleRequest("engines", 2, 1, "policy")], [NODE])
 
 
-def test_a_cluster_that_is_large_enough_passes() -> None:
-    require_fit(make_plan(SPLIT, 2, 1), [NODE])
-    require_fit(make_plan(SPLIT, 2, 1), [Node("a", 4, 8), Node("b", 4, 8)])
+def shortage(requests: list[RoleRequest], nodes: list[Node], shards: int = 2) -> str:
+    with pytest.raises(Shortage) as caught:
+        plan_of(requests, nodes, shards)
+    assert str(caught.value).startswith("cluster: ")
+    return caught.value.text
 
 
-def test_too_few_gpus_name_the_largest_role_and_the_shortage() -> None:
-    plan = make_plan([RoleRequest("policy", 16), RoleRequest("engines", 2)], 2, 1)
-    with pytest.raises(ConfigError, match=r"actor.num_gpus_per_node: 16 is too many: the run needs 18 GPUs .* has 8;"):
-        require_fit(plan, [NODE])
+def test_a_node_with_a_gpu_in_use_is_named() -> None:
+    nodes = [node(f"10.0.0.{i}", 8, 32, free_gpus=7 if i == 3 else 8) for i in range(4)]
+    text = "needs 4 nodes with 8 GPUs and 9 CPUs each; node 10.0.0.3 has 7 GPUs free"
+    assert shortage([RoleRequest("policy", 4, 8)], nodes, shards=3) == text
 
 
-def test_too_few_cpus_are_named_too() -> None:
-    with pytest.raises(ConfigError, match=r"cluster: '8 CPUs' are too few: the run needs 11"):
-        require_fit(make_plan(SPLIT, 2, 1), [Node("10.0.0.1", gpus=8, cpus=8)])
+def test_too_few_nodes() -> None:
+    text = "needs 3 nodes with 8 GPUs and 9 CPUs each; there is 1 node"
+    assert shortage([RoleRequest("policy", 3, 8)], [NODE]) == text
+
+
+def test_too_few_gpus_are_counted_by_role() -> None:
+    text = "needs 17 GPUs (policy 1, engines 16); the cluster has 8"
+    assert shortage([RoleRequest("policy", 1, 1), RoleRequest("engines", 16, 1)], [NODE]) == text
+    three = [RoleRequest(role, 1, 1) for role in ("policy", "critic", "engines")]
+    small = [node("a", 1, 32), node("b", 1, 32)]
+    assert shortage(three, small) == "needs 3 GPUs (policy 1, critic 1, engines 1); the cluster has 2"
+
+
+def test_too_few_cpus() -> None:
+    nodes = [node("a", 8, 8), node("b", 8, 64)]
+    assert shortage([RoleRequest("policy", 2, 8)], [nodes[0], nodes[0]], shards=3) == (
+        "needs 2 nodes with 8 GPUs and 10 CPUs each; node a has 8 CPUs free; node a has 8 CPUs free"
+    )
+    plan_of([RoleRequest("policy", 2, 8)], nodes, shards=3)  # the other one takes all shards
+
+
+def test_an_engine_that_is_wider_than_a_node() -> None:
+    text = "needs 16 GPUs on one node for the engines; the largest has 8 GPUs"
+    assert shortage([RoleRequest("policy", 1, 4), RoleRequest("engines", 1, 16)], [NODE, NODE]) == text
+
+
+def test_the_flag_of_the_largest_role_is_the_mend() -> None:
+    with pytest.raises(ConfigError, match=r"; lower vllm.num_engines or add nodes$"):
+        plan_of([RoleRequest("policy", 1, 1), RoleRequest("engines", 16, 1)], [NODE])
+    few_cpus = [node("a", 8, 10)]
+    with pytest.raises(ConfigError, match=r"node a has 10 CPUs free; lower meds.memory.shards or add nodes$"):
+        plan_of([RoleRequest("policy", 1, 8)], few_cpus)
+    with pytest.raises(ConfigError, match="no nodes"):
+        plan_of(SPLIT, [])
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> list[RoleRequest]:
+    tensor_parallel = draw(st.sampled_from([1, 2, 3, 4]))
+    engines = draw(st.integers(1, 4))
+    if draw(st.booleans()):
+        total = engines * tensor_parallel
+        per_node = draw(st.sampled_from([size for size in range(1, total + 1) if total % size == 0]))
+        policy = RoleRequest("policy", total // per_node, per_node)
+        return [policy, RoleRequest("engines", engines, tensor_parallel, "policy")]
+    policy = RoleRequest("policy", draw(st.integers(1, 3)), draw(st.integers(1, 4)))
+    critic = RoleRequest("critic", draw(st.integers(1, 2)), draw(st.integers(1, 3)))
+    return [policy, RoleRequest("engines", engines, tensor_parallel), *([critic] if draw(st.booleans()) else [])]
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> list[Node]:
+    sizes = draw(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 10)), min_size=1, max_size=4))
+    return [node(f"n{i}", 8, 10, free_gpus=gpus, free_cpus=cpus) for i, (gpus, cpus) in enumerate(sizes)]
+
+
+@given(wanted=requests(), nodes=clusters(), shards=st.integers(0, 4))
+def test_a_plan_keeps_to_the_law(wanted: list[RoleRequest], nodes: list[Node], shards: int) -> None:
+    try:
+        plan = plan_of(wanted, nodes, shards)
+    except Shortage:
+        return
+    taken = Counter(one for group in plan.groups for one in group.nodes)
+    held = Counter(plan.shards)
+    for one in nodes:  # no GPU has two owners, and nothing is taken that is not there
+        assert taken[one] <= one.free_gpus
+        assert taken[one] + held[one] <= one.free_cpus
+    assert plan.cpus <= sum(one.free_cpus for one in nodes)
+    assert {role for group in plan.groups for role in group.roles} == {request.role for request in wanted}
+    assert len(plan.shards) == shards
+    for group in plan.groups:
+        for member in group.members:
+            assert len(group.nodes) == member.gpus
+            for block in range(member.blocks):  # no block spans two nodes
+                assert len(set(group.nodes[block * member.block_gpus : (block + 1) * member.block_gpus])) == 1
+        changes = [one for one, following in pairwise(group.nodes) if one != following]
+        assert len(changes) == len(set(changes))  # a node's bundles follow each other
+
+
+@given(wanted=requests(), nodes=clusters(), shards=st.integers(0, 4))
+def test_a_failed_plan_really_does_not_fit(wanted: list[RoleRequest], nodes: list[Node], shards: int) -> None:
+    try:
+        plan_of(wanted, nodes, shards)
+    except Shortage:
+        blocks = [block for request in wanted for block in _blocks_of(request, wanted)]
+        cpus = sum(one.free_cpus for one in nodes) - sum(blocks) - shards - 1
+        assert cpus < 0 or not _fit(sorted(blocks, reverse=True), [one.room for one in nodes])
+
+
+def _blocks_of(request: RoleRequest, wanted: list[RoleRequest]) -> list[int]:
+    """What has to stay together: the blocks of one that shares no GPUs, or those that hold both roles' blocks."""
+    if request.shares_with is not None:
+        return []
+    guests = [other for other in wanted if other.shares_with == request.role]
+    size = request.block_gpus
+    while any(size % guest.block_gpus for guest in guests):
+        size += request.block_gpus
+    return [size] * (request.gpus // size)
+
+
+def _fit(blocks: list[int], room: list[int]) -> bool:
+    if not blocks:
+        return True
+    for index in {free: i for i, free in enumerate(room)}.values():
+        if room[index] >= blocks[0] and _fit(blocks[1:], [*room[:index], room[index] - blocks[0], *room[index + 1 :]]):
+            return True
+    return False

@@ -16,7 +16,7 @@ from meds_openrlhf.memory.segment import Sharding
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
 from meds_openrlhf.paths import MemoryPaths
 from meds_openrlhf.training.actor import RecordedLogProbs
-from meds_openrlhf.training.arguments import parse_openrlhf_arguments
+from meds_openrlhf.training.preparation.arguments import parse_openrlhf_arguments
 
 LAYERS = 6
 NO_ANSWER = 99.0

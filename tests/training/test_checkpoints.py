@@ -9,7 +9,7 @@ from meds_openrlhf.training.checkpoints import (
     mark_complete,
     newest_complete,
     point_latest_to,
-    remove_stale_markers,
+    remove_stale,
     saved_tags,
 )
 
@@ -75,5 +75,24 @@ def test_markers_of_checkpoints_that_are_gone_are_removed(tmp_path: Path) -> Non
     save(paths, "global_step4", 4)
     save(paths, "global_step8", 8)
     assert saved_tags(paths) == {"global_step4", "global_step8"}
-    remove_stale_markers(paths, {"global_step8"})
+    remove_stale(paths, {"global_step8"})
     assert [marker.name for marker in paths.complete.iterdir()] == ["global_step8"]
+
+
+def test_leftover_rollouts_belong_to_it_and_go_with_it(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    for tag, step in (("global_step4", 4), ("global_step8", 8)):
+        paths.leftovers(tag).parent.mkdir(parents=True, exist_ok=True)
+        paths.leftovers(tag).write_bytes(b"xyz")
+        save(paths, tag, step)
+    paths.leftovers("global_step8").write_bytes(b"xy")  # cut short
+    assert newest_complete(paths) == Checkpoint("global_step4", 4)
+    remove_stale(paths, {"global_step8"})
+    assert [path.name for path in paths.leftovers_folder.iterdir()] == ["global_step8.pt"]
+
+
+def test_it_knows_its_wandb_run(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    save(paths, "global_step4", None)
+    mark_complete(paths, "global_step4", 4, wandb_run="abc123")
+    assert newest_complete(paths) == Checkpoint("global_step4", 4, wandb_run="abc123")

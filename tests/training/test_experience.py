@@ -20,7 +20,7 @@ from meds_openrlhf.memory.moments import NO_MOMENTS
 from meds_openrlhf.memory.pool import PoolAnswer
 from meds_openrlhf.memory.shard import ShardStats
 from meds_openrlhf.training.experience import MemoryExperienceMaker
-from meds_openrlhf.training.trainer import MemoryTraining
+from meds_openrlhf.training.trainer import MedsTraining
 from tests.training.rollouts import (
     NO_ANSWER,
     FakePolicyGroup,
@@ -97,13 +97,14 @@ def test_a_disabled_memory_leaves_openrlhfs_own_experience_maker() -> None:
     class Base:
         def __init__(self, strategy: Any) -> None:
             self.wandb_logger = None
+            self.vllm_engines: list[Any] = []
             self.experience_maker = plain_maker(strategy.args)
 
-    class Trainer(MemoryTraining, Base):
+    class Trainer(MedsTraining, Base):
         pass
 
     trainer = Trainer(
-        context=SimpleNamespace(pool=None, wandb_environment={}), strategy=SimpleNamespace(args=arguments())
+        context=SimpleNamespace(pool=None, wandb_environment={}, tell=None), strategy=SimpleNamespace(args=arguments())
     )
     assert type(trainer.experience_maker) is RemoteExperienceMaker
     expected = plain_maker(arguments()).make_experience_batch(recorded_rollouts())

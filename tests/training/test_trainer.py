@@ -1,16 +1,23 @@
 """What our mixin adds to OpenRLHF's trainers at a checkpoint, around a hand-written base that saves files."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
+import torch
+from openrlhf.trainer.ppo_utils.experience import Experience
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.training.checkpoints import Checkpoint, newest_complete
-from meds_openrlhf.training.trainer import MemoryTraining, TrainerContext
+from meds_openrlhf.training.context import TrainerContext
+from meds_openrlhf.training.driver.run_control import StepReport, Stopped, start_run_control
+from meds_openrlhf.training.trainer import MedsTraining
 
 
 class SavingTrainer:
@@ -19,6 +26,8 @@ class SavingTrainer:
     def __init__(self, strategy: Any) -> None:
         self.args = strategy.args
         self.wandb_logger = None
+        self.tensorboard_logger = None
+        self.vllm_engines: list[Any] = []
         self.best_eval_metric_value = float("-inf")
         self.saved_states: dict[str, dict] = {}
         self.loaded: dict = {"global_step": 0}
@@ -41,8 +50,11 @@ class SavingTrainer:
     def init_checkpoint_states(self) -> dict:
         return self.loaded
 
+    def _detect_eval_metric_key(self, metrics: dict) -> str | None:
+        return "pass1" if "pass1" in metrics else None
 
-class Trainer(MemoryTraining, SavingTrainer):
+
+class Trainer(MedsTraining, SavingTrainer):
     def _make_experience_maker(self, pool: Any, strategy: Any) -> Any:
         return None
 
@@ -67,22 +79,32 @@ class RecordingPool:
         self.snapshots = [name for name in self.snapshots if name in keep]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _cluster() -> Iterator[None]:
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, address="local")
+    yield
+    ray.shutdown()
+
+
 @pytest.fixture
 def trainer(tmp_path: Path) -> Trainer:
     args = SimpleNamespace(
         folder=tmp_path, train=SimpleNamespace(seed=1), ckpt=SimpleNamespace(save_steps=3, disable_ds=False)
     )
-    reports: list[Any] = []
     context = TrainerContext(
         meds=MedsSettings(run_dir=str(tmp_path)),
         paths=RunPaths(tmp_path),
-        steps=SimpleNamespace(put=reports.append, reports=reports),
+        control=start_run_control(StepLog(tmp_path / "metrics.jsonl")),
         pool=RecordingPool(),  # type: ignore[arg-type]
         transform=None,  # type: ignore[arg-type]
         prompt_ids=None,
         wandb_environment={},
     )
     return Trainer(context=context, strategy=SimpleNamespace(args=args))
+
+
+def news_of(trainer: Trainer) -> list[Any]:
+    return ray.get(trainer._context.control.take_news.remote())
 
 
 def test_a_checkpoint_names_its_memory_and_is_marked_last(trainer: Trainer) -> None:
@@ -92,9 +114,8 @@ def test_a_checkpoint_names_its_memory_and_is_marked_last(trainer: Trainer) -> N
         )
     assert trainer.saved_states == {"global_step3": {"global_step": 3, "memory_snapshot": "global_step3"}}
     assert newest_complete(trainer._context.paths) == Checkpoint("global_step3", 3)
-    assert [(report.step, report.metrics) for report in trainer._context.steps.reports] == [
-        (step, {"reward": 0.5}) for step in (1, 2, 3)
-    ]
+    assert news_of(trainer) == [StepReport(step, {"reward": 0.5}) for step in (1, 2, 3)]
+    assert [line["step"] for line in StepLog(trainer._context.paths.metrics).read()] == [1, 2, 3]
 
 
 def test_a_best_checkpoint_counts_as_the_step_that_it_holds(trainer: Trainer) -> None:
@@ -133,3 +154,59 @@ def test_a_branched_memory_goes_back_to_where_it_began(trainer: Trainer) -> None
 def test_keys_do_not_show_in_the_context(trainer: Trainer) -> None:
     context = TrainerContext(**{**vars(trainer._context), "wandb_environment": {"WANDB_API_KEY": "secret"}})
     assert "secret" not in repr(context)
+
+
+def test_a_stop_that_was_asked_for_ends_the_step_with_a_checkpoint(trainer: Trainer) -> None:
+    closed: list[str] = []
+    trainer.tensorboard_logger = SimpleNamespace(close=lambda: closed.append("tensorboard"))
+
+    def fit() -> None:
+        with trainer._stoppable():
+            for step in (1, 2, 3):
+                trainer.save_logs_and_checkpoints(step, {}, {"global_step": step})
+                if step == 1:
+                    ray.get(trainer._context.control.request_stop.remote())
+
+    fit()
+    assert newest_complete(trainer._context.paths) == Checkpoint("global_step2", 2)
+    assert news_of(trainer) == [StepReport(1, {}), StepReport(2, {}), Stopped(2, "global_step2")]
+    assert closed == ["tensorboard"]
+
+
+def test_a_stop_during_an_evaluation_needs_no_further_step(trainer: Trainer) -> None:
+    with trainer._stoppable():
+        for step in (1, 2):
+            trainer.save_logs_and_checkpoints(step, {}, {"global_step": step})
+        ray.get(trainer._context.control.request_stop.remote())
+        trainer.save_best_checkpoint({"pass1": 0.4}, 2, {"global_step": 2})
+        raise AssertionError("went on")
+    assert news_of(trainer)[-1] == Stopped(2, "global_step2")
+    assert newest_complete(trainer._context.paths) == Checkpoint("global_step2", 2)
+    assert "best_global_step2" in trainer.saved_states
+
+
+def test_a_stop_without_checkpoints_says_so(trainer: Trainer) -> None:
+    trainer.args.ckpt.disable_ds = True
+    ray.get(trainer._context.control.request_stop.remote())
+    with trainer._stoppable():
+        trainer.save_logs_and_checkpoints(1, {}, {})
+    assert news_of(trainer)[-1] == Stopped(1, None)
+
+
+def test_rollouts_generated_ahead_are_saved_and_come_back(trainer: Trainer) -> None:
+    ahead = [Experience(prompts=["1 + 1 ="], sequences=torch.tensor([[1, 2]]))]
+    states = {"global_step": 3, "data_loader_state_dict": {"loader": {"at": 5}, "leftovers": ahead}}
+    trainer.save_logs_and_checkpoints(3, {}, states)
+    assert states["data_loader_state_dict"]["leftovers"] is ahead  # the caller's own stay as they were
+    saved = trainer.saved_states["global_step3"]
+    assert saved["data_loader_state_dict"] == {"loader": {"at": 5}, "leftovers": "global_step3"}
+    trainer.loaded = saved
+    back = trainer.init_checkpoint_states()["data_loader_state_dict"]
+    assert back["loader"] == {"at": 5}
+    assert [one.prompts for one in back["leftovers"]] == [["1 + 1 ="]]
+
+
+def test_a_checkpoint_knows_the_wandb_run(trainer: Trainer) -> None:
+    trainer.wandb_logger = SimpleNamespace(handle=SimpleNamespace(run=SimpleNamespace(id="abc")))
+    trainer.save_logs_and_checkpoints(3, {}, {"global_step": 3})
+    assert newest_complete(trainer._context.paths) == Checkpoint("global_step3", 3, wandb_run="abc")

@@ -11,8 +11,8 @@ from transformers import LlamaConfig, T5Config
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.placement.plan import RoleRequest
-from meds_openrlhf.training import checks
-from meds_openrlhf.training.arguments import parse_openrlhf_arguments
+from meds_openrlhf.training.preparation import checks
+from meds_openrlhf.training.preparation.arguments import parse_openrlhf_arguments
 from meds_openrlhf.training.roles import role_requests
 
 BASE = {
@@ -56,23 +56,23 @@ def args_of(**flags: Any) -> SimpleNamespace:
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ({"algo.kl.init_coef": 0}, [("policy", 4, None), ("engines", 2, None)]),
-        ({}, [("policy", 4, None), ("engines", 2, None), ("reference", 4, None)]),
+        ({"algo.kl.init_coef": 0}, [("policy", 1, 4), ("engines", 2, 1)]),
+        ({}, [("policy", 1, 4), ("engines", 2, 1), ("reference", 1, 4)]),
         (
             {"train.colocate_actor_ref": True},
-            [("policy", 4, None), ("engines", 2, None), ("reference", 4, "policy")],
+            [("policy", 1, 4), ("engines", 2, 1), ("reference", 1, 4, "policy")],
         ),
         (
-            {"train.colocate_all": True, "vllm.num_engines": 4},
-            [("policy", 4, None), ("engines", 4, "policy"), ("reference", 4, "policy")],
+            {"train.colocate_all": True, "vllm.num_engines": 2, "vllm.tensor_parallel_size": 2},
+            [("policy", 1, 4), ("engines", 2, 2, "policy"), ("reference", 1, 4, "policy")],
         ),
         (
             {"train.colocate_all": True, "train.async_enable": True, "algo.kl.init_coef": 0},
-            [("policy", 4, None), ("engines", 2, None)],  # they generate while the policy trains
+            [("policy", 1, 4), ("engines", 2, 1)],  # they generate while the policy trains
         ),
         (
             {"algo.advantage.estimator": "gae", "critic.num_gpus_per_node": 3, "algo.kl.init_coef": 0},
-            [("policy", 4, None), ("engines", 2, None), ("critic", 3, None)],
+            [("policy", 1, 4), ("engines", 2, 1), ("critic", 1, 3)],
         ),
     ],
 )

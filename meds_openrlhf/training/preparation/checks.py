@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from meds_openrlhf.config import ConfigError, RunConfig
+from meds_openrlhf.config.file_settings import DATA_SUFFIXES, FILE_SETTINGS
 from meds_openrlhf.features.decoder import find_decoder_parts
 from meds_openrlhf.memory.archive import Archive
 from meds_openrlhf.memory.branch import read_branch_point
@@ -20,26 +22,60 @@ from meds_openrlhf.memory.settings import feature_transform
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
 
-_LOCAL_FILES = (
-    *("actor.model_name_or_path", "critic.model_name_or_path", "reward.model_name_or_path"),
-    *("data.prompt_dataset", "eval.dataset", "reward.remote_url", "train.agent_func_path"),
+_AT_LEAST_ONE = (
+    *("actor.num_nodes", "actor.num_gpus_per_node", "vllm.tensor_parallel_size", "data.max_len"),
+    *("rollout.batch_size", "rollout.micro_batch_size", "rollout.n_samples_per_prompt", "rollout.max_tokens_per_gpu"),
+    *("train.batch_size", "train.micro_batch_size", "train.max_tokens_per_gpu"),
+    *("ds.ring_attn_size", "ds.tensor_parallel_size"),
 )
-_DATA_FILES = {".json", ".jsonl", ".csv", ".parquet", ".arrow"}
 
 
 def require_local_paths(config: RunConfig) -> None:
     """Refuse paths that plainly are not there; names on a hub (``owner/name``) are left to their loaders."""
-    for key in ("actor.model_name_or_path", "data.prompt_dataset"):
-        value = config.openrlhf.get(key)
-        if not value:
-            raise ConfigError(key, value, "is not set; every run needs it")
-        for part in str(value).split(","):
-            path = part.split("@")[0].strip()
-            looks_local = path.startswith((".", "/", "~")) or path.count("/") != 1 or Path(path).suffix in _DATA_FILES
-            if looks_local and not Path(path).exists():
-                raise ConfigError(
-                    key, value, f"does not exist (looked in {os.getcwd()}); name a folder, file or hub name"
-                )
+    require_local_model(config)
+    _require_local(config, "data.prompt_dataset")
+
+
+def require_local_model(config: RunConfig) -> None:
+    """Refuse a run without a policy, or one whose path plainly is not there."""
+    _require_local(config, "actor.model_name_or_path")
+
+
+def _require_local(config: RunConfig, key: str) -> None:
+    value = config.openrlhf.get(key)
+    if not value:
+        raise ConfigError(key, value, "is not set; every run needs it")
+    for part in str(value).split(","):
+        path = part.split("@")[0].strip()
+        looks_local = path.startswith((".", "/", "~")) or path.count("/") != 1 or Path(path).suffix in DATA_SUFFIXES
+        if looks_local and not Path(path).exists():
+            raise ConfigError(key, value, f"does not exist (looked in {os.getcwd()}); name a folder, file or hub name")
+
+
+def require_reward(config: RunConfig) -> None:
+    """Raise ConfigError for a run that nothing rewards."""
+    sources = ("reward.remote_url", "reward.model_name_or_path", "train.agent_func_path")
+    if config.meds.reward is None and not any(config.openrlhf.get(key) for key in sources):
+        raise ConfigError("meds.reward", None, f"leaves the run without a reward; set math, or {_either(sources)}")
+
+
+def _either(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def require_positive(flags: Mapping[str, Any]) -> None:
+    """Raise ConfigError for counts and sizes below 1: OpenRLHF divides by them without looking."""
+    for key in _AT_LEAST_ONE:
+        require_at_least_one(key, flags.get(key))
+    engines = flags.get("vllm.num_engines")
+    if engines != 0:  # without engines there is a reason to give
+        require_at_least_one("vllm.num_engines", engines)
+
+
+def require_at_least_one(key: str, value: Any) -> None:
+    """Raise ConfigError for a number below 1; what is no number is left to the parser."""
+    if isinstance(value, int | float) and value < 1:
+        raise ConfigError(key, value, "is below 1; it has to be at least 1")
 
 
 def model_config(name: str) -> Any:
@@ -98,7 +134,7 @@ def require_two_checkpoints(args: SimpleNamespace) -> None:
 def with_absolute_paths(flags: dict[str, Any]) -> dict[str, Any]:
     """Local files by their full names: workers of a cluster have other working directories."""
     changed = dict(flags)
-    for key in _LOCAL_FILES:
+    for key in FILE_SETTINGS:
         if isinstance(flags.get(key), str):
             parts = [part.strip() for part in flags[key].split(",")]
             changed[key] = ",".join(str(Path(part).absolute()) if Path(part).exists() else part for part in parts)

@@ -3,7 +3,7 @@
 import pytest
 
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.training.arguments import parse_openrlhf_arguments
+from meds_openrlhf.training.preparation.arguments import parse_openrlhf_arguments
 
 BASE = {"vllm.num_engines": 1, "algo.advantage.estimator": "group_norm", "rollout.n_samples_per_prompt": 8}
 

@@ -1,0 +1,40 @@
+"""Going on after a failure: a job that another attempt may mend is submitted again, with --resume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.jobs.log_stream import End, Ending
+
+# A mistake in the settings, a command that is not there, and the user's own Ctrl-C.
+_NOT_MENDED = (2, 126, 127, 130)
+
+
+def attempts(
+    submit: Callable[[int], str],
+    follow: Callable[[str], Ending],
+    retries: int,
+    say: Callable[[str], None],
+    wait: Callable[[], None],
+) -> Ending:
+    """Submit and follow; again after a failure that another attempt may mend. ``submit(n)`` starts the n-th attempt."""
+    name = submit(1)
+    ending = follow(name)
+    for attempt in range(2, retries + 2):
+        if not _may_be_mended(ending):
+            break
+        say(f"{name} {ending.end.value} ({ending.reason}); attempt {attempt} of {retries + 1} goes on with --resume")
+        wait()
+        try:
+            name = submit(attempt)
+            ending = follow(name)
+        except ConfigError as error:  # a head that has only just come back
+            ending = Ending(End.FAILED, None, str(error))
+    say(f"{name} {ending.end.value}" + ("" if ending.end is End.SUCCEEDED else f" ({ending.reason})"))
+    return ending
+
+
+def _may_be_mended(ending: Ending) -> bool:
+    failed = ending.end in (End.FAILED, End.LOST)
+    return failed and ending.driver_exit_code not in _NOT_MENDED

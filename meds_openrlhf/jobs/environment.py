@@ -1,0 +1,55 @@
+"""The environment that a job gets from the machine that submits it. Keys stay at home unless they are asked for.
+
+Ray keeps a job's environment in the clear: its dashboard, its job API and a log file on every node show it to whoever
+reaches them. So a key belongs into the environment of the nodes themselves, which a job inherits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from meds_openrlhf.config import ConfigError
+
+# Taken along where they are set, unless an address among them holds a user's name or password.
+SETTINGS = (
+    *("WANDB_PROJECT", "WANDB_ENTITY", "WANDB_MODE", "WANDB_BASE_URL", "WANDB_TAGS", "WANDB_NOTES"),
+    *("HF_ENDPOINT", "HF_HUB_OFFLINE", "RAY_JOB_STOP_WAIT_TIME_S"),
+)
+# Keys that a run may want; where one is set here and not sent, the user hears of it.
+KEYS = ("WANDB_API_KEY", "HF_TOKEN", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+# From SIGTERM to SIGKILL when a job is stopped: time for the step under way and its checkpoint. Ray's own is 3 seconds.
+STOP_SECONDS = "900"
+_LOOKS_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+_USER_IN_ADDRESS = re.compile(r"://[^/?#\s]*@")
+
+
+@dataclass(frozen=True)
+class JobEnvironment:
+    """The variables of a job."""
+
+    variables: dict[str, str] = field(repr=False)  # a value shall not turn up in a traceback
+    exposed: tuple[str, ...]  # secrets among them
+    withheld: tuple[str, ...]  # secrets that are set here and stay here
+
+
+def job_environment(names: Sequence[str], environ: Mapping[str, str]) -> JobEnvironment:
+    """`SETTINGS` without secrets, and the variables ``names``. Raises ConfigError for one that ``environ`` lacks."""
+    for name in names:
+        if "=" in name:
+            raise ConfigError(
+                "--env",
+                name.partition("=")[0],
+                "comes with a value, and whoever lists processes reads command lines; set it in the environment and "
+                "give its name alone",
+            )
+        if name not in environ:
+            raise ConfigError("--env", name, "is not set in this environment")
+    secret = {name for name, value in environ.items() if _LOOKS_SECRET.search(name) or _USER_IN_ADDRESS.search(value)}
+    sent = (*(name for name in SETTINGS if name in environ and name not in secret), *names)
+    return JobEnvironment(
+        variables={"RAY_JOB_STOP_WAIT_TIME_S": STOP_SECONDS, **{name: environ[name] for name in sent}},
+        exposed=tuple(name for name in names if name in secret),
+        withheld=tuple(name for name in (*KEYS, *SETTINGS) if name in secret and name not in names),
+    )

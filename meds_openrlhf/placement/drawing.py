@@ -1,0 +1,160 @@
+"""A plan as text that can be pasted into a ticket: who, how many, how much memory, and a map of the GPUs."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from meds_openrlhf.placement.inventory import Node, describe_nodes, plural, smallest_gpu_memory
+from meds_openrlhf.placement.memory_estimate import GB
+from meds_openrlhf.placement.plan import Group, Plan, RoleRequest
+from meds_openrlhf.placement.report import PlanReport
+
+LETTERS = {"policy": "P", "engines": "E", "reference": "R", "critic": "C", "reward": "W"}
+FREE, IN_USE = "·", "x"
+WITHOUT_OTHERS = "meds train counts theirs in for a new run, and waits"
+IMAGINED = re.compile(r"node (\d+)")
+
+
+def draw(report: PlanReport, title: str) -> str:
+    """The whole page; lines end without spaces."""
+    parts = [
+        f"{title} on {_describe(report.plan.nodes)}",
+        _facts(report),
+        _table(report),
+        _map(report.plan),
+        _totals(report),
+    ]
+    lines = "\n\n".join(parts).splitlines()
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _describe(nodes: Sequence[Node]) -> str:
+    memory = smallest_gpu_memory(list(nodes))
+    note = "" if memory is None else f", {memory:g} GB per GPU"
+    return f"{describe_nodes(list(nodes))}{note}"
+
+
+def _facts(report: PlanReport) -> str:
+    found = dict.fromkeys(report.recipe.models.values())
+    models = [
+        f"{one.name}, {one.shape.parameters / 1e9:.2f} B parameters ({one.source})" if one.shape else one.name
+        for one in found
+    ]
+    rows = [("mode", f"{report.sizing.mode}, {report.sizing.why}"), ("model", "; ".join(models))]
+    if report.unknown:
+        rows.append(("memory", f"unknown: {report.unknown}"))
+    return _aligned([list(row) for row in rows])
+
+
+def _table(report: PlanReport) -> str:
+    rows = [["role", "ranks", "GPUs", "nodes", "GB per GPU, estimated"]]
+    for group in report.plan.groups:
+        for member in group.members:
+            rows.append(_role_row(report, group, member))
+        if len(group.members) > 1:
+            rows.append(["  at the peak", "", "", "", _of_memory(report, report.peak_gb(group))])
+    if report.plan.shards:
+        rows.append(["memory", plural(len(report.plan.shards), "shard"), "CPUs", _nodes_label(report.plan.shards), ""])
+    return _aligned(rows)
+
+
+def _role_row(report: PlanReport, group: Group, member: RoleRequest) -> list[str]:
+    owner = member is group.members[0]
+    ranks = str(member.gpus)
+    if member.role == "engines":
+        ranks = str(member.blocks) if member.block_gpus == 1 else f"{member.blocks} x TP {member.block_gpus}"
+    gpus = str(len(group.nodes)) if owner else f"those of {group.roles[0]}"
+    found = report.footprints.get(member.role)
+    alone = len(group.members) == 1
+    memory = _of_memory(report, found.peak / GB if found else None, of=alone)
+    if member.role == "engines" and report.sequences is not None:
+        memory += f"   KV cache: {report.sequences:.0f} sequences of {report.recipe.max_len} tokens"
+    return [member.role, ranks, gpus, _nodes_label(group.nodes), memory]
+
+
+def _of_memory(report: PlanReport, used: float | None, of: bool = True) -> str:
+    if used is None:
+        return "unknown"
+    return f"{used:3.0f} of {report.gpu_memory_gb:g}" if of and report.gpu_memory_gb is not None else f"{used:3.0f}"
+
+
+def _map(plan: Plan) -> str:
+    """Every node's GPUs, equal nodes that follow each other in one line; ranks of one engine are joined."""
+    used = Counter(node for group in plan.groups for node in group.nodes)
+    shards = Counter(plan.shards)
+    drawn = [
+        (node, (_gpus(plan, node), used[node] + shards[node], _free_cpus(node), shards[node])) for node in plan.nodes
+    ]
+    rows = [["nodes", "GPUs", "CPUs"]]
+    for (gpus, cpus, of, held), equal in groupby(drawn, key=lambda one: one[1]):
+        note = f" ({plural(held, 'shard')})" if held else ""
+        rows.append([_nodes_label([node for node, _ in equal]), gpus, f"{cpus} of {of}{note}"])
+    return f"{_aligned(rows)}\n  {_legend(plan)}"
+
+
+def _free_cpus(node: Node) -> str:
+    return f"{node.cpus:g}" if node.free_cpus == node.cpus else f"{node.free_cpus:g} free"
+
+
+def _gpus(plan: Plan, node: Node) -> str:
+    cells = [cell for group in plan.groups for cell in _cells(group, node)]
+    in_use = int(node.gpus - node.free_gpus)
+    unused = int(node.gpus) - in_use - sum(1 for group in plan.groups for one in group.nodes if one == node)
+    return " ".join([*cells, *[FREE] * unused, *[IN_USE] * in_use]) or "none"
+
+
+def _cells(group: Group, node: Node) -> Iterator[str]:
+    """One cell per GPU, the GPUs of one engine joined into one: ``E``, ``E─E``, ``PE─PE``."""
+    letters = "".join(LETTERS[role] for role in group.roles)
+    joined = next((member.block_gpus for member in group.members if member.role == "engines"), 1)
+    for _ in range(group.nodes.count(node) // joined):
+        yield "─".join([letters] * joined)
+
+
+def _legend(plan: Plan) -> str:
+    present = [role for group in plan.groups for role in group.roles]
+    entries = [f"{LETTERS[role]} {role}" for role in present]
+    taken = Counter(node for group in plan.groups for node in group.nodes)
+    if any(int(node.free_gpus) > taken[node] for node in plan.nodes):
+        entries.append(f"{FREE} free")
+    if any(node.free_gpus < node.gpus for node in plan.nodes):
+        entries.append(f"{IN_USE} in use")
+    return "   ".join(entries)
+
+
+def _totals(report: PlanReport) -> str:
+    plan = report.plan
+    gpus, cpus = sum(node.gpus for node in plan.nodes), sum(node.cpus for node in plan.nodes)
+    total = f"{plan.gpus} of {plural(gpus, 'GPU')}, {plan.cpus} of {plural(cpus, 'CPU')}"
+    rows = [["total", f"{total} (one per GPU and shard, {plan.controller_cpus} for controllers)"]]
+    if report.idle:
+        rows.append(["idle", report.idle])
+    in_use = int(gpus - sum(node.free_gpus for node in plan.nodes))
+    if in_use:
+        rows.append(["in use", f"others hold {plural(in_use, 'GPU')}; the plan is for the rest. {WITHOUT_OTHERS}"])
+    rows += [["too full", line] for line in report.overfull]
+    return _aligned(rows)
+
+
+def _nodes_label(nodes: Sequence[Node]) -> str:
+    """``0-3, 5`` for imagined nodes; an address, or the first and last of several, for real ones."""
+    names = list(dict.fromkeys(node.name for node in nodes))
+    found = [IMAGINED.fullmatch(name) for name in names]
+    if all(found):
+        return _ranges(sorted(int(match[1]) for match in found if match))
+    if len(names) <= 2:
+        return ", ".join(names)
+    return f"{names[0]} … {names[-1]} ({len(names)})"
+
+
+def _ranges(numbers: list[int]) -> str:
+    runs = [[number for _, number in run] for _, run in groupby(enumerate(numbers), key=lambda one: one[1] - one[0])]
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def _aligned(rows: list[list[str]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in rows)

@@ -1,0 +1,100 @@
+"""What a cluster has: its nodes with their GPUs, CPUs and GPU memory. Pure; `ray_cluster` reads it from Ray."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from meds_openrlhf.config.errors import ConfigError
+
+# Ray's `accelerator_type:*` resource to the memory of one such GPU. GB are 2**30 bytes, as nvidia-smi counts them.
+GPU_MEMORY_GB = {
+    "B300": 288.0,
+    "B200": 180.0,
+    "H200": 141.0,
+    "H100": 80.0,
+    "H20": 96.0,
+    "A100": 80.0,
+    "A100-80G": 80.0,
+    "A100-40G": 40.0,
+    "L40S": 48.0,
+    "A10G": 24.0,
+    "L4": 24.0,
+    "V100": 32.0,
+    "T4": 16.0,
+}
+CPUS_PER_GPU = 16  # of an imagined node; today's GPU servers have 12 to 28
+
+
+@dataclass(frozen=True)
+class Node:
+    """One machine of the cluster. ``name`` is what a user is shown, ``id`` Ray's (empty for an imagined node)."""
+
+    name: str
+    gpus: float
+    cpus: float
+    free_gpus: float
+    free_cpus: float
+    gpu_memory_gb: float | None = None
+    id: str = ""
+
+    @property
+    def room(self) -> int:
+        """How many bundles of one GPU and one CPU it can still take."""
+        return min(math.floor(self.free_gpus), math.floor(self.free_cpus))
+
+    @property
+    def room_for_cpus(self) -> int:
+        """Whole CPUs that are free."""
+        return math.floor(self.free_cpus)
+
+    def emptied(self) -> Node:
+        """The same node with nothing running on it."""
+        return Node(self.name, self.gpus, self.cpus, self.gpus, self.cpus, self.gpu_memory_gb, self.id)
+
+
+def free_node(name: str, gpus: float, cpus: float, gpu_memory_gb: float | None = None) -> Node:
+    """A node on which nothing runs."""
+    return Node(name, gpus, cpus, free_gpus=gpus, free_cpus=cpus, gpu_memory_gb=gpu_memory_gb)
+
+
+def imagined_cluster(shape: str, gpu_memory_gb: float, cpus: int | None = None) -> list[Node]:
+    """``"4x8"``: four equal nodes with eight GPUs each. ``cpus`` are those of one node, 16 per GPU unless given."""
+    found = re.fullmatch(r"([1-9]\d{0,3})x([1-9]\d{0,2})", shape)
+    if not found:
+        raise ConfigError("--cluster", shape, "is no cluster; write nodes x GPUs of each, e.g. 4x8")
+    if not 0 < gpu_memory_gb < math.inf:
+        raise ConfigError("--gpu-memory", gpu_memory_gb, "is not above 0; name one GPU's memory in GB, e.g. 80")
+    if cpus is not None and cpus < 1:
+        raise ConfigError("--cpus", cpus, "is below 1; name the CPUs of one node, e.g. 128")
+    nodes, gpus = int(found[1]), int(found[2])
+    per_node = CPUS_PER_GPU * gpus if cpus is None else cpus
+    return [free_node(f"node {index}", gpus, per_node, gpu_memory_gb) for index in range(nodes)]
+
+
+def smallest_gpu_memory(nodes: list[Node]) -> float | None:
+    """Memory of the smallest GPU in GB: what every rank has to fit. None where a node does not say."""
+    known = [node.gpu_memory_gb for node in nodes if node.gpus >= 1]
+    return None if not known or None in known else min(memory for memory in known if memory is not None)
+
+
+def describe_nodes(nodes: list[Node]) -> str:
+    """``4 nodes with 8 GPUs and 128 CPUs each``, equal nodes together, what is in use named."""
+    kinds = Counter((node.gpus, node.free_gpus, node.cpus, node.free_cpus) for node in nodes)
+    parts = []
+    for (gpus, free_gpus, cpus, free_cpus), count in kinds.items():
+        each = " each" if count > 1 else ""
+        has = f"{_part_free(gpus, free_gpus, 'GPU')} and {_part_free(cpus, free_cpus, 'CPU')}"
+        parts.append(f"{plural(count, 'node')} with {has}{each}")
+    return ", ".join(parts) or "no nodes"
+
+
+def _part_free(total: float, free: float, noun: str) -> str:
+    return plural(total, noun) if total == free else f"{plural(total, noun)} ({free:g} free)"
+
+
+def plural(count: float, noun: str) -> str:
+    """``1 GPU``, ``2 GPUs``."""
+    return f"{count:g} {noun}{'' if count == 1 else 's'}"

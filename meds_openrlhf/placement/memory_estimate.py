@@ -1,0 +1,155 @@
+"""GPU memory per rank, estimated before anything runs. Bytes; P parameters, W ranks, T tokens of a micro-batch.
+
+Policy and critic, by ZeRO stage (DeepSpeed's own estimators `estimate_zero2_model_states_mem_needs` and
+`estimate_zero3_model_states_mem_needs`; Rajbhandari et al. 2020, "ZeRO", section 3):
+
+    weights     2 P                  stage 3: 2 P / W, and up to 1e9 gathered parameters (stage3_max_live_parameters)
+    gradients   2 P (4 P in fp32)    stages 2, 3: divided by W
+    optimizer   12 P                 fp32 weights and Adam's two moments; stages 1 to 3: divided by W
+    step        4 P                  gradients in fp32 while Adam runs; divided by W, in stage 3 by parts of 1e9
+    buckets     2e9                  gradients on their way (reduce_bucket_size 5e8, two of them)
+
+With ds.adam_offload gradients, optimizer and step are in the CPU's memory. With LoRA only its matrices are trained.
+
+Activations of training (Korthikanti et al. 2022, "Reducing activation recomputation", section 4, for a gated MLP and
+flash attention): a layer keeps T (20 hidden + 4 kv + 8 ffn). All layers do; with gradient checkpointing each keeps its
+input, 2 T hidden, and one at a time the rest. Logits: OpenRLHF makes bf16 logits and a float32 copy, and the
+backward pass a gradient of each: 12 T vocabulary (16 with the entropy); without gradients, in the recompute, 6.
+
+Engine: vLLM takes gpu_memory_utilization of the GPU and fills it: weights 2 P / TP, about 3 GB of work space, and the
+rest is KV cache, 4 layers x kv heads x head_dim a token / TP. In mode colocate it sleeps while others work: level 1
+moves weights to the CPU and drops the cache (vLLM, "Sleep mode").
+
+Every process takes about 2 GB besides: CUDA's context, NCCL, the allocator's gaps; vLLM counts half of an engine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from meds_openrlhf.placement.model_shape import ModelShape
+from meds_openrlhf.placement.recipe import Recipe
+
+GB = 2**30
+PROCESS = 2 * GB
+BESIDE_ENGINE = 1 * GB
+ENGINE_WORK_SPACE = 3 * GB
+GATHERED_PARAMETERS = 1_000_000_000
+BUCKETS = 2_000_000_000
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """A role's memory on one GPU in bytes: at its peak, and while the roles that share the GPU are at work."""
+
+    role: str
+    peak: float
+    resting: float
+
+
+def footprints(recipe: Recipe, ranks: Mapping[str, int], gpu_memory: float) -> dict[str, Footprint] | None:
+    """Each role's footprint on a GPU with ``gpu_memory`` bytes, for so many ranks of it; None for an unknown model."""
+    found = {}
+    for role in recipe.roles:
+        shape = recipe.models[role].shape
+        if shape is None:
+            return None
+        if role == "engines":
+            found[role] = _engine(recipe, gpu_memory)
+        elif role in ("policy", "critic"):
+            found[role] = _trained(recipe, shape, role, ranks[role])
+        else:
+            found[role] = _frozen(recipe, shape, role, ranks[role])
+    return found
+
+
+def together(parts: Sequence[Footprint]) -> float:
+    """The peak on a GPU that roles share: they work one after another while the others rest."""
+    return sum(part.resting for part in parts) + max(part.peak - part.resting for part in parts)
+
+
+def sequences_held(recipe: Recipe, shape: ModelShape, tensor_parallel: int, gpu_memory: float) -> float:
+    """Full-length sequences in the KV cache of an engine on ``tensor_parallel`` GPUs; below 1 it cannot start."""
+    weights = 2 * shape.parameters / tensor_parallel
+    free = recipe.gpu_memory_utilization * gpu_memory - weights - ENGINE_WORK_SPACE
+    heads = max(1, shape.kv_heads / tensor_parallel)  # fewer heads than GPUs: each GPU keeps one
+    per_token = 4 * shape.layers * heads * shape.head_dim
+    return max(0.0, free) / (per_token * recipe.max_len)
+
+
+def _engine(recipe: Recipe, gpu_memory: float) -> Footprint:
+    peak = recipe.gpu_memory_utilization * gpu_memory + BESIDE_ENGINE
+    return Footprint("engines", peak, resting=PROCESS if recipe.engines_sleep else peak)
+
+
+def _trained(recipe: Recipe, shape: ModelShape, role: str, ranks: int) -> Footprint:
+    weights = _weights(recipe, shape, ranks)
+    states = _training_states(recipe, shape, ranks)
+    asleep = recipe.deepspeed_sleeps and not recipe.adam_offload
+    vocabulary = shape.vocabulary if role == "policy" else 1
+    work = max(_training_work(recipe, shape, vocabulary), _forward_work(recipe, shape, vocabulary))
+    base = weights + PROCESS
+    return Footprint(
+        role,
+        peak=base + states + _gathered(recipe, shape) + work,
+        resting=base if asleep else base + states,
+    )
+
+
+def _frozen(recipe: Recipe, shape: ModelShape, role: str, ranks: int) -> Footprint:
+    weights = 0.0 if role in recipe.offloaded else _weights(recipe, shape, ranks)
+    vocabulary = shape.vocabulary if role == "reference" else 1
+    work = _gathered(recipe, shape) + _forward_work(recipe, shape, vocabulary)
+    return Footprint(role, peak=weights + PROCESS + work, resting=weights + PROCESS)
+
+
+def _weights(recipe: Recipe, shape: ModelShape, ranks: int) -> float:
+    weights = 2 * shape.parameters / recipe.tensor_parallel
+    if recipe.zero_stage < 3:
+        return weights
+    second = 2 * shape.parameters / recipe.zero_subgroup if recipe.zero_subgroup > 1 else 0
+    return weights * recipe.tensor_parallel / ranks + second
+
+
+def _training_states(recipe: Recipe, shape: ModelShape, ranks: int) -> float:
+    """Gradients, optimizer and the step's copies."""
+    if recipe.adam_offload:
+        return BUCKETS
+    trained = _trainable(recipe, shape) / recipe.tensor_parallel
+    share = trained / (ranks / recipe.tensor_parallel)
+    gradients = recipe.gradient_bytes * (share if recipe.zero_stage >= 2 else trained)
+    optimizer = 12 * (share if recipe.zero_stage >= 1 else trained)
+    step = 4 * (share if recipe.zero_stage >= 1 else trained)
+    if recipe.zero_stage == 3:
+        step = 4 * min(share, GATHERED_PARAMETERS)
+    return gradients + optimizer + step + min(BUCKETS, 4 * trained)
+
+
+def _trainable(recipe: Recipe, shape: ModelShape) -> float:
+    if not recipe.lora_rank:
+        return shape.parameters
+    query, key_value = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    widths = 2 * (shape.hidden + query) + 2 * (shape.hidden + key_value) + 3 * (shape.hidden + shape.ffn)
+    return recipe.lora_rank * widths * shape.layers
+
+
+def _gathered(recipe: Recipe, shape: ModelShape) -> float:
+    """Parameters that ZeRO-3 has gathered while a layer computes."""
+    return 2 * min(shape.parameters, GATHERED_PARAMETERS) if recipe.zero_stage == 3 else 0.0
+
+
+def _layer_activations(shape: ModelShape, tokens: float) -> float:
+    return tokens * (20 * shape.hidden + 4 * shape.kv_heads * shape.head_dim + 8 * shape.ffn)
+
+
+def _training_work(recipe: Recipe, shape: ModelShape, vocabulary: int) -> float:
+    tokens = recipe.train_tokens / recipe.context_parallel
+    layer = _layer_activations(shape, tokens)
+    kept = 2 * tokens * shape.hidden * shape.layers + layer if recipe.checkpointing else layer * shape.layers
+    return kept + (16 if recipe.entropy else 12) * tokens * vocabulary
+
+
+def _forward_work(recipe: Recipe, shape: ModelShape, vocabulary: int) -> float:
+    tokens = recipe.forward_tokens / recipe.context_parallel
+    return _layer_activations(shape, tokens) / 2 + 6 * tokens * vocabulary

@@ -1,0 +1,138 @@
+"""What a model's memory follows from: layers, widths, heads. Read from its configuration, or built in for three models.
+
+The parameter count is that of today's decoders (Llama, Qwen2, Qwen3, Mistral): attention with grouped key and value
+heads, a gated MLP, two norms a layer. Mixtures of experts and vision towers are not among them, and are said to be
+unknown rather than guessed.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+HUB = "https://huggingface.co"
+HUB_SECONDS = 3.0
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """A decoder's sizes; ``kv_heads`` of ``head_dim`` keep keys and values, ``tied`` shares embedding and LM head."""
+
+    layers: int
+    hidden: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    tied: bool = False
+    attention_bias: bool = False  # Qwen2: on query, key and value
+    head_norms: bool = False  # Qwen3: on every query and key head
+
+    @property
+    def parameters(self) -> int:
+        """Parameters in all."""
+        embedding = self.vocabulary * self.hidden * (1 if self.tied else 2)
+        return embedding + self.layers * self.layer_parameters + self.hidden
+
+    @property
+    def layer_parameters(self) -> int:
+        """Parameters of one decoder layer."""
+        query, key_value = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        attention = self.hidden * (2 * query + 2 * key_value)
+        bias = query + 2 * key_value if self.attention_bias else 0
+        norms = 2 * self.hidden + (2 * self.head_dim if self.head_norms else 0)
+        return attention + bias + norms + 3 * self.hidden * self.ffn
+
+    def splits_over(self, gpus: int) -> bool:
+        """Whether vLLM can deal the attention heads and the MLP's width to so many tensor-parallel GPUs.
+
+        Key and value heads are dealt, or repeated where there are fewer than GPUs.
+        """
+        shared = self.kv_heads % gpus == 0 or gpus % self.kv_heads == 0
+        return self.heads % gpus == 0 and self.ffn % gpus == 0 and shared
+
+
+# The base models of the paper, from their config.json.
+KNOWN = {
+    "Qwen/Qwen2.5-Math-7B": ModelShape(28, 3584, 18944, 28, 4, 128, 152064, attention_bias=True),
+    "Qwen/Qwen3-1.7B": ModelShape(28, 2048, 6144, 16, 8, 128, 151936, tied=True, head_norms=True),
+    "Qwen/Qwen3-8B": ModelShape(36, 4096, 12288, 32, 8, 128, 151936, head_norms=True),
+}
+
+
+@dataclass(frozen=True)
+class FoundShape:
+    """A model's shape (None: not known) and, in a few words, where it comes from or why it is not known."""
+
+    name: str
+    shape: ModelShape | None
+    source: str
+
+
+def find_shape(name: str) -> FoundShape:
+    """The shape of the model ``name``: from its folder or the hub's cache, the built-in table, or the hub."""
+    found = _read(name, local=True)
+    if found.shape is None and name in KNOWN:
+        return FoundShape(name, KNOWN[name], "sizes built in")
+    if found.shape is not None or Path(name).exists() or not _hub_answers():
+        return found
+    return _read(name, local=False)
+
+
+def shape_of(config: Any) -> ModelShape | None:
+    """The shape that a Hugging Face configuration describes; None for what is no plain decoder."""
+    text = config.get_text_config()
+    if hasattr(config, "vision_config") or any(hasattr(text, name) for name in EXPERTS):
+        return None
+    try:
+        return ModelShape(
+            layers=text.num_hidden_layers,
+            hidden=text.hidden_size,
+            ffn=text.intermediate_size,
+            heads=text.num_attention_heads,
+            kv_heads=getattr(text, "num_key_value_heads", None) or text.num_attention_heads,
+            head_dim=getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads,
+            vocabulary=text.vocab_size,
+            tied=bool(text.tie_word_embeddings),
+            attention_bias=text.model_type == "qwen2" or bool(getattr(text, "attention_bias", False)),
+            head_norms=text.model_type == "qwen3",
+        )
+    except AttributeError:
+        return None
+
+
+def _read(name: str, local: bool) -> FoundShape:
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(name, trust_remote_code=not local, local_files_only=local)
+    except (OSError, ValueError) as error:
+        where = "there is none here, and the hub does not answer" if local else str(error).strip().splitlines()[0]
+        if Path(name).exists():
+            where = str(error).strip().splitlines()[0]
+        return FoundShape(name, None, f"configuration not readable: {where}")
+    shape = shape_of(config)
+    return FoundShape(
+        name, shape, "sizes from its configuration" if shape else f"{config.model_type} is no plain decoder"
+    )
+
+
+def _hub_answers() -> bool:
+    """Whether the hub can be reached; its client would try for half a minute. A proxy is left to the client."""
+    if os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE"):
+        return False
+    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return True
+    address = urlparse(os.environ.get("HF_ENDPOINT", HUB))
+    port = address.port or (80 if address.scheme == "http" else 443)
+    try:
+        socket.create_connection((address.hostname or "", port), timeout=HUB_SECONDS).close()
+    except OSError:
+        return False
+    return True

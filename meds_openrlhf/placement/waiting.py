@@ -1,0 +1,87 @@
+"""What a run still waits for when its time is over: which ranks, on which node, and what is free there. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from meds_openrlhf.placement.inventory import Node, plural
+from meds_openrlhf.placement.plan import Group, Plan
+
+SHOWN = 4  # nodes that a message lists
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Bundles that belong together: for whom, on which node (None: CPUs on any), and what they take."""
+
+    owners: str
+    node: Node | None
+    gpus: int
+    cpus: int
+
+
+def wanted_by(group: Group) -> list[Wanted]:
+    """What a group of GPUs waits for, node by node."""
+    found = []
+    for node in dict.fromkeys(group.nodes):
+        first = group.nodes.index(node)
+        count = group.nodes.count(node)
+        found.append(Wanted(_owners(group, first, first + count - 1), node, count, count))
+    return found
+
+
+def wanted_by_memory(plan: Plan) -> list[Wanted]:
+    """What the memory's shards wait for: CPUs on any node."""
+    return [Wanted(f"memory {_numbered('shard', 0, len(plan.shards) - 1)}", None, 0, len(plan.shards))]
+
+
+def describe_waiting(wanted: Sequence[Wanted], nodes: Sequence[Node]) -> str:
+    """One line about what is wanted and not free on ``nodes``, as they are now."""
+    now = {node.id or node.name: node for node in nodes}
+    lacking = []
+    for one in wanted:
+        if one.node is None:
+            lacking.append(_anywhere(one, nodes))
+            continue
+        node = now.get(one.node.id or one.node.name)
+        if node is None:
+            lacking.append(f"{one.owners}: {_need(one)} on {one.node.name}, which has left the cluster")
+        elif node.free_gpus < one.gpus or node.free_cpus < one.cpus:
+            lacking.append(f"{one.owners}: {_need(one)} on {node.name}, where {_free(node)} are free")
+    if lacking:
+        return f"still waiting for room for {'; '.join(lacking)}"
+    return f"Ray has not placed {', '.join(one.owners for one in wanted)} yet, though there is room"
+
+
+def _anywhere(one: Wanted, nodes: Sequence[Node]) -> str:
+    ranked = sorted(nodes, key=lambda node: -node.room_for_cpus)
+    free = [f"{node.name} {_free(node)}" for node in ranked[:SHOWN]]
+    if len(ranked) > SHOWN:
+        free.append(f"{plural(len(ranked) - SHOWN, 'node')} less")
+    return f"{one.owners}: {_need(one)}, where free are: {', '.join(free) or 'no nodes'}"
+
+
+def _need(one: Wanted) -> str:
+    parts = ([plural(one.gpus, "GPU")] if one.gpus else []) + [plural(one.cpus, "CPU")]
+    return " and ".join(parts)
+
+
+def _free(node: Node) -> str:
+    gpus = [plural(node.free_gpus, "GPU")] if node.gpus else []
+    return " and ".join([*gpus, plural(node.free_cpus, "CPU")])
+
+
+def _owners(group: Group, first: int, last: int) -> str:
+    parts = []
+    for member in group.members:
+        if member.role == "engines":
+            parts.append(_numbered("engine", first // member.block_gpus, last // member.block_gpus))
+        else:
+            parts.append(f"{member.role} {_numbered('rank', first, last)}")
+    return " + ".join(parts)
+
+
+def _numbered(noun: str, first: int, last: int) -> str:
+    """``rank 3``, ``ranks 3-7``."""
+    return f"{noun} {first}" if first == last else f"{noun}s {first}-{last}"

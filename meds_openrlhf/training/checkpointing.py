@@ -1,0 +1,135 @@
+"""What a checkpoint of ours holds beyond OpenRLHF's, and a training that ends after the step under way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT
+from meds_openrlhf.memory.pool import MemoryPool
+from meds_openrlhf.training.checkpoints import mark_complete, newest_complete, remove_stale, saved_tags
+from meds_openrlhf.training.context import TrainerContext
+from meds_openrlhf.training.driver.run_control import StepReport, Stopped
+from meds_openrlhf.training.leftovers import load_leftovers, save_leftovers
+
+
+class TrainingStopped(Exception):
+    """Training ends after the step that has just been saved, because it was asked to."""
+
+
+class CheckpointedTraining:
+    """Mixed into OpenRLHF's trainers: policy, data and memory are saved as one, and a stop is heard."""
+
+    # OpenRLHF's, from the class that this one is mixed into.
+    args: Any
+    wandb_logger: Any
+    tensorboard_logger: Any
+    best_eval_metric_value: float
+
+    # Ours.
+    _context: TrainerContext
+    _pool: MemoryPool | None
+
+    def save_logs_and_checkpoints(
+        self, global_step: int, logs_dict: Any = None, client_states: dict[str, Any] | None = None
+    ) -> None:
+        """Log, and at a checkpoint save policy, memory and data so that they count as one: all or none.
+
+        Raises TrainingStopped after the step, saved, where the driver wants the run to end.
+        """
+        numbers = {k: float(v) for k, v in (logs_dict or {}).items() if isinstance(v, (int, float))}
+        # Reported first: after a crash a line too many is cut, one that is missing could not be restored.
+        if ray.get(self._context.control.report.remote(StepReport(global_step, numbers))):
+            self._stop_after(global_step, logs_dict, client_states or {})
+        self._save_if_due(global_step, logs_dict, client_states or {})
+
+    def _stop_after(self, step: int, logs_dict: Any, client_states: dict[str, Any]) -> None:
+        tag = f"global_step{step}"
+        newest = newest_complete(self._context.paths)
+        if newest is None or newest.tag != tag:
+            self.args.ckpt.save_steps = step  # due now
+            self._save_if_due(step, logs_dict, client_states)
+        raise TrainingStopped(step, None if self.args.ckpt.disable_ds else tag)
+
+    def _save_if_due(self, step: int, logs_dict: Any, client_states: dict[str, Any]) -> None:
+        saves = step % self.args.ckpt.save_steps == 0 and not self.args.ckpt.disable_ds
+        tag = f"global_step{step}"
+        states = self._save_ours(tag, client_states) if saves else client_states
+        super().save_logs_and_checkpoints(step, logs_dict, states)  # type: ignore[misc]
+        if saves:
+            self._mark_complete(tag, step)
+
+    def save_best_checkpoint(self, eval_metrics: Any, global_step: int, client_states: Any = None) -> None:
+        """OpenRLHF's best checkpoint, with the memory as it is now.
+
+        An asynchronous run evaluates step ``global_step`` and is further on by the time that it hears the result: the
+        step of what is saved is the client state's. Raises TrainingStopped as after a step: an evaluation is long.
+        """
+        client_states = client_states or {}
+        step = client_states.get("global_step", global_step)
+        tag = f"best_global_step{global_step}"
+        saves = self._is_best(eval_metrics or {}) and not self.args.ckpt.disable_ds
+        states = self._save_ours(tag, client_states) if saves else client_states
+        super().save_best_checkpoint(eval_metrics, global_step, states)  # type: ignore[misc]
+        if saves:
+            self._mark_complete(tag, step)
+        if step == global_step and ray.get(self._context.control.stop_is_requested.remote()):
+            self._stop_after(step, None, client_states)
+
+    def _is_best(self, eval_metrics: dict[str, float]) -> bool:
+        key = self._detect_eval_metric_key(eval_metrics) if eval_metrics else None  # type: ignore[attr-defined]
+        return key in eval_metrics and eval_metrics[key] > self.best_eval_metric_value
+
+    def init_checkpoint_states(self) -> dict[str, Any]:
+        """What a checkpoint holds beside the weights; the memory goes back to the same moment, or to nothing."""
+        states: dict[str, Any] = super().init_checkpoint_states()  # type: ignore[misc]
+        if self._pool is not None:
+            name = states.get("memory_snapshot")
+            if states["global_step"] > 0 and name is None:
+                raise ConfigError("meds.enabled", True, "does not fit this checkpoint; it was saved without a memory")
+            start = BRANCH_SNAPSHOT if self._pool.has_snapshot(BRANCH_SNAPSHOT) else None
+            self._pool.restore(name or start)
+        data = states.get("data_loader_state_dict")
+        if data:
+            leftovers = load_leftovers(self._context.paths.leftovers(data["leftovers"])) if data["leftovers"] else []
+            states["data_loader_state_dict"] = {**data, "leftovers": leftovers}
+        return states
+
+    @contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        """Around OpenRLHF's loop: a stop that was asked for is told to the driver, with the trackers closed."""
+        try:
+            yield
+        except TrainingStopped as stopped:
+            for tracker in (self.wandb_logger, self.tensorboard_logger):
+                if tracker is not None:
+                    tracker.close()
+            self._context.tell(Stopped(*stopped.args))
+
+    def _save_ours(self, tag: str, client_states: dict[str, Any]) -> dict[str, Any]:
+        """Save what OpenRLHF does not: the client state that names it. The caller's own stays as it is."""
+        ours = dict(client_states)
+        if self._pool is not None:
+            self._pool.snapshot(tag)
+            ours["memory_snapshot"] = tag
+        data = ours.get("data_loader_state_dict")
+        if data:
+            # Not in DeepSpeed's files: under ZeRO-3 each rank would write them.
+            if data["leftovers"]:
+                save_leftovers(self._context.paths.leftovers(tag), data["leftovers"])
+            ours["data_loader_state_dict"] = {**data, "leftovers": tag if data["leftovers"] else None}
+        return ours
+
+    def _mark_complete(self, tag: str, step: int) -> None:
+        """The last thing written of a checkpoint. What belongs to checkpoints that are gone goes too."""
+        wandb_run = self.wandb_logger.handle.run.id if self.wandb_logger is not None else None
+        mark_complete(self._context.paths, tag, step, wandb_run)
+        # A shared disk may be slow to show what another node has written.
+        saved = saved_tags(self._context.paths) | {tag}
+        remove_stale(self._context.paths, saved)
+        if self._pool is not None:
+            self._pool.prune_snapshots({*saved, BRANCH_SNAPSHOT})

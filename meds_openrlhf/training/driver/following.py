@@ -1,0 +1,116 @@
+"""The driver while a run goes on: takes news from the trainer, passes a stop on, and notices what was lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import ray
+
+from meds_openrlhf.training.driver.errors import RunLostError
+from meds_openrlhf.training.driver.interruption import Interruptions, WatchdogExpired
+from meds_openrlhf.training.driver.members import Member, first_loss
+from meds_openrlhf.training.driver.run_control import StepReport, Stopped
+
+POLL_SECONDS = 0.5
+CENSUS_SECONDS = 5.0
+
+
+class RunListener(Protocol):
+    """Whoever wants to know how a run goes on: the console."""
+
+    def start(self, job: Any) -> None:
+        """The run has its share of the cluster; models are being loaded."""
+
+    def step(self, step: int, metrics: dict[str, float]) -> None:
+        """One finished training step."""
+
+    def say(self, line: str) -> None:
+        """Something that a user should know."""
+
+
+@dataclass(frozen=True)
+class Following:
+    """Everything that the driver looks at while the trainer works."""
+
+    control: Any  # handle of the run's RunControl
+    members: list[Member]
+    listener: RunListener
+    interruptions: Interruptions
+
+    def to_the_end(self, training: Any) -> Stopped | None:
+        """Follow the call ``training`` until it returns, or until the trainer says that it has stopped.
+
+        Raises RunLostError when a process is lost that the run cannot do without, WatchdogExpired when nothing happens,
+        and what the call raises.
+        """
+        self.interruptions.rewind_watchdog()
+        self.interruptions.patient = True
+        try:
+            return self._follow(training)
+        finally:
+            self.interruptions.patient = False
+            self.interruptions.rewind_watchdog()
+
+    def _follow(self, training: Any) -> Stopped | None:
+        census = _Regularly(CENSUS_SECONDS, self._require_members)
+        pass_stop_on = _Once(self._pass_stop_on)
+        while True:
+            done, _ = ray.wait([training], timeout=POLL_SECONDS)
+            stopped = self._take_news()
+            if stopped is not None:
+                return stopped
+            if done:
+                ray.get(training)
+                return None
+            if self.interruptions.expired:
+                raise WatchdogExpired
+            if self.interruptions.noted is not None:
+                pass_stop_on()
+            census()
+
+    def _take_news(self) -> Stopped | None:
+        for news in ray.get(self.control.take_news.remote()):
+            if isinstance(news, Stopped):
+                return news
+            if isinstance(news, StepReport):
+                self.listener.step(news.step, news.metrics)
+                self.interruptions.rewind_watchdog()
+            else:
+                self.listener.say(news)
+        return None
+
+    def _pass_stop_on(self) -> None:
+        self.control.request_stop.remote()
+        self.listener.say("stopping after the step under way, with a checkpoint; once more to stop at once")
+
+    def _require_members(self) -> None:
+        loss = first_loss(self.members)
+        if loss is not None:
+            raise RunLostError(loss)
+
+
+class _Regularly:
+    """Calls a function, but not more often than every so many seconds."""
+
+    def __init__(self, seconds: float, function: Callable[[], None]) -> None:
+        self._seconds, self._function, self._next = seconds, function, 0.0
+
+    def __call__(self) -> None:
+        if time.monotonic() >= self._next:
+            self._function()
+            self._next = time.monotonic() + self._seconds
+
+
+class _Once:
+    """Calls a function the first time only."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._function, self._called = function, False
+
+    def __call__(self) -> None:
+        if not self._called:
+            self._called = True
+            self._function()

@@ -1,0 +1,185 @@
+"""A run as its driver sees it: hold the folder, check, reserve, start, follow, save."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from meds_openrlhf.config import RunConfig
+from meds_openrlhf.memory.archive import archive_snapshot
+from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT, make_branch
+from meds_openrlhf.memory.pool import MemoryPool, start_shards
+from meds_openrlhf.memory.settings import method_of
+from meds_openrlhf.memory.shard import ShardSettings
+from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
+from meds_openrlhf.paths import RunPaths, write_atomically
+from meds_openrlhf.placement.groups import release, reserve, shard_options
+from meds_openrlhf.placement.ray_cluster import inventory
+from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.training.checkpoints import newest_complete
+from meds_openrlhf.training.driver import stacks
+from meds_openrlhf.training.driver.errors import RunLostError, innermost
+from meds_openrlhf.training.driver.following import Following, RunListener
+from meds_openrlhf.training.driver.interruption import (
+    Interrupted,
+    Interruptions,
+    WatchdogExpired,
+    interruptible,
+    unwrapped,
+)
+from meds_openrlhf.training.driver.members import Member, actors_of_this_job, loss_behind, members_of
+from meds_openrlhf.training.driver.ray_connection import ray_connection
+from meds_openrlhf.training.driver.run_control import Stopped, start_run_control
+from meds_openrlhf.training.driver.run_folder import run_paths_of, sole_driver_of
+from meds_openrlhf.training.preparation import checks
+from meds_openrlhf.training.preparation.prepare import Job, place_when_free, prepare
+from meds_openrlhf.training.roles import start_models
+
+
+def run_training(
+    config: RunConfig,
+    *,
+    resume: bool,
+    verbose: bool = False,
+    listener: RunListener,
+) -> None:
+    """Train to the end.
+
+    Raises ConfigError, with nothing started, for whatever the user can mend; RunLostError where a process was lost that
+    the run cannot do without, or nothing was finished for too long; Interrupted at Ctrl-C or SIGTERM.
+    """
+    paths = run_paths_of(config)
+    checks.require_local_paths(config)
+    with sole_driver_of(paths, resume):
+        job = prepare(config, paths, resume)
+        connection = ray_connection(on_cpu=job.on_cpu, verbose=verbose)
+        with connection, interruptible(config.meds.watchdog.minutes) as interruptions:
+            placed = place_when_free(job, inventory)
+            groups = reserve(placed.plan, config.meds.placement.timeout_seconds)
+            try:
+                _open_run_folder(placed)
+                listener.start(placed)
+                _train(placed, groups, interruptions, listener)
+            except RunLostError as error:
+                raise RunLostError(f"{error}; {_way_on(paths)}") from error
+            finally:
+                release(groups)
+
+
+def _train(job: Job, groups: dict[str, Any], interruptions: Interruptions, listener: RunListener) -> None:
+    """Start everything and follow it to the end; whatever was lost on the way becomes a RunLostError."""
+    members: list[Member] = []
+    try:
+        with unwrapped():
+            interruptions.rewind_watchdog()
+            _start_and_follow(job, groups, members, interruptions, listener)
+    except WatchdogExpired:
+        raise RunLostError(_what_hangs(job, members)) from None
+    except ray.exceptions.RayError as error:
+        lost = innermost(error)
+        if isinstance(lost, RunLostError):
+            raise lost from error
+        loss = loss_behind(error, members or actors_of_this_job())
+        if loss is None:
+            raise
+        raise RunLostError(loss) from error
+
+
+def _what_hangs(job: Job, members: list[Member]) -> str:
+    folder = stacks.collect(job.paths.stacks, members or actors_of_this_job())
+    return (
+        f"nothing was finished within {job.config.meds.watchdog.minutes:g} minutes (meds.watchdog.minutes); what every "
+        f"process was doing is in {folder}"
+    )
+
+
+def _way_on(paths: RunPaths) -> str:
+    newest = newest_complete(paths)
+    if newest is None:
+        return "no checkpoint was saved yet, so --resume starts anew"
+    return f"the same command with --resume goes on after step {newest.step}"
+
+
+def _open_run_folder(job: Job) -> None:
+    """From here on the folder holds a run."""
+    StepLog(job.paths.metrics).cut_after(job.first_step)
+    write_atomically(job.paths.config, job.config.as_yaml())
+
+
+def _memory_format(job: Job) -> MemoryFormat:
+    """The format of the run's memory, written down; a new one that branches from another gets its rows here."""
+    settings, paths, memory = job.config.meds.memory, job.paths.memory, job.memory
+    if settings.branch_from is not None and not paths.format.exists():
+        memory = make_branch(Path(settings.branch_from), paths, memory)
+    if settings.archive is not None and paths.snapshot(BRANCH_SNAPSHOT).exists():
+        archive_snapshot(settings.archive, paths, BRANCH_SNAPSHOT)
+    write_format(paths, memory)
+    return memory
+
+
+def _start_shards(job: Job, memory_format: MemoryFormat, groups: dict[str, Any]) -> list[Any]:
+    memory = job.config.meds.memory
+    settings = ShardSettings(
+        layers=job.memory.layers,
+        transform=job.transform,
+        method=method_of(memory),
+        fsync=memory.fsync,
+        forget_lost_rows=memory.on_lost == "forget",
+    )
+    return start_shards(job.paths.memory, memory_format, settings, shard_options(groups["memory"], memory.shards))
+
+
+def _start_memory(job: Job, groups: dict[str, Any]) -> tuple[list[Any], MemoryPool | None]:
+    """The shards as handles, and all of them as one memory; none where the run has no memory."""
+    if not job.config.meds.enabled:
+        return [], None
+    memory_format = _memory_format(job)
+    shards = _start_shards(job, memory_format, groups)
+    config_hash = hashlib.sha256(job.config.as_yaml().encode()).hexdigest()
+    return shards, MemoryPool(shards, job.paths.memory.root, memory_format, config_hash, job.config.meds.memory.archive)
+
+
+def _start_and_follow(
+    job: Job, groups: dict[str, Any], members: list[Member], interruptions: Interruptions, listener: RunListener
+) -> None:
+    """``members`` is filled once all are there."""
+    from meds_openrlhf.training.context import TrainerContext
+
+    control = start_run_control(StepLog(job.paths.metrics))
+    shards, pool = _start_memory(job, groups)
+    context = TrainerContext(
+        meds=job.config.meds,
+        paths=job.paths,
+        control=control,
+        pool=pool,
+        transform=job.transform,
+        prompt_ids=job.prompt_ids,
+        wandb_environment=_wandb_environment(job),
+    )
+    models = start_models(job.args, job.strategy, groups, context)
+    members += members_of(models.trainer, models.engines, models.groups, shards)
+    following = Following(control, members, listener, interruptions)
+    stopped = following.to_the_end(models.trainer.fit.remote())
+    if stopped is not None:
+        raise Interrupted(interruptions.noted or 0, _how_it_stopped(stopped))
+    ray.get(models.groups["policy"].async_save_model())
+    if "critic" in models.groups and job.args.critic.save_value_network:
+        ray.get(models.groups["critic"].async_save_model())
+
+
+def _how_it_stopped(stopped: Stopped) -> str:
+    saved = f"checkpoint {stopped.tag} is saved, go on with --resume" if stopped.tag else "ckpt.disable_ds: not saved"
+    return f"stopped after step {stopped.step}; {saved}"
+
+
+def _wandb_environment(job: Job) -> dict[str, str]:
+    """The driver's WANDB_* variables; a resumed run goes on in the W&B run of its checkpoint."""
+    given = {name: value for name, value in os.environ.items() if name.startswith("WANDB_")}
+    defaults = {"WANDB_DIR": str(job.paths.root)}
+    if job.wandb_run is not None:
+        defaults.update(WANDB_RUN_ID=job.wandb_run, WANDB_RESUME="allow")
+    return {**defaults, **given}

@@ -1,0 +1,100 @@
+"""The processes that a run cannot do without, by name, and what has become of them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+import ray._private.state
+
+from meds_openrlhf.training.driver.errors import innermost
+
+# A dead actor is known to its callers a moment before the cluster's table says so.
+EXPLANATION_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Member:
+    """One Ray actor of the run; ``vital`` where the run ends with it (Ray starts the others again)."""
+
+    name: str
+    actor_id: str
+    vital: bool
+
+
+# The halves of an asynchronous trainer, which Ray knows by their classes alone.
+HALVES = {"MedsTrainingActor": "training half", "MedsSamplesActor": "generating half"}
+
+
+def members_of(trainer: Any, engines: list[Any], groups: dict[str, Any], shards: list[Any]) -> list[Member]:
+    """All actors of a run, and whatever else this driver has started."""
+    vital = [("trainer", trainer)]
+    for role, group in groups.items():
+        vital += [(f"{role} rank {rank}", handle) for rank, handle in enumerate(group._actor_handlers)]
+    others = [(f"vLLM engine {number}", handle) for number, handle in enumerate(engines)]
+    others += [(f"memory shard {number}", handle) for number, handle in enumerate(shards)]
+    known = [Member(name, handle._actor_id.hex(), vital=True) for name, handle in vital]
+    known += [Member(name, handle._actor_id.hex(), vital=False) for name, handle in others]
+    ids = {member.actor_id for member in known}
+    return known + [member for member in actors_of_this_job() if member.actor_id not in ids]
+
+
+def actor_table() -> dict[str, Any]:
+    """What the cluster knows of all its actors, by id. One request; needs no dashboard."""
+    table: dict[str, Any] = ray._private.state.actors()
+    return table
+
+
+def actors_of_this_job() -> list[Member]:
+    """All actors that this driver has started, by their classes' names."""
+    job = ray.get_runtime_context().get_job_id()
+    mine = [one for one in actor_table().values() if one["JobID"] == job]
+    return [_by_class(one["ActorClassName"], one["ActorID"]) for one in mine]
+
+
+def _by_class(name: str, actor_id: str) -> Member:
+    half = HALVES.get(name)
+    return Member(half or f"{name} {actor_id[:8]}", actor_id, vital=half is not None)
+
+
+def first_loss(members: list[Member]) -> str | None:
+    """A sentence about the first vital member that is dead; None while all live."""
+    table = actor_table()
+    dead = [m for m in members if m.vital and m.actor_id in table and table[m.actor_id]["State"] == "DEAD"]
+    if not dead:
+        return None
+    # The trainer dies of what happened to the others, so it is named last.
+    first = min(dead, key=lambda member: (member.name == "trainer", table[member.actor_id]["EndTime"]))
+    return f"{first.name} was lost: {_reason(table[first.actor_id])}"
+
+
+def loss_behind(error: BaseException, members: list[Member]) -> str | None:
+    """The same about the loss that ``error`` comes of; None where it comes of something else.
+
+    An actor whose start raised an error is no loss: the error is what the user needs.
+    """
+    cause = innermost(error)
+    if not isinstance(cause, ray.exceptions.RayActorError) or cause.actor_init_failed:
+        return None
+    deadline = time.monotonic() + EXPLANATION_SECONDS
+    while time.monotonic() < deadline:
+        loss = first_loss(members)
+        if loss is not None:
+            return loss
+        time.sleep(0.5)
+    actor = actor_table().get(cause.actor_id)
+    names = {member.actor_id: member.name for member in members}
+    name = names.get(cause.actor_id, actor["ActorClassName"] if actor else "an actor")
+    return f"{name} was lost: {_reason(actor) if actor else cause}"
+
+
+def _reason(actor: Any) -> str:
+    address, process = actor["Address"]["IPAddress"], actor["Pid"]
+    where = f"process {process} on {address}"
+    cause = actor["DeathCause"]
+    kind = cause.WhichOneof("context") if hasattr(cause, "WhichOneof") else None
+    text = getattr(getattr(cause, kind), "error_message", "") if kind else ""
+    detail = text.split("Worker exit detail: ")[-1].split(" Some common causes")[0].strip()
+    return f"{where}: {detail.rstrip('.')}" if detail else where

@@ -1,0 +1,54 @@
+"""The driver's connection to a Ray cluster, and what every worker of the run is given."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.training import cpu
+from meds_openrlhf.training.driver import worker
+
+
+@contextmanager
+def ray_connection(*, on_cpu: bool, verbose: bool) -> Iterator[None]:
+    """A connection to the cluster that RAY_ADDRESS names or `ray start` began here, or one of this machine alone."""
+    own = not os.environ.get("RAY_ADDRESS")
+    runtime_env = {
+        "env_vars": worker_environment(cpu.ENVIRONMENT if on_cpu else _defaults()),
+        "worker_process_setup_hook": worker.SET_UP_WITHOUT_CUDA if on_cpu else worker.SET_UP,
+    }
+    options: dict[str, Any] = {"log_to_driver": verbose, "logging_level": "INFO" if verbose else "ERROR"}
+    if on_cpu and own:
+        options.update(address="local", num_gpus=cpu.MADE_UP_GPUS, num_cpus=cpu.MADE_UP_CPUS, include_dashboard=False)
+    try:
+        ray.init(runtime_env=runtime_env, **options)
+    except ConnectionError as error:
+        raise ConfigError(
+            "RAY_ADDRESS", os.environ.get("RAY_ADDRESS"), f"names no cluster that answers: {str(error).splitlines()[0]}"
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def worker_environment(variables: dict[str, str]) -> dict[str, str]:
+    """``variables`` for the run's workers, less those that the submitted job sets.
+
+    Ray refuses a variable that is named twice.
+    """
+    job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")
+    given = job.get("runtime_env", {}).get("env_vars", {})
+    return {name: value for name, value in variables.items() if name not in given}
+
+
+def _defaults() -> dict[str, str]:
+    """OpenRLHF's defaults for its workers; what this process's environment sets stays."""
+    defaults = {"TOKENIZERS_PARALLELISM": "true", "NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
+    return {name: os.environ.get(name, value) for name, value in defaults.items()}

@@ -1,0 +1,73 @@
+"""The run's folder, held by one driver at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from meds_openrlhf.config import ConfigError, RunConfig
+from meds_openrlhf.paths import RunPaths
+
+RELEASE_SECONDS = 60.0
+
+
+def run_paths_of(config: RunConfig) -> RunPaths:
+    """Where the run's files go. Raises ConfigError for a folder that a submitted job would lose."""
+    folder = Path(config.meds.run_dir)
+    if os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") and not folder.is_absolute():
+        raise ConfigError(
+            "meds.run_dir",
+            str(folder),
+            "is relative, and a submitted job runs in a copy of its folder that Ray throws away; name it from the "
+            "root, on storage that every node sees",
+        )
+    return RunPaths(folder.absolute())
+
+
+@contextmanager
+def sole_driver_of(paths: RunPaths, resume: bool) -> Iterator[None]:
+    """Hold the run folder for this process. Refuses one that is in use, or that holds a run and is not resumed.
+
+    A resumed run waits a little: the file server of a lost node gives its lock back late.
+    """
+    if paths.config.exists() and not resume:
+        raise ConfigError(
+            "meds.run_dir",
+            str(paths.root),
+            "holds a run already; add --resume to go on with it, or name another folder",
+        )
+    fresh = not paths.root.exists()
+    try:
+        paths.root.mkdir(parents=True, exist_ok=True)
+        lock = paths.lock.open("w")
+    except OSError as error:
+        raise ConfigError("meds.run_dir", str(paths.root), f"cannot be written to ({error.strerror})") from error
+    with lock:
+        if not _locked(lock, patience_seconds=RELEASE_SECONDS if resume else 0.0):
+            raise ConfigError(
+                "meds.run_dir", str(paths.root), "is in use by another process; wait for it, or name another folder"
+            )
+        try:
+            yield
+        except ConfigError:
+            if fresh and not paths.config.exists():
+                paths.lock.unlink()
+                paths.root.rmdir()
+            raise
+
+
+def _locked(lock: TextIO, patience_seconds: float) -> bool:
+    deadline = time.monotonic() + patience_seconds
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.5)

@@ -1,0 +1,93 @@
+"""OpenRLHF's vLLM engine as an actor that Ray may start again: it knows which of the policy's weights it has.
+
+A restarted engine has the weights that are on the disk, and belongs to no weight-sync group. It answers `status`,
+refuses to generate, and joins again at the policy's next weight sync (`training.engines.engine_fleet`). Where engines
+sleep while the policy trains on the same GPUs, it does not even load before: the GPU is the policy's at that moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+from openrlhf.trainer.ray import vllm_engine
+
+from meds_openrlhf.training.actor_classes import plain_class
+from meds_openrlhf.training.engines.engine_fleet import AS_STARTED, NONE, EngineStatus, StaleWeightsError
+from meds_openrlhf.training.engines.orphans import end_children_with_this_process
+
+logger = logging.getLogger(__name__)
+
+# An engine that dies again and again has a cause that no restart mends.
+MAX_RESTARTS = 10
+# Another process may just be giving the GPU's memory back.
+PAUSE_SECONDS = 10.0
+
+
+class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: ignore[misc]
+    """OpenRLHF's engine actor; see the module's docstring."""
+
+    async def __init__(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[misc]
+        restarted = ray.get_runtime_context().was_current_actor_reconstructed
+        self._life = uuid.uuid4().hex
+        # In its first life an engine starts from the same weights as the policy.
+        self._weights = NONE if restarted else AS_STARTED
+        self._loaded = False
+        self._given = (args, kwargs)
+        end_children_with_this_process()
+        if not restarted:
+            await self._load()
+        elif not kwargs.get("enable_sleep_mode"):
+            await self.load()
+
+    async def _load(self) -> None:
+        args, kwargs = self._given
+        await super().__init__(*args, **dict(kwargs))
+        self._loaded = True
+
+    async def load(self) -> None:
+        """Start vLLM in a restarted engine; asleep afterwards where engines sleep, as OpenRLHF lets all begin."""
+        if self._loaded:
+            return
+        try:
+            await self._load()
+            if self._given[1].get("enable_sleep_mode"):
+                await self.sleep()
+        except Exception:
+            # An error would end the actor for good; a dead process is started again, as often as Ray may.
+            logger.exception("a restarted engine could not start")
+            await asyncio.sleep(PAUSE_SECONDS)
+            os._exit(1)
+
+    async def status(self) -> EngineStatus:
+        """Answered at any time, also while responses are generated."""
+        if self._loaded and self.llm.errored:
+            os._exit(1)  # the vLLM process inside is gone; Ray starts both again
+        return EngineStatus(self._life, self._weights, self._loaded)
+
+    async def has_received(self, weights: int) -> None:
+        """The weight sync with this number has come to its end."""
+        self._weights = weights
+
+    async def generate_responses(self, *args: Any, **kwargs: Any) -> Any:
+        """Responses to one prompt. Raises StaleWeightsError where they would not be the policy's."""
+        if self._weights == NONE:
+            raise StaleWeightsError("restarted since the last weight sync")
+        return await super().generate_responses(*args, **kwargs)
+
+
+@contextmanager
+def restartable_engines() -> Iterator[None]:
+    """Meanwhile OpenRLHF, which makes its engines by name, makes restartable ones."""
+    original = vllm_engine.RolloutRayActor
+    vllm_engine.RolloutRayActor = ray.remote(max_restarts=MAX_RESTARTS)(RestartableEngine)
+    try:
+        yield
+    finally:
+        vllm_engine.RolloutRayActor = original

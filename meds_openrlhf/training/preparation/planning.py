@@ -1,0 +1,30 @@
+"""A run's plan without the run: no Ray, no data, no weights, no folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from meds_openrlhf.config import RunConfig
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.placement.inventory import Node
+from meds_openrlhf.placement.report import PlanReport
+from meds_openrlhf.training import cpu
+from meds_openrlhf.training.preparation import checks
+from meds_openrlhf.training.preparation.placing import place_flags, provisional_arguments
+from meds_openrlhf.training.preparation.prepare import openrlhf_flags
+from meds_openrlhf.training.preparation.recipe import models_of
+
+
+def plan_run(config: RunConfig, nodes: Sequence[Node]) -> PlanReport:
+    """Where everything of a new run would go on ``nodes``. Raises as ``meds train`` would for settings and cluster."""
+    on_cpu = False
+    if not cpu.has_cuda():
+        cpu.install()  # OpenRLHF's parser cannot be imported without, wherever the run itself will be
+        on_cpu = config.meds.allow_cpu
+    checks.require_local_model(config)
+    checks.require_reward(config)
+    flags = openrlhf_flags(config, RunPaths(Path(config.meds.run_dir)), on_cpu, load=False)
+    args = provisional_arguments(config, flags)
+    checks.require_engines(args)
+    return place_flags(config, flags, args, nodes, models_of(args)).report

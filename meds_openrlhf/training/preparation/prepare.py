@@ -1,0 +1,224 @@
+"""From a configuration to a job that has passed every check and has started nothing; then its place in a cluster."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from meds_openrlhf.config import ConfigError, RunConfig
+from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.settings import feature_transform
+from meds_openrlhf.memory.snapshot import MemoryFormat
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.placement.inventory import Node
+from meds_openrlhf.placement.plan import Plan
+from meds_openrlhf.placement.report import PlanReport
+from meds_openrlhf.placement.shortage import Shortage
+from meds_openrlhf.training import cpu
+from meds_openrlhf.training.checkpoints import newest_complete, point_latest_to
+from meds_openrlhf.training.preparation import checks
+from meds_openrlhf.training.preparation.placing import (
+    PROVISIONAL,
+    place_flags,
+    provisional_arguments,
+    require_saved_ranks,
+)
+from meds_openrlhf.training.preparation.recipe import models_of
+
+REWARDS = {"math": Path(__file__).parents[2] / "rewards" / "math.py"}
+# DeepSpeed's, one per rank: zero_pp_rank_3_mp_rank_00_optim_states.pt
+OPTIMIZER_PART = re.compile(r"(bf16_)?zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt")
+POLL_SECONDS = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that has passed every check and has started nothing.
+
+    Counts in ``args`` that its file leaves to the cluster are provisional: ``place`` sets them.
+    """
+
+    config: RunConfig
+    paths: RunPaths
+    flags: dict[str, Any]
+    args: SimpleNamespace
+    strategy: Any
+    on_cpu: bool
+    memory: MemoryFormat
+    transform: FeatureTransform
+    prompt_ids: dict[str, str] | None
+    total_steps: int
+    resume: bool
+    first_step: int  # 0, or that of the checkpoint it goes on from
+    wandb_run: str | None  # the W&B run of that checkpoint
+    saved_ranks: dict[str, int]  # of policy and critic in that checkpoint
+
+
+@dataclass(frozen=True)
+class PlacedJob(Job):
+    """A job whose place in the cluster is known."""
+
+    placement: PlanReport
+
+    @property
+    def plan(self) -> Plan:
+        """Where everything goes."""
+        return self.placement.plan
+
+
+def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
+    """Every check that needs no cluster. Imports OpenRLHF, loads no model."""
+    checks.require_reward(config)
+    on_cpu = _runs_on_cpu(config)
+    if on_cpu:
+        cpu.install()
+    checkpoint = newest_complete(paths) if resume else None
+    flags = openrlhf_flags(config, paths, on_cpu, load=checkpoint is not None)
+    args = provisional_arguments(config, flags)
+    saved_ranks = ranks_saved(paths, checkpoint.tag) if checkpoint and not args.ds.use_universal_ckpt else {}
+    if config.meds.placement.mode == "flags":
+        require_saved_ranks(args, saved_ranks)
+    policy = checks.model_config(args.actor.model_name_or_path)
+    memory = checks.memory_format(config, policy)
+    checks.require_engines(args)
+    checks.require_two_checkpoints(args)
+    if config.meds.enabled:
+        checks.require_recordable(args, policy)
+        checks.require_features(config, policy)
+        memory = checks.require_memory_of(config, paths, memory)
+    from openrlhf.utils import get_strategy
+
+    strategy = get_strategy(args)
+    data = checks.load_prompts(args, strategy, config.meds.memory.prompt_id_key)
+    if checkpoint is not None:
+        point_latest_to(paths, checkpoint.tag)
+    return Job(
+        config=config,
+        paths=paths,
+        flags=flags,
+        args=args,
+        strategy=strategy,
+        on_cpu=on_cpu,
+        memory=memory,
+        transform=feature_transform(config.meds.features),
+        prompt_ids=_prompt_ids(config, data, args),
+        total_steps=ceil(min(len(data), args.data.max_samples) / args.rollout.batch_size) * args.train.num_episodes,
+        resume=resume,
+        first_step=checkpoint.step if checkpoint else 0,
+        wandb_run=checkpoint.wandb_run if checkpoint else None,
+        saved_ranks=saved_ranks,
+    )
+
+
+def ranks_saved(paths: RunPaths, tag: str) -> dict[str, int]:
+    """How many ranks of policy and critic have saved their part of the optimizer in the checkpoint ``tag``."""
+    folders = {"policy": paths.checkpoints / "_actor" / tag, "critic": paths.checkpoints / "_critic" / tag}
+    parts = {
+        role: sum(1 for file in folder.iterdir() if OPTIMIZER_PART.fullmatch(file.name)) if folder.is_dir() else 0
+        for role, folder in folders.items()
+    }
+    return {role: count for role, count in parts.items() if count}
+
+
+def place(job: Job, nodes: Sequence[Node], sized_to: Sequence[Node] | None = None) -> PlacedJob:
+    """The job on ``nodes``, with the counts that fit them, or ``sized_to`` where that is given.
+
+    Raises Shortage, a ConfigError, where the nodes have not room for it.
+    """
+    from openrlhf.utils import get_strategy
+
+    placed = place_flags(job.config, job.flags, job.args, nodes, models_of(job.args), job.saved_ranks, sized_to)
+    decided = {"args": placed.args, "strategy": get_strategy(placed.args), "placement": placed.report}
+    return PlacedJob(**{**vars(job), **decided})
+
+
+def place_when_free(job: Job, inventory: Callable[[], Sequence[Node]]) -> PlacedJob:
+    """``place`` as soon as the nodes have room, within the time that the run may wait.
+
+    A new run is sized to the cluster as if nothing else ran there, however little is free now: it waits for that, and
+    is refused at once where not even the emptied cluster has room. A resumed one may have lost a node that comes back:
+    it waits in any case, and is sized to what is free. Raises Shortage when the time is over.
+    """
+    seconds = job.config.meds.placement.timeout_seconds
+    deadline, told = time.monotonic() + seconds, False
+    while True:
+        nodes = inventory()
+        emptied = None if job.resume else [node.emptied() for node in nodes]
+        try:
+            with redirect_stdout(io.StringIO()) if told else nullcontext():  # OpenRLHF's remarks are the same again
+                return place(job, nodes, emptied)
+        except Shortage as shortage:
+            if emptied is not None:
+                place(job, emptied)
+            if time.monotonic() > deadline:
+                raise _with_smaller_counts(job, nodes, shortage) from None
+            if not told:
+                logger.warning("waiting up to %g seconds for room: the run %s", seconds, shortage.text)
+                told = True
+        time.sleep(POLL_SECONDS)
+
+
+def _with_smaller_counts(job: Job, nodes: Sequence[Node], shortage: Shortage) -> Shortage:
+    """The shortage with the counts, in its advice, that would run on what is free; as it is where none would."""
+    try:
+        sized = place(job, nodes).placement.sizing.flags
+    except ConfigError:
+        return shortage
+    counts = " ".join(f"--{flag}={count}" for flag, count in sized.items() if flag in PROVISIONAL)
+    return Shortage(shortage.cluster, shortage.text, f"to run on less, name the counts: {counts}")
+
+
+def _runs_on_cpu(config: RunConfig) -> bool:
+    """Whether the CPU runtime stands in. A driver without a GPU may still belong to a cluster that has some."""
+    if cpu.has_cuda():
+        return False
+    if not config.meds.allow_cpu and not os.environ.get("RAY_ADDRESS"):
+        raise ConfigError(
+            "meds.allow_cpu", False, "but this machine has no GPU; set RAY_ADDRESS to a cluster, or allow the CPU"
+        )
+    return config.meds.allow_cpu
+
+
+def _prompt_ids(config: RunConfig, data: Any, args: SimpleNamespace) -> dict[str, str] | None:
+    column = config.meds.memory.prompt_id_key
+    if column is None or not config.meds.enabled:
+        return None
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
+    return checks.prompt_ids(data, args, tokenizer, column)
+
+
+def openrlhf_flags(config: RunConfig, paths: RunPaths, on_cpu: bool, load: bool) -> dict[str, Any]:
+    """The run's flags for OpenRLHF, with those that the run folder and the reward decide."""
+    decided = {
+        "ckpt.path": str(paths.checkpoints),
+        "ckpt.output_dir": str(paths.model),
+        "ckpt.load_enable": load,
+    }
+    for key in decided:
+        if key in config.openrlhf:
+            raise ConfigError(key, config.openrlhf[key], "is decided by meds.run_dir (and --resume); leave it out")
+    defaults: dict[str, Any] = {
+        "logger.tensorboard_dir": str(paths.tensorboard),
+        "logger.wandb.run_name": paths.root.name,
+    }
+    if on_cpu:
+        defaults.update(cpu.FLAGS)
+    if config.meds.reward is not None:
+        if config.openrlhf.get("reward.remote_url"):
+            raise ConfigError("meds.reward", config.meds.reward, "and reward.remote_url exclude each other")
+        decided["reward.remote_url"] = str(REWARDS[config.meds.reward])
+    return checks.with_absolute_paths({**defaults, **config.openrlhf, **decided})

@@ -1,0 +1,61 @@
+"""OpenRLHF's arguments as the plain numbers that placement works with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from meds_openrlhf.placement.model_shape import FoundShape, find_shape
+from meds_openrlhf.placement.recipe import Recipe
+
+
+def models_of(args: SimpleNamespace) -> dict[str, FoundShape]:
+    """Each role that the run has, with the shape of its model. Reads configurations, no weights."""
+    names = {"policy": args.actor.model_name_or_path, "engines": args.actor.model_name_or_path}
+    if args.algo.kl.init_coef > 0:
+        names["reference"] = args.actor.model_name_or_path
+    if args.critic.model_name_or_path:
+        names["critic"] = args.critic.model_name_or_path
+    if not args.reward.remote_url:
+        names["reward"] = (args.reward.model_name_or_path or args.actor.model_name_or_path).split(",")[0]
+    found = {name: find_shape(name) for name in dict.fromkeys(names.values())}
+    return {role: found[name] for role, name in names.items()}
+
+
+def recipe_of(args: SimpleNamespace, models: Mapping[str, FoundShape], given: Mapping[str, Any]) -> Recipe:
+    """What placement has to know of a run. ``given`` are the flags that the user set."""
+    dynamic = args.train.dynamic_batch_enable
+    length = args.data.max_len
+    return Recipe(
+        roles=tuple(models),
+        models=models,
+        given=given,
+        asynchronous=args.train.async_enable,
+        zero_stage=args.ds.zero_stage,
+        zero_subgroup=args.ds.zpg,
+        adam_offload=args.ds.adam_offload,
+        gradient_bytes=4 if args.ds.grad_accum_dtype == "fp32" else 2,
+        checkpointing=args.actor.gradient_checkpointing_enable,
+        entropy=args.actor.entropy_coef is not None,
+        lora_rank=args.ds.lora.rank,
+        context_parallel=args.ds.ring_attn_size,
+        tensor_parallel=args.ds.tensor_parallel_size,
+        offloaded=frozenset(role for role, on in _offloads(args).items() if on),
+        max_len=length,
+        train_tokens=args.train.max_tokens_per_gpu if dynamic else args.train.micro_batch_size * length,
+        forward_tokens=args.rollout.max_tokens_per_gpu if dynamic else args.rollout.micro_batch_size * length,
+        gpu_memory_utilization=args.vllm.gpu_memory_utilization,
+        deepspeed_can_sleep=args.actor.optim == "adam" and args.ds.zero_stage >= 1,
+        deepspeed_sleeps=args.ds.enable_sleep,
+        engines_sleep=args.vllm.enable_sleep,
+        train_batch=args.train.batch_size,
+        train_micro_batch=args.train.micro_batch_size,
+        samples=args.rollout.batch_size * args.rollout.n_samples_per_prompt,
+        rollout_micro_batch=args.rollout.micro_batch_size,
+        dynamic_batches=dynamic,
+    )
+
+
+def _offloads(args: SimpleNamespace) -> dict[str, bool]:
+    return {"reference": args.ref.offload, "reward": args.reward.offload}

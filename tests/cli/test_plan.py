@@ -1,0 +1,113 @@
+"""`meds plan`, as it is typed."""
+
+from pathlib import Path
+from textwrap import indent
+
+import pytest
+import ray
+
+from meds_openrlhf.cli.main import main
+from meds_openrlhf.placement.model_shape import KNOWN, FoundShape
+from meds_openrlhf.training.preparation import recipe
+
+REPOSITORY = Path(__file__).parents[2]
+CONFIG = "configs/qwen2.5-math-7b/meds.yaml"
+PLANS = REPOSITORY / "tests/placement/plans"
+
+
+@pytest.fixture(autouse=True)
+def _from_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+    def built_in(name: str) -> FoundShape:
+        shape = KNOWN.get(name)
+        return FoundShape(name, shape, "sizes built in" if shape else "not readable")
+
+    monkeypatch.setattr(recipe, "find_shape", built_in)
+
+
+@pytest.mark.parametrize("cluster", ["1x8", "4x8", "32x8"])
+def test_the_shipped_recipe_on_clusters_of_all_sizes(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = set(REPOSITORY.glob("runs/*"))
+    assert main(["plan", CONFIG, "--cluster", cluster]) == 0
+    printed = capsys.readouterr().out
+    assert printed == (PLANS / f"qwen2.5-math-7b-{cluster}.txt").read_text()
+    assert max(map(len, printed.splitlines())) <= 120
+    assert not ray.is_initialized()
+    assert set(REPOSITORY.glob("runs/*")) == before
+
+
+def test_the_plan_in_the_documentation_is_what_its_command_prints() -> None:
+    page = (REPOSITORY / "docs/cluster-plan.md").read_text()
+    plan = (PLANS / "qwen2.5-math-7b-4x8.txt").read_text()
+    assert indent(f"$ meds plan {CONFIG} --cluster 4x8\n{plan}", "    ") in page
+
+
+def test_a_cluster_that_is_too_small_says_what_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    counts = ["--actor.num_nodes=4", "--actor.num_gpus_per_node=8", "--meds.placement.mode=colocate"]
+    assert main(["plan", CONFIG, "--cluster", "3x8", *counts]) == 1
+    assert capsys.readouterr().err == (
+        f"meds: {CONFIG} does not fit: it needs 4 nodes with 8 GPUs and 11 CPUs each; there are 3 nodes; lower "
+        "actor.num_gpus_per_node or add nodes\n"
+    )
+    assert main(["plan", CONFIG, "--cluster", "4x8", "--cpus", "9", *counts]) == 1
+    error = capsys.readouterr().err
+    assert "needs 4 nodes with 8 GPUs and 11 CPUs each; node 0 has 9 CPUs free; node 1" in error
+    assert error.endswith("; lower meds.memory.shards or add nodes\n")
+    assert main(["plan", CONFIG, "--cluster", "4x8", *counts]) == 0
+
+
+def test_gpus_that_are_too_small_are_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", CONFIG, "--cluster", "1x8", "--gpu-memory", "16", "--meds.placement.mode=colocate"]) == 1
+    assert "too full  policy + engines: about 25 GB on a GPU of 16 GB" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--cluster", "8"], "--cluster: '8' is no cluster; write nodes x GPUs of each, e.g. 4x8"),
+        (["--cpus", "8"], "--cpus: 8 is about an imagined cluster; name one with --cluster, e.g. 4x8"),
+        (["--cluster=1x8", "--meds.placement.mode=best"], "meds.placement.mode: 'best' is none of \"flags\", "),
+        (["--cluster=1x8", "--meds.placement.mode=split", "--train.colocate_all"], "train.colocate_all: True puts"),
+        (
+            ["--cluster=1x8", "--actor.model_name_or_path=own/model"],
+            "meds.placement.mode: 'auto' cannot choose without",
+        ),
+        (["--cluster=1x8", "--vllm.num_engine=1"], "vllm.num_engine: 1 is neither a setting of meds nor a flag"),
+        (["--cluster=1x8", "--meds.placement.mode=flags"], "vllm.num_engines: None starts no engine"),
+        (["--cluster=1x8", "--vllm.num_engines=0"], "vllm.num_engines: 0 starts no engine"),
+        (
+            ["--cluster=1x8", "--actor.model_name_or_path=./models/qwen"],
+            "actor.model_name_or_path: './models/qwen' does",
+        ),
+        (["--cluster=1x8", "--meds.reward=null"], "meds.reward: None leaves the run without a reward; set math, or"),
+        (["--cluster=4x8", "--vllm.tensor_parallel_size=8"], "vllm.tensor_parallel_size: 8 cannot split Qwen/Qwen2.5"),
+        (["--cluster=1x8", "--rollout.micro_batch_size=0"], "rollout.micro_batch_size: 0 is below 1; it has to be at"),
+    ],
+)
+def test_a_wrong_configuration(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", CONFIG, *words]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"meds: {message}")
+    assert printed.out == ""
+
+
+def test_without_a_cluster_there_has_to_be_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_cluster(**_options: object) -> None:
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    monkeypatch.setattr(ray, "init", no_cluster)
+    assert main(["plan", CONFIG]) == 2
+    assert capsys.readouterr().err == (
+        "meds: RAY_ADDRESS: None names no Ray cluster that answers, nor does one run here; name an imagined one with "
+        "--cluster, e.g. 4x8\n"
+    )
+
+
+def test_without_a_name_the_model_is_missed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.yaml").write_text("meds: {run_dir: runs/x}\nvllm.num_engines: 1\n")
+    assert main(["plan", str(tmp_path / "run.yaml"), "--cluster", "1x8"]) == 2
+    assert "actor.model_name_or_path: None is not set" in capsys.readouterr().err

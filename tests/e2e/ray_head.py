@@ -1,0 +1,79 @@
+"""A Ray cluster with a dashboard of its own, as a user would start one: `ray start --head`."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import requests
+
+BIN = Path(sys.executable).parent
+
+
+@dataclass(frozen=True)
+class RayHead:
+    """A running head."""
+
+    address: str  # of its dashboard
+    folder: Path  # where Ray keeps its logs and the jobs' files
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports for servers that start some time later: from below the range that connections take theirs from."""
+    found: list[int] = []
+    while len(found) < count:
+        port = random.randint(20_000, 32_000)
+        with socket.socket() as probe:
+            if port not in found and probe.connect_ex(("127.0.0.1", port)) != 0:
+                found.append(port)
+    return found
+
+
+@contextmanager
+def ray_head(path: str, **environment: str) -> Iterator[RayHead]:
+    """A head with eight made-up GPUs whose jobs find their commands in ``path``."""
+    port, dashboard, agent, client = free_ports(4)
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))  # short: Ray keeps sockets below it
+    command = [str(BIN / "ray"), "start", "--head", "--block", f"--port={port}", f"--dashboard-port={dashboard}"]
+    command += [f"--dashboard-agent-listen-port={agent}", f"--ray-client-server-port={client}", f"--temp-dir={folder}"]
+    command += ["--num-gpus=8", "--num-cpus=32", "--disable-usage-stats"]
+    base = {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")}
+    with (folder / "head.log").open("w") as log:
+        process = subprocess.Popen(
+            command, env={**base, "PATH": path, **environment}, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        address = f"http://127.0.0.1:{dashboard}"
+        _wait_until_they_answer(
+            [f"{address}/api/jobs/", f"http://127.0.0.1:{agent}/api/local_raylet_healthz"], process, folder
+        )
+        yield RayHead(address, folder)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(60)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_until_they_answer(pages: list[str], process: subprocess.Popen, folder: Path, seconds: float = 120) -> None:
+    """The dashboard takes a job and the node's agent starts it: a job that comes before both is refused."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            if all(requests.get(page, timeout=5).ok for page in pages):
+                return
+        except requests.RequestException:
+            pass
+        time.sleep(0.5)
+    raise TimeoutError(f"no head at {pages}: {(folder / 'head.log').read_text()[-2000:]}")

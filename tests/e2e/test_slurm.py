@@ -1,0 +1,63 @@
+"""ray_jobs/slurm.sh with three real Ray nodes, all on this machine; Slurm's own commands are stand-ins."""
+
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.e2e.ray_head import BIN, free_ports
+from tests.e2e.test_resume import processes_of
+from tests.ray_jobs.slurm_commands import notes, start_job, write_command
+
+# In place of the training: uses every node, then works until it is told to stop; SIGTERM is not how it is told.
+DRIVER = f"""#!{sys.executable}
+import os, signal, sys, time
+import ray
+
+ray.init(os.environ["RAY_ADDRESS"], logging_level="ERROR")
+
+@ray.remote(num_gpus=2)
+def node():
+    time.sleep(2)
+    return ray.get_runtime_context().get_node_id()
+
+print("nodes", len(set(ray.get([node.remote() for _ in range(3)]))), sys.argv[1:], flush=True)
+
+def save(*_):
+    print("saved", flush=True)
+    sys.exit(138)
+
+signal.signal(signal.SIGUSR1, save)
+while "--end" not in sys.argv:
+    time.sleep(0.1)
+"""
+
+
+def test_a_cluster_is_made_used_and_queued_again(tmp_path: Path) -> None:
+    write_command(tmp_path, "meds", DRIVER)
+    scratch = Path(tempfile.mkdtemp(prefix="ray-"))  # short: Ray keeps sockets below it
+    environment = {
+        "RAY_START_ARGS": "--num-cpus=4 --num-gpus=2 --dashboard-agent-listen-port=0",
+        "RAY_HEAD_ARGS": f"--include-dashboard=false --ray-client-server-port={free_ports(1)[0]}",
+        "RAY_TMPDIR": str(scratch),
+    }
+    job = start_job(tmp_path, "c.yaml", path=f"{BIN}:", **environment)
+    output = ""
+    for line in job.stdout:
+        print(line, end="")  # shown when the test fails
+        output += line
+        if line.startswith("nodes"):
+            break
+    job.send_signal(signal.SIGUSR1)  # as Slurm does before the time limit
+    output += job.communicate(timeout=60)[0]
+    assert job.returncode == 0
+    assert "all 3 nodes are in\n" in output
+    assert "nodes 3 ['train', 'c.yaml']\nstopping: the time limit is near\nsaved\nmeds train: exit code 138\n" in output
+    assert notes(tmp_path, "scontrol") == ["requeue 77"]
+    deadline = time.monotonic() + 60
+    while processes_of(scratch) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert processes_of(scratch) == []
+    shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,54 @@
+"""Nodes, imagined ones among them."""
+
+import pytest
+
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.placement.inventory import describe_nodes, free_node, imagined_cluster, smallest_gpu_memory
+from tests.placement.clusters import node
+
+
+def test_an_imagined_cluster_has_equal_empty_nodes() -> None:
+    nodes = imagined_cluster("4x8", 80.0)
+    assert [one.name for one in nodes] == ["node 0", "node 1", "node 2", "node 3"]
+    assert {(one.gpus, one.free_gpus, one.cpus, one.free_cpus, one.gpu_memory_gb) for one in nodes} == {
+        (8, 8, 128, 128, 80.0)
+    }
+    assert imagined_cluster("1x4", 80.0, cpus=9)[0].cpus == 9
+
+
+@pytest.mark.parametrize("shape", ["8", "4y8", "0x8", "4x0", "4x8x2", "-1x8", ""])
+def test_what_is_no_cluster_is_refused(shape: str) -> None:
+    with pytest.raises(ConfigError, match=r"--cluster: .* is no cluster; write nodes x GPUs of each, e.g. 4x8"):
+        imagined_cluster(shape, 141.0)
+
+
+@pytest.mark.parametrize(
+    ("memory", "cpus", "message"), [(0.0, None, "--gpu-memory: 0.0"), (80.0, 0, "--cpus: 0 is below")]
+)
+def test_impossible_nodes_are_refused(memory: float, cpus: int | None, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        imagined_cluster("1x8", memory, cpus)
+
+
+def test_room_is_what_has_a_gpu_and_a_cpu() -> None:
+    assert node("a", 8, 32).room == 8
+    assert node("a", 8, 32, free_gpus=5).room == 5
+    assert node("a", 8, 32, free_cpus=2.5).room == 2
+    assert node("a", 8, 32, free_gpus=0.8).room == 0
+    assert node("a", 8, 32, free_gpus=1, free_cpus=1).emptied() == node("a", 8, 32)
+
+
+def test_equal_nodes_are_described_together() -> None:
+    nodes = [node("a", 8, 128), node("b", 8, 128), node("c", 8, 128, free_gpus=7, free_cpus=100), node("d", 0, 4)]
+    assert describe_nodes(nodes) == (
+        "2 nodes with 8 GPUs and 128 CPUs each, 1 node with 8 GPUs (7 free) and 128 CPUs (100 free), "
+        "1 node with 0 GPUs and 4 CPUs"
+    )
+    assert describe_nodes([]) == "no nodes"
+
+
+def test_the_smallest_gpu_counts_and_an_unknown_one_makes_it_unknown() -> None:
+    nodes = [*imagined_cluster("1x8", 141.0), *imagined_cluster("1x8", 80.0)]
+    assert smallest_gpu_memory(nodes) == 80.0
+    assert smallest_gpu_memory([]) is None
+    assert smallest_gpu_memory([*nodes, free_node("x", 1, 1)]) is None

@@ -1,0 +1,84 @@
+"""Estimates against figures worked out by hand, and how they move with the settings."""
+
+import pytest
+
+from meds_openrlhf.placement.memory_estimate import GB, Footprint, footprints, sequences_held, together
+from meds_openrlhf.placement.model_shape import KNOWN
+from tests.placement.clusters import QWEN, recipe
+
+P = 7_615_616_512
+H200 = 141 * GB
+
+
+def peak(role: str = "policy", ranks: int = 8, **changes: object) -> float:
+    found = footprints(recipe(("policy", "engines", "reference", "critic"), **changes), _all(ranks), H200)
+    assert found is not None
+    return found[role].peak / GB
+
+
+def resting(role: str, ranks: int = 8, **changes: object) -> float:
+    found = footprints(recipe(("policy", "engines", "reference", "critic"), **changes), _all(ranks), H200)
+    assert found is not None
+    return found[role].resting / GB
+
+
+def _all(ranks: int) -> dict[str, int]:
+    return dict.fromkeys(("policy", "engines", "reference", "critic"), ranks)
+
+
+def test_the_states_of_zero_are_deepspeeds_own_figures() -> None:
+    work = peak(zero_stage=2, adam_offload=True) - 2 * P / GB  # what does not depend on the states
+    buckets = 2e9 / GB
+    # 2 P + 18 P / W: deepspeed.runtime.zero.stage_1_and_2.estimate_zero2_model_states_mem_needs
+    assert peak(zero_stage=2) == pytest.approx(work + (2 * P + 18 * P / 8) / GB)
+    assert peak(zero_stage=1) == pytest.approx(work + (4 * P + 16 * P / 8) / GB)
+    assert peak(zero_stage=0) == pytest.approx(work + (20 * P) / GB)
+    # 18 P / W with the step's copy (here whole: a share of less than 1e9), and up to 1e9 gathered parameters
+    assert peak(zero_stage=3) == pytest.approx(work + (20 * P / 8 + 2e9) / GB)
+    assert peak(zero_stage=3, adam_offload=True) == pytest.approx(work + (2 * P / 8 + 2e9) / GB)
+    assert work > buckets
+
+
+def test_what_makes_a_rank_larger_or_smaller() -> None:
+    plain = peak()
+    assert peak(ranks=32) < plain < peak(ranks=4)
+    assert peak(gradient_bytes=4) == pytest.approx(plain + 2 * P / 8 / GB)
+    assert peak(zero_subgroup=8) == pytest.approx(plain + 2 * P / 8 / GB)
+    assert peak(checkpointing=False, forward_tokens=4096) > peak(forward_tokens=4096) + 20
+    assert peak(lora_rank=16) < peak(adam_offload=True) + 1
+    assert peak(train_tokens=8 * 4096) > plain
+    assert peak(context_parallel=4) < plain
+
+
+def test_logits_are_what_a_long_micro_batch_takes() -> None:
+    more = peak(forward_tokens=32768) - peak(forward_tokens=16384)
+    logits = 6 * 16384 * 152064  # bf16 and its float32 copy
+    layer = 16384 * (20 * 3584 + 4 * 512 + 8 * 18944) / 2
+    assert more == pytest.approx((logits + layer) / GB)
+    assert peak("critic") < peak("policy")  # a value head has no logits
+
+
+def test_the_cache_is_what_utilisation_leaves() -> None:
+    free = 0.9 * H200 - 2 * P - 3 * GB
+    held = sequences_held(recipe(gpu_memory_utilization=0.9), KNOWN[QWEN], 1, H200)
+    assert held == pytest.approx(free / (57344 * 4096))  # 28 layers x 4 heads x 128 x 2 bytes, keys and values
+    two = sequences_held(recipe(gpu_memory_utilization=0.9), KNOWN[QWEN], 2, H200)
+    assert two == pytest.approx((free + P) / (57344 / 2 * 4096))
+    assert sequences_held(recipe(), KNOWN[QWEN], 1, 16 * GB) == 0
+    # Eight GPUs and four heads: every GPU keeps one head.
+    eight, sixteen = (sequences_held(recipe(), KNOWN[QWEN], n, H200) for n in (8, 16))
+    assert sixteen < eight * 1.02
+
+
+def test_roles_on_one_gpu_work_in_turn_while_the_others_rest() -> None:
+    assert together([Footprint("policy", 40, 4), Footprint("engines", 100, 2)]) == 104
+    assert together([Footprint("policy", 40, 36), Footprint("engines", 100, 100)]) == 140
+    assert resting("policy", deepspeed_sleeps=True) == pytest.approx((2 * P / 8) / GB + 2)
+    assert resting("policy") > resting("policy", deepspeed_sleeps=True) + 10
+    assert resting("engines", engines_sleep=True) == 2
+    assert resting("engines") == peak("engines") == pytest.approx(0.95 * 141 + 1)
+    assert resting("reference", offloaded=frozenset({"reference"})) == 2
+
+
+def test_without_sizes_there_is_no_estimate() -> None:
+    assert footprints(recipe(model=None), {"policy": 8, "engines": 8}, H200) is None

@@ -1,0 +1,69 @@
+"""Sizes of models: built in, read from a folder, or honestly not known."""
+
+import json
+from pathlib import Path
+
+import pytest
+from transformers import LlamaConfig, MixtralConfig, PretrainedConfig, Qwen2Config, Qwen3Config
+
+from meds_openrlhf.placement import model_shape
+from meds_openrlhf.placement.model_shape import KNOWN, ModelShape, find_shape, shape_of
+
+
+@pytest.fixture(autouse=True)
+def _no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_shape, "_hub_answers", lambda: False)
+
+
+def test_the_built_in_models_have_the_parameters_that_they_have() -> None:
+    assert {name: shape.parameters for name, shape in KNOWN.items()} == {
+        "Qwen/Qwen2.5-Math-7B": 7_615_616_512,
+        "Qwen/Qwen3-1.7B": 1_720_574_976,
+        "Qwen/Qwen3-8B": 8_190_735_360,
+    }
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        LlamaConfig(hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, vocab_size=128),
+        Qwen2Config(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, vocab_size=128),
+        Qwen3Config(
+            hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            head_dim=24, vocab_size=128, tie_word_embeddings=True,
+        ),
+    ],
+)  # fmt: skip
+def test_parameters_are_those_of_the_model_itself(config: PretrainedConfig) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    shape = shape_of(config)
+    assert shape is not None
+    assert shape.parameters == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_experts_are_not_guessed() -> None:
+    assert shape_of(MixtralConfig()) is None
+
+
+def test_a_folder_wins_over_the_built_in_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Qwen2Config(hidden_size=64, intermediate_size=96, num_hidden_layers=2, vocab_size=128).save_pretrained(tmp_path)
+    monkeypatch.setitem(KNOWN, str(tmp_path), ModelShape(1, 1, 1, 1, 1, 1, 1))
+    found = find_shape(str(tmp_path))
+    assert found.shape is not None
+    assert (found.shape.layers, found.shape.hidden, found.source) == (2, 64, "sizes from its configuration")
+
+
+def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
+    known = find_shape("Qwen/Qwen3-8B")
+    assert (known.shape, known.source) == (KNOWN["Qwen/Qwen3-8B"], "sizes built in")
+    unknown = find_shape("some/model")
+    assert unknown.shape is None
+    assert unknown.source == "configuration not readable: there is none here, and the hub does not answer"
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "no-such-type"}))
+    broken = find_shape(str(tmp_path))
+    assert broken.shape is None
+    assert "no-such-type" in broken.source

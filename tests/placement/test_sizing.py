@@ -1,0 +1,263 @@
+"""The rules of docs/cluster-plan.md: the mode that `auto` takes, and counts that a file leaves out."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.placement.inventory import imagined_cluster
+from meds_openrlhf.placement.modes import mode_flags, require_consistent
+from meds_openrlhf.placement.sizing import Room, Sizing, size
+from tests.placement.clusters import node, recipe
+
+SHARDS_AND_CONTROLLER = 9
+
+
+def sized(cluster: str, mode: str = "auto", memory: float = 141.0, **changes: Any) -> Sizing:
+    saved = changes.pop("saved", None)
+    room = Room.of(imagined_cluster(cluster, memory), SHARDS_AND_CONTROLLER)
+    return size(recipe(**changes), mode, room, saved)
+
+
+def counts(sizing: Sizing) -> tuple[int, int, int, int]:
+    """Nodes and GPUs per node of the policy, engines and their tensor parallel size."""
+    names = ("actor.num_nodes", "actor.num_gpus_per_node", "vllm.num_engines", "vllm.tensor_parallel_size")
+    nodes, gpus, engines, tensor_parallel = (sizing.flags[name] for name in names)
+    return nodes, gpus, engines, tensor_parallel
+
+
+@pytest.mark.parametrize(
+    ("cluster", "memory", "expected"),
+    [
+        ("1x8", 141.0, (1, 8, 8, 1)),
+        ("1x8", 80.0, (1, 8, 8, 1)),
+        ("4x8", 141.0, (4, 8, 32, 1)),
+        ("32x8", 80.0, (32, 8, 256, 1)),
+    ],
+)
+def test_auto_shares_gpus_where_the_estimate_says_that_it_fits(cluster: str, memory: float, expected: tuple) -> None:
+    sizing = sized(cluster, memory=memory)
+    assert sizing.mode == "colocate"
+    assert counts(sizing) == expected
+    assert sizing.flags["train.colocate_all"] is True
+    assert sizing.flags["vllm.enable_sleep"] is True
+    assert sizing.flags["ds.enable_sleep"] is True
+    assert sizing.flags["vllm.gpu_memory_utilization"] == 0.7
+
+
+def test_auto_splits_where_sharing_does_not_fit() -> None:
+    sizing = sized("4x8", memory=24.0, zero_stage=2)
+    assert sizing.mode == "split"
+    assert "train.colocate_all" not in sizing.flags
+    assert sizing.why.startswith("chosen by auto: sharing would take about ")
+
+
+def test_auto_splits_what_is_asynchronous() -> None:
+    sizing = sized("4x8", asynchronous=True)
+    assert (sizing.mode, counts(sizing)) == ("split", (2, 8, 16, 1))
+
+
+@pytest.mark.parametrize(
+    ("given", "mode"),
+    [
+        ({"train.colocate_all": True}, "colocate"),
+        ({"train.colocate_all": False}, "split"),
+        ({"actor.num_gpus_per_node": 4, "vllm.num_engines": 2}, "split"),
+        ({"actor.num_gpus_per_node": 4, "vllm.num_engines": 2, "vllm.tensor_parallel_size": 2}, "colocate"),
+        ({"critic.num_nodes": 1, "critic.num_gpus_per_node": 2, "vllm.num_engines": 4}, "split"),
+        ({"critic.num_gpus_per_node": 4, "vllm.num_engines": 4}, "colocate"),
+    ],
+)
+def test_auto_follows_the_flags_that_are_set(given: dict, mode: str) -> None:
+    sizing = sized("1x8", roles=("policy", "engines", "critic"), given=given)
+    assert sizing.mode == mode
+    assert not set(sizing.flags) & set(given)
+
+
+def test_auto_needs_its_figures() -> None:
+    message = r"'auto' cannot choose without the size of some/model \(not readable\); name the mode, split or colocate"
+    with pytest.raises(ConfigError, match=message):
+        sized("1x8", model=None)
+    with pytest.raises(ConfigError, match="cannot choose without the GPUs' memory"):
+        size(recipe(), "auto", Room((8,), 8, gpu_memory=None))
+    assert counts(sized("1x8", "split", model=None)) == (1, 4, 4, 1)
+
+
+def test_a_single_gpu_is_shared_whatever_the_estimate_says() -> None:
+    sizing = sized("1x1", memory=24.0)
+    assert (sizing.mode, counts(sizing)) == ("colocate", (1, 1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "expected"),
+    [
+        ("1x8", (1, 4, 4, 1)),
+        ("2x8", (1, 8, 8, 1)),
+        ("3x8", (1, 8, 16, 1)),  # whole nodes
+        ("4x8", (2, 8, 16, 1)),
+        ("1x7", (1, 2, 5, 1)),  # 3 ranks do not divide the batch; what they leave generates
+    ],
+)
+def test_split_gives_half_to_the_policy_and_the_rest_to_engines(cluster: str, expected: tuple) -> None:
+    assert counts(sized(cluster, "split")) == expected
+
+
+def test_split_gives_critic_and_reward_their_own_gpus_and_the_reference_the_policys() -> None:
+    roles = ("policy", "engines", "reference", "critic", "reward")
+    flags = sized("4x8", "split", roles=roles).flags
+    assert {key: value for key, value in flags.items() if key.endswith(("nodes", "node", "engines"))} == {
+        **{f"{section}.num_nodes": 1 for section in ("actor", "ref", "critic", "reward")},
+        **{f"{section}.num_gpus_per_node": 8 for section in ("actor", "ref", "critic", "reward")},
+        "vllm.num_engines": 16,
+    }
+    assert flags["train.colocate_actor_ref"] is True
+    assert flags["train.colocate_critic_reward"] is True
+    apart = sized("4x8", "split", roles=roles[:3], given={"train.colocate_actor_ref": False}).flags
+    assert (apart["actor.num_nodes"], apart["ref.num_nodes"], apart["vllm.num_engines"]) == (1, 1, 16)
+
+
+def test_engines_are_as_narrow_as_a_decent_cache_allows() -> None:
+    long = {"max_len": 32768}
+    assert counts(sized("1x8", "split", **long))[3] == 1  # 66 sequences
+    assert counts(sized("1x8", "split", memory=48.0, **long))[3] == 2
+    assert counts(sized("1x8", "split", memory=24.0, **long))[3] == 4
+    # 28 heads cannot be dealt to 8 GPUs.
+    assert counts(sized("1x8", "split", memory=16.0, max_len=131072))[3] == 4
+    assert counts(sized("1x8", "colocate", memory=24.0, **long)) == (1, 8, 2, 4)
+
+
+def test_given_counts_are_kept() -> None:
+    given = {"actor.num_nodes": 1, "actor.num_gpus_per_node": 4, "vllm.num_engines": 3}
+    sizing = sized("1x8", "split", given=given)
+    assert sizing.flags["vllm.tensor_parallel_size"] == 1
+    assert not set(sizing.flags) & set(given)
+    assert sized("2x8", "split", given={"vllm.num_engines": 12}).flags["actor.num_gpus_per_node"] == 4
+    assert sized("2x8", "colocate", given={"vllm.num_engines": 4}).flags["actor.num_gpus_per_node"] == 4
+    narrow = sized("4x8", "colocate", given={"actor.num_gpus_per_node": 4}).flags
+    assert (narrow["actor.num_nodes"], narrow["vllm.num_engines"]) == (4, 16)
+
+
+def test_ranks_divide_openrlhfs_batches() -> None:
+    assert counts(sized("3x8", "colocate")) == (2, 8, 16, 1)  # 24 do not divide 256
+    assert counts(sized("3x8", "colocate", train_batch=240, samples=960)) == (3, 8, 24, 1)
+    assert counts(sized("1x8", "colocate", train_batch=256, train_micro_batch=64)) == (1, 4, 4, 1)
+    assert counts(sized("1x8", "colocate", samples=8, rollout_micro_batch=4)) == (1, 2, 2, 1)
+    assert counts(sized("1x8", "colocate", context_parallel=2, train_batch=4)) == (1, 8, 8, 1)
+    with pytest.raises(
+        ConfigError, match=r"actor.num_gpus_per_node: 6 makes 6 policy ranks, .* over 1, 2, 4, 8, 16, … 256$"
+    ):
+        sized("1x8", "colocate", given={"actor.num_gpus_per_node": 6})
+    with pytest.raises(ConfigError, match=r"train.batch_size: 100 cannot be split over any number of policy ranks"):
+        sized("1x8", "colocate", train_batch=100, train_micro_batch=3)
+
+
+def test_what_the_ranks_follow_from_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"^vllm.num_engines: 6 makes 6 policy ranks"):
+        sized("1x8", "colocate", given={"vllm.num_engines": 6})
+
+
+def test_policy_and_engines_share_over_as_many_nodes_as_it_takes() -> None:
+    sizing = sized("2x8", given={"actor.num_gpus_per_node": 8, "vllm.num_engines": 16})
+    assert (sizing.mode, sizing.flags["actor.num_nodes"]) == ("colocate", 2)
+
+
+@pytest.mark.parametrize("mode", ["flags", "split", "colocate", "auto"])
+def test_engines_are_as_wide_as_vllm_can_split_the_model(mode: str) -> None:
+    with pytest.raises(ConfigError, match=r"tensor_parallel_size: 8 cannot split .* on these nodes 1, 2, 4 can$"):
+        sized("4x8", mode, given={"vllm.tensor_parallel_size": 8})
+    sized("4x8", mode, given={"vllm.tensor_parallel_size": 4})
+    if mode == "split":
+        assert sized("4x8", mode, model=None, given={"vllm.tensor_parallel_size": 8}).flags["actor.num_nodes"] == 2
+
+
+def test_dynamic_batches_have_a_piece_for_every_rank() -> None:
+    run = {"dynamic_batches": True, "train_batch": 64, "samples": 64, "rollout_micro_batch": 16}
+    assert counts(sized("1x8", "colocate", **run)) == (1, 4, 4, 1)  # OpenRLHF's parser counts 64 // 16 pieces
+    assert not recipe(**run).takes(8)
+    assert recipe(**run).takes(3)  # works, though its batches are not quite those of the file
+    assert not recipe(**run).takes(3, "reference")  # DeepSpeed asserts the batch of what is not trained
+
+
+@pytest.mark.parametrize(
+    ("batches", "ranks", "taken"),
+    [
+        ((256, 1, 8192, 4), 3, False),  # DeepSpeed: 256 != 1 x 85 x 3
+        ((24, 1, 24, 4), 3, True),
+        ((24, 1, 24, 4), 4, False),  # pieces of 4: 2, 2, 2, 0
+        ((24, 8, 56, 8), 3, False),  # 24, 24 and 8 responses
+        ((48, 16, 56, 4), 3, True),  # 20, 20 and 16 responses: one micro-batch of 16 each
+        ((32, 8, 32, 8), 2, True),
+    ],
+)
+def test_counts_are_refused_where_the_ranks_could_not_train_together(
+    batches: tuple[int, int, int, int], ranks: int, taken: bool
+) -> None:
+    names = ("train_batch", "train_micro_batch", "samples", "rollout_micro_batch")
+    assert recipe(**dict(zip(names, batches))).takes(ranks) is taken
+
+
+def test_a_resumed_run_keeps_the_ranks_of_its_checkpoint() -> None:
+    assert counts(sized("4x8", "colocate", saved={"policy": 16})) == (2, 8, 16, 1)
+    assert counts(sized("4x8", "split", saved={"policy": 8})) == (1, 8, 24, 1)
+    # More than there are: the plan will say what lacks.
+    assert counts(sized("1x8", "colocate", saved={"policy": 16}))[:2] == (2, 8)
+
+
+def test_cpus_are_left_for_the_memory() -> None:
+    nodes = [node("a", 8, 8), node("b", 8, 8)]
+    sizing = size(recipe(), "colocate", Room.of(nodes, 5))  # 11 CPUs for GPUs
+    assert counts(sizing) == (1, 8, 8, 1)
+    assert counts(size(recipe(), "colocate", Room.of(nodes, 9))) == (1, 4, 4, 1)
+
+
+def test_flags_are_left_alone_in_mode_flags() -> None:
+    assert sized("1x8", "flags", train_batch=100, train_micro_batch=3).flags == {}
+
+
+@given(
+    shape=st.tuples(st.integers(1, 5), st.integers(1, 8)),
+    mode=st.sampled_from(["split", "colocate"]),
+    train_batch=st.sampled_from([16, 96, 250, 256]),
+    memory=st.sampled_from([24.0, 80.0]),
+)
+def test_what_is_sized_fits(shape: tuple[int, int], mode: str, train_batch: int, memory: float) -> None:
+    nodes = imagined_cluster(f"{shape[0]}x{shape[1]}", memory)
+    run = recipe(train_batch=train_batch, samples=train_batch * 4)
+    nodes_used, gpus, engines, tensor_parallel = counts(size(run, mode, Room.of(nodes, 9)))
+    assert run.splits_evenly(nodes_used * gpus)
+    if mode == "colocate":
+        assert nodes_used * gpus == engines * tensor_parallel <= shape[0] * shape[1]
+        assert gpus % tensor_parallel == 0
+    elif shape[0] * shape[1] >= 2 * tensor_parallel:
+        assert nodes_used * gpus + engines * tensor_parallel <= shape[0] * shape[1]
+
+
+@pytest.mark.parametrize(
+    ("mode", "given", "message"),
+    [
+        ("split", {"train.colocate_all": True}, "train.colocate_all: True puts engines and policy on the same GPUs"),
+        ("split", {"vllm.enable_sleep": True}, "vllm.enable_sleep: True is for engines that share GPUs"),
+        ("colocate", {"train.async_enable": True}, "train.async_enable: True lets engines generate while"),
+        ("colocate", {"train.colocate_all": False}, "train.colocate_all: False gives engines and policy their own"),
+    ],
+)
+def test_flags_that_contradict_the_mode_are_refused(mode: str, given: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"{message}.* contradicts meds.placement.mode {mode}"):
+        require_consistent(mode, given)
+    require_consistent("auto", given)
+    require_consistent("flags", given)
+
+
+def test_the_deepspeed_models_of_an_asynchronous_run_may_share() -> None:
+    require_consistent("split", {"train.colocate_all": True, "train.async_enable": True})
+
+
+def test_a_users_flag_wins_over_the_modes() -> None:
+    given = {"vllm.gpu_memory_utilization": 0.5, "vllm.enable_sleep": False, "ds.enable_sleep": None}
+    assert mode_flags("colocate", given, deepspeed_can_sleep=False) == {
+        "train.colocate_all": True,
+        "ds.enable_sleep": False,
+    }
+    assert mode_flags("flags", {}, deepspeed_can_sleep=True) == {}

@@ -1,0 +1,116 @@
+"""The files in ray_jobs/ fit each other, this package and what reads them."""
+
+import argparse
+import re
+import shlex
+import subprocess
+from importlib.metadata import requires, version
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from meds_openrlhf import __version__
+from meds_openrlhf.cli import train
+from meds_openrlhf.config import load_config
+from meds_openrlhf.jobs.environment import STOP_SECONDS
+from meds_openrlhf.jobs.packaging import EXCLUDES
+from tests.ray_jobs.rayjob_schema import RAY_JOB
+
+REPOSITORY = Path(__file__).parents[2]
+RAY_JOBS = REPOSITORY / "ray_jobs"
+MANIFEST = yaml.safe_load((RAY_JOBS / "kuberay/rayjob.yaml").read_text())
+CLUSTER = MANIFEST["spec"]["rayClusterSpec"]
+CONTAINERFILE = (RAY_JOBS / "Containerfile").read_text()
+HOME = "/opt/meds-openrlhf"  # of this package in the image
+
+
+def pods() -> list[dict[str, Any]]:
+    groups = [CLUSTER["headGroupSpec"], *CLUSTER["workerGroupSpecs"]]
+    return [group["template"]["spec"] for group in groups]
+
+
+@pytest.mark.parametrize("script", ["submit.sh", "slurm.sh"])
+def test_scripts_are_valid_shell(script: str) -> None:
+    assert subprocess.run(["bash", "-n", RAY_JOBS / script], capture_output=True).stderr == b""
+
+
+def test_the_runtime_environment_is_that_of_meds_submit() -> None:
+    environment = yaml.safe_load((RAY_JOBS / "runtime_env.yaml").read_text())
+    assert environment == {"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": STOP_SECONDS}, "excludes": list(EXCLUDES)}
+    assert yaml.safe_load(MANIFEST["spec"]["runtimeEnvYAML"])["env_vars"] == environment["env_vars"]
+
+
+def test_the_manifest_is_a_rayjob() -> None:
+    jsonschema.validate(MANIFEST, RAY_JOB)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [(("spec", "backoffLimits"), 3), (("spec", "backoffLimit"), "3"), (("spec", "submissionMode"), "K8sMode")],
+)
+def test_the_schema_refuses_what_kuberay_refuses(path: tuple[str, str], value: object) -> None:
+    wrong = {**MANIFEST, path[0]: {**MANIFEST[path[0]], path[1]: value}}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(wrong, RAY_JOB)
+
+
+def test_the_entrypoint_is_a_command_of_ours() -> None:
+    words = shlex.split(MANIFEST["spec"]["entrypoint"])
+    parser = argparse.ArgumentParser()
+    train.add_parser(parser.add_subparsers())
+    assert words[0] == "meds"
+    known, overrides = parser.parse_known_args(words[1:])
+    assert known.resume  # every attempt takes the same words, the second one must go on
+    config = load_config(REPOSITORY / Path(known.config).relative_to(HOME), overrides)
+    mounts = {mount["mountPath"] for pod in pods() for mount in pod["containers"][0]["volumeMounts"]}
+    assert Path(config.meds.run_dir).parts[:2] == ("/", "shared")
+    assert config.openrlhf["data.prompt_dataset"].startswith("/shared/")
+    assert "/shared" in mounts
+
+
+def test_all_pods_run_our_image_with_the_pinned_ray_and_see_the_same() -> None:
+    for pod in pods():
+        container = pod["containers"][0]
+        assert container["image"] == f"meds-openrlhf:{__version__}"
+        assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+        assert container["envFrom"] == [{"secretRef": {"name": "meds-keys", "optional": True}}]
+        assert container["resources"]["requests"] == container["resources"]["limits"]
+    assert f"-t meds-openrlhf:{__version__} ." in CONTAINERFILE
+    assert CLUSTER["rayVersion"] == version("ray")
+    claim = yaml.safe_load((RAY_JOBS / "kuberay/storage.yaml").read_text())
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert pods()[0]["volumes"][0]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+
+
+def test_gpus_are_on_the_workers_alone() -> None:
+    head, workers = pods()
+    assert "nvidia.com/gpu" not in head["containers"][0]["resources"]["limits"]
+    assert CLUSTER["headGroupSpec"]["rayStartParams"]["num-gpus"] == "0"
+    assert (
+        CLUSTER["workerGroupSpecs"][0]["replicas"]
+        * int(workers["containers"][0]["resources"]["limits"]["nvidia.com/gpu"])
+        == 4 * 8
+    )
+
+
+def test_the_image_is_built_from_files_that_are_there_and_pinned_versions() -> None:
+    pinned = {
+        match[1]: match[2]
+        for match in map(re.compile(r"([\w.-]+)(?:\[\w+\])?==([\d.]+)").match, requires("openrlhf"))
+        if match
+    }
+    assert re.findall(r"^FROM (\S+)", CONTAINERFILE, re.MULTILINE) == [f"vllm/vllm-openai:v{pinned['vllm']}"] * 2
+    assert f"flash-attn=={pinned['flash-attn']}" in CONTAINERFILE
+    project = (REPOSITORY / "pyproject.toml").read_text()
+    assert f"openrlhf[vllm]=={version('openrlhf')}" in project
+    assert f"ray[default]=={pinned['ray']}" in project
+    for copy in re.findall(r"^COPY (?!--from)(.*)", CONTAINERFILE, re.MULTILINE):
+        *sources, _target = copy.split()
+        assert sources
+        assert all((REPOSITORY / source).exists() for source in sources)
+    assert f"WORKDIR {HOME}\n" in CONTAINERFILE
+    for name in ("pyproject.toml", "README.md"):  # what the build of the package itself reads
+        assert re.search(rf"^COPY .*\b{name}\b", CONTAINERFILE, re.MULTILINE)

@@ -1,0 +1,114 @@
+"""What ray_jobs/slurm.sh makes of the end of a run: done, given up, or queued again."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.ray_jobs.slurm_commands import notes, start_job, write_command
+
+REQUEUE = ["requeue 77"]
+# The head listens, as Ray's does; a worker only runs.
+RAY = """#!/bin/bash
+for word; do [[ $word == --port=* ]] && exec {python} -m http.server "${{word#*=}}"; done
+exec sleep 60
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Commands that stand in for Ray and the driver."""
+    write_command(tmp_path, "ray", RAY.format(python=sys.executable))
+    write_command(tmp_path, "python3", "#!/bin/sh\necho ${NODES_IN:-3}\n")
+    write_command(tmp_path, "meds", '#!/bin/sh\necho "meds $*"\nexit $END\n')
+    return tmp_path
+
+
+def finish(job: subprocess.Popen) -> tuple[int, str]:
+    output = job.communicate(timeout=30)[0]
+    print(output)
+    return job.returncode, output
+
+
+def test_every_node_gets_ray_and_the_first_one_the_driver(folder: Path) -> None:
+    code, output = finish(start_job(folder, "c.yaml", "--a.b=it's", END="0", RAY_START_ARGS="--x --y"))
+    assert code == 0
+    asked = notes(folder, "srun")
+    assert asked[0] == "node-0 hostname -I"
+    starts = [line for line in asked if " ray start " in line]
+    assert sorted(line.split()[0] for line in starts) == ["node-0", "node-1", "node-2"]
+    assert sum("--head" in line for line in starts) == 1
+    assert all(line.endswith("--disable-usage-stats --x --y") for line in starts)
+    port = next(word for line in starts for word in line.split() if word.startswith("--port=")).removeprefix("--port=")
+    assert [f":{port} " in line for line in starts] == ["--head" not in line for line in starts]
+    assert asked[-1] == "node-0 meds train c.yaml --a.b=it's"
+    assert "meds train c.yaml --a.b=it's\n" in output
+    assert notes(folder, "scontrol") == []
+
+
+@pytest.mark.parametrize(
+    ("end", "failed", "restarts", "code", "requeued"),
+    [
+        ("1", 0, 0, 0, REQUEUE),
+        ("1", 2, 2, 0, REQUEUE),
+        ("1", 3, 3, 1, []),
+        ("1", 0, 9, 0, REQUEUE),  # nine times at the time limit
+        ("137", 0, 0, 0, REQUEUE),
+        ("2", 1, 1, 2, []),
+        ("130", 0, 0, 130, []),
+        ("0", 1, 1, 0, []),
+    ],
+)
+def test_a_failure_is_queued_again_some_times(
+    folder: Path, end: str, failed: int, restarts: int, code: int, requeued: list[str]
+) -> None:
+    failures = folder / "meds-77.failures"
+    if failed:
+        failures.write_text("exit code 1\n" * failed)
+    got, output = finish(start_job(folder, "c.yaml", restarts=restarts, END=end))
+    assert got == code
+    assert f"meds train: exit code {end}" in output
+    assert notes(folder, "scontrol") == requeued
+    assert ("meds train c.yaml --resume\n" in output) == (restarts > 0)
+    counted = failures.read_text().splitlines() if failures.exists() else []
+    assert counted == (["exit code 1"] * failed + [f"exit code {end}"] if requeued else [])
+
+
+def test_nodes_that_do_not_come_in(folder: Path) -> None:
+    code, output = finish(start_job(folder, "c.yaml", END="0", NODES_IN="2", NODE_SECONDS="1"))
+    assert (code, notes(folder, "scontrol")) == (0, REQUEUE)
+    assert "not all nodes came in\n" in output
+    assert "meds train c.yaml" not in output
+
+
+@pytest.mark.parametrize(("sent", "code", "requeued"), [(signal.SIGUSR1, 0, REQUEUE), (signal.SIGTERM, 138, [])])
+def test_a_signal_lets_the_run_save(folder: Path, sent: signal.Signals, code: int, requeued: list[str]) -> None:
+    text = "#!/bin/bash\ntrap 'sleep 0.5; echo saved; exit 138' USR1\necho training\nwhile :; do sleep 0.1; done\n"
+    write_command(folder, "meds", text)
+    job = start_job(folder, "c.yaml", restarts=9)
+    for line in job.stdout:
+        if line == "training\n":
+            break
+    job.send_signal(sent)
+    got, output = finish(job)
+    assert "saved\nmeds train: exit code 138\n" in output
+    assert (got, notes(folder, "scontrol")) == (code, requeued)
+    assert not (folder / "meds-77.failures").exists()  # neither is a failure
+
+
+def test_a_time_limit_too_short_to_start_counts_as_a_failure(folder: Path) -> None:
+    (folder / "meds-77.failures").write_text("exit code 1\n" * 3)
+    job = start_job(folder, "c.yaml", NODES_IN="2", NODE_SECONDS="3")
+    for line in job.stdout:
+        if line.startswith("head "):
+            break
+    job.send_signal(signal.SIGUSR1)
+    assert finish(job)[0] == 1
+    assert notes(folder, "scontrol") == []
+
+
+def test_without_a_configuration_it_says_what_it_wants(folder: Path) -> None:
+    code, output = finish(start_job(folder))
+    assert (code, output.split()[:2]) == (2, ["usage:", "sbatch"])

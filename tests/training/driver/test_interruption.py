@@ -1,0 +1,57 @@
+"""Signals become exceptions, or are noted while a step is under way."""
+
+import os
+import signal
+import time
+
+import pytest
+import ray
+
+from meds_openrlhf.training.driver.interruption import Interrupted, WatchdogExpired, interruptible
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_interrupts_what_can_wait_for_no_step(signum: int) -> None:
+    before = signal.getsignal(signum)
+    with pytest.raises(Interrupted) as raised, interruptible(None):
+        os.kill(os.getpid(), signum)
+    assert raised.value.signum == signum
+    assert signal.getsignal(signum) is before
+
+
+def test_while_patient_only_the_second_signal_interrupts() -> None:
+    with pytest.raises(Interrupted) as raised, interruptible(None) as interruptions:  # noqa: PT012 - two signals
+        interruptions.patient = True
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert interruptions.noted == signal.SIGTERM
+        os.kill(os.getpid(), signal.SIGINT)
+    assert raised.value.signum == signal.SIGINT
+
+
+def test_the_watchdog_counts_from_the_last_rewind() -> None:
+    with interruptible(0.2 / 60) as interruptions:
+        interruptions.rewind_watchdog()
+        for _ in range(4):
+            time.sleep(0.1)
+            interruptions.rewind_watchdog()
+    time.sleep(0.3)  # switched off
+    with pytest.raises(WatchdogExpired), interruptible(0.05 / 60) as interruptions:  # noqa: PT012 - begins here
+        interruptions.rewind_watchdog()
+        time.sleep(5)
+    with interruptible(0.05 / 60) as interruptions:
+        interruptions.patient = True
+        interruptions.rewind_watchdog()
+        time.sleep(0.2)
+        assert interruptions.expired
+
+
+def test_an_interruption_gets_out_of_rays_compiled_calls() -> None:
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, address="local")
+    try:
+        never = ray.remote(lambda: time.sleep(8)).remote()
+        for call in (lambda: ray.wait([never], timeout=30), lambda: ray.get(never, timeout=30)):
+            with pytest.raises(WatchdogExpired), interruptible(0.5 / 60) as interruptions:  # noqa: PT012 - as above
+                interruptions.rewind_watchdog()
+                call()
+    finally:
+        ray.shutdown()

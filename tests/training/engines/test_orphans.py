@@ -1,0 +1,47 @@
+"""Children end with a parent that is killed."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PARENT = """
+import subprocess, sys, time
+from meds_openrlhf.training.engines import orphans
+if sys.argv[1] == "watched":
+    orphans.end_children_with_this_process()
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def child_after_the_parent_was_killed(kind: str) -> int:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, kind], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    time.sleep(1.0)  # the watcher starts
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    return child
+
+
+def is_alive(process: int) -> bool:
+    stat = Path(f"/proc/{process}/stat")
+    return stat.exists() and stat.read_text().split(")")[-1].split()[0] != "Z"
+
+
+def test_a_watched_familys_children_end_with_their_parent() -> None:
+    child = child_after_the_parent_was_killed("watched")
+    deadline = time.monotonic() + 30
+    while is_alive(child) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not is_alive(child)
+
+
+def test_without_a_watcher_they_would_not() -> None:
+    child = child_after_the_parent_was_killed("unwatched")
+    time.sleep(2.0)
+    assert is_alive(child)
+    subprocess.run(["kill", "-9", str(child)], check=True)

@@ -1,0 +1,172 @@
+"""Rollouts from engines that die, and from a run that stops in the middle of an epoch."""
+
+import itertools
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openrlhf.trainer.ppo_utils.experience import Experience
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from meds_openrlhf.training.driver.errors import RunLostError
+from meds_openrlhf.training.engines.engine_fleet import EngineFleet
+from meds_openrlhf.training.engines.rollout import RolloutGenerator
+from tests.training.engines.fake_engine import SAMPLES, Engine
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, address="local")
+    yield
+    ray.shutdown()
+
+
+def start_engines(*deaths: int | None) -> list[Any]:
+    engine = ray.remote(num_cpus=0, max_restarts=2)(Engine)
+    return [engine.remote(number, dies_at) for number, dies_at in enumerate(deaths)]
+
+
+def arguments(batch: int, at_once: int, filtering: bool = False) -> SimpleNamespace:
+    return SimpleNamespace(
+        rollout=SimpleNamespace(batch_size=batch, n_samples_per_prompt=SAMPLES, vllm_generate_batch_size=at_once),
+        vllm=SimpleNamespace(enable_sleep=False),
+        algo=SimpleNamespace(
+            dynamic_filtering_enable=filtering,
+            dynamic_filtering_range=(0.5, 2.0),
+            advantage=SimpleNamespace(is_correction_level="off"),
+        ),
+    )
+
+
+def loader(prompts: int) -> StatefulDataLoader:
+    data = [("default", str(number), "label", None) for number in range(prompts)]
+    torch.manual_seed(7)
+    return StatefulDataLoader(data, batch_size=1, shuffle=True, drop_last=True, collate_fn=lambda one: list(zip(*one)))
+
+
+def make_generator(
+    engines: list[Any], args: SimpleNamespace, prompts: int, told: list[str], **options: Any
+) -> RolloutGenerator:
+    return RolloutGenerator(
+        strategy=SimpleNamespace(args=args),
+        prompts_dataloader=loader(prompts),
+        eval_dataloader=None,
+        tokenizer=None,
+        fleet=EngineFleet(engines, told.append),
+        **{"sync_weights": None, **options},
+    )
+
+
+def prompts_of(experiences: list[Experience]) -> list[int]:
+    return [int(one.prompts[0]) for one in experiences]
+
+
+def test_the_prompts_of_a_lost_engine_are_answered_by_the_others(cluster: None) -> None:
+    told: list[str] = []
+    generator = make_generator(start_engines(None, 3, None), arguments(batch=12, at_once=12), 24, told)
+    first, _, consumed, _ = generator.generate_samples()
+    assert consumed == len(set(prompts_of(first))) == 12
+    assert len(first) == 12 * SAMPLES
+    assert told == ["vLLM engine 1 was lost (ActorUnavailableError); its prompts go to the 2 left"]
+    second, _, _, exhausted = generator.generate_samples()  # the restarted one has no weights: still two
+    assert sorted({*prompts_of(first), *prompts_of(second)}) == list(range(24))
+    assert not exhausted
+    assert generator.generate_samples()[3]
+
+
+def test_filtered_prompts_are_replaced_also_when_an_engine_dies(cluster: None) -> None:
+    generator = make_generator(start_engines(2, None), arguments(4, 4, filtering=True), 40, [])
+    samples, passed, consumed, _ = generator.generate_samples()
+    assert all(prompt % 2 for prompt in prompts_of(samples))
+    assert len(samples) == 4 * SAMPLES
+    assert passed == pytest.approx(len(samples) / consumed * 100)
+
+
+def test_the_last_engine_gets_the_policys_weights_after_its_restart(cluster: None) -> None:
+    engines = start_engines(2)
+    told: list[str] = []
+    syncs = itertools.count()
+
+    def sync_weights() -> None:
+        next(syncs)
+        assert generator._fleet.take_in_restarted()
+        generator._fleet.note_sync()
+
+    generator = make_generator(engines, arguments(4, 4), 8, told, sync_weights=sync_weights)
+    samples, *_ = generator.generate_samples()
+    assert len(samples) == 4 * SAMPLES
+    assert next(syncs) == 1
+    assert told == [
+        "vLLM engine 0 was lost (ActorUnavailableError); waiting until it is restarted",
+        "vLLM engine 0 is back",
+    ]
+
+
+def test_a_run_that_cannot_sync_ends_with_its_last_engine(cluster: None) -> None:
+    generator = make_generator(start_engines(2), arguments(4, 4), 8, [])
+    with pytest.raises(RunLostError, match="every vLLM engine was lost"):
+        generator.generate_samples()
+
+
+# ── a run that stops and goes on draws every prompt once, in the same order ──
+
+
+class InstantGenerator(RolloutGenerator):
+    """Needs no engines: a prompt's rollouts are there as soon as it is sent."""
+
+    def __init__(self, args: SimpleNamespace, prompts: int) -> None:
+        fleet = SimpleNamespace(usable=["engine"], keep_those_with_weights=lambda: None)
+        super().__init__(
+            strategy=SimpleNamespace(args=args),
+            prompts_dataloader=loader(prompts),
+            eval_dataloader=None,
+            tokenizer=None,
+            fleet=fleet,  # type: ignore[arg-type]
+            sync_weights=None,
+        )
+
+    def _generate_vllm(self, dataloader_iter: Any, num_prompts: int, dynamic_filtering: bool, **_: Any) -> Any:
+        drawn = list(itertools.islice(dataloader_iter, num_prompts))
+        experiences = [Experience(prompts=[one[1][0]]) for one in drawn for _ in range(SAMPLES)]
+        return experiences, len(drawn), len(drawn) < num_prompts
+
+
+def train(generator: RolloutGenerator, episodes: range, stop_after: int | None) -> tuple[list[list[int]], Any]:
+    """OpenRLHF's loop: the prompts of each step, and what a checkpoint after the last one would hold."""
+    steps: list[list[int]] = []
+    for episode in episodes:
+        while True:
+            samples, _, _, exhausted = generator.generate_samples()
+            if not samples:
+                if exhausted:
+                    break
+                continue
+            steps.append(prompts_of(samples))
+            if len(steps) == stop_after:
+                return steps, {"episode": episode, **generator.prompts_dataloader.state_dict()}
+            if exhausted:
+                break
+    return steps, None
+
+
+@given(prompts=st.integers(1, 13), batch=st.integers(1, 5), at_once=st.integers(1, 9), stop=st.integers(1, 30))
+@settings(max_examples=150)
+def test_stopped_anywhere_it_goes_on_as_if_it_had_not(prompts: int, batch: int, at_once: int, stop: int) -> None:
+    args = arguments(batch, max(batch, at_once))
+    whole, _ = train(InstantGenerator(args, prompts), range(3), None)
+    before, state = train(InstantGenerator(args, prompts), range(3), stop)
+    if state is None:  # it had ended by then
+        assert before == whole
+        return
+    resumed = InstantGenerator(args, prompts)
+    torch.manual_seed(99)  # a new process
+    resumed.prompts_dataloader.load_state_dict(state)
+    after, _ = train(resumed, range(state["episode"], 3), None)
+    assert before + after == whole
+    drawn = [prompt for step in whole for prompt in step]
+    assert sorted(drawn) == sorted([*range(prompts)] * SAMPLES * 3)
