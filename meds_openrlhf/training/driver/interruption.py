@@ -6,9 +6,10 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 
-class Interrupted(BaseException):
+class Interrupted(KeyboardInterrupt):
     """The user, or the node's owner, wants the run to end; ``signum`` is the signal."""
 
     def __init__(self, signum: int, message: str) -> None:
@@ -16,7 +17,7 @@ class Interrupted(BaseException):
         self.signum = signum
 
 
-class WatchdogExpired(BaseException):
+class WatchdogExpired(KeyboardInterrupt):
     """Nothing was finished for too long."""
 
 
@@ -27,6 +28,7 @@ class Interruptions:
         self.patient = False
         self.noted: int | None = None
         self.expired = False
+        self.raised: KeyboardInterrupt | None = None
         self._seconds = 0.0 if watchdog_minutes is None else watchdog_minutes * 60
 
     def handle(self, signum: int, _frame: FrameType | None) -> None:
@@ -34,12 +36,29 @@ class Interruptions:
         if signum == signal.SIGALRM:
             self.expired = True
             if not self.patient:
-                raise WatchdogExpired
+                self._raise(WatchdogExpired())
             return
         if self.patient and self.noted is None:
             self.noted = signum
             return
-        raise Interrupted(signum, "interrupted; what was saved goes on with --resume")
+        self._raise(Interrupted(signum, "interrupted; what was saved goes on with --resume"))
+
+    def _raise(self, interruption: KeyboardInterrupt) -> NoReturn:
+        self.raised = interruption
+        raise interruption
+
+    @contextmanager
+    def themselves(self) -> Iterator[None]:
+        """What a handler raises in one of Ray's blocking calls comes out as another KeyboardInterrupt: here as itself.
+
+        Of a KeyboardInterrupt Ray knows that its call must end; any other exception waits until the call has returned.
+        """
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self.raised is None:
+                raise
+            raise self.raised from None
 
     def rewind_watchdog(self) -> None:
         """Something was finished: begin to count anew."""
@@ -57,20 +76,9 @@ def interruptible(watchdog_minutes: float | None) -> Iterator[Interruptions]:
     ours = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM)
     before = {signum: signal.signal(signum, interruptions.handle) for signum in ours}
     try:
-        with unwrapped():
+        with interruptions.themselves():
             yield interruptions
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for signum, handler in before.items():
             signal.signal(signum, handler)
-
-
-@contextmanager
-def unwrapped() -> Iterator[None]:
-    """What a signal's handler raises inside one of Ray's compiled calls comes out as SystemError: here as itself."""
-    try:
-        yield
-    except SystemError as error:
-        if isinstance(error.__cause__, (Interrupted, WatchdogExpired)):
-            raise error.__cause__ from None
-        raise

@@ -29,7 +29,6 @@ from meds_openrlhf.training.driver.interruption import (
     Interruptions,
     WatchdogExpired,
     interruptible,
-    unwrapped,
 )
 from meds_openrlhf.training.driver.members import Member, actors_of_this_job, loss_behind, members_of
 from meds_openrlhf.training.driver.ray_connection import ray_connection
@@ -74,7 +73,7 @@ def _train(job: Job, groups: dict[str, Any], interruptions: Interruptions, liste
     """Start everything and follow it to the end; whatever was lost on the way becomes a RunLostError."""
     members: list[Member] = []
     try:
-        with unwrapped():
+        with interruptions.themselves():
             interruptions.rewind_watchdog()
             _start_and_follow(job, groups, members, interruptions, listener)
     except WatchdogExpired:

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from threading import Timer
 
 import pytest
 import ray
@@ -45,13 +46,17 @@ def test_the_watchdog_counts_from_the_last_rewind() -> None:
         assert interruptions.expired
 
 
-def test_an_interruption_gets_out_of_rays_compiled_calls() -> None:
+def test_an_interruption_ends_rays_blocking_calls_at_once() -> None:
     ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, address="local")
+    never = ray.remote(lambda: time.sleep(600)).remote()
     try:
-        never = ray.remote(lambda: time.sleep(8)).remote()
-        for call in (lambda: ray.wait([never], timeout=30), lambda: ray.get(never, timeout=30)):
+        for call in (lambda: ray.wait([never]), lambda: ray.get(never)):
             with pytest.raises(WatchdogExpired), interruptible(0.5 / 60) as interruptions:  # noqa: PT012 - as above
                 interruptions.rewind_watchdog()
                 call()
+        with pytest.raises(Interrupted) as raised, interruptible(None):  # noqa: PT012 - as above
+            Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
+            ray.get(never)
+        assert raised.value.signum == signal.SIGTERM
     finally:
         ray.shutdown()
