@@ -3,6 +3,7 @@
 runs/NAME/
   config.yaml                           the resolved configuration
   metrics.jsonl                         one line of metrics per training step
+  evaluations.jsonl                     one line of metrics per evaluation during training; only where there are some
   checkpoints/_actor/global_step50/     OpenRLHF / DeepSpeed
   checkpoints/complete/global_step50    marker, written last: the step, and all files of the checkpoint with sizes
   checkpoints/leftovers/global_step50.pt   rollouts generated ahead, not yet trained on; only where there are some
@@ -49,6 +50,11 @@ class RunPaths:
     def metrics(self) -> Path:
         """One JSON line per training step."""
         return self.root / "metrics.jsonl"
+
+    @property
+    def evaluations(self) -> Path:
+        """One JSON line per evaluation during training."""
+        return self.root / "evaluations.jsonl"
 
     @property
     def checkpoints(self) -> Path:

@@ -3,32 +3,138 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.config import ConfigError
+from meds_openrlhf.data.catalog import CATALOG, DataSet, find_sets
 
 if TYPE_CHECKING:
+    from meds_openrlhf.data.prepare import Prepared
+    from meds_openrlhf.data.sources import Source
     from meds_openrlhf.data.warm_start import ArithmeticAssets
+
+LEVELS = ("1", "2", "3", "4", "5")
 
 
 def add_parser(subparsers: Any) -> None:
     """Register the subcommand."""
     parser = subparsers.add_parser("data", help="make data sets", description="Make data sets.")
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
-    arithmetic = kinds.add_parser(
+    _add_prepare(kinds)
+    _add_arithmetic(kinds)
+
+
+def _add_prepare(kinds: Any) -> None:
+    parser = kinds.add_parser(
+        "prepare",
+        help="the training sets and benchmarks",
+        description="Get problems from the Hugging Face hub or from files, drop duplicates, put the template around "
+        "them, and write JSON lines to train and evaluate on. Training questions that are in one of the benchmarks of "
+        "the same call are left out. What became of every row is printed, and written beside the files.",
+    )
+    parser.add_argument("sets", nargs="*", metavar="SET", help=f"any of {', '.join(CATALOG)} (all)")
+    parser.add_argument("--out", type=Path, default=Path("data"), help="folder to write to (%(default)s)")
+    parser.add_argument(
+        "--from",
+        dest="files",
+        action="append",
+        default=[],
+        metavar="SET=FILE",
+        help="read SET from a Parquet or JSON file, or a folder copied from the hub; can be given several times, and "
+        "for training sets of your own",
+    )
+    parser.add_argument(
+        "--levels", nargs="+", choices=LEVELS, metavar="LEVEL", help="of the problems of math to keep (3 4 5)"
+    )
+    parser.set_defaults(run=run_prepare, takes_overrides=False)
+
+
+def _add_arithmetic(kinds: Any) -> None:
+    parser = kinds.add_parser(
         "arithmetic",
         help="the demo's task",
         description="Verifiable arithmetic problems and a tiny policy that starts out making systematic mistakes in "
         "them. Made from a seed; done at once where OUT holds them already.",
     )
-    arithmetic.add_argument("--out", type=Path, default=Path("assets/arithmetic"), help="folder to make (%(default)s)")
-    arithmetic.add_argument("--seed", type=int, default=0, help="(%(default)s)")
-    parser.set_defaults(run=run, takes_overrides=False)
+    parser.add_argument("--out", type=Path, default=Path("assets/arithmetic"), help="folder to make (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
+    parser.set_defaults(run=run_arithmetic, takes_overrides=False)
 
 
-def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Make the data set and say where it is."""
+# ── prepare ──
+
+
+def run_prepare(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Prepare the sets and print what became of their rows."""
+    files = _parse_files(arguments.files)
+    sets = _with_levels(find_sets(arguments.sets, files), arguments.levels)
+    for folder in (arguments.out, *arguments.out.parents):
+        if folder.exists() and not folder.is_dir():
+            raise ConfigError("--out", str(arguments.out), f"cannot be made: {folder} is a file; name a folder")
+    from meds_openrlhf.data.prepare import prepare
+    from meds_openrlhf.data.sources import Source
+
+    sources = [Source(dataset, files.get(dataset.name)) for dataset in sets]
+    prepared = prepare(sources, arguments.out, report=lambda line: print(line, flush=True))
+    print("\n" + "\n".join(_as_table(prepared)))
+    print("\n" + "\n".join(_notes(sources, prepared) + _where(arguments.out, prepared)))
+    return 0
+
+
+def _parse_files(pairs: Sequence[str]) -> dict[str, Path]:
+    files: dict[str, Path] = {}
+    for pair in pairs:
+        name, _, file = pair.partition("=")
+        if not name or not file:
+            raise ConfigError("--from", pair, "is no pair; write SET=FILE")
+        if name in files:
+            raise ConfigError("--from", pair, f"is a second file for {name}; give one")
+        files[name] = Path(file).expanduser()
+    return files
+
+
+def _with_levels(sets: list[DataSet], levels: Sequence[str] | None) -> list[DataSet]:
+    """The sets with ``levels`` in place of their own; sets that keep every level stay as they are."""
+    if levels is None:
+        return sets
+    if not any(dataset.levels for dataset in sets):
+        raise ConfigError("--levels", " ".join(levels), "is for math only, which is none of the sets; leave it out")
+    return [replace(dataset, levels=tuple(levels)) if dataset.levels else dataset for dataset in sets]
+
+
+def _as_table(prepared: Sequence[Prepared]) -> list[str]:
+    rows = [("set", "read", "kept", "dropped")]
+    for file in prepared:
+        for name, counts in file.counts.items():
+            dropped = ", ".join(f"{reason} {number:,}" for reason, number in counts.reasons().items())
+            rows.append((name, f"{counts.read:,}", f"{counts.kept:,}", dropped or "-"))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return [f"{row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]}" for row in rows]
+
+
+def _notes(sources: Sequence[Source], prepared: Sequence[Prepared]) -> list[str]:
+    """A line for each set that has changed on the hub."""
+    read = {name: counts.read for file in prepared for name, counts in file.counts.items()}
+    return [
+        f"note: {source} has {read[source.dataset.name]:,} rows, not the {source.dataset.rows:,} that it had; results "
+        "may not be comparable"
+        for source in sources
+        if source.path is None and source.dataset.rows not in (None, read[source.dataset.name])
+    ]
+
+
+def _where(folder: Path, prepared: Sequence[Prepared]) -> list[str]:
+    return [f"{len(file.problems):,} problems in {file.path(folder)}" for file in prepared]
+
+
+# ── arithmetic ──
+
+
+def run_arithmetic(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Make the demo's task and say where it is."""
     assets = make_arithmetic(arguments.out, arguments.seed)
     print(f"policy {assets.policy}, training problems {assets.train}, evaluation problems {assets.eval}")
     return 0

@@ -4,4 +4,9 @@ FILE_SETTINGS = (
     *("actor.model_name_or_path", "critic.model_name_or_path", "reward.model_name_or_path"),
     *("data.prompt_dataset", "eval.dataset", "reward.remote_url", "train.agent_func_path"),
 )
+# Why a job refuses a relative path of what shall last.
+RELATIVE_IN_A_JOB = (
+    "is relative, and a submitted job runs in a copy of its folder that Ray throws away; name it from the root, on "
+    "storage that every node sees"
+)
 DATA_SUFFIXES = frozenset({".json", ".jsonl", ".csv", ".parquet", ".arrow"})

@@ -15,6 +15,8 @@ import yaml
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.schema import MedsSettings
+from meds_openrlhf.config.variants import read_variant
+from meds_openrlhf.config.yaml_file import flatten, read_mapping
 
 T = TypeVar("T")
 
@@ -43,12 +45,18 @@ class RunConfig:
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """Read ``path`` and apply ``overrides`` (``--a.b value`` words as typed).
+    """Read ``path`` and apply ``overrides`` (``--a.b value`` words as typed); ``--variant FILE:NAME`` among them first.
 
     Raises ConfigError for a file that is missing or no mapping, an unknown ``meds.`` key or a value of a wrong type.
     """
-    flat = flatten(_read_yaml(Path(path)))
-    flat.update(parse_overrides(overrides))
+    flat = flatten(read_mapping(Path(path), "CONFIG"))
+    typed = parse_overrides(overrides)
+    for reference in _listed(typed.pop("variant", [])):
+        name, settings = read_variant(str(reference))
+        if "meds.run_dir" in flat:
+            flat["meds.run_dir"] = f"{flat['meds.run_dir']}-{name}"
+        flat.update(settings)
+    flat.update(typed)
     ours = {key.removeprefix("meds."): value for key, value in flat.items() if key.startswith("meds.")}
     theirs = {key: value for key, value in flat.items() if not key.startswith("meds.")}
     if theirs.get("logger.wandb.key") is not None:
@@ -56,28 +64,8 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     return RunConfig(meds=build(MedsSettings, unflatten(ours), "meds"), openrlhf=theirs)
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError("CONFIG", str(path), f"cannot be read ({error.strerror}); name a YAML file") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError("CONFIG", str(path), f"is no valid YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise ConfigError("CONFIG", str(path), "holds no mapping; it should begin with a key such as `meds:`")
-    return content
-
-
-def flatten(tree: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """``{"a": {"b": 1}}`` to ``{"a.b": 1}``; keys may themselves be dotted."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            flat.update(flatten(value, f"{name}."))
-        elif value is not None or prefix or "." in name:  # an emptied section says nothing
-            flat[name] = value
-    return flat
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:

@@ -63,10 +63,12 @@ class FeatureSettings:
         )
 
 
+REWARDS = ("math", "math-signed", "math-format")
+
 _MEMORY_CHOICES = {
     "on_lost": ("stop", "forget"),
     "remember": ("wrong", "right", "both"),
-    "preset": ("paper", "reference", "robust"),
+    "preset": ("paper", "reference", "robust", "answers"),
     "metric": ("euclidean", "manhattan", "cosine"),
     "assignment": ("knn", "joint"),
     "neighbor_metric": ("cosine", "euclidean"),
@@ -95,7 +97,8 @@ class MemorySettings:
     remember: str = "wrong"
     """Whose rollouts are remembered and penalised: "wrong", "right" or "both" (each among its own kind)."""
     preset: str = "paper"
-    """Where every setting below that is null comes from: "paper", "reference" (its code) or "robust"."""
+    """Where every setting below that is null comes from: "paper", "reference" (its code), "robust", or "answers", which
+    remembers final answers in place of layer logits: equal ones are a cluster."""
     min_cluster_size: int | None = None
     """HDBSCAN: the smallest set of rollouts that counts as a cluster."""
     min_samples: int | None = None
@@ -151,6 +154,10 @@ class MemorySettings:
 class PenaltySettings:
     """``penalty = min(alpha * ln(cluster size + 1), beta)``, by which remembered rollouts lose reward."""
 
+    scope: str = "history"
+    """"history": the clusters are of earlier steps' rollouts. "batch": of this step's; no penalty then, but a bonus of
+    ``min(alpha / cluster size, beta)``."""
+
     alpha: float = 0.1
     """How steeply the penalty grows with the logarithm of the cluster's size."""
     beta: float = 0.2
@@ -159,8 +166,49 @@ class PenaltySettings:
     """A rollout whose score (before shaping) reaches this is right; the others are wrong."""
 
     def __post_init__(self) -> None:
+        mend = 'is neither "history" nor "batch"'
+        _require(self.scope in ("history", "batch"), "penalty.scope", self.scope, mend)
         _require(self.alpha >= 0, "penalty.alpha", self.alpha, "is negative; a penalty never adds reward")
         _require(self.beta >= 0, "penalty.beta", self.beta, "is negative; a penalty never adds reward")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutSettings:
+    """Which groups of rollouts are trained on, where OpenRLHF's dynamic filtering leaves some out."""
+
+    keep_all_wrong: bool = False
+    """Keep groups without a right answer: penalties make their rewards differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntropyAdvantageSettings:
+    """``min(alpha * H, |A| / kappa)`` added to each token's advantage A, with H the policy's entropy there (detached).
+
+    Cheng et al., "Reasoning with Exploration: An Entropy Perspective" (2025), Section 3.
+    """
+
+    alpha: float = 0.0
+    """Weight of the entropy, in nats; 0: nothing is added. Its authors use 0.4 with GRPO."""
+    kappa: float = 2.0
+    """At most this part of the advantage is added, so that none turns its sign."""
+
+    def __post_init__(self) -> None:
+        _require(self.alpha >= 0, "policy.entropy_advantage.alpha", self.alpha, "is negative; 0 switches it off")
+        mend = "is not above 1; the advantage could turn its sign"
+        _require(self.kappa > 1, "policy.entropy_advantage.kappa", self.kappa, mend)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicySettings:
+    """What the policy's update has beyond OpenRLHF's."""
+
+    warmup_steps: int | None = None
+    """Training steps over which the learning rate rises; null: OpenRLHF's share of the run, actor.lr_warmup_ratio."""
+    entropy_advantage: EntropyAdvantageSettings = field(default_factory=EntropyAdvantageSettings)
+
+    def __post_init__(self) -> None:
+        steps = self.warmup_steps
+        _require(steps is None or steps >= 0, "policy.warmup_steps", steps, "is negative; 0 is no warm-up")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,13 +250,16 @@ class MedsSettings:
     allow_cpu: bool = False
     """Train without a GPU, on the CPU build of the same stack: for the demo, for tests, for tiny models."""
     reward: str | None = None
-    """A reward that comes with this package ("math"); null: OpenRLHF's own reward settings."""
+    """A reward that comes with this package: "math", "math-signed" or "math-format"; null: OpenRLHF's own settings."""
     features: FeatureSettings = field(default_factory=FeatureSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     penalty: PenaltySettings = field(default_factory=PenaltySettings)
+    rollout: RolloutSettings = field(default_factory=RolloutSettings)
+    policy: PolicySettings = field(default_factory=PolicySettings)
     placement: PlacementSettings = field(default_factory=PlacementSettings)
     watchdog: WatchdogSettings = field(default_factory=WatchdogSettings)
 
     def __post_init__(self) -> None:
         _require(bool(self.run_dir), "run_dir", self.run_dir, "is empty; name the run's folder, e.g. runs/my-run")
-        _require(self.reward in (None, "math"), "reward", self.reward, 'is not known; use "math" or leave it out')
+        listed = ", ".join(f'"{reward}"' for reward in REWARDS)
+        _require(self.reward in (None, *REWARDS), "reward", self.reward, f"is none of {listed}; or leave it out")

@@ -33,20 +33,39 @@ class AnswerLocator:
         opening reaches across them. None where there is no opening, or where none of the policy's own tokens follows
         the last one (a response cut off right there).
         """
-        spans = [(0, len(token_ids))] if generated is None else list(_spans(generated))
-        for start, end in reversed(spans):
-            found = self._last_opening(token_ids[start:end])
+        for start, end in _last_first(token_ids, generated):
+            found = self._last_opening(self._bytes_of(token_ids[start:end]))
             if found is not None:
                 return start + found if start + found + 1 < end else None
         return None
 
-    def _last_opening(self, token_ids: Sequence[int]) -> int | None:
-        """Index of the token that holds the last byte of the last opening."""
-        pieces = [self._token_bytes[i] if i < len(self._token_bytes) else b"" for i in token_ids]
-        text = b"".join(pieces)
+    def answer(self, token_ids: Sequence[int], generated: Sequence[bool] | None = None) -> str | None:
+        """The text of the final answer: from the last opening to the brace that closes it, or to the end of the line.
+
+        The latter where the opening ends in no brace. None where there is no opening, where its brace is never closed,
+        and where the answer is empty. ``generated`` as in `locate`.
+        """
+        for start, end in _last_first(token_ids, generated):
+            text = b"".join(self._bytes_of(token_ids[start:end]))
+            opening = self._end_of_opening(text)
+            if opening:
+                rest = text[opening:].decode("utf-8", errors="replace")
+                found = _up_to_closing_brace(rest) if text[opening - 1 : opening] == b"{" else rest.partition("\n")[0]
+                return (found or "").strip() or None
+        return None
+
+    def _bytes_of(self, token_ids: Sequence[int]) -> list[bytes]:
+        return [self._token_bytes[i] if i < len(self._token_bytes) else b"" for i in token_ids]
+
+    def _end_of_opening(self, text: bytes) -> int:
+        """Byte offset of the end of the last opening; 0 for none."""
         end = max((text.rfind(o) + len(o) for o in self._openings if o in text), default=0)
-        if self._pattern is not None:
-            end = max(end, self._last_match(text))
+        return end if self._pattern is None else max(end, self._last_match(text))
+
+    def _last_opening(self, pieces: list[bytes]) -> int | None:
+        """Index of the token that holds the last byte of the last opening."""
+        text = b"".join(pieces)
+        end = self._end_of_opening(text)
         if end == 0:
             return None
         index = len(pieces)
@@ -64,6 +83,20 @@ class AnswerLocator:
         for match in self._pattern.finditer(readable):
             end = match.end()
         return len(readable[:end].encode("utf-8", errors="surrogateescape"))
+
+
+def _up_to_closing_brace(text: str) -> str | None:
+    depth = 1
+    for index, character in enumerate(text):
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if depth == 0:
+            return text[:index]
+    return None
+
+
+def _last_first(token_ids: Sequence[int], generated: Sequence[bool] | None) -> Iterator[tuple[int, int]]:
+    """Start and end of each span of the policy's own tokens, the last span first."""
+    return reversed([(0, len(token_ids))] if generated is None else list(_spans(generated)))
 
 
 def _spans(generated: Sequence[bool]) -> Iterator[tuple[int, int]]:

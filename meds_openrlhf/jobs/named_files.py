@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from meds_openrlhf.config import ConfigError, RunConfig
-from meds_openrlhf.config.file_settings import DATA_SUFFIXES, FILE_SETTINGS
+from meds_openrlhf.config.file_settings import DATA_SUFFIXES, FILE_SETTINGS, RELATIVE_IN_A_JOB
 from meds_openrlhf.jobs.packaging import Package
 
 
@@ -15,12 +15,7 @@ def require_paths(config: RunConfig, config_path: Path, package: Package) -> str
     """CONFIG's path in the job's copy of the folder. Raises ConfigError for whatever the job would not find there."""
     for key, value in _lasting(config):
         if value is not None and "://" not in value and not Path(value).is_absolute():
-            raise ConfigError(
-                key,
-                value,
-                "is relative, and a submitted job runs in a copy of its folder that Ray throws away; name it from the "
-                "root, on storage that every node sees",
-            )
+            raise ConfigError(key, value, RELATIVE_IN_A_JOB)
     for key, path in _read(config):
         _require_sent(key, path, package)
     name = os.path.relpath(config_path.absolute(), package.root)

@@ -14,23 +14,24 @@ from numpy.typing import NDArray
 
 from meds_openrlhf.memory.clustering import NOISE, Labels
 from meds_openrlhf.memory.compiled import compiled
+from meds_openrlhf.memory.equality import assign_equal
 
 UNASSIGNED = -2  # a first visit: nothing is stored yet, or nothing has been clustered
 
 FloatArray = NDArray[np.float64]
 Offsets = NDArray[np.int64]
 
-_CHOICES = {"method": ("knn", "joint"), "metric": ("cosine", "euclidean"), "ties": ("nearest", "smallest")}
+_CHOICES = {"method": ("knn", "joint", "equal"), "metric": ("cosine", "euclidean"), "ties": ("nearest", "smallest")}
 
 
 @dataclass(frozen=True)
 class Assignment:
     """How a new rollout finds its cluster.
 
-    ``method``: "knn", the majority among the ``neighbors`` nearest stored rows, or "joint", clustering stored and new
-    rows together (which is clustering's work; nothing here carries it out, and the other three settings then say
-    nothing). ``metric``: "cosine" or "euclidean". ``ties``, of the vote: "nearest" gives them to the nearest neighbour
-    and is fast; "smallest" gives them to the smallest label, noise being the smallest, and is slow (see
+    ``method``: "knn", the majority among the ``neighbors`` nearest stored rows; "equal", the cluster of an equal stored
+    row; or "joint", clustering stored and new rows together (which is clustering's work; nothing here carries it out).
+    The others are of knn. ``metric``: "cosine" or "euclidean". ``ties``, of the vote: "nearest" gives them to the
+    nearest neighbour, fast; "smallest" gives them to the smallest label, noise being the smallest, and is slow (see
     `assign_sets`). Raises ValueError for anything else.
     """
 
@@ -67,7 +68,7 @@ def assign_sets(
 
     Raises ValueError for method "joint" and for arrays whose sizes do not fit together.
     """
-    if settings.method != "knn":
+    if settings.method == "joint":
         raise ValueError(f"method: {settings.method!r} is no vote; cluster stored and new rows together instead")
     query_offsets, offsets = _checked(query_offsets, len(queries)), _checked(offsets, len(stored))
     if len(query_offsets) != len(offsets) or len(labels) != len(stored) or queries.shape[1] != stored.shape[1]:
@@ -77,7 +78,9 @@ def assign_sets(
         )
     sets = (_plain(queries, np.float64), query_offsets, _plain(stored, np.float64), offsets, _plain(labels, np.int32))
     assigned: Labels = np.full(len(queries), UNASSIGNED, dtype=np.int32)
-    if settings.ties == "nearest":
+    if settings.method == "equal":
+        assign_equal(*sets, assigned)
+    elif settings.ties == "nearest":
         _vote_nearest(*sets, settings.neighbors, settings.metric == "euclidean", assigned)
     else:
         _vote_smallest(*sets, settings, assigned)

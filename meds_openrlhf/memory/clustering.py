@@ -17,6 +17,7 @@ from scipy.spatial.distance import cdist  # type: ignore[import-untyped]
 
 from meds_openrlhf.features.transform import unit_vectors
 from meds_openrlhf.memory import linkage
+from meds_openrlhf.memory.equality import cluster_equal
 
 NOISE = linkage.NOISE
 
@@ -33,7 +34,8 @@ class Clustering:
     ``selection_epsilon`` is the distance below which clusters are not split. "auto" takes it from each set's own
     nearest-neighbour distances (`linkage.automatic_epsilon`) and drops scatter; "manhattan" has no such rule. With
     ``exact`` false it is the hdbscan package with its own defaults, an approximate spanning tree among them: for
-    comparisons with code that calls it so. Raises ValueError for what HDBSCAN does not allow.
+    comparisons with code that calls it so. ``algorithm`` "equal" is not HDBSCAN at all: equal rows are a cluster, one
+    row too, and nothing is noise. Raises ValueError for what HDBSCAN does not allow.
     """
 
     min_cluster_size: int = 2
@@ -42,9 +44,12 @@ class Clustering:
     allow_single_cluster: bool = False
     selection_epsilon: float | str = 0.0
     exact: bool = True
+    algorithm: str = "hdbscan"
 
     def __post_init__(self) -> None:
         """Refuse what no path below can do."""
+        if self.algorithm not in ("hdbscan", "equal"):
+            raise ValueError(f"algorithm: {self.algorithm!r}, must be hdbscan or equal")
         if self.min_cluster_size < 2:
             raise ValueError(f"min_cluster_size: {self.min_cluster_size}, must be at least 2")
         if self.min_samples < 1:
@@ -78,6 +83,8 @@ def cluster_sets(features: NDArray[np.float64], offsets: NDArray[np.int64], sett
         raise ValueError(f"offsets: must rise from 0 to the number of rows, {len(features)}")
     if not np.isfinite(features).all():
         raise ValueError("features: hold NaN or infinite values")
+    if settings.algorithm == "equal":
+        return cluster_equal(features, offsets)
     if settings.exact and settings.metric == "euclidean" and settings.min_samples == 1:
         return _cluster_compiled(features, offsets, settings)
     labels = np.full(len(features), NOISE, dtype=np.int32)

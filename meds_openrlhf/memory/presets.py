@@ -25,12 +25,15 @@ class Method:
     window_visits: int | None = None
 
 
+ANSWERS = "answers"
 PRESETS = {
     "paper": Method(Clustering(min_cluster_size=2, min_samples=1), Assignment()),
     # hdbscan itself, with its own defaults: label numbers decide the reference's three-way votes.
     "reference": Method(Clustering(exact=False), Assignment(ties="smallest"), noise="cluster"),
     # The paper's setting calls one tight group noise, however large; this one finds it.
     "robust": Method(Clustering(allow_single_cluster=True, selection_epsilon="auto"), Assignment()),
+    # Final answers in place of layer logits: how often the same one was given before.
+    ANSWERS: Method(Clustering(algorithm="equal"), Assignment("equal")),
 }
 
 # Names of overrides, and the fields that they stand for.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.schema import FeatureSettings, MemorySettings
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.presets import OVERRIDES, Method, make_method
+from meds_openrlhf.memory.presets import ANSWERS, OVERRIDES, Method, make_method
 
 # A preset's settings that a user may change one by one.
 METHOD_SETTINGS = tuple(name for name in OVERRIDES if hasattr(MemorySettings, name))
@@ -16,6 +18,18 @@ METHOD_SETTINGS = tuple(name for name in OVERRIDES if hasattr(MemorySettings, na
 def method_of(settings: MemorySettings) -> Method:
     """The preset with those single settings that are not null."""
     return make_method(settings.preset, **{name: getattr(settings, name) for name in METHOD_SETTINGS})
+
+
+def remembers_answers(settings: MemorySettings) -> bool:
+    """Whether rows are final answers, and not logits."""
+    return settings.preset == ANSWERS
+
+
+def features_of_rows(features: FeatureSettings, memory: MemorySettings) -> FeatureSettings:
+    """The settings as they are for this memory's rows: a final answer is compared whole, as it is."""
+    if not remembers_answers(memory):
+        return features
+    return replace(features, layers="all", difference="none", normalize="none", logit_lens=False)
 
 
 def feature_transform(settings: FeatureSettings) -> FeatureTransform:

@@ -23,10 +23,13 @@ from meds_openrlhf.placement.waiting import Wanted, describe_waiting, wanted_by,
 NODE_LABEL = "ray.io/node-id"
 
 
-def reserve(plan: Plan, timeout_seconds: float) -> dict[str, PlacementGroup]:
+def reserve(
+    plan: Plan, timeout_seconds: float, setting: str = "meds.placement.timeout_seconds"
+) -> dict[str, PlacementGroup]:
     """Reserve every group of the plan; the result maps each role to its placement group.
 
-    Raises ConfigError, with everything released again, where a group is not ready in time.
+    Raises ConfigError, with everything released again, where a group is not ready in time; it names ``setting``, which
+    the time comes from.
     """
     deadline = time.monotonic() + timeout_seconds
     made: dict[str, PlacementGroup] = {}
@@ -40,8 +43,9 @@ def reserve(plan: Plan, timeout_seconds: float) -> dict[str, PlacementGroup]:
             made["memory"] = placement_group([{"CPU": 1.0}] * len(plan.shards), strategy="SPREAD")
             waiting.append((wanted_by_memory(plan), made["memory"]))
         for wanted, reserved in waiting:
-            _wait(reserved, deadline, timeout_seconds, wanted)
-    except BaseException:
+            if not reserved.wait(max(deadline - time.monotonic(), 0.001)):
+                raise _too_late(setting, timeout_seconds, wanted)
+    except BaseException:  # Ctrl-C included
         release(made)
         raise
     return made
@@ -76,10 +80,9 @@ def _none_of(nodes: Iterable[Node]) -> str:
     return f"!in({','.join(node.id for node in nodes)})"
 
 
-def _wait(reserved: PlacementGroup, deadline: float, timeout_seconds: float, wanted: Sequence[Wanted]) -> None:
-    if not reserved.wait(max(deadline - time.monotonic(), 0.001)):
-        raise ConfigError(
-            "meds.placement.timeout_seconds",
-            timeout_seconds,
-            f"have passed: {describe_waiting(wanted, inventory())} (`ray status` shows who holds the others)",
-        )
+def _too_late(setting: str, seconds: float, wanted: Sequence[Wanted]) -> ConfigError:
+    return ConfigError(
+        setting,
+        seconds,
+        f"have passed: {describe_waiting(wanted, inventory())} (`ray status` shows who holds the others)",
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from meds_openrlhf.config.errors import ConfigError
 
@@ -52,7 +52,7 @@ class Node:
 
     def emptied(self) -> Node:
         """The same node with nothing running on it."""
-        return Node(self.name, self.gpus, self.cpus, self.gpus, self.cpus, self.gpu_memory_gb, self.id)
+        return replace(self, free_gpus=self.gpus, free_cpus=self.cpus)
 
 
 def free_node(name: str, gpus: float, cpus: float, gpu_memory_gb: float | None = None) -> Node:

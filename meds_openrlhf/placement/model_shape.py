@@ -80,7 +80,7 @@ def find_shape(name: str) -> FoundShape:
     found = _read(name, local=True)
     if found.shape is None and name in KNOWN:
         return FoundShape(name, KNOWN[name], "sizes built in")
-    if found.shape is not None or Path(name).exists() or not _hub_answers():
+    if found.shape is not None or Path(name).exists() or not hub_answers():
         return found
     return _read(name, local=False)
 
@@ -123,7 +123,7 @@ def _read(name: str, local: bool) -> FoundShape:
     )
 
 
-def _hub_answers() -> bool:
+def hub_answers() -> bool:
     """Whether the hub can be reached; its client would try for half a minute. A proxy is left to the client."""
     if os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE"):
         return False

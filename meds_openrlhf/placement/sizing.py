@@ -85,7 +85,7 @@ def _choose(recipe: Recipe, room: Room, saved: Mapping[str, int]) -> Sizing:
         return _sized(
             recipe, "colocate" if flag else "split", f"chosen by auto: train.colocate_all is {flag}", room, saved
         )
-    if _cannot_share(recipe, recipe.given.get(TENSOR_PARALLEL) or _tensor_parallel(recipe, room)):
+    if _cannot_share(recipe, _tensor_parallel(recipe, room)):
         return _sized(recipe, "split", "chosen by auto: the roles' counts that are given differ", room, saved)
     sizing = _sized(recipe, "colocate", "", room, saved)
     peak, memory = _colocated_peak(recipe, sizing, room), room.gpu_memory or 0.0
@@ -193,7 +193,7 @@ def with_mode(recipe: Recipe, flags: Mapping[str, Any]) -> Recipe:
 def _sized(recipe: Recipe, mode: str, why: str, room: Room, saved: Mapping[str, int]) -> Sizing:
     flags = mode_flags(mode, recipe.given, recipe.deepspeed_can_sleep)
     recipe = with_mode(recipe, flags)
-    tensor_parallel = recipe.given.get("vllm.tensor_parallel_size") or _tensor_parallel(recipe, room)
+    tensor_parallel = _tensor_parallel(recipe, room)
     fill = _colocate if mode == "colocate" else _split
     counts = fill(recipe, room, tensor_parallel, saved)
     missing = {key: count for key, count in counts.items() if recipe.given.get(key) is None}
@@ -204,7 +204,10 @@ def _sized(recipe: Recipe, mode: str, why: str, room: Room, saved: Mapping[str, 
 
 
 def _tensor_parallel(recipe: Recipe, room: Room) -> int:
-    """The smallest power of two at which weights and a decent KV cache fit; the largest there is where none does."""
+    """What is given, or the smallest power of two at which weights and a decent KV cache fit, or else the largest."""
+    given: int | None = recipe.given.get(TENSOR_PARALLEL)
+    if given is not None:
+        return given
     shape, chosen = recipe.models["engines"].shape, 1
     if shape is None or room.gpu_memory is None:
         return 1

@@ -18,6 +18,16 @@ def cluster_penalty(sizes: NDArray[np.integer], *, alpha: float, beta: float) ->
     return penalty
 
 
+def rarity_bonus(sizes: NDArray[np.integer], *, alpha: float, beta: float) -> NDArray[np.float64]:
+    """``min(alpha / size, beta)`` (n,) float64: the fewer rollouts of this step are like it, the more.
+
+    ``sizes`` (n,): rollouts of the step in the rollout's cluster, itself among them; 0 for one that is not clustered,
+    which gets nothing. For comparison with the penalty: the same features, no history.
+    """
+    bonus: NDArray[np.float64] = np.minimum(alpha / np.maximum(sizes, 1), beta)
+    return np.where(sizes > 0, bonus, 0.0)
+
+
 def shaped_reward(
     raw: NDArray[np.floating], penalty: NDArray[np.float64], correct: NDArray[np.bool_]
 ) -> NDArray[np.float64]:

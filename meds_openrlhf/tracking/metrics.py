@@ -13,27 +13,30 @@ from meds_openrlhf.memory.pool import PoolAnswer
 
 @dataclass(frozen=True)
 class StepFacts:
-    """What the trainer knows of a step's n rollouts: raw and shaped reward and verdict (n,) each."""
+    """What the trainer knows of a step's n rollouts: raw and shaped reward and verdict (n,) each.
+
+    ``moments`` of the rows' features; None where rows are no features, but answers.
+    """
 
     raw_reward: NDArray[np.floating]
     shaped_reward: NDArray[np.floating]
     correct: NDArray[np.bool_]
     has_row: int
     recording_seconds: float
-    moments: Moments
+    moments: Moments | None
 
 
 def step_metrics(facts: StepFacts, answer: PoolAnswer) -> dict[str, float]:
     """Names and values for OpenRLHF's status, so that W&B, TensorBoard and the console get them.
 
-    Eigen ratios are left out while there are too few rows to have one.
+    Eigen ratios are left out where rows have none, or are too few to have one.
     """
     stats = answer.stats
     taken = facts.raw_reward - facts.shaped_reward
-    eigen = {
-        "meds/eigen_ratio_all": answer.moments.top_eigen_ratio(),
-        "meds/eigen_ratio_step": facts.moments.top_eigen_ratio(),
-    }
+    eigen: dict[str, float | None] = {}
+    if facts.moments is not None:
+        eigen["meds/eigen_ratio_all"] = answer.moments.top_eigen_ratio()
+        eigen["meds/eigen_ratio_step"] = facts.moments.top_eigen_ratio()
     return {
         "meds/reward_raw": float(facts.raw_reward.mean()),
         "meds/reward_shaped": float(facts.shaped_reward.mean()),

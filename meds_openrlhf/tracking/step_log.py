@@ -24,6 +24,8 @@ class StepLog:
 
     def cut_after(self, step: int) -> None:
         """Forget the steps after ``step``."""
+        if not self._path.exists():
+            return
         kept = [json.dumps(line) for line in self.read() if line["step"] <= step]
         write_atomically(self._path, "".join(f"{line}\n" for line in kept))
 

@@ -12,11 +12,12 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
 
-from meds_openrlhf.config.schema import FeatureSettings
+from meds_openrlhf.config.schema import FeatureSettings, PolicySettings
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.layout import packed_positions, padded_positions, positions_on_rank
 from meds_openrlhf.features.recorder import LayerLogitRecorder
 from meds_openrlhf.training.actor_classes import plain_class
+from meds_openrlhf.training.policy_update import EntropyAdvantageLoss, warmup_ratio
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,24 @@ class RecordedLogProbs:
 
 
 class PolicyActor(plain_class(PolicyModelActor)):  # type: ignore[misc]
-    """OpenRLHF's DeepSpeed policy, whose engines may change."""
+    """OpenRLHF's DeepSpeed policy, whose engines may change, and whose updates have our settings as well."""
+
+    def use_settings(self, settings: PolicySettings) -> None:
+        """Called once, before the model is loaded."""
+        self._policy_settings = settings
+
+    def init_model_from_pretrained(
+        self, strategy: Any, pretrain: str, max_steps: int | None = None, vllm_engines: list[Any] | None = None
+    ) -> None:
+        """OpenRLHF's loading, with the warm-up counted in training steps and the entropy in the advantages."""
+        settings = self._policy_settings
+        if settings.warmup_steps is not None and max_steps is not None:
+            strategy.args.actor.lr_warmup_ratio = warmup_ratio(settings.warmup_steps, strategy.args, max_steps)
+        super().init_model_from_pretrained(strategy, pretrain, max_steps, vllm_engines)
+        if settings.entropy_advantage.alpha > 0:
+            loss = EntropyAdvantageLoss(self.trainer.actor_loss_fn, settings.entropy_advantage)
+            self.actor.register_forward_hook(loss.keep_entropy)
+            self.trainer.actor_loss_fn = loss
 
     def use_engines(self, engines: list[Any]) -> None:
         """From the next weight sync on, the weights go to ``engines``; they and rank 0 form a new group."""

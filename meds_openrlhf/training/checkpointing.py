@@ -8,10 +8,10 @@ from typing import Any
 
 import ray
 
+from meds_openrlhf.checkpoints import mark_complete, newest_complete, remove_stale, saved_tags
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT
 from meds_openrlhf.memory.pool import MemoryPool
-from meds_openrlhf.training.checkpoints import mark_complete, newest_complete, remove_stale, saved_tags
 from meds_openrlhf.training.context import TrainerContext
 from meds_openrlhf.training.driver.run_control import StepReport, Stopped
 from meds_openrlhf.training.leftovers import load_leftovers, save_leftovers
@@ -69,6 +69,8 @@ class CheckpointedTraining:
         An asynchronous run evaluates step ``global_step`` and is further on by the time that it hears the result: the
         step of what is saved is the client state's. Raises TrainingStopped as after a step: an evaluation is long.
         """
+        if eval_metrics:
+            self._context.report_evaluation(global_step, eval_metrics)
         client_states = client_states or {}
         step = client_states.get("global_step", global_step)
         tag = f"best_global_step{global_step}"

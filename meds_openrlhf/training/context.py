@@ -10,8 +10,10 @@ import ray
 from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.pool import MemoryPool
+from meds_openrlhf.memory.settings import remembers_answers
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.training.driver.run_control import Stopped
+from meds_openrlhf.training.driver.run_control import StepReport, Stopped
+from meds_openrlhf.training.eval_metrics import eval_line, eval_metrics
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,24 @@ class TrainerContext:
     prompt_ids: dict[str, str] | None
     # The driver's WANDB_* variables: workers of a cluster have its nodes' environment. Keys, so never printed.
     wandb_environment: dict[str, str] = field(repr=False)
+
+    @property
+    def records_layers(self) -> bool:
+        """Whether the policy's layer logits are remembered."""
+        return self.pool is not None and not remembers_answers(self.meds.memory)
+
+    @property
+    def keeps_scores_below(self) -> float | None:
+        """Groups whose every score is below it are kept by dynamic filtering; None: as OpenRLHF filters."""
+        return self.meds.penalty.correct_threshold if self.meds.rollout.keep_all_wrong else None
+
+    def eval_metrics(self, eval_dataloader: Any, samples: list[Any], n: int) -> dict[str, float]:
+        """Stands in for OpenRLHF's ``compute_eval_metrics``."""
+        return eval_metrics(eval_dataloader, samples, n, threshold=self.meds.penalty.correct_threshold)
+
+    def report_evaluation(self, step: int, metrics: dict[str, float]) -> None:
+        """Write an evaluation down, and show it to the user."""
+        ray.get(self.control.report_evaluation.remote(StepReport(step, metrics), eval_line(step, metrics)))
 
     def tell(self, news: Stopped | str) -> None:
         """Send the driver something beside finished steps; a text is shown to the user."""

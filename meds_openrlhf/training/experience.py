@@ -20,13 +20,16 @@ from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 
 from meds_openrlhf.config.schema import PenaltySettings
 from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.batch import sizes_in_batch
+from meds_openrlhf.memory.clustering import Clustering
 from meds_openrlhf.memory.moments import Moments
 from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.memory.routing import prompt_key
 from meds_openrlhf.memory.rows import layer_logits_of, make_rows
-from meds_openrlhf.shaping.penalty import cluster_penalty, shaped_reward
+from meds_openrlhf.shaping.penalty import cluster_penalty, rarity_bonus, shaped_reward
 from meds_openrlhf.tracking.metrics import StepFacts, step_metrics
 from meds_openrlhf.training.actor import RecordedLogProbs
+from meds_openrlhf.training.final_answers import FinalAnswers
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +38,8 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
     """Turns rollouts into experience whose rewards are shaped by the memory of past errors.
 
     ``step`` is the number of the training step under way, set by the trainer; ``metrics`` are those of the last step.
-    ``remember``: whose rollouts are stored and lose reward, the "wrong" ones', the "right" ones' or "both".
+    ``remember``: whose rollouts are stored and lose reward, the "wrong" ones', the "right" ones' or "both". With
+    ``answers`` the memory's rows are final answers; without, the layer logits that the policy records.
     """
 
     def __init__(
@@ -44,9 +48,11 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         strategy: Any,
         pool: MemoryPool,
         transform: FeatureTransform,
+        clustering: Clustering,
         penalty: PenaltySettings,
         remember: str = "wrong",
         prompt_ids: dict[str, str] | None = None,
+        answers: FinalAnswers | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, strategy=_without_length_penalties(strategy), **kwargs)
@@ -58,6 +64,8 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         self._penalty = penalty
         self._remember = remember
         self._prompt_ids = prompt_ids
+        self._clustering = clustering
+        self._answers = answers
         self._policy_refs: list[Any] | None = None
         self._layer_logits: list[NDArray[np.float32]] = []
         self._answered: list[NDArray[np.bool_]] = []
@@ -73,7 +81,7 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
 
     def _flatten_results(self, refs: Any, duplicate_factor: int) -> list[Any]:
         results: list[Any] = super()._flatten_results(refs, duplicate_factor)
-        if refs is not self._policy_refs:
+        if refs is not self._policy_refs or self._answers is not None:
             return results
         recorded: list[RecordedLogProbs] = results
         self._layer_logits = [one.layer_logits for one in recorded]
@@ -107,9 +115,9 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         index = [sample for experience in experiences for sample in experience.index]
         place = np.argsort(index)  # position of sample 0, 1, ... in the concatenated micro-batches
         keys = [self._key(prompt) for experience in experiences for prompt in experience.prompts]
-        logits = np.concatenate(self._layer_logits)[place]
+        answered, logits = self._rows_of(experiences)
+        answered, logits = answered[place], logits[place]
         correct = torch.cat(scores).numpy()[place] >= self._penalty.correct_threshold
-        answered = np.concatenate(self._answered)[place]
         remembered = np.flatnonzero(self._to_remember(correct) & self._has_feature(answered, logits))
         rows = make_rows(
             [int(sample) for sample in remembered],
@@ -121,23 +129,33 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         for experience in experiences:
             experience.rewards = torch.as_tensor(shaped[experience.index], dtype=experience.rewards.dtype)
 
+    def _rows_of(self, experiences: list[Experience]) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+        """For the samples in the order of the batches: whether there is an answer (n,), and the memory's row (n, N)."""
+        if self._answers is not None:
+            return self._answers.rows_of(experiences)
+        return np.concatenate(self._answered), np.concatenate(self._layer_logits)
+
     def _observe(
         self, rows: pa.RecordBatch, remembered: NDArray[np.intp], correct: NDArray[np.bool_], raw: NDArray[np.floating]
     ) -> NDArray[np.float64]:
         """Shaped rewards (n,) of all samples of the step; also sets ``metrics``."""
         answer = self._pool.observe(self.step, rows)
         sizes = np.zeros(len(correct), np.int32)
-        sizes[remembered] = answer.size
-        penalty = cluster_penalty(sizes, alpha=self._penalty.alpha, beta=self._penalty.beta)
-        shaped = shaped_reward(raw, penalty, correct)
-        selected = self._transform.select(layer_logits_of(rows))
+        limits = {"alpha": self._penalty.alpha, "beta": self._penalty.beta}
+        if self._penalty.scope == "batch":
+            sizes[remembered] = sizes_in_batch(rows, self._transform, self._clustering)
+            shaped = raw + rarity_bonus(sizes, **limits)
+        else:
+            sizes[remembered] = answer.size
+            shaped = shaped_reward(raw, cluster_penalty(sizes, **limits), correct)
+        selected = self._transform.select(layer_logits_of(rows)) if self._answers is None else None
         facts = StepFacts(
             raw_reward=raw,
             shaped_reward=shaped,
             correct=correct,
             has_row=len(remembered),
             recording_seconds=self._recording_seconds,
-            moments=Moments.of(selected),
+            moments=None if selected is None else Moments.of(selected),
         )
         self.metrics = step_metrics(facts, answer)
         return shaped

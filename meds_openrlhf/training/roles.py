@@ -52,7 +52,7 @@ def start_models(args: SimpleNamespace, strategy: Any, groups: dict[str, Any], c
     from meds_openrlhf.training.actor import PolicyActor, RecordingPolicyActor
 
     engines = _start_engines(args, groups)
-    policy_class = ray.remote(num_gpus=1)(PolicyActor if context.pool is None else RecordingPolicyActor)
+    policy_class = ray.remote(num_gpus=1)(RecordingPolicyActor if context.records_layers else PolicyActor)
     starters = {
         "policy": (args.actor, policy_class),
         "reference": (args.ref, ReferenceModelActor),
@@ -64,8 +64,9 @@ def start_models(args: SimpleNamespace, strategy: Any, groups: dict[str, Any], c
         for role, (settings, actor_class) in starters.items()
     }
     trainer = _start_trainer(args, strategy, models, engines, groups, context)
+    ray.get(models["policy"].async_run_method("use_settings", context.meds.policy))
     _load_models(args, strategy, models, engines, trainer)
-    if context.pool is not None:
+    if context.records_layers:
         ray.get(models["policy"].async_run_method("set_up_recording", context.meds.features))
     present = {role: group for role, group in models.items() if group is not None}
     return Models(trainer=trainer, engines=engines or [], groups=present)

@@ -9,6 +9,7 @@ import functools
 import os
 from typing import Any
 
+import openrlhf.trainer.ppo_trainer as sync_module
 import openrlhf.trainer.ppo_trainer_async as async_module
 import ray
 import transformers
@@ -17,6 +18,7 @@ from openrlhf.utils.logging_utils import WandbLogger
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from meds_openrlhf.memory.pool import MemoryPool
+from meds_openrlhf.memory.settings import method_of
 from meds_openrlhf.training.actor_classes import plain_class
 from meds_openrlhf.training.checkpointing import CheckpointedTraining
 from meds_openrlhf.training.context import TrainerContext
@@ -24,6 +26,8 @@ from meds_openrlhf.training.driver.errors import RunLostError
 from meds_openrlhf.training.engines.engine_fleet import EngineFleet
 from meds_openrlhf.training.engines.rollout import RolloutGenerator
 from meds_openrlhf.training.experience import MemoryExperienceMaker
+from meds_openrlhf.training.final_answers import FinalAnswers
+from meds_openrlhf.training.replaced import replaced
 
 
 class MedsTraining(CheckpointedTraining):
@@ -52,6 +56,7 @@ class MedsTraining(CheckpointedTraining):
             self.wandb_logger = WandbLogger(self.args)
 
     def _make_experience_maker(self, pool: MemoryPool, strategy: Any) -> MemoryExperienceMaker:
+        meds = self._context.meds
         return MemoryExperienceMaker(
             self.actor_model_group,  # type: ignore[attr-defined]
             self.critic_model_group,  # type: ignore[attr-defined]
@@ -62,9 +67,11 @@ class MedsTraining(CheckpointedTraining):
             tokenizer=self.tokenizer,  # type: ignore[attr-defined]
             pool=pool,
             transform=self._context.transform,
-            penalty=self._context.meds.penalty,
-            remember=self._context.meds.memory.remember,
+            clustering=method_of(meds.memory).clustering,
+            penalty=meds.penalty,
+            remember=meds.memory.remember,
             prompt_ids=self._context.prompt_ids,
+            answers=None if self._context.records_layers else FinalAnswers(self.tokenizer, meds.features),  # type: ignore[attr-defined]
         )
 
     def train_step(self, rollout_samples: Any, global_step: int) -> tuple[dict[str, Any], int]:
@@ -115,6 +122,7 @@ class MedsPPOTrainer(MedsTraining, plain_class(PPOTrainer), EngineSync):  # type
             tokenizer=self.tokenizer,
             fleet=self._fleet,
             sync_weights=self.broadcast_to_vllm,
+            keep_below=self._context.keeps_scores_below,
         )
         self.prompts_dataloader = self.samples_generator.prompts_dataloader
 
@@ -122,6 +130,12 @@ class MedsPPOTrainer(MedsTraining, plain_class(PPOTrainer), EngineSync):  # type
         """OpenRLHF's training loop."""
         with self._stoppable():
             super().fit(global_step)
+
+    def evaluate(self, global_step: int, **generate_kwargs: Any) -> dict[str, float]:
+        """OpenRLHF's evaluation, with unbiased metrics."""
+        with replaced(sync_module, compute_eval_metrics=self._context.eval_metrics):
+            metrics: dict[str, float] = super().evaluate(global_step, **generate_kwargs)
+        return metrics
 
 
 class MedsTrainingActor(MedsTraining, plain_class(async_module.TrainingActor), EngineSync):  # type: ignore[misc]
@@ -159,21 +173,28 @@ class MedsSamplesActor(plain_class(async_module.GenerateSamplesActor)):  # type:
             tokenizer=self.samples_generator.tokenizer,
             fleet=EngineFleet(vllm_engines, context.tell),
             sync_weights=None,
+            keep_below=context.keeps_scores_below,
         )
         self.prompts_dataloader = self.samples_generator.prompts_dataloader
+        self._context = context
+
+    def _run_eval(self) -> dict[str, float]:
+        """OpenRLHF's evaluation, with unbiased metrics."""
+        with replaced(async_module, compute_eval_metrics=self._context.eval_metrics):
+            metrics: dict[str, float] = super()._run_eval()
+        return metrics
 
 
 class MedsPPOTrainerAsync(plain_class(async_module.PPOTrainerAsync)):  # type: ignore[misc]
     """OpenRLHF's asynchronous trainer; it makes its two halves by name, so the names stand for ours meanwhile."""
 
     def __init__(self, *args: Any, context: TrainerContext, **kwargs: Any) -> None:
-        training, generating = async_module.TrainingActor, async_module.GenerateSamplesActor
-        async_module.TrainingActor = _Remote(MedsTrainingActor, context=context)
-        async_module.GenerateSamplesActor = _Remote(MedsSamplesActor, context=context)
-        try:
+        ours = {
+            "TrainingActor": _Remote(MedsTrainingActor, context=context),
+            "GenerateSamplesActor": _Remote(MedsSamplesActor, context=context),
+        }
+        with replaced(async_module, **ours):
             super().__init__(*args, **kwargs)
-        finally:
-            async_module.TrainingActor, async_module.GenerateSamplesActor = training, generating
 
 
 class _Remote:

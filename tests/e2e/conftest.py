@@ -80,25 +80,29 @@ def wait_for_port(port: int, seconds: float = 60) -> None:
     raise TimeoutError(f"nothing listens on port {port}")
 
 
-def command(assets: Path, run_dir: Path, *overrides: str) -> list[str]:
-    """`meds train` on the demo's configuration, cut down to 16 prompts, 4 a step, 8 responses each, 2 episodes."""
+def command(assets: Path, run_dir: Path, *overrides: str, method: str = "meds") -> list[str]:
+    """`meds train` at the demo's size, cut down to 16 prompts, 4 a step, 8 responses each, 2 episodes.
+
+    Without dynamic filtering, so that it is known which steps there are.
+    """
     small = [
         f"--meds.run_dir={run_dir}",
         f"--actor.model_name_or_path={assets}/policy",
         f"--data.prompt_dataset={assets}/train.jsonl",
         *("--rollout.batch_size=4", "--rollout.n_samples_per_prompt=8", "--rollout.micro_batch_size=8"),
         *("--train.batch_size=32", "--train.micro_batch_size=8", "--train.num_episodes=2", "--ckpt.save_steps=4"),
+        "--algo.dynamic_filtering_enable=false",
     ]
-    return [*MEDS, "train", str(REPOSITORY / "configs/cpu/meds.yaml"), *small, *overrides]
+    return [*MEDS, "train", str(REPOSITORY / f"configs/cpu/{method}.yaml"), *small, *overrides]
 
 
 @pytest.fixture
 def train(assets: Path, cluster: str, tmp_path: Path) -> Callable[..., Run]:
     """Run `meds train` with overrides on the shared cluster, to the end."""
 
-    def run(*overrides: str) -> Run:
+    def run(*overrides: str, method: str = "meds") -> Run:
         finished = subprocess.run(
-            command(assets, tmp_path / "run", *overrides),
+            command(assets, tmp_path / "run", *overrides, method=method),
             env={**os.environ, "RAY_ADDRESS": cluster},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -10,11 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from meds_openrlhf.checkpoints import newest_complete
 from meds_openrlhf.memory.tools.stored_memory import open_memory
 from meds_openrlhf.memory.tools.verify import verify_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
-from meds_openrlhf.training.checkpoints import newest_complete
 from tests.e2e.conftest import SAMPLES, STEPS
 from tests.e2e.test_resume import read_memory, start, wait_for_step
 

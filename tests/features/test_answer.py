@@ -172,3 +172,27 @@ def test_agrees_with_the_tokenizers_own_offsets(style: str, pieces: list[str]) -
     holders = [i for i, (start, stop) in enumerate(encoded["offset_mapping"]) if start <= end < stop]
     expected = holders[0] if "\\boxed{" in text and holders[0] + 1 < len(encoded["input_ids"]) else None
     assert AnswerLocator(TRAINED[style]).locate(encoded["input_ids"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("so \\boxed{12}. Done", "12"),
+        ("\\boxed{1} and \\boxed{ \\frac{1}{2} }", "\\frac{1}{2}"),
+        ("\\boxed{12", None),  # cut off
+        ("\\boxed{}", None),
+        ("12", None),
+    ],
+)
+def test_text_of_the_final_answer(text: str, expected: str | None) -> None:
+    tokenizer = byte_level(sorted(set(text.replace(" ", "Ġ"))))
+    ids = [tokenizer.convert_tokens_to_ids(character) for character in text.replace(" ", "Ġ")]
+    assert AnswerLocator(tokenizer).answer(ids) == expected
+
+
+def test_an_opening_without_brace_ends_with_the_line() -> None:
+    tokenizer = build_char_tokenizer()
+    locator = AnswerLocator(tokenizer, openings=["= "])
+    ids = tokenizer.encode("1 + 2 = 3 \n4", add_special_tokens=False)
+    assert locator.answer(ids) == "3"
+    assert locator.answer(ids, [False] * len(ids)) is None

@@ -18,6 +18,9 @@ MODES = ("zero2", "zero3", "ring", "tp")  # tensor parallelism last: DeepSpeed k
 REPOSITORY = Path(__file__).parents[2]
 
 
+pytestmark = pytest.mark.timeout(330)  # a minute; much more on a machine that is busy
+
+
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[dict]]:
     """What each rank recorded in a mode; one pair of processes runs all modes."""
@@ -36,7 +39,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[d
         )
         for rank in range(RANKS)
     ]
-    outputs = [worker.communicate(timeout=110)[0] for worker in workers]
+    outputs = [worker.communicate(timeout=300)[0] for worker in workers]
     assert all(worker.returncode == 0 for worker in workers), outputs[0][-3000:]
     return lambda mode: [torch.load(folder / f"{mode}-{rank}.pt", weights_only=True) for rank in range(RANKS)]
 

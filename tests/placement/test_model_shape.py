@@ -12,7 +12,7 @@ from meds_openrlhf.placement.model_shape import KNOWN, ModelShape, find_shape, s
 
 @pytest.fixture(autouse=True)
 def _no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_shape, "_hub_answers", lambda: False)
+    monkeypatch.setattr(model_shape, "hub_answers", lambda: False)
 
 
 def test_the_built_in_models_have_the_parameters_that_they_have() -> None:

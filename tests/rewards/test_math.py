@@ -1,13 +1,31 @@
-"""Verdicts of the math reward."""
+"""The files that OpenRLHF loads, and what they take for the answer."""
 
+import importlib.util
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from meds_openrlhf.rewards import math
-from meds_openrlhf.rewards.math import is_right, last_boxed, reward_func
-from meds_openrlhf.rewards.verifier import AnswerVerifier
+from meds_openrlhf.rewards import grading
+from meds_openrlhf.rewards.boxed import answer_of, last_boxed
+from meds_openrlhf.rewards.grading import is_right
+
+FILES = Path(grading.__file__).parent
+PROMPT = "Put it in \\boxed{7}. "
+RESPONSES = ["no idea", "\\boxed{7}", "\\boxed{8}", "\\boxed{7", "\\boxed{}", "\\boxed{8} or \\boxed{7.0}"]
+RIGHT = [0.0, 1.0, 0.0, 0.0, 0.0, 1.0]
+
+
+def loaded(name: str) -> Any:
+    """The file, as OpenRLHF loads it."""
+    spec = importlib.util.spec_from_file_location("reward_func", FILES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.mark.parametrize(
@@ -16,8 +34,16 @@ from meds_openrlhf.rewards.verifier import AnswerVerifier
         ("\\boxed{7}", "7"),
         ("\\boxed{1} then \\boxed{2}", "2"),
         ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
+        ("\\boxed{\\boxed{7}}", "7"),
+        ("\\boxed{\\{1, 2\\}}", "\\{1, 2\\}"),
+        ("\\boxed{\\left\\{1\\right.}", "\\left\\{1\\right."),
         ("\\boxed{}", ""),
+        ("\\boxed{" + "7" * 256 + "}", "7" * 256),
+        ("\\boxed{" + "7" * 257 + "}", None),
         ("\\boxed{7", None),
+        ("\\boxed{7} or \\boxed{8", None),
+        ("\\boxed 7", None),
+        ("\\fbox{7}", None),
         ("no box", None),
     ],
 )
@@ -25,49 +51,46 @@ def test_last_boxed(text: str, content: str | None) -> None:
     assert last_boxed(text) == content
 
 
+@pytest.mark.parametrize("text", ["\\boxed{ }", "\\boxed{" + "7" * 257 + "}", "\\boxed{7", "7"])
+def test_no_answer(text: str) -> None:
+    assert answer_of(text) is None
+    assert is_right(text, "7") is False
+
+
+@pytest.mark.parametrize("text", ["\\boxed{" + "{" * 10**6, "\\boxed{" * 10**5, "\\boxed{" + "9" * 10**6 + "}"])
+def test_a_megabyte_is_wrong_and_quick(text: str) -> None:
+    started = time.monotonic()
+    assert is_right(text, "7") is False
+    assert time.monotonic() - started < 5
+
+
 @pytest.mark.parametrize(
-    ("answer", "label", "right"),
+    ("name", "rewards"),
     [
-        ("7", "7", True),
-        (" 7 ", "7", True),
-        ("7.0", "7", True),
-        ("-3", "-3", True),
-        ("\\frac{1}{2}", "0.5", True),
-        ("2^3", "8", True),
-        ("8", "7", False),
-        ("", "7", False),
-        ("seven", "7", False),
-        ("9" * 300, "7", False),
+        ("math", RIGHT),
+        ("math_signed", [-1.0, 1.0, -1.0, -1.0, -1.0, 1.0]),
+        ("math_format", [0.0, 1.0, 0.1, 0.0, 0.0, 1.0]),
     ],
 )
-def test_is_right(answer: str, label: str, right: bool) -> None:
-    assert is_right(f"I think \\boxed{{{answer}}}.", label) is right
+def test_rewards_and_scores(name: str, rewards: list[float]) -> None:
+    prompts = [PROMPT] * len(RESPONSES)
+    queries = [f"{PROMPT}{response}" for response in RESPONSES]
+    result = loaded(name).reward_func(queries, prompts, ["7"] * len(RESPONSES))
+    assert set(result) == {"rewards", "scores", "extra_logs"}
+    torch.testing.assert_close(result["rewards"], torch.tensor(rewards))
+    torch.testing.assert_close(result["scores"], torch.tensor(RIGHT))
 
 
-@pytest.mark.parametrize("hostile", ["9^{9^{9^9}}", "100000000!", "2^{10000000000}", "\\frac{1}{0}", "{" * 60])
-def test_answers_that_cannot_be_computed_are_wrong_and_stop_nobody(
-    hostile: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    verifier = AnswerVerifier(seconds=2.0)
-    monkeypatch.setattr(math, "_verifier", verifier)
-    assert is_right(f"\\boxed{{{hostile}}}", "7") is False
-    assert is_right("\\boxed{\\frac{14}{2}}", "7") is True  # the next question is answered
-    verifier.close()
+def test_all_files_share_one_pool() -> None:
+    assert loaded("math").grading._verifier is loaded("math_signed").grading._verifier
 
 
-def test_a_label_may_be_a_number() -> None:
-    assert is_right("\\boxed{33}", 33) is True
-    assert is_right("\\boxed{2.50}", 2.5) is True
+@pytest.mark.parametrize("before", ["", "<s>"])
+def test_only_the_response_counts(before: str) -> None:
+    assert grading.responses([f"{before}{PROMPT}so {PROMPT}"], [PROMPT]) == [f"so {PROMPT}"]
+    assert grading.scores([f"{before}{PROMPT}no idea"], [PROMPT], ["7"]).tolist() == [0.0]
 
 
-def test_only_the_response_counts() -> None:
-    prompt = "Put it in \\boxed{7}. "
-    result = reward_func([prompt + "no idea", prompt + "\\boxed{7}"], [prompt, prompt], ["7", "7"])
-    assert torch.equal(result["rewards"], torch.tensor([0.0, 1.0]))
-    assert torch.equal(result["scores"], result["rewards"])
-
-
-def test_a_megabyte_of_braces_is_wrong_and_quick() -> None:
-    started = time.monotonic()
-    assert is_right("\\boxed{" + "{" * 10**6, "7") is False
-    assert time.monotonic() - started < 5
+def test_lists_of_different_lengths_are_an_error() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        grading.scores(["a", "b"], ["a"], ["7", "7"])

@@ -15,11 +15,16 @@ from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
 
 from meds_openrlhf.config import PenaltySettings
+from meds_openrlhf.config.schema import FeatureSettings
+from meds_openrlhf.data.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.batch import sizes_in_batch
+from meds_openrlhf.memory.clustering import Clustering
 from meds_openrlhf.memory.moments import NO_MOMENTS
 from meds_openrlhf.memory.pool import PoolAnswer
 from meds_openrlhf.memory.shard import ShardStats
 from meds_openrlhf.training.experience import MemoryExperienceMaker
+from meds_openrlhf.training.final_answers import FinalAnswers
 from meds_openrlhf.training.trainer import MedsTraining
 from tests.training.rollouts import (
     NO_ANSWER,
@@ -47,13 +52,13 @@ def plain_maker(args: Any) -> RemoteExperienceMaker:
 
 
 def memory_maker(
-    args: Any, folder: Path, remember: str = "wrong", **penalty: float
+    args: Any, folder: Path, remember: str = "wrong", **penalty: Any
 ) -> tuple[MemoryExperienceMaker, OneShardPool]:
     pool = OneShardPool(folder)
     maker = MemoryExperienceMaker(
         FakePolicyGroup(True), None, None, None, FixedKLController(0.0), strategy=SimpleNamespace(args=args),
-        tokenizer=TOKENIZER, pool=pool, transform=FeatureTransform(), penalty=PenaltySettings(**penalty),
-        remember=remember,
+        tokenizer=TOKENIZER, pool=pool, transform=FeatureTransform(),
+        clustering=Clustering(), penalty=PenaltySettings(**penalty), remember=remember,
     )  # fmt: skip
     return maker, pool
 
@@ -236,3 +241,34 @@ def test_prompt_ids_of_the_data_set_are_the_keys(tmp_path: Path) -> None:
     maker.step = 1
     maker.make_experience_batch(recorded_rollouts())
     assert set(pool.observed[0].column("prompt").to_pylist()) <= {"math-0", "math-1", "math-2"}
+
+
+def test_the_bonus_of_a_batch_needs_no_history(tmp_path: Path) -> None:
+    maker, pool = memory_maker(arguments(), tmp_path, scope="batch", alpha=0.3, beta=0.2)
+    experiences = run_steps(maker, 1)
+    wrong = pool.observed[0].column("sample").to_pylist()
+    sizes = dict(zip(wrong, sizes_in_batch(pool.observed[0], FeatureTransform(), Clustering()).tolist()))
+    assert set(sizes.values()) >= {1}
+    for experience in experiences:
+        for row, sample in enumerate(experience.index):
+            bonus = min(0.3 / sizes[sample], 0.2) if sample in sizes else 0
+            gained = experience.info["shaped_reward"][row] - experience.info["reward"][row]
+            assert gained.item() == pytest.approx(bonus)
+    assert maker.metrics["meds/penalty_mean"] < 0
+
+
+def test_a_memory_of_answers_counts_equal_ones(tmp_path: Path) -> None:
+    """Two of the four wrong responses to a prompt say 12, in other words; the next step says it once more."""
+    tokenizer = build_char_tokenizer()
+    texts = ["1+1 is \\boxed{12}", "so \\boxed{12}", "\\boxed{3}", "no answer"]
+    experiences = []
+    for text in texts:
+        ids = torch.tensor([tokenizer.encode("2*(3)" + text, add_special_tokens=False)])
+        mask = torch.zeros(1, ids.shape[1] - 1, dtype=torch.long)
+        mask[:, 4:] = 1
+        experiences.append(Experience(sequences=ids, attention_mask=torch.ones_like(ids), action_mask=mask))
+    answered, rows = FinalAnswers(tokenizer, FeatureSettings()).rows_of(experiences)
+    assert answered.tolist() == [True, True, True, False]
+    assert np.array_equal(rows[0], rows[1])
+    assert not np.array_equal(rows[0], rows[2])
+    assert np.isnan(rows[3]).all()

@@ -10,11 +10,11 @@ import ray
 import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
 
+from meds_openrlhf.checkpoints import Checkpoint, newest_complete
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
-from meds_openrlhf.training.checkpoints import Checkpoint, newest_complete
 from meds_openrlhf.training.context import TrainerContext
 from meds_openrlhf.training.driver.run_control import StepReport, Stopped, start_run_control
 from meds_openrlhf.training.trainer import MedsTraining
@@ -94,7 +94,7 @@ def trainer(tmp_path: Path) -> Trainer:
     context = TrainerContext(
         meds=MedsSettings(run_dir=str(tmp_path)),
         paths=RunPaths(tmp_path),
-        control=start_run_control(StepLog(tmp_path / "metrics.jsonl")),
+        control=start_run_control(RunPaths(tmp_path)),
         pool=RecordingPool(),  # type: ignore[arg-type]
         transform=None,  # type: ignore[arg-type]
         prompt_ids=None,

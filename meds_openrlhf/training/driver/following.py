@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -55,8 +54,7 @@ class Following:
             self.interruptions.rewind_watchdog()
 
     def _follow(self, training: Any) -> Stopped | None:
-        census = _Regularly(CENSUS_SECONDS, self._require_members)
-        pass_stop_on = _Once(self._pass_stop_on)
+        next_census, passed_on = 0.0, False
         while True:
             done, _ = ray.wait([training], timeout=POLL_SECONDS)
             stopped = self._take_news()
@@ -67,9 +65,12 @@ class Following:
                 return None
             if self.interruptions.expired:
                 raise WatchdogExpired
-            if self.interruptions.noted is not None:
-                pass_stop_on()
-            census()
+            if self.interruptions.noted is not None and not passed_on:
+                self._pass_stop_on()
+                passed_on = True
+            if time.monotonic() >= next_census:
+                self._require_members()
+                next_census = time.monotonic() + CENSUS_SECONDS
 
     def _take_news(self) -> Stopped | None:
         for news in ray.get(self.control.take_news.remote()):
@@ -90,27 +91,3 @@ class Following:
         loss = first_loss(self.members)
         if loss is not None:
             raise RunLostError(loss)
-
-
-class _Regularly:
-    """Calls a function, but not more often than every so many seconds."""
-
-    def __init__(self, seconds: float, function: Callable[[], None]) -> None:
-        self._seconds, self._function, self._next = seconds, function, 0.0
-
-    def __call__(self) -> None:
-        if time.monotonic() >= self._next:
-            self._function()
-            self._next = time.monotonic() + self._seconds
-
-
-class _Once:
-    """Calls a function the first time only."""
-
-    def __init__(self, function: Callable[[], None]) -> None:
-        self._function, self._called = function, False
-
-    def __call__(self) -> None:
-        if not self._called:
-            self._called = True
-            self._function()

@@ -9,6 +9,7 @@ from typing import Any
 
 import ray
 
+from meds_openrlhf.checkpoints import newest_complete
 from meds_openrlhf.config import RunConfig
 from meds_openrlhf.memory.archive import archive_snapshot
 from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT, make_branch
@@ -20,7 +21,6 @@ from meds_openrlhf.paths import RunPaths, write_atomically
 from meds_openrlhf.placement.groups import release, reserve, shard_options
 from meds_openrlhf.placement.ray_cluster import inventory
 from meds_openrlhf.tracking.step_log import StepLog
-from meds_openrlhf.training.checkpoints import newest_complete
 from meds_openrlhf.training.driver import stacks
 from meds_openrlhf.training.driver.errors import RunLostError, innermost
 from meds_openrlhf.training.driver.following import Following, RunListener
@@ -105,7 +105,8 @@ def _way_on(paths: RunPaths) -> str:
 
 def _open_run_folder(job: Job) -> None:
     """From here on the folder holds a run."""
-    StepLog(job.paths.metrics).cut_after(job.first_step)
+    for log in (job.paths.metrics, job.paths.evaluations):
+        StepLog(log).cut_after(job.first_step)
     write_atomically(job.paths.config, job.config.as_yaml())
 
 
@@ -148,7 +149,7 @@ def _start_and_follow(
     """``members`` is filled once all are there."""
     from meds_openrlhf.training.context import TrainerContext
 
-    control = start_run_control(StepLog(job.paths.metrics))
+    control = start_run_control(job.paths)
     shards, pool = _start_memory(job, groups)
     context = TrainerContext(
         meds=job.config.meds,

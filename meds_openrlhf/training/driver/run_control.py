@@ -8,6 +8,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
 
 
@@ -30,11 +31,11 @@ class Stopped:
 class RunControl:
     """A mailbox; `start_run_control` makes it a Ray actor, since driver and trainer are on different nodes.
 
-    It keeps the run's step log itself: a step is on the disk before the trainer goes on to save its checkpoint.
+    It keeps the run's logs itself: a step is on the disk before the trainer goes on to save its checkpoint.
     """
 
-    def __init__(self, log: StepLog) -> None:
-        self._log = log
+    def __init__(self, paths: RunPaths) -> None:
+        self._log, self._evaluations = StepLog(paths.metrics), StepLog(paths.evaluations)
         self._news: list[StepReport | Stopped | str] = []
         self._stop = False
 
@@ -43,6 +44,11 @@ class RunControl:
         self._log.append(step.step, step.metrics)
         self._news.append(step)
         return self._stop
+
+    def report_evaluation(self, evaluation: StepReport, line: str) -> None:
+        """The policy was evaluated after a step; ``line`` is for the user to read."""
+        self._evaluations.append(evaluation.step, evaluation.metrics)
+        self._news.append(line)
 
     def tell(self, news: Stopped | str) -> None:
         """Anything else that the driver should know; a text is for the user to read."""
@@ -62,7 +68,7 @@ class RunControl:
         self._stop = True
 
 
-def start_run_control(log: StepLog) -> Any:
+def start_run_control(paths: RunPaths) -> Any:
     """The mailbox of one run, as a handle; beside the driver, so that no other node's death takes it away."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    return ray.remote(num_cpus=0)(RunControl).options(scheduling_strategy=here).remote(log)
+    return ray.remote(num_cpus=0)(RunControl).options(scheduling_strategy=here).remote(paths)

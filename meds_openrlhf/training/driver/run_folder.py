@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from meds_openrlhf.config import ConfigError, RunConfig
+from meds_openrlhf.config.file_settings import RELATIVE_IN_A_JOB
 from meds_openrlhf.paths import RunPaths
 
 RELEASE_SECONDS = 60.0
@@ -20,12 +21,7 @@ def run_paths_of(config: RunConfig) -> RunPaths:
     """Where the run's files go. Raises ConfigError for a folder that a submitted job would lose."""
     folder = Path(config.meds.run_dir)
     if os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") and not folder.is_absolute():
-        raise ConfigError(
-            "meds.run_dir",
-            str(folder),
-            "is relative, and a submitted job runs in a copy of its folder that Ray throws away; name it from the "
-            "root, on storage that every node sees",
-        )
+        raise ConfigError("meds.run_dir", str(folder), RELATIVE_IN_A_JOB)
     return RunPaths(folder.absolute())
 
 

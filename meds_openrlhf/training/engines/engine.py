@@ -11,16 +11,16 @@ import asyncio
 import logging
 import os
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import ray
 from openrlhf.trainer.ray import vllm_engine
 
+from meds_openrlhf.orphans import end_children_with_this_process
 from meds_openrlhf.training.actor_classes import plain_class
 from meds_openrlhf.training.engines.engine_fleet import AS_STARTED, NONE, EngineStatus, StaleWeightsError
-from meds_openrlhf.training.engines.orphans import end_children_with_this_process
+from meds_openrlhf.training.replaced import replaced
 
 logger = logging.getLogger(__name__)
 
@@ -82,12 +82,6 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
         return await super().generate_responses(*args, **kwargs)
 
 
-@contextmanager
-def restartable_engines() -> Iterator[None]:
+def restartable_engines() -> AbstractContextManager[None]:
     """Meanwhile OpenRLHF, which makes its engines by name, makes restartable ones."""
-    original = vllm_engine.RolloutRayActor
-    vllm_engine.RolloutRayActor = ray.remote(max_restarts=MAX_RESTARTS)(RestartableEngine)
-    try:
-        yield
-    finally:
-        vllm_engine.RolloutRayActor = original
+    return replaced(vllm_engine, RolloutRayActor=ray.remote(max_restarts=MAX_RESTARTS)(RestartableEngine))

@@ -112,20 +112,23 @@ class EngineFleet:
         """Statuses of all engines in which vLLM is running; at least one."""
         deadline = time.monotonic() + RESTART_SECONDS
         while True:
-            self._load_waiting()
-            statuses = [one if one is not None and one.loaded else None for one in self._statuses()]
+            statuses = self._statuses()
+            if self._load_waiting(statuses):
+                statuses = self._statuses()
+            statuses = [one if one is not None and one.loaded else None for one in statuses]
             if any(status is not None for status in statuses):
                 return statuses
             if len(self._given_up) == len(self._engines) or time.monotonic() > deadline:
                 raise RunLostError("every vLLM engine was lost, and none came back")
             time.sleep(POLL_SECONDS)
 
-    def _load_waiting(self) -> None:
-        """Restarted engines that sleep while the policy trains wait for this moment to start vLLM."""
-        named = zip(self._engines, self._statuses())
+    def _load_waiting(self, statuses: list[EngineStatus | None]) -> bool:
+        """Restarted engines that sleep while the policy trains wait for this moment to start vLLM; whether any did."""
+        named = zip(self._engines, statuses)
         calls = [engine.load.remote() for engine, status in named if status is not None and not status.loaded]
         if calls:
             ray.wait(calls, num_returns=len(calls), timeout=RESTART_SECONDS)
+        return bool(calls)
 
     def _statuses(self) -> list[EngineStatus | None]:
         """None for an engine that is away."""

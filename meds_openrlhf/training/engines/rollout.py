@@ -41,8 +41,16 @@ class RolloutGenerator(SamplesGenerator):
 
     prompts_dataloader: Any
 
-    def __init__(self, *args: Any, fleet: EngineFleet, sync_weights: Callable[[], None] | None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        fleet: EngineFleet,
+        sync_weights: Callable[[], None] | None,
+        keep_below: float | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, vllm_engines=fleet.usable, **kwargs)
+        self._keep_below = keep_below
         self.vllm_engines = fleet.usable  # the list itself, also where it is empty
         self._fleet = fleet
         self._sync_weights = sync_weights
@@ -94,9 +102,11 @@ class RolloutGenerator(SamplesGenerator):
         """DAPO's dynamic sampling: whether a prompt's mean score lies outside the range."""
         if any(experience.scores is None for experience in experiences):
             return False
-        mean = sum(experience.scores[0].item() for experience in experiences) / len(experiences)
+        scores = [experience.scores[0].item() for experience in experiences]
+        if self._keep_below is not None and max(scores) < self._keep_below:
+            return False
         lowest, highest = self.args.algo.dynamic_filtering_range
-        return not lowest < mean < highest
+        return not lowest < sum(scores) / len(scores) < highest
 
     def _dispatch(self, requests: list[PromptRequest], generate_kwargs: dict[str, Any]) -> dict[Any, Dispatched]:
         """Send requests to the engines, evenly: by reference to its responses, each request."""

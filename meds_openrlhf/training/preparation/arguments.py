@@ -10,12 +10,13 @@ import argparse
 import difflib
 import re
 import runpy
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.training.replaced import replaced
 
 ENTRY_POINT = "openrlhf.cli.train_ppo_ray"
 
@@ -44,11 +45,10 @@ def parse_openrlhf_arguments(flags: Mapping[str, Any]) -> SimpleNamespace:
         raise _ArgumentsParsed(args)
 
     with ExitStack() as stack:
-        stack.enter_context(_replaced(argparse.ArgumentParser, "parse_args", parse_ours))
-        stack.enter_context(_replaced(argparse.ArgumentParser, "error", _refusal(flags)))
-        stack.enter_context(_replaced(openrlhf.utils, "get_strategy", stop))
+        stack.enter_context(replaced(argparse.ArgumentParser, parse_args=parse_ours, error=_refusal(flags)))
+        stack.enter_context(replaced(openrlhf.utils, get_strategy=stop))
         # train() would start Ray before it reaches get_strategy.
-        stack.enter_context(_replaced(ray, "is_initialized", lambda: True))
+        stack.enter_context(replaced(ray, is_initialized=lambda: True))
         try:
             runpy.run_module(ENTRY_POINT, run_name="__main__")
         except _ArgumentsParsed as parsed:
@@ -57,16 +57,6 @@ def parse_openrlhf_arguments(flags: Mapping[str, Any]) -> SimpleNamespace:
             # Its checks are assertions, or stumble over a value that is missing.
             raise ConfigError("OpenRLHF's settings", "this combination", f"is refused: {error}") from error
     raise RuntimeError(f"{ENTRY_POINT} ended without building its strategy; is openrlhf 0.11.2 installed?")
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    original = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
 
 
 def _command_line(parser: argparse.ArgumentParser, flags: Mapping[str, Any]) -> list[str]:

@@ -15,10 +15,11 @@ import numpy as np
 
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.config.file_settings import DATA_SUFFIXES, FILE_SETTINGS
+from meds_openrlhf.features import final_answer
 from meds_openrlhf.features.decoder import find_decoder_parts
 from meds_openrlhf.memory.archive import Archive
 from meds_openrlhf.memory.branch import read_branch_point
-from meds_openrlhf.memory.settings import feature_transform
+from meds_openrlhf.memory.settings import feature_transform, features_of_rows, remembers_answers
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
 
@@ -91,7 +92,11 @@ def model_config(name: str) -> Any:
 
 def memory_format(config: RunConfig, policy: Any) -> MemoryFormat:
     """The format of the rows that this policy makes."""
-    features = config.meds.features
+    features = features_of_rows(config.meds.features, config.meds.memory)
+    row_features = {**asdict(features), "answer_openings": list(features.answer_openings)}
+    if remembers_answers(config.meds.memory):
+        model = {"rows": "final answers"}  # of any model
+        return MemoryFormat(config.meds.memory.shards, final_answer.VALUES, model, row_features)
     text = policy.get_text_config()  # a vision-language model's decoder has its own
     return MemoryFormat(
         shards=config.meds.memory.shards,
@@ -102,7 +107,7 @@ def memory_format(config: RunConfig, policy: Any) -> MemoryFormat:
             "hidden": text.hidden_size,
             "vocabulary": text.vocab_size,
         },
-        features={**asdict(features), "answer_openings": list(features.answer_openings)},
+        features=row_features,
     )
 
 
@@ -115,6 +120,13 @@ def require_features(config: RunConfig, policy: Any) -> None:
     except ValueError as error:
         mend = f"does not fit the {layers} layers of this {policy.model_type} model"
         raise ConfigError("meds.features.layers", features.layers, mend) from error
+
+
+def require_filtering(config: RunConfig, args: SimpleNamespace) -> None:
+    """Raise ConfigError where groups shall be kept that nothing leaves out."""
+    if config.meds.rollout.keep_all_wrong and not args.algo.dynamic_filtering_enable:
+        mend = "says which groups dynamic filtering keeps; set algo.dynamic_filtering_enable too"
+        raise ConfigError("meds.rollout.keep_all_wrong", True, mend)
 
 
 def require_engines(args: SimpleNamespace) -> None:

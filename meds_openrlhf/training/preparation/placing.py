@@ -77,39 +77,35 @@ def place_flags(
     args = parse_openrlhf_arguments({**flags, **sizing.flags}) if sizing.flags else provisional
     recipe = recipe_of(args, models, flags)
     require_saved_ranks(args, saved_ranks or {})
-    require_splittable_batches(recipe, _ranks(args, recipe.roles), sizing.flags)
+    require_splittable_batches(recipe, _ranks(args), sizing.flags)
     plan = make_plan(role_requests(args), nodes, shards, CONTROLLER_CPUS)
     return Placed(args, report(plan, sizing, recipe))
 
 
-def _settings(args: SimpleNamespace) -> dict[str, SimpleNamespace]:
-    """The section of arguments of each role that DeepSpeed runs."""
-    return {"policy": args.actor, "reference": args.ref, "critic": args.critic, "reward": args.reward}
-
-
-def _ranks(args: SimpleNamespace, roles: Sequence[str]) -> dict[str, int]:
-    settings = _settings(args)
-    return {role: settings[role].num_nodes * settings[role].num_gpus_per_node for role in roles if role in settings}
+def _ranks(args: SimpleNamespace) -> dict[str, int]:
+    """The number of ranks of each role that DeepSpeed runs."""
+    return {request.role: request.gpus for request in role_requests(args) if request.role in SECTIONS}
 
 
 def _require_counts_of_roles(args: SimpleNamespace) -> None:
     """Raise ConfigError where a role that the run has asks for no GPUs; those that it has not may say 0."""
-    settings = _settings(args)
-    for role in (request.role for request in role_requests(args) if request.role in settings):
-        for name in ("num_nodes", "num_gpus_per_node"):
-            checks.require_at_least_one(f"{SECTIONS[role]}.{name}", getattr(settings[role], name))
+    for request in role_requests(args):
+        if request.role in SECTIONS:
+            section = SECTIONS[request.role]
+            checks.require_at_least_one(f"{section}.num_nodes", request.blocks)
+            checks.require_at_least_one(f"{section}.num_gpus_per_node", request.block_gpus)
 
 
 def require_saved_ranks(args: SimpleNamespace, saved_ranks: Mapping[str, int]) -> None:
     """Raise ConfigError where DeepSpeed could not load a checkpoint: each rank has saved its part of the optimizer."""
-    settings = _settings(args)
+    requests = {request.role: request for request in role_requests(args)}
     for role, saved in saved_ranks.items():
-        ranks = settings[role].num_nodes * settings[role].num_gpus_per_node
-        if ranks != saved and not args.ds.use_universal_ckpt:
+        request = requests.get(role)
+        if request is not None and request.gpus != saved and not args.ds.use_universal_ckpt:
             raise ConfigError(
                 f"{SECTIONS[role]}.num_gpus_per_node",
-                settings[role].num_gpus_per_node,
-                f"makes {ranks} {role} ranks, but the checkpoint that the run goes on from was saved by {saved}, and "
-                f"DeepSpeed loads it with as many only; give {SECTIONS[role]}.num_nodes and num_gpus_per_node so that "
-                f"they make {saved}",
+                request.block_gpus,
+                f"makes {request.gpus} {role} ranks, but the checkpoint that the run goes on from was saved by {saved}"
+                f", and DeepSpeed loads it with as many only; give {SECTIONS[role]}.num_nodes and num_gpus_per_node so "
+                f"that they make {saved}",
             )

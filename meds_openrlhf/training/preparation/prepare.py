@@ -15,17 +15,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from meds_openrlhf.checkpoints import newest_complete, point_latest_to
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.settings import feature_transform
+from meds_openrlhf.memory.settings import feature_transform, features_of_rows, remembers_answers
 from meds_openrlhf.memory.snapshot import MemoryFormat
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import Node
+from meds_openrlhf.placement.model_shape import FoundShape
 from meds_openrlhf.placement.plan import Plan
 from meds_openrlhf.placement.report import PlanReport
 from meds_openrlhf.placement.shortage import Shortage
 from meds_openrlhf.training import cpu
-from meds_openrlhf.training.checkpoints import newest_complete, point_latest_to
 from meds_openrlhf.training.preparation import checks
 from meds_openrlhf.training.preparation.placing import (
     PROVISIONAL,
@@ -35,7 +36,7 @@ from meds_openrlhf.training.preparation.placing import (
 )
 from meds_openrlhf.training.preparation.recipe import models_of
 
-REWARDS = {"math": Path(__file__).parents[2] / "rewards" / "math.py"}
+REWARD_FILES = Path(__file__).parents[2] / "rewards"
 # DeepSpeed's, one per rank: zero_pp_rank_3_mp_rank_00_optim_states.pt
 OPTIMIZER_PART = re.compile(r"(bf16_)?zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt")
 POLL_SECONDS = 1.0
@@ -54,6 +55,7 @@ class Job:
     paths: RunPaths
     flags: dict[str, Any]
     args: SimpleNamespace
+    models: dict[str, FoundShape]  # of each role
     strategy: Any
     on_cpu: bool
     memory: MemoryFormat
@@ -94,9 +96,11 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     memory = checks.memory_format(config, policy)
     checks.require_engines(args)
     checks.require_two_checkpoints(args)
+    checks.require_filtering(config, args)
     if config.meds.enabled:
-        checks.require_recordable(args, policy)
-        checks.require_features(config, policy)
+        if not remembers_answers(config.meds.memory):
+            checks.require_recordable(args, policy)
+            checks.require_features(config, policy)
         memory = checks.require_memory_of(config, paths, memory)
     from openrlhf.utils import get_strategy
 
@@ -109,10 +113,11 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
         paths=paths,
         flags=flags,
         args=args,
+        models=models_of(args),
         strategy=strategy,
         on_cpu=on_cpu,
         memory=memory,
-        transform=feature_transform(config.meds.features),
+        transform=feature_transform(features_of_rows(config.meds.features, config.meds.memory)),
         prompt_ids=_prompt_ids(config, data, args),
         total_steps=ceil(min(len(data), args.data.max_samples) / args.rollout.batch_size) * args.train.num_episodes,
         resume=resume,
@@ -139,7 +144,7 @@ def place(job: Job, nodes: Sequence[Node], sized_to: Sequence[Node] | None = Non
     """
     from openrlhf.utils import get_strategy
 
-    placed = place_flags(job.config, job.flags, job.args, nodes, models_of(job.args), job.saved_ranks, sized_to)
+    placed = place_flags(job.config, job.flags, job.args, nodes, job.models, job.saved_ranks, sized_to)
     decided = {"args": placed.args, "strategy": get_strategy(placed.args), "placement": placed.report}
     return PlacedJob(**{**vars(job), **decided})
 
@@ -217,8 +222,10 @@ def openrlhf_flags(config: RunConfig, paths: RunPaths, on_cpu: bool, load: bool)
     }
     if on_cpu:
         defaults.update(cpu.FLAGS)
+    if config.meds.policy.entropy_advantage.alpha > 0:
+        defaults["actor.entropy_coef"] = 0  # OpenRLHF computes the entropy, and takes it for nothing else
     if config.meds.reward is not None:
         if config.openrlhf.get("reward.remote_url"):
             raise ConfigError("meds.reward", config.meds.reward, "and reward.remote_url exclude each other")
-        decided["reward.remote_url"] = str(REWARDS[config.meds.reward])
+        decided["reward.remote_url"] = str(REWARD_FILES / f"{config.meds.reward.replace('-', '_')}.py")
     return checks.with_absolute_paths({**defaults, **config.openrlhf, **decided})

@@ -8,17 +8,17 @@ from typing import Any
 
 from meds_openrlhf.placement.model_shape import FoundShape, find_shape
 from meds_openrlhf.placement.recipe import Recipe
+from meds_openrlhf.training.roles import role_requests
 
 
 def models_of(args: SimpleNamespace) -> dict[str, FoundShape]:
     """Each role that the run has, with the shape of its model. Reads configurations, no weights."""
-    names = {"policy": args.actor.model_name_or_path, "engines": args.actor.model_name_or_path}
-    if args.algo.kl.init_coef > 0:
-        names["reference"] = args.actor.model_name_or_path
-    if args.critic.model_name_or_path:
-        names["critic"] = args.critic.model_name_or_path
-    if not args.reward.remote_url:
-        names["reward"] = (args.reward.model_name_or_path or args.actor.model_name_or_path).split(",")[0]
+    policy = args.actor.model_name_or_path
+    others = {
+        "critic": args.critic.model_name_or_path,
+        "reward": (args.reward.model_name_or_path or policy).split(",")[0],
+    }
+    names = {request.role: others.get(request.role, policy) for request in role_requests(args)}
     found = {name: find_shape(name) for name in dict.fromkeys(names.values())}
     return {role: found[name] for role, name in names.items()}
 

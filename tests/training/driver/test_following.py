@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import ray
 
+from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.training.driver.errors import RunLostError
 from meds_openrlhf.training.driver.following import Following
@@ -77,7 +78,7 @@ def follow(tmp_path: Path, call: Any, members: list[Member], *signals: int, minu
 
     listener.step = hear  # type: ignore[method-assign]
     with interruptible(minutes) as interruptions:
-        control = start_run_control(StepLog(tmp_path / "metrics.jsonl"))
+        control = start_run_control(RunPaths(tmp_path))
         following = Following(control, members, listener, interruptions)
         return following.to_the_end(call(control)), listener.heard
 
@@ -126,7 +127,7 @@ def test_a_lost_rank_ends_it_though_the_trainer_does_not_notice(tmp_path: Path) 
 def test_it_waits_for_no_step_any_more_afterwards(tmp_path: Path) -> None:
     trainer = start(Trainer)
     with interruptible(None) as interruptions:
-        control = start_run_control(StepLog(tmp_path / "metrics.jsonl"))
+        control = start_run_control(RunPaths(tmp_path))
         following = Following(control, [], Listener(), interruptions)
         with pytest.raises(ray.exceptions.RayTaskError, match="every vLLM engine was lost"):
             following.to_the_end(trainer.give_up.remote())

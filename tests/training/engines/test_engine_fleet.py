@@ -26,8 +26,9 @@ class Fleet(EngineFleet):
     def _statuses(self) -> list[EngineStatus | None]:
         return self.answers
 
-    def _load_waiting(self) -> None:
-        self.answers = [one if one is None else replace(one, loaded=True) for one in self.answers]
+    def _load_waiting(self, statuses: list[EngineStatus | None]) -> bool:
+        self.answers = [one if one is None else replace(one, loaded=True) for one in statuses]
+        return statuses != self.answers
 
     @property
     def used(self) -> list[int]:

@@ -87,6 +87,13 @@ def test_filtered_prompts_are_replaced_also_when_an_engine_dies(cluster: None) -
     assert passed == pytest.approx(len(samples) / consumed * 100)
 
 
+def test_groups_without_a_right_answer_are_kept_where_that_is_wanted(cluster: None) -> None:
+    generator = make_generator(start_engines(None), arguments(4, 4, filtering=True), 12, [], keep_below=0.5)
+    samples, _, consumed, _ = generator.generate_samples()
+    assert consumed == 4
+    assert {prompt % 2 for prompt in prompts_of(samples)} == {0, 1}
+
+
 def test_the_last_engine_gets_the_policys_weights_after_its_restart(cluster: None) -> None:
     engines = start_engines(2)
     told: list[str] = []

@@ -170,7 +170,8 @@ def job(timeout: float, resume: bool = False) -> prepare.Job:
     """One that takes a node of 8 GPUs; what placing does not look at is left out."""
     run, flags = config("colocate", timeout), {**FLAGS, "actor.num_gpus_per_node": 8}
     args = provisional_arguments(run, flags)
-    parts = {"config": run, "flags": flags, "args": args, "saved_ranks": {}, "resume": resume}
+    parts = {"config": run, "flags": flags, "args": args, "models": models_of(args), "saved_ranks": {}}
+    parts["resume"] = resume
     return prepare.Job(**{**dict.fromkeys(prepare.Job.__dataclass_fields__), **parts})
 
 

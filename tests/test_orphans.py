@@ -8,7 +8,7 @@ from pathlib import Path
 
 PARENT = """
 import subprocess, sys, time
-from meds_openrlhf.training.engines import orphans
+from meds_openrlhf import orphans
 if sys.argv[1] == "watched":
     orphans.end_children_with_this_process()
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])

@@ -3,8 +3,7 @@
 import json
 from pathlib import Path
 
-from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.training.checkpoints import (
+from meds_openrlhf.checkpoints import (
     Checkpoint,
     mark_complete,
     newest_complete,
@@ -12,6 +11,7 @@ from meds_openrlhf.training.checkpoints import (
     remove_stale,
     saved_tags,
 )
+from meds_openrlhf.paths import RunPaths
 
 
 def save(paths: RunPaths, tag: str, step: int | None, roles: tuple[str, ...] = ("_actor",)) -> None:

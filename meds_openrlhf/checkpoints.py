@@ -1,4 +1,4 @@
-"""Which checkpoint a run goes on from: the newest one that is whole.
+"""Which checkpoints of a run are whole; a run goes on from the newest.
 
 A checkpoint is whole when its marker is there, which is written last, and every file that the marker lists is there
 with its size. OpenRLHF removes old checkpoints file by file, so a folder alone proves nothing.
@@ -37,10 +37,15 @@ def mark_complete(paths: RunPaths, tag: str, step: int, wandb_run: str | None = 
     write_atomically(paths.complete / tag, json.dumps(content) + "\n")
 
 
+def whole_checkpoints(paths: RunPaths) -> list[Checkpoint]:
+    """All whole checkpoints, newest last; of one step, a regular one after the best one's."""
+    found = [whole for marker in paths.complete.glob("*global_step*") if (whole := _whole(paths, marker)) is not None]
+    return sorted(found, key=lambda one: (one.step, not one.tag.startswith("best_"), one.tag))
+
+
 def newest_complete(paths: RunPaths) -> Checkpoint | None:
     """The newest whole checkpoint; of one step, a regular one before the best one's. None where there is none."""
-    found = [whole for marker in paths.complete.glob("*global_step*") if (whole := _whole(paths, marker)) is not None]
-    return max(found, key=lambda one: (one.step, not one.tag.startswith("best_"), one.tag), default=None)
+    return next(reversed(whole_checkpoints(paths)), None)
 
 
 def _whole(paths: RunPaths, marker: Path) -> Checkpoint | None:

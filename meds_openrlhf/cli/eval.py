@@ -1,0 +1,166 @@
+"""`meds eval`: sample models on benchmarks, and compare them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from meds_openrlhf.cli.train import quiet_start
+from meds_openrlhf.config import ConfigError
+
+if TYPE_CHECKING:
+    from meds_openrlhf.evaluation.evaluate import Evaluation
+    from meds_openrlhf.evaluation.progress import Progress
+    from meds_openrlhf.evaluation.request import Request
+
+DESCRIPTION = """Draw n samples of every problem with vLLM, as many engines as there are GPUs, and report pass@k.
+Started again, it draws only what is missing, also for a larger --n; every label in OUT that was sampled alike is in the
+report. The defaults are the paper's settings."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Register the subcommand."""
+    parser = subparsers.add_parser(
+        "eval", help="sample models on benchmarks and report pass@k", description=DESCRIPTION
+    )
+    parser.add_argument(
+        "models",
+        metavar="[LABEL=]MODEL",
+        nargs="+",
+        help="a run's folder (its trained policy, or its newest checkpoint), RUN@50 (the checkpoint of step 50), a "
+        "Hugging Face folder, or a name on the hub; LABEL names it in tables",
+    )
+    parser.add_argument(
+        "--benchmarks",
+        metavar="NAME|FILE",
+        nargs="+",
+        required=True,
+        help="aime24, amc23, math500, minerva, olympiadbench, or .jsonl files with id, prompt and answer",
+    )
+    parser.add_argument(
+        "--data", metavar="FOLDER", type=Path, default=Path("data"), help="where named ones are (%(default)s)"
+    )
+    parser.add_argument(
+        "--out", metavar="OUT", type=Path, default=Path("eval"), help="samples and report (%(default)s)"
+    )
+    parser.add_argument("--step", metavar="N", type=int, help="of every run folder, as RUN@N")
+    parser.add_argument("--n", metavar="N", type=int, default=128, help="samples of each problem (%(default)s)")
+    parser.add_argument("--temperature", metavar="T", type=float, default=1.0, help="(%(default)s)")
+    parser.add_argument("--top-p", metavar="P", type=float, default=1.0, help="(%(default)s)")
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="(%(default)s)")
+    parser.add_argument(
+        "--max-tokens",
+        metavar="N",
+        type=int,
+        default=7168,
+        help="of a response, within what the model's context leaves (%(default)s)",
+    )
+    parser.add_argument("--engines", metavar="N", type=int, help="how many (as many as free GPUs allow; on a CPU 1)")
+    parser.add_argument("--tensor-parallel", metavar="N", type=int, default=1, help="GPUs of an engine (%(default)s)")
+    parser.add_argument(
+        "--wait", metavar="SECONDS", type=float, default=600, help="for room on the cluster (%(default)s)"
+    )
+    parser.add_argument("--allow-cpu", action="store_true", help="where there is no GPU, go on without")
+    parser.add_argument("--verbose", action="store_true", help="print what every Ray worker prints")
+    parser.set_defaults(run=run, takes_overrides=False)
+
+
+def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Draw what is missing, write the report and print its overview; 1 where the engines were lost."""
+    quiet_start(arguments.verbose)
+    from meds_openrlhf.evaluation.sampling import EvaluationLostError
+
+    try:
+        _evaluate(arguments)
+        return 0
+    except EvaluationLostError as error:
+        print(f"meds: {error}; the same command goes on with what is missing", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as interruption:
+        print("meds: interrupted; the same command goes on with what is missing", file=sys.stderr)
+        return 128 + getattr(interruption, "signum", signal.SIGINT)
+
+
+def _evaluate(arguments: argparse.Namespace) -> None:
+    from meds_openrlhf.evaluation.evaluate import Evaluation
+    from meds_openrlhf.evaluation.labels import write_report_of_labels
+    from meds_openrlhf.evaluation.progress import Progress
+
+    _require_lasting(arguments.out)
+    progress = Progress(sys.stderr)
+    evaluation = Evaluation(_request(arguments))
+    _draw(evaluation, progress, arguments.verbose)
+    subjects = evaluation.subjects
+    labels = [subject.label for subject in subjects]
+    write_report_of_labels(
+        arguments.out, subjects[0].settings, evaluation.benchmarks, arguments.n, labels, progress.say
+    )
+    print(_first_table(arguments.out), end="")
+
+
+def _first_table(out: Path) -> str:
+    """The overview; intervals, differences, every k and the curves are in ``report.md``."""
+    return (out / "table.md").read_text().split("\n### ")[0]
+
+
+def _draw(evaluation: Evaluation, progress: Progress, verbose: bool) -> None:
+    """Ray is connected to only where something is missing."""
+    from meds_openrlhf.evaluation.evaluate import draw_missing
+    from meds_openrlhf.training.driver.interruption import interruptible
+    from meds_openrlhf.training.driver.ray_connection import ray_connection
+
+    with evaluation.opened() as samplings:
+        if not any(sampling.blocks for sampling in samplings):
+            return
+        connection = ray_connection(on_cpu=evaluation.request.on_cpu, verbose=verbose)
+        with connection, interruptible(watchdog_minutes=None):
+            draw_missing(evaluation, samplings, progress)
+
+
+def _request(arguments: argparse.Namespace) -> Request:
+    from meds_openrlhf.evaluation.request import Request
+
+    on_cpu = _on_cpu(arguments.allow_cpu)
+    return Request(
+        models=tuple(arguments.models),
+        benchmarks=tuple(arguments.benchmarks),
+        out=arguments.out.absolute(),
+        data=arguments.data,
+        step=arguments.step,
+        n=arguments.n,
+        temperature=arguments.temperature,
+        top_p=arguments.top_p,
+        seed=arguments.seed,
+        max_tokens=arguments.max_tokens,
+        engines=1 if on_cpu and arguments.engines is None else arguments.engines,
+        tensor_parallel=arguments.tensor_parallel,
+        wait_seconds=arguments.wait,
+        on_cpu=on_cpu,
+    )
+
+
+def _on_cpu(allowed: bool) -> bool:
+    """Whether engines run without GPUs. A machine without one may still belong to a cluster that has some."""
+    from meds_openrlhf.training.cpu import has_cuda
+
+    if has_cuda():
+        return False
+    if not allowed and not os.environ.get("RAY_ADDRESS"):
+        raise ConfigError(
+            "--allow-cpu", False, "but this machine has no GPU; set RAY_ADDRESS to a cluster, or allow the CPU"
+        )
+    return allowed
+
+
+def _require_lasting(out: Path) -> None:
+    if os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") and not out.is_absolute():
+        raise ConfigError(
+            "--out",
+            str(out),
+            "is relative, and a submitted job runs in a copy of its folder that Ray throws away; name it from the "
+            "root, on storage that every node sees",
+        )

@@ -1,0 +1,95 @@
+"""The sets that `meds data prepare` knows: where each lies on the Hugging Face hub, and what is kept of it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from meds_openrlhf.config.errors import ConfigError
+
+Kind = Literal["training", "benchmark"]
+
+_OWN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_TRAINING_FILE = "train"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSet:
+    """One set of problems with their answers."""
+
+    name: str
+    kind: Kind
+    hub: str | None = None
+    """Its name on the hub; None where it is read from a file only."""
+    config: str | None = None
+    split: str = "train"
+    rows: int | None = None
+    """Of the split on the hub, as of 2026: another number means that the set has changed."""
+    levels: tuple[str, ...] = ()
+    """What is kept by default, by the column `level`; empty: everything, whatever its level."""
+
+    @property
+    def file(self) -> str:
+        """The name, without ending, of the file that it is written to: all training sets share one."""
+        return _TRAINING_FILE if self.kind == "training" else self.name
+
+
+CATALOG = {
+    each.name: each
+    for each in (
+        DataSet(
+            name="dapo-math-17k",
+            kind="training",
+            hub="BytedTsinghua-SIA/DAPO-Math-17k",
+            rows=1_791_700,  # about 17 thousand problems, a hundred times each
+        ),
+        DataSet(
+            name="math",
+            kind="training",
+            hub="DigitalLearningGmbH/MATH-lighteval",
+            rows=7_500,
+            levels=("3", "4", "5"),
+        ),
+        DataSet(name="aime24", kind="benchmark", hub="HuggingFaceH4/aime_2024", rows=30),
+        DataSet(name="amc23", kind="benchmark", hub="math-ai/amc23", split="test", rows=40),
+        DataSet(name="math500", kind="benchmark", hub="HuggingFaceH4/MATH-500", split="test", rows=500),
+        DataSet(name="minerva", kind="benchmark", hub="math-ai/minervamath", split="test", rows=272),
+        DataSet(
+            name="olympiadbench",
+            kind="benchmark",
+            hub="Hothan/OlympiadBench",
+            config="OE_TO_maths_en_COMP",  # open-ended, text only, English competitions
+            rows=674,
+        ),
+    )
+}
+
+
+def find_sets(names: Collection[str], from_file: Collection[str]) -> list[DataSet]:
+    """The sets of these names, in this order; all of the catalog for none.
+
+    A name that the catalog lacks is the user's own training set where ``from_file`` has it. Raises ConfigError for any
+    other, a name given twice, and a file for a set that is not asked for.
+    """
+    chosen = list(names or CATALOG)
+    sets = [CATALOG.get(name) or _own_set(name, from_file) for name in chosen]
+    for name in chosen:
+        if chosen.count(name) > 1:
+            raise ConfigError("SET", name, "is named twice; name it once")
+    for name in from_file:
+        if name not in chosen:
+            raise ConfigError("--from", name, f"is none of the sets to prepare; those are {', '.join(chosen)}")
+    return sets
+
+
+def _own_set(name: str, from_file: Collection[str]) -> DataSet:
+    if name not in from_file:
+        close = difflib.get_close_matches(name, CATALOG, n=1)
+        guess = f"did you mean {close[0]}?" if close else f"those are {', '.join(CATALOG)}"
+        raise ConfigError("SET", name, f"is no known set; {guess} One of your own needs its file: --from {name}=FILE")
+    if not _OWN_NAME.fullmatch(name):
+        raise ConfigError("SET", name, "is no name for a set; use letters, digits, dashes and underscores")
+    return DataSet(name=name, kind="training")

@@ -1,0 +1,136 @@
+"""Which rows become the problems of one file: each question once, with one answer, and none that is tested later.
+
+Every row is accounted for: it is kept, or dropped for one of `REASONS`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from meds_openrlhf.data.catalog import DataSet
+from meds_openrlhf.data.questions import asks_for_answer_format, normalised, problem_id
+from meds_openrlhf.data.sources import Row
+from meds_openrlhf.data.templates import qwen_math_prompt
+
+NO_QUESTION = "no question"
+NO_ANSWER = "no answer"
+ANSWER_FORMAT = "answer format"  # the question tells how to write the answer, and not as the template does
+CHAT_MARKER = "chat marker"  # the question would end the user's turn
+LEVEL = "level"
+DUPLICATE = "duplicate"
+IN_BENCHMARK = "in a benchmark"
+CONFLICTING = "conflicting answers"
+REASONS = (NO_QUESTION, NO_ANSWER, ANSWER_FORMAT, CHAT_MARKER, LEVEL, DUPLICATE, IN_BENCHMARK, CONFLICTING)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One line of a prepared file. All fields are texts in every set, so that files load together."""
+
+    id: str
+    prompt: str  # with the template
+    question: str
+    answer: str
+    datasource: str
+    level: str  # empty where the set has none
+
+
+@dataclass
+class Counts:
+    """What became of a set's rows: ``read`` is ``kept`` and all of ``dropped``."""
+
+    read: int = 0
+    kept: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+
+    def reasons(self) -> dict[str, int]:
+        """``dropped`` in the order of `REASONS`, without those that never came."""
+        return {reason: self.dropped[reason] for reason in REASONS if self.dropped[reason]}
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A row that may be kept."""
+
+    question: str  # normalised
+    answer: str  # normalised
+    problem: Problem
+
+
+class Selection:
+    """Takes sets in one after the other; of equal questions the first stays.
+
+    ``held_out`` are normalised questions that are left out. So are questions that come with answers that differ:
+    which one is right, the data does not say.
+    """
+
+    def __init__(self, held_out: Collection[str] = ()) -> None:
+        self.counts: dict[str, Counts] = {}
+        self._held_out = held_out
+        self._first: dict[str, _Candidate] = {}
+        self._conflicting: set[str] = set()
+
+    @property
+    def questions(self) -> Collection[str]:
+        """Every normalised question that could have been kept, those with conflicting answers included."""
+        return self._first.keys()
+
+    def add(self, dataset: DataSet, rows: Iterable[Row]) -> Counts:
+        """Take a set's rows in. Its counts are final after `finish`; ``kept`` is 0 until then."""
+        counts = self.counts.setdefault(dataset.name, Counts())
+        judged: dict[Row, _Candidate | str] = {}  # repeated rows are the rule in DAPO: judge each once
+        for row in rows:
+            counts.read += 1
+            verdict = judged.get(row)
+            if verdict is None:
+                verdict = judged[row] = _judge(dataset, row)
+            if isinstance(verdict, str):
+                counts.dropped[verdict] += 1
+            elif self._is_repeated(verdict):
+                counts.dropped[DUPLICATE] += 1
+        return counts
+
+    def _is_repeated(self, candidate: _Candidate) -> bool:
+        first = self._first.get(candidate.question)
+        if first is None:
+            self._first[candidate.question] = candidate
+            return False
+        if first.answer != candidate.answer:
+            self._conflicting.add(candidate.question)
+        return True
+
+    def finish(self) -> list[Problem]:
+        """The problems that stay, in the order in which they came; counts the rest."""
+        kept = []
+        for question, candidate in self._first.items():
+            counts = self.counts[candidate.problem.datasource]
+            if question in self._held_out:
+                counts.dropped[IN_BENCHMARK] += 1
+            elif question in self._conflicting:
+                counts.dropped[CONFLICTING] += 1
+            else:
+                counts.kept += 1
+                kept.append(candidate.problem)
+        return kept
+
+
+def _judge(dataset: DataSet, row: Row) -> _Candidate | str:
+    """The row as a problem, or the reason why it is none."""
+    question = normalised(row.question or "")
+    if row.question is None or not question:
+        return NO_QUESTION
+    if row.answer is None:
+        return NO_ANSWER
+    if asks_for_answer_format(row.question):
+        return ANSWER_FORMAT
+    if dataset.levels and row.level not in dataset.levels:
+        return LEVEL
+    try:
+        prompt = qwen_math_prompt(row.question)
+    except ValueError:  # it is not empty, so this is the marker
+        return CHAT_MARKER
+    name = dataset.name
+    problem = Problem(problem_id(name, question), prompt, row.question, row.answer, name, row.level)
+    return _Candidate(question, normalised(row.answer), problem)

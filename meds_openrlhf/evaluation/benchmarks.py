@@ -1,0 +1,52 @@
+"""Which problem sets an evaluation is over: names in a folder of data, or files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.evaluation.models import LABEL
+from meds_openrlhf.evaluation.problems import Problem, read_problems
+
+PAPERS = ("aime24", "amc23", "math500", "minerva", "olympiadbench")
+SUFFIX = ".jsonl"
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A named set of problems."""
+
+    name: str
+    problems: list[Problem]
+
+
+def find_benchmarks(words: Sequence[str], data: Path) -> list[Benchmark]:
+    """The problems of each word, a name for ``data/NAME.jsonl`` or a file's path; words may be joined by commas.
+
+    Raises ConfigError for a file that is not there or holds something else, and for a name that comes twice.
+    """
+    paths = [_path(name, data) for word in words for name in word.split(",") if name]
+    if not paths:
+        raise ConfigError("--benchmarks", " ".join(words), f"names no benchmark; choose from {', '.join(PAPERS)}")
+    names = [path.name.removesuffix(SUFFIX) for path in paths]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError("--benchmarks", name, "comes twice; results are told apart by the files' names")
+        if not LABEL.fullmatch(name):
+            raise ConfigError("--benchmarks", name, "names files of results; use letters, digits and . _ @ + -")
+    return [Benchmark(name, read_problems(path)) for name, path in zip(names, paths)]
+
+
+def _path(word: str, data: Path) -> Path:
+    by_path = word.endswith(SUFFIX) or "/" in word
+    path = Path(word) if by_path else data / f"{word}{SUFFIX}"
+    if path.is_file():
+        return path
+    if word in PAPERS:
+        raise ConfigError("--benchmarks", word, f"is not at {path}; `meds data prepare {word}` makes it")
+    if by_path:
+        raise ConfigError("--benchmarks", word, f"is no file here (looked in {Path.cwd()})")
+    known = f"name a .jsonl file, or one of {', '.join(PAPERS)}"
+    raise ConfigError("--benchmarks", word, f"is not at {path}; {known}")

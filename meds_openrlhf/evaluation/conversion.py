@@ -1,0 +1,74 @@
+"""A checkpoint of DeepSpeed's as a model's folder that vLLM loads.
+
+DeepSpeed's files are pickles, and only its own converter opens them: as a resumed run does, on the user's own run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.evaluation.models import Model
+
+
+def converted(model: Model, fingerprint: str, folder: Path) -> Path:
+    """The checkpoint's model in Hugging Face format below ``folder``; made once, and anew for other weights.
+
+    Raises ConfigError where the checkpoint does not hold the whole of a model of the base's shape.
+    """
+    assert model.shards is not None
+    target = folder / f"model-{fingerprint[:12]}"
+    if target.is_dir():
+        return target
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        _save(str(model.base), _weights(model.shards), temporary, model.shards)
+        os.rename(temporary, target)  # whoever sees the folder sees all of it
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return target
+
+
+def _weights(shards: Path) -> dict[str, Any]:
+    """All parameters by name, float32; put together from the ranks' parts one by one as they are asked for."""
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")  # it looks for one when it is imported, and none is needed
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+
+    try:
+        with _silence():
+            return dict(get_fp32_state_dict_from_zero_checkpoint(str(shards.parent), shards.name, lazy_mode=True))
+    except (ValueError, KeyError, OSError, RuntimeError) as error:
+        mend = f"cannot be put together by DeepSpeed ({error}); runs with --ckpt.save_hf need no conversion"
+        raise ConfigError("MODEL", str(shards), mend) from error
+
+
+def _save(base: str, weights: dict[str, Any], folder: Path, shards: Path) -> None:
+    """In bfloat16, as OpenRLHF saves a trained policy, with the configuration and tokenizer of the ``base``."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(base), dtype=torch.bfloat16)
+    wanted, tied = set(dict(model.named_parameters())), set(dict(model.named_parameters(remove_duplicate=False)))
+    missing, strange = sorted(wanted - set(weights)), sorted(set(weights) - tied - set(dict(model.named_buffers())))
+    if missing or strange:
+        what = f"lacks {missing[0]}" if missing else f"holds {strange[0]}, which is not in it"
+        raise ConfigError("MODEL", str(shards), f"is no checkpoint of {base}: it {what}")
+    state = {name: weights[name].contiguous().to(torch.bfloat16) for name in weights}
+    model.load_state_dict(state, strict=False, assign=True)
+    model.tie_weights()
+    with _silence():
+        model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(base).save_pretrained(folder)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Without the libraries' remarks and bars."""
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield

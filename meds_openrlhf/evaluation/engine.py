@@ -1,0 +1,137 @@
+"""One vLLM engine, to be made a Ray actor: blocks of prompts in, judged samples out.
+
+It runs vLLM's asynchronous engine with one request per sample. The blocks that an engine has at one time share vLLM's
+running batch: a request that is done makes room for the next at once, whatever block that is of, and a block's longest
+sample holds up nothing but the writing of its own block. The requests of one problem share the prompt's part of the KV
+cache. Answers are judged here, so that judging grows with the number of engines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+from meds_openrlhf.evaluation.blocks import BLOCK_SAMPLES, Block, sample_seed
+from meds_openrlhf.evaluation.samples import Sample
+from meds_openrlhf.orphans import end_children_with_this_process
+
+# Sequences that vLLM works on at a time, on a GPU and on a CPU.
+SEQUENCES, SEQUENCES_ON_CPU = 256, 32
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """What an engine loads, and how it samples. ``max_model_len`` and ``max_tokens`` are in tokens."""
+
+    model: str
+    revision: str | None  # of a model on the hub
+    tensor_parallel: int
+    max_model_len: int
+    temperature: float
+    top_p: float
+    seed: int
+    max_tokens: int
+    on_cpu: bool
+
+    @property
+    def sequences(self) -> int:
+        """How many vLLM works on at a time."""
+        return SEQUENCES_ON_CPU if self.on_cpu else SEQUENCES
+
+    @property
+    def in_flight(self) -> int:
+        """Blocks that keep the engine busy: a full batch, and two more that wait."""
+        return self.sequences // BLOCK_SAMPLES + 2
+
+
+class SamplingEngine:
+    """See the module's docstring. An actor that has lost its vLLM ends itself."""
+
+    async def start(self, settings: EngineSettings, bundles: list[int]) -> None:
+        """Load the model. ``bundles`` are the engine's in its placement group."""
+        import vllm
+
+        end_children_with_this_process()
+        self._settings = settings
+        if settings.tensor_parallel > 1 and not settings.on_cpu:
+            _let_vllm_place_workers(bundles)
+        self._llm: Any = vllm.AsyncLLMEngine.from_engine_args(vllm.AsyncEngineArgs(**_engine_arguments(settings)))
+
+    async def sample(self, block: Block) -> list[Sample]:
+        """Draw and judge the block's samples."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        try:
+            outputs = await asyncio.gather(*(self._respond(block, index) for index in block.indices))
+        except EngineDeadError:
+            os._exit(1)  # the process inside is gone: to the driver the whole engine is
+        return await asyncio.to_thread(_judge, block, outputs)
+
+    async def stop(self) -> None:
+        """End vLLM, so that its GPU's memory is free when this returns."""
+        self._llm.shutdown()
+
+    async def _respond(self, block: Block, index: int) -> Any:
+        """vLLM's completion for one sample."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        given = self._settings
+        parameters = SamplingParams(
+            temperature=given.temperature,
+            top_p=given.top_p,
+            seed=sample_seed(given.seed, block.problem.id, index),
+            max_tokens=min(given.max_tokens, given.max_model_len - len(block.tokens)),
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        name = f"{block.benchmark}-{block.problem.id}-{index}"
+        async for output in self._llm.generate({"prompt_token_ids": list(block.tokens)}, parameters, name):
+            final = output
+        return final.outputs[0]
+
+
+def _engine_arguments(settings: EngineSettings) -> dict[str, Any]:
+    backend = "uni" if settings.tensor_parallel == 1 else "mp" if settings.on_cpu else "ray"
+    return {
+        "model": settings.model,
+        "revision": settings.revision,
+        "dtype": "bfloat16",  # as in training
+        "tensor_parallel_size": settings.tensor_parallel,
+        "distributed_executor_backend": backend,
+        "max_model_len": settings.max_model_len,
+        "max_num_seqs": settings.sequences,
+        "enable_prefix_caching": True,
+        "enforce_eager": settings.on_cpu,
+        "enable_log_requests": False,
+        "disable_log_stats": True,
+    }
+
+
+def _let_vllm_place_workers(bundles: list[int]) -> None:
+    """vLLM starts an actor for each GPU in the engine's bundles, as under OpenRLHF; this process has no GPU itself."""
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    os.environ["VLLM_RAY_PER_WORKER_GPUS"] = "1"
+    os.environ["VLLM_RAY_BUNDLE_INDICES"] = ",".join(map(str, bundles))
+    os.environ.setdefault("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
+
+
+def _judge(block: Block, outputs: list[Any]) -> list[Sample]:
+    from meds_openrlhf.rewards.boxed import answer_of
+    from meds_openrlhf.rewards.grading import is_right
+
+    return [
+        Sample(
+            problem=block.problem.id,
+            index=index,
+            text=output.text,
+            tokens=len(output.token_ids),
+            truncated=output.finish_reason == "length",
+            answer=answer_of(output.text),
+            right=is_right(output.text, block.problem.answer),
+        )
+        for index, output in zip(block.indices, outputs)
+    ]

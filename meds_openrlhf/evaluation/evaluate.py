@@ -1,0 +1,174 @@
+"""One evaluation: everything is checked, what is missing is drawn, and the report is written over all that is there.
+
+OUT/LABEL/settings.json        what the label's samples are drawn with
+OUT/LABEL/BENCHMARK.jsonl      its samples
+OUT/LABEL/model-3f2a91c04d5e/  a checkpoint's weights for vLLM, where OpenRLHF has saved none
+OUT/                           the report over all labels
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from meds_openrlhf.evaluation.benchmarks import find_benchmarks
+from meds_openrlhf.evaluation.blocks import Block, make_blocks
+from meds_openrlhf.evaluation.loading import KnownModel, know
+from meds_openrlhf.evaluation.models import find_models
+from meds_openrlhf.evaluation.progress import Progress
+from meds_openrlhf.evaluation.request import Request
+from meds_openrlhf.evaluation.samples import SampleStore, iterate_samples
+from meds_openrlhf.evaluation.sampling import draw
+from meds_openrlhf.evaluation.settings import Settings, check_settings, problems_hash, write_settings
+
+if TYPE_CHECKING:
+    from meds_openrlhf.evaluation.engine import EngineSettings
+    from meds_openrlhf.placement.plan import Plan
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One model, with what is to be drawn from it."""
+
+    known: KnownModel
+    folder: Path
+    settings: Settings
+    prompts: dict[str, dict[str, tuple[int, ...]]]  # token ids by benchmark and problem
+
+    @property
+    def label(self) -> str:
+        """Its name in tables."""
+        return self.known.model.label
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """A subject whose files are open: ``present`` samples of ``total`` are there, ``right`` of those are right.
+
+    ``weights`` is the folder or name that engines load.
+    """
+
+    subject: Subject
+    weights: str
+    stores: dict[str, SampleStore]
+    blocks: list[Block]
+    total: int
+    present: int
+    right: int
+
+
+class Evaluation:
+    """A request that has passed every check. Reads configurations and tokenizers; starts nothing, writes nothing."""
+
+    def __init__(self, request: Request) -> None:
+        request.check()
+        self.request = request
+        self.benchmarks = find_benchmarks(request.benchmarks, request.data)
+        models = find_models(request.models, request.step)
+        self.subjects = [self._subject(know(model, request.tensor_parallel)) for model in models]
+
+    def _subject(self, known: KnownModel) -> Subject:
+        request = self.request
+        folder = request.out / known.model.label
+        wanted = Settings(
+            model=known.model.source,
+            fingerprint=known.fingerprint,
+            temperature=request.temperature,
+            top_p=request.top_p,
+            seed=request.seed,
+            max_tokens=request.max_tokens,
+            benchmarks={benchmark.name: problems_hash(benchmark.problems) for benchmark in self.benchmarks},
+        )
+        prompts = {one.name: known.tokens(one.name, one.problems) for one in self.benchmarks}
+        return Subject(known, folder, check_settings(folder, wanted), prompts)
+
+    @contextmanager
+    def opened(self) -> Iterator[list[Sampling]]:
+        """The samples of every subject, held for this process, and what they lack; its weights where it lacks some."""
+        with ExitStack() as stack:
+            yield [self._open(subject, stack) for subject in self.subjects]
+
+    def _open(self, subject: Subject, stack: ExitStack) -> Sampling:
+        write_settings(subject.folder, subject.settings)
+        stores: dict[str, SampleStore] = {}
+        blocks: list[Block] = []
+        verdicts: list[bool] = []  # on the samples that are there
+        for benchmark in self.benchmarks:
+            path = subject.folder / f"{benchmark.name}.jsonl"
+            store = stores[benchmark.name] = stack.enter_context(SampleStore(path))
+            missing = store.missing(benchmark.problems, self.request.n)
+            blocks += make_blocks(benchmark.name, missing, subject.prompts[benchmark.name])
+            verdicts += [sample.right for sample in iterate_samples(path) if sample.index < self.request.n]
+        total = sum(len(benchmark.problems) for benchmark in self.benchmarks) * self.request.n
+        weights = _weights(subject) if blocks else ""
+        return Sampling(subject, weights, stores, blocks, total, len(verdicts), sum(verdicts))
+
+
+def draw_missing(evaluation: Evaluation, samplings: Sequence[Sampling], progress: Progress) -> None:
+    """Start engines on Ray's cluster and draw what is missing, one model after the other.
+
+    Raises ConfigError where there is no room for the engines, and EvaluationLostError where none is left.
+    """
+    from meds_openrlhf.evaluation.fleet import plan_when_free
+    from meds_openrlhf.placement.groups import release, reserve
+
+    request = evaluation.request
+    largest = max(len(sampling.blocks) for sampling in samplings)
+    plan = plan_when_free(request.engines, request.tensor_parallel, largest, request.wait_seconds, progress.say)
+    groups = reserve(plan, request.wait_seconds, setting="--wait")
+    try:
+        for sampling in samplings:
+            if sampling.blocks:
+                _draw_one(evaluation, sampling, plan, groups["engines"], progress)
+    finally:
+        release(groups)
+
+
+def _draw_one(evaluation: Evaluation, sampling: Sampling, plan: Plan, group: Any, progress: Progress) -> None:
+    from meds_openrlhf.evaluation.fleet import running_engines
+
+    label, settings = sampling.subject.label, _engine_settings(evaluation.request, sampling)
+    progress.say(f"{label}: {sampling.total - sampling.present} of {sampling.total} samples to draw; starting {plan}")
+    left = Counter(block.benchmark for block in sampling.blocks)
+    with running_engines(group, plan, settings, progress.say) as fleet:
+        progress.begin(label, sampling.total, sampling.present, sampling.right)
+        try:
+            for block, samples in draw(fleet, sampling.blocks, settings.in_flight, progress.say):
+                sampling.stores[block.benchmark].append(samples)
+                progress.add(len(samples), sum(sample.right for sample in samples))
+                left[block.benchmark] -= 1
+                if not left[block.benchmark]:
+                    progress.say(f"{label}: {block.benchmark} is sampled")
+        finally:
+            progress.close()
+
+
+def _weights(subject: Subject) -> str:
+    """What vLLM loads; a checkpoint is converted now, if it was not before."""
+    from meds_openrlhf.evaluation.conversion import converted
+
+    model = subject.known.model
+    folder = converted(model, subject.known.fingerprint, subject.folder) if model.shards else model.folder
+    return str(folder or model.hub)
+
+
+def _engine_settings(request: Request, sampling: Sampling) -> EngineSettings:
+    from meds_openrlhf.evaluation.engine import EngineSettings
+
+    subject = sampling.subject
+    prompts = [tokens for found in subject.prompts.values() for tokens in found.values()]
+    return EngineSettings(
+        model=sampling.weights,
+        revision=subject.known.revision,
+        tensor_parallel=request.tensor_parallel,
+        max_model_len=subject.known.longest(prompts, request.max_tokens),
+        temperature=request.temperature,
+        top_p=request.top_p,
+        seed=request.seed,
+        max_tokens=request.max_tokens,
+        on_cpu=request.on_cpu,
+    )

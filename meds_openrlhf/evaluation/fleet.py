@@ -1,0 +1,156 @@
+"""Engines on a Ray cluster: where they go, how they start, and how their blocks come back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+from ray.util.placement_group import PlacementGroup
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from meds_openrlhf.evaluation.blocks import Block
+from meds_openrlhf.evaluation.engine import EngineSettings, SamplingEngine
+from meds_openrlhf.evaluation.samples import Sample
+from meds_openrlhf.evaluation.sampling import EngineLostError, EvaluationLostError
+from meds_openrlhf.placement.inventory import Node
+from meds_openrlhf.placement.plan import Plan, RoleRequest, make_plan
+from meds_openrlhf.placement.ray_cluster import inventory
+from meds_openrlhf.placement.shortage import Shortage
+
+START_SECONDS = 1800.0
+STOP_SECONDS = 60.0
+# The longest responses take minutes; engines that finish nothing for so long hang.
+STALL_SECONDS = 3600.0
+POLL_SECONDS = 1.0
+
+
+def plan_engines(nodes: Sequence[Node], engines: int | None, tensor_parallel: int, at_most: int) -> Plan:
+    """Where ``engines`` go, or as many as there is room for, but not more than ``at_most``. An engine is on one node.
+
+    Raises Shortage where there is no room for them, or for one.
+    """
+    room = sum(node.room // tensor_parallel for node in nodes)
+    count = max(1, min(room, at_most)) if engines is None else engines
+    try:
+        return make_plan([RoleRequest("engines", count, tensor_parallel)], nodes, memory_shards=0, controller_cpus=0)
+    except Shortage as lack:
+        advice = "lower --engines or --tensor-parallel, or add nodes"
+        raise Shortage(lack.cluster, lack.text, advice) from None
+
+
+def plan_when_free(
+    engines: int | None, tensor_parallel: int, at_most: int, seconds: float, tell: Callable[[str], None]
+) -> Plan:
+    """`plan_engines` on Ray's cluster as soon as there is room. Raises Shortage when the time is over.
+
+    At once where not even the emptied cluster has room.
+    """
+    deadline, told = time.monotonic() + seconds, False
+    while True:
+        nodes = inventory()
+        try:
+            return plan_engines(nodes, engines, tensor_parallel, at_most)
+        except Shortage as lack:
+            plan_engines([node.emptied() for node in nodes], engines, tensor_parallel, at_most)
+            if time.monotonic() > deadline:
+                raise
+            if not told:
+                tell(f"waiting up to {seconds:g} seconds for room: the evaluation {lack.text}")
+                told = True
+        time.sleep(POLL_SECONDS)
+
+
+class RayFleet:
+    """Started engines, by number; the `Fleet` of `sampling.draw`."""
+
+    def __init__(self, handles: dict[int, Any]) -> None:
+        self._handles = handles
+
+    @property
+    def engines(self) -> Collection[int]:
+        """The numbers of those that run."""
+        return self._handles
+
+    def start(self, engine: int, block: Block) -> Hashable:
+        """Give an engine a block, without waiting; the ticket stands for its result."""
+        ticket: Hashable = self._handles[engine].sample.remote(block)
+        return ticket
+
+    def wait(self, tickets: Collection[Hashable]) -> Hashable:
+        """The next of the tickets that is done. Raises EvaluationLostError where that takes for ever."""
+        done, _ = ray.wait(list(tickets), num_returns=1, timeout=STALL_SECONDS)
+        if not done:
+            raise EvaluationLostError(f"no engine finished anything within {STALL_SECONDS / 60:g} minutes")
+        ticket: Hashable = done[0]
+        return ticket
+
+    def samples(self, ticket: Hashable) -> list[Sample]:
+        """The samples of a block that is done. Raises EngineLostError where its engine is gone."""
+        try:
+            samples: list[Sample] = ray.get(ticket)
+            return samples
+        except ray.exceptions.RayActorError as error:
+            raise EngineLostError(_reason(error)) from error
+
+
+@contextmanager
+def running_engines(
+    group: PlacementGroup, plan: Plan, settings: EngineSettings, tell: Callable[[str], None]
+) -> Iterator[RayFleet]:
+    """The plan's engines with a model, until the block ends; then their GPUs are free for the next model.
+
+    Raises EvaluationLostError where one cannot start, or none is left.
+    """
+    size = settings.tensor_parallel
+    blocks = [list(range(first, first + size)) for first in range(0, plan.gpus, size)]
+    handles = {number: _actor(group, bundles) for number, bundles in enumerate(blocks)}
+    try:
+        starting = {handles[number].start.remote(settings, bundles): number for number, bundles in enumerate(blocks)}
+        started = _started(starting, tell)
+        yield RayFleet({number: handles[number] for number in started})
+        ray.wait([handles[n].stop.remote() for n in started], num_returns=len(started), timeout=STOP_SECONDS)
+    finally:
+        for handle in handles.values():
+            ray.kill(handle)
+
+
+def _actor(group: PlacementGroup, bundles: list[int]) -> Any:
+    """Takes its bundle's GPU; with several, vLLM's workers take them."""
+    share = 1 if len(bundles) == 1 else 0
+    strategy = PlacementGroupSchedulingStrategy(
+        group, placement_group_bundle_index=bundles[0], placement_group_capture_child_tasks=True
+    )
+    engine = ray.remote(SamplingEngine)
+    return engine.options(num_cpus=share, num_gpus=share, scheduling_strategy=strategy).remote()
+
+
+def _started(starting: dict[Any, int], tell: Callable[[str], None]) -> list[int]:
+    """The engines that have started. One that says why it cannot ends it all: the others could not either."""
+    left, started, deadline = dict(starting), [], time.monotonic() + START_SECONDS
+    while left:
+        done, _ = ray.wait(list(left), num_returns=1, timeout=max(deadline - time.monotonic(), 0.0))
+        if not done:
+            late = ", ".join(map(str, sorted(left.values())))
+            raise EvaluationLostError(f"engine {late} did not start within {START_SECONDS / 60:g} minutes")
+        number = left.pop(done[0])
+        try:
+            ray.get(done[0])
+            started.append(number)
+        except ray.exceptions.RayActorError as error:
+            tell(f"engine {number} was lost while it started ({_reason(error)})")
+        except ray.exceptions.RayTaskError as error:
+            cause = str(error.cause).strip().splitlines() or [type(error.cause).__name__]
+            raise EvaluationLostError(f"engine {number} could not start: {cause[0]} (--verbose shows more)") from error
+    if not started:
+        raise EvaluationLostError("every engine was lost while it started (--verbose shows more)")
+    return sorted(started)
+
+
+def _reason(error: BaseException) -> str:
+    """Ray's sentence about a dead actor, without the list of what may have been."""
+    text = " ".join(str(error).split())
+    detail = text.split("Worker exit detail: ")[-1].split("The actor died because of an error")[-1]
+    return detail.split(" Some common causes")[0].split(" There are some potential")[0].strip(" .")[:200]

@@ -1,0 +1,116 @@
+"""How far a mean over problems can be trusted: intervals by the Bayesian bootstrap, with one problem added.
+
+A benchmark is a few dozen or hundred problems out of all that could have been asked, and a score is a mean over them.
+The Bayesian bootstrap (Rubin 1981, "The Bayesian Bootstrap") reweights the problems at random, by Dirichlet(1, ..., 1)
+weights, and takes quantiles of the reweighted means. Alone it knows only of what happened to be asked: of 30 problems
+that all were solved it says that every problem is, and where few are solved it covers the truth far less often than it
+says.
+
+So one more problem is added, spread over the corners of what a score can be: half of it scored 0, half 1. For scores of
+0 and 1 that is exactly Jeffreys' interval (Brown, Cai, DasGupta 2001, "Interval Estimation for a Binomial Proportion",
+which also is where the ends are moved to the mean if that lies outside). For differences of two models the corners are
+the pairs (0, 0), (0, 1), (1, 0), (1, 1), a quarter each. An average over benchmarks gets one problem in all, not one in
+each: their pulls towards the middle would add up. No case is degenerate: equal scores, and a single problem, have an
+interval too. docs/evaluation.md has the coverage that was measured, against other methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+LEVEL = 0.95
+RESAMPLES = 10_000
+_AT_ONCE = 1_000  # resamples whose weights are held in memory together
+
+# What a value can be at the corners, and which part of the added problem is there.
+Corners = tuple[tuple[float, float], ...]
+SCORES: Corners = ((0.0, 0.5), (1.0, 0.5))
+DIFFERENCES: Corners = ((-1.0, 0.25), (0.0, 0.5), (1.0, 0.25))
+
+
+def bootstrap_interval(
+    values: ArrayLike, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
+) -> tuple[float, float]:
+    """Interval of the mean of ``values`` (P,), scores from 0 to 1 of P >= 1 problems. It holds the mean itself.
+
+    Raises ValueError for values outside of that, and a ``level`` that is not between 0 and 1.
+    """
+    return _single(np.asarray(values, dtype=np.float64), SCORES, level, resamples, seed)
+
+
+def paired_difference_interval(
+    a: ArrayLike, b: ArrayLike, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
+) -> tuple[float, float]:
+    """Interval of the mean of ``a - b``, (P,) each: two models' scores, from 0 to 1, on the same problems.
+
+    Problems differ in difficulty far more than models on one problem do, so this is much narrower than two intervals
+    side by side suggest. Where the models hardly differ it errs on the wide side. Raises ValueError as above, and where
+    there are not equally many of both.
+    """
+    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if first.shape != second.shape:
+        raise ValueError(f"paired scores: {first.shape} and {second.shape} are not scores on the same problems")
+    return _single(first - second, DIFFERENCES, level, resamples, seed)
+
+
+def _single(
+    values: NDArray[np.float64], corners: Corners, level: float, resamples: int, seed: int
+) -> tuple[float, float]:
+    if values.ndim != 1:
+        raise ValueError(f"scores: one per problem is needed, not an array of shape {values.shape}")
+    low, high = mean_intervals([values[:, np.newaxis]], corners, level=level, resamples=resamples, seed=seed)[0]
+    return float(low), float(high)
+
+
+def mean_intervals(
+    benchmarks: Sequence[NDArray[np.float64]],
+    corners: Corners = SCORES,
+    *,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> NDArray[np.float64]:
+    """Intervals (K, 2) of K means at once, each the unweighted mean over benchmarks of the mean over their problems.
+
+    ``benchmarks`` are (P_b, K) values each, between the outermost ``corners``; problems are reweighted within their
+    benchmark. Raises ValueError for values outside of the corners, and where there are none.
+    """
+    _check(benchmarks, corners, level, resamples)
+    random = np.random.default_rng(seed)
+    shares = tuple((corner, part / len(benchmarks)) for corner, part in corners)
+    means = np.mean([_reweighted_means(values, shares, resamples, random) for values in benchmarks], axis=0)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    mean = np.mean([values.mean(axis=0) for values in benchmarks], axis=0)
+    return np.stack([np.minimum(low, mean), np.maximum(high, mean)], axis=1)
+
+
+def _reweighted_means(
+    values: NDArray[np.float64], corners: Corners, resamples: int, random: np.random.Generator
+) -> NDArray[np.float64]:
+    """Means (resamples, K) of ``values`` (P, K) and the corners under Dirichlet weights: gammas over their sum."""
+    at_corners = np.repeat([[corner] for corner, _ in corners], values.shape[1], axis=1)  # (C, K)
+    parts = [part for _, part in corners]
+    means = []
+    for start in range(0, resamples, _AT_ONCE):
+        size = min(_AT_ONCE, resamples - start)
+        weights = random.standard_exponential((size, len(values)))
+        added = random.standard_gamma(parts, (size, len(parts)))
+        total = weights.sum(axis=1) + added.sum(axis=1)
+        means.append((weights @ values + added @ at_corners) / total[:, np.newaxis])
+    return np.concatenate(means)
+
+
+def _check(benchmarks: Sequence[NDArray[np.float64]], corners: Corners, level: float, resamples: int) -> None:
+    if not 0 < level < 1:
+        raise ValueError(f"level: {level} must lie between 0 and 1")
+    if resamples < 1:
+        raise ValueError(f"resamples: {resamples} must be 1 or more")
+    if not benchmarks or any(len(values) == 0 for values in benchmarks):
+        raise ValueError("scores: there are none to take a mean of")
+    lowest, highest = corners[0][0], corners[-1][0]
+    for values in benchmarks:
+        if not ((values >= lowest) & (values <= highest)).all():  # NaN is in no range
+            raise ValueError(f"scores: {values.min()} to {values.max()} are not between {lowest:g} and {highest:g}")

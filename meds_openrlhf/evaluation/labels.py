@@ -1,0 +1,55 @@
+"""The report over every label in a folder whose samples can be compared: those of earlier evaluations too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from meds_openrlhf.evaluation.benchmarks import Benchmark
+from meds_openrlhf.evaluation.report import write_report
+from meds_openrlhf.evaluation.results import BenchmarkResult, evaluate
+from meds_openrlhf.evaluation.samples import Sample, iterate_samples
+from meds_openrlhf.evaluation.settings import Settings, read_settings
+
+
+def write_report_of_labels(
+    out: Path,
+    wanted: Settings,
+    benchmarks: Sequence[Benchmark],
+    n: int,
+    first: Sequence[str],
+    tell: Callable[[str], None],
+) -> None:
+    """The report over all labels in ``out``, those in ``first`` before the others.
+
+    A label whose samples were drawn otherwise than ``wanted``, or are not all there, is left out; ``tell`` gets a line.
+    One that was never sampled on a benchmark has no figures there, as the table shows.
+    """
+    results: list[BenchmarkResult] = []
+    for label, settings in _labels(out, first).items():
+        difference = wanted.difference(settings)
+        if difference is not None:
+            tell(f"{label} is left out of the report: {difference}")
+            continue
+        for benchmark in benchmarks:
+            samples = _samples(out / label / f"{benchmark.name}.jsonl", n)
+            lacking = len(benchmark.problems) * n - len(samples)
+            if not lacking:
+                results.append(evaluate(label, benchmark.name, benchmark.problems, samples, n))
+            elif samples:
+                tell(f"{label} is left out of the report on {benchmark.name}: {lacking} samples are missing")
+    write_report(out, results)
+
+
+def _labels(out: Path, first: Sequence[str]) -> dict[str, Settings]:
+    present = sorted(folder.name for folder in out.iterdir() if folder.is_dir())
+    found = {label: read_settings(out / label) for label in dict.fromkeys([*first, *present])}
+    return {label: settings for label, settings in found.items() if settings is not None}
+
+
+def _samples(path: Path, n: int) -> list[Sample]:
+    """The first ``n`` of every problem. Without their texts, which no figure needs: they can be gigabytes."""
+    if not path.is_file():
+        return []
+    return [replace(sample, text="") for sample in iterate_samples(path) if sample.index < n]

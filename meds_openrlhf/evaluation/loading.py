@@ -1,0 +1,73 @@
+"""What has to be known of a model before engines load it: its weights' fingerprint, its context, its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.evaluation.models import Model, fingerprint_of
+from meds_openrlhf.evaluation.problems import Problem
+from meds_openrlhf.placement.model_shape import hub_answers, shape_of
+
+
+@dataclass(frozen=True)
+class KnownModel:
+    """A model whose configuration and tokenizer could be read. ``context`` is in tokens, None where it is not said."""
+
+    model: Model
+    fingerprint: str
+    revision: str | None
+    context: int | None
+    tokenizer: Any
+
+    def tokens(self, benchmark: str, problems: Sequence[Problem]) -> dict[str, tuple[int, ...]]:
+        """Each problem's prompt as token ids, no special tokens added: the template holds them.
+
+        Raises ConfigError for one that leaves no room for a response.
+        """
+        found = {
+            problem.id: tuple(self.tokenizer.encode(problem.prompt, add_special_tokens=False)) for problem in problems
+        }
+        for problem, tokens in found.items():
+            if self.context is not None and len(tokens) >= self.context:
+                mend = f"has {len(tokens)} tokens, and {self.model.label} reads {self.context} with the response"
+                raise ConfigError(benchmark, problem, mend)
+        return found
+
+    def longest(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> int:
+        """Tokens that engines have to make room for: the longest prompt with its response, within the context."""
+        wanted = max(map(len, prompts)) + max_tokens
+        return wanted if self.context is None else min(wanted, self.context)
+
+
+def know(model: Model, tensor_parallel: int) -> KnownModel:
+    """Read a model's configuration and tokenizer, from the hub where it is there; no weights.
+
+    Raises ConfigError where it has none that can be read, and where it cannot be split over that many GPUs.
+    """
+    from transformers import AutoConfig, AutoTokenizer
+
+    name = str(model.folder or model.base or model.hub)
+    # Where there is no hub its client would try for half a minute: what is in its cache will do, or nothing.
+    here = Path(name).exists() or not hub_answers()
+    try:
+        config = AutoConfig.from_pretrained(name, local_files_only=here)
+        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=here)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError("MODEL", name, f"holds no model that can be loaded: {reason}") from error
+    shape = shape_of(config)
+    if shape is not None and not shape.splits_over(tensor_parallel):
+        raise ConfigError("--tensor-parallel", tensor_parallel, f"cannot split {name} evenly; choose another")
+    on_disk = model.folder or model.shards
+    revision = None if on_disk else getattr(config, "_commit_hash", None)
+    return KnownModel(
+        model=model,
+        fingerprint=fingerprint_of(on_disk) if on_disk else f"{name}@{revision}",
+        revision=revision,
+        context=getattr(config.get_text_config(), "max_position_embeddings", None),
+        tokenizer=tokenizer,
+    )

@@ -1,0 +1,168 @@
+"""What a model's name on the command line means: a run's trained policy or checkpoint, a folder, or a name on the hub.
+
+Nothing heavy is imported and nothing is loaded here; what a name cannot mean is told at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from meds_openrlhf.checkpoints import whole_checkpoints
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.paths import RunPaths
+
+# Labels name folders, and rows of tables.
+LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,99}")
+HUB_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?")
+_LABELLED = re.compile(r"([^/=]+)=(.+)")
+_AT_STEP = re.compile(r"(.+)@(\d+)")
+_HF_OF_A_STEP = re.compile(r"global_step(\d+)_hf")
+# What OpenRLHF writes last of a model's folder, after the weights.
+_LAST_WRITTEN = "tokenizer_config.json"
+_EDGE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model to sample from, as ``label`` in tables. One of ``folder``, ``shards`` and ``hub`` says where it is.
+
+    ``folder`` is in Hugging Face format; ``shards`` a checkpoint of DeepSpeed's, which has to be converted before, into
+    the shape of ``base``, the model that its run began with.
+    """
+
+    label: str
+    folder: Path | None = None
+    shards: Path | None = None
+    base: str | None = None
+    hub: str | None = None
+
+    @property
+    def source(self) -> str:
+        """Where it is, for people."""
+        return str(self.folder or self.shards or self.hub)
+
+
+def find_models(words: Sequence[str], step: int | None = None) -> list[Model]:
+    """What each of ``words`` means: ``[LABEL=]MODEL[@STEP]``. ``step`` is that of the run folders without one.
+
+    Raises ConfigError for what is not there, and for a label that comes twice.
+    """
+    models = [_find(word, step) for word in words]
+    if step is not None and not any(_is_run(_folder_of(word)) for word in words):
+        raise ConfigError("--step", step, "is a run's checkpoint, but no MODEL is a run's folder")
+    for label in (model.label for model in models):
+        if [model.label for model in models].count(label) > 1:
+            raise ConfigError("MODEL", label, "is the label of two models; name them apart with LABEL=MODEL")
+    return models
+
+
+def fingerprint_of(folder: Path) -> str:
+    """A hash that tells models apart: of all files' names, sizes, first and last MiB, without reading the rest."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
+        with path.open("rb") as file:
+            digest.update(file.read(_EDGE_BYTES))
+            file.seek(max(file.tell(), path.stat().st_size - _EDGE_BYTES))
+            digest.update(file.read())
+    return digest.hexdigest()
+
+
+def _find(word: str, step: int | None) -> Model:
+    label, name = _label_and_name(word)
+    path, own_step = _path_and_step(name)
+    if not path.is_dir():
+        return _on_the_hub(label, name)
+    plain = _plain_label(path)
+    if not _is_run(path):
+        if own_step is not None:
+            raise ConfigError("MODEL", name, f"names a step, but {path} is no run's folder: it has no config.yaml")
+        return _in_folder(label or plain, path)
+    wanted = step if own_step is None else own_step
+    if wanted is None and (path / "model" / _LAST_WRITTEN).is_file():
+        return _in_folder(label or plain, RunPaths(path).model)
+    return _checkpoint_of(RunPaths(path.absolute()), label, wanted)
+
+
+def _label_and_name(word: str) -> tuple[str | None, str]:
+    labelled = _LABELLED.fullmatch(word)
+    if labelled is None:
+        return None, word
+    if not LABEL.fullmatch(labelled[1]):
+        raise ConfigError("MODEL", word, f"has the label {labelled[1]!r}; use letters, digits and . _ @ + -")
+    return labelled[1], labelled[2]
+
+
+def _path_and_step(name: str) -> tuple[Path, int | None]:
+    at_step = _AT_STEP.fullmatch(name)
+    if at_step is None or Path(name).is_dir():
+        return Path(name), None
+    return Path(at_step[1]), int(at_step[2])
+
+
+def _folder_of(word: str) -> Path:
+    return _path_and_step(_label_and_name(word)[1])[0]
+
+
+def _plain_label(path: Path) -> str:
+    return re.sub(r"[^A-Za-z0-9_.@+-]", "-", path.absolute().name).lstrip(".-@+") or "model"
+
+
+def _is_run(path: Path) -> bool:
+    return RunPaths(path).config.is_file()
+
+
+def _on_the_hub(label: str | None, name: str) -> Model:
+    looks_local = name.startswith((".", "/", "~")) or not HUB_NAME.fullmatch(name)
+    if looks_local:
+        raise ConfigError(
+            "MODEL", name, f"is no folder here (looked in {Path.cwd()}); name a run, a model's folder or a hub name"
+        )
+    return Model(label or name.rpartition("/")[2], hub=name)
+
+
+def _in_folder(label: str, folder: Path) -> Model:
+    if (folder / "adapter_config.json").is_file():
+        raise ConfigError("MODEL", str(folder), "holds LoRA adapters alone; merge them into their model first")
+    if not (folder / "config.json").is_file():
+        raise ConfigError("MODEL", str(folder), "is neither a run's folder (config.yaml) nor a model's (config.json)")
+    return Model(label, folder=folder.absolute())
+
+
+def _checkpoint_of(paths: RunPaths, label: str | None, step: int | None) -> Model:
+    """The checkpoint of a step, or the newest; OpenRLHF's own Hugging Face folder (``ckpt.save_hf``) where it is."""
+    folders = {
+        int(match[1]): entry
+        for entry in (sorted(paths.checkpoints.iterdir()) if paths.checkpoints.is_dir() else [])
+        if (match := _HF_OF_A_STEP.fullmatch(entry.name)) and (entry / _LAST_WRITTEN).is_file()
+    }
+    # The regular one comes after the best one's of the same step, and so takes its place.
+    shards = {whole.step: paths.policy_checkpoints / whole.tag for whole in whole_checkpoints(paths)}
+    wanted = max([*folders, *shards], default=None) if step is None else step
+    if wanted is None or wanted not in {*folders, *shards}:
+        raise ConfigError("MODEL", str(paths.root), _what_there_is({*folders, *shards}, step))
+    name = label or f"{_plain_label(paths.root)}@{wanted}"
+    if wanted in folders:
+        return _in_folder(name, folders[wanted])
+    return Model(name, shards=shards[wanted], base=_base_of(paths))
+
+
+def _what_there_is(steps: Iterable[int], wanted: int | None) -> str:
+    saved = ", ".join(str(step) for step in sorted(steps))
+    if not saved:
+        return "holds neither a trained model nor a whole checkpoint yet; let the run get as far as its first one"
+    return f"has no whole checkpoint of step {wanted}; there are those of {saved}"
+
+
+def _base_of(paths: RunPaths) -> str:
+    """The model that the run began with: its shape and tokenizer are the checkpoint's."""
+    from meds_openrlhf.config import load_config
+
+    flags = load_config(paths.config).openrlhf
+    if flags.get("ds.lora.rank"):
+        raise ConfigError("MODEL", str(paths.root), "was trained with LoRA: its checkpoints hold adapters alone")
+    return str(flags["actor.model_name_or_path"])

@@ -1,0 +1,75 @@
+"""A benchmark's problems, from the JSON lines that `meds data prepare` writes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from meds_openrlhf.config.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem: ``prompt`` with the template applied, ``answer`` as the benchmark gives it."""
+
+    id: str
+    prompt: str
+    answer: str
+
+
+def read_problems(
+    path: Path, *, input_key: str = "prompt", label_key: str = "answer", id_key: str = "id"
+) -> list[Problem]:
+    """The problems in the order of the file, their fields named by the keys. Numbers become texts, as they are written.
+
+    Raises ConfigError, with file, line and field, where there is no such file, no problem in it, a line that is no JSON
+    object, a field that is missing, empty or no text, or an id that comes twice.
+    """
+    lines_of_ids: dict[str, int] = {}
+    problems = []
+    for number, line in enumerate(_lines(path), start=1):
+        where, fields = f"{path}, line {number}", _fields(path, number, line)
+        problem = Problem(*(_text(fields, key, where) for key in (id_key, input_key, label_key)))
+        if problem.id in lines_of_ids:
+            raise ConfigError(
+                id_key, problem.id, f"comes twice in {path}: in lines {lines_of_ids[problem.id]}, {number}"
+            )
+        lines_of_ids[problem.id] = number
+        problems.append(problem)
+    return problems
+
+
+def _lines(path: Path) -> list[bytes]:
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise ConfigError("benchmark", str(path), f"cannot be read: {error.strerror}") from error
+    if not lines:
+        raise ConfigError("benchmark", str(path), "holds no problems; make it again with `meds data prepare`")
+    return lines
+
+
+def _fields(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        # Numbers as they are written: 0.10 stays 0.10, and no digit of a long one is lost.
+        fields = json.loads(line.decode(), parse_int=str, parse_float=str, parse_constant=_refuse)
+    except ValueError as error:
+        raise ConfigError("benchmark", f"{path}, line {number}", f"is no JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise ConfigError("benchmark", f"{path}, line {number}", "is no JSON object with the fields of a problem")
+    return fields
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number")
+
+
+def _text(fields: dict[str, Any], key: str, where: str) -> str:
+    if key not in fields:
+        raise ConfigError(key, where, f"has no such field; it has {', '.join(sorted(fields)) or 'none'}")
+    text = fields[key]
+    if not isinstance(text, str) or not text.strip():
+        raise ConfigError(key, where, f"holds {json.dumps(text)} there; a text or a number is needed")
+    return text

@@ -1,0 +1,47 @@
+"""The folder that an evaluation leaves: tables for people and for programs, the curves, and a page with all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from meds_openrlhf.evaluation.curves import pass_at_k_png
+from meds_openrlhf.evaluation.intervals import LEVEL, RESAMPLES
+from meds_openrlhf.evaluation.results import BenchmarkResult, Comparison
+from meds_openrlhf.evaluation.tables import csv_text, json_text, markdown
+from meds_openrlhf.paths import write_atomically
+
+TABLE, CSV, JSON, PICTURE, PAGE = "table.md", "table.csv", "results.json", "pass_at_k.png", "report.md"
+
+HOW = f"""\
+pass@k is the probability that at least one of k samples is right, by the unbiased estimator 1 - C(n - c, k) / C(n, k)
+from c right ones among a problem's n samples (Chen et al. 2021), averaged over problems. maj@k is the probability that
+the most frequent final answer of k samples is right; equally frequent ones win equally often, and samples without an
+answer do not vote. "Avg." is the unweighted mean over benchmarks. Intervals of {LEVEL:.0%} say how far a figure would
+move with other problems of the same kind: quantiles of {RESAMPLES:,} Bayesian bootstrap weightings of the problems
+within each benchmark, with one problem added in all that is half right and half wrong. Differences are taken problem by
+problem; where their interval leaves out 0, the choice of problems does not explain that the models differ.
+"""
+
+
+def write_report(folder: Path, results: Sequence[BenchmarkResult]) -> None:
+    """Write the five files, each whole or not at all; those of the same names in ``folder`` are replaced.
+
+    Raises ValueError where the results cannot stand in one table (`Comparison`).
+    """
+    comparison = Comparison(results)
+    tables = markdown(comparison)
+    files: dict[str, str | bytes] = {
+        TABLE: tables,
+        CSV: csv_text(comparison),
+        JSON: json_text(comparison),
+        PICTURE: pass_at_k_png(comparison),
+        PAGE: _page(comparison, tables),
+    }
+    for name, content in files.items():  # the page last: whoever sees it finds what it shows
+        write_atomically(folder / name, content)
+
+
+def _page(comparison: Comparison, tables: str) -> str:
+    title = f"# {', '.join(comparison.models)} on {', '.join(comparison.benchmarks)}"
+    return "\n".join([title, "", f"![pass@k over k]({PICTURE})", "", tables, "### How this was computed", "", HOW])

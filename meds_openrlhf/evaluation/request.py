@@ -1,0 +1,47 @@
+"""What an evaluation is asked for, as it is typed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from meds_openrlhf.config.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asks for. ``engines`` None: as many as there is room for."""
+
+    models: tuple[str, ...]
+    benchmarks: tuple[str, ...]
+    out: Path
+    data: Path
+    step: int | None
+    n: int
+    temperature: float
+    top_p: float
+    seed: int
+    max_tokens: int
+    engines: int | None
+    tensor_parallel: int
+    wait_seconds: float
+    on_cpu: bool
+
+    def check(self) -> None:
+        """Raise ConfigError for a number that means nothing."""
+        counts = {
+            "--n": self.n,
+            "--max-tokens": self.max_tokens,
+            "--engines": self.engines,
+            "--tensor-parallel": self.tensor_parallel,
+        }
+        for flag, number in counts.items():
+            if number is not None and number < 1:
+                raise ConfigError(flag, number, "is below 1; it has to be at least 1")
+        if not 0 <= self.temperature <= 2:
+            raise ConfigError("--temperature", self.temperature, "is not from 0 to 2")
+        if not 0 < self.top_p <= 1:
+            raise ConfigError("--top-p", self.top_p, "is not above 0 and at most 1")
+        if not 0 <= self.wait_seconds < math.inf:
+            raise ConfigError("--wait", self.wait_seconds, "is below 0; name seconds, e.g. 600")

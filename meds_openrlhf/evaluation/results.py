@@ -1,0 +1,205 @@
+"""What was measured: a model's scores on a benchmark, averages over benchmarks, and models compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meds_openrlhf.evaluation.estimators import majority_at_k, pass_at_k, votes_of
+from meds_openrlhf.evaluation.intervals import DIFFERENCES, SCORES, Corners, mean_intervals
+from meds_openrlhf.evaluation.problems import Problem
+from meds_openrlhf.evaluation.samples import Sample
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over problems, from 0 to 1 (differences from -1), and the ends of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Curves:
+    """pass@k and maj@k, by k: of a model, or what a model has more than another."""
+
+    pass_at: dict[int, Estimate]
+    majority_at: dict[int, Estimate]
+
+
+@dataclass(frozen=True)
+class ProblemScores:
+    """Each problem's pass@k and maj@k, (P,) float64 by k, in the order of ``ids``."""
+
+    ids: tuple[str, ...]
+    pass_at: Mapping[int, NDArray[np.float64]]
+    majority_at: Mapping[int, NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class BenchmarkResult:
+    """One model on one benchmark: ``n`` samples of each of so many ``problems``.
+
+    ``truncated_share`` of the samples were cut at the length limit; ``mean_tokens`` is their mean length.
+    """
+
+    model: str
+    benchmark: str
+    problems: int
+    n: int
+    pass_at: dict[int, Estimate]
+    majority_at: dict[int, Estimate]
+    truncated_share: float
+    mean_tokens: float
+    scores: ProblemScores = field(repr=False, compare=False)
+
+
+def ks_up_to(n: int) -> list[int]:
+    """The powers of two up to ``n``, and ``n``. Raises ValueError for less than one sample."""
+    if n < 1:
+        raise ValueError(f"n: {n} must be 1 or more")
+    return sorted({2**exponent for exponent in range(n.bit_length())} | {n})
+
+
+def evaluate(
+    model: str, benchmark: str, problems: Sequence[Problem], samples: Sequence[Sample], n: int
+) -> BenchmarkResult:
+    """Scores from the samples 0 to ``n`` - 1 of every problem; further ones are left aside.
+
+    Raises ValueError where samples are missing, come twice, or are of other problems.
+    """
+    by_problem = _by_problem(problems, samples, n)
+    right = np.array([sum(sample.right for sample in group) for group in by_problem])
+    votes = np.array([votes_of(group) for group in by_problem])
+    scores = ProblemScores(
+        ids=tuple(problem.id for problem in problems),
+        pass_at={k: pass_at_k(n, right, k) for k in ks_up_to(n)},
+        majority_at={k: majority_at_k(votes, k) for k in ks_up_to(n)},
+    )
+    curves = _curves([scores], ks_up_to(n), SCORES)
+    used = [sample for group in by_problem for sample in group]
+    return BenchmarkResult(
+        model=model,
+        benchmark=benchmark,
+        problems=len(problems),
+        n=n,
+        pass_at=curves.pass_at,
+        majority_at=curves.majority_at,
+        truncated_share=sum(sample.truncated for sample in used) / len(used),
+        mean_tokens=sum(sample.tokens for sample in used) / len(used),
+        scores=scores,
+    )
+
+
+def _by_problem(problems: Sequence[Problem], samples: Sequence[Sample], n: int) -> list[list[Sample]]:
+    """Samples 0 to n - 1 of each problem, in that order whatever order they were made in."""
+    if not problems:
+        raise ValueError("problems: there are none to evaluate")
+    places: dict[str, dict[int, Sample]] = {problem.id: {} for problem in problems}
+    for sample in samples:
+        if sample.problem not in places:
+            raise ValueError(f"samples: {sample.problem!r} is no problem of the benchmark")
+        if places[sample.problem].setdefault(sample.index, sample) is not sample:
+            raise ValueError(f"samples: sample {sample.index} of problem {sample.problem!r} comes twice")
+    missing = {problem: sum(index not in place for index in range(n)) for problem, place in places.items()}
+    lacking = [problem for problem, count in missing.items() if count]
+    if lacking:
+        raise ValueError(
+            f"samples: {sum(missing.values())} of {n * len(problems)} are missing, "
+            f"of {len(lacking)} problems ({lacking[0]!r} is the first)"
+        )
+    return [[place[index] for index in range(n)] for place in places.values()]
+
+
+def average(results: Sequence[BenchmarkResult], ks: Sequence[int]) -> Curves:
+    """One model's unweighted mean over benchmarks, as the paper's "average of five benchmarks".
+
+    Every benchmark counts the same, however many problems it has; the interval comes from reweighting problems within
+    each. Raises ValueError where the results are of several models, or one lacks a k.
+    """
+    models = sorted({result.model for result in results})
+    if len(models) != 1:
+        raise ValueError(f"results: an average is of one model, not of {models}")
+    return _curves([result.scores for result in results], ks, SCORES)
+
+
+def difference(results: Sequence[BenchmarkResult], baselines: Sequence[BenchmarkResult], ks: Sequence[int]) -> Curves:
+    """What one model has more than another, averaged over one or more benchmarks, paired problem by problem.
+
+    Raises ValueError where the two were not evaluated on the same problems, or one lacks a k.
+    """
+    pairs = list(zip(results, baselines, strict=True))
+    for result, baseline in pairs:
+        if (result.benchmark, result.scores.ids) != (baseline.benchmark, baseline.scores.ids):
+            raise ValueError(
+                f"{result.benchmark}: {result.model} and {baseline.model} were evaluated on different problems"
+            )
+    return _curves([_minus(result.scores, baseline.scores, ks) for result, baseline in pairs], ks, DIFFERENCES)
+
+
+def _minus(scores: ProblemScores, others: ProblemScores, ks: Sequence[int]) -> ProblemScores:
+    return ProblemScores(
+        ids=scores.ids,
+        pass_at={k: scores.pass_at[k] - others.pass_at[k] for k in ks},
+        majority_at={k: scores.majority_at[k] - others.majority_at[k] for k in ks},
+    )
+
+
+def _curves(benchmarks: Sequence[ProblemScores], ks: Sequence[int], corners: Corners) -> Curves:
+    """The estimates of all k from the same resamples, so that curves are smooth."""
+    lacking = sorted({k for k in ks for scores in benchmarks if k not in scores.pass_at})
+    if lacking:
+        raise ValueError(f"ks: {lacking} were not measured on every benchmark")
+    tables = [  # (P_b, 2 K) each
+        np.stack([*(scores.pass_at[k] for k in ks), *(scores.majority_at[k] for k in ks)], axis=1)
+        for scores in benchmarks
+    ]
+    values = np.mean([table.mean(axis=0) for table in tables], axis=0)
+    intervals = mean_intervals(tables, corners)
+    # Ten decimals: the last bits of a matrix product depend on the number of threads, a report's bytes shall not.
+    rounded = np.round(np.column_stack([values, intervals]), 10).tolist()
+    estimates = [Estimate(value, low, high) for value, low, high in rounded]
+    return Curves(dict(zip(ks, estimates)), dict(zip(ks, estimates[len(ks) :])))
+
+
+class Comparison:
+    """The results of one or more models on one or more benchmarks, each in the order in which they came.
+
+    ``ks`` are those that all results share. A model that lacks a benchmark has no average. Differences are to the first
+    model, the baseline, on what both have. Raises ValueError where a model has two results on one benchmark, and where
+    two models were evaluated on different problems under one benchmark's name.
+    """
+
+    def __init__(self, results: Sequence[BenchmarkResult]) -> None:
+        if not results:
+            raise ValueError("results: there are none to compare")
+        self.results = {(result.model, result.benchmark): result for result in results}
+        if len(self.results) != len(results):
+            raise ValueError("results: a model has more than one result on one benchmark")
+        self.models = list(dict.fromkeys(result.model for result in results))
+        self.benchmarks = list(dict.fromkeys(result.benchmark for result in results))
+        self.ks = sorted(set.intersection(*(set(result.pass_at) for result in results)))
+        self.averages = {model: average(self._of(model), self.ks) for model in self.models if self._has_all(model)}
+        self.differences = {
+            (model, benchmark): difference(
+                [self.results[model, benchmark]], [self.results[self.models[0], benchmark]], self.ks
+            )
+            for model in self.models[1:]
+            for benchmark in self.benchmarks
+            if {(model, benchmark), (self.models[0], benchmark)} <= set(self.results)
+        }
+        self.average_differences = {
+            model: difference(self._of(model), self._of(self.models[0]), self.ks)
+            for model in self.models[1:]
+            if model in self.averages and self.models[0] in self.averages
+        }
+
+    def _of(self, model: str) -> list[BenchmarkResult]:
+        return [self.results[model, benchmark] for benchmark in self.benchmarks]
+
+    def _has_all(self, model: str) -> bool:
+        return all((model, benchmark) in self.results for benchmark in self.benchmarks)

@@ -1,0 +1,138 @@
+"""Whether two answers are the same as mathematics: math-verify's judgement, held to one answer and to its digits.
+
+math-verify looks for answers anywhere in a text and is generous. Here the whole text is the answer: what it cannot
+read as one expression is wrong, and of a chain of equalities every part has to be right.
+
+This runs in the processes of `meds_openrlhf.rewards.verifier`: reading and comparing may take for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+from latex2sympy2_extended import (  # type: ignore[import-untyped]
+    NormalizationConfig,
+    latex2sympy,
+    normalize_latex,
+)
+from math_verify import verify
+from math_verify.grader import should_treat_as_complex
+from sympy import Expr, I, Interval, Set, Tuple  # type: ignore[import-untyped]
+
+from meds_openrlhf.rewards.normalize import Answer, UnreadableError, read
+
+# Six significant digits: 0.333333 is a third, 0.3333 is not. math-verify rounds to six decimals, whatever the size.
+RELATIVE_TOLERANCE = 5e-6
+# A difference that is zero evaluates to some 1e-125; Planck's constant is 7e-34.
+ZERO = 1e-60
+
+logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that time limits are left to others
+
+_SPELLING = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none")
+_EQUALS = re.compile(r"(?<![\\<>!:=])=(?!=)")
+_NO_LETTERS = re.compile(r"\\(?:frac|sqrt|pi|cdot|times|div|log|ln|sin|cos|tan|binom|infty|pm)(?![a-zA-Z])")
+
+
+def equal(gold: str, given: str) -> bool:
+    """Whether the LaTeX text ``given`` says what the label ``gold`` says. Raises what the parsers raise."""
+    try:
+        expected, answer = read(gold), read(given)
+    except UnreadableError:
+        return False
+    if _differ(expected.unit, answer.unit) or _differ(expected.base, answer.base):
+        return False
+    if expected.words or answer.words:
+        return expected.text.lower() == answer.text.lower()
+    if not expected.text or not answer.text:
+        return False
+    return any(_equal_texts(one, other) for one, other in _percentages(expected, answer))
+
+
+def _differ(one: str, other: str) -> bool:
+    """Of what may be left out: both say it, and not the same."""
+    return bool(one and other and one != other)
+
+
+def _percentages(gold: Answer, given: Answer) -> list[tuple[str, str]]:
+    """The texts to compare: a percentage equals its share, and its number where the other leaves the sign out."""
+    pairs = [(gold.text, given.text)]
+    if gold.percent and not given.percent:
+        pairs.append((_hundredth(gold.text), given.text))
+    if given.percent and not gold.percent:
+        pairs.append((gold.text, _hundredth(given.text)))
+    return pairs
+
+
+def _hundredth(text: str) -> str:
+    name, sign, value = text.rpartition("=")
+    return rf"{name}{sign}\frac{{{value}}}{{100}}"
+
+
+def _equal_texts(gold: str, given: str) -> bool:
+    """Whether all that ``given`` says is ``gold``."""
+    gold, given = (normalize_latex(_exact_side(text), _SPELLING) for text in (gold, given))
+    if gold.startswith(r"\{") != given.startswith(r"\{") and "(" in (gold[:1], given[:1]):
+        return False  # one is a set, the other a point or an interval
+    expected = _parse(gold)
+    return all(_equal_expressions(expected, _parse(part), "," in part) for part in _claims(gold, given))
+
+
+def _exact_side(text: str) -> str:
+    r"""The exact value of ``\frac{\pi}{4} \approx 0.785``, the value of ``x \approx 0.785``."""
+    left, _, right = text.partition(r"\approx")
+    return right if right and _is_name(left) and len(_sides(left)) == 1 else left
+
+
+def _claims(gold: str, given: str) -> list[str]:
+    """The expressions, or equations, that a chain of equalities claims; a name in front of it claims nothing."""
+    parts = [given] if "," in given or ";" in given else _sides(given)
+    if len(parts) == 1:
+        return parts
+    if len(_sides(gold)) > 1:
+        return [f"{parts[0]}={part}" for part in parts[1:]]
+    return parts[1:] if _is_name(parts[0]) else parts
+
+
+def _sides(text: str) -> list[str]:
+    """What stands between the text's equals signs, but for those within brackets."""
+    begins, ends = [0], []
+    for sign in _EQUALS.finditer(text):
+        before = text[: sign.start()]
+        if sum(map(before.count, "{([")) == sum(map(before.count, "})]")):
+            ends.append(sign.start())
+            begins.append(sign.end())
+    return [text[begin:end] for begin, end in zip(begins, [*ends, len(text)], strict=True)]
+
+
+def _is_name(text: str) -> bool:
+    """Whether it names what was asked for: ``x``, ``f(2)``, ``a+b``; not ``2x`` and not a number."""
+    text = _NO_LETTERS.sub("", text).strip()
+    return not text[:1].isdigit() and not text.startswith(("-", "+", ".")) and any(c.isalpha() for c in text)
+
+
+def _parse(text: str) -> Any:
+    """The sympy expression of a whole LaTeX text; a lone i is the imaginary unit."""
+    is_real = not should_treat_as_complex(text)
+    expression = latex2sympy(text, is_real=is_real, convert_degrees=False, normalization_config=None)
+    units = {symbol: I for symbol in expression.free_symbols if symbol.name == "i"}
+    return expression.subs(units) if units else expression
+
+
+def _equal_expressions(gold: Any, given: Any, several: bool) -> bool:
+    """math-verify's verdict, unless the label is one value and the answer ``several``, or their digits differ."""
+    if several and isinstance(given, (Set, Tuple)) and isinstance(gold, Expr):
+        return False
+    verdict = verify(gold, given, allow_set_relation_comp=True, timeout_seconds=None)
+    return bool(verdict) and _digits_agree(gold, given)
+
+
+def _digits_agree(gold: Any, given: Any) -> bool:
+    """False where two numbers, or numbers at the same places of two tuples, differ in their first six digits."""
+    if isinstance(gold, (Tuple, Interval)) and isinstance(given, type(gold)):
+        return all(_digits_agree(one, other) for one, other in zip(gold.args, given.args, strict=True))
+    if not (getattr(gold, "is_number", False) and getattr(given, "is_number", False)) or gold == given:
+        return True
+    size = max(abs(gold.evalf(30)), abs(given.evalf(30)))
+    return bool(abs((gold - given).evalf(30)) <= max(ZERO, RELATIVE_TOLERANCE * size))

@@ -1,0 +1,45 @@
+"""The metrics of an evaluation during training: the same pass@k as `meds eval` gives, from the verdicts alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+from openrlhf.trainer.ppo_trainer import compute_eval_metrics
+
+from meds_openrlhf.evaluation.estimators import pass_at_k
+from meds_openrlhf.evaluation.results import ks_up_to
+
+
+def eval_metrics(eval_dataloader: Any, samples: list[Any], n: int, *, threshold: float) -> dict[str, float]:
+    """OpenRLHF's metrics, with ``eval_SOURCE_pass{k}`` unbiased and for every k in 1, 2, 4, ... up to ``n``.
+
+    ``samples`` are OpenRLHF's experiences of one response each, the ``n`` of a prompt in a row. One is right where its
+    score reaches ``threshold``; neither a reward's format part nor any shaping counts.
+    """
+    metrics: dict[str, float] = compute_eval_metrics(eval_dataloader, samples, n)
+    source_of = {prompt: source for sources, prompts, *_ in eval_dataloader for prompt, source in zip(prompts, sources)}
+    right: dict[str, list[int]] = defaultdict(list)
+    for first in range(0, len(samples), n):
+        group = samples[first : first + n]
+        verdicts = [float(one.rewards if one.scores is None else one.scores) >= threshold for one in group]
+        right[source_of.get(group[0].prompts[0], "unknown")].append(sum(verdicts))
+    for source, counts in right.items():
+        for k in ks_up_to(n):
+            metrics[f"eval_{source}_pass{k}"] = float(pass_at_k(n, np.array(counts), k).mean())
+    return metrics
+
+
+def eval_line(step: int, metrics: dict[str, float]) -> str:
+    """``evaluation after step 20: aime24 pass@1 0.102, pass@8 0.312``."""
+    found: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for name, value in metrics.items():
+        source, marker, k = name.removeprefix("eval_").rpartition("_pass")
+        if marker and k.isdigit():
+            found[source].append((int(k), value))
+    parts = []
+    for source, values in found.items():
+        ends = dict.fromkeys((min(values), max(values)))
+        parts.append(f"{source} " + ", ".join(f"pass@{k} {value:.3f}" for k, value in ends))
+    return f"evaluation after step {step}: {'; '.join(parts)}"

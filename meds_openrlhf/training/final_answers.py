@@ -1,0 +1,41 @@
+"""The rows of a memory of final answers: read off the responses, where a memory of layer logits asks the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from openrlhf.trainer.ppo_utils.experience import Experience
+
+from meds_openrlhf.config.schema import FeatureSettings
+from meds_openrlhf.features.answer import AnswerLocator
+from meds_openrlhf.features.final_answer import VALUES, answer_row
+
+
+class FinalAnswers:
+    """Finds the final answer in each response of a step."""
+
+    def __init__(self, tokenizer: Any, features: FeatureSettings) -> None:
+        self._locator = AnswerLocator(tokenizer, features.answer_openings, features.answer_pattern)
+
+    def rows_of(self, experiences: Sequence[Experience]) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+        """For the n samples in the order of the batches: whether there is an answer (n,), and its row (n, 2).
+
+        A sample without an answer has a row of NaN.
+        """
+        answers = [answer for experience in experiences for answer in self._answers(experience)]
+        rows = np.full((len(answers), VALUES), np.nan, np.float32)
+        for row, answer in zip(rows, answers):
+            if answer is not None:
+                row[:] = answer_row(answer)
+        return np.array([answer is not None for answer in answers]), rows
+
+    def _answers(self, experience: Experience) -> list[str | None]:
+        """Only generated tokens count. ``action_mask[t]`` speaks of the token at ``t + 1``."""
+        generated = experience.action_mask.bool() & experience.attention_mask[:, 1:].bool()
+        return [
+            self._locator.answer(ids, [False, *own])
+            for ids, own in zip(experience.sequences.tolist(), generated.tolist())
+        ]

@@ -1,0 +1,58 @@
+"""What the policy's update has beyond OpenRLHF's: entropy in the advantages, a warm-up counted in training steps."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+from meds_openrlhf.config.schema import EntropyAdvantageSettings
+
+
+def entropy_bonus(entropy: torch.Tensor, advantages: torch.Tensor, *, alpha: float, kappa: float) -> torch.Tensor:
+    """``min(alpha * entropy, |advantage| / kappa)``, (B, A) like its two arguments, without a gradient.
+
+    Cheng et al., "Reasoning with Exploration: An Entropy Perspective" (2025), Section 3: tokens at which the policy is
+    uncertain are rewarded more, or punished less, but none of them the other way round.
+    """
+    return torch.minimum(alpha * entropy.detach(), advantages.abs() / kappa)
+
+
+class EntropyAdvantageLoss(nn.Module):
+    """OpenRLHF's policy loss on advantages with the entropy added.
+
+    The entropy is of the forward pass that the loss belongs to: `keep_entropy` is a forward hook of OpenRLHF's Actor,
+    which computes it where ``actor.entropy_coef`` is set.
+    """
+
+    def __init__(self, policy_loss: nn.Module, settings: EntropyAdvantageSettings) -> None:
+        super().__init__()
+        self._policy_loss = policy_loss
+        self._settings = settings
+        self._entropy: torch.Tensor | None = None
+
+    def keep_entropy(self, _actor: nn.Module, _arguments: Any, result: Any) -> None:
+        """Take the entropy (B, T - 1), in nats, out of what the Actor returns while it trains."""
+        if isinstance(result, tuple):  # with its output; without, while log-probs are recomputed
+            self._entropy = result[1].entropy.detach()
+
+    def forward(
+        self, log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, **batch: Any
+    ) -> Any:
+        """What OpenRLHF's loss returns. All three are (B, A), of the last A tokens."""
+        assert self._entropy is not None
+        entropy, self._entropy = self._entropy[:, -advantages.shape[1] :], None
+        bonus = entropy_bonus(entropy, advantages, alpha=self._settings.alpha, kappa=self._settings.kappa)
+        return self._policy_loss(log_probs, old_log_probs, advantages + bonus, **batch)
+
+
+def warmup_ratio(warmup_steps: int, args: SimpleNamespace, max_updates: int) -> float:
+    """``actor.lr_warmup_ratio`` that makes OpenRLHF warm up over ``warmup_steps`` training steps.
+
+    Its scheduler counts optimizer updates, ``max_updates`` in all, and rounds the ratio of them up.
+    """
+    samples: int = args.rollout.batch_size * args.rollout.n_samples_per_prompt
+    updates: float = warmup_steps * (samples // args.train.batch_size) * args.train.max_epochs
+    return max(updates - 0.5, 0.0) / max_updates

@@ -1,0 +1,114 @@
+"""`meds data prepare`, as it is typed."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meds_openrlhf.cli.main import main
+from meds_openrlhf.data.catalog import CATALOG
+
+DAPO = [{"prompt": f"{number % 3}?", "reward_model": {"ground_truth": str(number % 3)}} for number in range(9)]
+MATH = [
+    {"problem": "0 ?", "level": "Level 5", "solution": "\\boxed{0}"},
+    {"problem": "easy", "level": "Level 2", "solution": "\\boxed{1}"},
+    {"problem": "hard", "level": "Level 4", "solution": "\\boxed{2}"},
+]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, records in {"dapo": DAPO, "math": MATH, "amc": [{"question": "1?", "answer": 1.0}]}.items():
+        write(Path(f"{name}.jsonl"), records)
+
+
+def write(path: Path, records: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def test_counts_and_files_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    files = ["--from", "dapo-math-17k=dapo.jsonl", "--from", "math=math.jsonl", "--from", "amc23=amc.jsonl"]
+    assert main(["data", "prepare", "dapo-math-17k", "math", "amc23", *files]) == 0
+    assert capsys.readouterr().out == (
+        "reading amc23 from amc.jsonl\n"
+        "reading dapo-math-17k from dapo.jsonl\n"
+        "reading math from math.jsonl\n"
+        "\n"
+        "set            read  kept  dropped\n"
+        "dapo-math-17k     9     2  duplicate 6, in a benchmark 1\n"
+        "math              3     1  level 1, duplicate 1\n"
+        "amc23             1     1  -\n"
+        "\n"
+        "3 problems in data/train.jsonl\n"
+        "1 problems in data/amc23.jsonl\n"
+    )
+    assert len(Path("data/train.jsonl").read_text().splitlines()) == 3
+
+
+def test_levels_and_the_folder_are_options() -> None:
+    assert main(["data", "prepare", "math", "--from=math=math.jsonl", "--levels", "2", "4", "--out", "mine"]) == 0
+    kept = [json.loads(line)["question"] for line in Path("mine/train.jsonl").read_text().splitlines()]
+    assert kept == ["easy", "hard"]
+
+
+def test_a_set_of_ones_own() -> None:
+    assert main(["data", "prepare", "mine", "--from", "mine=dapo.jsonl"]) == 0
+    rows = [json.loads(line) for line in Path("data/train.jsonl").read_text().splitlines()]
+    assert {row["datasource"] for row in rows} == {"mine"}
+    # What was prepared can be prepared again.
+    assert main(["data", "prepare", "mine", "--from", "mine=data/train.jsonl", "--out", "again"]) == 0
+    assert Path("again/train.jsonl").read_bytes() == Path("data/train.jsonl").read_bytes()
+
+
+def test_a_set_that_has_changed_on_the_hub_is_noted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", Path("cache").absolute())
+    Path("hub/amc23").mkdir(parents=True)
+    write(Path("hub/amc23/test.jsonl"), [{"question": "1?", "answer": 1.0}])
+    monkeypatch.setitem(CATALOG, "amc23", replace(CATALOG["amc23"], hub="hub/amc23"))  # a name that is a local folder
+    assert main(["data", "prepare", "amc23"]) == 0
+    assert (
+        "note: hub/amc23 has 1 rows, not the 40 that it had; results may not be comparable\n" in capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["amc"], "SET: 'amc' is no known set; did you mean amc23?"),
+        (["amc23", "--from", "amc23=none.jsonl"], "--from: 'amc23=none.jsonl' is not there"),
+        (["amc23", "--from", "amc.jsonl"], "--from: 'amc.jsonl' is no pair; write SET=FILE"),
+        (["amc23", "--from=amc23=a", "--from=amc23=b"], "--from: 'amc23=b' is a second file for amc23"),
+        (
+            ["amc23", "--from=amc23=amc.jsonl", "--out", "amc.jsonl"],
+            "--out: 'amc.jsonl' cannot be made: amc.jsonl is a file",
+        ),
+        (["amc23", "--from=amc23=amc.jsonl", "--out", "amc.jsonl/a/b"], "cannot be made: amc.jsonl is a file"),
+        (["amc23", "--from=amc23=amc.jsonl", "--levels", "3"], "--levels: '3' is for math only"),
+        (["math", "--from=math=amc.jsonl"], "has no column level, by which math is filtered; it has question, answer"),
+    ],
+)
+def test_mistakes_are_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "prepare", *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("meds: ")
+    assert error.count("\n") == 1
+    assert not Path("data").exists()
+
+
+def test_a_package_that_is_missing_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert main(["data", "prepare", "aime24"]) == 2
+    assert capsys.readouterr().err == (
+        "meds: aime24: 'HuggingFaceH4/aime_2024' needs the package datasets; install meds-openrlhf[gpu], or give a "
+        "file: --from aime24=FILE\n"
+    )

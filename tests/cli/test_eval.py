@@ -1,0 +1,67 @@
+"""`meds eval`, as it is typed: what is refused before anything starts."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import ray
+
+from meds_openrlhf.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    (tmp_path / "sums.jsonl").write_text('{"id": "1", "prompt": "2+2", "answer": "4"}\n')
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["runs/none", "--benchmarks=sums.jsonl"], "MODEL: 'runs/none' holds no model that can be loaded"),
+        (["./none", "--benchmarks=sums.jsonl"], "MODEL: './none' is no folder here"),
+        (
+            ["x", "--benchmarks=aime24"],
+            "--benchmarks: 'aime24' is not at data/aime24.jsonl; `meds data prepare",
+        ),
+        (["x", "--benchmarks=none.jsonl"], "--benchmarks: 'none.jsonl' is no file here"),
+        (["x", "--benchmarks=sums.jsonl", "--n=0"], "--n: 0 is below 1"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert main(["eval", *words, "--allow-cpu"]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"meds: {message}")
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
+    assert not ray.is_initialized()
+    assert not Path("eval").exists()
+
+
+def test_without_a_gpu_it_has_to_be_allowed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meds_openrlhf.training.cpu.has_cuda", lambda: False)
+    assert main(["eval", "x", "--benchmarks=sums.jsonl"]) == 2
+    assert capsys.readouterr().err == (
+        "meds: --allow-cpu: False but this machine has no GPU; set RAY_ADDRESS to a cluster, or allow the CPU\n"
+    )
+
+
+def test_a_submitted_job_keeps_its_results(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    assert main(["eval", "x", "--benchmarks=sums.jsonl", "--allow-cpu"]) == 2
+    assert capsys.readouterr().err.startswith("meds: --out: 'eval' is relative, and a submitted job")
+
+
+def test_the_help_needs_none_of_the_heavy_libraries() -> None:
+    command = "try: main(['eval', '--help'])\nfinally: print(*sys.modules)"
+    script = f"import sys\nfrom meds_openrlhf.cli.main import main\n{command}"
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout
+    assert "RUN@50" in printed
+    assert not {"torch", "ray", "vllm", "transformers", "matplotlib"} & set(printed.split())

@@ -1,0 +1,54 @@
+"""Named changes to a run's file."""
+
+from pathlib import Path
+
+import pytest
+
+from meds_openrlhf.config import ConfigError, load_config
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "run.yaml").write_text("meds:\n  run_dir: runs/base\n  penalty.alpha: 0.3\n")
+    (tmp_path / "some.yaml").write_text(
+        "steep:\n  meds.penalty: {alpha: 0.5}\n  rollout.temperature: 0.7\nnothing: {}\n7: {}\nno/name: {}\nflat: 3\n"
+    )
+    return tmp_path
+
+
+def test_a_variant_changes_the_file_and_is_changed_by_overrides(files: Path) -> None:
+    words = ["--variant", f"{files}/some.yaml:steep"]
+    config = load_config(files / "run.yaml", words)
+    assert (config.meds.penalty.alpha, config.openrlhf["rollout.temperature"]) == (0.5, 0.7)
+    assert config.meds.run_dir == "runs/base-steep"
+    config = load_config(files / "run.yaml", ["--meds.penalty.alpha=0.9", *words, "--meds.run_dir", "mine"])
+    assert (config.meds.penalty.alpha, config.meds.run_dir) == (0.9, "mine")
+
+
+def test_several_variants_are_applied_in_their_order(files: Path) -> None:
+    words = ["--variant", f"{files}/some.yaml:steep", f"{files}/some.yaml:nothing"]
+    config = load_config(files / "run.yaml", words)
+    assert (config.meds.penalty.alpha, config.meds.run_dir) == (0.5, "runs/base-steep-nothing")
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("steep", "--variant: 'steep' is not FILE:NAME"),
+        ("{0}/some.yaml:stepe", "did you mean steep?"),
+        ("{0}/some.yaml:other", "it has steep, nothing, 7, no/name, flat"),
+        ("{0}/none.yaml:steep", "cannot be read"),
+        ("{0}/some.yaml:no/name", "a plain name and settings below it"),
+        ("{0}/some.yaml:flat", "a plain name and settings below it"),
+    ],
+)
+def test_refused(files: Path, reference: str, message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_config(files / "run.yaml", ["--variant", reference.format(files)])
+    assert message in str(raised.value)
+
+
+def test_a_run_file_without_a_folder_is_refused_as_ever(files: Path) -> None:
+    (files / "run.yaml").write_text("meds:\n  reward: math\n")
+    with pytest.raises(ConfigError, match=r"meds\.run_dir"):
+        load_config(files / "run.yaml", ["--variant", f"{files}/some.yaml:steep"])

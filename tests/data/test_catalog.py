@@ -1,0 +1,44 @@
+"""Which sets a command line asks for."""
+
+import pytest
+
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.data.catalog import CATALOG, find_sets
+
+
+def test_no_name_asks_for_all() -> None:
+    assert find_sets([], []) == list(CATALOG.values())
+
+
+def test_names_keep_their_order() -> None:
+    assert [each.name for each in find_sets(["math", "aime24", "dapo-math-17k"], ["aime24"])] == [
+        "math",
+        "aime24",
+        "dapo-math-17k",
+    ]
+
+
+def test_a_set_of_ones_own_is_a_training_set() -> None:
+    (own,) = find_sets(["my-problems"], ["my-problems"])
+    assert (own.kind, own.file, own.hub, own.levels) == ("training", "train", None, ())
+
+
+@pytest.mark.parametrize(
+    ("names", "files", "message"),
+    [
+        (["aime2"], [], "SET: 'aime2' is no known set; did you mean aime24[?] .*--from aime2=FILE"),
+        (["xyzzy"], [], "SET: 'xyzzy' is no known set; those are dapo-math-17k, math, "),
+        (["math", "math"], [], "SET: 'math' is named twice"),
+        (["math"], ["amc23"], "--from: 'amc23' is none of the sets to prepare; those are math"),
+        ([], ["mine"], "--from: 'mine' is none of the sets to prepare"),
+        (["../mine"], ["../mine"], "SET: '../mine' is no name for a set"),
+    ],
+)
+def test_what_does_not_fit_is_refused(names: list[str], files: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        find_sets(names, files)
+
+
+def test_benchmarks_have_a_file_each_and_training_sets_share_one() -> None:
+    files = [each.file for each in CATALOG.values()]
+    assert files == ["train", "train", "aime24", "amc23", "math500", "minerva", "olympiadbench"]

@@ -1,0 +1,141 @@
+"""The files that training and evaluation read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.data.catalog import CATALOG
+from meds_openrlhf.data.prepare import prepare
+from meds_openrlhf.data.sources import Source
+from meds_openrlhf.data.templates import qwen_math_prompt
+
+
+def source(folder: Path, name: str, records: list[dict[str, Any]]) -> Source:
+    path = folder / f"{name}.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return Source(CATALOG[name], path)
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> list[Source]:
+    return [
+        source(
+            tmp_path,
+            "dapo-math-17k",
+            [{"prompt": question, "reward_model": {"ground_truth": "1"}} for question in ("a", "b", "Tested?") * 3],
+        ),
+        source(tmp_path, "aime24", [{"problem": "tested ?", "answer": "033"}]),
+        source(
+            tmp_path,
+            "math",
+            [
+                {"problem": "$b$", "level": "Level 5", "solution": "\\boxed{1}"},
+                {"problem": "c\u2028é", "level": "Level 4", "solution": "\\boxed{2}"},
+                {"problem": "d", "level": "Level 1", "solution": "\\boxed{2}"},
+            ],
+        ),
+        source(tmp_path, "math500", [{"problem": "e", "answer": "\\pi", "level": 2}]),
+    ]
+
+
+def test_training_sets_make_one_file_and_benchmarks_one_each(sources: list[Source], tmp_path: Path) -> None:
+    out = tmp_path / "new" / "data"
+    prepared = prepare(sources, out)
+    assert [file.path(out).name for file in prepared] == ["train.jsonl", "aime24.jsonl", "math500.jsonl"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "aime24.counts.json",
+        "aime24.jsonl",
+        "math500.counts.json",
+        "math500.jsonl",
+        "train.counts.json",
+        "train.jsonl",
+    ]
+    train = lines_of(out / "train.jsonl")
+    assert [(row["question"], row["answer"], row["datasource"], row["level"]) for row in train] == [
+        ("a", "1", "dapo-math-17k", ""),
+        ("b", "1", "dapo-math-17k", ""),
+        ("c\u2028é", "2", "math", "4"),
+    ]
+    assert lines_of(out / "aime24.jsonl") == [
+        {
+            "id": "aime24-010006b77286",
+            "prompt": qwen_math_prompt("tested ?"),
+            "question": "tested ?",
+            "answer": "033",
+            "datasource": "aime24",
+            "level": "",
+        }
+    ]
+
+
+def test_the_counts_lie_beside_the_file(sources: list[Source], tmp_path: Path) -> None:
+    prepare(sources, tmp_path / "data")
+    assert json.loads((tmp_path / "data/train.counts.json").read_text()) == {
+        "file": "train.jsonl",
+        "problems": 3,
+        "sets": {
+            "dapo-math-17k": {
+                "source": str(tmp_path / "dapo-math-17k.jsonl"),
+                "read": 9,
+                "kept": 2,
+                "dropped": {"duplicate": 6, "in a benchmark": 1},
+            },
+            "math": {
+                "source": str(tmp_path / "math.jsonl"),
+                "read": 3,
+                "kept": 1,
+                "dropped": {"level": 1, "duplicate": 1},
+            },
+        },
+    }
+
+
+def test_the_same_sets_give_the_same_bytes(sources: list[Source], tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        prepare(sources, tmp_path / name)
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "other" / path.name).read_bytes()
+
+
+def test_a_set_that_fails_leaves_the_files_as_they_were(sources: list[Source], tmp_path: Path) -> None:
+    out = tmp_path / "data"
+    prepare(sources, out)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    bad = source(tmp_path, "amc23", [{"question": "q", "answer": ""}] * 2)
+    with pytest.raises(ConfigError, match="leaves no problem of its 2 rows: no answer 2"):
+        prepare([*sources[:1], bad], out)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_training_on_nothing_but_the_benchmark_is_refused(tmp_path: Path) -> None:
+    train = source(tmp_path, "dapo-math-17k", [{"prompt": "q", "answer": "1"}])
+    test = source(tmp_path, "amc23", [{"question": "Q", "answer": "1"}])
+    with pytest.raises(ConfigError, match=r"leaves no problem for train\.jsonl: in a benchmark 1"):
+        prepare([train, test], tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_set_that_an_earlier_one_holds_already_is_no_mistake(sources: list[Source], tmp_path: Path) -> None:
+    again = source(tmp_path, "math", [{"problem": "B", "level": "Level 3", "solution": "\\boxed{1}"}])
+    (train,) = prepare([sources[0], again], tmp_path / "data")
+    assert train.counts["math"].reasons() == {"duplicate": 1}
+
+
+def test_all_files_load_together(sources: list[Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    datasets.disable_progress_bars()
+    # As OpenRLHF does: one by one, then concatenated. The reader takes a file's types from its first chunk, which in a
+    # real file of DAPO and MATH has no level, so here it is a short one.
+    files = prepare(sources, tmp_path / "data")
+    paths = [str(file.path(tmp_path / "data")) for file in files]
+    loaded = [datasets.load_dataset("json", data_files=path, chunksize=100)["train"] for path in paths]
+    assert {feature.dtype for part in loaded for feature in part.features.values()} == {"string"}
+    assert len(datasets.concatenate_datasets(loaded)) == sum(len(file.problems) for file in files)

@@ -1,0 +1,82 @@
+"""Questions out of their wrapping, and which of them are the same."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meds_openrlhf.data.questions import (
+    DAPO_CLOSING,
+    DAPO_OPENING,
+    asks_for_answer_format,
+    normalised,
+    problem_id,
+    unwrapped,
+)
+
+COMMANDS = ("\\left", "\\right", "\\,", "\\;", "\\ ", "\\\\", "\\quad", "\\dfrac", "\\(", "\\]", "\\$", "left", "arrow")
+PIECES = st.sampled_from((*COMMANDS, *"\\$~ \ndfrac{}(1Aßﬁ²İ\u0345"))
+
+
+@given(st.text())
+def test_dapos_wrapping_comes_off_to_the_letter(problem: str) -> None:
+    assert unwrapped(DAPO_OPENING + problem + DAPO_CLOSING) == problem
+
+
+@given(st.text())
+def test_a_text_without_the_whole_wrapping_stays_as_it_is(problem: str) -> None:
+    for text in (problem, DAPO_OPENING + problem, problem + DAPO_CLOSING):
+        assert unwrapped(text) == text
+
+
+@pytest.mark.parametrize(
+    "text", [DAPO_OPENING + "1+1?", "1+1?" + DAPO_CLOSING, "Put your final answer on its own line."]
+)
+def test_instructions_that_are_left_are_noticed(text: str) -> None:
+    assert asks_for_answer_format(text)
+
+
+def test_a_problem_that_speaks_of_lines_and_answers_is_no_instruction() -> None:
+    assert not asks_for_answer_format("The answer is the last digit. Find the line through $A$, on its own.")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("What is $1+1$?", "what is 1 + 1 ?"),
+        ("Find $\\left( a, b\\right)$", "Find \\((a,b)\\)"),
+        ("$\\dfrac{1}{2}\\,x$", "$\\frac{1}{2} x$"),
+        ("x² is\u00a0ﬁne", "x2 is fine"),
+        ("It costs \\$5", "It costs $5"),
+        ("$$a\\quad b$$", "\\[a\nb\\]"),
+    ],
+)
+def test_the_same_question_in_other_spacing(one: str, other: str) -> None:
+    assert normalised(one) == normalised(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("What is 1+1?", "What is 1+2?"),
+        ("$a \\leftarrow b$", "$a arrow b$"),
+        ("$\\begin{matrix}1\\\\2\\end{matrix}$", "$\\begin{matrix}12\\end{matrix}$"),
+        ("$\\bigcup A$", "$cup A$"),
+    ],
+)
+def test_other_questions_stay_apart(one: str, other: str) -> None:
+    assert normalised(one) != normalised(other)
+
+
+@given(st.one_of(st.text(), st.lists(PIECES).map("".join)))
+def test_normalising_twice_changes_nothing(text: str) -> None:
+    assert normalised(normalised(text)) == normalised(text)
+
+
+@given(st.lists(PIECES).map("".join), st.sampled_from([" ", "\n\t", "\u2003"]))
+def test_white_space_around_a_question_does_not_count(text: str, space: str) -> None:
+    assert normalised(f"{space}{text}{space}") == normalised(f"{text} ")
+
+
+def test_ids_are_the_same_for_ever() -> None:
+    assert problem_id("math", normalised("What is $1+1$?")) == "math-85a0ef199948"
+    assert problem_id("math", "a") != problem_id("math", "b")

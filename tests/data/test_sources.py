@@ -1,0 +1,160 @@
+"""Reading files of the shapes that the sets have."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.data.catalog import CATALOG, DataSet
+from meds_openrlhf.data.questions import DAPO_CLOSING, DAPO_OPENING
+from meds_openrlhf.data.sources import Row, Source, read_rows
+
+OWN = DataSet(name="own", kind="training")
+
+
+def dapo_record(problem: str, answer: str) -> dict[str, Any]:
+    return {
+        "data_source": "math_dapo",
+        "prompt": [{"content": DAPO_OPENING + problem + DAPO_CLOSING, "role": "user"}],
+        "ability": "MATH",
+        "reward_model": {"ground_truth": answer, "style": "rule-lighteval/MATH_v2"},
+        "extra_info": {"index": "9a9b6eb4-a1cb-49d1-8c1e-62eaf2f74079"},
+    }
+
+
+def write_parquet(path: Path, records: list[dict[str, Any]]) -> Path:
+    pq.write_table(pa.Table.from_pylist(records), path)
+    return path
+
+
+def write_lines(path: Path, records: list[Any]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def rows_of(path: Path, dataset: DataSet = OWN) -> list[Row]:
+    return list(read_rows(Source(dataset, path)))
+
+
+def test_dapos_nested_columns(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "dapo.parquet", [dapo_record("What is $1+1$?", "2"), dapo_record("And 2+2?", "4")])
+    assert rows_of(path, CATALOG["dapo-math-17k"]) == [Row("What is $1+1$?", "2", ""), Row("And 2+2?", "4", "")]
+
+
+def test_maths_answer_is_what_its_solution_boxes_last(tmp_path: Path) -> None:
+    records = [
+        {"problem": "a", "level": "Level 3", "type": "Algebra", "solution": "\\boxed{1}, so \\boxed{\\frac{1}{2}}."},
+        {"problem": "b", "level": "Level ?", "type": "Algebra", "solution": "no box"},
+    ]
+    path = write_parquet(tmp_path / "math.parquet", records)
+    assert rows_of(path, CATALOG["math"]) == [Row("a", "\\frac{1}{2}", "3"), Row("b", None, "?")]
+
+
+@pytest.mark.parametrize(
+    ("record", "row"),
+    [
+        ({"problem": "q", "answer": "033", "solution": "\\boxed{5}", "url": "u"}, Row("q", "033", "")),
+        ({"question": "q", "answer": 27.0}, Row("q", "27", "")),
+        ({"problem": "q", "answer": "x", "level": 4}, Row("q", "x", "4")),
+        ({"question": "q", "final_answer": ["$2$"], "difficulty": "Competition"}, Row("q", "2", "")),
+        ({"prompt": "<|im_start|>", "question": " q\n", "answer": "1"}, Row("q", "1", "")),
+        ({"prompt": "q", "ground_truth": 7}, Row("q", "7", "")),
+    ],
+)
+def test_the_shapes_of_benchmarks_and_of_ones_own_files(tmp_path: Path, record: dict[str, Any], row: Row) -> None:
+    assert rows_of(write_lines(tmp_path / "set.jsonl", [record, record])) == [row, row]
+    assert rows_of(write_parquet(tmp_path / "set.parquet", [record])) == [row]
+    (tmp_path / "set.json").write_text(json.dumps([record], indent=2))
+    assert rows_of(tmp_path / "set.json") == [row]
+
+
+def test_lines_may_mix_types_and_lack_columns(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "set.jsonl", [{"question": "a", "answer": 1}, {"question": "b", "answer": "x"}, {}])
+    assert rows_of(path) == [Row("a", "1", ""), Row("b", "x", ""), Row(None, None, "")]
+
+
+def test_decimal_numbers_stay_as_they_are_written(tmp_path: Path) -> None:
+    (tmp_path / "set.jsonl").write_text('{"question": "a", "answer": 0.10}\n{"question": "b", "answer": 1e3}\n')
+    assert [row.answer for row in rows_of(tmp_path / "set.jsonl")] == ["0.10", "1e3"]
+
+
+def test_the_system_message_of_a_chat_is_not_the_question(tmp_path: Path) -> None:
+    chat = [{"role": "system", "content": "Think."}, {"role": "user", "content": "q"}]
+    assert rows_of(write_lines(tmp_path / "set.jsonl", [{"prompt": chat, "answer": 1}])) == [Row("q", "1", "")]
+
+
+def test_a_folder_copied_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    folder = tmp_path / "OlympiadBench"
+    for config, question in (("OE_TO_maths_en_COMP", "this"), ("OE_MM_maths_en_COMP", "other")):
+        (folder / config).mkdir(parents=True)
+        record = {"question": question, "final_answer": ["$3$"], "image_1": None}
+        write_parquet(folder / config / "rows.parquet", [record])
+    (folder / "README.md").write_text(
+        "---\nconfigs:\n"
+        "- config_name: OE_TO_maths_en_COMP\n  data_files: OE_TO_maths_en_COMP/*.parquet\n"
+        "- config_name: OE_MM_maths_en_COMP\n  data_files: OE_MM_maths_en_COMP/*.parquet\n---\n"
+    )
+    assert rows_of(folder, CATALOG["olympiadbench"]) == [Row("this", "3", "")]
+
+
+def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ConfigError) as caught:
+        list(read_rows(Source(CATALOG["aime24"])))
+    message = str(caught.value)
+    assert message.startswith("aime24: 'HuggingFaceH4/aime_2024' cannot be loaded (")
+    assert message.endswith("; give a file of it: --from aime24=FILE")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        ([{"text": "q", "answer": "1"}], "has no column for the question .*; it has text, answer"),
+        ([{"question": "q", "label": "1"}], "has no column for the answer .*; it has question, label"),
+        ([{"question": "q", "answer": True}], "record 1: True is no text, number or list of them"),
+        ([{"question": 5, "answer": "1"}], "record 1: the question is 5, give a text"),
+        ([{"question": "q", "reward_model": "1"}], "record 1: reward_model.ground_truth is '1', no record with"),
+        ([{"prompt": [{"role": "system", "content": "x"}], "answer": 1}], "a chat with 0 messages of the user"),
+        ([{"question": "q", "answer": "1"}, ["q", "1"]], r"record 2 is \['q', '1'\], give one JSON record per line"),
+        ([{"question": "\ud800", "answer": "1"}], "record 1: .*surrogates"),
+        ([], "is empty"),
+    ],
+)
+def test_what_cannot_be_read_is_said_with_its_place(tmp_path: Path, records: list[Any], message: str) -> None:
+    path = write_lines(tmp_path / "set.jsonl", records)
+    with pytest.raises(ConfigError, match=message) as caught:
+        rows_of(path)
+    assert str(caught.value).startswith(f"--from: 'own={path}' ")
+
+
+def test_a_set_filtered_by_level_needs_the_column(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "math.jsonl", [{"problem": "q", "solution": "\\boxed{1}"}])
+    with pytest.raises(ConfigError, match="has no column level, by which math is filtered; it has problem, solution"):
+        rows_of(path, CATALOG["math"])
+
+
+@pytest.mark.parametrize("name", ["torn.jsonl", "torn.parquet", "torn.json"])
+def test_torn_files(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text('[{"question": "a", "answ' if name == "torn.json" else '{"question": "a", "answ')
+    with pytest.raises(ConfigError, match="cannot be read: "):
+        rows_of(tmp_path / name)
+
+
+def test_files_that_are_not_there_or_of_another_kind(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not there; give a Parquet or JSON file"):
+        rows_of(tmp_path / "none.jsonl")
+    (tmp_path / "set.csv").write_text("question,answer\n")
+    with pytest.raises(ConfigError, match=r"must end with \.parquet, \.jsonl or \.json"):
+        rows_of(tmp_path / "set.csv")

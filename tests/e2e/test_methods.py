@@ -1,0 +1,81 @@
+"""The four methods of the paper, each trained for twenty steps on the real stack."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from meds_openrlhf.tracking.step_log import StepLog
+from tests.e2e.conftest import Run
+
+# 2 prompts a step, 8 responses each: 8 steps an episode, fewer where groups are filtered out.
+SMALL = ("--rollout.batch_size=2", "--train.batch_size=16", "--ckpt.save_steps=20")
+REFERENCE = "reference: 1 GPU on 1 node"
+
+
+def require_trained(run: Run, step: int = 20) -> None:
+    assert len(run.steps) >= step
+    assert (run.paths.model / "config.json").exists()
+    assert any(one["actor_grad_norm"] > 0 for one in run.steps)
+    rates = [one["actor_lr"] for one in run.steps]
+    assert rates[0] < rates[1] == pytest.approx(3e-4)  # warmed up after two steps, and constant from there
+    assert rates[-1] == pytest.approx(3e-4)
+
+
+def test_grpo_on_a_users_own_reward_with_nothing_of_ours(train: Callable[..., Run], tmp_path: Path) -> None:
+    reward = tmp_path / "my_reward.py"
+    reward.write_text(
+        "import torch\n\n"
+        "def reward_func(queries, prompts, labels):\n"
+        "    right = torch.tensor([float('boxed{' + str(label) + '}' in query) for query, label in zip(queries, labels)])\n"
+        "    return {'rewards': right, 'scores': right, 'extra_logs': {'mine': right}}\n"
+    )
+    run = train(
+        *SMALL, "--train.num_episodes=3", "--meds.enabled=false", "--meds.reward=null", f"--reward.remote_url={reward}",
+        method="grpo",
+    )  # fmt: skip
+    require_trained(run)
+    assert REFERENCE in run.output
+    assert not any(name.startswith("meds/") for step in run.steps for name in step)
+    assert not run.paths.memory.root.exists()
+    assert all(step["mine"] == pytest.approx(step["rollout/reward_mean"]) for step in run.steps)
+
+
+def test_grpo_with_the_entropy_advantage(train: Callable[..., Run]) -> None:
+    run = train(*SMALL, "--train.num_episodes=3", method="grpo-entropy")
+    require_trained(run)
+    assert REFERENCE in run.output
+    assert all(step["entropy_loss"] > 0 for step in run.steps)
+    assert all(step["kl"] >= 0 for step in run.steps)
+    assert run.steps[-1]["meds/rows"] > 20  # remembered, to be compared with,
+    assert all(step["meds/penalty_mean"] == 0 for step in run.steps)  # at no cost
+
+
+def test_dapo_keeping_groups_without_a_right_answer(train: Callable[..., Run]) -> None:
+    """And with a memory of final answers, whose penalty they would have been kept for."""
+    flags = ("--algo.dynamic_filtering_enable=true", "--meds.rollout.keep_all_wrong=true", "--train.num_episodes=5")
+    run = train(*SMALL, *flags, "--meds.memory.preset=answers", method="dapo")
+    require_trained(run)
+    assert REFERENCE not in run.output
+    assert all(step["dynamic_filtering_pass_rate"] > 0 for step in run.steps)
+    assert run.steps[-1]["meds/rows"] > 20
+    assert all(step["meds/penalty_mean"] == 0 for step in run.steps)
+    assert not any("eigen" in name for name in run.steps[-1])
+
+
+def test_meds_with_evaluation(train: Callable[..., Run], assets: Path) -> None:
+    flags = ("--algo.dynamic_filtering_enable=true", "--train.num_episodes=5", "--ckpt.save_hf=true")
+    evaluation = (f"--eval.dataset={assets}/eval.jsonl", "--eval.steps=20", "--eval.n_samples_per_prompt=4")
+    run = train(*SMALL, *flags, *evaluation)
+    require_trained(run)
+    assert any(step["meds/penalized_share"] > 0 for step in run.steps)
+    assert all(0 < step["rollout/reward_mean"] < 1 for step in run.steps)  # no group is all right or all wrong
+    first, *_ = StepLog(run.paths.evaluations).read()
+    assert first["step"] == 20
+    assert 0 < first["eval_arithmetic_pass1"] <= first["eval_arithmetic_pass2"] <= first["eval_arithmetic_pass4"] <= 1
+    assert any(run.paths.tensorboard.rglob("events*"))
+    saved = {path.name for path in run.paths.complete.iterdir()}
+    best = {name for name in saved if name.startswith("best_")}
+    assert "best_global_step20" in best  # the best evaluation's checkpoint is whole as well
+    assert "global_step20" in saved
+    assert {path.stem for path in run.paths.memory.snapshots.iterdir()} == saved

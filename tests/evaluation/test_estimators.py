@@ -1,0 +1,135 @@
+"""pass@k and maj@k against counting by hand, and the laws that they keep."""
+
+from collections import Counter
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meds_openrlhf.evaluation.estimators import NO_VOTE, majority_at_k, pass_at_k, votes_of
+from meds_openrlhf.evaluation.samples import Sample
+
+
+def test_pass_at_k_by_hand() -> None:
+    # n = 4: of the 6 pairs, c = 1 leaves 3 without a right sample, c = 2 leaves 1, c = 3 none.
+    assert pass_at_k(4, [0, 1, 2, 3, 4], 2) == pytest.approx([0, 3 / 6, 5 / 6, 1, 1], abs=1e-15)
+    assert pass_at_k(4, [0, 1, 2, 3, 4], 1) == pytest.approx([0, 1 / 4, 2 / 4, 3 / 4, 1], abs=1e-15)
+    assert pass_at_k(4, [0, 1, 2], 4).tolist() == [0, 1, 1]
+    # n = 10, k = 3: 120 choices, of which C(8, 3) = 56 and C(5, 3) = 10 are all wrong.
+    assert pass_at_k(10, [2, 5], 3) == pytest.approx([64 / 120, 110 / 120], abs=1e-15)
+
+
+def test_pass_at_k_is_the_share_of_all_subsets_with_a_right_one() -> None:
+    for n in range(1, 9):
+        for k in range(1, n + 1):
+            for right in range(n + 1):
+                subsets = list(combinations([True] * right + [False] * (n - right), k))
+                share = sum(map(any, subsets)) / len(subsets)
+                assert pass_at_k(n, [right], k) == pytest.approx([share], abs=1e-12)
+
+
+@given(st.integers(1, 300).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))))
+def test_pass_at_k_grows_with_k_from_the_share_of_right_ones(case: tuple[int, int]) -> None:
+    n, right = case
+    curve = np.array([pass_at_k(n, [right], k)[0] for k in range(1, n + 1)])
+    assert curve[0] == pytest.approx(right / n, abs=1e-12)
+    assert curve[-1] == (right > 0)
+    assert (np.diff(curve) >= -1e-12).all()
+
+
+@pytest.mark.parametrize("k", [1, 2, 128, 9_999, 10_000])
+def test_pass_at_k_of_ten_thousand_samples(k: int) -> None:
+    values = pass_at_k(10_000, np.arange(10_001), k)
+    assert values.dtype == np.float64
+    assert values[0] == 0
+    assert values[-1] == pytest.approx(1, abs=1e-12)
+    assert (np.diff(values) >= 0).all()
+    assert values[10] == pytest.approx(float(1 - _chance_to_miss(10_000, 10, k)), abs=1e-12)
+
+
+def _chance_to_miss(n: int, right: int, k: int) -> Fraction:
+    chance = Fraction(1)
+    for j in range(n - right + 1, n + 1):
+        chance *= max(Fraction(j - k, j), Fraction(0))
+    return chance
+
+
+@pytest.mark.parametrize(
+    ("n", "right", "k", "message"),
+    [
+        (4, [1], 5, "k: 5 must lie between 1 and"),
+        (4, [1], 0, "k: 0 must lie"),
+        (4, [5], 2, "between 0 and n = 4, and goes from 5 to 5"),
+        (4, [-1, 2], 2, "goes from -1 to 2"),
+        (4, [0.5], 2, "must be whole numbers"),
+        (4, 3, 2, "one per problem"),
+        (4, [True], 2, "must be whole numbers"),
+    ],
+)
+def test_pass_at_k_refuses(n: int, right: list[int], k: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        pass_at_k(n, right, k)
+
+
+def test_votes_group_right_answers_and_equal_texts() -> None:
+    given = [("1/2", True), ("3", False), (None, False), ("0.5", True), ("4", False), ("3", False)]
+    samples = [Sample("a", i, "", 1, False, answer, right) for i, (answer, right) in enumerate(given)]
+    assert votes_of(samples).tolist() == [0, 1, NO_VOTE, 0, 2, 1]
+
+
+def test_the_majority_by_hand() -> None:
+    votes = np.array(
+        [
+            [0, 0, 1, 2],  # of the right, of others
+            [0, 1, 1, 2],
+            [0, 0, 1, 1],  # a tie of two
+            [0, 1, 2, 3],  # of four
+            [0, NO_VOTE, NO_VOTE, NO_VOTE],
+            [NO_VOTE] * 4,
+        ]
+    )
+    assert majority_at_k(votes, 4).tolist() == [1, 0, 0.5, 0.25, 1, 0]
+    assert majority_at_k(votes, 1).tolist() == [0.5, 0.25, 0.5, 0.25, 0.25, 0]
+    # Pairs of the first: (0, 0) wins, four (0, other) tie, (1, 2) loses: (1 + 4 / 2) / 6.
+    assert majority_at_k(votes, 2) == pytest.approx([3 / 6, 1.5 / 6, 3 / 6, 1.5 / 6, 3 / 6, 0])
+
+
+def _by_counting(votes: list[int], k: int) -> float:
+    total = 0.0
+    subsets = list(combinations(votes, k))
+    for subset in subsets:
+        counts = Counter(vote for vote in subset if vote != NO_VOTE)
+        winners = [vote for vote, count in counts.items() if count == max(counts.values())]
+        total += (0 in winners) / len(winners) if winners else 0
+    return total / len(subsets)
+
+
+VOTES = st.lists(st.integers(-1, 3), min_size=1, max_size=10)
+
+
+@given(VOTES, st.data())
+def test_the_majority_is_that_of_all_subsets(votes: list[int], data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, len(votes)))
+    assert majority_at_k(np.array([votes]), k) == pytest.approx([_by_counting(votes, k)])
+
+
+def test_draws_come_close_to_all_subsets_and_are_the_same_every_time() -> None:
+    votes = np.random.default_rng(3).integers(-1, 4, size=(20, 14))
+    exact = np.array([_by_counting(problem.tolist(), 6) for problem in votes])  # 3003 subsets
+    drawn = majority_at_k(votes, 6, draws=1000)
+    assert (drawn != exact).any()
+    assert drawn == pytest.approx(exact, abs=4 * 0.5 / 1000**0.5)
+    assert drawn.mean() == pytest.approx(exact.mean(), abs=0.01)
+    assert (drawn == majority_at_k(votes, 6, draws=1000)).all()
+    assert (drawn != majority_at_k(votes, 6, draws=1000, seed=1)).any()
+
+
+def test_the_majority_of_one_is_pass_at_1_and_of_many_samples_is_quick() -> None:
+    votes = np.random.default_rng(0).integers(-1, 30, size=(50, 2000))
+    right = (votes == 0).sum(axis=1)
+    assert majority_at_k(votes, 1) == pytest.approx(pass_at_k(2000, right, 1))
+    with pytest.raises(ValueError, match="k: 2001 must lie between 1 and"):
+        majority_at_k(votes, 2001)

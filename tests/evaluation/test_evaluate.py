@@ -1,0 +1,110 @@
+"""What an evaluation finds out before anything starts."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import Qwen2Config
+
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.data.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.evaluation.evaluate import Evaluation
+from meds_openrlhf.evaluation.request import Request
+from meds_openrlhf.evaluation.samples import Sample, SampleStore
+
+
+@pytest.fixture
+def request_for(tmp_path: Path) -> Request:
+    """For a model without weights: nothing here may want them."""
+    config = Qwen2Config(vocab_size=261, hidden_size=24, num_attention_heads=3, max_position_embeddings=64)
+    config.save_pretrained(tmp_path / "policy")
+    build_char_tokenizer().save_pretrained(tmp_path / "policy")
+    problems = [{"id": str(number), "prompt": f"{number}+{number}", "answer": str(2 * number)} for number in range(3)]
+    (tmp_path / "sums.jsonl").write_text("".join(f"{json.dumps(problem)}\n" for problem in problems))
+    return Request(
+        models=(str(tmp_path / "policy"),),
+        benchmarks=("sums",),
+        out=tmp_path / "out",
+        data=tmp_path,
+        step=None,
+        n=20,
+        temperature=1.0,
+        top_p=1.0,
+        seed=0,
+        max_tokens=1000,
+        engines=None,
+        tensor_parallel=1,
+        wait_seconds=1.0,
+        on_cpu=True,
+    )
+
+
+def test_a_check_leaves_nothing_behind(request_for: Request) -> None:
+    evaluation = Evaluation(request_for)
+    assert not request_for.out.exists()
+    (subject,) = evaluation.subjects
+    assert subject.label == "policy"
+    assert subject.prompts["sums"]["1"] == tuple(build_char_tokenizer().encode("1+1"))
+    assert subject.known.longest([(1, 2, 3)], 10) == 13
+    assert subject.known.longest([(1, 2, 3)], 1000) == 64  # no further than the model reads
+
+
+def test_only_what_is_missing_is_to_be_drawn(request_for: Request) -> None:
+    evaluation = Evaluation(request_for)
+    with evaluation.opened() as (sampling,):
+        assert (sampling.total, sampling.present, sampling.right) == (60, 0, 0)
+        assert [len(block.indices) for block in sampling.blocks] == [16, 16, 16, 4, 4, 4]
+        with pytest.raises(ConfigError, match="written by another process"), Evaluation(request_for).opened():
+            pass
+    with SampleStore(request_for.out / "policy" / "sums.jsonl") as store:
+        store.append([Sample("1", index, "", 1, False, None, index < 3) for index in range(17)])
+    for n, present, blocks in ((20, 17, [16, 3, 16, 4, 4]), (17, 17, [16, 16, 1, 1]), (4, 4, [4, 4])):
+        with Evaluation(replace(request_for, n=n)).opened() as (sampling,):
+            assert (sampling.present, sampling.right) == (present, 3)
+            assert [len(block.indices) for block in sampling.blocks] == blocks
+
+
+def test_other_settings_are_refused_before_anything_starts(request_for: Request) -> None:
+    with Evaluation(request_for).opened():
+        pass
+    with pytest.raises(ConfigError, match=r"--temperature: 0.5 does not go with the samples in"):
+        Evaluation(replace(request_for, temperature=0.5))
+    (request_for.data / "sums.jsonl").write_text('{"id": "9", "prompt": "1+1", "answer": "2"}\n')
+    with pytest.raises(ConfigError, match=r"--benchmarks: 'sums' does not go with"):
+        Evaluation(request_for)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n": 0}, "--n: 0 is below 1"),
+        ({"max_tokens": 0}, "--max-tokens: 0 is below 1"),
+        ({"engines": 0}, "--engines: 0 is below 1"),
+        ({"tensor_parallel": 0}, "--tensor-parallel: 0 is below 1"),
+        ({"tensor_parallel": 2}, "--tensor-parallel: 2 cannot split"),
+        ({"temperature": -1.0}, "--temperature: -1.0 is not from 0"),
+        ({"temperature": float("nan")}, "--temperature: nan is not from 0"),
+        ({"top_p": 0.0}, "--top-p: 0.0 is not above 0"),
+        ({"wait_seconds": -1.0}, "--wait: -1.0 is below 0"),
+    ],
+)
+def test_numbers_that_mean_nothing(change: dict[str, Any], message: str, request_for: Request) -> None:
+    with pytest.raises(ConfigError) as error:
+        Evaluation(replace(request_for, **change))
+    assert str(error.value).startswith(message)
+    assert not request_for.out.exists()
+
+
+def test_a_prompt_that_fills_the_context(request_for: Request) -> None:
+    problem = {"id": "long", "prompt": "1" * 64, "answer": "1"}
+    (request_for.data / "sums.jsonl").write_text(json.dumps(problem) + "\n")
+    with pytest.raises(ConfigError, match="sums: 'long' has 64 tokens, and policy reads 64 with the response"):
+        Evaluation(request_for)
+
+
+def test_a_folder_that_holds_no_model(request_for: Request, tmp_path: Path) -> None:
+    (tmp_path / "policy" / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match="holds no model that can be loaded"):
+        Evaluation(request_for)

@@ -1,0 +1,40 @@
+"""Where engines go."""
+
+import pytest
+
+from meds_openrlhf.evaluation.fleet import plan_engines
+from meds_openrlhf.placement.inventory import Node, free_node
+from meds_openrlhf.placement.shortage import Shortage
+
+TWO_NODES = [free_node("a", 8, 64), free_node("b", 8, 64)]
+
+
+def engines(nodes: list[Node], count: int | None, tensor_parallel: int, at_most: int = 1000) -> int:
+    plan = plan_engines(nodes, count, tensor_parallel, at_most)
+    for first in range(0, plan.gpus, tensor_parallel):  # an engine's bundles are on one node
+        assert len({node.name for node in plan.groups[0].nodes[first : first + tensor_parallel]}) == 1
+    return plan.gpus // tensor_parallel
+
+
+def test_as_many_as_there_is_room_for() -> None:
+    assert engines(TWO_NODES, None, 1) == 16
+    assert engines(TWO_NODES, None, 3) == 4
+    assert engines(TWO_NODES, None, 8) == 2
+    assert engines([Node("a", 8, 64, free_gpus=3, free_cpus=64)], None, 1) == 3
+    assert engines(TWO_NODES, None, 1, at_most=5) == 5  # no more than there are blocks
+    assert engines(TWO_NODES, 2, 4, at_most=1) == 2  # unless they are asked for
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count", "tensor_parallel", "message"),
+    [
+        (TWO_NODES, 17, 1, "needs 17 GPUs (engines 17); the cluster has 16; lower --engines or --tensor-parallel"),
+        (TWO_NODES, None, 16, "needs 16 GPUs on one node for the engines; the largest has 8 GPUs; lower --engines"),
+        ([free_node("a", 0, 8)], None, 1, "needs 1 GPU on one node"),
+        ([Node("a", 1, 8, free_gpus=0, free_cpus=8)], None, 1, "node a has 0 GPUs free"),
+    ],
+)
+def test_a_cluster_without_room(nodes: list[Node], count: int | None, tensor_parallel: int, message: str) -> None:
+    with pytest.raises(Shortage) as lack:
+        plan_engines(nodes, count, tensor_parallel, at_most=1000)
+    assert message in str(lack.value)

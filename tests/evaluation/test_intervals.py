@@ -1,0 +1,180 @@
+"""Intervals hold the truth as often as they say, in simulated benchmarks of which the truth is known."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from meds_openrlhf.evaluation.estimators import pass_at_k
+from meds_openrlhf.evaluation.intervals import (
+    DIFFERENCES,
+    SCORES,
+    bootstrap_interval,
+    mean_intervals,
+    paired_difference_interval,
+)
+
+ROUNDS = 2000
+# Four standard deviations of a share of 95 % among that many rounds: 1.9 points.
+TOLERANCE = 4 * (0.95 * 0.05 / ROUNDS) ** 0.5
+
+Values = NDArray[np.float64]
+Sampler = Callable[[np.random.Generator, int], Values]
+
+
+def _accuracies(alpha: float, beta: float) -> tuple[Sampler, float]:
+    """Shares of right ones (P, ROUNDS) among 128 samples of problems of Beta distributed difficulty, and their mean."""
+    return lambda random, p: random.binomial(128, random.beta(alpha, beta, (p, ROUNDS))) / 128, alpha / (alpha + beta)
+
+
+def _pass_at_16(random: np.random.Generator, p: int) -> Values:
+    right = random.binomial(32, random.beta(0.25, 1, (p, ROUNDS)))
+    return pass_at_k(32, right.ravel(), 16).reshape(right.shape)
+
+
+POPULATIONS: dict[str, tuple[Sampler, float]] = {
+    "hard, as AIME": _accuracies(0.25, 1),
+    "easy, as MATH": _accuracies(1.2, 0.4),
+    "0 or 1": (lambda random, p: (random.random((p, ROUNDS)) < 0.5).astype(float), 0.5),
+    "pass@16": (_pass_at_16, float(np.mean(_pass_at_16(np.random.default_rng(9), 500)))),
+}
+
+
+VERY_HARD, MUCH_ALIKE = _accuracies(0.1, 1.5), _accuracies(8, 12)
+
+
+def _coverage(intervals: Values, truth: float) -> float:
+    """The share of ``intervals`` (ROUNDS, 2) that hold ``truth``."""
+    return float(((intervals[:, 0] <= truth) & (truth <= intervals[:, 1])).mean())
+
+
+@pytest.mark.parametrize("p", [30, 120, 500])
+@pytest.mark.parametrize("name", POPULATIONS)
+def test_coverage_is_what_it_says(name: str, p: int) -> None:
+    sampler, truth = POPULATIONS[name]
+    values = sampler(np.random.default_rng(p), p)
+    assert _coverage(mean_intervals([values], resamples=2000), truth) == pytest.approx(0.95, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["hard, as AIME", "easy, as MATH"])
+def test_the_check_of_coverage_finds_intervals_that_are_wrong(name: str) -> None:
+    sampler, truth = POPULATIONS[name]
+    values = sampler(np.random.default_rng(30), 30)
+    too_narrow = mean_intervals([values], level=0.9, resamples=2000)
+    assert abs(_coverage(too_narrow, truth) - 0.95) > TOLERANCE
+    too_wide = mean_intervals([values], level=0.99, resamples=2000)
+    assert abs(_coverage(too_wide, truth) - 0.95) > TOLERANCE
+
+
+@pytest.mark.parametrize("population", [VERY_HARD, MUCH_ALIKE])
+@pytest.mark.parametrize("p", [30, 40])
+def test_of_few_problems_it_errs_on_the_wide_side(population: tuple[Sampler, float], p: int) -> None:
+    sampler, truth = population
+    coverage = _coverage(mean_intervals([sampler(np.random.default_rng(p), p)], resamples=2000), truth)
+    assert 0.95 - TOLERANCE < coverage < 0.99
+
+
+def test_the_percentile_bootstrap_would_not_do() -> None:
+    sampler, truth = VERY_HARD
+    values = sampler(np.random.default_rng(30), 30)
+    counts = np.random.default_rng(0).multinomial(30, [1 / 30] * 30, size=2000)
+    percentiles = np.quantile(counts @ values / 30, [0.025, 0.975], axis=0).T
+    assert _coverage(percentiles, truth) < 0.95 - 2 * TOLERANCE
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [(POPULATIONS["hard, as AIME"], 30), (POPULATIONS["0 or 1"], 40), (POPULATIONS["easy, as MATH"], 120)],
+        [(VERY_HARD, 30)] * 5,  # one problem added to each would cover 88 %
+    ],
+)
+def test_coverage_of_an_average_over_benchmarks(parts: list[tuple[tuple[Sampler, float], int]]) -> None:
+    random = np.random.default_rng(5)
+    benchmarks = [sampler(random, p) for (sampler, _), p in parts]
+    truth = float(np.mean([truth for (_, truth), _ in parts]))
+    coverage = _coverage(mean_intervals(benchmarks, resamples=2000), truth)
+    assert coverage == pytest.approx(0.95, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("p", [30, 120, 500])
+def test_coverage_of_paired_differences(p: int) -> None:
+    random = np.random.default_rng(p)
+    signs = random.choice([-1.0, 0.0, 1.0], p=[0.15, 0.5, 0.35], size=(p, ROUNDS))
+    intervals = mean_intervals([signs], DIFFERENCES, resamples=2000)
+    assert _coverage(intervals, 0.2) == pytest.approx(0.95, abs=TOLERANCE)
+
+
+def test_models_that_hardly_differ_are_not_told_apart_too_often() -> None:
+    random = np.random.default_rng(0)
+    chance = random.beta(0.3, 1, (30, ROUNDS))
+    differences = (random.binomial(128, chance) - random.binomial(128, chance)) / 128
+    assert _coverage(mean_intervals([differences], DIFFERENCES, resamples=2000), 0) >= 0.95
+
+
+def test_of_zeros_and_ones_it_is_jeffreys_interval() -> None:
+    # Quantiles of Beta(29.5, 1.5), of Beta(3.5, 7.5).
+    for scores, ends in (([1] * 29 + [0], (0.85458, 0.99638)), ([1] * 3 + [0] * 7, (0.09269, 0.60582))):
+        assert bootstrap_interval(scores, resamples=200_000) == pytest.approx(ends, abs=0.0015)
+
+
+def test_equal_scores_and_a_single_problem_have_an_interval() -> None:
+    low, high = bootstrap_interval([1.0] * 30)
+    assert 0.90 < low < 0.93
+    assert high == 1
+    low, high = bootstrap_interval([0.25])
+    assert 0 < low < 0.1
+    assert 0.7 < high < 1
+    low, high = bootstrap_interval([0.5] * 500)
+    assert 0.495 < low < 0.5 < high < 0.505
+    low, high = paired_difference_interval([0.5] * 30, [0.5] * 30)
+    assert -0.1 < low < 0 < high < 0.1
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
+def test_the_interval_holds_the_mean_within_the_bounds(values: list[float]) -> None:
+    low, high = bootstrap_interval(values, resamples=200)
+    assert 0 <= low <= np.mean(values) <= high <= 1 + 1e-12
+
+
+def test_pairs_tell_models_apart_that_single_intervals_do_not() -> None:
+    difficulty = np.random.default_rng(0).random(200)
+    better = np.minimum(difficulty + 0.05, 1)
+    low, high = paired_difference_interval(better, difficulty)
+    assert 0.03 < low < high < 0.07
+    assert bootstrap_interval(better)[0] < bootstrap_interval(difficulty)[1]
+    back = paired_difference_interval(difficulty, better)
+    assert back == pytest.approx((-high, -low), abs=0.002)
+
+
+def test_the_same_seed_gives_the_same_interval() -> None:
+    values = np.random.default_rng(0).random(50)
+    assert bootstrap_interval(values) == bootstrap_interval(values)
+    assert bootstrap_interval(values) != bootstrap_interval(values, seed=1)
+    narrow, wide = bootstrap_interval(values, level=0.5), bootstrap_interval(values, level=0.99)
+    assert wide[0] < narrow[0] < narrow[1] < wide[1]
+
+
+@pytest.mark.parametrize(
+    ("values", "level", "message"),
+    [
+        ([], 0.95, "scores: there are none"),
+        ([0.5, 1.5], 0.95, r"scores: 0.5 to 1.5 are not between 0 and 1"),
+        ([0.5, float("nan")], 0.95, "scores: nan to nan are not between"),
+        ([[0.5]], 0.95, "one per problem is needed"),
+        ([0.5], 1.0, "level: 1.0 must lie between 0 and 1"),
+    ],
+)
+def test_what_is_refused(values: list[float], level: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        bootstrap_interval(values, level=level)
+
+
+def test_unpaired_scores_are_refused() -> None:
+    with pytest.raises(ValueError, match="are not scores on the same problems"):
+        paired_difference_interval([0.5, 0.5], [0.5])
+    with pytest.raises(ValueError, match="resamples: 0 must be 1 or more"):
+        mean_intervals([np.ones((3, 1))], SCORES, resamples=0)

@@ -1,0 +1,123 @@
+"""What a model's name on the command line means."""
+
+from pathlib import Path
+
+import pytest
+
+from meds_openrlhf.checkpoints import mark_complete
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.evaluation.models import Model, find_models, fingerprint_of
+from meds_openrlhf.paths import RunPaths
+
+
+def make_model(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors", "tokenizer_config.json"):
+        (folder / name).write_text("{}")
+    return folder
+
+
+def make_run(folder: Path, steps: tuple[int, ...] = (), flags: str = "") -> RunPaths:
+    folder.mkdir()
+    paths = RunPaths(folder)
+    paths.config.write_text(f"meds: {{run_dir: {folder}}}\nactor.model_name_or_path: own/base\n{flags}")
+    for step in steps:
+        shards = paths.policy_checkpoints / f"global_step{step}"
+        shards.mkdir(parents=True)
+        (shards / "mp_rank_00_model_states.pt").write_bytes(b"x")
+        mark_complete(paths, shards.name, step)
+    return paths
+
+
+def find(word: str, step: int | None = None) -> Model:
+    (model,) = find_models([word], step)
+    return model
+
+
+def test_a_folder_and_a_hub_name(tmp_path: Path) -> None:
+    folder = make_model(tmp_path / "qwen")
+    assert find(str(folder)) == Model("qwen", folder=folder)
+    assert find(f"base={folder}") == Model("base", folder=folder)
+    assert find("Qwen/Qwen2.5-Math-7B") == Model("Qwen2.5-Math-7B", hub="Qwen/Qwen2.5-Math-7B")
+    assert find("base=Qwen/Qwen3-8B") == Model("base", hub="Qwen/Qwen3-8B")
+
+
+def test_a_run_is_its_trained_policy_or_its_newest_whole_checkpoint(tmp_path: Path) -> None:
+    paths = make_run(tmp_path / "run", (50, 100))
+    shards = paths.policy_checkpoints / "global_step100"
+    assert find(str(paths.root)) == Model("run@100", shards=shards, base="own/base")
+    (shards / "mp_rank_00_model_states.pt").unlink()
+    assert find(str(paths.root)).label == "run@50"
+    make_model(paths.model)
+    assert find(str(paths.root)) == Model("run", folder=paths.model)
+
+
+def test_a_trained_policy_that_is_only_half_written_is_none(tmp_path: Path) -> None:
+    paths = make_run(tmp_path / "run", (50,))
+    make_model(paths.model)
+    (paths.model / "tokenizer_config.json").unlink()
+    assert find(str(paths.root)).label == "run@50"
+
+
+def test_a_step_is_named_in_either_way(tmp_path: Path) -> None:
+    paths = make_run(tmp_path / "run", (50, 100))
+    make_model(paths.model)
+    expected = Model("run@50", shards=paths.policy_checkpoints / "global_step50", base="own/base")
+    assert find(f"{paths.root}@50") == find(str(paths.root), step=50) == expected
+    assert find(f"{paths.root}@100", step=50).label == "run@100"
+    assert find(f"early={paths.root}@50").label == "early"
+
+
+def test_openrlhfs_own_folder_wins_and_outlives_its_checkpoint(tmp_path: Path) -> None:
+    paths = make_run(tmp_path / "run", (50,))
+    for step in (25, 50):
+        make_model(paths.checkpoints / f"global_step{step}_hf")
+    assert find(f"{paths.root}@50") == Model("run@50", folder=paths.checkpoints / "global_step50_hf")
+    assert find(f"{paths.root}@25") == Model("run@25", folder=paths.checkpoints / "global_step25_hf")
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("{tmp}/nothing", "is no folder here"),
+        ("runs/of/mine", "is no folder here"),
+        ("{tmp}/empty", "is neither a run's folder (config.yaml) nor a model's (config.json)"),
+        ("{tmp}/run@7", "has no whole checkpoint of step 7; there are those of 50, 100"),
+        ("{tmp}/fresh", "holds neither a trained model nor a whole checkpoint yet"),
+        ("{tmp}/empty@7", "is no run's folder"),
+        ("{tmp}/lora@50", "was trained with LoRA"),
+        ("{tmp}/adapter", "holds LoRA adapters alone"),
+        ("a b={tmp}/run", "has the label 'a b'"),
+        ("..={tmp}/run", "has the label '..'"),
+    ],
+)
+def test_what_is_no_model(word: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    make_run(tmp_path / "run", (50, 100))
+    make_run(tmp_path / "fresh")
+    make_run(tmp_path / "lora", (50,), "ds.lora.rank: 8\n")
+    (make_model(tmp_path / "adapter") / "adapter_config.json").write_text("{}")
+    with pytest.raises(ConfigError) as error:
+        find(word.format(tmp=tmp_path))
+    assert error.value.field == "MODEL"
+    assert message in str(error.value)
+
+
+def test_labels_and_steps_that_make_no_sense(tmp_path: Path) -> None:
+    folder = make_model(tmp_path / "qwen")
+    with pytest.raises(ConfigError, match="label of two models"):
+        find_models([str(folder), f"qwen={folder}"])
+    with pytest.raises(ConfigError, match="no MODEL is a run's folder"):
+        find_models([str(folder)], step=50)
+
+
+def test_weights_are_told_apart_and_paths_are_not(tmp_path: Path) -> None:
+    one, same, other = (make_model(tmp_path / name) for name in ("one", "same", "other"))
+    weights = bytearray(3 << 20)
+    for folder in (one, same):
+        (folder / "model.safetensors").write_bytes(weights)
+    weights[-1] = 1
+    (other / "model.safetensors").write_bytes(weights)
+    assert fingerprint_of(one) == fingerprint_of(same) != fingerprint_of(other)
+    (same / "more").write_text("")
+    assert fingerprint_of(one) != fingerprint_of(same)

@@ -1,0 +1,70 @@
+"""A benchmark's file, and every way in which it can be wrong."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.evaluation.problems import Problem, read_problems
+
+LINE = {"id": "a-1", "prompt": "<user>1 + 1?", "question": "1 + 1?", "answer": "2", "datasource": "aime24", "level": ""}
+
+
+def _file(tmp_path: Path, *lines: object) -> Path:
+    path = tmp_path / "aime24.jsonl"
+    path.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
+    return path
+
+
+def test_problems_come_in_the_files_order(tmp_path: Path) -> None:
+    path = _file(tmp_path, LINE, {**LINE, "id": "a-0", "answer": r"\frac{1}{2}"})
+    assert read_problems(path) == [
+        Problem("a-1", "<user>1 + 1?", "2"),
+        Problem("a-0", "<user>1 + 1?", r"\frac{1}{2}"),
+    ]
+
+
+def test_fields_of_other_names(tmp_path: Path) -> None:
+    path = _file(tmp_path, {"n": 7, "input": "x", "target": "y", "prompt": "not this"})
+    assert read_problems(path, input_key="input", label_key="target", id_key="n") == [Problem("7", "x", "y")]
+
+
+@pytest.mark.parametrize("written", ["33", "-0.10", "2.5e3", "123456789012345678901234567890.25"])
+def test_numbers_become_texts_as_they_are_written(tmp_path: Path, written: str) -> None:
+    path = _file(tmp_path, f'{{"id": "a", "prompt": "p", "answer": {written}}}')
+    assert read_problems(path)[0].answer == written
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([LINE, "{"], r"benchmark: '.*aime24.jsonl, line 2' is no JSON"),
+        ([LINE, ""], r"line 2' is no JSON"),
+        (['{"id": "a", "prompt": "p", "answer": NaN}'], r"line 1' is no JSON: NaN is no number"),
+        (["[1]"], r"line 1' is no JSON object"),
+        ([LINE, {"id": "b", "prompt": "p"}], r"answer: '.*aime24.jsonl, line 2' has no such field; it has id, prompt"),
+        ([{**LINE, "answer": None}], r"answer: '.*line 1' holds null there"),
+        ([{**LINE, "answer": True}], r"answer: '.*line 1' holds true there"),
+        ([{**LINE, "answer": ["2"]}], r"answer: '.*line 1' holds \[\"2\"\] there"),
+        ([{**LINE, "prompt": " "}], r"prompt: '.*line 1' holds \" \" there"),
+        ([LINE, {**LINE, "id": "b"}, LINE], r"id: 'a-1' comes twice in .*aime24.jsonl: in lines 1, 3"),
+        ([{**LINE, "id": 1}, {**LINE, "id": "1"}], r"id: '1' comes twice"),
+        ([], r"benchmark: '.*aime24.jsonl' holds no problems"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, lines: list[object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_problems(_file(tmp_path, *lines))
+
+
+def test_text_that_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "aime24.jsonl"
+    path.write_bytes(b'{"id": "a", "prompt": "\xff\xfe", "answer": "2"}\n')
+    with pytest.raises(ConfigError, match=r"line 1' is no JSON"):
+        read_problems(path)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"benchmark: '.*none.jsonl' cannot be read: No such file"):
+        read_problems(tmp_path / "none.jsonl")

@@ -1,0 +1,173 @@
+"""Sample files: what is appended stays, what a crash tore is cut, all other damage is an error."""
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.evaluation.problems import Problem
+from meds_openrlhf.evaluation.samples import Sample, SampleStore, iterate_samples
+
+A, B = Problem("a", "p", "1"), Problem("b", "p", "2")
+SAMPLE = Sample("a", 0, "so \\boxed{1}\u2028\nü \ud800", 5, False, "1", True)
+
+
+def _sample(problem: str, index: int) -> Sample:
+    return replace(SAMPLE, problem=problem, index=index, answer=None, right=False)
+
+
+def test_samples_come_back_as_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "eval" / "aime24.jsonl"
+    with SampleStore(path) as store:
+        store.append([SAMPLE, _sample("b", 3)])
+        store.append([_sample("a", 1)])
+        store.append([])
+        assert store.samples() == [SAMPLE, _sample("b", 3), _sample("a", 1)]
+    with SampleStore(path) as store:
+        store.append([_sample("b", 0)])
+    assert list(iterate_samples(path)) == [SAMPLE, _sample("b", 3), _sample("a", 1), _sample("b", 0)]
+
+
+def test_missing_says_what_is_left_to_sample(tmp_path: Path) -> None:
+    with SampleStore(tmp_path / "s.jsonl") as store:
+        assert store.missing([A, B], 2) == [(A, [0, 1]), (B, [0, 1])]
+        store.append([_sample("b", 1), _sample("a", 0), _sample("a", 1), _sample("a", 5)])
+        assert store.missing([A, B], 2) == [(B, [0])]
+    with SampleStore(tmp_path / "s.jsonl") as store:
+        assert store.missing([A, B], 3) == [(A, [2]), (B, [0, 2])]
+        with pytest.raises(ConfigError, match=r"samples: '.*s.jsonl' are of other problems \('b'\)"):
+            store.missing([A], 2)
+
+
+def test_a_sample_twice_is_an_error_and_adds_nothing(tmp_path: Path) -> None:
+    with SampleStore(tmp_path / "s.jsonl") as store:
+        store.append([_sample("a", 0)])
+        for batch in ([_sample("a", 1), _sample("a", 0)], [_sample("b", 2), _sample("b", 2)]):
+            with pytest.raises(ValueError, match=r"sample . of problem '.' comes twice"):
+                store.append(batch)
+        assert store.samples() == [_sample("a", 0)]
+
+
+def test_a_tail_torn_at_any_byte_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    with SampleStore(path) as store:
+        store.append([_sample("a", 0), _sample("a", 1)])
+        store.append([replace(SAMPLE, problem="b")])
+    whole = path.read_bytes()
+    ends = [position + 1 for position, byte in enumerate(whole) if byte == ord("\n")]
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        survivors = sum(end <= length for end in ends)
+        assert len(list(iterate_samples(path))) == survivors
+        assert path.stat().st_size == length  # who only reads cuts nothing
+        with SampleStore(path) as store:
+            assert len(store.samples()) == survivors
+            store.append([_sample("c", 0)])
+        assert path.read_bytes() == whole[: ([0, *ends][survivors])] + whole_line(_sample("c", 0))
+
+
+def whole_line(sample: Sample) -> bytes:
+    return json.dumps(asdict(sample)).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (b"\x00" * 20, "Expecting value"),
+        (b"\xff\xfe{}", "can't decode|invalid"),
+        (b"", "Expecting value"),
+        (b"[]", "a sample has the fields problem, index"),
+        (json.dumps({**asdict(SAMPLE), "more": 1}).encode(), "a sample has the fields"),
+        (json.dumps({**asdict(SAMPLE), "index": True}).encode(), "index is true"),
+        (json.dumps({**asdict(SAMPLE), "right": 1}).encode(), "right is 1"),
+        (json.dumps({**asdict(SAMPLE), "tokens": None}).encode(), "tokens is null"),
+        (whole_line(_sample("a", 7))[:-1], "sample 7 of problem 'a' comes twice"),
+    ],
+)
+def test_other_damage_is_named_and_left_alone(tmp_path: Path, second: bytes, message: str) -> None:
+    path = tmp_path / "s.jsonl"
+    content = whole_line(_sample("a", 7)) + second + b"\n" + whole_line(_sample("b", 0)) + b'{"torn'
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"samples: '.*s.jsonl, line 2' is damaged \(.*({message})"):
+        SampleStore(path)
+    assert path.read_bytes() == content
+    with pytest.raises(ConfigError, match="line 2"):
+        list(iterate_samples(path))
+    path.write_bytes(whole_line(_sample("a", 7)))
+    with SampleStore(path) as store:  # the refusal gave the lock back
+        assert len(store.samples()) == 1
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    with SampleStore(path) as store:
+        store.append([SAMPLE])
+        with pytest.raises(ConfigError, match=r"s.jsonl' are being written by another process"):
+            SampleStore(path)
+        assert list(iterate_samples(path)) == [SAMPLE]
+        with SampleStore(tmp_path / "other.jsonl"):
+            pass
+    with SampleStore(path):
+        pass
+
+
+def _append_for_ever(path: Path) -> None:
+    with SampleStore(path) as store:
+        for index in range(10**9):
+            store.append([replace(_sample(problem, index), text="x" * 200_000) for problem in ("a", "b")])
+
+
+def test_a_writer_killed_in_mid_append(tmp_path: Path) -> None:
+    for attempt in range(3):
+        path = tmp_path / f"{attempt}.jsonl"
+        writer = multiprocessing.get_context("fork").Process(target=_append_for_ever, args=(path,))
+        writer.start()
+        while not path.exists() or path.stat().st_size < 1_000_000:
+            time.sleep(0.005)
+        os.kill(writer.pid or 0, signal.SIGKILL)
+        writer.join()
+        with SampleStore(path) as store:  # its lock died with it
+            keys = [(sample.problem, sample.index) for sample in store.samples()]
+            assert len(keys) >= 4
+            assert keys == [("ab"[number % 2], number // 2) for number in range(len(keys))]
+            assert all(len(sample.text) == 200_000 for sample in store.samples())
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with SampleStore(tmp_path / "s.jsonl") as store:
+        store.append([SAMPLE])
+        before = (tmp_path / "s.jsonl").read_bytes()
+        write = os.write
+
+        def write_ten_bytes(descriptor: int, content: memoryview) -> int:
+            if len(content) < 100:
+                raise OSError(28, "No space left on device")
+            return write(descriptor, content[: len(content) - 90])
+
+        monkeypatch.setattr(os, "write", write_ten_bytes)
+        with pytest.raises(OSError, match="No space"):
+            store.append([_sample("a", 1)])
+        monkeypatch.undo()
+        assert (tmp_path / "s.jsonl").read_bytes() == before
+        store.append([_sample("a", 1)])
+        assert store.samples() == [SAMPLE, _sample("a", 1)]
+
+
+def test_an_interrupted_append_adds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    with SampleStore(tmp_path / "s.jsonl") as store:
+        monkeypatch.setattr(os, "fsync", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            store.append([SAMPLE])
+        monkeypatch.undo()
+        assert store.samples() == []
+        store.append([SAMPLE])
+        assert store.samples() == [SAMPLE]

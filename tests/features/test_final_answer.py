@@ -1,0 +1,37 @@
+"""Final answers as rows: equal ones alike, others not."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meds_openrlhf.features.final_answer import answer_row, same_answer_form
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("7", " 7.0 "),
+        ("1,000", "1000"),
+        ("\\dfrac{1}{2}", "\\frac{1}{2}"),
+        ("\\left( 1, 2 \\right)", "(1,2)"),
+        ("$x+1$.", "x + 1"),
+        ("1/2", "0.5"),
+    ],
+)
+def test_spellings_of_one_answer(one: str, other: str) -> None:
+    assert same_answer_form(one) == same_answer_form(other)
+    assert np.array_equal(answer_row(one), answer_row(other))
+
+
+@pytest.mark.parametrize(("one", "other"), [("7", "-7"), ("12", "1,2"), ("0.5", "0.05"), ("x", "X"), ("x+1", "1+x")])
+def test_different_answers(one: str, other: str) -> None:
+    assert not np.array_equal(answer_row(one), answer_row(other))
+
+
+@given(st.text())
+def test_any_text_has_a_row_that_float32_holds_exactly(text: str) -> None:
+    row = answer_row(text)
+    assert row.dtype == np.float32
+    assert row.shape == (2,)
+    assert ((row >= 0) & (row < 2**24) & (row == np.floor(row))).all()

@@ -1,0 +1,50 @@
+"""Clusters of equal rows."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.assignment import UNASSIGNED, Assignment, assign_sets
+from meds_openrlhf.memory.clustering import NOISE, Clustering, cluster_sets
+from meds_openrlhf.memory.presets import PRESETS
+from meds_openrlhf.memory.rows import make_rows
+from meds_openrlhf.memory.segment import Sharding
+from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
+from meds_openrlhf.paths import MemoryPaths
+
+EQUAL = Clustering(algorithm="equal")
+
+
+def test_equal_rows_are_a_cluster_in_their_set_only() -> None:
+    rows = np.array([[1.0, 2], [3, 4], [1, 2], [3, 4], [3, 4]])
+    assert cluster_sets(rows, np.array([0, 3, 3, 5]), EQUAL).tolist() == [0, 1, 0, 0, 0]
+
+
+def test_a_new_row_joins_its_equal_and_nothing_else() -> None:
+    stored, offsets = np.array([[1.0, 2], [3, 4], [1, 2]]), np.array([0, 3, 3])
+    queries, query_offsets = np.array([[3.0, 4], [3, 5], [1, 2]]), np.array([0, 2, 3])
+    labels = cluster_sets(stored, offsets, EQUAL)
+    assigned = assign_sets(queries, query_offsets, stored, offsets, labels, Assignment("equal"))
+    assert assigned.tolist() == [1, NOISE, UNASSIGNED]  # the second set holds nothing yet
+
+
+def test_no_other_algorithm() -> None:
+    with pytest.raises(ValueError, match="algorithm: 'kmeans', must be hdbscan or equal"):
+        Clustering(algorithm="kmeans")
+
+
+def test_a_shard_of_answers_counts_how_often_one_was_given_before(tmp_path: Path) -> None:
+    transform = FeatureTransform("all", "none", "none")
+    settings = ShardSettings(layers=2, transform=transform, method=PRESETS["answers"])
+    shard = MemoryShard(MemoryPaths(tmp_path), Sharding(0, 1), settings)
+    seven, eight = [7.0, 7.0], [8.0, 8.0]
+    sizes = []
+    for step, answers in enumerate([[seven, seven, eight], [seven, eight, [9.0, 9.0]], [seven, seven]], start=1):
+        count = len(answers)
+        rows = make_rows(list(range(count)), ["p"] * count, [False] * count, np.array(answers, np.float32))
+        answer = shard.observe(step, rows)
+        shard.recluster()
+        sizes.append(answer.size.tolist())
+    assert sizes == [[0, 0, 0], [2, 1, 0], [3, 3]]

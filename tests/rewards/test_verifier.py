@@ -1,0 +1,169 @@
+"""The pool of processes that compare answers."""
+
+import itertools
+import multiprocessing
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from meds_openrlhf.rewards.verifier import AnswerVerifier, _limit_memory
+
+FOREVER = "9^{9^{9^9}}"
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture
+def verifier() -> Iterator[Callable[..., AnswerVerifier]]:
+    """Makes verifiers, and closes them."""
+    made: list[AnswerVerifier] = []
+
+    def make(**settings: float) -> AnswerVerifier:
+        made.append(AnswerVerifier(**settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+    assert not processes()
+
+
+def processes() -> set[int]:
+    return {process.pid for process in multiprocessing.active_children() if process.pid is not None}
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_hanging_answer_holds_up_nobody_and_ends_with_the_pool(verifier: Callable[..., AnswerVerifier]) -> None:
+    pool = verifier(seconds=100.0, processes=2)
+    verdicts: list[bool] = []
+    hanging = threading.Thread(target=lambda: verdicts.append(pool.equal("7", FOREVER)))
+    assert pool.equal("7", r"\frac{14}{2}") is True
+    hanging.start()
+    others = (rf"\frac{{{7 * n}}}{{{n}}}" for n in itertools.count(3))
+    wait_for(lambda: pool.equal("7", next(others)) and len(processes()) == 2)  # the first process is taken
+    assert pool.equal("7", r"\frac{16}{2}") is False
+    assert hanging.is_alive()
+    assert len(processes()) == 2
+    pool.close()
+    hanging.join()
+    assert verdicts == [False]
+    assert not processes()
+
+
+def test_processes_start_when_needed_and_are_replaced(verifier: Callable[..., AnswerVerifier]) -> None:
+    pool = verifier(seconds=2.0, processes=4)
+    assert not processes()
+    assert pool.equal("7", r"\frac{14}{2}") is True
+    first = processes()
+    assert len(first) == 1
+    assert pool.equal("7", r"\frac{21}{3}") is True
+    assert processes() == first
+    assert pool.equal("7", FOREVER) is False
+    assert not processes() & first
+    assert pool.equal("7", r"\frac{28}{4}") is True
+    assert len(processes()) == 1
+
+
+def test_a_process_that_was_killed_while_idle_costs_nobody_a_verdict(verifier: Callable[..., AnswerVerifier]) -> None:
+    pool = verifier(processes=1)
+    assert pool.equal("0.5", "1/2") is True
+    os.kill(processes().pop(), signal.SIGKILL)
+    wait_for(lambda: not processes())
+    assert pool.equal("0.25", "1/4") is True
+
+
+def test_many_threads_get_their_own_verdicts(verifier: Callable[..., AnswerVerifier]) -> None:
+    pool = verifier(processes=2)
+    questions = [(str(n), rf"\frac{{{2 * n + n % 2}}}{{2}}") for n in range(100)]
+    with ThreadPoolExecutor(32) as threads:
+        verdicts = list(threads.map(lambda question: pool.equal(*question), questions))
+    assert verdicts == [n % 2 == 0 for n in range(100)]
+    assert len(processes()) == 2
+
+
+def test_an_answer_costs_its_time_limit_once(verifier: Callable[..., AnswerVerifier]) -> None:
+    pool = verifier(seconds=1.0, processes=1, remembered=2)
+    with ThreadPoolExecutor(6) as threads:
+        assert list(threads.map(pool.equal, ["7"] * 6, [FOREVER] * 6)) == [False] * 6
+    assert not processes()  # one was ended; had a second thread asked, another would have been started after it
+    assert pool.equal("0.25", "1/4") is True
+    (process,) = processes()
+    assert pool.equal("7", FOREVER) is False
+    assert processes() == {process}  # nobody asked it
+    assert pool.equal("0.5", "1/2") is True
+    assert pool.equal("0.2", "1/5") is True  # these two are remembered now
+    assert pool.equal("7", FOREVER) is False
+    assert not processes()
+
+
+def test_processes_have_a_memory_limit(verifier: Callable[..., AnswerVerifier]) -> None:
+    pool = verifier(processes=1, memory=256 * MEBIBYTE)
+    assert pool.equal("0.5", "1/2") is True
+    pid = processes().pop()
+    size = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
+    limit, hard = resource.prlimit(pid, resource.RLIMIT_AS)
+    assert limit == hard  # it cannot be raised again
+    assert 200 * MEBIBYTE < limit - size <= 256 * MEBIBYTE
+
+
+def _allocate(connection: Connection) -> None:
+    _limit_memory(64 * MEBIBYTE)
+    connection.send(len(bytearray(16 * MEBIBYTE)))
+    try:
+        connection.send(len(bytearray(128 * MEBIBYTE)))
+    except MemoryError:
+        connection.send("refused")
+
+
+def test_memory_beyond_the_limit_is_refused() -> None:
+    context = multiprocessing.get_context("spawn")
+    connection, theirs = context.Pipe()
+    process = context.Process(target=_allocate, args=(theirs,))
+    process.start()
+    assert [connection.recv(), connection.recv()] == [16 * MEBIBYTE, "refused"]
+    process.join()
+
+
+def test_a_process_that_cannot_start_is_an_error_and_no_verdict(
+    verifier: Callable[..., AnswerVerifier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = verifier()
+    with monkeypatch.context() as broken:
+        broken.setattr(sys, "path", [])  # children get this one
+        with pytest.raises(RuntimeError, match="while it started"):
+            pool.equal("0.5", "1/2")
+    assert pool.equal("0.5", "1/2") is True
+
+
+ORPHANING = f"""
+import multiprocessing, os, signal, threading, time
+from meds_openrlhf.rewards.verifier import AnswerVerifier
+pool = AnswerVerifier(seconds=1.0)
+pool.equal("0.5", "1/2")
+threading.Thread(target=pool.equal, args=("7", "{FOREVER}"), daemon=True).start()
+time.sleep(0.3)
+print(multiprocessing.active_children()[0].pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_engine_leaves_no_process_that_computes_for_ever() -> None:
+    engine = subprocess.run([sys.executable, "-c", ORPHANING], stdout=subprocess.PIPE, text=True, check=False)
+    assert engine.returncode == -signal.SIGKILL
+    status = Path(f"/proc/{int(engine.stdout)}/stat")
+    wait_for(lambda: not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z")

@@ -1,0 +1,121 @@
+"""The files in configs/: they load, fit their clusters, and differ from each other where the methods do."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from meds_openrlhf.config import RunConfig, load_config
+from meds_openrlhf.config.yaml_file import flatten
+from meds_openrlhf.placement.inventory import imagined_cluster
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+MODELS = ["qwen2.5-math-7b", "qwen3-1.7b", "qwen3-8b"]
+METHODS = ["grpo", "grpo-entropy", "dapo", "meds"]
+ABLATIONS = CONFIGS / "ablations.yaml"
+MISSING = object()
+
+
+def settings(model: str, method: str) -> dict[str, object]:
+    return flatten(yaml.safe_load((CONFIGS / model / f"{method}.yaml").read_text()))
+
+
+def differences(model: str, one: str, other: str) -> dict[str, tuple[object, object]]:
+    left, right = settings(model, one), settings(model, other)
+    keys = left.keys() | right.keys()
+    return {key: (left.get(key), right.get(key)) for key in keys if left.get(key) != right.get(key)}
+
+
+def test_every_model_has_every_method() -> None:
+    found = {path.relative_to(CONFIGS).as_posix() for path in CONFIGS.glob("*/*.yaml")}
+    assert found == {f"{model}/{method}.yaml" for model in [*MODELS, "cpu"] for method in METHODS}
+
+
+@pytest.mark.parametrize("model", [*MODELS, "cpu"])
+def test_neighbours_differ_only_in_the_method(model: str) -> None:
+    kl = {"algo.kl.init_coef", "algo.kl.use_loss", "algo.kl.estimator"}
+    if model == "cpu":
+        kl.add("ref.num_gpus_per_node")  # elsewhere the cluster decides
+    dapo = {"actor.eps_clip_low_high", "actor.loss_agg_mode", "algo.dynamic_filtering_enable"}
+    overlong = {"reward.overlong_buffer_len", "reward.overlong_penalty_factor"}
+    assert differences(model, "grpo", "grpo-entropy").keys() == {
+        "meds.run_dir",
+        "meds.policy.entropy_advantage.alpha",
+    }
+    assert differences(model, "grpo", "dapo").keys() == {"meds.run_dir", *kl, *dapo, *overlong}
+    penalty = differences(model, "dapo", "meds")
+    assert penalty.keys() == {"meds.run_dir", "meds.penalty.alpha", "meds.penalty.beta"}
+    alpha, beta = penalty["meds.penalty.alpha"], penalty["meds.penalty.beta"]
+    small = model == "qwen3-8b"
+    assert (alpha, beta) == ((0, 0.02 if small else 0.1), (None, 0.04 if small else 0.2))
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("method", METHODS)
+def test_the_papers_settings(model: str, method: str) -> None:
+    found = settings(model, method)
+    length = 3072 if model == "qwen2.5-math-7b" else 7168
+    expected = {
+        "meds.run_dir": f"runs/{model}-{method}",
+        "rollout.batch_size": 512,
+        "rollout.n_samples_per_prompt": 16,
+        "rollout.max_new_tokens": length,
+        "data.max_len": 1024 + length,
+        "train.batch_size": 16 * 16,
+        "actor.adam.lr": 1e-6,
+        "actor.adam.weight_decay": 0.1,
+        "actor.max_norm": 1.0,
+        "meds.policy.warmup_steps": 10,
+    }
+    assert {key: found.get(key) for key in expected} == expected
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("cluster", ["1x8", "4x8"])
+def test_it_fits_its_cluster(model: str, method: str, cluster: str) -> None:
+    from meds_openrlhf.training.preparation.planning import plan_run
+
+    nodes = imagined_cluster(cluster, 141.0, None)
+    report = plan_run(load_config(CONFIGS / model / f"{method}.yaml"), nodes)
+    assert report.overfull == []
+    assert report.plan.gpus == sum(node.gpus for node in nodes)
+    has_reference = method.startswith("grpo")
+    assert (report.plan.group_of("reference") is not None) == has_reference
+
+
+def ablation(name: str) -> RunConfig:
+    return load_config(CONFIGS / "qwen2.5-math-7b" / "meds.yaml", ["--variant", f"{ABLATIONS}:{name}"])
+
+
+def test_every_ablation_loads_into_a_folder_of_its_own() -> None:
+    names = list(yaml.safe_load(ABLATIONS.read_text()))
+    assert {"single", "28-diff", "14-diff", "28", "14", "same-answer", "this-step", "keep-all-wrong"} <= set(names)
+    assert len({ablation(name).meds.run_dir for name in names}) == len(names)
+
+
+@pytest.mark.parametrize(("name", "columns"), [("14", 14), ("28", 28), ("14-diff", 14), ("28-diff", 27)])
+def test_the_papers_features(name: str, columns: int) -> None:
+    import numpy as np
+
+    from meds_openrlhf.memory.settings import feature_transform
+
+    logits = np.random.default_rng(0).normal(size=(3, 28))
+    selected = feature_transform(ablation(name).meds.features).select(logits)
+    expected = np.diff(logits, axis=1) if "diff" in name else logits
+    assert np.allclose(selected, expected[:, -columns:])
+
+
+def test_in_the_ablation_single_all_past_errors_are_one_cluster() -> None:
+    import numpy as np
+
+    from meds_openrlhf.memory.assignment import assign_sets, sizes_of
+    from meds_openrlhf.memory.clustering import cluster_sets
+    from meds_openrlhf.memory.settings import method_of
+
+    method = method_of(ablation("single").meds.memory)
+    stored, new = np.random.default_rng(0).normal(size=(2, 9, 14))
+    offsets = np.array([0, 9])
+    labels = cluster_sets(stored, offsets, method.clustering)
+    assigned = assign_sets(new, offsets, stored, offsets, labels, method.assignment)
+    assert sizes_of(assigned, offsets, labels, offsets, method.noise).tolist() == [9] * 9
