@@ -202,11 +202,15 @@ class EntropyAdvantageSettings:
 class PolicySettings:
     """What the policy's update has beyond OpenRLHF's."""
 
+    minibatches: str = "responses"
+    """A mini-batch (train.batch_size) is drawn from all "responses" of the step, or of whole "prompts"."""
     warmup_steps: int | None = None
     """Training steps over which the learning rate rises; null: OpenRLHF's share of the run, actor.lr_warmup_ratio."""
     entropy_advantage: EntropyAdvantageSettings = field(default_factory=EntropyAdvantageSettings)
 
     def __post_init__(self) -> None:
+        mend = 'is neither "responses" nor "prompts"'
+        _require(self.minibatches in ("responses", "prompts"), "policy.minibatches", self.minibatches, mend)
         steps = self.warmup_steps
         _require(steps is None or steps >= 0, "policy.warmup_steps", steps, "is negative; 0 is no warm-up")
 

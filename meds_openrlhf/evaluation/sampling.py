@@ -62,7 +62,7 @@ def draw(
         except EngineLostError as loss:
             waiting.appendleft(block)
             if load.pop(engine, None) is not None and load:
-                tell(f"engine {engine} was lost ({loss}); its samples are drawn by the {len(load)} left")
+                tell(f"engine {engine} was lost ({loss}); its samples go to the {len(load)} left")
             if not load:
                 raise EvaluationLostError(f"engine {engine} was lost ({loss}), and none is left") from loss
             continue

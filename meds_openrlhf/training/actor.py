@@ -10,14 +10,16 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
-from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
+from openrlhf.trainer.ray import ppo_actor
 
 from meds_openrlhf.config.schema import FeatureSettings, PolicySettings
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.layout import packed_positions, padded_positions, positions_on_rank
 from meds_openrlhf.features.recorder import LayerLogitRecorder
 from meds_openrlhf.training.actor_classes import plain_class
+from meds_openrlhf.training.minibatches import in_given_order
 from meds_openrlhf.training.policy_update import EntropyAdvantageLoss, warmup_ratio
+from meds_openrlhf.training.replaced import replaced
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class RecordedLogProbs:
     seconds: float
 
 
-class PolicyActor(plain_class(PolicyModelActor)):  # type: ignore[misc]
+class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc]
     """OpenRLHF's DeepSpeed policy, whose engines may change, and whose updates have our settings as well."""
 
     def use_settings(self, settings: PolicySettings) -> None:
@@ -53,6 +55,13 @@ class PolicyActor(plain_class(PolicyModelActor)):  # type: ignore[misc]
             loss = EntropyAdvantageLoss(self.trainer.actor_loss_fn, settings.entropy_advantage)
             self.actor.register_forward_hook(loss.keep_entropy)
             self.trainer.actor_loss_fn = loss
+
+    def fit(self, kl_ctl: float = 0) -> dict[str, float]:
+        """OpenRLHF's updates; on mini-batches of whole prompts they are in the order in which they came."""
+        loaders = {"DataLoader": in_given_order} if self._policy_settings.minibatches == "prompts" else {}
+        with replaced(ppo_actor, **loaders):
+            status: dict[str, float] = super().fit(kl_ctl)
+        return status
 
     def use_engines(self, engines: list[Any]) -> None:
         """From the next weight sync on, the weights go to ``engines``; they and rank 0 form a new group."""

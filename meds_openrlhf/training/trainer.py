@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable
 from typing import Any
 
 import openrlhf.trainer.ppo_trainer as sync_module
@@ -27,6 +28,7 @@ from meds_openrlhf.training.engines.engine_fleet import EngineFleet
 from meds_openrlhf.training.engines.rollout import RolloutGenerator
 from meds_openrlhf.training.experience import MemoryExperienceMaker
 from meds_openrlhf.training.final_answers import FinalAnswers
+from meds_openrlhf.training.minibatches import by_prompts
 from meds_openrlhf.training.replaced import replaced
 
 
@@ -78,10 +80,17 @@ class MedsTraining(CheckpointedTraining):
         """One step; its number, also in the memory, is ``global_step + 1``."""
         if self._pool is not None:
             self.experience_maker.step = global_step + 1
-        status, finished = super().train_step(rollout_samples, global_step)  # type: ignore[misc]
+        make = self.experience_maker.make_experience_batch
+        if self._context.meds.policy.minibatches == "prompts":
+            make = functools.partial(self._make_by_prompts, make, global_step + 1)
+        with replaced(self.experience_maker, make_experience_batch=make):
+            status, finished = super().train_step(rollout_samples, global_step)  # type: ignore[misc]
         if self._pool is not None:
             status.update(self.experience_maker.metrics)
         return status, finished
+
+    def _make_by_prompts(self, make: Callable[[Any], Any], step: int, rollout_samples: Any) -> Any:
+        return by_prompts(make(rollout_samples), self.args, step)
 
     def broadcast_to_vllm(self) -> None:
         """OpenRLHF's weight sync; an engine that is lost meanwhile ends the run, with one message."""

@@ -27,7 +27,8 @@ def test_grpo_on_a_users_own_reward_with_nothing_of_ours(train: Callable[..., Ru
     reward.write_text(
         "import torch\n\n"
         "def reward_func(queries, prompts, labels):\n"
-        "    right = torch.tensor([float('boxed{' + str(label) + '}' in query) for query, label in zip(queries, labels)])\n"
+        "    boxes = ['boxed{' + str(label) + '}' for label in labels]\n"
+        "    right = torch.tensor([float(box in query) for box, query in zip(boxes, queries)])\n"
         "    return {'rewards': right, 'scores': right, 'extra_logs': {'mine': right}}\n"
     )
     run = train(
@@ -51,12 +52,12 @@ def test_grpo_with_the_entropy_advantage(train: Callable[..., Run]) -> None:
     assert all(step["meds/penalty_mean"] == 0 for step in run.steps)  # at no cost
 
 
-def test_dapo_keeping_groups_without_a_right_answer(train: Callable[..., Run]) -> None:
-    """And with a memory of final answers, whose penalty they would have been kept for."""
+def test_dapo_colocated_keeping_groups_without_a_right_answer(train: Callable[..., Run]) -> None:
+    """And with a memory of final answers, for whose penalty they would be kept."""
     flags = ("--algo.dynamic_filtering_enable=true", "--meds.rollout.keep_all_wrong=true", "--train.num_episodes=5")
-    run = train(*SMALL, *flags, "--meds.memory.preset=answers", method="dapo")
+    run = train(*SMALL, *flags, "--meds.memory.preset=answers", "--meds.placement.mode=colocate", method="dapo")
     require_trained(run)
-    assert REFERENCE not in run.output
+    assert "policy + engines: 1 GPU on 1 node; memory: 2 shards on CPUs" in run.output
     assert all(step["dynamic_filtering_pass_rate"] > 0 for step in run.steps)
     assert run.steps[-1]["meds/rows"] > 20
     assert all(step["meds/penalty_mean"] == 0 for step in run.steps)

@@ -1,4 +1,4 @@
-"""Every way to place and run OpenRLHF's pieces, each a whole training run on the real stack."""
+"""Ways to place and run OpenRLHF's pieces, each a whole training run on the real stack; more are in test_methods."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -38,12 +38,6 @@ def require_memory_at_work(run: Run) -> None:
         assert step["rollout/reward_mean"] == pytest.approx(step["meds/reward_raw"], abs=1e-6)
     assert any(step["meds/penalized_share"] > 0 for step in steps)
     assert verify_memory(open_memory(run.paths.root)).damage == []
-
-
-def test_colocated(train: Callable[..., Run]) -> None:
-    run = train("--meds.placement.mode=colocate")
-    require_memory_at_work(run)
-    assert "policy + engines: 1 GPU on 1 node; memory: 2 shards on CPUs" in run.output
 
 
 def test_asynchronous_with_a_reference_and_evaluation(train: Callable[..., Run], assets: Path) -> None:

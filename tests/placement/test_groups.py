@@ -148,6 +148,8 @@ def test_what_cannot_be_placed_in_time_is_said_and_released() -> None:
         )
         assert f": 4 GPUs and 4 CPUs on {name}, where 2 GPUs and 4 CPUs are free" in text
         assert text.count("GPUs and") == 2  # the other nodes have room
+        with pytest.raises(ConfigError, match=r"^--wait: 0.1 have passed"):
+            reserve(plan, timeout_seconds=0.1, setting="--wait")
     finally:
         release(held)
     wait_until(lambda: sum(node.free_gpus for node in inventory()) == NODES * GPUS)

@@ -129,6 +129,22 @@ def require_filtering(config: RunConfig, args: SimpleNamespace) -> None:
         raise ConfigError("meds.rollout.keep_all_wrong", True, mend)
 
 
+def require_minibatches(config: RunConfig, args: SimpleNamespace) -> None:
+    """Raise ConfigError where mini-batches cannot be made of whole prompts."""
+    if config.meds.policy.minibatches != "prompts":
+        return
+    name, samples = "meds.policy.minibatches", args.rollout.n_samples_per_prompt
+    if args.train.batch_size % samples:
+        mend = f"is no whole number of prompts with {samples} responses each, which {name} asks for"
+        raise ConfigError("train.batch_size", args.train.batch_size, mend)
+    for flag, on in (
+        ("critic.model_name_or_path", args.critic.model_name_or_path),
+        ("train.dynamic_batch_enable", args.train.dynamic_batch_enable),
+    ):
+        if on:
+            raise ConfigError(name, "prompts", f"does not go with {flag}, for which OpenRLHF arranges them itself")
+
+
 def require_engines(args: SimpleNamespace) -> None:
     """OpenRLHF generates with vLLM only, and finds out late."""
     if not args.vllm.num_engines:

@@ -97,6 +97,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     checks.require_engines(args)
     checks.require_two_checkpoints(args)
     checks.require_filtering(config, args)
+    checks.require_minibatches(config, args)
     if config.meds.enabled:
         if not remembers_answers(config.meds.memory):
             checks.require_recordable(args, policy)

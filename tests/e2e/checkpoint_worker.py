@@ -1,6 +1,6 @@
-"""One rank of a small training with DeepSpeed, run as a script: a checkpoint as a run leaves it, and the true weights.
+"""One rank of two small trainings with DeepSpeed, run as a script: checkpoints as runs leave them, and true weights.
 
-python -m tests.evaluation.checkpoint_worker RANK RANKS PORT STAGE RUN_FOLDER
+python -m tests.e2e.checkpoint_worker RANK RANKS PORT RUN_OF_ZERO_2 RUN_OF_ZERO_3
 """
 
 import os
@@ -13,19 +13,30 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.training import cpu
 
 
-def main(rank: int, ranks: int, port: str, stage: int, folder: Path) -> None:
+def main(rank: int, ranks: int, port: str, folders: dict[int, Path]) -> None:
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in place.items()})
     cpu.install()
     import deepspeed
     import torch
-    from safetensors.torch import save_file
-    from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.set_num_threads(1)
     deepspeed.init_distributed("gloo")
+    for stage, folder in folders.items():
+        train(rank, stage, RunPaths(folder))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def train(rank: int, stage: int, paths: RunPaths) -> None:
+    """One step, and its checkpoint."""
+    import deepspeed
+    import torch
+    from safetensors.torch import save_file
+    from transformers import AutoConfig, AutoModelForCausalLM
+
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder / "base"), dtype=torch.bfloat16)
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(paths.root / "base"), dtype=torch.bfloat16)
     settings = {
         "train_micro_batch_size_per_gpu": 1,
         "bf16": {"enabled": True},
@@ -37,15 +48,12 @@ def main(rank: int, ranks: int, port: str, stage: int, folder: Path) -> None:
     tokens = torch.arange(rank, rank + 16)[None]
     engine.backward(engine(input_ids=tokens, labels=tokens).loss)
     engine.step()
-    paths = RunPaths(folder)
     engine.save_checkpoint(str(paths.policy_checkpoints), tag="global_step1")
     weights = engine._consolidated_16bit_state_dict() if stage == 3 else engine.module.state_dict()
     if rank == 0:
-        save_file({name: weight.clone() for name, weight in weights.items()}, folder / "true.safetensors")
+        save_file({name: weight.clone() for name, weight in weights.items()}, paths.root / "true.safetensors")
         mark_complete(paths, "global_step1", 1)
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), Path(sys.argv[5]))
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], {2: Path(sys.argv[4]), 3: Path(sys.argv[5])})

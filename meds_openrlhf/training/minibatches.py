@@ -1,0 +1,53 @@
+"""Mini-batches of whole prompts: all responses to a prompt go into one update. OpenRLHF draws response by response."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch, split_experience_batch
+from torch.utils.data import DataLoader
+
+
+def order_by_prompts(
+    prompts: int, samples: int, minibatch: int, ranks: int, seed: list[int]
+) -> list[NDArray[np.int64]]:
+    """For each rank, the samples that it trains on, in order; sample i answers prompt ``i // samples``.
+
+    Prompts are drawn in a random order that ``seed`` gives. A mini-batch holds the responses to the next ``minibatch``
+    prompts, of which each rank gets the same share; the last one may be smaller.
+    """
+    drawn = np.random.default_rng(seed).permutation(prompts)
+    in_order = (drawn[:, None] * samples + np.arange(samples)).reshape(-1)
+    size = minibatch * samples
+    shares = [np.array_split(in_order[first : first + size], ranks) for first in range(0, len(in_order), size)]
+    return [np.concatenate(of_rank) for of_rank in zip(*shares)]
+
+
+def by_prompts(experiences: list[Experience], args: SimpleNamespace, step: int) -> list[Experience]:
+    """The step's experiences arranged in mini-batches of whole prompts: one batch for each data-parallel rank."""
+    index = [sample for experience in experiences for sample in experience.index]
+    items = [item for experience in experiences for item in split_experience_batch(experience)]
+    by_sample = [items[place] for place in np.argsort(index)]
+    samples = args.rollout.n_samples_per_prompt
+    ranks = args.actor.num_nodes * args.actor.num_gpus_per_node
+    ranks = ranks // args.ds.ring_attn_size // args.ds.tensor_parallel_size
+    minibatch = args.train.batch_size // samples
+    order = order_by_prompts(len(items) // samples, samples, minibatch, ranks, [args.train.seed, step])
+    return [_batch([by_sample[sample] for sample in of_rank]) for of_rank in order]
+
+
+def _batch(items: list[Experience]) -> Experience:
+    """One batch of single samples, in which ``info`` is as in those that OpenRLHF makes first."""
+    batch = make_experience_batch(items)
+    info = batch.info or {}
+    batch.info = {name: torch.stack(one) if isinstance(one, list) else one for name, one in info.items()}
+    return batch
+
+
+def in_given_order(*args: Any, **kwargs: Any) -> DataLoader:
+    """A loader that does not shuffle, whatever it is told."""
+    return DataLoader(*args, **{**kwargs, "shuffle": False})
