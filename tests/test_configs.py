@@ -13,7 +13,23 @@ CONFIGS = Path(__file__).parents[1] / "configs"
 MODELS = ["qwen2.5-math-7b", "qwen3-1.7b", "qwen3-8b"]
 METHODS = ["grpo", "grpo-entropy", "dapo", "meds"]
 ABLATIONS = CONFIGS / "ablations.yaml"
-MISSING = object()
+GRPO = {
+    "actor.eps_clip_low_high": [0.2, 0.2],
+    "algo.kl.init_coef": 1e-3,
+    "algo.kl.use_loss": True,
+    "algo.advantage.estimator": "group_norm",
+    "algo.dynamic_filtering_enable": None,
+    "reward.overlong_buffer_len": None,
+}
+DAPO = {
+    "actor.eps_clip_low_high": [0.2, 0.28],
+    "actor.loss_agg_mode": "token-mean",
+    "algo.kl.init_coef": 0,
+    "algo.advantage.estimator": "group_norm",
+    "algo.dynamic_filtering_enable": True,
+    "reward.overlong_buffer_len": 512,
+    "reward.overlong_penalty_factor": 1.0,
+}
 
 
 def settings(model: str, method: str) -> dict[str, object]:
@@ -66,6 +82,8 @@ def test_the_papers_settings(model: str, method: str) -> None:
         "actor.adam.weight_decay": 0.1,
         "actor.max_norm": 1.0,
         "meds.policy.warmup_steps": 10,
+        "meds.policy.minibatches": "prompts",
+        **(DAPO if method in ("dapo", "meds") else GRPO),
     }
     assert {key: found.get(key) for key in expected} == expected
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.cli.train import quiet_start
 from meds_openrlhf.config import ConfigError
+from meds_openrlhf.config.file_settings import RELATIVE_IN_A_JOB
 
 if TYPE_CHECKING:
     from meds_openrlhf.evaluation.evaluate import Evaluation
@@ -158,9 +159,4 @@ def _on_cpu(allowed: bool) -> bool:
 
 def _require_lasting(out: Path) -> None:
     if os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") and not out.is_absolute():
-        raise ConfigError(
-            "--out",
-            str(out),
-            "is relative, and a submitted job runs in a copy of its folder that Ray throws away; name it from the "
-            "root, on storage that every node sees",
-        )
+        raise ConfigError("--out", str(out), RELATIVE_IN_A_JOB)

@@ -121,7 +121,7 @@ def _add_compact(actions: Any) -> None:
 
 def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print what a memory holds."""
-    from meds_openrlhf.memory.settings import method_of, transform_of
+    from meds_openrlhf.memory.settings import method_of, transform_of_rows
     from meds_openrlhf.memory.tools.overview import survey
     from meds_openrlhf.memory.tools.prompt_texts import prompt_texts
     from meds_openrlhf.memory.tools.stored_memory import open_memory
@@ -130,7 +130,7 @@ def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
         raise ConfigError("--top", arguments.top, "is below 0; name how many clusters to list")
     memory = open_memory(arguments.folder)
     config = _config_of(memory, arguments.preset, [])
-    transform = transform_of(config.meds.features, memory.format.layers)
+    transform = transform_of_rows(config.meds, memory.format)
     overview = survey(memory, method_of(config.meds.memory), transform, arguments.top)
     texts = prompt_texts(config, {one.prompt for one in overview.biggest})
     if arguments.json:
@@ -200,6 +200,7 @@ def _recording(
     source: Path, target: Path, preset: str | None, overrides: list[str]
 ) -> Iterator[tuple[Recording, MedsSettings]]:
     """The rows to replay and the settings to replay them with; a folder is a run's. ``target`` may not be the input."""
+    from meds_openrlhf.memory.settings import transform_of_rows
     from meds_openrlhf.memory.tools.published_file import refuse_inside
     from meds_openrlhf.memory.tools.recorded_rows import open_stream, recording_of
     from meds_openrlhf.memory.tools.stored_memory import open_memory
@@ -207,7 +208,9 @@ def _recording(
     if source.is_dir():
         memory = open_memory(source)
         refuse_inside(target, memory.paths.root)
-        yield recording_of(memory), _config_of(memory, preset, overrides).meds
+        meds = _config_of(memory, preset, overrides).meds
+        transform_of_rows(meds, memory.format)  # refused here where it does not fit
+        yield recording_of(memory), meds
         return
     if target.exists() and source.exists() and target.samefile(source):
         raise ConfigError("--out", str(target), "is the file that is replayed; name another one")

@@ -90,7 +90,8 @@ def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
     for word in words:
         if word.startswith("--"):
             key, equals, value = word[2:].partition("=")
-            values = [_value_of(value)] if equals else []
+            values = overrides[key] if key == "variant" and key in overrides else []  # adds up, others replace
+            values += [_value_of(value)] if equals else []
             overrides[key] = values
         elif not overrides:
             raise ConfigError("argument", word, "is no override; write it as --section.key value")

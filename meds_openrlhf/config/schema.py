@@ -75,6 +75,11 @@ _MEMORY_CHOICES = {
     "ties": ("nearest", "smallest"),
     "noise": ("none", "cluster"),
 }
+_OF_LOGITS = (
+    *("min_cluster_size", "min_samples", "metric", "allow_single_cluster", "selection_epsilon"),
+    *("assignment", "neighbors", "neighbor_metric", "ties", "noise"),
+)
+_OF_HISTORY = ("assignment", "neighbors", "neighbor_metric", "ties", "noise", "window_rows", "window_visits")
 _MEMORY_LEAST = {"min_cluster_size": 2, "min_samples": 1, "neighbors": 1, "window_rows": 2, "window_visits": 1}
 
 
@@ -134,6 +139,9 @@ class MemorySettings:
             _require(value is None or value >= least, f"memory.{name}", value, f"is below {least}")
         self._require_epsilon()
         self._require_possible_metric()
+        for name in _OF_LOGITS if self.preset == "answers" else ():
+            mend = 'says nothing of the preset "answers", in which equal answers are a cluster; leave it out'
+            _require(getattr(self, name) is None, f"memory.{name}", getattr(self, name), mend)
 
     def _require_epsilon(self) -> None:
         epsilon = self.selection_epsilon
@@ -265,5 +273,12 @@ class MedsSettings:
 
     def __post_init__(self) -> None:
         _require(bool(self.run_dir), "run_dir", self.run_dir, "is empty; name the run's folder, e.g. runs/my-run")
+        for name in _OF_HISTORY if self.penalty.scope == "batch" else ():
+            mend = 'is about earlier rollouts, which meds.penalty.scope "batch" does not look at; leave it out'
+            _require(getattr(self.memory, name) is None, f"memory.{name}", getattr(self.memory, name), mend)
+        for name in ("layers", "difference", "normalize", "logit_lens") if self.memory.preset == "answers" else ():
+            value, default = getattr(self.features, name), getattr(FeatureSettings, name)
+            mend = 'is about layer logits, of which the preset "answers" remembers none; leave it out'
+            _require(value == default, f"features.{name}", value, mend)
         listed = ", ".join(f'"{reward}"' for reward in REWARDS)
         _require(self.reward in (None, *REWARDS), "reward", self.reward, f"is none of {listed}; or leave it out")

@@ -13,7 +13,7 @@ VALUES = 2  # numbers in a row
 
 # What changes how an answer is set, not what it says.
 _TYPESETTING = re.compile(r"\\left|\\right|\\displaystyle|\\[!,;: ]|\s|\$")
-_NUMBER = re.compile(r"[+-]?(\d{1,40}|\d{1,3}(,\d{3})+)(\.\d{1,40})?")
+_NUMBER = re.compile(r"[+-]?(\d{1,40}|\d{1,3}(,\d{3})+)?(\.\d{1,40})?(?<=\d)")
 
 
 def same_answer_form(answer: str) -> str:
@@ -22,6 +22,7 @@ def same_answer_form(answer: str) -> str:
     Typesetting and plain numbers only, no algebra: x + 1 and 1 + x stay two answers.
     """
     text = _TYPESETTING.sub("", answer).rstrip(".").replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac")
+    text = text.replace("{,}", ",")
     if _NUMBER.fullmatch(text):
         return str(Fraction(text.replace(",", "")))
     return text

@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.config.schema import FeatureSettings, MemorySettings
+from meds_openrlhf.config.schema import FeatureSettings, MedsSettings, MemorySettings
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.presets import ANSWERS, OVERRIDES, Method, make_method
+from meds_openrlhf.memory.snapshot import MemoryFormat
 
 # A preset's settings that a user may change one by one.
 METHOD_SETTINGS = tuple(name for name in OVERRIDES if hasattr(MemorySettings, name))
@@ -35,6 +36,14 @@ def features_of_rows(features: FeatureSettings, memory: MemorySettings) -> Featu
 def feature_transform(settings: FeatureSettings) -> FeatureTransform:
     """From the logits of all layers to what is clustered."""
     return FeatureTransform(settings.layers, settings.difference, settings.normalize)
+
+
+def transform_of_rows(meds: MedsSettings, memory_format: MemoryFormat) -> FeatureTransform:
+    """What a stored memory's rows are clustered by. Raises ConfigError where the preset or the layers do not fit."""
+    if memory_format.holds_answers != remembers_answers(meds.memory):
+        held = "final answers" if memory_format.holds_answers else "layer logits"
+        raise ConfigError("meds.memory.preset", meds.memory.preset, f"does not fit this memory, which holds {held}")
+    return transform_of(features_of_rows(meds.features, meds.memory), memory_format.layers)
 
 
 def transform_of(settings: FeatureSettings, layers: int) -> FeatureTransform:

@@ -13,6 +13,8 @@ from meds_openrlhf.memory.segment import SegmentState
 from meds_openrlhf.paths import SEGMENT_PATH, MemoryPaths, write_atomically
 
 FORMAT_VERSION = 2
+# Stands for the model where rows are final answers.
+ANSWERS = {"rows": "final answers"}
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,17 @@ class MemoryFormat:
     step_offset: int = 0
     format_version: int = FORMAT_VERSION
 
+    @property
+    def holds_answers(self) -> bool:
+        """Whether rows are final answers, of whatever model, and not layer logits."""
+        return self.model == ANSWERS
+
     def require_match(self, other: MemoryFormat, folder: Path) -> None:
         """Raise ConfigError, naming the field, unless a memory of this format can go on as ``other`` wants it."""
+        if self.holds_answers != other.holds_answers:
+            held = "final answers; set it to answers" if self.holds_answers else "layer logits; choose another preset"
+            mend = f"does not go with the memory in {folder}, whose rows are {held}, or name another run_dir"
+            raise ConfigError("meds.memory.preset", "answers" if other.holds_answers else "of logits", mend)
         if (self.model, self.layers) != (other.model, other.layers):
             raise ConfigError(
                 "actor.model_name_or_path",

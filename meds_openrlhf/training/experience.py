@@ -101,8 +101,10 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         raw = [experience.rewards.clone() for experience in experiences]
         self._shape_rewards(experiences, scores)
         shaped = [experience.rewards.clone() for experience in experiences]
+        self._flatten_equal_groups(experiences)
         experiences = super().compute_advantages_and_returns(experiences)
         for experience, raw_rewards, shaped_rewards in zip(experiences, raw, shaped, strict=True):
+            experience.rewards = shaped_rewards.clone()
             experience.info["reward"] = raw_rewards
             experience.info["shaped_reward"] = shaped_rewards
         return experiences
@@ -128,6 +130,22 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         shaped = self._observe(rows, remembered, correct, torch.cat([e.rewards for e in experiences]).numpy()[place])
         for experience in experiences:
             experience.rewards = torch.as_tensor(shaped[experience.index], dtype=experience.rewards.dtype)
+
+    def _flatten_equal_groups(self, experiences: list[Experience]) -> None:
+        """Groups whose rewards are all the same get rewards of 0, where the group's mean is taken off anyway.
+
+        In float32 the mean of sixteen times -0.2 is not quite -0.2, and OpenRLHF divides that difference by a deviation
+        of 0 plus 1e-9: without this a group at the limit of the penalty gets advantages of 15 in place of none.
+        """
+        if self.advantage_estimator != "group_norm":
+            return
+        index = torch.tensor([sample for experience in experiences for sample in experience.index])
+        rewards = torch.empty(len(index))
+        rewards[index] = torch.cat([experience.rewards for experience in experiences]).to(rewards.dtype)
+        groups = rewards.reshape(-1, self.args.rollout.n_samples_per_prompt)
+        groups[groups.amax(1) == groups.amin(1)] = 0
+        for experience in experiences:
+            experience.rewards = rewards[experience.index].to(experience.rewards.dtype)
 
     def _rows_of(self, experiences: list[Experience]) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
         """For the samples in the order of the batches: whether there is an answer (n,), and the memory's row (n, N)."""

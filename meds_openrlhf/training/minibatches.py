@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import lcm
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch, split_experience_batch
 from torch.utils.data import DataLoader
 
+from meds_openrlhf.training.roles import role_requests
+
 
 def order_by_prompts(
     prompts: int, samples: int, minibatch: int, ranks: int, seed: list[int]
@@ -18,13 +21,14 @@ def order_by_prompts(
     """For each rank, the samples that it trains on, in order; sample i answers prompt ``i // samples``.
 
     Prompts are drawn in a random order that ``seed`` gives. A mini-batch holds the responses to the next ``minibatch``
-    prompts, of which each rank gets the same share; the last one may be smaller.
+    prompts, of which each rank gets the same share. Raises ValueError where the numbers do not go into each other.
     """
+    if prompts % minibatch or minibatch * samples % ranks:
+        raise ValueError(f"{prompts} prompts make no whole mini-batches of {minibatch} for {ranks} ranks")
     drawn = np.random.default_rng(seed).permutation(prompts)
     in_order = (drawn[:, None] * samples + np.arange(samples)).reshape(-1)
-    size = minibatch * samples
-    shares = [np.array_split(in_order[first : first + size], ranks) for first in range(0, len(in_order), size)]
-    return [np.concatenate(of_rank) for of_rank in zip(*shares)]
+    shares = in_order.reshape(-1, ranks, minibatch * samples // ranks)  # (mini-batches, ranks, samples)
+    return [shares[:, rank].reshape(-1) for rank in range(ranks)]
 
 
 def by_prompts(experiences: list[Experience], args: SimpleNamespace, step: int) -> list[Experience]:
@@ -46,6 +50,18 @@ def _batch(items: list[Experience]) -> Experience:
     info = batch.info or {}
     batch.info = {name: torch.stack(one) if isinstance(one, list) else one for name, one in info.items()}
     return batch
+
+
+def even_batch(args: SimpleNamespace) -> int:
+    """Responses that make whole mini-batches of whole groups, and as many pieces of work for every rank of each model.
+
+    OpenRLHF's batches have a multiple of this but for an epoch's last one. Ranks with unequal parts would wait for each
+    other for ever, and DeepSpeed would carry a half mini-batch's gradients into the next step.
+    """
+    duplicates = args.ds.ring_attn_size * args.ds.tensor_parallel_size
+    ranks = [request.gpus // duplicates for request in role_requests(args) if request.role != "engines"]
+    pieces = [] if args.train.dynamic_batch_enable else [args.rollout.micro_batch_size * count for count in ranks]
+    return lcm(args.train.batch_size, args.rollout.n_samples_per_prompt, *pieces)
 
 
 def in_given_order(*args: Any, **kwargs: Any) -> DataLoader:

@@ -55,4 +55,4 @@ def warmup_ratio(warmup_steps: int, args: SimpleNamespace, max_updates: int) -> 
     """
     samples: int = args.rollout.batch_size * args.rollout.n_samples_per_prompt
     updates: float = warmup_steps * (samples // args.train.batch_size) * args.train.max_epochs
-    return max(updates - 0.5, 0.0) / max_updates
+    return max(updates - 0.5, 0.0) / max(max_updates, 1)

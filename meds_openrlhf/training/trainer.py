@@ -28,7 +28,7 @@ from meds_openrlhf.training.engines.engine_fleet import EngineFleet
 from meds_openrlhf.training.engines.rollout import RolloutGenerator
 from meds_openrlhf.training.experience import MemoryExperienceMaker
 from meds_openrlhf.training.final_answers import FinalAnswers
-from meds_openrlhf.training.minibatches import by_prompts
+from meds_openrlhf.training.minibatches import by_prompts, even_batch
 from meds_openrlhf.training.replaced import replaced
 
 
@@ -132,6 +132,7 @@ class MedsPPOTrainer(MedsTraining, plain_class(PPOTrainer), EngineSync):  # type
             fleet=self._fleet,
             sync_weights=self.broadcast_to_vllm,
             keep_below=self._context.keeps_scores_below,
+            even_batch=even_batch(self.args),
         )
         self.prompts_dataloader = self.samples_generator.prompts_dataloader
 
@@ -183,6 +184,7 @@ class MedsSamplesActor(plain_class(async_module.GenerateSamplesActor)):  # type:
             fleet=EngineFleet(vllm_engines, context.tell),
             sync_weights=None,
             keep_below=context.keeps_scores_below,
+            even_batch=even_batch(strategy.args),
         )
         self.prompts_dataloader = self.samples_generator.prompts_dataloader
         self._context = context

@@ -31,6 +31,13 @@ def test_several_variants_are_applied_in_their_order(files: Path) -> None:
     assert (config.meds.penalty.alpha, config.meds.run_dir) == (0.5, "runs/base-steep-nothing")
 
 
+def test_variants_add_up_where_other_overrides_replace_each_other(files: Path) -> None:
+    words = [f"--variant={files}/some.yaml:steep", "--rollout.temperature=1", "--variant", f"{files}/some.yaml:nothing"]
+    config = load_config(files / "run.yaml", [*words, "--rollout.temperature=2"])
+    assert config.meds.run_dir == "runs/base-steep-nothing"
+    assert config.openrlhf["rollout.temperature"] == 2
+
+
 @pytest.mark.parametrize(
     ("reference", "message"),
     [

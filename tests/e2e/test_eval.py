@@ -1,4 +1,4 @@
-"""`meds eval` on the real engines: two of them draw, are killed in the middle, and go on."""
+"""`meds eval` on the real engines: two of them draw; one is killed in the middle, and goes on."""
 
 import json
 import os
@@ -12,12 +12,12 @@ import pytest
 
 from tests.e2e.conftest import MEDS
 
-PROBLEMS, N, LARGER_N = 8, 8, 192
+PROBLEMS, N, LARGER_N = 8, 8, 64
 
 
-def command(assets: Path, out: Path, n: int, *more: str) -> list[str]:
+def command(assets: Path, out: Path, n: int, *more: str, engines: int = 2) -> list[str]:
     words = ["eval", f"{assets}/policy", "--benchmarks", f"{assets}/eval.jsonl", "--out", str(out), "--n", str(n)]
-    return [*MEDS, *words, "--engines=2", "--max-tokens=80", "--allow-cpu", *more]
+    return [*MEDS, *words, f"--engines={engines}", "--max-tokens=80", "--allow-cpu", *more]
 
 
 def run(words: list[str], cluster: str) -> subprocess.CompletedProcess[str]:
@@ -77,14 +77,16 @@ def test_what_is_there_needs_no_engine(undisturbed: Path, assets: Path) -> None:
 
 def test_killed_in_the_middle_it_goes_on(undisturbed: Path, assets: Path, cluster: str, tmp_path: Path) -> None:
     out = tmp_path / "eval"
-    words = command(assets, out, LARGER_N)
+    words = command(assets, out, LARGER_N, engines=1)
     killed = subprocess.Popen(words, env={**os.environ, "RAY_ADDRESS": cluster}, start_new_session=True)
     file = out / "policy" / "eval.jsonl"
     deadline = time.monotonic() + 300
-    while not (file.exists() and file.stat().st_size) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait()
+    try:
+        while not (file.exists() and file.stat().st_size) and time.monotonic() < deadline:
+            time.sleep(0.02)
+    finally:
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait()
     drawn = samples(out)
     assert 0 < len(drawn) < PROBLEMS * LARGER_N
     finished = run(words, cluster)
@@ -94,4 +96,6 @@ def test_killed_in_the_middle_it_goes_on(undisturbed: Path, assets: Path, cluste
     found = samples(out)
     assert len(found) == PROBLEMS * LARGER_N
     assert {key: found[key] for key in drawn} == drawn
-    assert {key: found[key] for key in samples(undisturbed)} == samples(undisturbed)  # whoever drew them, and when
+    assert {key: found[key] for key in samples(undisturbed)} == samples(
+        undisturbed
+    )  # by two engines or one, at once or in two parts

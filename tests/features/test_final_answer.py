@@ -17,6 +17,8 @@ from meds_openrlhf.features.final_answer import answer_row, same_answer_form
         ("\\left( 1, 2 \\right)", "(1,2)"),
         ("$x+1$.", "x + 1"),
         ("1/2", "0.5"),
+        (".5", "0.50"),
+        ("1{,}000", "1000"),
     ],
 )
 def test_spellings_of_one_answer(one: str, other: str) -> None:

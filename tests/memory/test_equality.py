@@ -5,13 +5,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from meds_openrlhf.config import ConfigError, MedsSettings
+from meds_openrlhf.config.schema import MemorySettings
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.assignment import UNASSIGNED, Assignment, assign_sets
 from meds_openrlhf.memory.clustering import NOISE, Clustering, cluster_sets
 from meds_openrlhf.memory.presets import PRESETS
 from meds_openrlhf.memory.rows import make_rows
 from meds_openrlhf.memory.segment import Sharding
+from meds_openrlhf.memory.settings import transform_of_rows
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
+from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat
 from meds_openrlhf.paths import MemoryPaths
 
 EQUAL = Clustering(algorithm="equal")
@@ -33,6 +37,21 @@ def test_a_new_row_joins_its_equal_and_nothing_else() -> None:
 def test_no_other_algorithm() -> None:
     with pytest.raises(ValueError, match="algorithm: 'kmeans', must be hdbscan or equal"):
         Clustering(algorithm="kmeans")
+
+
+def test_a_stored_memory_is_read_as_what_it_holds() -> None:
+    of_answers, of_logits = MemoryFormat(1, 2, dict(ANSWERS)), MemoryFormat(1, 28, {"architecture": "Qwen2"})
+    answers = MedsSettings(run_dir="run", memory=MemorySettings(preset="answers"))
+    paper = MedsSettings(run_dir="run")
+    rows = np.array([[7.0, 3.0], [8.0, 3.0]])
+    assert np.array_equal(transform_of_rows(answers, of_answers)(rows), rows)
+    assert transform_of_rows(paper, of_logits).matrix(28).shape == (14, 28)
+    with pytest.raises(ConfigError, match=r"meds.memory.preset: 'paper' does not fit this memory, which holds final"):
+        transform_of_rows(paper, of_answers)
+    with pytest.raises(ConfigError, match=r"meds.memory.preset: 'answers' does not fit this memory, which holds"):
+        transform_of_rows(answers, of_logits)
+    with pytest.raises(ConfigError, match=r"meds.memory.preset: 'of logits' does not go with the memory in here"):
+        of_answers.require_match(of_logits, Path("here"))
 
 
 def test_a_shard_of_answers_counts_how_often_one_was_given_before(tmp_path: Path) -> None:

@@ -258,7 +258,7 @@ def test_the_bonus_of_a_batch_needs_no_history(tmp_path: Path) -> None:
 
 
 def test_a_memory_of_answers_counts_equal_ones(tmp_path: Path) -> None:
-    """Two of the four wrong responses to a prompt say 12, in other words; the next step says it once more."""
+    """Two of four responses say 12, in other words."""
     tokenizer = build_char_tokenizer()
     texts = ["1+1 is \\boxed{12}", "so \\boxed{12}", "\\boxed{3}", "no answer"]
     experiences = []
@@ -272,3 +272,21 @@ def test_a_memory_of_answers_counts_equal_ones(tmp_path: Path) -> None:
     assert np.array_equal(rows[0], rows[1])
     assert not np.array_equal(rows[0], rows[2])
     assert np.isnan(rows[3]).all()
+
+
+@pytest.mark.parametrize("reward", [-0.2, -0.1, 0.1, 0.0])
+def test_a_group_of_equal_rewards_has_no_advantage(tmp_path: Path, reward: float) -> None:
+    """In float32 the mean of sixteen times -0.2 is something else, which OpenRLHF divides by 1e-9."""
+    flags = {"rollout.batch_size": 3, "rollout.n_samples_per_prompt": 16}
+    maker, _ = memory_maker(arguments(**flags), tmp_path, alpha=0.0)
+    samples = recorded_rollouts(prompts=3, responses=16)
+    for sample in samples[16:32]:
+        sample.rewards = torch.tensor([reward])
+    maker.step = 1
+    for experience in maker.make_experience_batch(samples):
+        for row, sample in enumerate(experience.index):
+            if 16 <= sample < 32:
+                assert experience.advantages[row].abs().max() == 0
+                assert experience.rewards[row] == experience.info["shaped_reward"][row] == pytest.approx(reward)
+            elif experience.action_mask[row].any():
+                assert experience.advantages[row].abs().max() > 0

@@ -20,7 +20,7 @@ from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.rows import make_rows
 from meds_openrlhf.memory.segment import Sharding
-from meds_openrlhf.memory.settings import method_of, transform_of
+from meds_openrlhf.memory.settings import features_of_rows, method_of, transform_of
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
 from meds_openrlhf.memory.tools.published_file import published_file
 from meds_openrlhf.memory.tools.recorded_rows import ANSWER_COLUMNS, RecordedStep, Recording
@@ -132,7 +132,7 @@ class _ReplayedMemory:
         if self._shard is None:
             settings = ShardSettings(
                 layers=layers,
-                transform=transform_of(self._settings.features, layers),
+                transform=transform_of(features_of_rows(self._settings.features, self._settings.memory), layers),
                 method=method_of(self._settings.memory),
                 fsync=False,
             )

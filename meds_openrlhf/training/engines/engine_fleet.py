@@ -46,7 +46,7 @@ class EngineFleet:
         self._ids = [engine._actor_id.hex() for engine in engines]
         self._given_up: set[str] = set()
         self._lives: dict[str, str] = {}  # of the usable ones, by actor id
-        self._tell = tell
+        self.tell = tell
         self._group: list[str] | None = None  # the lives in the weight-sync group; None: as started
         self._weights = AS_STARTED  # the newest sync that this process knows of
 
@@ -87,7 +87,7 @@ class EngineFleet:
         if actor_table().get(lost._actor_id.hex(), {}).get("State") == "ALIVE":
             ray.kill(lost, no_restart=False)  # it may outlive the vLLM process inside
         left = f"its prompts go to the {len(self.usable)} left" if self.usable else "waiting until it is restarted"
-        self._tell(f"vLLM engine {self._engines.index(lost)} was lost ({type(error).__name__}); {left}")
+        self.tell(f"vLLM engine {self._engines.index(lost)} was lost ({type(error).__name__}); {left}")
 
     def is_loss(self, error: BaseException) -> bool:
         """Whether ``error``, however wrapped, comes of the loss of one of these engines."""
@@ -101,10 +101,10 @@ class EngineFleet:
         engines = [engine for engine, status in zip(self._engines, statuses) if status is not None]
         for engine in engines:
             if engine not in self.usable:
-                self._tell(f"vLLM engine {self._engines.index(engine)} is back")
+                self.tell(f"vLLM engine {self._engines.index(engine)} is back")
         for engine in self.usable:
             if engine not in engines:
-                self._tell(f"vLLM engine {self._engines.index(engine)} is away; {len(engines)} go on without it")
+                self.tell(f"vLLM engine {self._engines.index(engine)} is away; {len(engines)} go on without it")
         self.usable[:] = engines
         self._lives = {name: status.life for name, status in zip(self._ids, statuses) if status is not None}
 
@@ -147,7 +147,7 @@ class EngineFleet:
         except ray.exceptions.ActorDiedError:
             if self._ids[number] not in self._given_up:
                 self._given_up.add(self._ids[number])
-                self._tell(f"vLLM engine {number} was lost too often, and is not started again")
+                self.tell(f"vLLM engine {number} was lost too often, and is not started again")
         except ray.exceptions.RayActorError:
             pass  # on its way back
         return None

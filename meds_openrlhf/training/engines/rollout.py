@@ -47,10 +47,12 @@ class RolloutGenerator(SamplesGenerator):
         fleet: EngineFleet,
         sync_weights: Callable[[], None] | None,
         keep_below: float | None = None,
+        even_batch: int = 1,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, vllm_engines=fleet.usable, **kwargs)
         self._keep_below = keep_below
+        self._even_batch = even_batch
         self.vllm_engines = fleet.usable  # the list itself, also where it is empty
         self._fleet = fleet
         self._sync_weights = sync_weights
@@ -59,10 +61,18 @@ class RolloutGenerator(SamplesGenerator):
         self.prompts_dataloader = ResumablePrompts(self.prompts_dataloader, self)
 
     def generate_samples(self, **generate_kwargs: Any) -> tuple[list[Experience], float | None, int, bool]:
-        """OpenRLHF's, with the engines that can be used now."""
+        """OpenRLHF's, with the engines that can be used now; an epoch's last batch is cut to whole mini-batches."""
         self._fleet.keep_those_with_weights()
-        result: tuple[list[Experience], float | None, int, bool] = super().generate_samples(**generate_kwargs)
-        return result
+        samples, passed, consumed, exhausted = super().generate_samples(**generate_kwargs)
+        return self._without_remainder(samples) if exhausted else samples, passed, consumed, exhausted
+
+    def _without_remainder(self, samples: list[Experience]) -> list[Experience]:
+        step = self.args.rollout.batch_size * self.args.rollout.n_samples_per_prompt
+        over = len(samples) % self._even_batch
+        if not over or len(samples) == step:
+            return samples
+        self._fleet.tell(f"an epoch's last {over} responses fill no mini-batch, and are not trained on")
+        return samples[: len(samples) - over]
 
     def generate_eval_samples(self, **generate_kwargs: Any) -> list[Experience]:
         """OpenRLHF's, with the engines that can be used now."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +18,7 @@ from meds_openrlhf.features.decoder import find_decoder_parts
 from meds_openrlhf.memory.archive import Archive
 from meds_openrlhf.memory.branch import read_branch_point
 from meds_openrlhf.memory.settings import feature_transform, features_of_rows, remembers_answers
-from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
+from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
 
 _AT_LEAST_ONE = (
@@ -95,8 +93,7 @@ def memory_format(config: RunConfig, policy: Any) -> MemoryFormat:
     features = features_of_rows(config.meds.features, config.meds.memory)
     row_features = {**asdict(features), "answer_openings": list(features.answer_openings)}
     if remembers_answers(config.meds.memory):
-        model = {"rows": "final answers"}  # of any model
-        return MemoryFormat(config.meds.memory.shards, final_answer.VALUES, model, row_features)
+        return MemoryFormat(config.meds.memory.shards, final_answer.VALUES, dict(ANSWERS), row_features)
     text = policy.get_text_config()  # a vision-language model's decoder has its own
     return MemoryFormat(
         shards=config.meds.memory.shards,
@@ -123,9 +120,15 @@ def require_features(config: RunConfig, policy: Any) -> None:
 
 
 def require_filtering(config: RunConfig, args: SimpleNamespace) -> None:
-    """Raise ConfigError where groups shall be kept that nothing leaves out."""
-    if config.meds.rollout.keep_all_wrong and not args.algo.dynamic_filtering_enable:
+    """Raise ConfigError where groups shall be kept that nothing leaves out, or that no penalty reaches."""
+    meds, mend = config.meds, None
+    if not meds.rollout.keep_all_wrong:
+        return
+    if not args.algo.dynamic_filtering_enable:
         mend = "says which groups dynamic filtering keeps; set algo.dynamic_filtering_enable too"
+    elif not meds.enabled or meds.memory.remember == "right" or not meds.penalty.alpha or not meds.penalty.beta:
+        mend = "keeps groups for their penalties, but no wrong rollout gets one (meds.enabled, remember, alpha, beta)"
+    if mend is not None:
         raise ConfigError("meds.rollout.keep_all_wrong", True, mend)
 
 
@@ -169,15 +172,20 @@ def with_absolute_paths(flags: dict[str, Any]) -> dict[str, Any]:
     return changed
 
 
+_NOT_WITH_A_MEMORY = "does not go with a memory ({}); set it or meds.enabled to false"
+
+
+def require_readable_answers(args: SimpleNamespace) -> None:
+    """Refuse a tokenizer in whose tokens no answer can be found."""
+    if args.data.disable_fast_tokenizer:
+        reason = "it hides tokens' bytes"
+        raise ConfigError("data.disable_fast_tokenizer", True, _NOT_WITH_A_MEMORY.format(reason))
+
+
 def require_recordable(args: SimpleNamespace, policy: Any) -> None:
     """Refuse the ways to run a policy in which layer logits cannot be recorded (docs/recorder.md says why)."""
-    reasons = {"ds.deepcompile": "compiled code runs no hooks", "data.disable_fast_tokenizer": "it hides tokens' bytes"}
-    for key, on in (
-        ("ds.deepcompile", args.ds.deepcompile),
-        ("data.disable_fast_tokenizer", args.data.disable_fast_tokenizer),
-    ):
-        if on:
-            raise ConfigError(key, True, f"does not go with a memory ({reasons[key]}); set it or meds.enabled to false")
+    if args.ds.deepcompile:
+        raise ConfigError("ds.deepcompile", True, f"{_NOT_WITH_A_MEMORY.format('compiled code runs no hooks')}")
     try:
         find_decoder_parts(_without_weights(policy))
     except ValueError as error:
@@ -209,65 +217,3 @@ def require_memory_of(config: RunConfig, paths: RunPaths, wanted: MemoryFormat) 
     if branch_from is not None:
         read_branch_point(Path(branch_from)).format.require_match(wanted, Path(branch_from))
     return wanted
-
-
-def load_prompts(args: SimpleNamespace, strategy: Any, prompt_id_key: str | None) -> Any:
-    """The training set as OpenRLHF will load it. Raises ConfigError for a set or a column that is not there."""
-    data = _load_dataset(
-        "data.prompt_dataset", args.data.prompt_dataset, args.data.prompt_split, args, strategy, args.data.prompt_probs
-    )
-    wanted = {"data.input_key": args.data.input_key, "data.label_key": args.data.label_key}
-    wanted["meds.memory.prompt_id_key"] = prompt_id_key
-    _require_columns(data, wanted)
-    if args.eval.dataset:
-        evaluation = _load_dataset("eval.dataset", args.eval.dataset, args.eval.split, args, strategy)
-        _require_columns(evaluation, {"data.input_key": args.data.input_key, "data.label_key": args.data.label_key})
-    return data
-
-
-def _load_dataset(
-    key: str, name: str, split: str, args: SimpleNamespace, strategy: Any, probabilities: str | None = None
-) -> Any:
-    from datasets import disable_progress_bars
-    from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
-    from openrlhf.datasets.utils import blending_datasets
-
-    disable_progress_bars()
-    try:
-        with redirect_stdout(io.StringIO()):  # it prints what it loads; the trainer will do so again
-            return blending_datasets(
-                name, probabilities, strategy, args.train.seed, args.data.max_samples, dataset_split=split
-            )
-    except (DatasetNotFoundError, DatasetGenerationError, FileNotFoundError, ValueError, AttributeError) as error:
-        raise ConfigError(key, name, f"cannot be loaded (split {split!r}): {str(error).splitlines()[0]}") from error
-
-
-def _require_columns(data: Any, wanted: dict[str, str | None]) -> None:
-    for key, column in wanted.items():
-        if column is not None and column not in data.column_names:
-            raise ConfigError(key, column, f"is no column of the data set; it has {', '.join(data.column_names)}")
-
-
-def prompt_ids(data: Any, args: SimpleNamespace, tokenizer: Any, column: str) -> dict[str, str]:
-    """Each prompt's text, as the engines get it, to its id in the data set's ``column``.
-
-    Raises ConfigError for a row without an id, a text with two ids, or an id of two texts: the memories of different
-    prompts would run together, or one prompt's fall apart.
-    """
-    from openrlhf.datasets.prompts_dataset import preprocess_data
-
-    chat_template = tokenizer.apply_chat_template if args.data.apply_chat_template else None
-    ids: dict[str, str] = {}
-    texts: dict[str, str] = {}
-    for row in data:
-        text, _ = preprocess_data(
-            row, args.data.input_template, args.data.input_key, args.data.label_key, chat_template
-        )
-        if row[column] is None:
-            raise ConfigError("meds.memory.prompt_id_key", column, f"is empty for the prompt {text[-80:]!r}")
-        key = str(row[column])
-        if ids.setdefault(text, key) != key:
-            raise ConfigError("meds.memory.prompt_id_key", column, f"gives one prompt two ids, {ids[text]} and {key}")
-        if texts.setdefault(key, text) != text:
-            raise ConfigError("meds.memory.prompt_id_key", column, f"gives two prompts the id {key}")
-    return ids

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +26,7 @@ from meds_openrlhf.placement.plan import Plan
 from meds_openrlhf.placement.report import PlanReport
 from meds_openrlhf.placement.shortage import Shortage
 from meds_openrlhf.training import cpu
-from meds_openrlhf.training.preparation import checks
+from meds_openrlhf.training.preparation import checks, prompts
 from meds_openrlhf.training.preparation.placing import (
     PROVISIONAL,
     place_flags,
@@ -99,6 +98,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     checks.require_filtering(config, args)
     checks.require_minibatches(config, args)
     if config.meds.enabled:
+        checks.require_readable_answers(args)
         if not remembers_answers(config.meds.memory):
             checks.require_recordable(args, policy)
             checks.require_features(config, policy)
@@ -106,7 +106,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     from openrlhf.utils import get_strategy
 
     strategy = get_strategy(args)
-    data = checks.load_prompts(args, strategy, config.meds.memory.prompt_id_key)
+    data = prompts.load_prompts(args, strategy, config.meds.memory.prompt_id_key)
     if checkpoint is not None:
         point_latest_to(paths, checkpoint.tag)
     return Job(
@@ -120,7 +120,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
         memory=memory,
         transform=feature_transform(features_of_rows(config.meds.features, config.meds.memory)),
         prompt_ids=_prompt_ids(config, data, args),
-        total_steps=ceil(min(len(data), args.data.max_samples) / args.rollout.batch_size) * args.train.num_episodes,
+        total_steps=prompts.steps_of_an_epoch(args, len(data)) * args.train.num_episodes,
         resume=resume,
         first_step=checkpoint.step if checkpoint else 0,
         wandb_run=checkpoint.wandb_run if checkpoint else None,
@@ -204,7 +204,7 @@ def _prompt_ids(config: RunConfig, data: Any, args: SimpleNamespace) -> dict[str
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
-    return checks.prompt_ids(data, args, tokenizer, column)
+    return prompts.prompt_ids(data, args, tokenizer, column)
 
 
 def openrlhf_flags(config: RunConfig, paths: RunPaths, on_cpu: bool, load: bool) -> dict[str, Any]:
@@ -223,8 +223,8 @@ def openrlhf_flags(config: RunConfig, paths: RunPaths, on_cpu: bool, load: bool)
     }
     if on_cpu:
         defaults.update(cpu.FLAGS)
-    if config.meds.policy.entropy_advantage.alpha > 0:
-        defaults["actor.entropy_coef"] = 0  # OpenRLHF computes the entropy, and takes it for nothing else
+    if config.meds.policy.entropy_advantage.alpha > 0 and config.openrlhf.get("actor.entropy_coef") is None:
+        decided["actor.entropy_coef"] = 0  # OpenRLHF computes the entropy, and takes it for nothing else
     if config.meds.reward is not None:
         if config.openrlhf.get("reward.remote_url"):
             raise ConfigError("meds.reward", config.meds.reward, "and reward.remote_url exclude each other")

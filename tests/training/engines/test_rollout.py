@@ -87,6 +87,15 @@ def test_filtered_prompts_are_replaced_also_when_an_engine_dies(cluster: None) -
     assert passed == pytest.approx(len(samples) / consumed * 100)
 
 
+def test_what_fills_no_mini_batch_at_an_epochs_end_is_left_out_and_said(cluster: None) -> None:
+    told: list[str] = []
+    generator = make_generator(start_engines(None), arguments(4, 4), 7, told, even_batch=4)
+    assert len(generator.generate_samples()[0]) == 4 * SAMPLES
+    last, _, _, exhausted = generator.generate_samples()  # 3 prompts, 6 responses
+    assert (len(last), exhausted) == (4, True)
+    assert told == ["an epoch's last 2 responses fill no mini-batch, and are not trained on"]
+
+
 def test_groups_without_a_right_answer_are_kept_where_that_is_wanted(cluster: None) -> None:
     generator = make_generator(start_engines(None), arguments(4, 4, filtering=True), 12, [], keep_below=0.5)
     samples, _, consumed, _ = generator.generate_samples()

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from datasets import Dataset
 from transformers import LlamaConfig, T5Config
 
-from meds_openrlhf.config import ConfigError
+from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig
+from meds_openrlhf.config.schema import MemorySettings, PenaltySettings, PolicySettings, RolloutSettings
 from meds_openrlhf.placement.plan import RoleRequest
 from meds_openrlhf.training.preparation import checks
 from meds_openrlhf.training.preparation.arguments import parse_openrlhf_arguments
@@ -23,30 +23,6 @@ BASE = {
     "rollout.n_samples_per_prompt": 4,
     "reward.remote_url": "reward.py",
 }
-
-
-def prompt_ids(rows: list[dict], template: str | None = None) -> dict[str, str]:
-    data = SimpleNamespace(apply_chat_template=False, input_template=template, input_key="prompt", label_key=None)
-    tokenizer = SimpleNamespace(apply_chat_template=None)
-    return checks.prompt_ids(Dataset.from_list(rows), SimpleNamespace(data=data), tokenizer, "id")
-
-
-def test_prompt_ids_are_keyed_by_the_text_that_the_engines_get() -> None:
-    rows = [{"id": 7, "prompt": "1+1"}, {"id": 8, "prompt": "1+2"}, {"id": 7, "prompt": "1+1"}]
-    assert prompt_ids(rows, "Q: {}") == {"Q: 1+1": "7", "Q: 1+2": "8"}
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([("7", "a"), ("8", "a")], "gives one prompt two ids, 7 and 8"),
-        ([("7", "a"), ("7", "b")], "gives two prompts the id 7"),
-        ([("7", "a"), (None, "b")], "is empty for the prompt 'b'"),
-    ],
-)
-def test_ids_that_would_mix_memories_are_refused(rows: list[tuple], message: str) -> None:
-    with pytest.raises(ConfigError, match=f"meds.memory.prompt_id_key: 'id' {message}"):
-        prompt_ids([{"id": key, "prompt": text} for key, text in rows])
 
 
 def args_of(**flags: Any) -> SimpleNamespace:
@@ -103,3 +79,48 @@ def test_local_files_get_their_full_names_and_hub_names_stay(tmp_path: Path, mon
         "actor.model_name_or_path": "owner/model",
         "train.seed": 1,
     }
+
+
+def run_with(**meds: Any) -> RunConfig:
+    return RunConfig(meds=MedsSettings(run_dir="runs/x", **meds), openrlhf={})
+
+
+@pytest.mark.parametrize(
+    "without",
+    [{"enabled": False}, {"memory": MemorySettings(remember="right")}, {"penalty": PenaltySettings(alpha=0)}],
+)
+def test_groups_are_kept_only_for_their_penalties(without: dict[str, Any]) -> None:
+    config = run_with(rollout=RolloutSettings(keep_all_wrong=True), **without)
+    with pytest.raises(ConfigError, match="keeps groups for their penalties, but no wrong rollout gets one"):
+        checks.require_filtering(config, args_of(**{"algo.dynamic_filtering_enable": True}))
+
+
+def test_a_tokenizer_that_hides_its_bytes_is_refused_for_every_memory() -> None:
+    checks.require_readable_answers(args_of())
+    with pytest.raises(ConfigError, match=r"data.disable_fast_tokenizer: True does not go with a memory"):
+        checks.require_readable_answers(args_of(**{"data.disable_fast_tokenizer": True}))
+
+
+def test_groups_are_kept_only_where_some_are_left_out() -> None:
+    config = run_with(rollout=RolloutSettings(keep_all_wrong=True))
+    checks.require_filtering(config, args_of(**{"algo.dynamic_filtering_enable": True}))
+    with pytest.raises(ConfigError, match=r"set algo\.dynamic_filtering_enable too"):
+        checks.require_filtering(config, args_of())
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"train.batch_size": 10}, r"train.batch_size: 10 is no whole number of prompts with 4 responses each"),
+        ({"train.dynamic_batch_enable": True}, r"'prompts' does not go with train.dynamic_batch_enable"),
+        ({"critic.model_name_or_path": "some/critic"}, r"'prompts' does not go with critic.model_name_or_path"),
+    ],
+)
+def test_minibatches_that_cannot_be_made_of_prompts(flags: dict[str, Any], message: str) -> None:
+    args = args_of(**{"train.batch_size": 16})
+    for flag, value in flags.items():
+        section, name = flag.split(".")
+        setattr(getattr(args, section), name, value)
+    checks.require_minibatches(run_with(), args)
+    with pytest.raises(ConfigError, match=message):
+        checks.require_minibatches(run_with(policy=PolicySettings(minibatches="prompts")), args)
