@@ -33,9 +33,15 @@ def _add_prepare(kinds: Any) -> None:
         help="the training sets and benchmarks",
         description="Get problems from the Hugging Face hub or from files, drop duplicates, put the template around "
         "them, and write JSON lines to train and evaluate on. Training questions that are in one of the benchmarks of "
-        "the same call are left out. What became of every row is printed, and written beside the files.",
+        "the same call are left out, so one call for all sets is the normal way. What became of every row is printed, "
+        "and written beside the files.",
     )
-    parser.add_argument("sets", nargs="*", metavar="SET", help=f"any of {', '.join(CATALOG)} (all)")
+    parser.add_argument(
+        "sets",
+        nargs="*",
+        metavar="SET",
+        help=f"any of {', '.join(CATALOG)} (all); or a name of your own, with its --from",
+    )
     parser.add_argument("--out", type=Path, default=Path("data"), help="folder to write to (%(default)s)")
     parser.add_argument(
         "--from",
@@ -46,9 +52,7 @@ def _add_prepare(kinds: Any) -> None:
         help="read SET from a Parquet or JSON file, or a folder copied from the hub; can be given several times, and "
         "for training sets of your own",
     )
-    parser.add_argument(
-        "--levels", nargs="+", choices=LEVELS, metavar="LEVEL", help="of the problems of math to keep (3 4 5)"
-    )
+    parser.add_argument("--levels", nargs="+", metavar="LEVEL", help="of the problems of math to keep (3 4 5)")
     parser.set_defaults(run=run_prepare, takes_overrides=False)
 
 
@@ -71,9 +75,6 @@ def run_prepare(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Prepare the sets and print what became of their rows."""
     files = _parse_files(arguments.files)
     sets = _with_levels(find_sets(arguments.sets, files), arguments.levels)
-    for folder in (arguments.out, *arguments.out.parents):
-        if folder.exists() and not folder.is_dir():
-            raise ConfigError("--out", str(arguments.out), f"cannot be made: {folder} is a file; name a folder")
     from meds_openrlhf.data.prepare import prepare
     from meds_openrlhf.data.sources import Source
 
@@ -100,6 +101,9 @@ def _with_levels(sets: list[DataSet], levels: Sequence[str] | None) -> list[Data
     """The sets with ``levels`` in place of their own; sets that keep every level stay as they are."""
     if levels is None:
         return sets
+    for level in levels:
+        if level not in LEVELS:
+            raise ConfigError("--levels", level, f"is no level; those are {' '.join(LEVELS)}, and a SET comes before")
     if not any(dataset.levels for dataset in sets):
         raise ConfigError("--levels", " ".join(levels), "is for math only, which is none of the sets; leave it out")
     return [replace(dataset, levels=tuple(levels)) if dataset.levels else dataset for dataset in sets]
@@ -127,7 +131,8 @@ def _notes(sources: Sequence[Source], prepared: Sequence[Prepared]) -> list[str]
 
 
 def _where(folder: Path, prepared: Sequence[Prepared]) -> list[str]:
-    return [f"{len(file.problems):,} problems in {file.path(folder)}" for file in prepared]
+    counted = [(len(file.problems), file.path(folder)) for file in prepared]
+    return [f"{number:,} {'problem' if number == 1 else 'problems'} in {path}" for number, path in counted]
 
 
 # ── arithmetic ──

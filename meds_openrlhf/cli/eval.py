@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from meds_openrlhf.evaluation.progress import Progress
     from meds_openrlhf.evaluation.request import Request
 
+# The models come first: what follows --benchmarks is benchmarks.
+USAGE = "meds eval [LABEL=]MODEL ... --benchmarks NAME|FILE ... [options]"
 DESCRIPTION = """Draw n samples of every problem with vLLM, as many engines as there are GPUs, and report pass@k.
 Started again, it draws only what is missing, also for a larger --n; every label in OUT that was sampled alike is in the
 report. The defaults are the paper's settings."""
@@ -26,7 +28,7 @@ report. The defaults are the paper's settings."""
 def add_parser(subparsers: Any) -> None:
     """Register the subcommand."""
     parser = subparsers.add_parser(
-        "eval", help="sample models on benchmarks and report pass@k", description=DESCRIPTION
+        "eval", help="sample models on benchmarks and report pass@k", usage=USAGE, description=DESCRIPTION
     )
     parser.add_argument(
         "models",
@@ -40,7 +42,8 @@ def add_parser(subparsers: Any) -> None:
         metavar="NAME|FILE",
         nargs="+",
         required=True,
-        help="aime24, amc23, math500, minerva, olympiadbench, or .jsonl files with id, prompt and answer",
+        help="aime24, amc23, math500, minerva, olympiadbench, or .jsonl files with id, prompt and answer; "
+        "the MODELs come before",
     )
     parser.add_argument(
         "--data", metavar="FOLDER", type=Path, default=Path("data"), help="where named ones are (%(default)s)"
@@ -90,6 +93,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     from meds_openrlhf.evaluation.evaluate import Evaluation
     from meds_openrlhf.evaluation.labels import write_report_of_labels
     from meds_openrlhf.evaluation.progress import Progress
+    from meds_openrlhf.evaluation.report import PAGE
 
     _require_lasting(arguments.out)
     progress = Progress(sys.stderr)
@@ -100,7 +104,8 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     write_report_of_labels(
         arguments.out, subjects[0].settings, evaluation.benchmarks, arguments.n, labels, progress.say
     )
-    print(_first_table(arguments.out), end="")
+    print(_first_table(arguments.out), end="", flush=True)
+    progress.say(f"report: {arguments.out / PAGE}")
 
 
 def _first_table(out: Path) -> str:
@@ -116,6 +121,7 @@ def _draw(evaluation: Evaluation, progress: Progress, verbose: bool) -> None:
 
     with evaluation.opened() as samplings:
         if not any(sampling.blocks for sampling in samplings):
+            progress.say(f"all {sum(sampling.total for sampling in samplings)} samples are there already")
             return
         connection = ray_connection(on_cpu=evaluation.request.on_cpu, verbose=verbose)
         with connection, interruptible(watchdog_minutes=None):
@@ -152,7 +158,7 @@ def _on_cpu(allowed: bool) -> bool:
         return False
     if not allowed and not os.environ.get("RAY_ADDRESS"):
         raise ConfigError(
-            "--allow-cpu", False, "but this machine has no GPU; set RAY_ADDRESS to a cluster, or allow the CPU"
+            "--allow-cpu", False, "on a machine without a GPU; set RAY_ADDRESS to a cluster, or add --allow-cpu"
         )
     return allowed
 

@@ -24,7 +24,7 @@ def add_parser(subparsers: Any) -> None:
         help="show where everything of a run would go",
         description="Show which GPUs and CPUs a run would take and how full they get, and start nothing. Exit code 0: "
         "it fits; 1: it does not, and the line says what lacks; 2: the configuration is wrong. Settings can be "
-        "overridden as for `meds train`.",
+        "overridden, and variants named, as for `meds train`.",
     )
     parser.add_argument("config", metavar="CONFIG", help="a run's YAML file, e.g. configs/qwen2.5-math-7b/meds.yaml")
     parser.add_argument(
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
     except Shortage as shortage:
         print(f"meds: {arguments.config} does not fit: it {shortage.text}; {shortage.advice}", file=sys.stderr)
         return 1
-    print(draw(report, arguments.config), end="")
+    print(draw(report, " with ".join([arguments.config, *config.variants])), end="")
     return 1 if report.overfull else 0
 
 

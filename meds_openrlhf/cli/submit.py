@@ -23,7 +23,7 @@ def add_parser(subparsers: Any) -> None:
         "submit",
         help="train a policy as a job on a Ray cluster",
         description="Send the working folder to a Ray cluster, run `meds train CONFIG` there and follow it to its end "
-        "(docs/cluster.md). Settings can be overridden as with `meds train`. The exit code is that of `meds train`; "
+        "(docs/cluster.md). Settings and --variant as with `meds train`. The exit code is that of `meds train`; "
         "143: the job was stopped; 69: the head does not answer any more.",
     )
     parser.add_argument("config", metavar="CONFIG", type=Path, help="a run's YAML file, in the working folder")

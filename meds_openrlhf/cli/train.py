@@ -15,7 +15,8 @@ def add_parser(subparsers: Any) -> None:
         "train",
         help="train a policy",
         description="Train a policy as CONFIG says. Every setting can be overridden as --section.key value: "
-        "meds.* are this project's settings (docs/configuration.md), all others OpenRLHF's own flags.",
+        "meds.* are this project's settings (docs/configuration.md), all others OpenRLHF's own flags. "
+        "--variant FILE:NAME, after CONFIG, applies a named set of changes, e.g. configs/ablations.yaml:14-diff.",
     )
     parser.add_argument("config", metavar="CONFIG", help="a run's YAML file, e.g. configs/cpu/meds.yaml")
     parser.add_argument("--resume", action="store_true", help="go on from the run's last whole checkpoint, if any")

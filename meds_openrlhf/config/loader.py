@@ -30,6 +30,7 @@ class RunConfig:
 
     meds: MedsSettings
     openrlhf: dict[str, Any]
+    variants: tuple[str, ...] = ()  # names of the changes that are in it, for people
 
     def as_yaml(self) -> str:
         """The configuration as a YAML text that loads back to the same configuration."""
@@ -41,7 +42,8 @@ class RunConfig:
             for parent in parents:
                 node = node.setdefault(parent, {})
             node[leaf] = value
-        return yaml.safe_dump(nested, sort_keys=False, allow_unicode=True)
+        head = f"# with the variants {', '.join(self.variants)}\n" if self.variants else ""
+        return head + yaml.safe_dump(nested, sort_keys=False, allow_unicode=True)
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
@@ -51,8 +53,10 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     """
     flat = flatten(read_mapping(Path(path), "CONFIG"))
     typed = parse_overrides(overrides)
+    variants: list[str] = []
     for reference in _listed(typed.pop("variant", [])):
-        name, settings = read_variant(str(reference))
+        name, settings = read_variant(reference)
+        variants.append(name)
         if "meds.run_dir" in flat:
             flat["meds.run_dir"] = f"{flat['meds.run_dir']}-{name}"
         flat.update(settings)
@@ -61,7 +65,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     theirs = {key: value for key, value in flat.items() if not key.startswith("meds.")}
     if theirs.get("logger.wandb.key") is not None:
         raise ConfigError("logger.wandb.key", "***", "belongs in the environment: set WANDB_API_KEY instead")
-    return RunConfig(meds=build(MedsSettings, unflatten(ours), "meds"), openrlhf=theirs)
+    return RunConfig(build(MedsSettings, unflatten(ours), "meds"), theirs, tuple(variants))
 
 
 def _listed(value: Any) -> list[Any]:

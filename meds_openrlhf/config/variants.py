@@ -14,9 +14,9 @@ from meds_openrlhf.config.yaml_file import flatten, read_mapping
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
-def read_variant(reference: str) -> tuple[str, dict[str, Any]]:
+def read_variant(reference: object) -> tuple[str, dict[str, Any]]:
     """The variant ``FILE:NAME``: its name, and its settings by dotted key. Raises ConfigError where there is none."""
-    path, colon, name = reference.rpartition(":")
+    path, colon, name = str(reference).rpartition(":")
     if not colon or not path:
         raise ConfigError("--variant", reference, "is not FILE:NAME, e.g. configs/ablations.yaml:14-diff")
     variants = read_mapping(Path(path), "--variant")
@@ -25,6 +25,8 @@ def read_variant(reference: str) -> tuple[str, dict[str, Any]]:
         hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(map(str, variants))}"
         raise ConfigError("--variant", reference, f"is not in {path}; {hint}")
     settings = variants[name]
-    if not _NAME.fullmatch(name) or not isinstance(settings, dict):
-        raise ConfigError("--variant", reference, "is no variant: a plain name and settings below it")
-    return name, flatten(settings)
+    flat = flatten(settings) if isinstance(settings, dict) else {"": None}
+    if not _NAME.fullmatch(name) or not all("." in key for key in flat):
+        mend = "is no variant: a plain name, and below it settings by dotted key, e.g. meds.penalty.alpha"
+        raise ConfigError("--variant", reference, mend)
+    return name, flat

@@ -13,7 +13,7 @@ from meds_openrlhf.config.errors import ConfigError
 Kind = Literal["training", "benchmark"]
 
 _OWN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_TRAINING_FILE = "train"
+TRAINING_FILE = "train"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class DataSet:
     @property
     def file(self) -> str:
         """The name, without ending, of the file that it is written to: all training sets share one."""
-        return _TRAINING_FILE if self.kind == "training" else self.name
+        return TRAINING_FILE if self.kind == "training" else self.name
 
 
 CATALOG = {

@@ -7,12 +7,15 @@ NAME.counts.json says what became of every row.
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.data.catalog import TRAINING_FILE
 from meds_openrlhf.data.selection import DUPLICATE, Counts, Problem, Selection
-from meds_openrlhf.data.sources import Source, read_rows
+from meds_openrlhf.data.sources import Source, check_hub, read_rows
 from meds_openrlhf.paths import write_atomically
 
 Report = Callable[[str], None]
@@ -39,15 +42,62 @@ def prepare(sources: Sequence[Source], out: Path, report: Report = lambda line: 
     """Write the files of these sets into ``out``: training first, then the benchmarks in their order.
 
     Training questions that are in one of the benchmarks are left out. Everything is read before anything is written:
-    where a set fails, ``out`` is as it was. ``report`` gets a line per set. Raises ConfigError for a set that cannot
-    be read or leaves nothing, OSError where ``out`` cannot be written.
+    where a set fails, ``out`` is as it was. ``report`` gets a line per set, and what to know of an earlier training
+    file. Raises ConfigError for a set that cannot be read or leaves nothing, and where ``out`` cannot be written.
     """
+    check_writable(out)
+    check_hub(sources)
     files = select(sources, report)
+    for note in notes_on_earlier(files, out):
+        report(f"note: {note}")
     origins = {source.dataset.name: str(source) for source in sources}
-    for file in files:
-        write_atomically(file.path(out), "".join(_line(asdict(problem)) for problem in file.problems))
-        write_atomically(file.counts_path(out), _line(_summary(file, origins), indent=2))
+    try:
+        for file in files:
+            write_atomically(file.path(out), "".join(_line(asdict(problem)) for problem in file.problems))
+            write_atomically(file.counts_path(out), _line(_summary(file, origins), indent=2))
+    except OSError as error:
+        raise _not_writable(out, error) from error
     return files
+
+
+def check_writable(out: Path) -> None:
+    """Raise ConfigError where the folder can be neither made nor written to. Nothing is left of the trial."""
+    try:
+        folder = next(each for each in (out, *out.parents) if each.exists() or each.is_symlink())
+        if not folder.is_dir():
+            raise ConfigError("--out", str(out), f"cannot be made: {folder} is no folder; name another")
+        tempfile.TemporaryDirectory(prefix=".trial-", dir=folder).cleanup()
+    except OSError as error:
+        raise _not_writable(out, error) from error
+
+
+def _not_writable(out: Path, error: OSError) -> ConfigError:
+    return ConfigError("--out", str(out), f"cannot be written to ({error.strerror}); name another folder")
+
+
+def notes_on_earlier(files: Sequence[Prepared], out: Path) -> list[str]:
+    """What to know of a training file that is in ``out`` already, before these are written."""
+    train = next((file for file in files if file.name == TRAINING_FILE), None)
+    path = out / f"{TRAINING_FILE}.jsonl"
+    if not path.exists():
+        return []
+    if train is None:
+        benchmarks = ", ".join(file.name for file in files)
+        return [f"{path} was not compared with {benchmarks}; prepare both in one call"]
+    earlier = _earlier_kept(train.counts_path(out))
+    if earlier == {name: counts.kept for name, counts in train.counts.items()}:
+        return []
+    held = " and ".join(f"{kept:,} of {name}" for name, kept in earlier.items()) if earlier else "of unknown sets"
+    return [f"{path} is replaced; it held problems of another selection: {held}"]
+
+
+def _earlier_kept(counts_path: Path) -> dict[str, int] | None:
+    """How many problems an earlier file has from each set; None where its counts are not to be read."""
+    try:
+        sets = json.loads(counts_path.read_text())["sets"]
+        return {str(name): int(counts["kept"]) for name, counts in sets.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def select(sources: Sequence[Source], report: Report = lambda line: None) -> list[Prepared]:

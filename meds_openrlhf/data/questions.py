@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
+from typing import Any
 
 # What DAPO-Math-17k puts around each of its problems. It asks for another answer format than our template does.
 DAPO_OPENING = (
@@ -25,6 +26,23 @@ _LATEX_NOISE = re.compile(
     r"|\s+"
 )
 _FRACTION = re.compile(r"\\[dt]frac(?![a-z])")
+
+
+def question_text(value: Any) -> str | None:
+    """A text, or the one user's message of a chat, out of its wrapping; None where there is none.
+
+    Raises TypeError for what is neither.
+    """
+    if isinstance(value, list) and all(isinstance(message, dict) for message in value):
+        said = [message.get("content") for message in value if message.get("role") == "user"]
+        if len(said) != 1:
+            raise TypeError(f"{value!r:.80} is a chat with {len(said)} messages of the user, not one")
+        value = said[0]
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.80} is no text, nor a chat with one message of the user")
+    return unwrapped(value).strip() or None
 
 
 def unwrapped(question: str) -> str:

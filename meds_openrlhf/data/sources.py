@@ -6,7 +6,7 @@ Records are read in batches and passed on one by one, so that a set that repeats
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.data.answers import answer_text
 from meds_openrlhf.data.catalog import DataSet
-from meds_openrlhf.data.questions import unwrapped
+from meds_openrlhf.data.questions import question_text
+from meds_openrlhf.placement.model_shape import hub_answers
 from meds_openrlhf.rewards.boxed import last_boxed
 
 BATCH_ROWS = 8192
@@ -26,6 +27,8 @@ ANSWER_COLUMNS = ("answer", "final_answer", "reward_model.ground_truth", "ground
 LEVEL_COLUMN = "level"
 # Its answer is what it boxes last.
 WORKED_ANSWER = "solution"
+
+WANTED = "give a Parquet or JSON file, or a folder copied from the hub"
 
 Record = dict[str, Any]
 
@@ -48,11 +51,16 @@ class Source:
     def __str__(self) -> str:
         return str(self.path or self.dataset.hub)
 
+    @property
+    def needs_hub(self) -> bool:
+        """Whether it is on the hub, rather than in a file or folder."""
+        return self.path is None and not Path(str(self.dataset.hub)).exists()
+
     def error(self, mend: str) -> ConfigError:
         """What to raise for this source."""
         if self.path is None:
             return ConfigError(self.dataset.name, self.dataset.hub, mend)
-        return ConfigError("--from", f"{self.dataset.name}={self.path}", mend)
+        return ConfigError("--from", str(self.path), mend)
 
 
 @dataclass(frozen=True)
@@ -88,7 +96,7 @@ def read_rows(source: Source) -> Iterator[Row]:
         for number, record in enumerate(opened.read(columns.heads), 1):
             try:
                 row = _row(record, columns)
-            except (TypeError, UnicodeEncodeError) as error:
+            except TypeError as error:
                 raise source.error(f"cannot be read: record {number}: {error}") from error
             yield row
     except ConfigError:
@@ -120,14 +128,27 @@ def _first_present(wanted: Iterable[str], names: list[str]) -> str | None:
 
 
 def _row(record: Record, columns: Columns) -> Row:
-    answer = _value(record, columns.answer)
-    if columns.answer == WORKED_ANSWER and isinstance(answer, str):
-        answer = last_boxed(answer)
-    level = answer_text(_value(record, columns.level)) if columns.level else None
-    question = _question_text(_value(record, columns.question))
-    row = Row(question, answer_text(answer), (level or "").removeprefix("Level").strip())
-    "".join(text for text in row if text).encode()  # JSON can hold half a character, which no file can
-    return row
+    question = _text_of(record, columns.question, question_text)
+    answer = _text_of(record, columns.answer, _boxed_answer if columns.answer == WORKED_ANSWER else answer_text)
+    level = _text_of(record, columns.level, answer_text) if columns.level else None
+    return Row(question, answer, (level or "").removeprefix("Level").strip())
+
+
+def _text_of(record: Record, column: str, as_text: Callable[[Any], str | None]) -> str | None:
+    value = _value(record, column)
+    try:
+        text = as_text(value)
+        (text or "").encode()  # JSON can hold half a character, which no file can
+    except TypeError as error:
+        raise TypeError(f"{column}: {error}; mend the record or take it out") from error
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        raise TypeError(f"{column}: {half!r} is half a character; mend the record or take it out") from error
+    return text
+
+
+def _boxed_answer(value: Any) -> str | None:
+    return answer_text(last_boxed(value) if isinstance(value, str) else value)
 
 
 def _value(record: Record, column: str) -> Any:
@@ -136,23 +157,9 @@ def _value(record: Record, column: str) -> Any:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise TypeError(f"{column} is {value!r:.80}, no record with {name}")
+            raise TypeError(f"{column}: {value!r:.80} is no record with {name}; mend the record or take it out")
         value = value.get(name)
     return value
-
-
-def _question_text(value: Any) -> str | None:
-    """A text, or the one user's message of a chat, out of its wrapping."""
-    if isinstance(value, list) and all(isinstance(message, dict) for message in value):
-        said = [message.get("content") for message in value if message.get("role") == "user"]
-        if len(said) != 1:
-            raise TypeError(f"the question is a chat with {len(said)} messages of the user, give one")
-        value = said[0]
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise TypeError(f"the question is {value!r:.80}, give a text or a chat of one message")
-    return unwrapped(value).strip() or None
 
 
 # ── where records come from ──
@@ -163,7 +170,7 @@ def _open(source: Source) -> _Opened:
     if path is None or path.is_dir():
         return _open_hub(source)
     if not path.exists():
-        raise source.error("is not there; give a Parquet or JSON file, or a folder copied from the hub")
+        raise source.error(f"is not there; {WANTED}")
     if path.suffix == ".parquet":
         return _open_parquet(path)
     if path.suffix in (".jsonl", ".json"):
@@ -201,31 +208,78 @@ def _json_records(source: Source, path: Path) -> Iterator[Record]:
     with path.open(encoding="utf-8-sig") as file:
         is_list = file.read(1) == "["
         file.seek(0)
-        # Decimal numbers as they are written: 0.10 stays 0.10.
-        lines = (json.loads(line, parse_float=str) for line in file if line.strip())
-        values = json.load(file, parse_float=str) if is_list else lines
+        lines = (_parsed(source, line.rstrip(), number) for number, line in enumerate(file, 1) if line.strip())
+        values = _parsed(source, file.read()) if is_list else lines
         for number, value in enumerate(values, 1):
             if not isinstance(value, dict):
                 raise source.error(f"cannot be read: record {number} is {value!r:.80}, give one JSON record per line")
             yield value
 
 
-def _open_hub(source: Source) -> _Opened:
-    """The split of the set on the hub, or of a folder copied from there."""
+def _parsed(source: Source, text: str, line: int = 1) -> Any:
+    """The JSON of ``text``, which begins at this line of the file."""
+    try:
+        return json.loads(text, parse_float=str)  # decimal numbers as they are written: 0.10 stays 0.10
+    except json.JSONDecodeError as error:
+        place = f"line {line + error.lineno - 1}, column {error.colno}"
+        raise source.error(f"is no JSON in {place} ({error.msg}); give one JSON record per line") from error
+
+
+# ── the hub ──
+
+
+def check_hub(sources: Sequence[Source]) -> None:
+    """Raise ConfigError, naming all of them, where sets are neither on this machine nor on a hub that answers."""
+    wanted = [source for source in sources if source.needs_hub]
+    if not wanted:
+        return
+    datasets = _client(wanted[0])
+    if hub_answers():
+        return
+    import huggingface_hub.constants
+
+    # What its client got earlier it still gives, and at once if it does not try the hub first.
+    datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
+    missing = [source for source in wanted if not _is_cached(source)]
+    if missing:
+        files = " ".join(_offline(source) for source in missing)
+        names = " ".join(source.dataset.name for source in missing)
+        raise ConfigError("SET", names, f"cannot be read: the hub cannot be reached; give files: {files}")
+
+
+def _is_cached(source: Source) -> bool:
+    try:
+        _open_hub(source)
+    except ConfigError:
+        return False
+    return True
+
+
+def _client(source: Source) -> Any:
+    """The package `datasets`, made quiet."""
     try:
         import datasets
         from huggingface_hub.utils import logging as hub_logging
     except ModuleNotFoundError as error:
         mend = f"needs the package {error.name}; install meds-openrlhf[gpu], or give a file: {_offline(source)}"
         raise source.error(mend) from error
-    dataset = source.dataset
     hub_logging.set_verbosity_error()  # each of its tries would be a warning
     datasets.disable_progress_bars()
+    return datasets
+
+
+def _open_hub(source: Source) -> _Opened:
+    """The split of the set on the hub, or of a folder copied from there."""
+    datasets, dataset = _client(source), source.dataset
     try:
-        data = datasets.load_dataset(str(source), dataset.config, split=dataset.split)
+        # A folder in full: of "." the client would make an empty name.
+        place = str(source.path.resolve() if source.path else dataset.hub)
+        data = datasets.load_dataset(place, dataset.config, split=dataset.split)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-        mend = f"cannot be loaded ({_first_line(error)}); give a file of it: {_offline(source)}"
-        raise source.error(mend) from error
+        # The client's words for a hub that is away are names of its classes.
+        reason = "the hub cannot be reached" if isinstance(error, ConnectionError) else _first_line(error)
+        mend = WANTED if source.path else f"give a file of it: {_offline(source)}"
+        raise source.error(f"cannot be loaded ({reason}); {mend}") from error
 
     def read(columns: list[str]) -> Iterator[Record]:
         for table in data.select_columns(columns).with_format("arrow").iter(BATCH_ROWS):
@@ -239,4 +293,4 @@ def _offline(source: Source) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    return (str(error).strip() or "no reason given").splitlines()[0]

@@ -44,6 +44,9 @@ def _path(word: str, data: Path) -> Path:
     path = Path(word) if by_path else data / f"{word}{SUFFIX}"
     if path.is_file():
         return path
+    meant = Path(f"{word.removesuffix('.json')}{SUFFIX}")
+    if meant.is_file():
+        raise ConfigError("--benchmarks", word, f"is neither a {SUFFIX} file nor in {data}; did you mean {meant}?")
     if word in PAPERS:
         raise ConfigError("--benchmarks", word, f"is not at {path}; `meds data prepare {word}` makes it")
     if by_path:

@@ -7,7 +7,8 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from meds_openrlhf.evaluation.results import Comparison, Estimate
+from meds_openrlhf.evaluation.intervals import LEVEL
+from meds_openrlhf.evaluation.results import Comparison, Estimate, counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,6 +19,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#00
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # and in grey print; the two cycles part after seven models
 PANELS_PER_ROW = 3
 _WIDTH, _HEIGHT = 3.3, 2.7  # of a panel, inches
+_CAPTION = 0.3  # inches above the panels
 _DPI = 150
 _LETTERS_PER_INCH = 12  # of the legend
 
@@ -40,7 +42,7 @@ def _figure(comparison: Comparison) -> Figure:
     panels = _panels(comparison)
     columns = min(PANELS_PER_ROW, len(panels))
     rows = math.ceil(len(panels) / columns)
-    figure = Figure(figsize=(_WIDTH * columns, _HEIGHT * rows))
+    figure = Figure(figsize=(_WIDTH * columns, _HEIGHT * rows + _CAPTION))
     figure.set_layout_engine("constrained", wspace=0.05, hspace=0.06)
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for position, (title, curves) in enumerate(panels.items()):
@@ -51,14 +53,21 @@ def _figure(comparison: Comparison) -> Figure:
             grid[position].set_xlabel("k", fontsize=9)
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
+    figure.suptitle(_caption(comparison), fontsize=9)
     _add_legend(figure, comparison.models)
     return figure
 
 
+def _caption(comparison: Comparison) -> str:
+    ns = sorted({result.n for result in comparison.results.values()})
+    return f"n = {' and '.join(map(str, ns))}, bands: {100 * LEVEL:g} % intervals"
+
+
 def _panels(comparison: Comparison) -> dict[str, dict[str, dict[int, Estimate]]]:
-    """pass@k by k, of each model that has it, by panel."""
+    """pass@k by k, of each model that has it, by the panel's title."""
+    sizes = {result.benchmark: result.problems for result in comparison.results.values()}
     panels = {
-        benchmark: {
+        f"{benchmark} ({counted(sizes[benchmark], 'problem')})": {
             model: comparison.results[model, benchmark].pass_at
             for model in comparison.models
             if (model, benchmark) in comparison.results
@@ -66,21 +75,26 @@ def _panels(comparison: Comparison) -> dict[str, dict[str, dict[int, Estimate]]]
         for benchmark in comparison.benchmarks
     }
     if len(panels) > 1 and comparison.averages:
-        panels["average"] = {model: curves.pass_at for model, curves in comparison.averages.items()}
+        panels[f"average ({counted(len(panels), 'benchmark')})"] = {
+            model: curves.pass_at for model, curves in comparison.averages.items()
+        }
     return panels
 
 
 def _draw_panel(axes: Axes, title: str, curves: dict[str, dict[int, Estimate]], models: list[str]) -> None:
+    from matplotlib.colors import to_rgba
+
     for model, by_k in curves.items():
         color, marker = _look(models.index(model))
+        # Thin edges keep bands apart where their fills lie upon each other.
         ks, estimates = list(by_k), list(by_k.values())
         axes.fill_between(
             ks,
             [100 * e.low for e in estimates],
             [100 * e.high for e in estimates],
-            color=color,
-            alpha=0.14,
-            linewidth=0,
+            facecolor=to_rgba(color, 0.07),
+            edgecolor=to_rgba(color, 0.55),
+            linewidth=0.6,
         )
         axes.plot(ks, [100 * e.value for e in estimates], color=color, marker=marker, markersize=4, linewidth=1.6)
     _dress(axes, title, sorted({k for by_k in curves.values() for k in by_k}))

@@ -132,7 +132,8 @@ def _draw_one(evaluation: Evaluation, sampling: Sampling, plan: Plan, group: Any
     from meds_openrlhf.evaluation.fleet import running_engines
 
     label, settings = sampling.subject.label, _engine_settings(evaluation.request, sampling)
-    progress.say(f"{label}: {sampling.total - sampling.present} of {sampling.total} samples to draw; starting {plan}")
+    missing, where = sampling.total - sampling.present, " (on the CPU)" if settings.on_cpu else ""
+    progress.say(f"{label}: {missing} of {sampling.total} samples to draw; starting {plan}{where}")
     left = Counter(block.benchmark for block in sampling.blocks)
     with running_engines(group, plan, settings, progress.say) as fleet:
         progress.begin(label, sampling.total, sampling.present, sampling.right)

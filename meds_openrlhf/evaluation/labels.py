@@ -27,7 +27,8 @@ def write_report_of_labels(
     One that was never sampled on a benchmark has no figures there, as the table shows.
     """
     results: list[BenchmarkResult] = []
-    for label, settings in _labels(out, first).items():
+    labels = _labels(out, first)
+    for label, settings in labels.items():
         difference = wanted.difference(settings)
         if difference is not None:
             tell(f"{label} is left out of the report: {difference}")
@@ -39,7 +40,8 @@ def write_report_of_labels(
                 results.append(evaluate(label, benchmark.name, benchmark.problems, samples, n))
             elif samples:
                 tell(f"{label} is left out of the report on {benchmark.name}: {lacking} samples are missing")
-    write_report(out, results)
+    shown = dict.fromkeys(result.model for result in results)
+    write_report(out, results, {label: labels[label] for label in shown})
 
 
 def _labels(out: Path, first: Sequence[str]) -> dict[str, Settings]:

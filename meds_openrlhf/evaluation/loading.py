@@ -52,11 +52,15 @@ def know(model: Model, tensor_parallel: int) -> KnownModel:
 
     name = str(model.folder or model.base or model.hub)
     # Where there is no hub its client would try for half a minute: what is in its cache will do, or nothing.
-    here = Path(name).exists() or not hub_answers()
+    unreachable = not Path(name).exists() and not hub_answers()
+    here = Path(name).exists() or unreachable
     try:
         config = AutoConfig.from_pretrained(name, local_files_only=here)
         tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=here)
     except (OSError, ValueError) as error:
+        if unreachable and isinstance(error, OSError):
+            mend = "is no folder here, and the hub cannot be reached; nor is it in the hub's cache on this machine"
+            raise ConfigError("MODEL", name, mend) from error
         reason = str(error).strip().splitlines()[0]
         raise ConfigError("MODEL", name, f"holds no model that can be loaded: {reason}") from error
     shape = shape_of(config)

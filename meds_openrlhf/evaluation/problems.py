@@ -33,9 +33,8 @@ def read_problems(
         where, fields = f"{path}, line {number}", _fields(path, number, line)
         problem = Problem(*(_text(fields, key, where) for key in (id_key, input_key, label_key)))
         if problem.id in lines_of_ids:
-            raise ConfigError(
-                id_key, problem.id, f"comes twice in {path}: in lines {lines_of_ids[problem.id]}, {number}"
-            )
+            lines = f"{lines_of_ids[problem.id]} and {number}"
+            raise ConfigError("--benchmarks", str(path), f"has the {id_key} {problem.id!r} twice: in lines {lines}")
         lines_of_ids[problem.id] = number
         problems.append(problem)
     return problems
@@ -45,9 +44,9 @@ def _lines(path: Path) -> list[bytes]:
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
-        raise ConfigError("benchmark", str(path), f"cannot be read: {error.strerror}") from error
+        raise ConfigError("--benchmarks", str(path), f"cannot be read: {error.strerror}") from error
     if not lines:
-        raise ConfigError("benchmark", str(path), "holds no problems; make it again with `meds data prepare`")
+        raise ConfigError("--benchmarks", str(path), "holds no problems; make it again with `meds data prepare`")
     return lines
 
 
@@ -56,9 +55,9 @@ def _fields(path: Path, number: int, line: bytes) -> dict[str, Any]:
         # Numbers as they are written: 0.10 stays 0.10, and no digit of a long one is lost.
         fields = json.loads(line.decode(), parse_int=str, parse_float=str, parse_constant=_refuse)
     except ValueError as error:
-        raise ConfigError("benchmark", f"{path}, line {number}", f"is no JSON: {error}") from error
+        raise ConfigError("--benchmarks", f"{path}, line {number}", f"is no JSON: {error}") from error
     if not isinstance(fields, dict):
-        raise ConfigError("benchmark", f"{path}, line {number}", "is no JSON object with the fields of a problem")
+        raise ConfigError("--benchmarks", f"{path}, line {number}", "is no JSON object with the fields of a problem")
     return fields
 
 
@@ -68,8 +67,10 @@ def _refuse(constant: str) -> NoReturn:
 
 def _text(fields: dict[str, Any], key: str, where: str) -> str:
     if key not in fields:
-        raise ConfigError(key, where, f"has no such field; it has {', '.join(sorted(fields)) or 'none'}")
+        present = f"has no field {key!r}; it has {', '.join(sorted(fields)) or 'none'}"
+        raise ConfigError("--benchmarks", where, f"{present}; `meds data prepare` writes such files")
     text = fields[key]
     if not isinstance(text, str) or not text.strip():
-        raise ConfigError(key, where, f"holds {json.dumps(text)} there; a text or a number is needed")
+        mend = f"holds {json.dumps(text)} in the field {key!r}; a text or a number is needed"
+        raise ConfigError("--benchmarks", where, mend)
     return text

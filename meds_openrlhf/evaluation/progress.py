@@ -1,4 +1,4 @@
-"""What a user reads while an evaluation goes on: a line for whatever begins and ends, and a bar on a terminal."""
+"""What a user reads while an evaluation goes on: a line for whatever begins and ends, a bar or a line per tenth."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from tqdm import tqdm
 
 
 class Progress:
-    """Writes to ``stream``; on a terminal a bar stays below the lines: samples, samples per second, pass@1 so far."""
+    """Writes to ``stream``; on a terminal a bar stays below the lines: samples, samples per second, pass@1 so far.
+
+    Elsewhere, as in a log file, there is a line at every tenth of the samples.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._bar: Any = None
-        self._drawn = self._right = 0
+        self._label = ""
+        self._total = self._drawn = self._right = 0
 
     def say(self, line: str) -> None:
         """One line of its own."""
@@ -22,7 +26,7 @@ class Progress:
 
     def begin(self, label: str, total: int, present: int, right: int) -> None:
         """A model's samples are drawn from now on; ``present`` of them are there, ``right`` of those are right."""
-        self._drawn, self._right = present, right
+        self._label, self._total, self._drawn, self._right = label, total, present, right
         self._bar = tqdm(
             total=total,
             initial=present,
@@ -36,14 +40,21 @@ class Progress:
 
     def add(self, drawn: int, right: int) -> None:
         """So many more are on the disk."""
+        tenths_before = self._tenths()
         self._drawn += drawn
         self._right += right
-        if self._bar is not None:
-            self._bar.set_postfix_str(f"pass@1 {self._right / self._drawn:.3f}", refresh=False)
+        accuracy = self._right / self._drawn
+        if self._bar is not None and not self._bar.disable:
+            self._bar.set_postfix_str(f"pass@1 {accuracy:.3f}", refresh=False)
             self._bar.update(drawn)
+        elif self._tenths() > tenths_before:
+            self.say(f"{self._label}: {self._drawn} of {self._total} samples, pass@1 {accuracy:.2f}")
 
     def close(self) -> None:
         """Remove the bar."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+    def _tenths(self) -> int:
+        return 10 * self._drawn // self._total

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from meds_openrlhf.evaluation.curves import pass_at_k_png
 from meds_openrlhf.evaluation.intervals import LEVEL, RESAMPLES
 from meds_openrlhf.evaluation.results import BenchmarkResult, Comparison
-from meds_openrlhf.evaluation.tables import csv_text, json_text, markdown
+from meds_openrlhf.evaluation.settings import Settings
+from meds_openrlhf.evaluation.tables import csv_text, json_text, markdown, models_and_sampling
 from meds_openrlhf.paths import write_atomically
 
 TABLE, CSV, JSON, PICTURE, PAGE = "table.md", "table.csv", "results.json", "pass_at_k.png", "report.md"
@@ -24,8 +25,12 @@ problem; where their interval leaves out 0, the choice of problems does not expl
 """
 
 
-def write_report(folder: Path, results: Sequence[BenchmarkResult]) -> None:
+def write_report(
+    folder: Path, results: Sequence[BenchmarkResult], settings: Mapping[str, Settings] | None = None
+) -> None:
     """Write the five files, each whole or not at all; those of the same names in ``folder`` are replaced.
+
+    ``settings`` by label are what the samples were drawn with, where that is known; the page then has them too.
 
     Raises ValueError where the results cannot stand in one table (`Comparison`).
     """
@@ -36,12 +41,14 @@ def write_report(folder: Path, results: Sequence[BenchmarkResult]) -> None:
         CSV: csv_text(comparison),
         JSON: json_text(comparison),
         PICTURE: pass_at_k_png(comparison),
-        PAGE: _page(comparison, tables),
+        PAGE: _page(comparison, tables, settings),
     }
     for name, content in files.items():  # the page last: whoever sees it finds what it shows
         write_atomically(folder / name, content)
 
 
-def _page(comparison: Comparison, tables: str) -> str:
+def _page(comparison: Comparison, tables: str, settings: Mapping[str, Settings] | None) -> str:
     title = f"# {', '.join(comparison.models)} on {', '.join(comparison.benchmarks)}"
-    return "\n".join([title, "", f"![pass@k over k]({PICTURE})", "", tables, "### How this was computed", "", HOW])
+    origin = ["### Models and sampling", "", models_and_sampling(comparison, settings)] if settings else []
+    how = ["### How this was computed", "", HOW]
+    return "\n".join([title, "", f"![pass@k over k]({PICTURE})", "", tables, *origin, *how])

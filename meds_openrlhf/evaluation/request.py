@@ -38,7 +38,7 @@ class Request:
         }
         for flag, number in counts.items():
             if number is not None and number < 1:
-                raise ConfigError(flag, number, "is below 1; it has to be at least 1")
+                raise ConfigError(flag, number, "is below 1")
         if not 0 <= self.temperature <= 2:
             raise ConfigError("--temperature", self.temperature, "is not from 0 to 2")
         if not 0 < self.top_p <= 1:

@@ -14,6 +14,11 @@ from meds_openrlhf.evaluation.problems import Problem
 from meds_openrlhf.evaluation.samples import Sample
 
 
+def counted(number: int, thing: str) -> str:
+    """As ``1 problem`` and ``30 problems``."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A mean over problems, from 0 to 1 (differences from -1), and the ends of its 95 % interval."""

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from meds_openrlhf.evaluation.intervals import LEVEL
-from meds_openrlhf.evaluation.results import BenchmarkResult, Comparison, Curves, Estimate
+from meds_openrlhf.evaluation.results import BenchmarkResult, Comparison, Curves, Estimate, counted
+from meds_openrlhf.evaluation.settings import Settings
 
 AVERAGE = "Avg."
 CSV_COLUMNS = ("model", "benchmark", "metric", "k", "value", "low", "high", "problems", "n")
@@ -36,6 +37,20 @@ def markdown(comparison: Comparison) -> str:
         ("Samples", _samples(comparison)),
     ]
     return "\n".join(f"### {title}\n\n{table}" for title, table in sections)
+
+
+def models_and_sampling(comparison: Comparison, settings: Mapping[str, Settings]) -> str:
+    """What the samples are of: n, the benchmarks' sizes, and a row per label with the settings it was drawn with."""
+    sizes = {result.benchmark: result.problems for result in comparison.results.values()}
+    ns = sorted({result.n for result in comparison.results.values()})
+    drawn = f"n = {' and '.join(map(str, ns))} samples of every problem."
+    benchmarks = ", ".join(f"{_cell(name)} ({counted(sizes[name], 'problem')})" for name in comparison.benchmarks)
+    rows = [
+        [label, one.model, f"{one.temperature:g}", f"{one.top_p:g}", str(one.seed), str(one.max_tokens)]
+        for label, one in settings.items()
+    ]
+    table = _table(["label", "model", "temperature", "top-p", "seed", "max tokens"], rows)
+    return f"{drawn} Benchmarks: {benchmarks}.\n\n{table}"
 
 
 def csv_text(comparison: Comparison) -> str:
@@ -135,7 +150,7 @@ def _samples(comparison: Comparison) -> str:
 def _table(header: Row, rows: Sequence[Row]) -> str:
     """A Markdown table, padded so that it can be read as text too; texts left, figures right."""
     cells = [[_cell(text) for text in row] for row in [header, *rows]]
-    texts = sum(name in ("model", "benchmark") for name in header)
+    texts = sum(name in ("label", "model", "benchmark") for name in header)
     widths = [max(3, *map(len, column)) for column in zip(*cells)]
     aligned = ["<" if column < texts else ">" for column in range(len(header))]
     lines = [
@@ -148,10 +163,9 @@ def _table(header: Row, rows: Sequence[Row]) -> str:
 
 
 def _with_best_bold(rows: Sequence[Row]) -> list[Row]:
-    """The highest figure of every column in bold, ties as they are shown all of them. One model alone is no best."""
-    if len(rows) < 2:
-        return list(rows)
-    best = [max((float(text) for text in column if text), default=None) for column in list(zip(*rows))[1:]]
+    """The highest figure of every column in bold, where another is lower; ties as they are shown all of them."""
+    columns = [{float(text) for text in column if text} for column in list(zip(*rows))[1:]]
+    best = [max(figures) if len(figures) > 1 else None for figures in columns]
     return [
         [row[0], *(f"**{text}**" if text and float(text) == highest else text for text, highest in zip(row[1:], best))]
         for row in rows

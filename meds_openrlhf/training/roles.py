@@ -161,6 +161,17 @@ def _load_models(
         loading += models["reference"].async_init_model_from_pretrained(strategy, pretrained)
     if models["reward"] is not None and args.reward.model_name_or_path:
         loading += models["reward"].async_init_model_from_pretrained(strategy, args.reward.model_name_or_path)
-    ray.get(loading)
+    _wait_for(loading, engines or [])
     if models["critic"] is not None:
         ray.get(models["critic"].async_init_model_from_pretrained(strategy, args.critic.model_name_or_path, max_steps))
+
+
+def _wait_for(loading: list[Any], engines: list[Any]) -> None:
+    """Until all models are loaded. Raises what a model raises, or an engine that cannot start.
+
+    The policy waits for engines that will never come: nobody but us looks at them meanwhile.
+    """
+    left = [*loading, *(engine.status.remote() for engine in engines)]
+    while left:
+        done, left = ray.wait(left)
+        ray.get(done)

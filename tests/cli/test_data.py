@@ -44,7 +44,7 @@ def test_counts_and_files_are_printed(capsys: pytest.CaptureFixture[str]) -> Non
         "amc23             1     1  -\n"
         "\n"
         "3 problems in data/train.jsonl\n"
-        "1 problems in data/amc23.jsonl\n"
+        "1 problem in data/amc23.jsonl\n"
     )
     assert len(Path("data/train.jsonl").read_text().splitlines()) == 3
 
@@ -82,14 +82,16 @@ def test_a_set_that_has_changed_on_the_hub_is_noted(
     ("words", "message"),
     [
         (["amc"], "SET: 'amc' is no known set; did you mean amc23?"),
-        (["amc23", "--from", "amc23=none.jsonl"], "--from: 'amc23=none.jsonl' is not there"),
+        (["amc23", "--from", "amc23=none.jsonl"], "--from: 'none.jsonl' is not there"),
         (["amc23", "--from", "amc.jsonl"], "--from: 'amc.jsonl' is no pair; write SET=FILE"),
         (["amc23", "--from=amc23=a", "--from=amc23=b"], "--from: 'amc23=b' is a second file for amc23"),
         (
             ["amc23", "--from=amc23=amc.jsonl", "--out", "amc.jsonl"],
-            "--out: 'amc.jsonl' cannot be made: amc.jsonl is a file",
+            "--out: 'amc.jsonl' cannot be made: amc.jsonl is no folder",
         ),
-        (["amc23", "--from=amc23=amc.jsonl", "--out", "amc.jsonl/a/b"], "cannot be made: amc.jsonl is a file"),
+        (["amc23", "--from=amc23=amc.jsonl", "--out", "amc.jsonl/a/b"], "cannot be made: amc.jsonl is no folder"),
+        (["amc23", "--from=amc23=none.jsonl", "--out", "/proc/x"], "--out: '/proc/x' cannot be written to ("),
+        (["math", "--from=math=math.jsonl", "--levels", "9"], "--levels: '9' is no level; those are 1 2 3 4 5"),
         (["amc23", "--from=amc23=amc.jsonl", "--levels", "3"], "--levels: '3' is for math only"),
         (["math", "--from=math=amc.jsonl"], "has no column level, by which math is filtered; it has question, answer"),
     ],

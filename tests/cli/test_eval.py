@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 import ray
+from transformers import Qwen2Config
 
 from meds_openrlhf.cli.main import main
+from meds_openrlhf.data.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.evaluation.samples import Sample, SampleStore
 
 
 @pytest.fixture(autouse=True)
@@ -20,14 +23,21 @@ def _in_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["runs/none", "--benchmarks=sums.jsonl"], "MODEL: 'runs/none' holds no model that can be loaded"),
+        (
+            ["runs/none", "--benchmarks=sums.jsonl"],
+            "MODEL: 'runs/none' is no folder here, and the hub cannot be reached",
+        ),
         (["./none", "--benchmarks=sums.jsonl"], "MODEL: './none' is no folder here"),
         (
             ["x", "--benchmarks=aime24"],
             "--benchmarks: 'aime24' is not at data/aime24.jsonl; `meds data prepare",
         ),
         (["x", "--benchmarks=none.jsonl"], "--benchmarks: 'none.jsonl' is no file here"),
-        (["x", "--benchmarks=sums.jsonl", "--n=0"], "--n: 0 is below 1"),
+        (["x", "--benchmarks=sums.jsonl", "--n=0"], "--n: 0 is below 1\n"),
+        (
+            ["x", "--benchmarks=sums.json"],
+            "--benchmarks: 'sums.json' is neither a .jsonl file nor in data; did you mean",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -49,8 +59,26 @@ def test_without_a_gpu_it_has_to_be_allowed(
     monkeypatch.setattr("meds_openrlhf.training.cpu.has_cuda", lambda: False)
     assert main(["eval", "x", "--benchmarks=sums.jsonl"]) == 2
     assert capsys.readouterr().err == (
-        "meds: --allow-cpu: False but this machine has no GPU; set RAY_ADDRESS to a cluster, or allow the CPU\n"
+        "meds: --allow-cpu: False on a machine without a GPU; set RAY_ADDRESS to a cluster, or add --allow-cpu\n"
     )
+
+
+def test_where_nothing_is_missing_the_report_is_written_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Qwen2Config(vocab_size=261, max_position_embeddings=64).save_pretrained("policy")
+    build_char_tokenizer().save_pretrained("policy")
+    command = ["eval", "policy", "--benchmarks=sums.jsonl", "--n=3", "--allow-cpu"]
+    with SampleStore(Path("eval/policy/sums.jsonl")) as store:
+        store.append([Sample("1", index, "4", 1, False, "4", True) for index in range(3)])
+    assert main(command) == 0
+    printed = capsys.readouterr()
+    assert printed.err == "all 3 samples are there already\nreport: eval/report.md\n"
+    assert printed.out == Path("eval/table.md").read_text().split("\n### ")[0]
+    origin = Path("eval/report.md").read_text().split("### Models and sampling")[1]
+    assert "n = 3 samples of every problem. Benchmarks: sums (1 problem)." in origin
+    assert str(Path("policy").absolute()) in origin
+    assert not ray.is_initialized()
 
 
 def test_a_submitted_job_keeps_its_results(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,8 +45,9 @@ def test_variants_add_up_where_other_overrides_replace_each_other(files: Path) -
         ("{0}/some.yaml:stepe", "did you mean steep?"),
         ("{0}/some.yaml:other", "it has steep, nothing, 7, no/name, flat"),
         ("{0}/none.yaml:steep", "cannot be read"),
-        ("{0}/some.yaml:no/name", "a plain name and settings below it"),
-        ("{0}/some.yaml:flat", "a plain name and settings below it"),
+        ("{0}/some.yaml:no/name", "a plain name, and below it settings by dotted key"),
+        ("{0}/some.yaml:flat", "a plain name, and below it settings by dotted key"),
+        ("{0}/run.yaml:meds", "a plain name, and below it settings by dotted key"),
     ],
 )
 def test_refused(files: Path, reference: str, message: str) -> None:

@@ -128,6 +128,38 @@ def test_a_set_that_an_earlier_one_holds_already_is_no_mistake(sources: list[Sou
     assert train.counts["math"].reasons() == {"duplicate": 1}
 
 
+def test_benchmarks_that_a_training_file_was_not_compared_with_are_noted(sources: list[Source], tmp_path: Path) -> None:
+    lines: list[str] = []
+    prepare(sources, tmp_path / "data", lines.append)
+    assert not [line for line in lines if line.startswith("note")]
+    prepare([sources[1], sources[3]], tmp_path / "data", lines.append)
+    assert lines[-1] == (
+        f"note: {tmp_path}/data/train.jsonl was not compared with aime24, math500; prepare both in one call"
+    )
+
+
+def test_a_training_file_of_another_selection_is_replaced_with_a_note(sources: list[Source], tmp_path: Path) -> None:
+    lines: list[str] = []
+    for chosen in (sources, sources, sources[:1]):
+        lines.clear()
+        prepare(chosen, tmp_path / "data", lines.append)
+        notes = [line for line in lines if line.startswith("note")]
+        assert len(notes) == (len(chosen) == 1)
+    assert notes[0].endswith("is replaced; it held problems of another selection: 2 of dapo-math-17k and 1 of math")
+
+
+@pytest.mark.parametrize("out", ["/proc/x", "/sys/kernel/x", "link/x", "n" * 300])
+def test_a_folder_that_cannot_be_written_to_is_said_before_anything_is_read(
+    out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("link").symlink_to("nowhere")
+    lines: list[str] = []
+    with pytest.raises(ConfigError, match=r"--out: .* cannot be (made|written to)"):
+        prepare([Source(CATALOG["math"], Path("none.jsonl"))], Path(out), lines.append)
+    assert not lines
+
+
 def test_all_files_load_together(sources: list[Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")

@@ -11,7 +11,7 @@ import pytest
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.data.catalog import CATALOG, DataSet
 from meds_openrlhf.data.questions import DAPO_CLOSING, DAPO_OPENING
-from meds_openrlhf.data.sources import Row, Source, read_rows
+from meds_openrlhf.data.sources import Row, Source, check_hub, read_rows
 
 OWN = DataSet(name="own", kind="training")
 
@@ -113,9 +113,31 @@ def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ConfigError) as caught:
         list(read_rows(Source(CATALOG["aime24"])))
     message = str(caught.value)
-    assert message.startswith("aime24: 'HuggingFaceH4/aime_2024' cannot be loaded (")
-    assert message.endswith("; give a file of it: --from aime24=FILE")
-    assert "\n" not in message
+    assert message == (
+        "aime24: 'HuggingFaceH4/aime_2024' cannot be loaded (the hub cannot be reached); give a file of it: "
+        "--from aime24=FILE"
+    )
+
+
+def test_all_sets_that_the_hub_is_needed_for_are_named_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    # `check_hub` sets these: restore them afterwards.
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    given = Source(CATALOG["math"], tmp_path / "math.jsonl")
+    with pytest.raises(ConfigError) as caught:
+        check_hub([Source(CATALOG["aime24"]), given, Source(CATALOG["amc23"])])
+    assert str(caught.value) == (
+        "SET: 'aime24 amc23' cannot be read: the hub cannot be reached; give files: "
+        "--from aime24=FILE --from amc23=FILE"
+    )
+    check_hub([given])
 
 
 @pytest.mark.parametrize(
@@ -123,12 +145,12 @@ def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatc
     [
         ([{"text": "q", "answer": "1"}], "has no column for the question .*; it has text, answer"),
         ([{"question": "q", "label": "1"}], "has no column for the answer .*; it has question, label"),
-        ([{"question": "q", "answer": True}], "record 1: True is no text, number or list of them"),
-        ([{"question": 5, "answer": "1"}], "record 1: the question is 5, give a text"),
-        ([{"question": "q", "reward_model": "1"}], "record 1: reward_model.ground_truth is '1', no record with"),
+        ([{"question": "q", "answer": True}], "record 1: answer: True is no text, number or list of them; mend"),
+        ([{"question": 5, "answer": "1"}], "record 1: question: 5 is no text, nor a chat .*; mend"),
+        ([{"question": "q", "reward_model": "1"}], "record 1: reward_model.ground_truth: '1' is no record with"),
         ([{"prompt": [{"role": "system", "content": "x"}], "answer": 1}], "a chat with 0 messages of the user"),
         ([{"question": "q", "answer": "1"}, ["q", "1"]], r"record 2 is \['q', '1'\], give one JSON record per line"),
-        ([{"question": "\ud800", "answer": "1"}], "record 1: .*surrogates"),
+        ([{"question": "\ud800", "answer": "1"}], r"record 1: question: '\\ud800' is half a character"),
         ([], "is empty"),
     ],
 )
@@ -136,7 +158,7 @@ def test_what_cannot_be_read_is_said_with_its_place(tmp_path: Path, records: lis
     path = write_lines(tmp_path / "set.jsonl", records)
     with pytest.raises(ConfigError, match=message) as caught:
         rows_of(path)
-    assert str(caught.value).startswith(f"--from: 'own={path}' ")
+    assert str(caught.value).startswith(f"--from: '{path}' ")
 
 
 def test_a_set_filtered_by_level_needs_the_column(tmp_path: Path) -> None:
@@ -148,8 +170,30 @@ def test_a_set_filtered_by_level_needs_the_column(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["torn.jsonl", "torn.parquet", "torn.json"])
 def test_torn_files(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text('[{"question": "a", "answ' if name == "torn.json" else '{"question": "a", "answ')
-    with pytest.raises(ConfigError, match="cannot be read: "):
+    with pytest.raises(ConfigError, match=r"is no JSON in line 1|cannot be read: "):
         rows_of(tmp_path / name)
+
+
+def test_broken_json_is_said_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "set.jsonl").write_text('{"question": "a", "answer": 1}\n\n{"question": }\n')
+    (tmp_path / "set.json").write_text('[\n{"question": "a", "answer": 1},\n{"question": }]\n')
+    for name in ("set.jsonl", "set.json"):
+        with pytest.raises(ConfigError, match=rf"{name}' is no JSON in line 3, column 14 "):
+            rows_of(tmp_path / name)
+
+
+def test_a_line_that_ends_too_early_is_the_one_that_is_said(tmp_path: Path) -> None:
+    (tmp_path / "set.jsonl").write_text('{"question": "a", "answer": 1}\n{"question": "b",\n')
+    with pytest.raises(ConfigError, match="is no JSON in line 2, column "):
+        rows_of(tmp_path / "set.jsonl")
+
+
+def test_a_folder_without_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("datasets")
+    monkeypatch.chdir(tmp_path)
+    for folder in (tmp_path, Path()):
+        with pytest.raises(ConfigError, match=r"doesn't contain any data files\); give a Parquet or JSON file, or a "):
+            rows_of(folder)
 
 
 def test_files_that_are_not_there_or_of_another_kind(tmp_path: Path) -> None:

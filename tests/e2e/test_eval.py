@@ -1,4 +1,4 @@
-"""`meds eval` on the real engines: two of them draw; one is killed in the middle, and goes on."""
+"""`meds eval` on the real engines: two of them draw, are killed in the middle, and go on."""
 
 import json
 import os
@@ -12,12 +12,12 @@ import pytest
 
 from tests.e2e.conftest import MEDS
 
-PROBLEMS, N, LARGER_N = 8, 8, 64
+PROBLEMS, N = 8, 64
 
 
-def command(assets: Path, out: Path, n: int, *more: str, engines: int = 2) -> list[str]:
+def command(assets: Path, out: Path, n: int, *more: str) -> list[str]:
     words = ["eval", f"{assets}/policy", "--benchmarks", f"{assets}/eval.jsonl", "--out", str(out), "--n", str(n)]
-    return [*MEDS, *words, f"--engines={engines}", "--max-tokens=80", "--allow-cpu", *more]
+    return [*MEDS, *words, "--engines=2", "--max-tokens=80", "--allow-cpu", *more]
 
 
 def run(words: list[str], cluster: str) -> subprocess.CompletedProcess[str]:
@@ -36,66 +36,61 @@ def samples(out: Path) -> dict[tuple[str, int], dict[str, object]]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(assets: Path, cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an evaluation that ran to its end."""
-    out = tmp_path_factory.mktemp("undisturbed") / "eval"
-    finished = run(command(assets, out, N), cluster)
+def evaluated(assets: Path, cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an evaluation by two engines that was killed in the middle, and started again."""
+    out = tmp_path_factory.mktemp("evaluated") / "eval"
+    words = command(assets, out, N)
+    kill_with_first_samples(words, cluster, out / "policy" / "eval.jsonl")
+    drawn = samples(out)
+    assert 0 < len(drawn) < PROBLEMS * N
+    finished = run(words, cluster)
     assert finished.returncode == 0
-    assert "policy: 64 of 64 samples to draw; starting engines: 2 GPUs on 1 node" in finished.stderr
+    missing = PROBLEMS * N - len(drawn)
+    assert f"policy: {missing} of {PROBLEMS * N} samples to draw; starting engines: 2 GPUs" in finished.stderr
     assert finished.stdout == (out / "table.md").read_text().split("\n### ")[0]
+    assert {key: sample for key, sample in samples(out).items() if key in drawn} == drawn
     return out
 
 
-def test_two_engines_give_a_table_and_curves(undisturbed: Path, assets: Path) -> None:
+def kill_with_first_samples(words: list[str], cluster: str, file: Path) -> None:
+    killed = subprocess.Popen(words, env={**os.environ, "RAY_ADDRESS": cluster}, start_new_session=True)
+    deadline = time.monotonic() + 300
+    try:
+        while not (file.exists() and file.stat().st_size):
+            assert killed.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait()
+
+
+def test_every_sample_is_drawn_once_and_reported(evaluated: Path, assets: Path) -> None:
     from meds_openrlhf.rewards.grading import is_right
 
     problems = [json.loads(line) for line in (assets / "eval.jsonl").read_text().splitlines()]
     answers = {problem["id"]: problem["answer"] for problem in problems}
-    found = samples(undisturbed)
+    found = samples(evaluated)
     assert set(found) == {(problem, index) for problem in answers for index in range(N)}
     for (problem, _), sample in found.items():
         assert sample["right"] == is_right(str(sample["text"]), answers[problem])
         assert 0 < int(str(sample["tokens"])) <= 80
     assert len({sample["text"] for sample in found.values()}) > PROBLEMS  # seeds differ
     assert any(sample["right"] for sample in found.values())
-    assert "policy" in (undisturbed / "table.md").read_text()
-    assert (undisturbed / "pass_at_k.png").read_bytes().startswith(b"\x89PNG")
-    assert {"report.md", "results.json", "table.csv"} <= {path.name for path in undisturbed.iterdir()}
+    assert "policy" in (evaluated / "table.md").read_text()
+    assert (evaluated / "pass_at_k.png").read_bytes().startswith(b"\x89PNG")
+    assert {"report.md", "results.json", "table.csv"} <= {path.name for path in evaluated.iterdir()}
 
 
-def test_what_is_there_needs_no_engine(undisturbed: Path, assets: Path) -> None:
+def test_what_is_there_needs_no_engine(evaluated: Path, assets: Path) -> None:
     nowhere = "127.0.0.1:1"
-    again = run(command(assets, undisturbed, N // 2), nowhere)
+    again = run(command(assets, evaluated, N // 2), nowhere)
     assert again.returncode == 0
     assert "policy" in again.stdout
-    assert again.stderr == ""
-    other = run(command(assets, undisturbed, N, "--temperature=0.5"), nowhere)
+    there, report = again.stderr.splitlines()
+    assert there == f"all {PROBLEMS * N // 2} samples are there already"
+    assert report == f"report: {evaluated}/report.md"
+    other = run(command(assets, evaluated, N, "--temperature=0.5"), nowhere)
     assert other.returncode == 2
     assert other.stderr.startswith("meds: --temperature: 0.5 does not go with the samples in")
     assert other.stderr.count("\n") == 1
-
-
-def test_killed_in_the_middle_it_goes_on(undisturbed: Path, assets: Path, cluster: str, tmp_path: Path) -> None:
-    out = tmp_path / "eval"
-    words = command(assets, out, LARGER_N, engines=1)
-    killed = subprocess.Popen(words, env={**os.environ, "RAY_ADDRESS": cluster}, start_new_session=True)
-    file = out / "policy" / "eval.jsonl"
-    deadline = time.monotonic() + 300
-    try:
-        while not (file.exists() and file.stat().st_size) and time.monotonic() < deadline:
-            time.sleep(0.02)
-    finally:
-        os.killpg(killed.pid, signal.SIGKILL)
-        killed.wait()
-    drawn = samples(out)
-    assert 0 < len(drawn) < PROBLEMS * LARGER_N
-    finished = run(words, cluster)
-    assert finished.returncode == 0
-    missing = PROBLEMS * LARGER_N - len(drawn)
-    assert f"policy: {missing} of {PROBLEMS * LARGER_N} samples to draw" in finished.stderr
-    found = samples(out)
-    assert len(found) == PROBLEMS * LARGER_N
-    assert {key: found[key] for key in drawn} == drawn
-    assert {key: found[key] for key in samples(undisturbed)} == samples(
-        undisturbed
-    )  # by two engines or one, at once or in two parts

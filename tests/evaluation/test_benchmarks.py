@@ -28,6 +28,9 @@ def test_names_commas_and_files(tmp_path: Path) -> None:
     [
         (["aime24"], "is not at {tmp}/aime24.jsonl; `meds data prepare aime24` makes it"),
         (["aime25"], "is not at {tmp}/aime25.jsonl; name a .jsonl file, or one of aime24, amc23, math500"),
+        (["{tmp}/aime24.json"], "is no file here (looked in"),
+        (["{tmp}/x/own.json"], "is neither a .jsonl file nor in {tmp}; did you mean {tmp}/x/own.jsonl?"),
+        (["{tmp}/x/own"], "is neither a .jsonl file nor in {tmp}; did you mean {tmp}/x/own.jsonl?"),
         (["some/where.jsonl"], "is no file here (looked in"),
         ([","], "names no benchmark; choose from aime24"),
         (["{tmp}/x/own.jsonl", "{tmp}/y/own.jsonl"], "comes twice"),

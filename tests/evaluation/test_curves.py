@@ -43,11 +43,13 @@ def test_other_results_give_another_picture_and_the_same_ones_the_same() -> None
 def test_panels_lines_and_bands_are_the_results() -> None:
     figure = _figure(Comparison([*BASE, *MEDS]))
     panels = {axes.get_title(): axes for axes in figure.axes}
-    assert list(panels) == ["x", "y", "average"]
-    base, meds = panels["x"].get_lines()
+    assert list(panels) == ["x (3 problems)", "y (2 problems)", "average (2 benchmarks)"]
+    assert figure.get_suptitle() == "n = 2 and 4, bands: 95 % intervals"
+    panel = panels["x (3 problems)"]
+    base, meds = panel.get_lines()
     assert np.asarray(base.get_xdata()).tolist() == [1, 2, 4]
     assert np.asarray(meds.get_ydata()).tolist() == [100 * MEDS[0].pass_at[k].value for k in (1, 2, 4)]
-    band = panels["x"].collections[0].get_paths()[0].vertices
+    band = panel.collections[0].get_paths()[0].vertices
     estimates = BASE[0].pass_at.values()
     assert np.asarray(band)[:, 1].min() == pytest.approx(100 * min(estimate.low for estimate in estimates))
     assert np.asarray(band)[:, 1].max() == pytest.approx(100 * max(estimate.high for estimate in estimates))
@@ -64,7 +66,7 @@ def test_panels_lines_and_bands_are_the_results() -> None:
 )
 def test_panels_of_what_there_is(results: list[BenchmarkResult], titles: list[str]) -> None:
     figure = _figure(Comparison(results))
-    assert [axes.get_title() for axes in figure.axes if axes.get_title()] == titles
+    assert [axes.get_title().split(" (")[0] for axes in figure.axes if axes.get_title()] == titles
     if titles == ["x", "y", "average"]:
         assert [len(axes.get_lines()) for axes in figure.axes] == [2, 1, 1]
         assert figure.axes[1].get_lines()[0].get_color() == COLORS[0]

@@ -42,4 +42,6 @@ def test_all_that_can_be_compared_and_a_line_for_the_others(tmp_path: Path) -> N
         "begun is left out of the report on sums: 4 samples are missing",
         "colder is left out of the report: temperature 0.6",
     ]
+    origin = (tmp_path / "report.md").read_text().split("### Models and sampling")[1]
+    assert [line.split()[1] for line in origin.splitlines() if line.startswith("| ")] == ["label", *models]
     assert report(tmp_path, 2, [])[0] == ["another", "base", "begun", "run"]

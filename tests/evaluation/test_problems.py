@@ -39,18 +39,21 @@ def test_numbers_become_texts_as_they_are_written(tmp_path: Path, written: str) 
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([LINE, "{"], r"benchmark: '.*aime24.jsonl, line 2' is no JSON"),
+        ([LINE, "{"], r"--benchmarks: '.*aime24.jsonl, line 2' is no JSON"),
         ([LINE, ""], r"line 2' is no JSON"),
         (['{"id": "a", "prompt": "p", "answer": NaN}'], r"line 1' is no JSON: NaN is no number"),
         (["[1]"], r"line 1' is no JSON object"),
-        ([LINE, {"id": "b", "prompt": "p"}], r"answer: '.*aime24.jsonl, line 2' has no such field; it has id, prompt"),
-        ([{**LINE, "answer": None}], r"answer: '.*line 1' holds null there"),
-        ([{**LINE, "answer": True}], r"answer: '.*line 1' holds true there"),
-        ([{**LINE, "answer": ["2"]}], r"answer: '.*line 1' holds \[\"2\"\] there"),
-        ([{**LINE, "prompt": " "}], r"prompt: '.*line 1' holds \" \" there"),
-        ([LINE, {**LINE, "id": "b"}, LINE], r"id: 'a-1' comes twice in .*aime24.jsonl: in lines 1, 3"),
-        ([{**LINE, "id": 1}, {**LINE, "id": "1"}], r"id: '1' comes twice"),
-        ([], r"benchmark: '.*aime24.jsonl' holds no problems"),
+        (
+            [LINE, {"id": "b", "prompt": "p"}],
+            r"--benchmarks: '.*, line 2' has no field 'answer'; it has id, prompt; `meds data",
+        ),
+        ([{**LINE, "answer": None}], r"line 1' holds null in the field 'answer'"),
+        ([{**LINE, "answer": True}], r"line 1' holds true in the field 'answer'"),
+        ([{**LINE, "answer": ["2"]}], r"line 1' holds \[\"2\"\] in the field 'answer'"),
+        ([{**LINE, "prompt": " "}], r"line 1' holds \" \" in the field 'prompt'"),
+        ([LINE, {**LINE, "id": "b"}, LINE], r"aime24.jsonl' has the id 'a-1' twice: in lines 1 and 3"),
+        ([{**LINE, "id": 1}, {**LINE, "id": "1"}], r"has the id '1' twice"),
+        ([], r"--benchmarks: '.*aime24.jsonl' holds no problems"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, lines: list[object], message: str) -> None:
@@ -66,5 +69,5 @@ def test_text_that_is_not_utf8(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"benchmark: '.*none.jsonl' cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"--benchmarks: '.*none.jsonl' cannot be read: No such file"):
         read_problems(tmp_path / "none.jsonl")

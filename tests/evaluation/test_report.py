@@ -7,6 +7,7 @@ import pytest
 
 from meds_openrlhf.evaluation.report import write_report
 from meds_openrlhf.evaluation.results import Comparison
+from meds_openrlhf.evaluation.settings import Settings
 from meds_openrlhf.evaluation.tables import csv_text, json_text, markdown
 from tests.evaluation.measured import result
 
@@ -27,6 +28,23 @@ def test_the_files_hold_tables_and_picture(tmp_path: Path) -> None:
     assert page.startswith("# base, meds on x\n\n![pass@k over k](pass_at_k.png)\n\n### Pass@k (%), k = 1 and 4\n")
     assert markdown(comparison) in page
     assert "10,000 Bayesian bootstrap weightings" in page
+
+
+def test_the_page_says_what_it_was_made_with(tmp_path: Path) -> None:
+    settings = {
+        "base": Settings("Qwen/Q", "f00d", 1.0, 0.95, 0, 7168, {}),
+        "meds": Settings("/r", "", 1, 0.95, 7, 80, {}),
+    }
+    write_report(tmp_path, RESULTS, settings)
+    page = (tmp_path / "report.md").read_text()
+    assert page.split("### Models and sampling\n\n")[1].split("\n\n### ")[0].splitlines() == [
+        "n = 4 samples of every problem. Benchmarks: x (2 problems).",
+        "",
+        "| label | model  | temperature | top-p | seed | max tokens |",
+        "|-------|--------|------------:|------:|-----:|-----------:|",
+        "| base  | Qwen/Q |           1 |  0.95 |    0 |       7168 |",
+        "| meds  | /r     |           1 |  0.95 |    7 |         80 |",
+    ]
 
 
 def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def sample(prompt: str, score: float, reward: float) -> Experience:
 def samples() -> list[Any]:
     """Right: 1 of 4, 3 of 4, 0 of 4. The reward of a wrong one has a part for its format."""
     scores = {"p0": [0, 1, 0, 0], "p1": [1, 1, 0, 1], "p2": [0, 0, 0, 0]}
-    return [sample(prompt, float(score), score or 0.1) for prompt, row in scores.items() for score in row]
+    return [sample(prompt, float(score), float(score or 0.1)) for prompt, row in scores.items() for score in row]
 
 
 def test_pass_at_k_is_unbiased_and_of_the_verdicts_alone() -> None:

@@ -13,6 +13,7 @@ from typing import TextIO
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.config.file_settings import RELATIVE_IN_A_JOB
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.step_log import StepLog
 
 RELEASE_SECONDS = 60.0
 
@@ -32,11 +33,9 @@ def sole_driver_of(paths: RunPaths, resume: bool) -> Iterator[None]:
     A resumed run waits a little: the file server of a lost node gives its lock back late.
     """
     if paths.config.exists() and not resume:
-        raise ConfigError(
-            "meds.run_dir",
-            str(paths.root),
-            "holds a run already; add --resume to go on with it, or name another folder",
-        )
+        held = "holds a run already" if StepLog(paths.metrics).read() else "holds a run that has finished no step"
+        mend = f"{held}; add --resume to go on with it, or name another folder"
+        raise ConfigError("meds.run_dir", str(paths.root), mend)
     fresh = not paths.root.exists()
     try:
         paths.root.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -33,6 +34,9 @@ def require_local_paths(config: RunConfig) -> None:
     """Refuse paths that plainly are not there; names on a hub (``owner/name``) are left to their loaders."""
     require_local_model(config)
     _require_local(config, "data.prompt_dataset")
+    if config.openrlhf.get("eval.dataset"):
+        _require_local(config, "eval.dataset")
+    require_reward_files(config)
 
 
 def require_local_model(config: RunConfig) -> None:
@@ -48,7 +52,38 @@ def _require_local(config: RunConfig, key: str) -> None:
         path = part.split("@")[0].strip()
         looks_local = path.startswith((".", "/", "~")) or path.count("/") != 1 or Path(path).suffix in DATA_SUFFIXES
         if looks_local and not Path(path).exists():
-            raise ConfigError(key, value, f"does not exist (looked in {os.getcwd()}); name a folder, file or hub name")
+            made = "; `meds data prepare` makes it" if path.startswith("data/") else "; name a folder, file or hub name"
+            raise ConfigError(key, value, f"does not exist (looked in {os.getcwd()}){made}")
+
+
+def require_reward_files(config: RunConfig) -> None:
+    """Refuse files of code that are not there, or in which OpenRLHF would not find what it calls."""
+    for key, name, kind in (
+        ("reward.remote_url", "reward_func", ast.FunctionDef | ast.AsyncFunctionDef),
+        ("train.agent_func_path", "AgentExecutor", ast.ClassDef),
+    ):
+        value = config.openrlhf.get(key)
+        if not isinstance(value, str) or not value.endswith(".py"):
+            continue  # servers that score responses
+        try:
+            tree = ast.parse(Path(value).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(key, value, f"cannot be read ({error.strerror}; looked in {os.getcwd()})") from error
+        except (SyntaxError, ValueError) as error:
+            line = f"line {error.lineno}: " if isinstance(error, SyntaxError) else ""
+            raise ConfigError(key, value, f"is no Python that can be loaded ({line}{error.args[0]})") from error
+        if not _defines(tree, name, kind):
+            raise ConfigError(key, value, f"defines no {name}, which OpenRLHF calls (docs/rewards.md)")
+
+
+def _defines(tree: ast.Module, name: str, kind: Any) -> bool:
+    """Whether the module has that name: defined so, assigned, or imported."""
+    for node in tree.body:
+        names = {alias.asname or alias.name for alias in getattr(node, "names", []) if isinstance(alias, ast.alias)}
+        targets = {target.id for target in getattr(node, "targets", []) if isinstance(target, ast.Name)}
+        if name in names | targets or (isinstance(node, kind) and node.name == name):
+            return True
+    return False
 
 
 def require_reward(config: RunConfig) -> None:
@@ -138,7 +173,10 @@ def require_minibatches(config: RunConfig, args: SimpleNamespace) -> None:
         return
     name, samples = "meds.policy.minibatches", args.rollout.n_samples_per_prompt
     if args.train.batch_size % samples:
-        mend = f"is no whole number of prompts with {samples} responses each, which {name} asks for"
+        nearest = max(args.train.batch_size // samples, 1) * samples
+        mend = (
+            f"is no whole number of prompts with {samples} responses each; take {nearest}, or set {name} to responses"
+        )
         raise ConfigError("train.batch_size", args.train.batch_size, mend)
     for flag, on in (
         ("critic.model_name_or_path", args.critic.model_name_or_path),

@@ -33,7 +33,10 @@ def test_a_refused_run_leaves_no_folder_and_a_started_one_stays(tmp_path: Path) 
         paths.config.write_text("meds: {}\n")
         raise ConfigError("a", 1, "is wrong")
     assert paths.config.exists()
-    with pytest.raises(ConfigError, match="holds a run already"), sole_driver_of(paths, resume=False):
+    with (
+        pytest.raises(ConfigError, match="holds a run that has finished no step; add --resume"),
+        sole_driver_of(paths, resume=False),
+    ):
         raise AssertionError("started twice")
 
 

@@ -124,3 +124,30 @@ def test_minibatches_that_cannot_be_made_of_prompts(flags: dict[str, Any], messa
     checks.require_minibatches(run_with(), args)
     with pytest.raises(ConfigError, match=message):
         checks.require_minibatches(run_with(policy=PolicySettings(minibatches="prompts")), args)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read (No such file or directory; looked in"),
+        ("def reward_func(:\n", "is no Python that can be loaded (line 1: invalid syntax)"),
+        ("def reward_fn(queries, prompts, labels): ...\n", "defines no reward_func, which OpenRLHF calls"),
+    ],
+)
+def test_a_reward_file_that_could_not_be_called(tmp_path: Path, content: str | None, message: str) -> None:
+    file = tmp_path / "mine.py"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ConfigError) as raised:
+        checks.require_reward_files(RunConfig(MedsSettings(run_dir="x"), {"reward.remote_url": str(file)}))
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "content", ["def reward_func(a, b, c): ...", "from other import score as reward_func", "reward_func = print"]
+)
+def test_a_reward_file_that_can_be_called(tmp_path: Path, content: str) -> None:
+    (tmp_path / "mine.py").write_text(content)
+    flags = {"reward.remote_url": str(tmp_path / "mine.py")}
+    checks.require_reward_files(RunConfig(MedsSettings(run_dir="x"), flags))
+    checks.require_reward_files(RunConfig(MedsSettings(run_dir="x"), {"reward.remote_url": "http://host:5000/score"}))
