@@ -15,8 +15,8 @@ from meds_openrlhf.config.file_settings import RELATIVE_IN_A_JOB
 
 if TYPE_CHECKING:
     from meds_openrlhf.evaluation.evaluate import Evaluation
-    from meds_openrlhf.evaluation.progress import Progress
     from meds_openrlhf.evaluation.request import Request
+    from meds_openrlhf.evaluation.sampling.progress import Progress
 
 # The models come first: what follows --benchmarks is benchmarks.
 USAGE = "meds eval [LABEL=]MODEL ... --benchmarks NAME|FILE ... [options]"
@@ -76,7 +76,7 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Draw what is missing, write the report and print its overview; 1 where the engines were lost."""
     quiet_start(arguments.verbose)
-    from meds_openrlhf.evaluation.sampling import EvaluationLostError
+    from meds_openrlhf.evaluation.sampling.draw import EvaluationLostError
 
     try:
         _evaluate(arguments)
@@ -92,8 +92,8 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
 def _evaluate(arguments: argparse.Namespace) -> None:
     from meds_openrlhf.evaluation.evaluate import Evaluation
     from meds_openrlhf.evaluation.labels import write_report_of_labels
-    from meds_openrlhf.evaluation.progress import Progress
     from meds_openrlhf.evaluation.report import PAGE
+    from meds_openrlhf.evaluation.sampling.progress import Progress
 
     _require_lasting(arguments.out)
     progress = Progress(sys.stderr)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.evaluation.models import LABEL
+from meds_openrlhf.evaluation.models.naming import LABEL
 from meds_openrlhf.evaluation.problems import Problem, read_problems
 
 PAPERS = ("aime24", "amc23", "math500", "minerva", "olympiadbench")

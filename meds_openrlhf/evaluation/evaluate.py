@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.evaluation.benchmarks import find_benchmarks
-from meds_openrlhf.evaluation.blocks import Block, make_blocks
-from meds_openrlhf.evaluation.loading import KnownModel, know
-from meds_openrlhf.evaluation.models import find_models
-from meds_openrlhf.evaluation.progress import Progress
+from meds_openrlhf.evaluation.models.loading import KnownModel, know
+from meds_openrlhf.evaluation.models.naming import find_models
 from meds_openrlhf.evaluation.request import Request
 from meds_openrlhf.evaluation.samples import SampleStore, iterate_samples
-from meds_openrlhf.evaluation.sampling import draw
+from meds_openrlhf.evaluation.sampling.blocks import Block, make_blocks
+from meds_openrlhf.evaluation.sampling.draw import draw
+from meds_openrlhf.evaluation.sampling.progress import Progress
 from meds_openrlhf.evaluation.settings import Settings, check_settings, problems_hash, write_settings
 
 if TYPE_CHECKING:
-    from meds_openrlhf.evaluation.engine import EngineSettings
+    from meds_openrlhf.evaluation.sampling.engine import EngineSettings
     from meds_openrlhf.placement.plan import Plan
 
 
@@ -113,7 +113,7 @@ def draw_missing(evaluation: Evaluation, samplings: Sequence[Sampling], progress
 
     Raises ConfigError where there is no room for the engines, and EvaluationLostError where none is left.
     """
-    from meds_openrlhf.evaluation.fleet import plan_when_free
+    from meds_openrlhf.evaluation.sampling.fleet import plan_when_free
     from meds_openrlhf.placement.groups import release, reserve
 
     request = evaluation.request
@@ -129,7 +129,7 @@ def draw_missing(evaluation: Evaluation, samplings: Sequence[Sampling], progress
 
 
 def _draw_one(evaluation: Evaluation, sampling: Sampling, plan: Plan, group: Any, progress: Progress) -> None:
-    from meds_openrlhf.evaluation.fleet import running_engines
+    from meds_openrlhf.evaluation.sampling.fleet import running_engines
 
     label, settings = sampling.subject.label, _engine_settings(evaluation.request, sampling)
     missing, where = sampling.total - sampling.present, " (on the CPU)" if settings.on_cpu else ""
@@ -150,7 +150,7 @@ def _draw_one(evaluation: Evaluation, sampling: Sampling, plan: Plan, group: Any
 
 def _weights(subject: Subject) -> str:
     """What vLLM loads; a checkpoint is converted now, if it was not before."""
-    from meds_openrlhf.evaluation.conversion import converted
+    from meds_openrlhf.evaluation.models.conversion import converted
 
     model = subject.known.model
     folder = converted(model, subject.known.fingerprint, subject.folder) if model.shards else model.folder
@@ -158,7 +158,7 @@ def _weights(subject: Subject) -> str:
 
 
 def _engine_settings(request: Request, sampling: Sampling) -> EngineSettings:
-    from meds_openrlhf.evaluation.engine import EngineSettings
+    from meds_openrlhf.evaluation.sampling.engine import EngineSettings
 
     subject = sampling.subject
     prompts = [tokens for found in subject.prompts.values() for tokens in found.values()]

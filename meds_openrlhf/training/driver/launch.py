@@ -34,9 +34,9 @@ from meds_openrlhf.training.driver.members import Member, actors_of_this_job, lo
 from meds_openrlhf.training.driver.ray_connection import ray_connection
 from meds_openrlhf.training.driver.run_control import Stopped, start_run_control
 from meds_openrlhf.training.driver.run_folder import run_paths_of, sole_driver_of
+from meds_openrlhf.training.models import start_models
 from meds_openrlhf.training.preparation import checks
 from meds_openrlhf.training.preparation.prepare import Job, place_when_free, prepare
-from meds_openrlhf.training.roles import start_models
 
 
 def run_training(

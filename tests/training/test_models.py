@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import ray
 
-from meds_openrlhf.training.roles import _wait_for
+from meds_openrlhf.training.models import _wait_for
 
 
 @pytest.fixture

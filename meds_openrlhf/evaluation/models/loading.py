@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.evaluation.models import Model, fingerprint_of
+from meds_openrlhf.evaluation.models.naming import Model, fingerprint_of
 from meds_openrlhf.evaluation.problems import Problem
 from meds_openrlhf.placement.model_shape import hub_answers, shape_of
 

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import Protocol
 
-from meds_openrlhf.evaluation.blocks import Block
 from meds_openrlhf.evaluation.samples import Sample
+from meds_openrlhf.evaluation.sampling.blocks import Block
 
 
 class EngineLostError(RuntimeError):

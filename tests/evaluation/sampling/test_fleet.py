@@ -2,7 +2,7 @@
 
 import pytest
 
-from meds_openrlhf.evaluation.fleet import plan_engines
+from meds_openrlhf.evaluation.sampling.fleet import plan_engines
 from meds_openrlhf.placement.inventory import Node, free_node
 from meds_openrlhf.placement.shortage import Shortage
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.evaluation.conversion import converted
-from meds_openrlhf.evaluation.models import Model
+from meds_openrlhf.evaluation.models.conversion import converted
+from meds_openrlhf.evaluation.models.naming import Model
 
 
 def test_a_folder_without_shards(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.evaluation.models import Model
+from meds_openrlhf.evaluation.models.naming import Model
 
 
 def converted(model: Model, fingerprint: str, folder: Path) -> Path:

@@ -15,8 +15,8 @@ from typing import Any
 
 import ray
 
-from meds_openrlhf.evaluation.blocks import BLOCK_SAMPLES, Block, sample_seed
 from meds_openrlhf.evaluation.samples import Sample
+from meds_openrlhf.evaluation.sampling.blocks import BLOCK_SAMPLES, Block, sample_seed
 from meds_openrlhf.orphans import end_children_with_this_process
 
 # Sequences that vLLM works on at a time, on a GPU and on a CPU.

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from meds_openrlhf.evaluation.blocks import BLOCK_SAMPLES, make_blocks, sample_seed
 from meds_openrlhf.evaluation.problems import Problem
+from meds_openrlhf.evaluation.sampling.blocks import BLOCK_SAMPLES, make_blocks, sample_seed
 
 PROBLEMS = [Problem(f"p{number}", "prompt", "1") for number in range(3)]
 TOKENS = {problem.id: (number, 7) for number, problem in enumerate(PROBLEMS)}

@@ -2,7 +2,7 @@
 
 import io
 
-from meds_openrlhf.evaluation.progress import Progress
+from meds_openrlhf.evaluation.sampling.progress import Progress
 
 
 def test_a_line_at_every_tenth() -> None:

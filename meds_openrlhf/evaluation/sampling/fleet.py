@@ -11,10 +11,10 @@ import ray
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from meds_openrlhf.evaluation.blocks import Block
-from meds_openrlhf.evaluation.engine import EngineSettings, SamplingEngine
 from meds_openrlhf.evaluation.samples import Sample
-from meds_openrlhf.evaluation.sampling import EngineLostError, EvaluationLostError
+from meds_openrlhf.evaluation.sampling.blocks import Block
+from meds_openrlhf.evaluation.sampling.draw import EngineLostError, EvaluationLostError
+from meds_openrlhf.evaluation.sampling.engine import EngineSettings, SamplingEngine
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.plan import Plan, RoleRequest, make_plan
 from meds_openrlhf.placement.ray_cluster import inventory

@@ -6,10 +6,10 @@ from collections.abc import Collection, Hashable
 
 import pytest
 
-from meds_openrlhf.evaluation.blocks import Block
 from meds_openrlhf.evaluation.problems import Problem
 from meds_openrlhf.evaluation.samples import Sample
-from meds_openrlhf.evaluation.sampling import EngineLostError, EvaluationLostError, draw
+from meds_openrlhf.evaluation.sampling.blocks import Block
+from meds_openrlhf.evaluation.sampling.draw import EngineLostError, EvaluationLostError, draw
 
 BLOCKS = [Block("b", Problem(f"p{number}", "", ""), (1,), (0, 1)) for number in range(20)]
 

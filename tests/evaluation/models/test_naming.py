@@ -6,7 +6,7 @@ import pytest
 
 from meds_openrlhf.checkpoints import mark_complete
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.evaluation.models import Model, find_models, fingerprint_of
+from meds_openrlhf.evaluation.models.naming import Model, find_models, fingerprint_of
 from meds_openrlhf.paths import RunPaths
 
 

@@ -1,0 +1,152 @@
+"""Starting OpenRLHF's models in their placement groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+
+@dataclass(frozen=True)
+class Models:
+    """What runs, as Ray actor handles: OpenRLHF's trainer, the vLLM engines, and each role's actor group."""
+
+    trainer: Any
+    engines: list[Any]
+    groups: dict[str, Any]  # "policy", and "reference", "critic", "reward" where the recipe has one
+
+
+def start_models(args: SimpleNamespace, strategy: Any, groups: dict[str, Any], context: Any) -> Models:
+    """Start engines, policy, the other models and the trainer, each in its placement group; ready when this returns."""
+    from openrlhf.trainer.ray.launcher import ReferenceModelActor, RewardModelActor
+    from openrlhf.trainer.ray.ppo_critic import CriticModelActor
+
+    from meds_openrlhf.training.actor import PolicyActor, RecordingPolicyActor
+
+    engines = _start_engines(args, groups)
+    policy_class = ray.remote(num_gpus=1)(RecordingPolicyActor if context.records_layers else PolicyActor)
+    starters = {
+        "policy": (args.actor, policy_class),
+        "reference": (args.ref, ReferenceModelActor),
+        "critic": (args.critic, CriticModelActor),
+        "reward": (args.reward, RewardModelActor),
+    }
+    models: dict[str, Any] = {
+        role: _start_group(args, role, settings, actor_class, groups) if role in groups else None
+        for role, (settings, actor_class) in starters.items()
+    }
+    trainer = _start_trainer(args, strategy, models, engines, groups, context)
+    ray.get(models["policy"].async_run_method("use_settings", context.meds.policy))
+    _load_models(args, strategy, models, engines, trainer)
+    if context.records_layers:
+        ray.get(models["policy"].async_run_method("set_up_recording", context.meds.features))
+    present = {role: group for role, group in models.items() if group is not None}
+    return Models(trainer=trainer, engines=engines or [], groups=present)
+
+
+def _start_engines(args: SimpleNamespace, groups: dict[str, Any]) -> list[Any] | None:
+    from openrlhf.trainer.ray.vllm_engine import create_vllm_engines
+
+    from meds_openrlhf.training.engines.engine import restartable_engines
+
+    if not args.vllm.num_engines:
+        return None
+    with restartable_engines():
+        engines: list[Any] = create_vllm_engines(
+            args.vllm.num_engines,
+            args.vllm.tensor_parallel_size,
+            args.actor.model_name_or_path,
+            args.train.seed,
+            args.train.full_determinism_enable,
+            args.vllm.enable_prefix_caching,
+            args.vllm.enforce_eager,
+            args.data.max_len,
+            shared_pg=groups["engines"],  # our own group: OpenRLHF makes none
+            gpu_memory_utilization=args.vllm.gpu_memory_utilization,
+            vllm_enable_sleep=args.vllm.enable_sleep,
+            logprobs_mode="processed_logprobs" if args.algo.advantage.is_correction_level != "off" else None,
+            agent_func_path=args.train.agent_func_path,
+            remote_rm_url=args.reward.remote_url,
+            max_images_per_prompt=args.data.max_images_per_prompt,
+        )
+    return engines
+
+
+def _start_group(
+    args: SimpleNamespace, role: str, settings: SimpleNamespace, actor_class: Any, groups: dict[str, Any]
+) -> Any:
+    from openrlhf.trainer.ray.launcher import RayActorGroup
+
+    shared = sum(group is groups[role] for group in groups.values()) > 1
+    return RayActorGroup(
+        settings.num_nodes,
+        settings.num_gpus_per_node,
+        actor_class,
+        pg=groups[role],
+        num_gpus_per_actor=0.2 if shared else 1,
+        duplicate_actors=args.ds.ring_attn_size * args.ds.tensor_parallel_size,
+    )
+
+
+def _start_trainer(
+    args: SimpleNamespace,
+    strategy: Any,
+    models: dict[str, Any],
+    engines: list[Any] | None,
+    groups: dict[str, Any],
+    context: Any,
+) -> Any:
+    from meds_openrlhf.training.trainer import MedsPPOTrainer, MedsPPOTrainerAsync
+
+    trainer_class = MedsPPOTrainerAsync if args.train.async_enable else MedsPPOTrainer
+    # Beside the policy's first rank, without which the run ends anyway; Ray would choose any node.
+    beside = PlacementGroupSchedulingStrategy(groups["policy"], placement_group_bundle_index=0)
+    return (
+        ray.remote(num_cpus=0)(trainer_class)
+        .options(scheduling_strategy=beside)
+        .remote(
+            args.actor.model_name_or_path,
+            strategy=strategy,
+            actor_model_group=models["policy"],
+            critic_model_group=models["critic"],
+            reward_model_group=models["reward"],
+            reference_model_group=models["reference"],
+            vllm_engines=engines,
+            context=context,
+            do_sample=True,
+            max_len=args.data.max_len,
+            max_new_tokens=args.rollout.max_new_tokens,
+            temperature=args.rollout.temperature,
+            top_p=args.rollout.top_p,
+        )
+    )
+
+
+def _load_models(
+    args: SimpleNamespace, strategy: Any, models: dict[str, Any], engines: list[Any] | None, trainer: Any
+) -> None:
+    """Load the weights; the critic's schedule needs the policy's, so it comes second."""
+    max_steps = ray.get(trainer.get_max_steps.remote())
+    pretrained = args.actor.model_name_or_path
+    loading = models["policy"].async_init_model_from_pretrained(strategy, pretrained, max_steps, engines)
+    if models["reference"] is not None:
+        loading += models["reference"].async_init_model_from_pretrained(strategy, pretrained)
+    if models["reward"] is not None and args.reward.model_name_or_path:
+        loading += models["reward"].async_init_model_from_pretrained(strategy, args.reward.model_name_or_path)
+    _wait_for(loading, engines or [])
+    if models["critic"] is not None:
+        ray.get(models["critic"].async_init_model_from_pretrained(strategy, args.critic.model_name_or_path, max_steps))
+
+
+def _wait_for(loading: list[Any], engines: list[Any]) -> None:
+    """Until all models are loaded. Raises what a model raises, or an engine that cannot start.
+
+    The policy waits for engines that will never come: nobody but us looks at them meanwhile.
+    """
+    left = [*loading, *(engine.status.remote() for engine in engines)]
+    while left:
+        done, left = ray.wait(left)
+        ray.get(done)
