@@ -43,15 +43,10 @@ def test_grpo_on_a_users_own_reward_with_nothing_of_ours(train: Callable[..., Ru
     assert all(step["mine"] == pytest.approx(step["rollout/reward_mean"]) for step in run.steps)
 
 
-def test_grpo_with_the_entropy_advantage_on_two_zero3_ranks(train: Callable[..., Run]) -> None:
-    ranks = ("--ds.zero_stage=3", "--actor.num_gpus_per_node=2")
-    run = train(*SMALL, "--train.num_episodes=3", *ranks, method="grpo-entropy")
+def test_grpo_with_the_entropy_advantage(train: Callable[..., Run]) -> None:
+    run = train(*SMALL, "--train.num_episodes=3", method="grpo-entropy")
     require_trained(run)
     assert REFERENCE in run.output
-    assert "policy: 2 GPUs on 1 node" in run.output
-    rows = read_memory(run)
-    assert rows.num_rows == run.steps[-1]["meds/rows"]
-    assert len({(row["step"], row["sample"]) for row in rows.select(["step", "sample"]).to_pylist()}) == rows.num_rows
     assert all(step["entropy_loss"] > 0 for step in run.steps)
     assert all(step["kl"] >= 0 for step in run.steps)
     assert run.steps[-1]["meds/rows"] > 20  # remembered, to be compared with,

@@ -49,3 +49,9 @@ def test_asynchronous_with_a_reference_and_evaluation(train: Callable[..., Run],
     evaluations = StepLog(run.paths.evaluations).read()
     assert [one["step"] for one in evaluations] == [4]  # of the last step nobody waits for one
     assert f"evaluation after step 4: arithmetic pass@1 {evaluations[0]['eval_arithmetic_pass1']:.3f}" in run.output
+
+
+def test_zero3_with_two_policy_ranks(train: Callable[..., Run]) -> None:
+    run = train("--ds.zero_stage=3", "--actor.num_gpus_per_node=2")
+    require_memory_at_work(run)
+    assert "policy: 2 GPUs on 1 node" in run.output
