@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.cli.train import quiet_start
-from meds_openrlhf.config import ConfigError
-from meds_openrlhf.config.file_settings import RELATIVE_IN_A_JOB
+from meds_openrlhf.config.file_settings import require_lasting_in_job
 
 if TYPE_CHECKING:
     from meds_openrlhf.evaluation.evaluate import Evaluation
@@ -95,7 +93,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     from meds_openrlhf.evaluation.report import PAGE
     from meds_openrlhf.evaluation.sampling.progress import Progress
 
-    _require_lasting(arguments.out)
+    require_lasting_in_job("--out", arguments.out)
     progress = Progress(sys.stderr)
     evaluation = Evaluation(_request(arguments))
     _draw(evaluation, progress, arguments.verbose)
@@ -130,8 +128,13 @@ def _draw(evaluation: Evaluation, progress: Progress, verbose: bool) -> None:
 
 def _request(arguments: argparse.Namespace) -> Request:
     from meds_openrlhf.evaluation.request import Request
+    from meds_openrlhf.training.cpu import runs_on_cpu
 
-    on_cpu = _on_cpu(arguments.allow_cpu)
+    on_cpu = runs_on_cpu(
+        arguments.allow_cpu,
+        "--allow-cpu",
+        "on a machine without a GPU; set RAY_ADDRESS to a cluster, or add --allow-cpu",
+    )
     return Request(
         models=tuple(arguments.models),
         benchmarks=tuple(arguments.benchmarks),
@@ -148,21 +151,3 @@ def _request(arguments: argparse.Namespace) -> Request:
         wait_seconds=arguments.wait,
         on_cpu=on_cpu,
     )
-
-
-def _on_cpu(allowed: bool) -> bool:
-    """Whether engines run without GPUs. A machine without one may still belong to a cluster that has some."""
-    from meds_openrlhf.training.cpu import has_cuda
-
-    if has_cuda():
-        return False
-    if not allowed and not os.environ.get("RAY_ADDRESS"):
-        raise ConfigError(
-            "--allow-cpu", False, "on a machine without a GPU; set RAY_ADDRESS to a cluster, or add --allow-cpu"
-        )
-    return allowed
-
-
-def _require_lasting(out: Path) -> None:
-    if os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") and not out.is_absolute():
-        raise ConfigError("--out", str(out), RELATIVE_IN_A_JOB)

@@ -1,5 +1,12 @@
 """Settings of OpenRLHF that may name files of this machine, and how such a name is told from one on a hub."""
 
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from meds_openrlhf.config.errors import ConfigError
+
 FILE_SETTINGS = (
     *("actor.model_name_or_path", "critic.model_name_or_path", "reward.model_name_or_path"),
     *("data.prompt_dataset", "eval.dataset", "reward.remote_url", "train.agent_func_path"),
@@ -10,3 +17,9 @@ RELATIVE_IN_A_JOB = (
     "storage that every node sees"
 )
 DATA_SUFFIXES = frozenset({".json", ".jsonl", ".csv", ".parquet", ".arrow"})
+
+
+def require_lasting_in_job(name: str, folder: Path) -> None:
+    """Raise ConfigError, about the setting ``name``, where this process is a job and would lose ``folder``."""
+    if os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") and not folder.is_absolute():
+        raise ConfigError(name, str(folder), RELATIVE_IN_A_JOB)

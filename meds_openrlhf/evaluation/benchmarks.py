@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.data.catalog import CATALOG
 from meds_openrlhf.evaluation.models.naming import LABEL
 from meds_openrlhf.evaluation.problems import Problem, read_problems
 
-PAPERS = ("aime24", "amc23", "math500", "minerva", "olympiadbench")
+PAPERS = tuple(name for name, dataset in CATALOG.items() if dataset.kind == "benchmark")
 SUFFIX = ".jsonl"
 
 

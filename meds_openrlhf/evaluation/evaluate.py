@@ -19,7 +19,7 @@ from meds_openrlhf.evaluation.benchmarks import find_benchmarks
 from meds_openrlhf.evaluation.models.loading import KnownModel, know
 from meds_openrlhf.evaluation.models.naming import find_models
 from meds_openrlhf.evaluation.request import Request
-from meds_openrlhf.evaluation.samples import SampleStore, iterate_samples
+from meds_openrlhf.evaluation.samples import SampleStore
 from meds_openrlhf.evaluation.sampling.blocks import Block, make_blocks
 from meds_openrlhf.evaluation.sampling.draw import draw
 from meds_openrlhf.evaluation.sampling.progress import Progress
@@ -98,11 +98,11 @@ class Evaluation:
         blocks: list[Block] = []
         verdicts: list[bool] = []  # on the samples that are there
         for benchmark in self.benchmarks:
-            path = subject.folder / f"{benchmark.name}.jsonl"
-            store = stores[benchmark.name] = stack.enter_context(SampleStore(path))
+            store = SampleStore(subject.folder / f"{benchmark.name}.jsonl")
+            stores[benchmark.name] = stack.enter_context(store)
             missing = store.missing(benchmark.problems, self.request.n)
             blocks += make_blocks(benchmark.name, missing, subject.prompts[benchmark.name])
-            verdicts += [sample.right for sample in iterate_samples(path) if sample.index < self.request.n]
+            verdicts += store.verdicts(self.request.n)
         total = sum(len(benchmark.problems) for benchmark in self.benchmarks) * self.request.n
         weights = _weights(subject) if blocks else ""
         return Sampling(subject, weights, stores, blocks, total, len(verdicts), sum(verdicts))

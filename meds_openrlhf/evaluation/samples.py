@@ -61,9 +61,9 @@ class SampleStore:
         try:
             _lock(self._descriptor, path)
             sync_folder(path.parent)
-            self._keys = {(sample.problem, sample.index) for sample in iterate_samples(path)}
+            self._right = {(sample.problem, sample.index): sample.right for sample in iterate_samples(path)}
             self._cut_torn_line()
-        except BaseException:
+        except BaseException:  # Ctrl-C in a long file included: the lock goes
             self.close()
             raise
 
@@ -75,32 +75,36 @@ class SampleStore:
         """
         keys = [(sample.problem, sample.index) for sample in samples]
         for (problem, index), times in Counter(keys).items():
-            if times > 1 or (problem, index) in self._keys:
+            if times > 1 or (problem, index) in self._right:
                 raise ValueError(f"{self._path}: sample {index} of problem {problem!r} comes twice")
         size = os.fstat(self._descriptor).st_size
         try:
             _write("".join(f"{json.dumps(asdict(sample))}\n" for sample in samples).encode(), self._descriptor)
-        except BaseException:
+        except BaseException:  # Ctrl-C included: no half of a block stays
             os.ftruncate(self._descriptor, size)
             raise
-        self._keys.update(keys)
+        self._right.update(zip(keys, (sample.right for sample in samples)))
 
     def samples(self) -> list[Sample]:
         """All samples, in the order in which they were added."""
         return list(iterate_samples(self._path))
+
+    def verdicts(self, n: int) -> list[bool]:
+        """Of each sample with an index below ``n`` whether it is right."""
+        return [right for (_, index), right in self._right.items() if index < n]
 
     def missing(self, problems: Sequence[Problem], n: int) -> list[tuple[Problem, list[int]]]:
         """Problems that lack samples, each with the indices below ``n`` that are not there yet.
 
         Raises ConfigError where the file holds samples of other problems: it belongs to another benchmark.
         """
-        unknown = sorted({problem for problem, _ in self._keys} - {problem.id for problem in problems})
+        unknown = sorted({problem for problem, _ in self._right} - {problem.id for problem in problems})
         if unknown:
             raise ConfigError(
                 "samples", str(self._path), f"are of other problems ({unknown[0]!r}); evaluate into another folder"
             )
         wanted = [
-            (problem, [index for index in range(n) if (problem.id, index) not in self._keys]) for problem in problems
+            (problem, [index for index in range(n) if (problem.id, index) not in self._right]) for problem in problems
         ]
         return [(problem, indices) for problem, indices in wanted if indices]
 

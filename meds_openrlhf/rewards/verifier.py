@@ -46,7 +46,7 @@ class AnswerVerifier:
         if mine:
             try:
                 verdict.set_result(self._ask(gold, given))
-            except BaseException as error:
+            except BaseException as error:  # whatever it is, the other threads wait for this verdict
                 with self._lock:
                     self._verdicts.pop((gold, given), None)
                 verdict.set_exception(error)

@@ -14,6 +14,8 @@ from typing import Any
 
 import wrapt
 
+from meds_openrlhf.config.errors import ConfigError
+
 # What the CPU builds of vLLM, DeepSpeed and the tokenizers want to find in every worker.
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -39,6 +41,18 @@ def has_cuda() -> bool:
     import torch
 
     return bool(torch.cuda.is_available())
+
+
+def runs_on_cpu(allowed: bool, setting: str, refusal: str) -> bool:
+    """Whether this runtime stands in. A machine without a GPU may still belong to a cluster that has some.
+
+    Raises ConfigError, about the ``setting``, where it would have to and is not ``allowed``.
+    """
+    if has_cuda():
+        return False
+    if not allowed and not os.environ.get("RAY_ADDRESS"):
+        raise ConfigError(setting, False, refusal)
+    return allowed
 
 
 def install() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from meds_openrlhf.config import ConfigError, RunConfig
-from meds_openrlhf.config.file_settings import RELATIVE_IN_A_JOB
+from meds_openrlhf.config.file_settings import require_lasting_in_job
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
 
@@ -21,8 +20,7 @@ RELEASE_SECONDS = 60.0
 def run_paths_of(config: RunConfig) -> RunPaths:
     """Where the run's files go. Raises ConfigError for a folder that a submitted job would lose."""
     folder = Path(config.meds.run_dir)
-    if os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") and not folder.is_absolute():
-        raise ConfigError("meds.run_dir", str(folder), RELATIVE_IN_A_JOB)
+    require_lasting_in_job("meds.run_dir", folder)
     return RunPaths(folder.absolute())
 
 

@@ -223,7 +223,7 @@ def require_readable_answers(args: SimpleNamespace) -> None:
 def require_recordable(args: SimpleNamespace, policy: Any) -> None:
     """Refuse the ways to run a policy in which layer logits cannot be recorded (docs/recorder.md says why)."""
     if args.ds.deepcompile:
-        raise ConfigError("ds.deepcompile", True, f"{_NOT_WITH_A_MEMORY.format('compiled code runs no hooks')}")
+        raise ConfigError("ds.deepcompile", True, _NOT_WITH_A_MEMORY.format("compiled code runs no hooks"))
     try:
         find_decoder_parts(_without_weights(policy))
     except ValueError as error:

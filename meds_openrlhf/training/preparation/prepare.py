@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import os
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -82,7 +81,8 @@ class PlacedJob(Job):
 def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     """Every check that needs no cluster. Imports OpenRLHF, loads no model."""
     checks.require_reward(config)
-    on_cpu = _runs_on_cpu(config)
+    refusal = "but this machine has no GPU; set RAY_ADDRESS to a cluster, or allow the CPU"
+    on_cpu = cpu.runs_on_cpu(config.meds.allow_cpu, "meds.allow_cpu", refusal)
     if on_cpu:
         cpu.install()
     checkpoint = newest_complete(paths) if resume else None
@@ -184,17 +184,6 @@ def _with_smaller_counts(job: Job, nodes: Sequence[Node], shortage: Shortage) ->
         return shortage
     counts = " ".join(f"--{flag}={count}" for flag, count in sized.items() if flag in PROVISIONAL)
     return Shortage(shortage.cluster, shortage.text, f"to run on less, name the counts: {counts}")
-
-
-def _runs_on_cpu(config: RunConfig) -> bool:
-    """Whether the CPU runtime stands in. A driver without a GPU may still belong to a cluster that has some."""
-    if cpu.has_cuda():
-        return False
-    if not config.meds.allow_cpu and not os.environ.get("RAY_ADDRESS"):
-        raise ConfigError(
-            "meds.allow_cpu", False, "but this machine has no GPU; set RAY_ADDRESS to a cluster, or allow the CPU"
-        )
-    return config.meds.allow_cpu
 
 
 def _prompt_ids(config: RunConfig, data: Any, args: SimpleNamespace) -> dict[str, str] | None:
