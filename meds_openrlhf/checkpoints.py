@@ -21,19 +21,18 @@ class Checkpoint:
 
     tag: str
     step: int
-    wandb_run: str | None = None  # the id of the W&B run that it belongs to
 
 
-def mark_complete(paths: RunPaths, tag: str, step: int, wandb_run: str | None = None) -> None:
+def mark_complete(paths: RunPaths, tag: str, step: int) -> None:
     """Write the marker of a checkpoint whose parts are all on disk."""
-    parts = [*(paths.checkpoints / role / tag for role in ROLES), paths.leftovers(tag)]
+    parts = [*(paths.checkpoints / role / tag for role in ROLES), paths.leftovers(tag), paths.diversity(tag)]
     files = {
         str(file.relative_to(paths.checkpoints)): file.stat().st_size
         for part in parts
         for file in (sorted(part.rglob("*")) if part.is_dir() else [part])
         if file.is_file()
     }
-    content = {"step": step, "files": files, "wandb_run": wandb_run}
+    content = {"step": step, "files": files}
     write_atomically(paths.complete / tag, json.dumps(content) + "\n")
 
 
@@ -59,17 +58,17 @@ def _whole(paths: RunPaths, marker: Path) -> Checkpoint | None:
             return None
     if not content["files"]:
         return None
-    return Checkpoint(marker.name, int(content["step"]), content.get("wandb_run"))
+    return Checkpoint(marker.name, int(content["step"]))
 
 
 def remove_stale(paths: RunPaths, saved: set[str]) -> None:
-    """Remove the markers and leftover rollouts of checkpoints that are not in ``saved`` any more."""
+    """Remove what belongs to checkpoints that are not in ``saved`` any more: markers, leftover rollouts, moments."""
     for marker in paths.complete.glob("*global_step*"):
         if marker.name not in saved:
             marker.unlink()
-    for leftovers in paths.leftovers_folder.glob("*.pt"):
-        if leftovers.stem not in saved:
-            leftovers.unlink()
+    for file in (*paths.leftovers_folder.glob("*.pt"), *paths.diversity_folder.glob("*.npz")):
+        if file.stem not in saved:
+            file.unlink()
 
 
 def saved_tags(paths: RunPaths) -> set[str]:

@@ -4,9 +4,12 @@ runs/NAME/
   config.yaml                           the resolved configuration
   metrics.jsonl                         one line of metrics per training step
   evaluations.jsonl                     one line of metrics per evaluation during training; only where there are some
+  clusters.jsonl                        one line per step: how big its rollouts' clusters are, the biggest with an example
+  rollouts/000050.arrow                 the rollouts of step 50: texts, answers, rewards, labels, penalties
   checkpoints/_actor/global_step50/     OpenRLHF / DeepSpeed
   checkpoints/complete/global_step50    marker, written last: the step, and all files of the checkpoint with sizes
   checkpoints/leftovers/global_step50.pt   rollouts generated ahead, not yet trained on; only where there are some
+  checkpoints/diversity/global_step50.npz  moments behind the eigen ratios; only with a memory of layer logits
   stacks/20261121-093000/               what every process was doing when the run hung
   memory/format.json                    what the rows are: format version, shard count, model fingerprint
   memory/shard-0003/000007.arrow        append-only Arrow IPC stream, one record batch per step
@@ -14,7 +17,9 @@ runs/NAME/
   memory/shard-0003/earlier.json        older segments that hold its prompts, after a change of the number of shards
   memory/snapshots/global_step50.json   manifest of a checkpoint's memory; committed by rename
   model/                                the trained policy, Hugging Face format
-  tensorboard/
+  report.html                           curves and the atlas of errors, by `meds report`
+  tracking.json                         the run's id at Weights & Biases, and what has been sent there
+  wandb/, tensorboard/
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SEGMENT_NAME = re.compile(r"\d{6}\.arrow")
+ROLLOUTS_NAME = re.compile(r"\d{6,}\.arrow")
 SHARD_NAME = re.compile(r"shard-(\d{4,})")
 SEGMENT_PATH = re.compile(r"shard-\d{4,}/\d{6}\.arrow")
 SNAPSHOT_NAME = re.compile(r"[A-Za-z0-9_]{1,128}")
@@ -57,6 +63,36 @@ class RunPaths:
         return self.root / "evaluations.jsonl"
 
     @property
+    def clusters(self) -> Path:
+        """One JSON line per training step about its rollouts' clusters."""
+        return self.root / "clusters.jsonl"
+
+    @property
+    def rollouts_folder(self) -> Path:
+        """The log of rollouts, a file per training step."""
+        return self.root / "rollouts"
+
+    def rollouts(self, step: int) -> Path:
+        """The rollouts of one step."""
+        return self.rollouts_folder / f"{step:06d}.arrow"
+
+    def rollout_steps(self) -> list[int]:
+        """The steps whose rollouts are there, in order."""
+        if not self.rollouts_folder.is_dir():
+            return []
+        return sorted(int(path.stem) for path in self.rollouts_folder.iterdir() if ROLLOUTS_NAME.fullmatch(path.name))
+
+    @property
+    def report(self) -> Path:
+        """What `meds report` writes."""
+        return self.root / "report.html"
+
+    @property
+    def tracking(self) -> Path:
+        """The run's id at Weights & Biases, and what has been sent there."""
+        return self.root / "tracking.json"
+
+    @property
     def checkpoints(self) -> Path:
         """OpenRLHF's ``ckpt.path``."""
         return self.root / "checkpoints"
@@ -79,6 +115,15 @@ class RunPaths:
     def leftovers(self, tag: str) -> Path:
         """Those of one checkpoint. Raises ValueError for a tag that could lead out of the folder."""
         return self.leftovers_folder / f"{_plain_name(tag)}.pt"
+
+    @property
+    def diversity_folder(self) -> Path:
+        """Moments of layer logits, a file per tag."""
+        return self.checkpoints / "diversity"
+
+    def diversity(self, tag: str) -> Path:
+        """Those of one checkpoint. Raises ValueError for a tag that could lead out of the folder."""
+        return self.diversity_folder / f"{_plain_name(tag)}.npz"
 
     @property
     def stacks(self) -> Path:

@@ -89,10 +89,3 @@ def test_leftover_rollouts_belong_to_it_and_go_with_it(tmp_path: Path) -> None:
     assert newest_complete(paths) == Checkpoint("global_step4", 4)
     remove_stale(paths, {"global_step8"})
     assert [path.name for path in paths.leftovers_folder.iterdir()] == ["global_step8.pt"]
-
-
-def test_it_knows_its_wandb_run(tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path)
-    save(paths, "global_step4", None)
-    mark_complete(paths, "global_step4", 4, wandb_run="abc123")
-    assert newest_complete(paths) == Checkpoint("global_step4", 4, wandb_run="abc123")

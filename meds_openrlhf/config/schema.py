@@ -252,6 +252,26 @@ class WatchdogSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrackingSettings:
+    """What is kept of a run to be looked at, beside its metrics."""
+
+    rollouts: str = "sampled"
+    """Whose texts the run folder's rollouts/ keeps: of "all"; "sampled", of one of each prompt, verdict and cluster a
+    step, with the answers and numbers of all; or "none", which keeps no such log."""
+    snapshots: str = "reference"
+    """Memory snapshots as W&B artifacts: by "reference", "upload" (all of their files), or "none"."""
+    eigen_window: int = 50
+    """Steps that the sliding window of meds/eigen_ratio_window and its like holds."""
+
+    def __post_init__(self) -> None:
+        mend = 'is none of "all", "sampled" and "none"'
+        _require(self.rollouts in ("all", "sampled", "none"), "tracking.rollouts", self.rollouts, mend)
+        mend = 'is none of "reference", "upload" and "none"'
+        _require(self.snapshots in ("reference", "upload", "none"), "tracking.snapshots", self.snapshots, mend)
+        _require(self.eigen_window >= 1, "tracking.eigen_window", self.eigen_window, "is below 1")
+
+
+@dataclass(frozen=True, kw_only=True)
 class MedsSettings:
     """All settings of this project; every other key of a run's file is OpenRLHF's own flag."""
 
@@ -269,6 +289,7 @@ class MedsSettings:
     rollout: RolloutSettings = field(default_factory=RolloutSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
     placement: PlacementSettings = field(default_factory=PlacementSettings)
+    tracking: TrackingSettings = field(default_factory=TrackingSettings)
     watchdog: WatchdogSettings = field(default_factory=WatchdogSettings)
 
     def __post_init__(self) -> None:

@@ -13,17 +13,53 @@ from typing import Any
 from meds_openrlhf.features.token_bytes import token_bytes
 
 
+class AnswerOpenings:
+    """What opens a final answer: ``openings``, texts such as ``\\boxed{``, and a regular expression, ``pattern``.
+
+    Of several openings in a response the last one wins (Section 3.1 of the paper takes the final answer's first token).
+    """
+
+    def __init__(self, openings: Sequence[str] = ("\\boxed{",), pattern: str | None = None) -> None:
+        self._openings = [opening.encode() for opening in openings]
+        self._pattern = re.compile(pattern) if pattern else None
+
+    def end_of_last(self, text: bytes) -> int:
+        """Byte offset of the end of the last opening; 0 for none."""
+        end = max((text.rfind(o) + len(o) for o in self._openings if o in text), default=0)
+        return end if self._pattern is None else max(end, self._last_match(text))
+
+    def answer_after(self, text: bytes) -> tuple[int, str] | None:
+        """The final answer, and the byte offset of the end of the opening before it; None where there is none.
+
+        It goes to the brace that closes the opening, or to the end of the line where the opening ends in no brace. An
+        empty one is none, nor is one whose brace is never closed.
+        """
+        opening = self.end_of_last(text)
+        if not opening:
+            return None
+        rest = text[opening:].decode("utf-8", errors="replace")
+        found = _up_to_closing_brace(rest) if text[opening - 1 : opening] == b"{" else rest.partition("\n")[0]
+        answer = (found or "").strip()
+        return (opening, answer) if answer else None
+
+    def _last_match(self, text: bytes) -> int:
+        """Byte offset of the end of the pattern's last match; 0 for none. Bytes that are no UTF-8 match nothing."""
+        assert self._pattern is not None
+        readable = text.decode("utf-8", errors="surrogateescape")
+        end = 0
+        for match in self._pattern.finditer(readable):
+            end = match.end()
+        return len(readable[:end].encode("utf-8", errors="surrogateescape"))
+
+
 class AnswerLocator:
     """Finds the token that ends the last answer opening of a response.
 
-    ``openings`` are texts such as ``\\boxed{``, ``pattern`` a regular expression whose match ends where the answer
-    begins; of several openings in a response the last one wins (Section 3.1 of the paper takes the final answer's first
-    token). Each token's bytes are looked up once, here.
+    ``openings`` and ``pattern`` as in `AnswerOpenings`. Each token's bytes are looked up once, here.
     """
 
     def __init__(self, tokenizer: Any, openings: Sequence[str] = ("\\boxed{",), pattern: str | None = None) -> None:
-        self._openings = [opening.encode() for opening in openings]
-        self._pattern = re.compile(pattern) if pattern else None
+        self._openings = AnswerOpenings(openings, pattern)
         self._token_bytes = token_bytes(tokenizer)
 
     def locate(self, token_ids: Sequence[int], generated: Sequence[bool] | None = None) -> int | None:
@@ -40,32 +76,21 @@ class AnswerLocator:
         return None
 
     def answer(self, token_ids: Sequence[int], generated: Sequence[bool] | None = None) -> str | None:
-        """The text of the final answer: from the last opening to the brace that closes it, or to the end of the line.
-
-        The latter where the opening ends in no brace. None where there is no opening, where its brace is never closed,
-        and where the answer is empty. ``generated`` as in `locate`.
-        """
+        """The text of the final answer, as `AnswerOpenings.answer_after` has it; ``generated`` as in `locate`."""
         for start, end in _last_first(token_ids, generated):
             text = b"".join(self._bytes_of(token_ids[start:end]))
-            opening = self._end_of_opening(text)
-            if opening:
-                rest = text[opening:].decode("utf-8", errors="replace")
-                found = _up_to_closing_brace(rest) if text[opening - 1 : opening] == b"{" else rest.partition("\n")[0]
-                return (found or "").strip() or None
+            if self._openings.end_of_last(text):
+                found = self._openings.answer_after(text)
+                return found[1] if found else None
         return None
 
     def _bytes_of(self, token_ids: Sequence[int]) -> list[bytes]:
         return [self._token_bytes[i] if i < len(self._token_bytes) else b"" for i in token_ids]
 
-    def _end_of_opening(self, text: bytes) -> int:
-        """Byte offset of the end of the last opening; 0 for none."""
-        end = max((text.rfind(o) + len(o) for o in self._openings if o in text), default=0)
-        return end if self._pattern is None else max(end, self._last_match(text))
-
     def _last_opening(self, pieces: list[bytes]) -> int | None:
         """Index of the token that holds the last byte of the last opening."""
         text = b"".join(pieces)
-        end = self._end_of_opening(text)
+        end = self._openings.end_of_last(text)
         if end == 0:
             return None
         index = len(pieces)
@@ -74,15 +99,6 @@ class AnswerLocator:
             index -= 1
             start -= len(pieces[index])
         return index
-
-    def _last_match(self, text: bytes) -> int:
-        """Byte offset of the end of the pattern's last match; 0 for none. Bytes that are no UTF-8 match nothing."""
-        assert self._pattern is not None
-        readable = text.decode("utf-8", errors="surrogateescape")
-        end = 0
-        for match in self._pattern.finditer(readable):
-            end = match.end()
-        return len(readable[:end].encode("utf-8", errors="surrogateescape"))
 
 
 def _up_to_closing_brace(text: str) -> str | None:

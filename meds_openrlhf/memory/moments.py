@@ -17,6 +17,20 @@ FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
+class Spectrum:
+    """How the variance is shared out among the d eigenvalues of the covariance; p are their shares of the sum.
+
+    ``top_eigen_ratio``, the largest p (Section 4.3), is 1 where all vectors vary along one line and 1/d where they vary
+    alike in every direction. The two others say along how many: ``participation_ratio`` is 1 / sum(p^2),
+    ``effective_rank`` exp(-sum(p ln p)) (Roy and Vetterli, 2007), each between 1 and d.
+    """
+
+    top_eigen_ratio: float
+    participation_ratio: float
+    effective_rank: float
+
+
+@dataclass(frozen=True)
 class Moments:
     """Count, mean (d,) and scatter matrix (d, d), the sum of outer products of deviations from the mean."""
 
@@ -49,15 +63,18 @@ class Moments:
             return self
         return Moments(self.count, matrix @ self.mean, matrix @ self.scatter @ matrix.T)
 
-    def top_eigen_ratio(self) -> float | None:
-        """Largest eigenvalue of the covariance over the sum of all (Section 4.3): 1 means all vary along one line.
-
-        None for fewer than two vectors, or where all are the same.
-        """
-        total = float(np.trace(self.scatter))
-        if self.count < 2 or total <= 0:
+    def spectrum(self) -> Spectrum | None:
+        """How the vectors' variance is shared out; None for fewer than two vectors, or where all are the same."""
+        if self.count < 2 or np.trace(self.scatter) <= 0:
             return None
-        return float(np.linalg.eigvalsh(self.scatter)[-1]) / total
+        values = np.maximum(np.linalg.eigvalsh(self.scatter), 0.0)  # rounding may leave one just below
+        shares = values / values.sum()
+        positive = shares[shares > 0]
+        return Spectrum(
+            top_eigen_ratio=float(shares[-1]),
+            participation_ratio=float(1 / (shares**2).sum()),
+            effective_rank=float(np.exp(-(positive * np.log(positive)).sum())),
+        )
 
 
 @compiled

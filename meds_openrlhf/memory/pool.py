@@ -21,6 +21,7 @@ from meds_openrlhf.memory.archive import Archive
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.errors import MemoryLostError
 from meds_openrlhf.memory.moments import Moments, merge_moments
+from meds_openrlhf.memory.pool_metrics import PoolMetrics
 from meds_openrlhf.memory.routing import shard_of
 from meds_openrlhf.memory.segment import Sharding
 from meds_openrlhf.memory.shard import MemoryShard, ShardAnswer, ShardSettings, ShardStats
@@ -83,6 +84,7 @@ class MemoryPool:
         self._archive_uri = archive_uri
         self._reclustering: list[Any] = [None] * len(shards)
         self._cluster_seconds = 0.0
+        self._metrics = PoolMetrics(root.absolute().parent.name)
         self._acknowledged = [0] * len(shards)
 
     def observe(self, step: int, rows: pa.RecordBatch) -> PoolAnswer:
@@ -100,6 +102,8 @@ class MemoryPool:
             ]
         )
         self._acknowledged = [answer.stats.rows for answer in answers]
+        for number, answer in enumerate(answers):
+            self._metrics.step(number, answer)
         self._recluster()
         label, size = np.full(len(rows), UNASSIGNED, np.int32), np.zeros(len(rows), np.int32)
         for chosen, answer in zip(indices, answers):
@@ -180,11 +184,13 @@ class MemoryPool:
 
     def _recluster(self) -> None:
         """Set every shard to work that is not at it already. One that is finds newer rows by itself."""
-        running = [one for one in self._reclustering if one is not None]
-        done, _ = ray.wait(running, num_returns=len(running), timeout=0) if running else ([], [])
-        self._reclustering = [None if one in done else one for one in self._reclustering]
-        if done:
-            self._cluster_seconds = max(_get(done))
+        running = {one: number for number, one in enumerate(self._reclustering) if one is not None}
+        done, _ = ray.wait(list(running), num_returns=len(running), timeout=0) if running else ([], [])
+        seconds = _get(done)
+        for one, took in zip(done, seconds):
+            self._reclustering[running[one]] = None
+            self._metrics.clustered(running[one], took)
+        self._cluster_seconds = max(seconds, default=self._cluster_seconds)
         for number, shard in enumerate(self._shards):
             if self._reclustering[number] is None:
                 self._reclustering[number] = shard.recluster.options(concurrency_group=CLUSTERING).remote()
@@ -203,6 +209,7 @@ def add_stats(stats: list[ShardStats]) -> ShardStats:
         clusters=sum(one.clusters for one in stats),
         noise=sum(one.noise for one in stats),
         bytes=sum(one.bytes for one in stats),
+        owed=sum(one.owed for one in stats),
     )
 
 

@@ -56,13 +56,17 @@ class ShardSettings:
 
 @dataclass(frozen=True)
 class ShardStats:
-    """What a shard holds, clusters and noise as of the last clustering; ``bytes`` of segments."""
+    """What a shard holds, clusters and noise as of the last clustering; ``bytes`` of segments.
+
+    ``owed``: groups of rows, of one prompt and verdict each, that wait to be clustered.
+    """
 
     rows: int = 0
     prompts: int = 0
     clusters: int = 0
     noise: int = 0
     bytes: int = 0
+    owed: int = 0
 
 
 @dataclass(frozen=True)
@@ -176,6 +180,7 @@ class MemoryShard:
                 clusters=index.total_clusters,
                 noise=index.total_noise,
                 bytes=sum(segment.index.bytes for segment in self._log.segments if self._counts(segment)),
+                owed=int(index.owed.array.sum()),
             )
 
     def moments(self) -> Moments:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meds_openrlhf.memory.moments import Moments
 from meds_openrlhf.memory.pool import PoolAnswer
 
 
@@ -15,7 +15,7 @@ from meds_openrlhf.memory.pool import PoolAnswer
 class StepFacts:
     """What the trainer knows of a step's n rollouts: raw and shaped reward and verdict (n,) each.
 
-    ``moments`` of the rows' features; None where rows are no features, but answers.
+    ``diversity``: the metrics of `tracking.diversity`; none where rows are no features, but answers.
     """
 
     raw_reward: NDArray[np.floating]
@@ -23,20 +23,13 @@ class StepFacts:
     correct: NDArray[np.bool_]
     has_row: int
     recording_seconds: float
-    moments: Moments | None
+    diversity: Mapping[str, float] = field(default_factory=dict)
 
 
 def step_metrics(facts: StepFacts, answer: PoolAnswer) -> dict[str, float]:
-    """Names and values for OpenRLHF's status, so that W&B, TensorBoard and the console get them.
-
-    Eigen ratios are left out where rows have none, or are too few to have one.
-    """
+    """Names and values for OpenRLHF's status, so that W&B, TensorBoard and the console get them."""
     stats = answer.stats
     taken = facts.raw_reward - facts.shaped_reward
-    eigen: dict[str, float | None] = {}
-    if facts.moments is not None:
-        eigen["meds/eigen_ratio_all"] = answer.moments.top_eigen_ratio()
-        eigen["meds/eigen_ratio_step"] = facts.moments.top_eigen_ratio()
     return {
         "meds/reward_raw": float(facts.raw_reward.mean()),
         "meds/reward_shaped": float(facts.shaped_reward.mean()),
@@ -49,7 +42,7 @@ def step_metrics(facts: StepFacts, answer: PoolAnswer) -> dict[str, float]:
         "meds/clusters": float(stats.clusters),
         "meds/noise_share": stats.noise / stats.rows if stats.rows else 0.0,
         "meds/bytes": float(stats.bytes),
-        **{name: ratio for name, ratio in eigen.items() if ratio is not None},
+        **facts.diversity,
         "meds/time_recording_ms": facts.recording_seconds * 1e3,
         "meds/time_assign_ms": answer.assign_seconds * 1e3,
         "meds/time_append_ms": answer.append_seconds * 1e3,

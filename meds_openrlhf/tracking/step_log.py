@@ -1,21 +1,23 @@
-"""The run's metrics on disk: one JSON line per training step, for summaries and reports."""
+"""What a run says of its steps, on disk: one JSON line each, for summaries, reports and dashboards."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from meds_openrlhf.paths import write_atomically
 
 
 class StepLog:
-    """``metrics.jsonl``: every step once, in order; a resumed run cuts what it is going to repeat."""
+    """A file such as ``metrics.jsonl``: steps in order; a resumed run cuts what it is going to repeat."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def read(self) -> list[dict[str, float]]:
+    def read(self) -> list[dict[str, Any]]:
         """All whole lines; one that a killed process left half written is not one of them."""
         if not self._path.exists():
             return []
@@ -29,9 +31,9 @@ class StepLog:
         kept = [json.dumps(line) for line in self.read() if line["step"] <= step]
         write_atomically(self._path, "".join(f"{line}\n" for line in kept))
 
-    def append(self, step: int, metrics: dict[str, float]) -> None:
+    def append(self, step: int, content: Mapping[str, Any]) -> None:
         """Add one step."""
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step, **metrics}) + "\n")
+            file.write(json.dumps({"step": step, **content}) + "\n")
             file.flush()
             os.fsync(file.fileno())

@@ -12,9 +12,11 @@ from meds_openrlhf.checkpoints import mark_complete, newest_complete, remove_sta
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT
 from meds_openrlhf.memory.pool import MemoryPool
+from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.training.context import TrainerContext
 from meds_openrlhf.training.driver.run_control import StepReport, Stopped
 from meds_openrlhf.training.leftovers import load_leftovers, save_leftovers
+from meds_openrlhf.training.rollout_sending import RolloutSender
 
 
 class TrainingStopped(Exception):
@@ -26,13 +28,13 @@ class CheckpointedTraining:
 
     # OpenRLHF's, from the class that this one is mixed into.
     args: Any
-    wandb_logger: Any
-    tensorboard_logger: Any
     best_eval_metric_value: float
 
     # Ours.
     _context: TrainerContext
     _pool: MemoryPool | None
+    _diversity: DiversityTracker | None
+    _rollouts: RolloutSender
 
     def save_logs_and_checkpoints(
         self, global_step: int, logs_dict: Any = None, client_states: dict[str, Any] | None = None
@@ -95,6 +97,8 @@ class CheckpointedTraining:
                 raise ConfigError("meds.enabled", True, "does not fit this checkpoint; it was saved without a memory")
             start = BRANCH_SNAPSHOT if self._pool.has_snapshot(BRANCH_SNAPSHOT) else None
             self._pool.restore(name or start)
+            if self._diversity is not None and name is not None and self._context.paths.diversity(name).exists():
+                self._diversity.load(self._context.paths.diversity(name))
         data = states.get("data_loader_state_dict")
         if data:
             leftovers = load_leftovers(self._context.paths.leftovers(data["leftovers"])) if data["leftovers"] else []
@@ -103,18 +107,19 @@ class CheckpointedTraining:
 
     @contextmanager
     def _stoppable(self) -> Iterator[None]:
-        """Around OpenRLHF's loop: a stop that was asked for is told to the driver, with the trackers closed."""
+        """Around OpenRLHF's loop: a stop that was asked for is told to the driver, and all rollouts are logged."""
         try:
             yield
+            self._rollouts.flush()
         except TrainingStopped as stopped:
-            for tracker in (self.wandb_logger, self.tensorboard_logger):
-                if tracker is not None:
-                    tracker.close()
             self._context.tell(Stopped(*stopped.args))
 
     def _save_ours(self, tag: str, client_states: dict[str, Any]) -> dict[str, Any]:
         """Save what OpenRLHF does not: the client state that names it. The caller's own stays as it is."""
         ours = dict(client_states)
+        self._rollouts.flush()
+        if self._diversity is not None:
+            self._diversity.save(self._context.paths.diversity(tag))
         if self._pool is not None:
             self._pool.snapshot(tag)
             ours["memory_snapshot"] = tag
@@ -128,8 +133,7 @@ class CheckpointedTraining:
 
     def _mark_complete(self, tag: str, step: int) -> None:
         """The last thing written of a checkpoint. What belongs to checkpoints that are gone goes too."""
-        wandb_run = self.wandb_logger.handle.run.id if self.wandb_logger is not None else None
-        mark_complete(self._context.paths, tag, step, wandb_run)
+        mark_complete(self._context.paths, tag, step)
         # A shared disk may be slow to show what another node has written.
         saved = saved_tags(self._context.paths) | {tag}
         remove_stale(self._context.paths, saved)

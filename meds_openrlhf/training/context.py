@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -10,6 +10,7 @@ import ray
 from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.pool import MemoryPool
+from meds_openrlhf.memory.routing import prompt_key
 from meds_openrlhf.memory.settings import remembers_answers
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.training.driver.run_control import StepReport, Stopped
@@ -26,8 +27,7 @@ class TrainerContext:
     pool: MemoryPool | None
     transform: FeatureTransform
     prompt_ids: dict[str, str] | None
-    # The driver's WANDB_* variables: workers of a cluster have its nodes' environment. Keys, so never printed.
-    wandb_environment: dict[str, str] = field(repr=False)
+    recorder: Any  # handle of the run's RolloutRecorder
 
     @property
     def records_layers(self) -> bool:
@@ -38,6 +38,10 @@ class TrainerContext:
     def keeps_scores_below(self) -> float | None:
         """Groups whose every score is below it are kept by dynamic filtering; None: as OpenRLHF filters."""
         return self.meds.penalty.correct_threshold if self.meds.rollout.keep_all_wrong else None
+
+    def key_of(self, prompt: str) -> str:
+        """A prompt's key in the memory and the logs."""
+        return prompt_key(prompt) if self.prompt_ids is None else self.prompt_ids[prompt]
 
     def eval_metrics(self, eval_dataloader: Any, samples: list[Any], n: int) -> dict[str, float]:
         """Stands in for OpenRLHF's ``compute_eval_metrics``."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,16 +21,18 @@ from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 
 from meds_openrlhf.config.schema import PenaltySettings
 from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.batch import sizes_in_batch
 from meds_openrlhf.memory.clustering import Clustering
-from meds_openrlhf.memory.moments import Moments
-from meds_openrlhf.memory.pool import MemoryPool
+from meds_openrlhf.memory.pool import MemoryPool, PoolAnswer
 from meds_openrlhf.memory.routing import prompt_key
-from meds_openrlhf.memory.rows import layer_logits_of, make_rows
+from meds_openrlhf.memory.rows import make_rows
 from meds_openrlhf.shaping.penalty import cluster_penalty, rarity_bonus, shaped_reward
+from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.tracking.metrics import StepFacts, step_metrics
 from meds_openrlhf.training.actor import RecordedLogProbs
 from meds_openrlhf.training.final_answers import FinalAnswers
+from meds_openrlhf.training.rollout_sending import Judged
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +40,9 @@ logger = logging.getLogger(__name__)
 class MemoryExperienceMaker(RemoteExperienceMaker):
     """Turns rollouts into experience whose rewards are shaped by the memory of past errors.
 
-    ``step`` is the number of the training step under way, set by the trainer; ``metrics`` are those of the last step.
-    ``remember``: whose rollouts are stored and lose reward, the "wrong" ones', the "right" ones' or "both". With
-    ``answers`` the memory's rows are final answers; without, the layer logits that the policy records.
+    ``step`` is the number of the training step under way, set by the trainer; ``metrics`` and ``judged`` are those of
+    the last step. ``remember``: whose rollouts are stored and lose reward, the "wrong" ones', the "right" ones' or
+    "both". With ``answers`` the memory's rows are final answers; without, the layer logits that the policy records.
     """
 
     def __init__(
@@ -51,21 +54,24 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         clustering: Clustering,
         penalty: PenaltySettings,
         remember: str = "wrong",
-        prompt_ids: dict[str, str] | None = None,
+        key_of: Callable[[str], str] = prompt_key,
         answers: FinalAnswers | None = None,
+        diversity: DiversityTracker | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, strategy=_without_length_penalties(strategy), **kwargs)
         self.step = 0
         self.metrics: dict[str, float] = {}
+        self.judged: Judged
         self._length_args = strategy.args
         self._pool = pool
         self._transform = transform
         self._penalty = penalty
         self._remember = remember
-        self._prompt_ids = prompt_ids
+        self._key_of = key_of
         self._clustering = clustering
         self._answers = answers
+        self._diversity = diversity
         self._policy_refs: list[Any] | None = None
         self._layer_logits: list[NDArray[np.float32]] = []
         self._answered: list[NDArray[np.bool_]] = []
@@ -116,18 +122,29 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         """
         index = [sample for experience in experiences for sample in experience.index]
         place = np.argsort(index)  # position of sample 0, 1, ... in the concatenated micro-batches
-        keys = [self._key(prompt) for experience in experiences for prompt in experience.prompts]
+        keys = [self._key_of(prompt) for experience in experiences for prompt in experience.prompts]
         answered, logits = self._rows_of(experiences)
         answered, logits = answered[place], logits[place]
         correct = torch.cat(scores).numpy()[place] >= self._penalty.correct_threshold
-        remembered = np.flatnonzero(self._to_remember(correct) & self._has_feature(answered, logits))
+        has_feature = self._has_feature(answered, logits)
+        remembered = np.flatnonzero(self._to_remember(correct) & has_feature)
         rows = make_rows(
             [int(sample) for sample in remembered],
             [keys[place[sample]] for sample in remembered],
             [bool(correct[sample]) for sample in remembered],
             logits[remembered],
         )
-        shaped = self._observe(rows, remembered, correct, torch.cat([e.rewards for e in experiences]).numpy()[place])
+        raw = torch.cat([e.rewards for e in experiences]).numpy()[place]
+        answer = self._pool.observe(self.step, rows)
+        self.judged = self._judged(rows, remembered, answer, correct)
+        shaped = self._shaped(raw)
+        diversity = {}
+        if self._diversity is not None:
+            select = self._transform.select
+            right = logits[correct & has_feature]
+            diversity = self._diversity.add(select(logits[remembered]), select(right), answer.moments)
+        facts = StepFacts(raw, shaped, correct, len(remembered), self._recording_seconds, diversity)
+        self.metrics = step_metrics(facts, answer)
         for experience in experiences:
             experience.rewards = torch.as_tensor(shaped[experience.index], dtype=experience.rewards.dtype)
 
@@ -153,30 +170,22 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
             return self._answers.rows_of(experiences)
         return np.concatenate(self._answered), np.concatenate(self._layer_logits)
 
-    def _observe(
-        self, rows: pa.RecordBatch, remembered: NDArray[np.intp], correct: NDArray[np.bool_], raw: NDArray[np.floating]
-    ) -> NDArray[np.float64]:
-        """Shaped rewards (n,) of all samples of the step; also sets ``metrics``."""
-        answer = self._pool.observe(self.step, rows)
-        sizes = np.zeros(len(correct), np.int32)
+    def _judged(
+        self, rows: pa.RecordBatch, remembered: NDArray[np.intp], answer: PoolAnswer, correct: NDArray[np.bool_]
+    ) -> Judged:
+        label, size = np.full(len(correct), UNASSIGNED, np.int32), np.zeros(len(correct), np.int32)
+        if self._penalty.scope == "batch":
+            size[remembered] = sizes_in_batch(rows, self._transform, self._clustering)
+        else:
+            label[remembered], size[remembered] = answer.label, answer.size
+        return Judged(correct, label, size)
+
+    def _shaped(self, raw: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Shaped rewards (n,) of all samples of the step."""
         limits = {"alpha": self._penalty.alpha, "beta": self._penalty.beta}
         if self._penalty.scope == "batch":
-            sizes[remembered] = sizes_in_batch(rows, self._transform, self._clustering)
-            shaped = raw + rarity_bonus(sizes, **limits)
-        else:
-            sizes[remembered] = answer.size
-            shaped = shaped_reward(raw, cluster_penalty(sizes, **limits), correct)
-        selected = self._transform.select(layer_logits_of(rows)) if self._answers is None else None
-        facts = StepFacts(
-            raw_reward=raw,
-            shaped_reward=shaped,
-            correct=correct,
-            has_row=len(remembered),
-            recording_seconds=self._recording_seconds,
-            moments=None if selected is None else Moments.of(selected),
-        )
-        self.metrics = step_metrics(facts, answer)
-        return shaped
+            return raw + rarity_bonus(self.judged.cluster_size, **limits)
+        return shaped_reward(raw, cluster_penalty(self.judged.cluster_size, **limits), self.judged.correct)
 
     def _to_remember(self, correct: NDArray[np.bool_]) -> NDArray[np.bool_]:
         if self._remember == "both":
@@ -191,9 +200,6 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
             message = "step %d: layer logits of %d of %d answers are not finite (has the policy diverged?); left out"
             logger.warning(message, self.step, broken, int(answered.sum()))
         return np.asarray(answered & finite)
-
-    def _key(self, prompt: str) -> str:
-        return prompt_key(prompt) if self._prompt_ids is None else self._prompt_ids[prompt]
 
 
 def _scores(experience: Experience) -> torch.Tensor:

@@ -6,7 +6,6 @@ They also survive lost engines, stop after a step when they are asked to, and ke
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -15,11 +14,11 @@ import openrlhf.trainer.ppo_trainer_async as async_module
 import ray
 import transformers
 from openrlhf.trainer.ppo_trainer import BasePPOTrainer, PPOTrainer
-from openrlhf.utils.logging_utils import WandbLogger
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.memory.settings import method_of
+from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.training.actor_classes import plain_class
 from meds_openrlhf.training.checkpointing import CheckpointedTraining
 from meds_openrlhf.training.context import TrainerContext
@@ -30,6 +29,7 @@ from meds_openrlhf.training.experience import MemoryExperienceMaker
 from meds_openrlhf.training.final_answers import FinalAnswers
 from meds_openrlhf.training.minibatches import by_prompts, even_batch
 from meds_openrlhf.training.replaced import replaced
+from meds_openrlhf.training.rollout_sending import RolloutSender, judged_without_memory, step_rollouts
 
 
 class MedsTraining(CheckpointedTraining):
@@ -37,8 +37,6 @@ class MedsTraining(CheckpointedTraining):
 
     # OpenRLHF's, from the class that this one is mixed into.
     args: Any
-    wandb_logger: Any
-    tensorboard_logger: Any
     experience_maker: Any
     vllm_engines: list[Any]
     actor_model_group: Any
@@ -46,16 +44,15 @@ class MedsTraining(CheckpointedTraining):
 
     def __init__(self, *args: Any, context: TrainerContext, strategy: Any, **kwargs: Any) -> None:
         transformers.set_seed(strategy.args.train.seed)  # the order of the prompts is drawn from it
-        os.environ.update(context.wandb_environment)
         super().__init__(*args, strategy=strategy, **kwargs)  # type: ignore[call-arg]
         self._context = context
         self._pool = context.pool
+        self._diversity = DiversityTracker(context.meds.tracking.eigen_window) if context.records_layers else None
+        self._rollouts = RolloutSender(context.recorder, context.tell)
         self._fleet = EngineFleet(self.vllm_engines, context.tell)
         self.vllm_engines = self._fleet.usable
         if self._pool is not None:
             self.experience_maker = self._make_experience_maker(self._pool, strategy)
-        if self.wandb_logger is None and wandb_wanted():
-            self.wandb_logger = WandbLogger(self.args)
 
     def _make_experience_maker(self, pool: MemoryPool, strategy: Any) -> MemoryExperienceMaker:
         meds = self._context.meds
@@ -72,7 +69,8 @@ class MedsTraining(CheckpointedTraining):
             clustering=method_of(meds.memory).clustering,
             penalty=meds.penalty,
             remember=meds.memory.remember,
-            prompt_ids=self._context.prompt_ids,
+            key_of=self._context.key_of,
+            diversity=self._diversity,
             answers=None if self._context.records_layers else FinalAnswers(self.tokenizer, meds.features),  # type: ignore[attr-defined]
         )
 
@@ -80,17 +78,23 @@ class MedsTraining(CheckpointedTraining):
         """One step; its number, also in the memory, is ``global_step + 1``."""
         if self._pool is not None:
             self.experience_maker.step = global_step + 1
-        make = self.experience_maker.make_experience_batch
-        if self._context.meds.policy.minibatches == "prompts":
-            make = functools.partial(self._make_by_prompts, make, global_step + 1)
+        make = functools.partial(self._make_experiences, self.experience_maker.make_experience_batch, global_step + 1)
         with replaced(self.experience_maker, make_experience_batch=make):
             status, finished = super().train_step(rollout_samples, global_step)  # type: ignore[misc]
         if self._pool is not None:
             status.update(self.experience_maker.metrics)
         return status, finished
 
-    def _make_by_prompts(self, make: Callable[[Any], Any], step: int, rollout_samples: Any) -> Any:
-        return by_prompts(make(rollout_samples), self.args, step)
+    def _make_experiences(self, make: Callable[[Any], Any], step: int, rollout_samples: Any) -> Any:
+        """OpenRLHF's experiences, logged, in the mini-batches that are wanted."""
+        experiences = make(rollout_samples)
+        threshold = self._context.meds.penalty.correct_threshold
+        maker = self.experience_maker
+        judged = judged_without_memory(experiences, threshold) if self._pool is None else maker.judged
+        self._rollouts.send(step_rollouts(step, experiences, self._context.key_of, judged))
+        if self._context.meds.policy.minibatches == "prompts":
+            return by_prompts(experiences, self.args, step)
+        return experiences
 
     def broadcast_to_vllm(self) -> None:
         """OpenRLHF's weight sync; an engine that is lost meanwhile ends the run, with one message."""
@@ -215,9 +219,3 @@ class _Remote:
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         actor = ray.remote(num_cpus=0)(plain).options(scheduling_strategy=here)
         self.remote = functools.partial(actor.remote, **given)
-
-
-def wandb_wanted() -> bool:
-    """Whether the environment asks for Weights & Biases: by a key, or by its offline mode."""
-    mode = os.environ.get("WANDB_MODE", "")
-    return mode != "disabled" and bool(os.environ.get("WANDB_API_KEY") or mode == "offline")

@@ -101,7 +101,6 @@ def test_without_a_penalty_everything_is_openrlhfs(tmp_path: Path, estimator: st
 def test_a_disabled_memory_leaves_openrlhfs_own_experience_maker() -> None:
     class Base:
         def __init__(self, strategy: Any) -> None:
-            self.wandb_logger = None
             self.vllm_engines: list[Any] = []
             self.experience_maker = plain_maker(strategy.args)
 
@@ -109,7 +108,8 @@ def test_a_disabled_memory_leaves_openrlhfs_own_experience_maker() -> None:
         pass
 
     trainer = Trainer(
-        context=SimpleNamespace(pool=None, wandb_environment={}, tell=None), strategy=SimpleNamespace(args=arguments())
+        context=SimpleNamespace(pool=None, records_layers=False, recorder=None, tell=None),
+        strategy=SimpleNamespace(args=arguments()),
     )
     assert type(trainer.experience_maker) is RemoteExperienceMaker
     expected = plain_maker(arguments()).make_experience_batch(recorded_rollouts())
@@ -237,7 +237,7 @@ def test_a_step_with_only_right_answers_stores_nothing(tmp_path: Path) -> None:
 
 def test_prompt_ids_of_the_data_set_are_the_keys(tmp_path: Path) -> None:
     maker, pool = memory_maker(arguments(), tmp_path)
-    maker._prompt_ids = {f"prompt {i}": f"math-{i}" for i in range(3)}
+    maker._key_of = {f"prompt {i}": f"math-{i}" for i in range(3)}.__getitem__
     maker.step = 1
     maker.make_experience_batch(recorded_rollouts())
     assert set(pool.observed[0].column("prompt").to_pylist()) <= {"math-0", "math-1", "math-2"}

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import ray
 import torch
@@ -13,7 +14,9 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from meds_openrlhf.checkpoints import Checkpoint, newest_complete
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.config.schema import MedsSettings
+from meds_openrlhf.memory.moments import Moments
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.training.context import TrainerContext
 from meds_openrlhf.training.driver.run_control import StepReport, Stopped, start_run_control
@@ -25,8 +28,6 @@ class SavingTrainer:
 
     def __init__(self, strategy: Any) -> None:
         self.args = strategy.args
-        self.wandb_logger = None
-        self.tensorboard_logger = None
         self.vllm_engines: list[Any] = []
         self.best_eval_metric_value = float("-inf")
         self.saved_states: dict[str, dict] = {}
@@ -98,7 +99,7 @@ def trainer(tmp_path: Path) -> Trainer:
         pool=RecordingPool(),  # type: ignore[arg-type]
         transform=None,  # type: ignore[arg-type]
         prompt_ids=None,
-        wandb_environment={},
+        recorder=None,
     )
     return Trainer(context=context, strategy=SimpleNamespace(args=args))
 
@@ -151,15 +152,7 @@ def test_a_branched_memory_goes_back_to_where_it_began(trainer: Trainer) -> None
     assert trainer._pool.restored == ["branch", "global_step3"]
 
 
-def test_keys_do_not_show_in_the_context(trainer: Trainer) -> None:
-    context = TrainerContext(**{**vars(trainer._context), "wandb_environment": {"WANDB_API_KEY": "secret"}})
-    assert "secret" not in repr(context)
-
-
 def test_a_stop_that_was_asked_for_ends_the_step_with_a_checkpoint(trainer: Trainer) -> None:
-    closed: list[str] = []
-    trainer.tensorboard_logger = SimpleNamespace(close=lambda: closed.append("tensorboard"))
-
     def fit() -> None:
         with trainer._stoppable():
             for step in (1, 2, 3):
@@ -170,7 +163,6 @@ def test_a_stop_that_was_asked_for_ends_the_step_with_a_checkpoint(trainer: Trai
     fit()
     assert newest_complete(trainer._context.paths) == Checkpoint("global_step2", 2)
     assert news_of(trainer) == [StepReport(1, {}), StepReport(2, {}), Stopped(2, "global_step2")]
-    assert closed == ["tensorboard"]
 
 
 def test_a_stop_during_an_evaluation_needs_no_further_step(trainer: Trainer) -> None:
@@ -206,7 +198,15 @@ def test_rollouts_generated_ahead_are_saved_and_come_back(trainer: Trainer) -> N
     assert [one.prompts for one in back["leftovers"]] == [["1 + 1 ="]]
 
 
-def test_a_checkpoint_knows_the_wandb_run(trainer: Trainer) -> None:
-    trainer.wandb_logger = SimpleNamespace(handle=SimpleNamespace(run=SimpleNamespace(id="abc")))
+def test_the_moments_behind_the_eigen_ratios_are_part_of_a_checkpoint(trainer: Trainer) -> None:
+    features = np.array([[0.0, 1.0], [2.0, 1.0], [0.0, 4.0]])
+    before = trainer._diversity.add(features, features[:2], Moments.of(features))
     trainer.save_logs_and_checkpoints(3, {}, {"global_step": 3})
-    assert newest_complete(trainer._context.paths) == Checkpoint("global_step3", 3, wandb_run="abc")
+    trainer._diversity = DiversityTracker(50)
+    trainer.loaded = trainer.saved_states["global_step3"]
+    trainer.init_checkpoint_states()
+    after = trainer._diversity.add(features + 1, features[:0], Moments.of(features))
+    assert after["meds/eigen_ratio_right_all"] == before["meds/eigen_ratio_right_all"] == 1.0
+    assert after["meds/eigen_ratio_window"] != before["meds/eigen_ratio_window"]
+    trainer._context.paths.diversity("global_step3").unlink()
+    assert newest_complete(trainer._context.paths) is None  # not whole without

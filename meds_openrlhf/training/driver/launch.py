@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import ray
 
 from meds_openrlhf.checkpoints import newest_complete
 from meds_openrlhf.config import RunConfig
+from meds_openrlhf.features.answer import AnswerOpenings
 from meds_openrlhf.memory.archive import archive_snapshot
 from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT, make_branch
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
@@ -20,6 +20,7 @@ from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
 from meds_openrlhf.paths import RunPaths, write_atomically
 from meds_openrlhf.placement.groups import release, reserve, shard_options
 from meds_openrlhf.placement.ray_cluster import inventory
+from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder, decoder, forget_after
 from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.training.driver import stacks
 from meds_openrlhf.training.driver.errors import RunLostError, innermost
@@ -32,7 +33,7 @@ from meds_openrlhf.training.driver.interruption import (
 )
 from meds_openrlhf.training.driver.members import Member, actors_of_this_job, loss_behind, members_of
 from meds_openrlhf.training.driver.ray_connection import ray_connection
-from meds_openrlhf.training.driver.run_control import Stopped, start_run_control
+from meds_openrlhf.training.driver.run_control import Stopped, start_run_control, this_node
 from meds_openrlhf.training.driver.run_folder import run_paths_of, sole_driver_of
 from meds_openrlhf.training.models import start_models
 from meds_openrlhf.training.preparation import checks
@@ -107,6 +108,7 @@ def _open_run_folder(job: Job) -> None:
     """From here on the folder holds a run."""
     for log in (job.paths.metrics, job.paths.evaluations):
         StepLog(log).cut_after(job.first_step)
+    forget_after(job.paths, job.first_step)
     write_atomically(job.paths.config, job.config.as_yaml())
 
 
@@ -158,7 +160,7 @@ def _start_and_follow(
         pool=pool,
         transform=job.transform,
         prompt_ids=job.prompt_ids,
-        wandb_environment=_wandb_environment(job),
+        recorder=_start_recorder(job),
     )
     models = start_models(job.args, job.strategy, groups, context)
     members += members_of(models.trainer, models.engines, models.groups, shards)
@@ -176,10 +178,12 @@ def _how_it_stopped(stopped: Stopped) -> str:
     return f"stopped after step {stopped.step}; {saved}"
 
 
-def _wandb_environment(job: Job) -> dict[str, str]:
-    """The driver's WANDB_* variables; a resumed run goes on in the W&B run of its checkpoint."""
-    given = {name: value for name, value in os.environ.items() if name.startswith("WANDB_")}
-    defaults = {"WANDB_DIR": str(job.paths.root)}
-    if job.wandb_run is not None:
-        defaults.update(WANDB_RUN_ID=job.wandb_run, WANDB_RESUME="allow")
-    return {**defaults, **given}
+def _start_recorder(job: Job) -> Any:
+    """What writes the rollouts down, as a handle; on this node, whose disk has the run folder."""
+    from transformers import AutoTokenizer
+
+    features, keep = job.config.meds.features, job.config.meds.tracking.rollouts
+    tokenizer = AutoTokenizer.from_pretrained(job.args.actor.model_name_or_path, trust_remote_code=True)
+    answers = AnswerOpenings(features.answer_openings, features.answer_pattern)
+    actor = ray.remote(num_cpus=0, max_restarts=-1)(RolloutRecorder).options(scheduling_strategy=this_node())
+    return actor.remote(job.paths, decoder(tokenizer), answers, keep)

@@ -69,6 +69,10 @@ class RunControl:
 
 
 def start_run_control(paths: RunPaths) -> Any:
-    """The mailbox of one run, as a handle; beside the driver, so that no other node's death takes it away."""
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    return ray.remote(num_cpus=0)(RunControl).options(scheduling_strategy=here).remote(paths)
+    """The mailbox of one run, as a handle."""
+    return ray.remote(num_cpus=0)(RunControl).options(scheduling_strategy=this_node()).remote(paths)
+
+
+def this_node() -> Any:
+    """For actors that belong beside the driver, so that no other node's death takes them away."""
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)

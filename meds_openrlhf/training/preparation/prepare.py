@@ -62,7 +62,6 @@ class Job:
     total_steps: int
     resume: bool
     first_step: int  # 0, or that of the checkpoint it goes on from
-    wandb_run: str | None  # the W&B run of that checkpoint
     saved_ranks: dict[str, int]  # of policy and critic in that checkpoint
 
 
@@ -123,7 +122,6 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
         total_steps=prompts.steps_of_an_epoch(args, len(data)) * args.train.num_episodes,
         resume=resume,
         first_step=checkpoint.step if checkpoint else 0,
-        wandb_run=checkpoint.wandb_run if checkpoint else None,
         saved_ranks=saved_ranks,
     )
 
@@ -198,7 +196,7 @@ def _prompt_ids(config: RunConfig, data: Any, args: SimpleNamespace) -> dict[str
 
 def openrlhf_flags(config: RunConfig, paths: RunPaths, on_cpu: bool, load: bool) -> dict[str, Any]:
     """The run's flags for OpenRLHF, with those that the run folder and the reward decide."""
-    decided = {
+    decided: dict[str, Any] = {
         "ckpt.path": str(paths.checkpoints),
         "ckpt.output_dir": str(paths.model),
         "ckpt.load_enable": load,
@@ -206,12 +204,8 @@ def openrlhf_flags(config: RunConfig, paths: RunPaths, on_cpu: bool, load: bool)
     for key in decided:
         if key in config.openrlhf:
             raise ConfigError(key, config.openrlhf[key], "is decided by meds.run_dir (and --resume); leave it out")
-    defaults: dict[str, Any] = {
-        "logger.tensorboard_dir": str(paths.tensorboard),
-        "logger.wandb.run_name": paths.root.name,
-    }
-    if on_cpu:
-        defaults.update(cpu.FLAGS)
+    decided["logger.tensorboard_dir"] = None  # written from the run's files, by `tracking`
+    defaults = cpu.FLAGS if on_cpu else {}
     if config.meds.policy.entropy_advantage.alpha > 0 and config.openrlhf.get("actor.entropy_coef") is None:
         decided["actor.entropy_coef"] = 0  # OpenRLHF computes the entropy, and takes it for nothing else
     if config.meds.reward is not None:

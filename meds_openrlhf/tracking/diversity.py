@@ -1,0 +1,96 @@
+"""How diverse the policy's reasoning is from step to step: spectra of layer logits, of wrong rollouts and right ones.
+
+Of the stored (wrong) ones the memory's shards keep the moments; the right ones are stored nowhere, so theirs are kept
+here, as those of the sliding window are. A checkpoint takes them along.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import asdict
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meds_openrlhf.memory.moments import NO_MOMENTS, Moments, merge_moments
+from meds_openrlhf.paths import write_atomically
+
+
+class RunningMoments:
+    """Moments of all steps so far, and of each of the last ``window`` steps."""
+
+    def __init__(self, window: int) -> None:
+        self.total = NO_MOMENTS
+        self.recent: deque[Moments] = deque(maxlen=window)
+
+    def add(self, step: Moments) -> None:
+        """Take the next step in."""
+        self.total = self.total.merge(step)
+        self.recent.append(step)
+
+
+class DiversityTracker:
+    """Metrics of each step's features (n, d): of the step, of the last ``window`` steps, and of all."""
+
+    def __init__(self, window: int) -> None:
+        self._remembered, self._right = RunningMoments(window), RunningMoments(window)
+
+    def add(self, remembered: NDArray[np.float64], right: NDArray[np.float64], stored: Moments) -> dict[str, float]:
+        """Take in a step's features: of the rollouts that the memory has stored (n, d), and of all right ones (m, d).
+
+        ``stored`` are the moments of everything stored. A metric is left out where the vectors are too few to have it.
+        """
+        self._remembered.add(Moments.of(remembered))
+        self._right.add(Moments.of(right))
+        return {
+            **_metrics("", self._remembered, stored),
+            **_metrics("_right", self._right, self._right.total),
+        }
+
+    def save(self, path: Path) -> None:
+        """Publish what a resumed run has to know."""
+        content = BytesIO()
+        parts = {"remembered": self._remembered, "right": self._right}
+        arrays = {
+            f"{name}_{field}": value
+            for name, running in parts.items()
+            for field, value in _arrays([running.total, *running.recent]).items()
+        }
+        np.savez(content, **arrays)  # type: ignore[arg-type]
+        write_atomically(path, content.getvalue())
+
+    def load(self, path: Path) -> None:
+        """Go on from what was saved; runs no code from the file."""
+        with np.load(path, allow_pickle=False) as saved:
+            for name, running in (("remembered", self._remembered), ("right", self._right)):
+                running.total, *recent = _moments({field: saved[f"{name}_{field}"] for field in _FIELDS})
+                running.recent.clear()
+                running.recent.extend(recent)
+
+
+_FIELDS = ("count", "mean", "scatter")
+
+
+def _metrics(kind: str, running: RunningMoments, total: Moments) -> dict[str, float]:
+    spans = {"all": total, "window": merge_moments(list(running.recent)), "step": running.recent[-1]}
+    metrics: dict[str, float] = {}
+    for span, moments in spans.items():
+        spectrum = moments.spectrum()
+        if spectrum is not None:
+            values = asdict(spectrum)
+            values["eigen_ratio"] = values.pop("top_eigen_ratio")
+            metrics.update({f"meds/{name}{kind}_{span}": value for name, value in values.items()})
+    return metrics
+
+
+def _arrays(moments: list[Moments]) -> dict[str, NDArray]:
+    """k moments as arrays: count (k,), mean (k, d), scatter (k, d, d); those without vectors as zeros."""
+    dimensions = max(len(one.mean) for one in moments)
+    filled = [one if one.count else Moments.of(np.empty((0, dimensions))) for one in moments]
+    return {field: np.stack([getattr(one, field) for one in filled]) for field in _FIELDS}
+
+
+def _moments(arrays: dict[str, NDArray]) -> list[Moments]:
+    return [Moments(int(count), mean, scatter) for count, mean, scatter in zip(*(arrays[field] for field in _FIELDS))]

@@ -1,0 +1,69 @@
+"""The log of rollouts: what the policy wrote and what it was given for it, one compressed Arrow file per step.
+
+A file is there whole or not at all, and a step that is trained again replaces its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from meds_openrlhf.paths import RunPaths, write_atomically
+
+ROLLOUT_SCHEMA = pa.schema(
+    [
+        pa.field("step", pa.int32(), nullable=False),
+        pa.field("sample", pa.int32(), nullable=False),  # the rollout's index in the step, as in the memory's log
+        pa.field("prompt", pa.string(), nullable=False),  # the prompt's key, as in the memory's log
+        pa.field("prompt_text", pa.dictionary(pa.int32(), pa.string()), nullable=False),  # as the engines got it
+        pa.field("response", pa.string()),  # null where only samples of the texts are kept
+        pa.field("answer", pa.string()),  # null where the response gives none
+        pa.field("answer_start", pa.int32()),  # characters of the response before the answer
+        pa.field("correct", pa.bool_(), nullable=False),
+        pa.field("reward", pa.float32(), nullable=False),  # before the memory's penalty
+        pa.field("shaped_reward", pa.float32(), nullable=False),
+        pa.field("penalty", pa.float32(), nullable=False),  # reward - shaped_reward
+        pa.field("label", pa.int32()),  # null where the memory said nothing of it; -1: noise
+        pa.field("cluster_size", pa.int32(), nullable=False),
+        pa.field("tokens", pa.int32(), nullable=False),  # of the response
+        pa.field("truncated", pa.bool_(), nullable=False),
+    ]
+)
+_COMPRESSION = pa.ipc.IpcWriteOptions(compression="zstd")
+
+
+def write_rollouts(paths: RunPaths, rollouts: pa.Table) -> None:
+    """Write the rollouts of one step, rows of `ROLLOUT_SCHEMA`. Raises OSError where the disk refuses."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, ROLLOUT_SCHEMA, options=_COMPRESSION) as writer:
+        writer.write_table(rollouts.combine_chunks())
+    write_atomically(paths.rollouts(rollouts.column("step")[0].as_py()), sink.getvalue().to_pybytes())
+
+
+def read_rollouts(paths: RunPaths, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """The rollouts of each step that has been logged, in order; only ``columns``, if named."""
+    for step in paths.rollout_steps():
+        with pa.memory_map(str(paths.rollouts(step))) as source:
+            table = pa.ipc.open_file(source).read_all()
+            yield table if columns is None else table.select(columns)
+
+
+def cut_rollouts(paths: RunPaths, step: int) -> None:
+    """Forget the steps after ``step``."""
+    for later in paths.rollout_steps():
+        if later > step:
+            paths.rollouts(later).unlink()
+
+
+def sample_texts(rollouts: pa.Table) -> pa.Table:
+    """Keep one response for each prompt, verdict and cluster, the first; all else of the others stays."""
+    keys = zip(*(rollouts.column(name).to_pylist() for name in ("prompt", "correct", "label")))
+    first: dict[tuple[object, ...], int] = {}
+    for row, key in enumerate(keys):
+        first.setdefault(key, row)
+    kept = pa.array(np.isin(np.arange(len(rollouts)), list(first.values())))
+    texts = pc.if_else(kept, rollouts.column("response"), pa.scalar(None, pa.string()))
+    return rollouts.set_column(rollouts.schema.get_field_index("response"), ROLLOUT_SCHEMA.field("response"), texts)

@@ -1,0 +1,119 @@
+"""Rollouts on their way to the log: every sample's own tokens, nobody waits, and a full disk is said once."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+
+from meds_openrlhf.memory.assignment import UNASSIGNED
+from meds_openrlhf.training.rollout_sending import RolloutSender, judged_without_memory, step_rollouts
+from tests.training.rollouts import arguments, recorded_rollouts
+from tests.training.test_experience import memory_maker, plain_maker
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ray() -> Iterator[None]:
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+FLAGS = {"train.dynamic_batch_enable": True, "rollout.max_tokens_per_gpu": 40, "train.max_tokens_per_gpu": 40}
+
+
+def test_each_sample_with_its_own_tokens_prompt_and_rewards_in_any_order(tmp_path: Path) -> None:
+    maker, _ = memory_maker(arguments(**FLAGS), tmp_path)
+    for maker.step in (1, 2, 3):
+        experiences = maker.make_experience_batch(recorded_rollouts())
+    rollouts = step_rollouts(3, experiences, lambda text: f"key of {text}", maker.judged)
+    assert rollouts.sample.tolist() != sorted(rollouts.sample.tolist())
+    responses = np.split(rollouts.tokens, np.cumsum(rollouts.lengths)[:-1])
+    originals = recorded_rollouts()
+    for row, sample in enumerate(rollouts.sample):
+        assert responses[row].tolist() == originals[sample].sequences[0, 4:].tolist()
+        assert rollouts.prompt[row] == f"key of prompt {sample // 4}"
+        assert rollouts.reward[row] == originals[sample].rewards.item()
+        assert rollouts.correct[row] == bool(originals[sample].rewards)
+        assert rollouts.label[row] == maker.judged.label[sample]
+        lost = min(0.1 * np.log(rollouts.cluster_size[row] + 1), 0.2)
+        assert rollouts.reward[row] - rollouts.shaped_reward[row] == pytest.approx(lost)
+    assert rollouts.generated.all()
+    assert (rollouts.cluster_size > 0).any()
+
+
+def test_without_a_memory_there_are_verdicts_and_no_clusters() -> None:
+    experiences = plain_maker(arguments(**FLAGS)).make_experience_batch(recorded_rollouts())
+    rollouts = step_rollouts(1, experiences, str, judged_without_memory(experiences, 0.5))
+    rewards = [sample.rewards.item() for sample in recorded_rollouts()]
+    assert rollouts.correct.tolist() == [bool(rewards[sample]) for sample in rollouts.sample]
+    assert set(rollouts.label.tolist()) == {UNASSIGNED}
+    np.testing.assert_array_equal(rollouts.reward, rollouts.shaped_reward)
+
+
+@ray.remote(max_concurrency=8)
+class Recorder:
+    """Writes nothing before it may."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.steps: list[Any] = []
+        self._error = error
+        self._may_write = threading.Event()
+
+    def record(self, step: Any) -> None:
+        self._may_write.wait()
+        if self._error is not None:
+            raise self._error
+        self.steps.append(step)
+
+    def release(self) -> None:
+        self._may_write.set()
+
+    def written(self) -> list[Any]:
+        return self.steps
+
+
+def test_training_goes_on_while_a_step_is_written() -> None:
+    recorder = Recorder.remote()
+    sender = RolloutSender(recorder, pytest.fail)
+    for step in (1, 2, 3):
+        sender.send(step)  # type: ignore[arg-type]
+    assert ray.get(recorder.written.remote()) == []
+    ray.get(recorder.release.remote())
+    sender.flush()
+    assert sorted(ray.get(recorder.written.remote())) == [1, 2, 3]
+
+
+def test_a_full_disk_is_said_once_and_ends_nothing() -> None:
+    said: list[str] = []
+    recorder = Recorder.remote(OSError(28, "No space left on device"))
+    ray.get(recorder.release.remote())
+    sender = RolloutSender(recorder, said.append)
+    for step in range(6):
+        sender.send(step)  # type: ignore[arg-type]
+    sender.flush()
+    assert len(said) == 1
+    assert "No space left on device" in said[0]
+    assert "training goes on" in said[0]
+
+
+def test_a_mistake_of_ours_is_no_full_disk() -> None:
+    recorder = Recorder.remote(KeyError("response"))
+    ray.get(recorder.release.remote())
+    sender = RolloutSender(recorder, pytest.fail)
+    sender.send(1)  # type: ignore[arg-type]
+    with pytest.raises(KeyError):
+        sender.flush()
+
+
+def test_a_recorder_that_died_is_said() -> None:
+    said: list[str] = []
+    recorder = Recorder.remote()
+    sender = RolloutSender(recorder, said.append)
+    sender.send(1)  # type: ignore[arg-type]
+    ray.kill(recorder)
+    sender.flush()
+    assert len(said) == 1
