@@ -10,6 +10,7 @@ from typing import Any
 from meds_openrlhf.cli.data import make_arithmetic
 from meds_openrlhf.cli.train import quiet_start, train
 from meds_openrlhf.config import ConfigError, load_config
+from meds_openrlhf.paths import RunPaths
 
 CONFIG = Path("configs/cpu/meds.yaml")
 
@@ -19,7 +20,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "demo",
         help="train a tiny policy on this machine, no GPU needed",
-        description="Make the arithmetic task and its policy, train with memory-enhanced reward shaping, and sum up. "
+        description="Make the arithmetic task and its policy, train with memory-enhanced reward shaping, and write a report. "
         "Settings can be overridden as with `meds train`.",
     )
     parser.add_argument("--config", type=Path, default=CONFIG, help="(%(default)s)")
@@ -27,10 +28,11 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
-    """Prepare, train, summarise."""
+    """Prepare, train, sum up; the last line is the report's path."""
     run_dir = f"runs/demo-{datetime.now():%Y%m%d-%H%M%S}"
     config = load_config(arguments.config, ["--meds.run_dir", run_dir, *overrides])
     quiet_start(verbose=False)
+    from meds_openrlhf.report import write_report
     from meds_openrlhf.tracking.summary import summarize
     from meds_openrlhf.training import cpu
 
@@ -41,5 +43,7 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
         raise ConfigError("data.prompt_dataset", None, f"is not set in {arguments.config}; it names what to make")
     make_arithmetic(Path(dataset).parent)
     train(config, resume=False, verbose=False)
-    print(summarize(Path(config.meds.run_dir)))
+    paths = RunPaths(Path(config.meds.run_dir))
+    print(summarize(paths.root))
+    print(write_report([paths.root], paths.report))
     return 0

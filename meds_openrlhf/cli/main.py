@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from meds_openrlhf import __version__
-from meds_openrlhf.cli import data, demo, eval, memory, plan, submit, train
+from meds_openrlhf.cli import data, demo, eval, memory, plan, report, submit, track, train
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError, MemoryLostError
 from meds_openrlhf.training.driver.errors import RunLostError, innermost
 from meds_openrlhf.training.driver.interruption import Interrupted
 
-SUBCOMMANDS = (train, eval, plan, submit, demo, data, memory)
+SUBCOMMANDS = (train, eval, plan, submit, demo, data, memory, report, track)
 # What a user can mend: a full disk or quota, a folder that cannot be written to.
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 

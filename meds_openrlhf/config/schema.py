@@ -256,8 +256,8 @@ class TrackingSettings:
     """What is kept of a run to be looked at, beside its metrics."""
 
     rollouts: str = "sampled"
-    """Whose texts the run folder's rollouts/ keeps: of "all"; "sampled", of one of each prompt, verdict and cluster a
-    step, with the answers and numbers of all; or "none", which keeps no such log."""
+    """Whose texts the run folder's rollouts/ keeps: of "all"; "sampled", of one of each prompt, verdict, cluster and
+    answer a step, with the answers and numbers of all; or "none", which keeps no such log."""
     snapshots: str = "reference"
     """Memory snapshots as W&B artifacts: by "reference", "upload" (all of their files), or "none"."""
     eigen_window: int = 50

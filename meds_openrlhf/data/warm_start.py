@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+import transformers
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
@@ -146,6 +147,7 @@ def _build(folder: Path, seed: int, recipe: WarmStartRecipe, report: Callable[[s
     with _one_thread():
         _train(policy, batches, recipe, report)
 
+    transformers.logging.disable_progress_bar()  # a bar for the millisecond of one file
     policy.to(torch.bfloat16).save_pretrained(folder / "policy")
     tokenizer.save_pretrained(folder / "policy")
     _write_rows(folder / "train.jsonl", train, first_number=0)

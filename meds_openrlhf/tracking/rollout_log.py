@@ -59,8 +59,8 @@ def cut_rollouts(paths: RunPaths, step: int) -> None:
 
 
 def sample_texts(rollouts: pa.Table) -> pa.Table:
-    """Keep one response for each prompt, verdict and cluster, the first; all else of the others stays."""
-    keys = zip(*(rollouts.column(name).to_pylist() for name in ("prompt", "correct", "label")))
+    """Keep one response for each prompt, verdict, cluster and answer, the first; all else of the others stays."""
+    keys = zip(*(rollouts.column(name).to_pylist() for name in ("prompt", "correct", "label", "answer")))
     first: dict[tuple[object, ...], int] = {}
     for row, key in enumerate(keys):
         first.setdefault(key, row)

@@ -138,11 +138,7 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         answer = self._pool.observe(self.step, rows)
         self.judged = self._judged(rows, remembered, answer, correct)
         shaped = self._shaped(raw)
-        diversity = {}
-        if self._diversity is not None:
-            select = self._transform.select
-            right = logits[correct & has_feature]
-            diversity = self._diversity.add(select(logits[remembered]), select(right), answer.moments)
+        diversity = self._diversity_of(logits[remembered], logits[correct & has_feature], answer)
         facts = StepFacts(raw, shaped, correct, len(remembered), self._recording_seconds, diversity)
         self.metrics = step_metrics(facts, answer)
         for experience in experiences:
@@ -186,6 +182,15 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         if self._penalty.scope == "batch":
             return raw + rarity_bonus(self.judged.cluster_size, **limits)
         return shaped_reward(raw, cluster_penalty(self.judged.cluster_size, **limits), self.judged.correct)
+
+    def _diversity_of(
+        self, remembered: NDArray[np.float32], right: NDArray[np.float32], answer: PoolAnswer
+    ) -> dict[str, float]:
+        """Metrics of the layer logits (k, N) that were remembered and of those (m, N) of right answers."""
+        if self._diversity is None:
+            return {}
+        select = self._transform.select
+        return self._diversity.add(select(remembered), select(right), answer.moments)
 
     def _to_remember(self, correct: NDArray[np.bool_]) -> NDArray[np.bool_]:
         if self._remember == "both":

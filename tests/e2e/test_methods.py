@@ -4,10 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.e2e.conftest import Run
 from tests.e2e.test_modes import read_memory
+from tests.tracking.wandb_server import wandb_server
 
 # 2 prompts a step, 8 responses each: 8 steps an episode, fewer where groups are filtered out.
 SMALL = ("--rollout.batch_size=2", "--train.batch_size=16", "--ckpt.save_steps=20")
@@ -43,9 +45,18 @@ def test_grpo_on_a_users_own_reward_with_nothing_of_ours(train: Callable[..., Ru
     assert all(step["mine"] == pytest.approx(step["rollout/reward_mean"]) for step in run.steps)
 
 
-def test_grpo_with_the_entropy_advantage(train: Callable[..., Run]) -> None:
-    run = train(*SMALL, "--train.num_episodes=3", method="grpo-entropy")
+def test_grpo_with_the_entropy_advantage(train: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a tracking server that takes connections and never answers."""
+    with wandb_server() as server:
+        server.behaviour = "hangs"
+        monkeypatch.setenv("WANDB_BASE_URL", server.url)
+        monkeypatch.setenv("WANDB_API_KEY", "b7" * 20)
+        monkeypatch.delenv("WANDB_MODE", raising=False)
+        run = train(*SMALL, "--train.num_episodes=3", method="grpo-entropy")
     require_trained(run)
+    assert run.output.count("W&B") == run.output.count("W&B does not answer since 20 s; training goes on") == 1
+    events = EventAccumulator(str(run.paths.tensorboard / run.paths.root.name)).Reload()
+    assert [one.step for one in events.Scalars("train/meds/rows")] == [step["step"] for step in run.steps]
     assert REFERENCE in run.output
     assert all(step["entropy_loss"] > 0 for step in run.steps)
     assert all(step["kl"] >= 0 for step in run.steps)

@@ -17,6 +17,9 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.e2e.conftest import SAMPLES, STEPS
 from tests.e2e.test_resume import read_memory, start, wait_for_step
+from tests.tracking.wandb_file import axes_of, history_of, read_wandb_file
+
+WANDB_KEY = "b7" * 20
 
 
 def ray_process(driver: subprocess.Popen, title: str) -> psutil.Process:
@@ -74,6 +77,7 @@ def test_a_lost_policy_rank_ends_the_run_with_a_word_and_the_next_goes_on(
     assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_API_KEY", WANDB_KEY)
     paths = RunPaths(tmp_path / "run")
     # Asynchronous, with more rollouts at once than a step takes: what is left over belongs to the checkpoint.
     options = ["--actor.num_gpus_per_node=2", "--ckpt.save_steps=3", "--train.async_enable"]
@@ -105,6 +109,20 @@ def test_a_lost_policy_rank_ends_the_run_with_a_word_and_the_next_goes_on(
         prompts = [prompt for prompt, step in visits if step in epoch]
         assert len(set(prompts)) == len(prompts) > 10
     assert max(sum(step == other for _, other in visits) for step in range(1, STEPS + 1)) <= 4
-    tracked = {path.name.rsplit("-", 1)[1] for path in (paths.root / "wandb").glob("offline-run-*")}
-    assert len(tracked) == 1  # both went on in one W&B run
-    assert len(list((paths.root / "wandb").glob("offline-run-*"))) == 2
+    require_tracked(paths)
+
+
+def require_tracked(paths: RunPaths) -> None:
+    """Both runs are one at W&B, with every metric of every step on the axis of steps, and no key is on the disk."""
+    sessions = sorted((paths.root / "wandb").glob("offline-run-*/*.wandb"))
+    assert len(sessions) == 2
+    assert len({session.name for session in sessions}) == 1
+    records = [read_wandb_file(session) for session in sessions]
+    assert {axes_of(one)["train/*"] for one in records} == {"train/global_step"}
+    history = [line for one in records for line in history_of(one)]
+    for step in StepLog(paths.metrics).read():
+        wanted = {f"train/{name}": value for name, value in step.items() if name != "step"}
+        assert any(line.get("train/global_step") == step["step"] and wanted.items() <= line.items() for line in history)
+    assert any("train/meds/cluster_sizes" in line for line in history)
+    files = [path for path in paths.root.rglob("*") if path.is_file()]
+    assert [path for path in files if WANDB_KEY.encode() in path.read_bytes()] == []

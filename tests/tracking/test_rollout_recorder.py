@@ -70,16 +70,16 @@ def test_an_answer_after_a_pattern(tmp_path: Path) -> None:
     assert (read(paths)[0]["answer"], read(paths)[0]["answer_start"]) == ("12", 7)
 
 
-def test_sampled_keeps_the_text_of_one_of_each_prompt_verdict_and_cluster(tmp_path: Path) -> None:
+def test_sampled_keeps_the_text_of_one_of_each_prompt_verdict_cluster_and_answer(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     correct = np.array([False, False, False, False, True, True, False, False])
-    texts = [f"\\boxed{{{i}}}" for i in range(8)]
-    # prompts alternate: 0 and 2 share prompt and label, 1 and 3 do not share the label
-    labels = [0, 0, 0, 1, None, None, None, -1]
+    texts = [f"{i} is \\boxed{{{answer}}}" for i, answer in enumerate("77777778")]
+    # Prompts alternate: 0 and 2 share prompt, label and answer; 1 and 3 not the label; 5 and 7 not the verdict.
+    labels = [0, 0, 0, 1, None, None, None, 1]
     recorder(paths, "sampled").record(step_rollouts(1, own(texts), labels, correct=correct))
     rows = read(paths)
-    assert [row["response"] is None for row in rows] == [False, False, True, False, False, False, False, False]
-    assert [row["answer"] for row in rows] == [str(i) for i in range(8)]
+    assert [row["sample"] for row in rows if row["response"] is None] == [2]
+    assert [row["answer"] for row in rows] == list("77777778")
 
 
 def test_none_keeps_no_rollouts_but_the_clusters(tmp_path: Path) -> None:

@@ -30,6 +30,13 @@ class RunListener(Protocol):
         """Something that a user should know."""
 
 
+class Trackers(Protocol):
+    """Whoever sends the run's metrics on."""
+
+    def poll(self) -> list[str]:
+        """What they have to tell the user. Never waits."""
+
+
 @dataclass(frozen=True)
 class Following:
     """Everything that the driver looks at while the trainer works."""
@@ -38,6 +45,7 @@ class Following:
     members: list[Member]
     listener: RunListener
     interruptions: Interruptions
+    trackers: Trackers
 
     def to_the_end(self, training: Any) -> Stopped | None:
         """Follow the call ``training`` until it returns, or until the trainer says that it has stopped.
@@ -57,6 +65,8 @@ class Following:
         next_census, passed_on = 0.0, False
         while True:
             done, _ = ray.wait([training], timeout=POLL_SECONDS)
+            for line in self.trackers.poll():
+                self.listener.say(line)
             stopped = self._take_news()
             if stopped is not None:
                 return stopped

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,11 @@ from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
 from meds_openrlhf.paths import RunPaths, write_atomically
 from meds_openrlhf.placement.groups import release, reserve, shard_options
 from meds_openrlhf.placement.ray_cluster import inventory
+from meds_openrlhf.tracking.destinations import destinations_of
+from meds_openrlhf.tracking.follower_process import FollowerProcesses, following_process
 from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder, decoder, forget_after
 from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.tracking.tracking_state import rewind
 from meds_openrlhf.training.driver import stacks
 from meds_openrlhf.training.driver.errors import RunLostError, innermost
 from meds_openrlhf.training.driver.following import Following, RunListener
@@ -63,20 +67,27 @@ def run_training(
             try:
                 _open_run_folder(placed)
                 listener.start(placed)
-                _train(placed, groups, interruptions, listener)
+                with following_process(paths, destinations_of(config, paths), os.environ, listener.say) as trackers:
+                    _train(placed, groups, interruptions, listener, trackers)
             except RunLostError as error:
                 raise RunLostError(f"{error}; {_way_on(paths)}") from error
             finally:
                 release(groups)
 
 
-def _train(job: Job, groups: dict[str, Any], interruptions: Interruptions, listener: RunListener) -> None:
+def _train(
+    job: Job,
+    groups: dict[str, Any],
+    interruptions: Interruptions,
+    listener: RunListener,
+    trackers: FollowerProcesses,
+) -> None:
     """Start everything and follow it to the end; whatever was lost on the way becomes a RunLostError."""
     members: list[Member] = []
     try:
         with interruptions.themselves():
             interruptions.rewind_watchdog()
-            _start_and_follow(job, groups, members, interruptions, listener)
+            _start_and_follow(job, groups, members, interruptions, listener, trackers)
     except WatchdogExpired:
         raise RunLostError(_what_hangs(job, members)) from None
     except ray.exceptions.RayError as error:
@@ -109,6 +120,7 @@ def _open_run_folder(job: Job) -> None:
     for log in (job.paths.metrics, job.paths.evaluations):
         StepLog(log).cut_after(job.first_step)
     forget_after(job.paths, job.first_step)
+    rewind(job.paths, job.first_step)
     write_atomically(job.paths.config, job.config.as_yaml())
 
 
@@ -146,7 +158,12 @@ def _start_memory(job: Job, groups: dict[str, Any]) -> tuple[list[Any], MemoryPo
 
 
 def _start_and_follow(
-    job: Job, groups: dict[str, Any], members: list[Member], interruptions: Interruptions, listener: RunListener
+    job: Job,
+    groups: dict[str, Any],
+    members: list[Member],
+    interruptions: Interruptions,
+    listener: RunListener,
+    trackers: FollowerProcesses,
 ) -> None:
     """``members`` is filled once all are there."""
     from meds_openrlhf.training.context import TrainerContext
@@ -164,7 +181,7 @@ def _start_and_follow(
     )
     models = start_models(job.args, job.strategy, groups, context)
     members += members_of(models.trainer, models.engines, models.groups, shards)
-    following = Following(control, members, listener, interruptions)
+    following = Following(control, members, listener, interruptions, trackers)
     stopped = following.to_the_end(models.trainer.fit.remote())
     if stopped is not None:
         raise Interrupted(interruptions.noted or 0, _how_it_stopped(stopped))

@@ -60,6 +60,17 @@ def _cluster() -> Iterator[None]:
     ray.shutdown()
 
 
+class Trackers:
+    """Processes that send metrics on, and have one thing to say."""
+
+    def __init__(self) -> None:
+        self._news = ["W&B does not answer"]
+
+    def poll(self) -> list[str]:
+        news, self._news = self._news, []
+        return news
+
+
 def start(cls: type, **options: Any) -> Any:
     actor = ray.remote(num_cpus=0, **options)(cls).remote()
     ray.get(actor.__ray_ready__.remote())
@@ -72,14 +83,14 @@ def follow(tmp_path: Path, call: Any, members: list[Member], *signals: int, minu
 
     def hear(step: int, metrics: dict[str, float]) -> None:
         listener.heard.append(step)
-        if len(listener.heard) == 1:
+        if step == 1:
             for signum in signals:
                 os.kill(os.getpid(), signum)
 
     listener.step = hear  # type: ignore[method-assign]
     with interruptible(minutes) as interruptions:
         control = start_run_control(RunPaths(tmp_path))
-        following = Following(control, members, listener, interruptions)
+        following = Following(control, members, listener, interruptions, Trackers())
         return following.to_the_end(call(control)), listener.heard
 
 
@@ -87,7 +98,7 @@ def test_steps_and_words_reach_the_listener_and_the_log(tmp_path: Path) -> None:
     trainer = start(Trainer)
     result, heard = follow(tmp_path, lambda control: trainer.fit.remote(control, 3), [])
     assert result is None
-    assert heard == [1, 2, 3, "a word at the end"]
+    assert heard == ["W&B does not answer", 1, 2, 3, "a word at the end"]
     assert StepLog(tmp_path / "metrics.jsonl").read() == [{"step": step, "reward": 0.5} for step in (1, 2, 3)]
 
 
@@ -128,7 +139,7 @@ def test_it_waits_for_no_step_any_more_afterwards(tmp_path: Path) -> None:
     trainer = start(Trainer)
     with interruptible(None) as interruptions:
         control = start_run_control(RunPaths(tmp_path))
-        following = Following(control, [], Listener(), interruptions)
+        following = Following(control, [], Listener(), interruptions, Trackers())
         with pytest.raises(ray.exceptions.RayTaskError, match="every vLLM engine was lost"):
             following.to_the_end(trainer.give_up.remote())
         assert not interruptions.patient

@@ -1,0 +1,6 @@
+"""A run as one HTML file that needs no network: what was run, its curves, and the atlas of its recurring errors."""
+
+from meds_openrlhf.report.limits import Limits
+from meds_openrlhf.report.write import write_report
+
+__all__ = ["Limits", "write_report"]

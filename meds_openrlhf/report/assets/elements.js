@@ -1,0 +1,101 @@
+// Making elements. Whatever comes from a run goes through text nodes and attributes, never through markup.
+
+const SVG_NS = "http://www.w3.org/2000/svg";
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    node.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+  return node;
+}
+
+/** An HTML element; attributes that begin with "on" are listeners. */
+function h(tag, attributes, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+/** An SVG element. */
+function s(tag, attributes, ...children) {
+  return fill(document.createElementNS(SVG_NS, tag), attributes, children);
+}
+
+/** A button that is pressed or not, and says so. */
+function toggle(label, pressed, change, attributes) {
+  const button = h("button", { type: "button", class: "toggle", "aria-pressed": String(pressed), ...attributes }, label);
+  button.addEventListener("click", () => {
+    const now = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", String(now));
+    change(now);
+  });
+  return button;
+}
+
+/** One of several: `options` are [value, label]. */
+function choice(name, options, chosen, change) {
+  const group = h("span", { class: "choice", role: "group", "aria-label": name });
+  for (const [value, label] of options) {
+    group.append(h("button", {
+      type: "button", class: "toggle", "aria-pressed": String(value === chosen), "data-value": value,
+      onclick: (event) => {
+        for (const other of group.children) other.setAttribute("aria-pressed", String(other === event.currentTarget));
+        change(value);
+      },
+    }, label));
+  }
+  return group;
+}
+
+/** A text with every place where `query` (lower case) stands in it marked. */
+function marked(text, query) {
+  if (!query) return [text];
+  const parts = [];
+  const lower = text.toLowerCase();
+  if (lower.length !== text.length) return [text];
+  let at = 0;
+  for (let found = lower.indexOf(query); found >= 0; found = lower.indexOf(query, at)) {
+    parts.push(text.slice(at, found), h("mark", {}, text.slice(found, found + query.length)));
+    at = found + query.length;
+  }
+  parts.push(text.slice(at));
+  return parts;
+}
+
+/** A stretch of a text around the first place of `query`. */
+function around(text, query, room) {
+  const found = Math.max(text.toLowerCase().indexOf(query), 0);
+  const start = Math.max(found - room, 0);
+  const end = Math.min(found + query.length + room, text.length);
+  return `${start ? "…" : ""}${text.slice(start, end)}${end < text.length ? "…" : ""}`.replace(/\s+/g, " ");
+}
+
+const integer = (value) => Math.round(value).toLocaleString("en-US");
+
+const percent = (value) => `${(100 * value).toFixed(value && Math.abs(value) < 0.1 ? 1 : 0)}%`;
+
+/** A number as people read it, in the unit of its chart. */
+function figure(value, unit) {
+  if (value === null || value === undefined) return "–";
+  if (unit === "share") return percent(value);
+  if (unit === "bytes") return bytes(value);
+  const size = Math.abs(value);
+  const text = size >= 1e5 ? integer(value) : size && (size < 1e-3) ? value.toExponential(2) : String(Number(value.toPrecision(4)));
+  return unit ? `${text} ${unit}` : text;
+}
+
+function bytes(value) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let place = 0;
+  while (Math.abs(value) >= 1000 && place < units.length - 1) {
+    value /= 1000;
+    place += 1;
+  }
+  return `${Number(value.toPrecision(3))} ${units[place]}`;
+}
+
+const count = (number, what) => `${integer(number)} ${what}${number === 1 ? "" : "s"}`;

@@ -1,0 +1,209 @@
+// The list of all recurring errors: sorted, searched, a page at a time.
+
+const ROWS = 25;
+const COLLATOR = new Intl.Collator("en", { numeric: true });
+const listState = { run: null, query: "", status: "all", verdict: "all", sort: "size", down: true, page: 0, matches: new Map() };
+const COLUMNS = [
+  ["prompt", "Prompt", "text"], ["size", "Size", "num"], ["share", "Share", "num"], ["first", "First", "num wide-only"],
+  ["last", "Last", "num wide-only"], [null, "Growth", ""], ["since", "Now", ""], [null, "Most frequent answers", ""],
+];
+
+function atlasList(page) {
+  const errors = page.errors[listState.run];
+  const table = h("div", {});
+  const status = h("p", { class: "hint", role: "status" });
+  const redraw = () => drawList(errors, table, status);
+  const box = h("input", { type: "search", id: "search", value: listState.query, placeholder: "words of a prompt, an answer, a response", autocomplete: "off" });
+  let waiting = 0;
+  box.addEventListener("input", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => search(errors, box.value, redraw, status), 200);
+  });
+  if (listState.query) search(errors, listState.query, redraw, status, true);
+  else redraw();
+  const hasRight = errors.clusters.right.includes(1);
+  return [
+    h("h1", {}, "Atlas of recurring errors"),
+    atlasNotes(errors),
+    h("div", { class: "controls" }, runPicker(page),
+      h("label", { for: "search" }, "Search"), box,
+      choice("Which", [["all", "all"], ["alive", "alive"], ["died", "died"]], listState.status, (value) => {
+        listState.status = value;
+        listState.page = 0;
+        redraw();
+      }),
+      hasRight && choice("Verdict", [["all", "right and wrong"], ["wrong", "wrong"], ["right", "right"]], listState.verdict, (value) => {
+        listState.verdict = value;
+        listState.page = 0;
+        redraw();
+      })),
+    status, table,
+  ];
+}
+
+function runPicker(page) {
+  const runs = page.errors.map((errors, i) => [i, errors]).filter(([, errors]) => errors);
+  if (runs.length < 2) return null;
+  return [h("label", { for: "run" }, "Run"), h("select", { id: "run", onchange: (event) => go({ atlas: "", run: Number(event.target.value) }) },
+    runs.map(([i]) => h("option", { value: i, selected: i === listState.run }, page.runs[i].name)))];
+}
+
+/** What is in the list and what had to be left out, in words. */
+function atlasNotes(errors) {
+  const totals = errors.totals;
+  const notes = [
+    `${count(totals.rows, "rollout")} of ${count(totals.prompts, "prompt")}, ${errors.basis}: ${count(totals.clusters, "cluster")}, ${count(totals.noise, "rollout")} in none.`,
+  ];
+  if (totals.outside) notes.push(`${count(totals.outside, "rollout")} are outside the window that the settings ask for.`);
+  if (errors.size < totals.clusters) notes.push(`Listed are the ${integer(errors.size)} biggest of ${integer(totals.clusters)} clusters.`);
+  if (errors.prompts.key.length < totals.prompts) notes.push(`The pages are of ${integer(errors.prompts.key.length)} of ${integer(totals.prompts)} prompts, those with the biggest clusters.`);
+  if (errors.detailed < totals.clusters) notes.push(`Examples and heatmaps are of the ${integer(errors.detailed)} biggest of ${integer(totals.clusters)} clusters${errors.cut_short ? ", as many as the size of this file allows" : ""}.`);
+  if (!totals.rollouts) notes.push("The run has no log of rollouts, so there are no responses and no answers.");
+  else if (totals.texts < totals.rollouts) notes.push(`The log keeps the texts of ${integer(totals.texts)} of ${integer(totals.rollouts)} rollouts.`);
+  if (totals.before > 0) notes.push(`${count(totals.before, "rollout")} are of the run that this one was branched from; their steps are 0 and below.`);
+  return h("p", { class: "note" }, notes.join(" "));
+}
+
+/** Which clusters `query` finds, and where; first in prompts and answers, then in the responses as they are unpacked. */
+async function search(errors, query, redraw, status, keepPage) {
+  const wanted = query.trim().toLowerCase();
+  listState.query = query;
+  listState.matches = new Map();
+  if (!keepPage) listState.page = 0;
+  replaceRoute({ atlas: "", run: listState.run, q: query.trim() || null });
+  if (!wanted) return redraw();
+  const inTables = new Map();
+  errors.prompts.key.forEach((key, place) => {
+    const text = errors.prompts.text[place];
+    if (text.toLowerCase().includes(wanted)) inTables.set(place, ["prompt", text]);
+    else if (key.toLowerCase().includes(wanted)) inTables.set(place, ["key", key]);
+    else if (errors.prompts.answers[place].some((answer) => answer.toLowerCase().includes(wanted))) inTables.set(place, ["answers", null]);
+  });
+  const find = () => {
+    for (let i = 0; i < errors.size; i += 1) {
+      const place = errors.clusters.prompt[i];
+      const label = errors.clusters.label[i];
+      const [kind, text] = inTables.get(place) || [];
+      if (kind === "prompt" || kind === "key") listState.matches.set(i, [kind, text]);
+      else if (kind === "answers") {
+        const found = errors.prompt(place).clusters[label].answers.find(([answer]) => answer.toLowerCase().includes(wanted));
+        if (found) listState.matches.set(i, ["answer", found[0]]);
+      }
+      const responses = errors.responses.get(place)?.get(label);
+      if (!listState.matches.has(i) && responses && responses.includes(wanted)) listState.matches.set(i, ["response", responses]);
+    }
+    redraw();
+  };
+  find();
+  status.setAttribute("aria-busy", "true");
+  await errors.loadResponses((done, all) => {
+    if (listState.query !== query || !status.isConnected) return false;
+    if (done < all) status.textContent = `${count(listState.matches.size, "cluster")} so far; searching the responses, ${done} of ${all} parts …`;
+    return true;
+  });
+  if (listState.query !== query || !status.isConnected) return undefined;
+  status.setAttribute("aria-busy", "false");
+  return find();
+}
+
+function chosen(errors) {
+  const { clusters } = errors;
+  const wanted = listState.query.trim();
+  const places = [];
+  for (let i = 0; i < errors.size; i += 1) {
+    if (wanted && !listState.matches.has(i)) continue;
+    if (listState.status !== "all" && (listState.status === "alive") !== (clusters.since[i] === 0)) continue;
+    if (listState.verdict !== "all" && (listState.verdict === "right") !== (clusters.right[i] === 1)) continue;
+    places.push(i);
+  }
+  const sign = listState.down ? -1 : 1;
+  const column = clusters[listState.sort];
+  const texts = errors.prompts.text;
+  const name = (i) => texts[column[i]] || errors.prompts.key[column[i]];
+  const compare = listState.sort === "prompt" ? (a, b) => sign * COLLATOR.compare(name(a), name(b)) : (a, b) => sign * (column[a] - column[b]);
+  return places.sort((a, b) => compare(a, b) || a - b);
+}
+
+function drawList(errors, holder, status) {
+  const places = chosen(errors);
+  const pages = Math.max(Math.ceil(places.length / ROWS), 1);
+  listState.page = Math.min(listState.page, pages - 1);
+  const from = listState.page * ROWS;
+  const shown = places.slice(from, from + ROWS);
+  status.textContent = places.length
+    ? `${count(places.length, "cluster")}${listState.query.trim() ? ` with “${listState.query.trim()}”` : ""}; ${integer(from + 1)} to ${integer(from + shown.length)} shown.`
+    : errors.size ? "No cluster fits." : "Nothing recurs: no two remembered rollouts of a prompt form a cluster yet.";
+  const redraw = () => drawList(errors, holder, status);
+  const again = holder.contains(document.activeElement) && document.activeElement.dataset.focus;
+  holder.replaceChildren(h("div", { class: "scroll" }, h("table", { class: "list", "aria-label": "Clusters" },
+    h("thead", {}, h("tr", {}, COLUMNS.map((column) => heading(column, redraw)))),
+    h("tbody", {}, shown.map((i) => listRow(errors, i))))), pager(pages, redraw));
+  if (again) holder.querySelector(`[data-focus="${again}"]`)?.focus();
+}
+
+function heading([name, title, kind], redraw) {
+  if (!name) return h("th", { scope: "col" }, title);
+  const active = listState.sort === name;
+  return h("th", { scope: "col", class: kind, "aria-sort": active ? (listState.down ? "descending" : "ascending") : "none" },
+    h("button", {
+      type: "button", class: "sort", "data-focus": `sort-${name}`,
+      onclick: () => {
+        listState.down = active ? !listState.down : !["prompt", "first", "since"].includes(name);
+        listState.sort = name;
+        listState.page = 0;
+        redraw();
+      },
+    }, title, h("span", { "aria-hidden": "true" }, active ? (listState.down ? " ▾" : " ▴") : " ▵")));
+}
+
+function listRow(errors, i) {
+  const { clusters } = errors;
+  const prompt = errors.prompt(clusters.prompt[i]);
+  const cluster = prompt.clusters[clusters.label[i]];
+  const query = listState.query.trim().toLowerCase();
+  const [where, text] = listState.matches.get(i) || [];
+  const href = route({ prompt: prompt.key, run: errors.run, cluster: cluster.label });
+  return h("tr", { onclick: (event) => !event.target.closest("a") && (location.hash = href) },
+    h("td", { class: "text" }, h("a", { href }, marked(where === "prompt" ? around(text, query, 90) : short(prompt.text, 180), query)),
+      h("span", { class: "keyname" }, where === "key" ? marked(prompt.key, query) : prompt.key, " · cluster ", cluster.label + 1, cluster.right && h("span", { class: "badge" }, "right")),
+      where === "response" && h("span", { class: "found" }, "response: ", marked(around(text, query, 60), query))),
+    h("td", { class: "num strong" }, integer(cluster.size)), h("td", { class: "num" }, percent(cluster.share)),
+    h("td", { class: "num wide-only" }, integer(cluster.first)), h("td", { class: "num wide-only" }, integer(cluster.last)),
+    h("td", {}, sparkline(cluster.growth, "k0", `members in each of ${prompt.visits.length} visits`)),
+    h("td", {}, fate(cluster)),
+    h("td", {}, answerChips(cluster, query)));
+}
+
+/** Alive, or since how many visits nothing came. */
+function fate(cluster) {
+  return cluster.since
+    ? h("span", { class: "fate died", title: `no new member in the prompt's last ${count(cluster.since, "visit")}` }, `○ died, ${count(cluster.since, "visit")} since`)
+    : h("span", { class: "fate alive", title: "got a member when the prompt was last seen" }, "● alive");
+}
+
+function answerChips(cluster, query) {
+  if (!cluster.answers.length) return h("span", { class: "faint" }, "not known");
+  const hit = cluster.answers.findIndex(([answer]) => query && answer.toLowerCase().includes(query));
+  const shown = cluster.answers.slice(0, 3);
+  if (hit > 2) shown.push(cluster.answers[hit]);
+  return h("span", { class: "chips" }, shown.map(([answer, n]) => h("span", { class: "chip" }, h("code", {}, marked(short(answer, 40), query)), ` ×${n}`)),
+    cluster.answers.length > shown.length && h("span", { class: "faint" }, `+${cluster.answers.length - shown.length}`));
+}
+
+function pager(pages, redraw) {
+  if (pages < 2) return null;
+  const turn = (name, to, label) => h("button", {
+    type: "button", class: "plain", disabled: to < 0 || to >= pages || to === listState.page, "data-focus": `page-${name}`, "aria-label": label,
+    onclick: () => {
+      listState.page = to;
+      redraw();
+    },
+  }, name);
+  return h("nav", { class: "pager", "aria-label": "Pages" }, turn("«", 0, "first page"), turn("‹", listState.page - 1, "previous page"),
+    h("span", {}, `page ${integer(listState.page + 1)} of ${integer(pages)}`), turn("›", listState.page + 1, "next page"), turn("»", pages - 1, "last page"));
+}
+
+const short = (text, most) => {
+  const line = text.replace(/\s+/g, " ");
+  return line.length > most ? `${line.slice(0, most - 1)}…` : line;
+};

@@ -1,0 +1,94 @@
+// The page as a whole: which view the address asks for, and light or dark.
+
+const VIEWS = [["overview", "Overview"], ["curves", "Curves"], ["atlas", "Atlas"]];
+
+/** The address of a view; what is null is left out. */
+function route(params) {
+  const words = Object.entries(params).filter(([, value]) => value !== null && value !== undefined);
+  return `#${words.map(([name, value]) => (value === "" ? name : `${name}=${encodeURIComponent(value)}`)).join("&")}`;
+}
+
+const go = (params) => { location.hash = route(params); };
+
+const replaceRoute = (params) => history.replaceState(null, "", last.hash = route(params));
+
+const last = { hash: null, prompt: null, scroll: new Map() };
+
+function show(page) {
+  const params = new URLSearchParams(location.hash.slice(1));
+  const name = params.has("prompt") ? "prompt" : VIEWS.map(([one]) => one).find((one) => params.has(one)) || "overview";
+  if (last.hash !== null) last.scroll.set(last.hash, window.scrollY);
+  if (name === "prompt" || name === "atlas") chooseRun(page, params);
+  if (name === "atlas") listState.query = params.get("q") ?? "";
+  const view = document.getElementById("view");
+  view.replaceChildren(...drawView(page, name, params).flat(Infinity).filter(Boolean));
+  for (const tab of document.querySelectorAll("#tabs a")) {
+    const current = tab.dataset.view === (name === "prompt" ? "atlas" : name);
+    if (current) tab.setAttribute("aria-current", "page");
+    else tab.removeAttribute("aria-current");
+  }
+  document.title = `${view.querySelector("h1")?.textContent ?? ""} · meds report`;
+  if (last.hash !== null) place(view, name, params);
+  Object.assign(last, { hash: location.hash, prompt: params.get("prompt") });
+}
+
+/** Put the reader where the new view begins; on the list, where it was left. */
+function place(view, name, params) {
+  const samePrompt = name === "prompt" && last.prompt === params.get("prompt");
+  (samePrompt && document.querySelector(".cluster[aria-current]") || view).focus({ preventScroll: true });
+  if (samePrompt) document.getElementById("cluster")?.scrollIntoView({ block: "start" });
+  else window.scrollTo(0, name === "atlas" ? last.scroll.get(location.hash) ?? 0 : 0);
+}
+
+function drawView(page, name, params) {
+  if ((name === "atlas" || name === "prompt") && !page.errors[listState.run]) return noAtlas();
+  if (name === "prompt") return promptView(page, params);
+  return { overview, curves, atlas: atlasList }[name](page);
+}
+
+function noAtlas() {
+  return [h("h1", {}, "Atlas of recurring errors"), h("p", { class: "note" }, "The run has neither remembered nor logged a wrong rollout, so there is no atlas.")];
+}
+
+/** The run that the address names, or the first one with an atlas. */
+function chooseRun(page, params) {
+  const given = Number(params.get("run") ?? NaN);
+  const next = page.errors[given] ? given : listState.run ?? page.errors.findIndex(Boolean);
+  if (next !== listState.run && listState.run !== null) Object.assign(listState, { page: 0, query: "", matches: new Map() });
+  listState.run = next;
+}
+
+function theme() {
+  const button = document.getElementById("theme");
+  const dark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  const label = () => { button.textContent = dark() ? "☀ light" : "☾ dark"; };
+  button.addEventListener("click", () => {
+    document.documentElement.dataset.theme = dark() ? "light" : "dark";
+    label();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", label);
+  label();
+}
+
+async function main() {
+  theme();
+  const note = document.getElementById("loading");
+  if (!("DecompressionStream" in window)) {
+    note.textContent = "This browser cannot unpack the report; take one from 2023 or later.";
+    return;
+  }
+  const page = await unpack("core");
+  page.errors = page.runs.map((run, i) => run.atlas && new Errors(run.atlas, i));
+  document.getElementById("tabs").append(...VIEWS.map(([name, title]) => h("a", { href: `#${name}`, "data-view": name }, title)));
+  document.getElementById("names").textContent = page.runs.map((run) => run.name).join(", ");
+  document.getElementById("foot").textContent = `Made by meds ${page.version}, ${moment(page.made)}.`;
+  document.getElementById("skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    document.getElementById("view").focus();
+  });
+  window.addEventListener("hashchange", () => show(page));
+  show(page);
+  document.documentElement.dataset.ready = "true";
+}
+
+main();

@@ -1,0 +1,225 @@
+"""The atlas of recurring errors of one run, as the page gets it: tables of prompts and clusters, and their details.
+
+The tables are small and there for all that is listed; details (examples, heatmaps) come in portions that the page
+unpacks when they are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meds_openrlhf.config.loader import RunConfig
+from meds_openrlhf.memory.tools.stored_memory import open_memory
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.report.clusters import Clusters, Visits, find_clusters, noise_of, right_answers, visits_of
+from meds_openrlhf.report.error_rows import ErrorRows, rows_of_log, rows_of_memory
+from meds_openrlhf.report.examples import candidates, choose
+from meds_openrlhf.report.heatmap import heatmap_of
+from meds_openrlhf.report.limits import Limits
+from meds_openrlhf.report.prompts import questions
+from meds_openrlhf.report.rollout_rows import NONE, Response, RolloutRows, read_responses, read_rollout_rows
+
+PROMPTS_IN_PORTION = 64
+ATTEMPTS = 3  # at reading a memory whose run cuts or removes files meanwhile
+
+
+@dataclass(frozen=True)
+class Atlas:
+    """Everything known of a run's errors. ``listed`` are clusters, the biggest first; ``shown`` their prompts."""
+
+    paths: RunPaths
+    rows: ErrorRows
+    rollouts: RolloutRows
+    clusters: Clusters
+    visits: Visits
+    in_log: NDArray[np.int64]  # (n,): each row's place in the log, or NONE
+    listed: NDArray[np.int64]  # of the c clusters
+    shown: NDArray[np.int64]  # prompts, in the order of their biggest clusters
+    texts: dict[str, str]
+    limits: Limits
+
+
+def read_atlas(paths: RunPaths, config: RunConfig | None, limits: Limits) -> Atlas | None:
+    """The atlas of the run in ``paths``; None where it has neither remembered nor logged a wrong rollout yet.
+
+    Raises ConfigError and MemoryCorruptionError for what cannot be read.
+    """
+    rollouts = read_rollout_rows(paths)
+    rows = _read_rows(paths, config) if paths.memory.format.exists() else rows_of_log(rollouts)
+    if not len(rows):
+        return None
+    visits = visits_of(rows, rollouts)
+    clusters, rows = find_clusters(rows, visits)
+    order = np.argsort(-clusters.size, kind="stable")
+    shown = _first_seen(clusters.prompt[order])
+    rest = np.setdiff1d(np.arange(len(rows.prompts)), shown)  # prompts in which nothing recurs
+    shown = np.concatenate([shown, rest])[: limits.prompts]
+    listed = order[np.isin(clusters.prompt[order], shown)][: limits.listed_clusters]
+    texts = questions([rows.prompts[number] for number in shown.tolist()], rollouts.prompt_texts, config)
+    in_log = rollouts.find(rows.step, rows.sample)
+    return Atlas(paths, rows, rollouts, clusters, visits, in_log, listed, shown, texts, limits)
+
+
+def tables_of(atlas: Atlas) -> dict[str, Any]:
+    """What the page needs to list, sort and search."""
+    rows, clusters, listed = atlas.rows, atlas.clusters, atlas.listed
+    noise, outside = noise_of(rows)
+    place = np.full(len(rows.prompts), NONE, np.int64)
+    place[atlas.shown] = np.arange(len(atlas.shown))
+    return {
+        "basis": rows.basis,
+        "totals": {
+            "prompts": len(rows.prompts), "rows": len(rows), "clusters": len(clusters), "noise": noise,
+            "outside": outside, "rollouts": len(atlas.rollouts), "texts": int(atlas.rollouts.has_text.sum()),
+            "before": int((rows.step <= 0).sum()),
+        },
+        "heatmaps": rows.logits is not None,
+        "compared": [] if rows.compared is None else np.flatnonzero(rows.compared).tolist(),
+        "clusters": {
+            "prompt": place[clusters.prompt[listed]].tolist(),
+            "label": clusters.label[listed].tolist(),
+            "right": clusters.right[listed].astype(int).tolist(),
+            "size": clusters.size[listed].tolist(),
+            "share": clusters.share[listed].round(4).tolist(),
+            "first": clusters.first[listed].tolist(),
+            "last": clusters.last[listed].tolist(),
+            "since": clusters.visits_since[listed].tolist(),
+        },
+        "prompts": _prompt_tables(atlas),
+    }  # fmt: skip
+
+
+def portions(atlas: Atlas) -> Iterator[dict[int, dict[str, Any]]]:
+    """The details of the biggest clusters, some prompts at a time, by their places in `Atlas.shown`."""
+    clusters = atlas.clusters
+    detailed = atlas.listed[: atlas.limits.detailed_clusters]
+    wanted: dict[int, list[int]] = {}
+    for cluster in detailed.tolist():
+        wanted.setdefault(int(clusters.prompt[cluster]), []).append(cluster)
+    sources = {cluster: _sources(atlas, cluster) for cluster in detailed.tolist()}
+    right = _right_places(atlas, list(wanted))
+    places = {place for own in sources.values() for place in own} | set(right.values())
+    responses = read_responses(atlas.paths, atlas.rollouts, places)  # once: each file holds some of every prompt's
+    chooser = _Chooser(atlas, sources, right, responses)
+    place_of = {number: place for place, number in enumerate(atlas.shown.tolist())}
+    prompts = list(wanted)
+    for start in range(0, len(prompts), PROMPTS_IN_PORTION):
+        some = prompts[start : start + PROMPTS_IN_PORTION]
+        yield {place_of[prompt]: chooser.details(prompt, wanted[prompt]) for prompt in some}
+
+
+@dataclass(frozen=True)
+class _Chooser:
+    """Candidates for examples, by cluster, and for right responses, by prompt, with what they say."""
+
+    atlas: Atlas
+    sources: dict[int, list[int]]
+    right: dict[int, int]
+    responses: dict[int, Response]
+
+    def details(self, prompt: int, clusters: list[int]) -> dict[str, Any]:
+        """Examples and heatmaps of some clusters of a prompt, and one right response to it."""
+        right = self._examples([self.right[prompt]], 1) if prompt in self.right else []
+        stored = self.atlas.rows.logits(prompt) if self.atlas.rows.logits else None
+        entries = {}
+        for cluster in clusters:
+            entry: dict[str, Any] = {"examples": self._examples(self.sources[cluster], self.atlas.limits.examples)}
+            if stored is not None:
+                member = _is_member(self.atlas, cluster)
+                entry["heatmap"] = heatmap_of(stored, member, self.atlas.limits.heatmap_rows).as_json()
+            entries[int(self.atlas.clusters.label[cluster])] = entry
+        return {"right": right, "clusters": entries}
+
+    def _examples(self, places: list[int], most: int) -> list[dict[str, Any]]:
+        rollouts = self.atlas.rollouts
+        chosen = choose(places, self.responses, most, self.atlas.limits.example_characters)
+        return [
+            {"s": int(rollouts.step[one.place]), "i": int(rollouts.sample[one.place]), "p": one.parts} for one in chosen
+        ]
+
+
+def _read_rows(paths: RunPaths, config: RunConfig | None) -> ErrorRows:
+    for attempt in range(ATTEMPTS):
+        try:
+            return rows_of_memory(open_memory(paths.root), config)
+        except FileNotFoundError:
+            if attempt == ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:
+    """Columns over the shown prompts. ``runs`` are rows in order: step, how many of it; ``seen`` the visits."""
+    rows, rollouts, limits = atlas.rows, atlas.rollouts, atlas.limits
+    answer = np.where(atlas.in_log == NONE, NONE, rollouts.answer[atlas.in_log]) if len(rollouts) else atlas.in_log
+    right = right_answers(rows, rollouts)
+    visit_ends = np.searchsorted(atlas.visits.prompt, np.arange(len(rows.prompts) + 1))
+    table: dict[str, list[Any]] = {
+        name: [] for name in ("key", "text", "right", "steps", "labels", "first_right", "answer", "answers", "seen")
+    }
+    for number in atlas.shown.tolist():
+        own = slice(rows.offsets[number], rows.offsets[number + 1])
+        visits = slice(visit_ends[number], visit_ends[number + 1])
+        used, numbered = np.unique(answer[own], return_inverse=True)
+        known = [rollouts.answers[code] for code in used.tolist() if code != NONE]
+        table["key"].append(rows.prompts[number])
+        table["text"].append(_cut(atlas.texts.get(rows.prompts[number], ""), limits.prompt_characters))
+        table["right"].append(
+            None if right[number] == NONE else _cut(rollouts.answers[right[number]], limits.answer_characters)
+        )
+        table["steps"].append(_delta(rows.step[own]))
+        table["labels"].append(rows.label[own].tolist())
+        table["first_right"].append(int((~rows.right[own]).sum()))
+        table["answer"].append((numbered - (len(used) - len(known))).tolist())  # NONE sorts first
+        table["answers"].append([_cut(text, limits.answer_characters) for text in known])
+        table["seen"].append(
+            [c[visits].tolist() for c in (atlas.visits.step, atlas.visits.rollouts, atlas.visits.correct)]
+        )
+    return table
+
+
+def _is_member(atlas: Atlas, cluster: int) -> NDArray[np.bool_]:
+    """Which of its prompt's rows (n,) are in a cluster."""
+    prompt = atlas.clusters.prompt[cluster]
+    own = slice(atlas.rows.offsets[prompt], atlas.rows.offsets[prompt + 1])
+    member: NDArray[np.bool_] = atlas.rows.label[own] == atlas.clusters.label[cluster]
+    return member
+
+
+def _sources(atlas: Atlas, cluster: int) -> list[int]:
+    """Rollouts of the log that may serve as a cluster's examples."""
+    start = atlas.rows.offsets[atlas.clusters.prompt[cluster]]
+    places = atlas.in_log[start + np.flatnonzero(_is_member(atlas, cluster))]
+    return candidates(places, atlas.rollouts, atlas.limits.examples)
+
+
+def _right_places(atlas: Atlas, prompts: list[int]) -> dict[int, int]:
+    """The newest right rollout with a text of each of ``prompts``, where the log has one."""
+    rollouts = atlas.rollouts
+    numbers = {key: number for number, key in enumerate(rollouts.prompts)}
+    codes = {numbers[atlas.rows.prompts[prompt]]: prompt for prompt in prompts if atlas.rows.prompts[prompt] in numbers}
+    fits = np.flatnonzero(rollouts.correct & rollouts.has_text)
+    fits = fits[np.isin(rollouts.prompt[fits], list(codes))]
+    return {codes[code]: place for code, place in zip(rollouts.prompt[fits].tolist(), fits.tolist())}
+
+
+def _first_seen(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The distinct ones of ``values`` (n,), in the order in which they come."""
+    distinct, first = np.unique(values, return_index=True)
+    ordered: NDArray[np.int64] = distinct[np.argsort(first)]
+    return ordered
+
+
+def _delta(steps: NDArray[np.int64]) -> list[list[int]]:
+    """``[[step, rows], ...]`` of rows (n,) that come in runs of one step."""
+    bounds = np.flatnonzero(np.r_[True, np.diff(steps) != 0])
+    return [steps[bounds].tolist(), np.diff(np.r_[bounds, len(steps)]).tolist()]
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,172 @@
+"""Every remembered rollout with the cluster that it is in now, prompt by prompt.
+
+A cluster is what clustering all rows of a prompt as they are now, with the run's own settings, finds. The labels in the
+logs are no identity: a prompt's clusters are numbered anew each time that it is clustered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meds_openrlhf.config.loader import RunConfig, build, unflatten
+from meds_openrlhf.config.schema import MedsSettings
+from meds_openrlhf.features.final_answer import same_answer_form
+from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.clustering import NOISE, cluster_sets
+from meds_openrlhf.memory.presets import Method
+from meds_openrlhf.memory.prompt_features import PromptFeatures, Window
+from meds_openrlhf.memory.row_index import RowIndex
+from meds_openrlhf.memory.settings import method_of, transform_of_rows
+from meds_openrlhf.memory.stored_segment import StoredSegment
+from meds_openrlhf.memory.tools.stored_memory import StoredMemory
+from meds_openrlhf.report.rollout_rows import NONE, RolloutRows
+
+OUTSIDE = -2  # label of a row that the method's window leaves out
+GROUPS_AT_ONCE = 1024  # whose features are held in memory together
+_OF_FEATURES = ("layers", "difference", "normalize")
+
+
+@dataclass(frozen=True)
+class PromptLogits:
+    """The n rows of one prompt as they were stored, (n, N) logits, and as they are compared, (n, d) features."""
+
+    logits: NDArray[np.float32]
+    features: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ErrorRows:
+    """Prompt i's rows are ``offsets[i]:offsets[i + 1]`` of n: its wrong ones oldest first, then its right ones.
+
+    ``label`` (n,) tells the clusters of a prompt apart, numbers from 0 up, no two verdicts in one; NOISE, or OUTSIDE of
+    the window. ``steps`` count as the run's metrics do; those of the run that it was branched from are 0 and below.
+    ``logits`` reads those of prompt i, and is None where rows have none; ``compared`` (N,) says which layers count.
+    """
+
+    prompts: list[str]
+    offsets: NDArray[np.int64]  # (p + 1,)
+    step: NDArray[np.int64]  # (n,)
+    sample: NDArray[np.int64]  # (n,)
+    right: NDArray[np.bool_]  # (n,)
+    label: NDArray[np.int64]  # (n,)
+    basis: str
+    logits: Callable[[int], PromptLogits] | None = None
+    compared: NDArray[np.bool_] | None = None
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    @property
+    def prompt(self) -> NDArray[np.int64]:
+        """The prompt's number (n,) of each row."""
+        return np.repeat(np.arange(len(self.prompts)), np.diff(self.offsets))
+
+
+def rows_of_memory(memory: StoredMemory, config: RunConfig | None) -> ErrorRows:
+    """Cluster everything stored by the run's settings, or the preset paper's where it has none.
+
+    Raises MemoryCorruptionError where a segment is damaged, FileNotFoundError where one has gone since.
+    """
+    meds = config.meds if config is not None else _settings_of(memory)
+    method, transform = method_of(meds.memory), transform_of_rows(meds, memory.format)
+    segments = memory.segments()
+    index = _index_of(segments)
+    keys = sorted({*index.keys(False), *index.keys(True)})
+    groups = index.find([key for key in keys for _ in (0, 1)], [False, True] * len(keys))  # NONE: no such rows
+    everything = index.select(groups)
+    features = PromptFeatures(index, segments, transform, memory.format.layers)
+    label = _labels(features, groups, everything.offsets, method)
+    step, sample = (column[everything.rows] for column in _places(segments))
+    right = np.repeat(np.arange(len(groups)) % 2 == 1, np.diff(everything.offsets))
+
+    def logits(prompt: int) -> PromptLogits:
+        selection = index.select(groups[2 * prompt : 2 * prompt + 2])
+        stored = features.logits(selection)
+        return PromptLogits(stored, transform(stored))
+
+    holds_logits = not memory.format.holds_answers
+    return ErrorRows(
+        prompts=keys,
+        offsets=everything.offsets[::2].copy(),
+        step=step - memory.format.step_offset,
+        sample=sample,
+        right=right,
+        label=np.where(label >= 0, 2 * label + right, label),  # those of right rows are others
+        basis=f"clustered by the run's settings (preset {meds.memory.preset})"
+        if config is not None
+        else "clustered by the preset paper: the folder has no config.yaml",
+        logits=logits if holds_logits else None,
+        compared=_compared(transform, memory.format.layers) if holds_logits else None,
+    )
+
+
+def rows_of_log(rollouts: RolloutRows) -> ErrorRows:
+    """For a run without a memory: the log's wrong rollouts, in which equal answers are a cluster, single ones noise."""
+    wrong = np.flatnonzero(~rollouts.correct & (rollouts.answer != NONE))
+    wrong = wrong[np.argsort(rollouts.prompt[wrong], kind="stable")]
+    numbers, prompt = np.unique(rollouts.prompt[wrong], return_inverse=True)
+    forms: dict[str, int] = {}
+    of_answer = np.array([forms.setdefault(same_answer_form(text), len(forms)) for text in rollouts.answers] or [0])
+    pairs = prompt * (len(forms) + 1) + of_answer[rollouts.answer[wrong]]
+    _, pair, counts = np.unique(pairs, return_inverse=True, return_counts=True)
+    return ErrorRows(
+        prompts=[rollouts.prompts[number] for number in numbers.tolist()],
+        offsets=np.searchsorted(prompt, np.arange(len(numbers) + 1)),
+        step=rollouts.step[wrong],
+        sample=rollouts.sample[wrong],
+        right=np.zeros(len(wrong), bool),
+        label=np.where(counts[pair] > 1, pair, NOISE),
+        basis="the run has no memory; equal wrong answers are put together",
+    )
+
+
+def _settings_of(memory: StoredMemory) -> MedsSettings:
+    """For a memory without a configuration, which still says how its features are made."""
+    held = memory.format.features
+    own = {f"features.{name}": held[name] for name in _OF_FEATURES if name in held}
+    if memory.format.holds_answers:
+        own = {"memory.preset": "answers"}
+    return build(MedsSettings, unflatten({"run_dir": ".", **own}), "meds")
+
+
+def _index_of(segments: list[StoredSegment]) -> RowIndex:
+    index = RowIndex()
+    for number, segment in enumerate(segments):
+        visits = segment.visits()
+        index.add(visits.prompts, visits.correct, number, visits.offset, visits.count)
+    return index
+
+
+def _places(segments: list[StoredSegment]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Step and sample (n,) of every row, in the index's order."""
+    steps, samples = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for segment in segments:
+        for number in range(len(segment.index.batches)):
+            batch = segment.read(number)
+            steps.append(batch.column("step").to_numpy().astype(np.int64))
+            samples.append(batch.column("sample").to_numpy().astype(np.int64))
+    return np.concatenate(steps), np.concatenate(samples)
+
+
+def _labels(
+    features: PromptFeatures, groups: NDArray[np.int64], offsets: NDArray[np.int64], method: Method
+) -> NDArray[np.int64]:
+    """Labels (n,) within each group; its rows are ``offsets[i]:offsets[i + 1]``, of which the window takes the last."""
+    label = np.full(offsets[-1], OUTSIDE, np.int64)
+    window = Window.of(method)
+    for start in range(0, len(groups), GROUPS_AT_ONCE):
+        selection, vectors = features.select(groups[start : start + GROUPS_AT_ONCE], window)
+        sizes = np.diff(selection.offsets)
+        shift = offsets[start + 1 : start + 1 + len(sizes)] - selection.offsets[1:]
+        found = cluster_sets(vectors, selection.offsets, method.clustering)
+        label[np.arange(len(found)) + np.repeat(shift, sizes)] = found
+    return label
+
+
+def _compared(transform: FeatureTransform, layers: int) -> NDArray[np.bool_]:
+    compared: NDArray[np.bool_] = (transform.matrix(layers) != 0).any(axis=0)
+    return compared

@@ -1,0 +1,98 @@
+"""Responses to show: some of a cluster's members, different ones where there are, from all over the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meds_openrlhf.report.rollout_rows import NONE, Response, RolloutRows
+
+TEXT, ANSWER, LEFT_OUT = 0, 1, 2
+_AROUND_ANSWER = 0.7  # of what is shown of a long response; the rest is its beginning
+
+
+@dataclass(frozen=True)
+class Example:
+    """A response cut to size: ``parts`` are texts, the answer, and how many characters are left out."""
+
+    place: int  # in the log
+    parts: list[tuple[int, str | int]]
+
+
+def candidates(places: NDArray[np.int64], rollouts: RolloutRows, wanted: int) -> list[int]:
+    """Up to twice ``wanted`` of the rollouts ``places`` (m,) that have a text, the best first, oldest of each first.
+
+    Spread over the steps and one of each answer in turn; then as many again, for texts that turn out to be the same.
+    """
+    known = places[places != NONE]
+    known = known[rollouts.has_text[known]]
+    if not len(known):
+        return []
+    _, first = np.unique(rollouts.answer[known], return_index=True)
+    others = known[np.sort(first)][:wanted].tolist()
+    coarse, fine = _spread(known, wanted), _spread(known, 2 * wanted)
+    return list(dict.fromkeys([*_in_turn(coarse[:1] + coarse[:0:-1], others), *fine]))[: 2 * wanted]
+
+
+def choose(places: list[int], responses: dict[int, Response], most: int, characters: int) -> list[Example]:
+    """Up to ``most`` of these, no text twice, in the order of their steps."""
+    chosen: dict[str, int] = {}
+    for place in places:
+        if place in responses and len(chosen) < most:
+            chosen.setdefault(responses[place].text, place)
+    return [Example(place, parts_of(responses[place], characters)) for place in sorted(chosen.values())]
+
+
+def parts_of(response: Response, characters: int) -> list[tuple[int, str | int]]:
+    """The response, its answer marked; of a long one the beginning and what surrounds the answer."""
+    text = response.text
+    begin, end = _answer_span(response)
+    cuts = _kept(len(text), end, characters)
+    parts: list[tuple[int, str | int]] = []
+    at = 0
+    for start, stop in cuts:
+        if start > at:
+            parts.append((LEFT_OUT, start - at))
+        for kind, low, high in ((TEXT, start, begin), (ANSWER, begin, end), (TEXT, end, stop)):
+            low, high = max(low, start), min(high, stop)
+            if low < high:
+                parts.append((kind, text[low:high]))
+        at = stop
+    if at < len(text):
+        parts.append((LEFT_OUT, len(text) - at))
+    return parts
+
+
+def _answer_span(response: Response) -> tuple[int, int]:
+    """Where the answer stands in the text; an empty place at its end where it is not found."""
+    text, answer, start = response.text, response.answer, response.answer_start
+    if not answer:
+        return len(text), len(text)
+    if start is None or not text.startswith(answer, start):
+        start = text.rfind(answer)
+    return (start, start + len(answer)) if start >= 0 else (len(text), len(text))
+
+
+def _kept(length: int, end: int, characters: int) -> list[tuple[int, int]]:
+    """The stretches of a text that are shown."""
+    if length <= characters:
+        return [(0, length)]
+    around = int(characters * _AROUND_ANSWER)
+    stop = min(end + around // 4, length)
+    start = max(stop - around, 0)
+    head = characters - around
+    return [(0, stop)] if start <= head else [(0, head), (start, stop)]
+
+
+def _spread(places: NDArray[np.int64], most: int) -> list[int]:
+    """Up to ``most`` of ``places``, evenly, the first and the last among them."""
+    numbers = np.linspace(0, len(places) - 1, min(most, len(places))).round().astype(np.int64)
+    spread: list[int] = places[np.unique(numbers)].tolist()
+    return spread
+
+
+def _in_turn(one: list[int], other: list[int]) -> list[int]:
+    both = [place for pair in zip(one, other) for place in pair]
+    return both + one[len(other) :] + other[len(one) :]

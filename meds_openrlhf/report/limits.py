@@ -1,0 +1,35 @@
+"""How much of a run goes into its report; the page says what was left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Of the whole page; several runs share what is in the first group.
+
+    ``page_bytes`` ends the details (examples and heatmaps) early where they would make the file larger.
+    """
+
+    prompts: int = 5_000  # those with the biggest clusters
+    listed_clusters: int = 20_000  # the biggest
+    detailed_clusters: int = 2_000  # the biggest, with examples and a heatmap
+    page_bytes: int = 19_000_000
+
+    steps: int = 2_000  # points of a curve; more steps are averaged
+    examples: int = 4  # of a cluster
+    example_characters: int = 3_000
+    prompt_characters: int = 3_000
+    answer_characters: int = 200
+    heatmap_rows: int = 8  # members, and as many neighbours
+
+    def shared_by(self, runs: int) -> Limits:
+        """What each of ``runs`` may take."""
+        return replace(
+            self,
+            prompts=max(self.prompts // runs, 1),
+            listed_clusters=max(self.listed_clusters // runs, 1),
+            detailed_clusters=max(self.detailed_clusters // runs, 1),
+            page_bytes=self.page_bytes // runs,
+        )

@@ -1,0 +1,45 @@
+"""The HTML file: markup, style and script of this room's assets, and the packed data.
+
+Nothing of a run is ever markup: data are base64 until the script has unpacked them, and the script makes text nodes of
+them. The policy in the head allows this very style and script by their hashes, and no connection at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib.resources import files
+
+SCRIPTS = (
+    "elements.js", "data.js", "scales.js", "lines.js", "stacks.js", "overview.js", "curves.js", "list.js",
+    "heatmap.js", "prompt.js", "main.js",
+)  # fmt: skip
+
+
+def render(core: str, details: list[str]) -> str:
+    """The page around the packed ``core`` and portions of ``details``."""
+    style, script = _asset("style.css"), _script()
+    blocks = [_block("core", core), *(_block(f"details-{number}", one) for number, one in enumerate(details))]
+    policy = (
+        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    filled = {"policy": policy, "style": style, "script": script, "data": "\n".join(blocks)}
+    parts = _asset("page.html").split("@@")  # text, name, text, name ... text
+    return "".join(filled[part] if number % 2 else part for number, part in enumerate(parts))
+
+
+def _block(name: str, content: str) -> str:
+    return f'<script type="text/plain" id="{name}">{content}</script>'
+
+
+def _script() -> str:
+    return '"use strict";\n(() => {\n' + "\n".join(_asset(name) for name in SCRIPTS) + "\n})();\n"
+
+
+def _digest(content: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}"
+
+
+def _asset(name: str) -> str:
+    return (files("meds_openrlhf.report") / "assets" / name).read_text(encoding="utf-8")

@@ -1,0 +1,132 @@
+"""Which curves there are: every panel and the metrics in it. Only what some run has is drawn."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_KINDS = ("step", "window", "all")
+_PASS = re.compile(r"eval_(?P<source>.+)_pass(?P<k>\d+)")
+_SKIPPED = re.compile(r"rollout/num_samples|eval_num_samples|generated_samples")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One chart: ``series`` are metrics and what the legend calls them.
+
+    ``form``: "lines" or "stack" (parts of a whole, a chart for each run). ``source``: "steps" or "evaluations".
+    ``unit``: "" for plain numbers, "share", "bytes", "s" or "ms". ``group``: the heading above it.
+    """
+
+    group: str
+    title: str
+    series: list[tuple[str, str]]
+    unit: str = ""
+    form: str = "lines"
+    source: str = "steps"
+    hint: str = ""
+
+
+def _spectrum(stem: str, title: str, hint: str) -> list[Panel]:
+    wrong = [(f"meds/{stem}_{kind}", kind) for kind in _KINDS]
+    right = [(f"meds/{stem}_right_{kind}", f"right, {kind}") for kind in _KINDS]
+    return [Panel("Diversity", title, wrong + right, hint=hint)]
+
+
+KNOWN = [
+    Panel("Reward", "Reward", [("meds/reward_raw", "raw"), ("meds/reward_shaped", "shaped")]),
+    Panel("Reward", "Reward of the rollouts", [("rollout/reward_mean", "mean"), ("rollout/reward_std", "deviation")]),
+    Panel("Reward", "Accuracy (pass@1 of the rollouts)", [("meds/accuracy", "accuracy")], "share"),
+    *_spectrum(
+        "eigen_ratio",
+        "Top-1 eigen ratio",
+        "Share of the variance along one line. Near 1 rollouts vary in one way only; lower is more diverse.",
+    ),
+    *_spectrum(
+        "participation_ratio",
+        "Participation ratio",
+        "Along how many directions rollouts vary: 1 / sum of squared shares of the eigenvalues.",
+    ),
+    *_spectrum(
+        "effective_rank",
+        "Effective rank",
+        "Along how many directions rollouts vary: exponential of the entropy of the eigenvalues' shares.",
+    ),
+    Panel("Penalty", "Mean penalty", [("meds/penalty_mean", "mean penalty")]),
+    Panel("Penalty", "Rollouts penalised", [("meds/penalized_share", "share")], "share"),
+    Panel("Policy", "Entropy", [("entropy_loss", "entropy"), ("entropy", "entropy")]),
+    Panel("Policy", "KL", [("kl", "to the reference"), ("ppo_kl", "to the policy that sampled")]),
+    Panel("Policy", "Policy loss", [("policy_loss", "loss")]),
+    Panel("Policy", "Gradient norm", [("actor_grad_norm", "norm")]),
+    Panel("Policy", "Response length, tokens", [("rollout/response_length_mean", "mean")]),
+    Panel("Policy", "Responses cut off", [("rollout/truncated_rate", "share")], "share"),
+    Panel("Memory", "Rows and prompts", [("meds/rows", "rows"), ("meds/prompts", "prompts")]),
+    Panel("Memory", "Clusters", [("meds/clusters", "clusters")]),
+    Panel("Memory", "Noise among stored rows", [("meds/noise_share", "share")], "share"),
+    Panel("Memory", "Size on disk", [("meds/bytes", "bytes")], "bytes"),
+    Panel(
+        "Time",
+        "Time of a step",
+        [
+            ("timing/generation", "generation"),
+            ("timing/make_experience", "experience"),
+            ("timing/ppo_train", "training"),
+            ("timing/broadcast", "weight sync"),
+        ],
+        "s",
+        "stack",
+    ),
+    Panel(
+        "Time",
+        "The memory's own time",
+        [
+            (f"meds/time_{name}_ms", title)
+            for name, title in (
+                ("recording", "recording"),
+                ("assign", "labelling"),
+                ("append", "storing"),
+                ("cluster", "clustering (aside)"),
+                ("wait", "waiting"),
+            )
+        ],
+        "ms",
+        hint="Clustering runs beside training; only waiting for it costs time.",
+    ),
+]
+
+
+def panels_of(steps: set[str], evaluations: set[str]) -> list[Panel]:
+    """The panels that have something to show, given the names of all runs' metrics; what is known first."""
+    found = [_with(panel, [one for one in panel.series if one[0] in steps]) for panel in KNOWN]
+    found = [panel for panel in found if panel.series]
+    drawn = {name for panel in found for name, _ in panel.series}
+    at = next((i for i, panel in enumerate(found) if panel.group != "Reward"), len(found))
+    others = sorted(name for name in steps - drawn if not _SKIPPED.fullmatch(name))
+    found[at:at] = _of_evaluations(evaluations)
+    rest = [Panel("All other metrics", name, [(name, name)]) for name in others]
+    passes = {name for name in evaluations if _PASS.fullmatch(name) or _SKIPPED.fullmatch(name)}
+    rest += [Panel("All other metrics", n, [(n, n)], source="evaluations") for n in sorted(evaluations - passes)]
+    return found + rest
+
+
+def _of_evaluations(names: set[str]) -> list[Panel]:
+    """A panel for each evaluated data set: pass@k for its k."""
+    by_source: dict[str, list[int]] = {}
+    for name in names:
+        match = _PASS.fullmatch(name)
+        if match:
+            by_source.setdefault(match["source"], []).append(int(match["k"]))
+    return [
+        Panel(
+            "Reward",
+            f"pass@k on {source}",
+            [(f"eval_{source}_pass{k}", f"pass@{k}") for k in sorted(ks)],
+            "share",
+            source="evaluations",
+        )
+        for source, ks in sorted(by_source.items())
+    ]
+
+
+def _with(panel: Panel, series: list[tuple[str, str]]) -> Panel:
+    return Panel(panel.group, panel.title, series, panel.unit, panel.form, panel.source, panel.hint)

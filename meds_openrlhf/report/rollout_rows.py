@@ -1,0 +1,144 @@
+"""The log of rollouts as flat arrays, all but the texts; and the texts of a few rollouts, fetched afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.paths import RunPaths
+
+NONE = -1
+_NUMBERS = ("step", "sample", "prompt", "prompt_text", "response", "answer", "correct")
+_TEXTS = ("sample", "response", "answer", "answer_start")
+
+
+def place_key(step: NDArray[np.integer], sample: NDArray[np.integer]) -> NDArray[np.int64]:
+    """One number (n,) for each rollout, rising with the step, then with the sample."""
+    key: NDArray[np.int64] = (step.astype(np.int64) << 32) + sample.astype(np.int64)
+    return key
+
+
+@dataclass(frozen=True)
+class Response:
+    """What one rollout says; ``answer_start`` is where its answer begins in ``text``, None where nobody knows."""
+
+    text: str
+    answer: str | None
+    answer_start: int | None
+
+
+@dataclass(frozen=True)
+class RolloutRows:
+    """The n rollouts of the log, in the order of step and sample; ``prompt`` and ``answer`` number their texts."""
+
+    step: NDArray[np.int64]  # (n,)
+    sample: NDArray[np.int64]  # (n,)
+    prompt: NDArray[np.int64]  # (n,)
+    answer: NDArray[np.int64]  # (n,), NONE where there is none
+    correct: NDArray[np.bool_]  # (n,)
+    has_text: NDArray[np.bool_]  # (n,)
+    prompts: list[str] = field(default_factory=list)  # keys
+    answers: list[str] = field(default_factory=list)
+    prompt_texts: dict[str, str] = field(default_factory=dict)  # by key
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def find(self, step: NDArray[np.int64], sample: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The places (m,) of rollouts, NONE for those that the log does not have."""
+        if not len(self):
+            return np.full(len(step), NONE)
+        own, wanted = place_key(self.step, self.sample), place_key(step, sample)
+        place = np.searchsorted(own, wanted).clip(max=len(own) - 1)
+        return np.where(own[place] == wanted, place, NONE)
+
+
+def read_rollout_rows(paths: RunPaths) -> RolloutRows:
+    """All that is logged, but for the texts. Raises ConfigError where a file cannot be read."""
+    tables: list[pa.Table] = []
+    texts: dict[str, str] = {}
+    for step in paths.rollout_steps():
+        table = _read(paths, step, _NUMBERS)
+        if table is None or not len(table):
+            continue
+        _collect_texts(table, texts)
+        has_text = table.column("response").is_valid()
+        tables.append(table.drop_columns(["prompt_text", "response"]).append_column("has_text", has_text))
+    if not tables:
+        nothing, never = np.empty(0, np.int64), np.empty(0, bool)
+        return RolloutRows(nothing, nothing, nothing, nothing, never, never)
+    table = pa.concat_tables(tables)
+    step, sample = (table.column(name).to_numpy().astype(np.int64) for name in ("step", "sample"))
+    order = np.argsort(place_key(step, sample), kind="stable")
+    prompt, prompts = _numbered(table.column("prompt"))
+    answer, answers = _numbered(table.column("answer"))
+    correct, has_text = (table.column(name).to_numpy().astype(bool) for name in ("correct", "has_text"))
+    return RolloutRows(
+        step[order], sample[order], prompt[order], answer[order], correct[order], has_text[order],
+        prompts, answers, texts,
+    )  # fmt: skip
+
+
+def read_responses(paths: RunPaths, rows: RolloutRows, places: Iterable[int]) -> dict[int, Response]:
+    """What the rollouts at ``places`` say, by place; those whose file has gone since are not in it."""
+    found: dict[int, Response] = {}
+    wanted = np.unique(np.fromiter(places, np.int64))
+    steps = rows.step[wanted]
+    for step in np.unique(steps).tolist():
+        table = _read(paths, step, _TEXTS)
+        if table is None:
+            continue
+        of_step = wanted[steps == step]
+        sample = table.column("sample").to_numpy()
+        order = np.argsort(sample, kind="stable")
+        at = np.searchsorted(sample[order], rows.sample[of_step]).clip(max=len(order) - 1)
+        fits = sample[order][at] == rows.sample[of_step]
+        taken = table.take(pa.array(order[at[fits]]))
+        columns = (taken.column(name).to_pylist() for name in ("response", "answer", "answer_start"))
+        for place, text, answer, start in zip(of_step[fits].tolist(), *columns):
+            if text is not None:
+                found[place] = Response(text, answer, start)
+    return found
+
+
+def _collect_texts(table: pa.Table, texts: dict[str, str]) -> None:
+    """Add the texts of prompts that are not known yet."""
+    keys = table.column("prompt").combine_chunks().dictionary_encode()
+    _, first = np.unique(keys.indices.to_numpy(), return_index=True)
+    column = table.column("prompt_text").take(pa.array(first))
+    for key, text in zip(table.column("prompt").take(pa.array(first)).to_pylist(), column.to_pylist()):
+        texts.setdefault(key, text)
+
+
+def _numbered(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
+    """Numbers (n,) for equal values, NONE for null, and the values."""
+    encoded = column.combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    numbers = pc.fill_null(encoded.indices, NONE).to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers, encoded.dictionary.to_pylist()
+
+
+def _read(paths: RunPaths, step: int, columns: Sequence[str]) -> pa.Table | None:
+    """Some columns of one step, the others not even decompressed; None where the run has just removed the file."""
+    path = paths.rollouts(step)
+    try:
+        with pa.memory_map(str(path)) as source:
+            schema = pa.ipc.open_file(source).schema
+            numbers = [schema.get_field_index(name) for name in columns]
+            if NONE in numbers:
+                mend = f"has no column {columns[numbers.index(NONE)]}; it is no log of rollouts, remove it"
+                raise ConfigError("RUN", str(path), mend)
+            options = pa.ipc.IpcReadOptions(included_fields=numbers)
+            return pa.ipc.open_file(source, options=options).read_all()
+    except FileNotFoundError:
+        return None
+    except pa.ArrowInvalid as error:
+        mend = f"cannot be read as Arrow ({' '.join(str(error).split())}); remove it"
+        raise ConfigError("RUN", str(path), mend) from error

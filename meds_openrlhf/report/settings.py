@@ -1,0 +1,124 @@
+"""What was run: its settings, the method in words, and how far it was to go."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.config.loader import RunConfig, load_config
+from meds_openrlhf.config.schema import MedsSettings
+from meds_openrlhf.config.yaml_file import flatten, read_mapping
+from meds_openrlhf.paths import RunPaths
+
+# Shown for every run; others only where runs differ, and all of them on request.
+KEY_SETTINGS = (
+    "actor.model_name_or_path", "data.prompt_dataset", "algo.advantage.estimator", "meds.enabled",
+    "meds.memory.preset", "meds.memory.remember", "meds.features.layers", "meds.features.difference",
+    "meds.penalty.scope", "meds.penalty.alpha", "meds.penalty.beta", "meds.policy.entropy_advantage.alpha",
+    "actor.adam.lr", "actor.eps_clip_low_high", "algo.kl.init_coef", "algo.dynamic_filtering_enable",
+    "rollout.batch_size", "rollout.n_samples_per_prompt", "rollout.temperature", "rollout.max_new_tokens",
+    "train.batch_size", "train.num_episodes",
+)  # fmt: skip
+NOT_COMPARED = ("meds.run_dir",)
+ESTIMATORS = {
+    "group_norm": "GRPO", "dr_grpo": "Dr. GRPO", "rloo": "RLOO", "reinforce": "REINFORCE",
+    "reinforce_baseline": "REINFORCE++ with baseline", "gae": "PPO",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SettingRow:
+    """One setting of all runs, as texts; None where a run does not set it."""
+
+    name: str
+    values: list[str | None]
+    key: bool
+    differs: bool
+
+
+def config_of(paths: RunPaths) -> RunConfig | None:
+    """The run's configuration; None where the folder has none. Raises ConfigError for one that cannot be read."""
+    return load_config(paths.config) if paths.config.exists() else None
+
+
+def flat_settings(paths: RunPaths) -> dict[str, Any]:
+    """The settings as they stand in the run's file, by dotted name."""
+    return flatten(read_mapping(paths.config, "RUN")) if paths.config.exists() else {}
+
+
+def compare_settings(runs: list[dict[str, Any]]) -> list[SettingRow]:
+    """The settings of all runs side by side: the important ones first, then by name."""
+    names = sorted({name for one in runs for name in one if name not in NOT_COMPARED})
+    ordered = [*(name for name in KEY_SETTINGS if name in names), *(n for n in names if n not in KEY_SETTINGS)]
+    rows = []
+    for name in ordered:
+        values = [_as_text(one[name]) if name in one else None for one in runs]
+        rows.append(SettingRow(name, values, name in KEY_SETTINGS, any(a != b for a, b in pairwise(values))))
+    return rows
+
+
+def method_in_words(config: RunConfig | None) -> str:
+    """E.g. ``GRPO, clip 0.2 to 0.28, with MEDS (paper, alpha 0.1, beta 0.2)``."""
+    if config is None:
+        return "unknown: the folder has no config.yaml"
+    flags, meds = config.openrlhf, config.meds
+    estimator = str(flags.get("algo.advantage.estimator", "gae"))
+    words = [ESTIMATORS.get(estimator, estimator)]
+    clip = flags.get("actor.eps_clip_low_high")
+    if isinstance(clip, list) and len(clip) == 2 and clip[0] != clip[1]:
+        words.append(f"clip {clip[0]} to {clip[1]}")
+    if flags.get("algo.dynamic_filtering_enable") is True:
+        words.append("dynamic sampling")
+    if meds.policy.entropy_advantage.alpha > 0:
+        words.append(f"entropy advantage {meds.policy.entropy_advantage.alpha}")
+    return ", ".join([*words, _memory_in_words(meds)])
+
+
+def _memory_in_words(meds: MedsSettings) -> str:
+    if not meds.enabled:
+        return "no memory"
+    if meds.penalty.alpha == 0 or meds.penalty.beta == 0:
+        return f"errors remembered ({meds.memory.preset}), no penalty"
+    what = "bonus within the step" if meds.penalty.scope == "batch" else "MEDS"
+    return f"{what} ({meds.memory.preset}, alpha {meds.penalty.alpha}, beta {meds.penalty.beta})"
+
+
+def planned_steps(config: RunConfig | None) -> int | None:
+    """How many steps the run has at most, where its settings and its data set, a file at hand, say so."""
+    if config is None:
+        return None
+    flags = config.openrlhf
+    path = Path(str(flags.get("data.prompt_dataset")))
+    needed = ("rollout.batch_size", "rollout.n_samples_per_prompt", "train.batch_size", "train.num_episodes")
+    if path.suffix != ".jsonl" or not path.is_file() or not all(isinstance(flags.get(name), int) for name in needed):
+        return None
+    batch, samples, train, episodes = (flags[name] for name in needed)
+    with path.open("rb") as lines:
+        rows = min(sum(1 for _ in lines), flags.get("data.max_samples", math.inf))
+    whole, left = divmod(int(rows), batch)
+    return int((whole + (left * samples >= train)) * episodes)  # the last step of an epoch holds a mini-batch
+
+
+def names_of(runs: list[Path]) -> list[str]:
+    """A short name for each folder, no two the same."""
+    plain = [run.resolve().name for run in runs]
+    if len(set(plain)) == len(plain):
+        return plain
+    longer = [f"{run.resolve().parent.name}/{run.resolve().name}" for run in runs]
+    if len(set(longer)) == len(longer):
+        return longer
+    full = [str(run.resolve()) for run in runs]
+    if len(set(full)) != len(full):
+        repeated = next(name for name in full if full.count(name) > 1)
+        raise ConfigError("RUN", repeated, "is named twice; name each run once")
+    return full
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,135 @@
+"""From run folders to one HTML file."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from meds_openrlhf import __version__
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.config.loader import RunConfig
+from meds_openrlhf.paths import RunPaths, write_atomically
+from meds_openrlhf.report.atlas import Atlas, portions, read_atlas, tables_of
+from meds_openrlhf.report.history import history_of, read_lines, summary_of
+from meds_openrlhf.report.limits import Limits
+from meds_openrlhf.report.page import render
+from meds_openrlhf.report.panels import panels_of
+from meds_openrlhf.report.settings import (
+    compare_settings,
+    config_of,
+    flat_settings,
+    method_in_words,
+    names_of,
+    planned_steps,
+)
+
+_HOUR = 3600
+
+
+def write_report(runs: list[Path], output: Path, limits: Limits | None = None) -> Path:
+    """Write the report of one or several run folders to ``output``, whole or not at all; ``output`` again.
+
+    The runs are only read, and may be going on. Raises ConfigError where a folder holds nothing of a run, has settings
+    that cannot be read, or ``output`` cannot be written; MemoryCorruptionError where a memory is damaged.
+    """
+    names, limits = names_of(runs), (limits or Limits()).shared_by(len(runs))
+    facts: list[dict[str, Any]] = []
+    atlases: list[Atlas | None] = []
+    for name, folder in zip(names, runs):
+        paths = RunPaths(folder)
+        config = config_of(paths)
+        atlas = read_atlas(paths, config, limits)
+        facts.append(_facts(name, paths, config, limits))
+        _require_something(folder, facts[-1], atlas)
+        atlases.append(atlas)
+    page = {
+        "version": __version__,
+        "made": _iso(datetime.now(timezone.utc).timestamp()),
+        "runs": facts,
+        "settings": [asdict(row) for row in compare_settings([flat_settings(RunPaths(run)) for run in runs])],
+        "panels": [asdict(panel) for panel in panels_of(_names(facts, "history"), _names(facts, "evaluations"))],
+    }
+    details: list[str] = []
+    for one, atlas in zip(facts, atlases):
+        one["atlas"], packed = (None, []) if atlas is None else _packed_atlas(atlas, len(details), limits)
+        details += packed
+    _publish(output, render(pack(page), details))
+    return output
+
+
+def pack(content: Any) -> str:
+    """JSON, compressed, in base64: neither quotes nor angle brackets are left in it."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+
+
+def _packed_atlas(atlas: Atlas, first: int, limits: Limits) -> tuple[dict[str, Any], list[str]]:
+    """The tables, and portions of details up to the size that is allowed; their numbers begin with ``first``."""
+    tables = tables_of(atlas)
+    used = len(pack(tables))
+    packed: list[str] = []
+    portion_of: dict[int, int] = {}
+    for details in portions(atlas):
+        one = pack(details)
+        if used + len(one) > limits.page_bytes:
+            break
+        used += len(one)
+        portion_of.update(dict.fromkeys(details, first + len(packed)))
+        packed.append(one)
+    wanted = tables["clusters"]["prompt"][: limits.detailed_clusters]
+    detailed = [place in portion_of for place in wanted]
+    tables["portion"] = [portion_of.get(place, -1) for place in range(len(atlas.shown))]
+    tables["detailed"], tables["cut_short"] = sum(detailed), len(wanted) - sum(detailed)
+    return tables, packed
+
+
+def _facts(name: str, paths: RunPaths, config: RunConfig | None, limits: Limits) -> dict[str, Any]:
+    """What is said of one run, but for its errors."""
+    lines = read_lines(paths.metrics)
+    seconds = [line["timing/step_total"] for line in lines if isinstance(line.get("timing/step_total"), (int, float))]
+    flags = config.openrlhf if config else {}
+    return {
+        "name": name,
+        "folder": str(paths.root),
+        "method": method_in_words(config),
+        "model": flags.get("actor.model_name_or_path"),
+        "data": flags.get("data.prompt_dataset"),
+        "done": int(lines[-1]["step"]) if lines else 0,
+        "planned": planned_steps(config),
+        "started": _changed(paths.config),
+        "last": _changed(paths.metrics),
+        "hours": sum(seconds) / _HOUR if seconds else None,
+        "summary": summary_of(lines),
+        "history": asdict(history_of(lines, limits.steps)),
+        "evaluations": asdict(history_of(read_lines(paths.evaluations), limits.steps)),
+    }
+
+
+def _require_something(folder: Path, facts: dict[str, Any], atlas: Atlas | None) -> None:
+    if atlas is None and not facts["history"]["steps"] and not facts["evaluations"]["steps"]:
+        problem = "has nothing to report yet: no step is finished" if folder.exists() else "does not exist"
+        raise ConfigError("RUN", str(folder), f"{problem}; name the folder of a run that has trained")
+
+
+def _names(facts: list[dict[str, Any]], kind: str) -> set[str]:
+    return {name for one in facts for name in one[kind]["columns"]}
+
+
+def _publish(output: Path, html: str) -> None:
+    try:
+        write_atomically(output, html)
+    except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
+        raise ConfigError("--output", str(output), f"cannot be written ({error.strerror}); name a file") from error
+
+
+def _changed(path: Path) -> str | None:
+    return _iso(path.stat().st_mtime) if path.exists() else None
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")

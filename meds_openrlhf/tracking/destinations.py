@@ -1,0 +1,60 @@
+"""Where a run's metrics are sent: TensorBoard always, Weights & Biases where the environment asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from meds_openrlhf.config import RunConfig
+from meds_openrlhf.paths import RunPaths
+
+TENSORBOARD, WANDB = "tensorboard", "wandb"
+# What W&B's own variables say wins over the flags, as W&B has it.
+_VARIABLES = {"name": "WANDB_NAME", "project": "WANDB_PROJECT", "group": "WANDB_RUN_GROUP", "entity": "WANDB_ENTITY"}
+
+
+@dataclass(frozen=True)
+class Destinations:
+    """OpenRLHF's flags about trackers, and ours."""
+
+    tensorboard: str  # the folder of this run's event files
+    name: str
+    project: str = "openrlhf_train_ppo"  # OpenRLHF's default
+    group: str | None = None
+    entity: str | None = None
+    snapshots: str = "reference"
+    archive: str | None = None
+
+    def of_wandb(self, environment: Mapping[str, str]) -> dict[str, Any]:
+        """The arguments of `wandb.init` that name the run; none that the environment names itself."""
+        return {name: getattr(self, name) for name, variable in _VARIABLES.items() if not environment.get(variable)}
+
+
+def destinations_of(config: RunConfig, paths: RunPaths) -> Destinations:
+    """Where the run ``config`` in the folder ``paths`` is sent."""
+    flags = config.openrlhf
+    name = str(flags.get("logger.wandb.run_name") or paths.root.name)
+    given = {
+        "project": flags.get("logger.wandb.project"),
+        "group": flags.get("logger.wandb.group"),
+        "entity": flags.get("logger.wandb.org"),
+    }
+    return Destinations(
+        tensorboard=f"{flags.get('logger.tensorboard_dir') or paths.tensorboard}/{name}",
+        name=name,
+        snapshots=config.meds.tracking.snapshots,
+        archive=config.meds.memory.archive,
+        **{key: str(value) for key, value in given.items() if value is not None},
+    )
+
+
+def wandb_wanted(environment: Mapping[str, str]) -> bool:
+    """Whether the environment asks for Weights & Biases: by a key, or by its offline mode."""
+    mode = environment.get("WANDB_MODE", "")
+    return mode != "disabled" and bool(environment.get("WANDB_API_KEY") or mode in ("offline", "dryrun"))
+
+
+def wandb_is_offline(environment: Mapping[str, str]) -> bool:
+    """Whether W&B only writes files, for `wandb sync`."""
+    return environment.get("WANDB_MODE", "") in ("offline", "dryrun")

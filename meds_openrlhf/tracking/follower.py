@@ -1,0 +1,214 @@
+"""The process that follows one run for one sink: ``python -m meds_openrlhf.tracking.follower``, its task as JSON.
+
+It says how it fares in JSON lines on its output, and reads one order from its input: ``finish SECONDS``. Where the
+input ends without one, whoever started it is gone, and it sends what is there and ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from meds_openrlhf.orphans import MARK
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.destinations import TENSORBOARD, Destinations
+from meds_openrlhf.tracking.patience import PATIENCE_SECONDS, Patience
+from meds_openrlhf.tracking.process_family import end_family
+from meds_openrlhf.tracking.run_lines import RunLines
+from meds_openrlhf.tracking.tracking_state import SentBackError, StateFile
+
+POLL_SECONDS = 1.0
+DESERTED_SECONDS = 60.0  # to send the rest, when whoever started this process is gone
+# Exit codes, beside 0 for "all is sent" and 1 for an error: begin anew; try later; not before a user mends it; ended.
+AGAIN, UNREACHED, REFUSED, LATE = 75, 76, 77, 78
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the process is to do; it travels on the command line, so it holds no secret."""
+
+    sink: str
+    run: str
+    to: Destinations
+    poll_seconds: float = POLL_SECONDS
+    patience_seconds: float = PATIENCE_SECONDS
+
+    def as_json(self) -> str:
+        """For the command line."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Task:
+        """From the command line."""
+        content = json.loads(text)
+        return Task(**{**content, "to": Destinations(**content["to"])})
+
+
+class Sink(Protocol):
+    """Somebody who takes a run's lines."""
+
+    def hand_new(self, last: bool = False) -> bool:
+        """Hand on what is new; whether there was any. ``last``: nothing is held back for later."""
+
+    def finish(self) -> bool:
+        """Wait until what was handed has arrived, and close; whether everything has."""
+
+
+class Orders:
+    """What whoever started this process wants of it."""
+
+    def __init__(self, descriptor: int, end: Callable[[], None]) -> None:
+        self.finishing = threading.Event()
+        self._end = end
+        threading.Thread(target=self._read, args=(descriptor,), daemon=True).start()
+
+    def _read(self, descriptor: int) -> None:
+        # Not through a stream, whose lock this thread would hold when the interpreter ends.
+        while order := os.read(descriptor, 1000):
+            self.finishing.set()
+            if seconds := order.split()[1:2]:
+                self._end_after(float(seconds[0]))
+        self.finishing.set()
+        self._end_after(DESERTED_SECONDS)
+
+    def _end_after(self, seconds: float) -> None:
+        timer = threading.Timer(seconds, self._end)
+        timer.daemon = True
+        timer.start()
+
+
+def follow(sink: Sink, finishing: threading.Event, poll_seconds: float) -> bool:
+    """Hand on what comes until it is time to finish, and then the rest; whether everything has arrived."""
+    while True:
+        last = finishing.is_set()  # asked before reading, so that what was written before the order is read
+        if sink.hand_new(last):
+            continue
+        if last:
+            return sink.finish()
+        finishing.wait(poll_seconds)
+
+
+def run(task: Task, say: Callable[..., None]) -> int:
+    """Follow to the end; the exit code."""
+    paths = RunPaths(Path(task.run))
+    orders = Orders(sys.stdin.fileno(), lambda: _end_now(LATE))
+    with paths.root.joinpath(f".tracking-{task.sink}.lock").open("w") as lock:
+        if not _sole(lock, orders.finishing, say):
+            return 0
+        state, lines = StateFile(paths), RunLines(paths)
+        try:
+            if task.sink == TENSORBOARD:
+                from meds_openrlhf.tracking.tensorboard_sink import TensorboardSink
+
+                sink: Sink = TensorboardSink(task.to.tensorboard, state, lines)
+                return 0 if follow(sink, orders.finishing, task.poll_seconds) else AGAIN
+            return _follow_to_wandb(task, paths, state, lines, orders, say)
+        except SentBackError:
+            return AGAIN
+
+
+def _follow_to_wandb(
+    task: Task, paths: RunPaths, state: StateFile, lines: RunLines, orders: Orders, say: Callable[..., None]
+) -> int:
+    import wandb
+
+    from meds_openrlhf.tracking.wandb_sink import StalledError, WandbSink
+
+    way_on = f"training goes on. What is missing is sent when it answers, or later: meds track {task.run}"
+    silence = f"W&B does not answer since {task.patience_seconds:.0f} s; {way_on}"
+    patience = Patience(task.patience_seconds, lambda: say(silence), lambda: say("W&B answers again", well=True))
+    try:
+        sink = WandbSink(paths, task.to, state, lines, patience, say)
+        return 0 if follow(sink, orders.finishing, task.poll_seconds) else AGAIN
+    except StalledError:
+        return AGAIN
+    except wandb.Error as error:
+        if not is_refusal(error):
+            say(f"W&B cannot be reached ({type(error).__name__}); {way_on}")
+            return UNREACHED
+        mend = f"check WANDB_API_KEY, then: meds track {task.run}"
+        say(f"W&B refuses (its answer is in {log_path(paths)}); training goes on. To send it later, {mend}")
+        sys.stderr.write(f"{type(error).__name__}: {without_keys(str(error))}\n")
+        return REFUSED
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether W&B, or its client, says that it will not have this, now or later."""
+    from wandb.errors import AuthenticationError, UsageError
+
+    return isinstance(error, (AuthenticationError, UsageError)) or any(
+        f"error {status}" in str(error) or f"HTTP {status}" in str(error) for status in (400, 401, 403, 404)
+    )
+
+
+def without_keys(text: str) -> str:
+    """``text`` without the values of variables that hold keys."""
+    from meds_openrlhf.tracking.redaction import HIDDEN, secrets_of
+
+    for secret in secrets_of(os.environ):
+        text = text.replace(secret, HIDDEN)
+    return text
+
+
+def log_path(paths: RunPaths) -> Path:
+    """Where what the libraries complain about goes."""
+    return paths.root / "wandb" / "tracking.log"
+
+
+def _sole(lock: Any, finishing: threading.Event, say: Callable[..., None]) -> bool:
+    """Wait until no other process sends the run to this sink; whether it came to that before the end."""
+    said = False
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if said:
+                say("the other process that sent this run has ended; this one goes on", well=True)
+            return True
+        except BlockingIOError:
+            if not said:
+                say("another process sends this run already; waiting for it to end")
+                said = True
+            if finishing.wait(POLL_SECONDS):
+                return False
+
+
+def _end_now(code: int) -> None:
+    """End without waiting for anything, W&B's own process included."""
+    end_family(os.environ.get(MARK), but=os.getpid())
+    os._exit(code)
+
+
+def _end_with_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    sys.stderr.write(without_keys("".join(traceback.format_exception(kind, error, trace))))
+    sys.stderr.flush()
+    _end_now(1)
+
+
+def main() -> None:
+    """The process."""
+    task = Task.from_json(sys.argv[1])
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is nobody's message
+
+    def say(line: str, well: bool | None = False) -> None:
+        answers.write(json.dumps({"say": line, "well": well}) + "\n")
+        answers.flush()
+
+    sys.excepthook = _end_with_error
+    code = run(task, say)
+    sys.stderr.flush()
+    if code != 0:
+        _end_now(code)  # W&B's client would wait for its uploads
+
+
+if __name__ == "__main__":
+    main()

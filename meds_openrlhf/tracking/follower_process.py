@@ -1,0 +1,217 @@
+"""Starting and stopping the processes that send a run's metrics on, beside a training run or alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from meds_openrlhf.orphans import MARK
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.destinations import TENSORBOARD, WANDB, Destinations, wandb_wanted
+from meds_openrlhf.tracking.follower import AGAIN, POLL_SECONDS, REFUSED, UNREACHED, Task, log_path
+from meds_openrlhf.tracking.patience import PATIENCE_SECONDS
+from meds_openrlhf.tracking.process_family import end_family
+
+FINISH_SECONDS = 30.0
+# Before a process that ended with an error is started again.
+RETRY_SECONDS = 60.0
+
+
+class SinkProcess:
+    """The process of one sink, started again when it ends before it should."""
+
+    def __init__(self, task: Task, environment: Mapping[str, str], retry_seconds: float) -> None:
+        self._task, self._retry_seconds = task, retry_seconds
+        self._paths = RunPaths(Path(task.run))
+        self._environment = {name: value for name, value in environment.items() if name != "WANDB_SERVICE"}
+        self._finish_order: str | None = None
+        self._worth_another_try: tuple[int, ...] = ()
+        self._is_well = True
+        self._received = b""
+        self._due: float | None = None  # when it is started again
+        self.code: int | None = None  # of the last one that ended
+        self._start()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is there; one that waits to be started again is not."""
+        return self._process is not None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has ended and will not be started again."""
+        return self._process is None and self._due is None
+
+    def poll(self) -> list[str]:
+        """What it has to say since the last call. Never waits."""
+        if self._process is None:
+            if self._due is not None and time.monotonic() >= self._due:
+                self._start()
+            return []
+        code = self._process.poll()  # before reading, so that nothing that it said is lost
+        said = self._take_messages()
+        if code is not None:
+            said += self._ended(code)
+        return said
+
+    def order_finish(self, seconds: float | None) -> None:
+        """It shall send the rest and end, within ``seconds`` if given."""
+        self._worth_another_try = (AGAIN, UNREACHED) if seconds is None else (AGAIN,)
+        self._finish_order = "finish\n" if seconds is None else f"finish {seconds}\n"
+        if self._process is not None:
+            self._pass_order_on()
+        elif self._due is not None:
+            self._due = time.monotonic() if self.code != REFUSED else None
+
+    def end(self) -> None:
+        """End it now, with all that it started."""
+        self._due = None
+        if self._process is None:
+            return
+        end_family(self._family)
+        self.code = self._process.wait()
+        self._close()
+
+    def _start(self) -> None:
+        log = log_path(self._paths)
+        log.parent.mkdir(exist_ok=True)
+        self._family, self._due = uuid.uuid4().hex, None
+        with log.open("ab") as errors:
+            self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
+                [sys.executable, "-m", "meds_openrlhf.tracking.follower", self._task.as_json()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**self._environment, MARK: self._family},
+                start_new_session=True,  # Ctrl-C is for the training run, which then says when to finish
+            )
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
+        self._pass_order_on()
+
+    def _pass_order_on(self) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        if self._finish_order is not None:
+            with suppress(BrokenPipeError):
+                self._process.stdin.write(self._finish_order.encode())
+                self._process.stdin.flush()
+
+    def _take_messages(self) -> list[str]:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        self._received += self._process.stdout.read() or b""
+        *lines, self._received = self._received.split(b"\n")
+        return [said for line in lines for said in self._note(json.loads(line))]
+
+    def _note(self, message: dict[str, Any]) -> list[str]:
+        """One line when something goes wrong, however often it is tried again, and one when it goes well again.
+
+        A message that says nothing of how it goes is for the user in any case.
+        """
+        if message["well"] is None:
+            return [message["say"]]
+        news = self._is_well != message["well"]
+        self._is_well = message["well"]
+        return [message["say"]] if news else []
+
+    def _ended(self, code: int) -> list[str]:
+        end_family(self._family)
+        self._close()
+        self.code = code
+        if code == 0 or (self._finish_order is not None and code not in self._worth_another_try):
+            return []
+        self._due = time.monotonic() + (0.0 if code == AGAIN else self._retry_seconds)
+        if code in (AGAIN, UNREACHED, REFUSED) or not self._is_well:
+            return []
+        name = "W&B" if self._task.sink == WANDB else "TensorBoard"
+        say = f"the process that writes to {name} ended ({code}, see {log_path(self._paths)}); it is started again"
+        return self._note({"say": say, "well": False})
+
+    def _close(self) -> None:
+        assert self._process is not None
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            with suppress(BrokenPipeError):
+                stream.close()
+        self._process, self._received = None, b""
+
+
+class FollowerProcesses:
+    """All processes that follow one run."""
+
+    def __init__(self, tasks: list[Task], environment: Mapping[str, str], retry_seconds: float = RETRY_SECONDS) -> None:
+        self._run = tasks[0].run
+        self._sinks = [SinkProcess(task, environment, retry_seconds) for task in tasks]
+
+    @property
+    def are_done(self) -> bool:
+        """Whether all have ended."""
+        return all(sink.is_done for sink in self._sinks)
+
+    @property
+    def sent_everything(self) -> bool:
+        """Whether all have ended with everything sent."""
+        return all(sink.is_done and sink.code == 0 for sink in self._sinks)
+
+    def poll(self) -> list[str]:
+        """What there is to say since the last call. Never waits."""
+        return [line for sink in self._sinks for line in sink.poll()]
+
+    def order_finish(self, seconds: float | None = None) -> None:
+        """They shall send the rest and end."""
+        for sink in self._sinks:
+            sink.order_finish(seconds)
+
+    def finish(self, seconds: float) -> list[str]:
+        """Give them so long to send the rest, and end them; at most one line to say."""
+        deadline = time.monotonic() + seconds
+        self.order_finish(seconds)
+        while not self.are_done and time.monotonic() < deadline:
+            self.poll()
+            time.sleep(0.05)
+        self.end()
+        return (
+            [] if self.sent_everything else [f"not everything is sent yet; the rest goes with: meds track {self._run}"]
+        )
+
+    def end(self) -> None:
+        """End them now."""
+        for sink in self._sinks:
+            sink.end()
+
+
+def tasks_for(
+    paths: RunPaths,
+    to: Destinations,
+    environment: Mapping[str, str],
+    poll_seconds: float = POLL_SECONDS,
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> list[Task]:
+    """TensorBoard always, W&B where the environment asks for it."""
+    sinks = [TENSORBOARD, WANDB] if wandb_wanted(environment) else [TENSORBOARD]
+    return [Task(sink, str(paths.root), to, poll_seconds, patience_seconds) for sink in sinks]
+
+
+@contextmanager
+def following_process(
+    paths: RunPaths, to: Destinations, environment: Mapping[str, str], say: Callable[[str], None]
+) -> Iterator[FollowerProcesses]:
+    """Follow the run in ``paths`` while the block lasts; `poll` says what there is to say, the end says the rest."""
+    followers = FollowerProcesses(tasks_for(paths, to, environment), environment)
+    try:
+        yield followers
+    finally:
+        try:
+            for line in followers.finish(FINISH_SECONDS):
+                say(line)
+        finally:
+            followers.end()

@@ -1,0 +1,54 @@
+"""A run's lines as what `wandb.log` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import wandb
+
+from meds_openrlhf.tracking.run_lines import RunLine, numbers
+from meds_openrlhf.tracking.wandb_run import AXIS
+
+TABLE_NAME = "train/biggest_clusters"
+COLUMNS = ("step", "prompt", "label", "size", "members", "answer", "response")
+
+
+def record_of(stream: str, line: RunLine) -> dict[str, Any]:
+    """What is logged for one line; the step is an axis of its own, since W&B counts records by itself."""
+    return {**_RECORDS[stream](line), AXIS: line.step}
+
+
+def table_rows(line: RunLine) -> list[list[Any]]:
+    """The biggest clusters of a step as rows of `COLUMNS`; the prompt by its text, where the line has it."""
+    return [
+        [
+            line.step,
+            one.get("prompt_text") or one["prompt"],
+            *(one[name] for name in ("label", "size", "members", "answer", "response")),
+        ]
+        for one in line.values.get("biggest_clusters", ())
+    ]
+
+
+def _metrics(line: RunLine) -> dict[str, Any]:
+    return {f"train/{name}": value for name, value in numbers(line).items()}
+
+
+def _evaluation(line: RunLine) -> dict[str, Any]:
+    return {**{f"eval/{name}": value for name, value in numbers(line).items()}, "eval/global_step": line.step}
+
+
+def _clusters(line: RunLine) -> dict[str, Any]:
+    return {
+        f"train/{name}": wandb.Histogram(np_histogram=(one["counts"], one["edges"]))
+        for name, one in line.values.get("histograms", {}).items()
+        if one["counts"]
+    }
+
+
+_RECORDS: dict[str, Callable[[RunLine], dict[str, Any]]] = {
+    "metrics": _metrics,
+    "evaluations": _evaluation,
+    "clusters": _clusters,
+}

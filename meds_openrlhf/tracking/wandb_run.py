@@ -1,0 +1,50 @@
+"""A run at Weights & Biases: opened under an id of ours, with the names that OpenRLHF's dashboards know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import wandb
+import yaml
+
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.destinations import Destinations
+from meds_openrlhf.tracking.redaction import redacted
+
+AXIS = "train/global_step"
+# W&B's client gives up by itself after so long; whoever waits is told much earlier.
+INIT_SECONDS = 600.0
+
+
+def open_run(paths: RunPaths, to: Destinations, run_id: str, environment: Mapping[str, str]) -> Any:
+    """The run, new or gone on with. Waits for W&B, unless it is offline. Raises wandb.Error where W&B refuses."""
+    settings = wandb.Settings(
+        console="off",
+        disable_code=True,
+        disable_git=True,
+        init_timeout=INIT_SECONDS,
+        quiet=True,
+        silent=True,
+        x_disable_machine_info=True,  # it would be about this process, not about the training
+        x_disable_meta=True,
+        x_disable_stats=True,
+        x_save_requirements=False,
+        x_transaction_log_flush_interval=1.0,
+    )
+    paths.root.joinpath("wandb").mkdir(exist_ok=True)
+    folder: dict[str, Any] = {} if environment.get("WANDB_DIR") else {"dir": str(paths.root)}
+    config = redacted(_read_config(paths), environment)
+    named = to.of_wandb(environment)
+    run = wandb.init(id=run_id, resume="allow", config=config, settings=settings, **named, **folder)
+    run.define_metric(AXIS)
+    run.define_metric("train/*", step_metric=AXIS)
+    run.define_metric("eval/*", step_metric=AXIS)
+    return run
+
+
+def _read_config(paths: RunPaths) -> dict[str, Any]:
+    if not paths.config.exists():
+        return {}
+    content = yaml.safe_load(paths.config.read_text(encoding="utf-8"))
+    return content if isinstance(content, dict) else {}

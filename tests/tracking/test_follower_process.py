@@ -1,0 +1,209 @@
+"""The processes that follow a run, with a W&B that answers, is slow, hangs or refuses."""
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from meds_openrlhf.orphans import MARK
+from meds_openrlhf.tracking import follower_process
+from meds_openrlhf.tracking.follower_process import FollowerProcesses, following_process, tasks_for
+from tests.tracking.wandb_server import WandbServer
+from tests.tracking.written_run import WrittenRun
+
+KEY = "c3" * 20
+FAMILY = "tests-of-the-follower"
+DEADLINE = 60.0  # of a test that hangs
+
+
+def environment(url: str) -> dict[str, str]:
+    given = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    return {**given, "WANDB_BASE_URL": url, "WANDB_API_KEY": KEY}
+
+
+def followers_of(run: WrittenRun, url: str, patience: float = 1.0) -> FollowerProcesses:
+    env = environment(url)
+    return FollowerProcesses(tasks_for(run.paths, run.to, env, 0.1, patience), env, retry_seconds=0.5)
+
+
+def follow_until(followers: FollowerProcesses, happened: Callable[[], bool]) -> list[str]:
+    said, deadline = [], time.monotonic() + DEADLINE
+    while not happened():
+        assert time.monotonic() < deadline, said
+        said += followers.poll()
+        time.sleep(0.05)
+    return said + followers.poll()
+
+
+def on_the_board(run: WrittenRun) -> list[int]:
+    if not Path(run.to.tensorboard).exists():
+        return []
+    accumulator = EventAccumulator(run.to.tensorboard)
+    accumulator.Reload()
+    tags = accumulator.Tags()["scalars"]
+    return [event.step for event in accumulator.Scalars("train/loss")] if "train/loss" in tags else []
+
+
+def processes_of(run: WrittenRun) -> list[str]:
+    """What is running for this run's folder: the followers, and W&B's own process, which starts within it."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_text().replace("\0", " ")
+            marked = f"TEST_RUN={run.paths.root}" in (process / "environ").read_text()
+        except OSError:
+            continue
+        if marked and command:
+            found.append(f"{process.name} {command}")
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _marked(run: WrittenRun, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("TEST_RUN", str(run.paths.root))
+    yield
+    assert processes_of(run) == []
+
+
+def test_everything_goes_to_both_however_slowly_wandb_takes_it(run: WrittenRun, server: WandbServer) -> None:
+    server.delay = 0.1
+    run.step(1, loss=1.0)
+    followers = followers_of(run, server.url, patience=30.0)
+    said = follow_until(followers, lambda: bool(server.runs) and on_the_board(run) == [1])
+    run.step(2, loss=2.0)
+    run.clusters(2)
+    assert follow_until(followers, lambda: on_the_board(run) == [1, 2]) == said == []
+    run.evaluation(2, pass1=0.5)
+    assert followers.finish(DEADLINE) == []
+    assert server.points("train/loss") == [1, 2]
+    assert server.points("eval/pass1") == [0.5]
+    assert [table["nrows"] for table in server.points("train/biggest_clusters")] == [1]
+    assert server.runs[0]["project"] == "fruit"
+    assert json.loads(server.runs[0]["config"])["meds"]["value"]["penalty"] == {"alpha": 0.1}
+    assert followers.sent_everything
+    assert not any(KEY.encode() in path.read_bytes() for path in run.paths.root.rglob("*") if path.is_file())
+
+
+def test_a_wandb_that_hangs_is_said_once_and_holds_nothing_up(run: WrittenRun, server: WandbServer) -> None:
+    server.behaviour = "hangs"
+    run.step(1, loss=1.0)
+    followers = followers_of(run, server.url)
+    said: list[str] = []
+    said += follow_until(followers, lambda: on_the_board(run) == [1])
+    said += follow_until(followers, lambda: bool(said) or bool(said.extend(followers.poll())))
+    run.step(2, loss=2.0)
+    said += follow_until(followers, lambda: on_the_board(run) == [1, 2])
+    way_on = f"meds track {run.paths.root}"
+    assert said == [
+        "W&B does not answer since 1 s; training goes on. What is missing is sent when it answers, or later: " + way_on
+    ]
+    assert followers.finish(1.0) == [f"not everything is sent yet; the rest goes with: {way_on}"]
+    assert processes_of(run) == []
+    server.let_go.set()
+    server.behaviour = "answers"
+    later = followers_of(run, server.url, patience=30.0)
+    assert later.finish(DEADLINE) == []
+    assert server.points("train/loss") == [1, 2]
+    assert on_the_board(run) == [1, 2]
+
+
+def test_a_wandb_that_comes_back_gets_everything(run: WrittenRun, server: WandbServer) -> None:
+    server.behaviour = "hangs"
+    run.step(1, loss=1.0)
+    followers = followers_of(run, server.url)
+    said: list[str] = []
+    follow_until(followers, lambda: bool(said) or bool(said.extend(followers.poll())))
+    server.behaviour = "answers"
+    server.let_go.set()
+    said += follow_until(followers, lambda: bool(server.runs))
+    said += follow_until(followers, lambda: "W&B answers again" in said or bool(said.extend(followers.poll())))
+    assert len(said) == 2
+    assert followers.finish(DEADLINE) == []
+    assert server.points("train/loss") == [1]
+
+
+def test_a_wandb_that_refuses_is_said_once_without_the_key(run: WrittenRun, server: WandbServer) -> None:
+    server.behaviour = "refuses"
+    run.step(1, loss=1.0)
+    followers = followers_of(run, server.url, patience=30.0)
+    said: list[str] = []
+    follow_until(followers, lambda: bool(said) or bool(said.extend(followers.poll())))
+    log = run.paths.root / "wandb" / "tracking.log"
+    said += follow_until(followers, lambda: log.read_text().count("CommError") >= 2)  # it was tried again
+    assert said == [
+        f"W&B refuses (its answer is in {log}); training goes on. To send it later, check WANDB_API_KEY, then: "
+        f"meds track {run.paths.root}"
+    ]
+    assert on_the_board(run) == [1]
+    assert len(followers.finish(1.0)) == 1
+    files = [path.read_bytes() for path in run.paths.root.rglob("*") if path.is_file()]
+    assert not any(KEY.encode() in content for content in files)
+
+
+def test_where_nobody_listens_tensorboard_goes_on(run: WrittenRun) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    run.step(1, loss=1.0)
+    followers = followers_of(run, url)
+    said: list[str] = []
+    follow_until(followers, lambda: bool(said) or bool(said.extend(followers.poll())))
+    run.step(2, loss=2.0)
+    said += follow_until(followers, lambda: on_the_board(run) == [1, 2])
+    assert [line[:27] for line in said] == ["W&B does not answer since 1"]
+    assert len(followers.finish(0.5)) == 1
+
+
+def test_killed_processes_are_started_again_and_send_nothing_twice(run: WrittenRun, server: WandbServer) -> None:
+    run.step(1, loss=1.0)
+    followers = followers_of(run, server.url, patience=30.0)
+    follow_until(followers, lambda: bool(server.runs) and on_the_board(run) == [1])
+    for sink in followers._sinks:
+        assert sink._process is not None
+        os.kill(sink._process.pid, signal.SIGKILL)
+    run.step(2, loss=2.0)
+    said = follow_until(followers, lambda: on_the_board(run) == [1, 2])
+    ended = "the process that writes to {} ended (-9, see {}); it is started again"
+    log = run.paths.root / "wandb" / "tracking.log"
+    assert sorted(said) == [ended.format(name, log) for name in ("TensorBoard", "W&B")]
+    assert followers.finish(DEADLINE) == []
+    assert server.points("train/loss") == [1, 2]
+
+
+def test_the_block_of_a_training_run_ends_with_everything_sent(
+    run: WrittenRun, server: WandbServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower_process, "FINISH_SECONDS", DEADLINE)
+    said: list[str] = []
+
+    def train() -> None:
+        with following_process(run.paths, run.to, environment(server.url), said.append) as followers:
+            run.step(1, loss=1.0)
+            assert followers.poll() == []
+            raise KeyError("training failed")
+
+    with pytest.raises(KeyError, match="training failed"):
+        train()
+    assert said == []
+    assert server.points("train/loss") == [1]
+    assert on_the_board(run) == [1]
+
+
+def test_a_deserted_process_ends_by_itself(run: WrittenRun) -> None:
+    env = {**os.environ, MARK: FAMILY}
+    env = {name: value for name, value in env.items() if not name.startswith("WANDB_")}
+    run.step(1, loss=1.0)
+    followers = FollowerProcesses(tasks_for(run.paths, run.to, env, 0.1), env)
+    (sink,) = followers._sinks
+    assert sink._process is not None
+    assert sink._process.stdin is not None
+    sink._process.stdin.close()  # as at the death of the driver
+    assert sink._process.wait(DEADLINE) == 0
+    assert on_the_board(run) == [1]

@@ -1,0 +1,58 @@
+"""A run's folder, written as the driver writes it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.destinations import Destinations
+from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.tracking.tracking_state import rewind
+
+CONFIG = """\
+meds:
+  run_dir: runs/my-run
+  penalty:
+    alpha: 0.1
+actor:
+  learning_rate: 1.0e-06
+logger:
+  wandb:
+    project: fruit
+"""
+
+
+class WrittenRun:
+    """Steps, evaluations and clusters in a run's files; ``resume`` cuts them, as the driver does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.paths = RunPaths(folder)
+        folder.mkdir(parents=True)
+        self.paths.config.write_text(CONFIG)
+        self.to = Destinations(str(self.paths.tensorboard / "my-run"), "my-run", project="fruit")
+        files = {"metrics": self.paths.metrics, "evaluations": self.paths.evaluations, "clusters": self.paths.clusters}
+        self.logs = {stream: StepLog(path) for stream, path in files.items()}
+
+    def step(self, step: int, **metrics: float) -> None:
+        self.logs["metrics"].append(step, metrics)
+
+    def evaluation(self, step: int, **metrics: float) -> None:
+        self.logs["evaluations"].append(step, metrics)
+
+    def clusters(self, step: int, size: int = 12, answer: str | None = "17", response: str | None = "so 17") -> None:
+        biggest = {
+            "prompt": "k1", "prompt_text": "9 + 9?", "label": 3, "size": size, "members": 4,
+            "answer": answer, "response": response,
+        }  # fmt: skip
+        histograms = {"meds/cluster_sizes": {"edges": [1, 2, 4], "counts": [5, 7]}}
+        self.logs["clusters"].append(step, {"histograms": histograms, "biggest_clusters": [biggest]})
+
+    def resume(self, step: int) -> None:
+        for log in self.logs.values():
+            log.cut_after(step)
+        rewind(self.paths, step)
+
+    def state(self) -> dict[str, Any]:
+        return dict(json.loads(self.paths.tracking.read_text()))
