@@ -1,0 +1,244 @@
+"""One prompt's wrong rollouts, layer by layer, with their clusters marked (the paper's case study).
+
+A heatmap of layer logits, responses by layers, sorted by cluster, each response with its answer. One wrong answer can
+lie in several clusters (reached in several ways), and one cluster can hold several answers (one way to several ends):
+the table says which. Without --prompt it is the prompt that shows most of both.
+
+    python -m analysis.case_study runs/cpu-meds
+    python -m analysis.case_study runs/cpu-meds --prompt arith-000007 --preset robust
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from analysis.command_line import exit_code_of
+from analysis.feature_variants import LOGIT_PRESETS, VARIANTS, labels_of_variant, prompt_codes
+from analysis.results import add_result_arguments, markdown_table, write_figure, write_numbers
+from analysis.run_rows import layer_logits, remembered_wrong, run_rows
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.features.final_answer import same_answer_form
+from meds_openrlhf.memory.clustering import NOISE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NO_ANSWER = "(none)"
+LONGEST_ANSWER = 24  # characters of it that are shown
+
+
+@dataclass(frozen=True)
+class Case:
+    """The n wrong rollouts of one prompt, by cluster (noise last), then answer, then age.
+
+    ``clusters`` (n,) counts from 0 in this prompt, -1 is noise; ``answers`` (n,) are alike where only typesetting
+    differs; ``steps`` (n,); ``logits`` (n, N) float32.
+    """
+
+    prompt: str
+    text: str
+    clusters: NDArray[np.int64]
+    answers: list[str]
+    steps: NDArray[np.int64]
+    logits: NDArray[np.float32]
+
+    @property
+    def answers_in_clusters(self) -> dict[str, dict[int, int]]:
+        """Each answer, and how often it is in each cluster (noise left out); answers of most rollouts first."""
+        found: dict[str, dict[int, int]] = {}
+        for (answer, cluster), count in Counter(zip(self.answers, self.clusters.tolist())).items():
+            if cluster != NOISE:
+                found.setdefault(answer, {})[cluster] = count
+        return dict(sorted(found.items(), key=lambda item: (-sum(item[1].values()), item[0])))
+
+    @property
+    def split_answers(self) -> list[str]:
+        """Answers that lie in several clusters."""
+        return [answer for answer, clusters in self.answers_in_clusters.items() if len(clusters) > 1]
+
+    @property
+    def mixed_clusters(self) -> list[int]:
+        """Clusters that hold several answers."""
+        held = Counter(cluster for clusters in self.answers_in_clusters.values() for cluster in clusters)
+        return sorted(cluster for cluster, answers in held.items() if answers > 1)
+
+    @property
+    def telling(self) -> int:
+        """How much of both patterns it shows: rollouts off the commonest pairing of answer and cluster, either way.
+
+        Rollouts in a cluster whose answer is not the cluster's commonest, and rollouts of an answer that are not in
+        the answer's biggest cluster; a prompt with both patterns is more telling than one with more of one.
+        """
+        table = self.answers_in_clusters
+        per_cluster: dict[int, list[int]] = {}
+        for clusters in table.values():
+            for cluster, count in clusters.items():
+                per_cluster.setdefault(cluster, []).append(count)
+        mixed = sum(sum(counts) - max(counts) for counts in per_cluster.values())
+        split = sum(sum(counts.values()) - max(counts.values()) for counts in table.values())
+        return mixed + split + len(self.clusters) * min(mixed, split, 1)
+
+
+def case_of(wrong: pa.Table, labels: NDArray[np.int64], prompt: str) -> Case:
+    """The case of one prompt: ``wrong`` rows and their ``labels`` (n,), as `labels_of_variant` gives them.
+
+    Raises ConfigError where the prompt has no wrong rollout.
+    """
+    places = np.flatnonzero(pc.equal(wrong["prompt"], prompt).to_numpy())
+    if len(places) == 0:
+        raise ConfigError("--prompt", prompt, "has no wrong rollout with layer logits in this run; leave it out")
+    return _case(wrong, labels, places)
+
+
+def most_telling(wrong: pa.Table, labels: NDArray[np.int64]) -> Case:
+    """The case of the prompt with the largest `Case.telling`; of equals the one with most rollouts, then the first.
+
+    Raises ConfigError where there are no wrong rollouts.
+    """
+    if len(wrong) == 0:
+        raise ConfigError("RUN", 0, "wrong rollouts with layer logits; name a run whose policy errs and is recorded")
+    prompts = prompt_codes(wrong)
+    by_prompt = np.split(np.argsort(prompts, kind="stable"), np.cumsum(np.bincount(prompts))[:-1])
+    return max((_case(wrong, labels, one) for one in by_prompt), key=lambda case: (case.telling, len(case.clusters)))
+
+
+def _case(wrong: pa.Table, labels: NDArray[np.int64], places: NDArray[np.intp]) -> Case:
+    rows = wrong.take(pa.array(places))
+    answers = [NO_ANSWER if one is None else same_answer_form(one) for one in rows["answer"].to_pylist()]
+    own = _numbered(labels[places])
+    steps = rows["step"].to_numpy()
+    last = np.where(own == NOISE, own.max() + 1, own)  # noise after all clusters
+    order = np.array(sorted(range(len(rows)), key=lambda row: (last[row], answers[row], steps[row])))
+    return Case(
+        prompt=rows["prompt"][0].as_py(),
+        text=rows["prompt_text"][0].as_py(),
+        clusters=own[order],
+        answers=[answers[row] for row in order],
+        steps=steps[order].astype(np.int64),
+        logits=layer_logits(rows)[order],
+    )
+
+
+def table_of(case: Case) -> str:
+    """Answers against clusters, how many rollouts each; noise in the last column."""
+    clusters = sorted(set(case.clusters.tolist()) - {NOISE})
+    counts = Counter(zip(case.answers, case.clusters.tolist()))
+    answers = sorted(set(case.answers), key=lambda one: (-case.answers.count(one), one))
+    rows = [[_shortened(one), *(_shown(counts[one, cluster]) for cluster in (*clusters, NOISE))] for one in answers]
+    return markdown_table(("answer", *(f"cluster {one}" for one in clusters), "noise"), rows)
+
+
+def patterns_of(case: Case) -> str:
+    """The two patterns in words."""
+    where = case.answers_in_clusters
+    lines = [
+        f"answer {_shortened(answer)} is in {len(where[answer])} clusters: {', '.join(map(str, sorted(where[answer])))}"
+        for answer in case.split_answers
+    ]
+    for cluster in case.mixed_clusters:
+        held = [_shortened(answer) for answer, clusters in where.items() if cluster in clusters]
+        lines.append(f"cluster {cluster} holds {len(held)} answers: {', '.join(held)}")
+    return "\n".join(lines) or "every answer is in one cluster at most, and every cluster holds one answer"
+
+
+def draw(case: Case) -> Figure:
+    """The heatmap, with the clusters beside it and lines between them."""
+    from matplotlib.figure import Figure
+
+    rows, layers = case.logits.shape
+    figure = Figure(figsize=(min(4 + 0.28 * layers, 16), min(2 + 0.22 * rows, 40)), layout="constrained")
+    strip, axes = figure.subplots(1, 2, width_ratios=(1, 2 * layers), sharey=True)
+    strip.imshow(case.clusters[:, None] % 10, cmap="tab10", vmin=0, vmax=9, aspect="auto", interpolation="nearest")
+    strip.set(xticks=[], yticks=range(rows), yticklabels=[_shortened(one) for one in case.answers], ylabel="answer")
+    strip.tick_params(axis="y", labelsize=7)
+    shown = axes.imshow(case.logits, cmap="viridis", aspect="auto", interpolation="nearest")
+    axes.tick_params(axis="y", left=False, labelleft=False)
+    axes.set(title=f"wrong rollouts of {case.prompt}", xlabel="layer", xticks=range(0, layers, max(layers // 14, 1)))
+    axes.set_xticklabels([str(one + 1) for one in axes.get_xticks().astype(int)])
+    _mark_clusters(strip, axes, case)
+    figure.colorbar(shown, ax=axes, label="logit of the answer's first token")
+    return figure
+
+
+def _mark_clusters(strip: Any, axes: Any, case: Case) -> None:
+    """A name in the middle of each cluster, white for noise, and a line after it."""
+    for cluster in dict.fromkeys(case.clusters.tolist()):
+        places = np.flatnonzero(case.clusters == cluster)
+        if cluster == NOISE:
+            strip.axhspan(places[0] - 0.5, places[-1] + 0.5, color="white")
+        strip.text(
+            0, places.mean(), "noise" if cluster == NOISE else str(cluster), ha="center", va="center", fontsize=7
+        )
+        for one in (strip, axes):
+            one.axhline(places[-1] + 0.5, color="white" if one is axes else "black", linewidth=1)
+
+
+def _numbered(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The same clusters counted from 0, the biggest first; noise stays."""
+    values, counts = np.unique(labels[labels != NOISE], return_counts=True)
+    ranks = {int(values[place]): rank for rank, place in enumerate(np.argsort(-counts, kind="stable"))}
+    return np.array([ranks.get(int(label), NOISE) for label in labels], dtype=np.int64)
+
+
+def _shown(count: int) -> str:
+    return str(count) if count else ""
+
+
+def _shortened(answer: str) -> str:
+    line = " ".join(answer.split()).replace("|", "\\|").replace("$", "")
+    return line if len(line) <= LONGEST_ANSWER else f"{line[: LONGEST_ANSWER - 1]}…"
+
+
+def _as_numbers(case: Case) -> dict[str, object]:
+    rows = zip(case.steps.tolist(), case.clusters.tolist(), case.answers, case.logits.tolist())
+    return {
+        "prompt": case.prompt,
+        "text": case.text,
+        "split_answers": case.split_answers,
+        "mixed_clusters": case.mixed_clusters,
+        "rollouts": [dict(zip(("step", "cluster", "answer", "layer_logits"), row)) for row in rows],
+    }
+
+
+def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
+    """What was typed."""
+    parser = argparse.ArgumentParser(prog="python -m analysis.case_study", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
+    parser.add_argument("--prompt", metavar="KEY", help="the prompt to show; default: the most telling one")
+    mend = "which logits are clustered; default: %(default)s, the paper's"
+    parser.add_argument("--variant", choices=VARIANTS, default="last-half", help=mend)
+    parser.add_argument("--preset", choices=LOGIT_PRESETS, default="paper", help="how; default: %(default)s")
+    add_result_arguments(parser, "case_study")
+    return parser.parse_args(command_line)
+
+
+def study(arguments: argparse.Namespace) -> None:
+    """Print the table, write figure and numbers."""
+    wrong = remembered_wrong(run_rows(arguments.run))
+    labels = labels_of_variant(wrong, arguments.variant, arguments.preset)
+    case = most_telling(wrong, labels) if arguments.prompt is None else case_of(wrong, labels, arguments.prompt)
+    print(f"{case.prompt}: {len(case.clusters)} wrong rollouts, {case.clusters.max() + 1} clusters, of {case.text!r}")
+    print(table_of(case), patterns_of(case), sep="\n\n")
+    write_figure(draw(case), arguments.figure)
+    write_numbers(_as_numbers(case), arguments.json)
+
+
+def main(command_line: Sequence[str] | None = None) -> int:
+    """Run the script and return its exit code."""
+    arguments = parse_arguments(command_line)
+    return exit_code_of(lambda: study(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

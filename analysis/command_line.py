@@ -1,0 +1,44 @@
+"""What the command lines of all scripts share: how they end, and arguments that several take.
+
+What a user can mend is one line on stderr and exit code 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.memory.errors import MemoryCorruptionError, MemoryLostError
+
+
+def exit_code_of(script: Callable[[], None]) -> int:
+    """Run ``script`` and return the process's exit code; other errors are defects and pass through."""
+    try:
+        script()
+    except (ConfigError, MemoryCorruptionError, MemoryLostError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def positive(text: str) -> int:
+    """A whole number above 0, as an argument's type."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return int(text)
+
+
+def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add ``--seed`` and ``--response-characters``."""
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is drawn; default: 0")
+    parser.add_argument(
+        "--response-characters",
+        type=positive,
+        metavar="N",
+        help="leave out the middle of responses that are longer; default: the judge gets them whole",
+    )

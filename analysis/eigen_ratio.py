@@ -1,0 +1,199 @@
+"""How much do a policy's errors all look alike inside? The top-1 eigen ratio of runs over steps (Section 4.3).
+
+Of the covariance of layer logits of remembered rollouts: the largest eigenvalue over the sum of all. Lower is more
+diverse; the paper's MEDS stays below DAPO at later steps. Of all rollouts so far, of a sliding window of steps, and of
+each step alone; participation ratio and effective rank, which say along how many directions logits vary, beside it.
+
+    python -m analysis.eigen_ratio runs/cpu-meds runs/cpu-dapo
+    python -m analysis.eigen_ratio runs/cpu-meds --recompute
+
+With --recompute they are calculated anew from the memory's rows and compared with what the run has logged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis.command_line import exit_code_of
+from analysis.results import add_result_arguments, markdown_table, shown, write_figure, write_numbers
+from analysis.run_metrics import Curve, curves_of, names_of
+from meds_openrlhf.config import load_config
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.moments import NO_MOMENTS, Moments, merge_moments
+from meds_openrlhf.memory.rows import layer_logits_of
+from meds_openrlhf.memory.settings import transform_of_rows
+from meds_openrlhf.memory.tools.stored_memory import StoredMemory, open_memory
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MEASURES = ("eigen_ratio", "participation_ratio", "effective_rank")
+SPANS = ("all", "window", "step")
+METRICS = tuple(f"meds/{measure}_{span}" for measure in MEASURES for span in SPANS)
+
+
+def logged_curves(runs: Sequence[Path]) -> list[Curve]:
+    """What the runs have logged of `METRICS`. Raises ConfigError for a run that has nothing of it."""
+    curves: list[Curve] = []
+    for run, name in zip(runs, names_of(runs)):
+        found = curves_of(run, name, METRICS)
+        if not found:
+            mend = (
+                "logged no eigen ratio; for a baseline train with --meds.penalty.alpha 0, which remembers all the same"
+            )
+            raise ConfigError("RUN", str(run), mend)
+        curves += found
+    return curves
+
+
+def recomputed_curves(run: Path, name: str) -> list[Curve]:
+    """`METRICS` from the memory's rows, at the steps that stored some; the sliding window needs the run's config.yaml.
+
+    Raises ConfigError where the run remembers no layer logits.
+    """
+    memory = open_memory(run)
+    transform, window = _transform_and_window(memory)
+    points: dict[str, list[tuple[int, float]]] = {}
+    for step, moments in _moments_by_span(memory, transform, window):
+        for span, of_span in moments.items():
+            spectrum = of_span.spectrum()
+            values = {} if spectrum is None else asdict(spectrum)
+            for measure, value in zip(MEASURES, values.values()):
+                points.setdefault(f"meds/{measure}_{span}", []).append((step, value))
+    return [_curve(name, metric, points[metric]) for metric in METRICS if metric in points]
+
+
+def largest_differences(logged: Sequence[Curve], recomputed: Sequence[Curve]) -> dict[str, float]:
+    """By metric: the largest difference at a step that has it logged and recomputed; none where no step has both."""
+    differences = {}
+    for one in recomputed:
+        other = next((curve for curve in logged if (curve.run, curve.metric) == (one.run, one.metric)), None)
+        if other is not None:
+            _, here, there = np.intersect1d(one.steps, other.steps, return_indices=True)
+            if len(here):
+                differences[one.metric] = float(np.abs(one.values[here] - other.values[there]).max())
+    return differences
+
+
+def table_of(curves: Sequence[Curve]) -> str:
+    """One line per run and span: the eigen ratio's course, and the two other measures at the end."""
+    rows = []
+    by_name = {(curve.run, curve.metric): curve for curve in curves}
+    for run in dict.fromkeys(curve.run for curve in curves):
+        for span in SPANS:
+            ratio, *others = (by_name.get((run, f"meds/{measure}_{span}")) for measure in MEASURES)
+            if ratio is not None:
+                course = (ratio.values[0], ratio.values.min(), ratio.values[-1], ratio.late)
+                late = (shown(None if other is None else other.late) for other in others)
+                rows.append([run, span, str(len(ratio.steps)), *(f"{value:.4f}" for value in course), *late])
+    header = ("run", "of", "steps", "first", "least", "last", "late", "participation ratio", "effective rank")
+    return markdown_table(header, rows)
+
+
+def draw(curves: Sequence[Curve], recomputed: Sequence[Curve] = ()) -> Figure:
+    """A panel per measure and span that any run has, a line per run; recomputed values as dots."""
+    from matplotlib.figure import Figure
+
+    present = {curve.metric for curve in curves}
+    measures = [one for one in MEASURES if any(metric.startswith(f"meds/{one}_") for metric in present)]
+    spans = [one for one in SPANS if any(metric.endswith(f"_{one}") for metric in present)]
+    runs = list(dict.fromkeys(curve.run for curve in curves))
+    figure = Figure(figsize=(4.2 * len(spans), 3.2 * len(measures)), layout="constrained")
+    panels = figure.subplots(len(measures), len(spans), squeeze=False)
+    for row, measure in zip(panels, measures):
+        for axes, span in zip(row, spans):
+            metric = f"meds/{measure}_{span}"
+            for curve in (one for one in curves if one.metric == metric):
+                axes.plot(curve.steps, curve.values, label=curve.run, color=f"C{runs.index(curve.run)}")
+            for curve in (one for one in recomputed if one.metric == metric):
+                axes.plot(curve.steps, curve.values, "o", markersize=3, color=f"C{runs.index(curve.run)}")
+            axes.set(title=f"{measure.replace('_', ' ')}, {span}", xlabel="training step")
+    panels[0][0].legend(fontsize="small")
+    return figure
+
+
+def _transform_and_window(memory: StoredMemory) -> tuple[FeatureTransform, int | None]:
+    """How the run's logits become vectors, and how many steps its sliding window holds."""
+    if memory.format.holds_answers:
+        mend = "remembers final answers, not layer logits; leave out --recompute, or name another run"
+        raise ConfigError("RUN", str(memory.paths.root), mend)
+    if memory.run is not None and memory.run.config.exists():
+        meds = load_config(memory.run.config).meds
+        return transform_of_rows(meds, memory.format), meds.tracking.eigen_window
+    features = memory.format.features
+    return FeatureTransform(**{name: features[name] for name in ("layers", "difference") if name in features}), None
+
+
+def _moments_by_span(
+    memory: StoredMemory, transform: FeatureTransform, window: int | None
+) -> Iterator[tuple[int, dict[str, Moments]]]:
+    """Each of the run's own steps that stored rows, and the moments of its spans.
+
+    Rows of the memory that this one was branched from count among all, as they do in the run.
+    """
+    total, recent = NO_MOMENTS, deque[tuple[int, Moments]]()
+    for stored_step, rows in memory.rows_by_step():
+        step = stored_step - memory.format.step_offset
+        moments = Moments.of(transform.select(layer_logits_of(rows)))
+        total = total.merge(moments)
+        if step < 1:
+            continue
+        spans = {"all": total, "step": moments}
+        if window is not None:
+            recent.append((step, moments))
+            while recent[0][0] <= step - window:
+                recent.popleft()
+            spans["window"] = merge_moments([one for _, one in recent])
+        yield step, spans
+
+
+def _curve(run: str, metric: str, points: list[tuple[int, float]]) -> Curve:
+    steps, values = zip(*points)
+    return Curve(run, metric, np.array(steps, dtype=np.int64), np.array(values, dtype=np.float64))
+
+
+def _as_numbers(curves: Sequence[Curve]) -> list[dict[str, Any]]:
+    return [{**asdict(one), "steps": one.steps.tolist(), "values": one.values.tolist()} for one in curves]
+
+
+def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
+    """What was typed."""
+    parser = argparse.ArgumentParser(prog="python -m analysis.eigen_ratio", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="folders of runs to compare")
+    mend = "calculate them from the memories' rows as well, and say how far that is from what was logged"
+    parser.add_argument("--recompute", action="store_true", help=mend)
+    add_result_arguments(parser, "eigen_ratio")
+    return parser.parse_args(command_line)
+
+
+def compare(arguments: argparse.Namespace) -> None:
+    """Print the table, write figure and numbers."""
+    curves = logged_curves(arguments.runs)
+    recomputed: list[Curve] = []
+    print(table_of(curves))
+    if arguments.recompute:
+        for run, name in zip(arguments.runs, names_of(arguments.runs)):
+            recomputed += recomputed_curves(run, name)
+        for metric, difference in largest_differences(curves, recomputed).items():
+            print(f"{metric}: at most {difference:.1e} from what the memory's rows give")
+    write_figure(draw(curves, recomputed), arguments.figure)
+    write_numbers({"logged": _as_numbers(curves), "recomputed": _as_numbers(recomputed)}, arguments.json)
+
+
+def main(command_line: Sequence[str] | None = None) -> int:
+    """Run the script and return its exit code."""
+    arguments = parse_arguments(command_line)
+    return exit_code_of(lambda: compare(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,305 @@
+"""Error categories: which kinds of errors does a run make, and do its clusters tell them apart?
+
+A judge gives each of a sample of wrong responses one of eleven categories. The clusters of the memory, by each of the
+paper's features (Section 5.3), agree with it on a pair of responses where both say "the same" or both say "different".
+Pairs are of one prompt, as clusters are. From the repository's root:
+
+    python -m analysis.error_categories runs/meds --judge-url http://localhost:8000/v1 --judge-model NAME
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from analysis.agreement import pairwise_agreement, separate_noise
+from analysis.command_line import add_drawing_arguments, exit_code_of, positive
+from analysis.feature_variants import LOGIT_PRESETS, SINGLE, VARIANTS, labels_of_variant
+from analysis.groups import GroupIndex, index_groups
+from analysis.judge.client import Answer, JudgeClient, cost_line, judged_by
+from analysis.judge.question import Question, ReplyLine, shortened, tagged
+from analysis.judge.settings import add_judge_arguments, judge_settings
+from analysis.results import add_result_arguments, markdown_table, shown, write_figure, write_numbers
+from analysis.run_rows import remembered_wrong, run_rows
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.memory.clustering import NOISE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CATEGORIES = {
+    1: ("irrelevant response", "it does not work on the question at all, or is no attempt at an answer"),
+    2: ("problem set-up misread", "a condition, a quantity or what is asked for is taken from the question wrongly"),
+    3: ("wrong mathematical model", "the question is read rightly, but put into unfitting equations or objects"),
+    4: ("unverified assumption", "the result rests on something that is neither given nor shown"),
+    5: ("probability or statistics", "events, independence, conditioning or expectation are treated wrongly"),
+    6: ("theorem or formula misused", "it is quoted wrongly, or used where its conditions do not hold"),
+    7: ("basic calculation", "arithmetic, algebra or a sign goes wrong in an otherwise sound plan"),
+    8: ("miscounting", "objects or cases are counted twice, or not at all, in a sound plan"),
+    9: ("missing or edge cases", "cases, boundary values or degenerate situations are left out"),
+    10: ("implementation or algorithm", "a procedure, program or recursion is carried out or simulated wrongly"),
+    11: ("self-contradiction", "it contradicts itself, or drops a correct intermediate result"),
+}
+CATEGORY = (ReplyLine("CATEGORY", min(CATEGORIES), max(CATEGORIES)),)
+RUBRIC = """\
+You are given one mathematics question and one response whose final answer is known to be wrong. Find the first error \
+that leads to the wrong answer, and say which one of these categories describes it best:
+
+""" + "\n".join(f"{number}: {name}: {meaning}." for number, (name, meaning) in CATEGORIES.items())
+
+
+@dataclass(frozen=True)
+class VariantAgreement:
+    """How far one feature's clusters agree with the categories on the pairs asked about; None where there is none.
+
+    ``noise_alone`` takes each response in no cluster for a kind of its own, ``noise_together`` all of them for one.
+    """
+
+    variant: str
+    clusters: int  # that the judged responses are in
+    noise: int  # judged responses in none
+    noise_together: float | None
+    noise_alone: float | None
+
+
+def read_wrong(run: Path) -> pa.Table:
+    """The run's wrong rollouts that have layer logits. Raises ConfigError where there is none."""
+    wrong = remembered_wrong(run_rows(run))
+    if not len(wrong):
+        raise ConfigError("RUN", str(run), "has no wrong rollouts with layer logits; nothing can be labelled")
+    return wrong
+
+
+def draw_responses(
+    wrong: pa.Table, steps: Collection[int], count: int, per_prompt: int, seed: int
+) -> NDArray[np.int64]:
+    """At most ``count`` rows of ``wrong`` to label, rising, all of these steps.
+
+    Prompt after prompt gives all that it has, or ``per_prompt`` of them. The same for the same seed.
+    """
+    rows: dict[str, list[int]] = {}
+    for row, (step, prompt) in enumerate(zip(wrong["step"].to_pylist(), wrong["prompt"].to_pylist())):
+        if step in steps:
+            rows.setdefault(prompt, []).append(row)
+    generator = random.Random(f"{seed}-responses")
+    drawn: list[int] = []
+    for prompt in generator.sample(sorted(rows), len(rows)):
+        most = min(per_prompt, count - len(drawn), len(rows[prompt]))
+        drawn += generator.sample(rows[prompt], most)
+    return np.array(sorted(drawn), dtype=np.int64)
+
+
+def pairs_of_prompts(prompts: Sequence[str], most: int | None, seed: int) -> NDArray[np.int64]:
+    """Pairs (p, 2) of rows of one prompt: all, or so many drawn of them."""
+    rows: dict[str, list[int]] = {}
+    for row, prompt in enumerate(prompts):
+        rows.setdefault(prompt, []).append(row)
+    pairs = [pair for own in rows.values() for pair in combinations(own, 2)]
+    if most is not None and most < len(pairs):
+        pairs = random.Random(f"{seed}-pairs").sample(pairs, most)
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+
+def question_about(prompt: str, response: str, characters: int | None) -> Question:
+    """What is the error of this response?"""
+    material = f"{tagged('question', prompt)}\n\n{tagged('wrong response', shortened(response, characters))}"
+    return Question(RUBRIC, material, CATEGORY)
+
+
+def agreements(
+    wrong: pa.Table,
+    rows: NDArray[np.int64],
+    categories: NDArray[np.int64],
+    preset: str,
+    most_pairs: int | None,
+    seed: int,
+) -> tuple[list[VariantAgreement], int]:
+    """Agreement of each feature's clusters with the ``categories`` (k,) of the ``rows`` (k,), and on how many pairs.
+
+    Clusters are found among all of ``wrong``, as in the memory.
+    """
+    layers = wrong.schema.field("layer_logits").type.list_size
+    prompts = wrong["prompt"].take(pa.array(rows)).to_pylist()
+    pairs = pairs_of_prompts(prompts, most_pairs, seed)
+    found = [
+        _agreement(paper_name(variant, layers), labels_of_variant(wrong, variant, preset)[rows], categories, pairs)
+        for variant in VARIANTS
+    ]
+    return found, len(pairs)
+
+
+def paper_name(variant: str, layers: int) -> str:
+    """A feature's name in the paper's manner, by the layers of this model: 14-diff for the last half's differences."""
+    chosen = layers // 2 if variant.startswith("last-half") else layers
+    return variant if variant == SINGLE else f"{chosen}{'-diff' if variant.endswith('-diff') else ''}"
+
+
+def _agreement(
+    variant: str, labels: NDArray[np.int64], categories: NDArray[np.int64], pairs: NDArray[np.int64]
+) -> VariantAgreement:
+    return VariantAgreement(
+        variant=variant,
+        clusters=len(set(labels.tolist()) - {NOISE}),
+        noise=int((labels == NOISE).sum()),
+        noise_together=pairwise_agreement(labels, categories, pairs) if len(pairs) else None,
+        noise_alone=pairwise_agreement(separate_noise(labels), categories, pairs) if len(pairs) else None,
+    )
+
+
+def count_categories(answers: Sequence[Answer | None]) -> dict[int, int]:
+    """How many responses have each category."""
+    return {number: sum(answer == (number,) for answer in answers) for number in CATEGORIES}
+
+
+def category_table(counts: dict[int, int], malformed: int) -> str:
+    """A row per category, the most frequent first."""
+    total = sum(counts.values())
+    order = sorted(counts, key=lambda number: (-counts[number], number))
+    rows = [[CATEGORIES[n][0], str(counts[n]), shown(100 * counts[n] / total if total else None)] for n in order]
+    return markdown_table(["category", "responses", "%"], [*rows, ["(malformed replies)", str(malformed), ""]])
+
+
+def agreement_table(found: Sequence[VariantAgreement]) -> str:
+    """A row per feature."""
+    header = ["feature", "clusters", "in none", "agreement (%)", "each in none a kind of its own (%)"]
+    rows = [
+        [one.variant, str(one.clusters), str(one.noise), *map(_percent, (one.noise_together, one.noise_alone))]
+        for one in found
+    ]
+    return markdown_table(header, rows)
+
+
+def _percent(value: float | None) -> str:
+    return shown(None if value is None else 100 * value)
+
+
+def draw_figure(counts: dict[int, int], found: Sequence[VariantAgreement]) -> Figure:
+    """Responses per category, and agreement per feature."""
+    from matplotlib.figure import Figure
+
+    from meds_openrlhf.evaluation.curves import COLORS
+
+    figure = Figure(figsize=(9.0, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    left.barh([CATEGORIES[number][0] for number in counts], list(counts.values()), color=COLORS[0])
+    left.invert_yaxis()
+    left.set_xlabel("wrong responses")
+    shares = {one.variant: 100 * one.noise_together for one in found if one.noise_together is not None}
+    right.bar(list(shares), list(shares.values()), color=COLORS[2])
+    right.tick_params(axis="x", labelrotation=20)
+    right.set(ylabel="agreement with the judge (% of pairs)", ylim=(0, 100))
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis.error_categories", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run with meds.tracking.rollouts: all")
+    parser.add_argument("--responses", type=positive, default=800, metavar="N", help="to label; default: 800")
+    parser.add_argument("--per-prompt", type=positive, default=40, metavar="N", help="at most of a prompt; default: 40")
+    parser.add_argument("--pairs", type=positive, metavar="N", help="to draw; default: all pairs of one prompt")
+    parser.add_argument("--preset", choices=LOGIT_PRESETS, default="paper", help="of clustering; default: %(default)s")
+    add_drawing_arguments(parser)
+    add_result_arguments(parser, "error-categories")
+    add_judge_arguments(parser)
+    return parser.parse_args(command_line)
+
+
+def shortfalls(index: GroupIndex, drawn: int, arguments: argparse.Namespace) -> list[str]:
+    """Lines about what was asked for and is not there. Raises ConfigError where there is nothing to label."""
+    if not drawn:
+        raise ConfigError("RUN", str(arguments.run), "has no wrong responses with layer logits and texts to label")
+    lines = [index.note] if index.note else []
+    if drawn < arguments.responses:
+        lines.append(
+            f"{drawn} of {arguments.responses} wrong responses: there are no more with layer logits and texts, or "
+            f"--per-prompt {arguments.per_prompt} leaves them out."
+        )
+    return lines
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """The ``rows`` (k,) of the wrong responses that were asked about, and what the judge said of each."""
+
+    wrong: pa.Table
+    rows: NDArray[np.int64]
+    answers: list[Answer | None]
+    shortened: int  # of the responses
+
+    @property
+    def malformed(self) -> int:
+        """Responses without a category."""
+        return self.answers.count(None)
+
+    def with_category(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows and categories of the responses that have one."""
+        found = [(row, answer[0]) for row, answer in zip(self.rows, self.answers) if answer is not None]
+        return np.array([row for row, _ in found], np.int64), np.array([number for _, number in found], np.int64)
+
+    def places(self) -> list[dict[str, object]]:
+        """Where each response is in the run, and its category."""
+        places = self.wrong.select(["step", "sample", "prompt"]).take(pa.array(self.rows)).to_pylist()
+        return [{**place, "category": answer and answer[0]} for place, answer in zip(places, self.answers)]
+
+
+def ask(client: JudgeClient, arguments: argparse.Namespace) -> Labelled:
+    """Draw responses and let the judge label them. Raises ConfigError."""
+    index = index_groups(arguments.run)
+    wrong = read_wrong(arguments.run)
+    rows = draw_responses(wrong, index.sizes, arguments.responses, arguments.per_prompt, arguments.seed)
+    for note in shortfalls(index, len(rows), arguments):
+        print(note, file=sys.stderr)
+    texts = wrong.select(["prompt_text", "response"]).take(pa.array(rows)).to_pylist()
+    limit = arguments.response_characters
+    answers = client.ask_all([question_about(row["prompt_text"], row["response"], limit) for row in texts])
+    return Labelled(wrong, rows, answers, sum(limit is not None and len(row["response"]) > limit for row in texts))
+
+
+def label(arguments: argparse.Namespace) -> None:
+    """Ask, cluster, print, write. Raises ConfigError."""
+    settings = judge_settings(arguments)
+    client = JudgeClient(settings)
+    labelled = ask(client, arguments)
+    rows, categories = labelled.with_category()
+    found, pairs = agreements(labelled.wrong, rows, categories, arguments.preset, arguments.pairs, arguments.seed)
+    counts = count_categories(labelled.answers)
+    print(category_table(counts, labelled.malformed), f"\n{pairs} pairs:\n", agreement_table(found), sep="\n")
+    print(f"\n{cost_line(client, settings, labelled.shortened)}")
+    numbers = {
+        "categories": {CATEGORIES[number][0]: count for number, count in counts.items()},
+        "malformed": labelled.malformed,
+        "shortened": labelled.shortened,
+        "pairs": pairs,
+        "agreement": [asdict(one) for one in found],
+        "responses": labelled.places(),
+        "preset": arguments.preset,
+        "seed": arguments.seed,
+        "judge": judged_by(settings),
+    }
+    write_numbers(numbers, arguments.json)
+    write_figure(draw_figure(counts, found), arguments.figure)
+
+
+def main(command_line: Sequence[str] | None = None) -> int:
+    """Run the script and return its exit code."""
+    arguments = parse_arguments(command_line)
+    return exit_code_of(lambda: label(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""A run's wrong rollouts clustered anew, by any feature of the paper's ablation (Section 5.3) and any preset."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from analysis.run_rows import layer_logits
+from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.clustering import NOISE, cluster_sets
+from meds_openrlhf.memory.presets import PRESETS
+
+# The paper's names, for a model of 28 layers: 28, 14, 28-diff, 14-diff; "single" needs no features.
+TRANSFORMS = {
+    "all": FeatureTransform(layers="all"),
+    "last-half": FeatureTransform(layers="last-half"),
+    "all-diff": FeatureTransform(layers="all", difference="before"),
+    "last-half-diff": FeatureTransform(layers="last-half", difference="before"),
+}
+SINGLE = "single"
+VARIANTS = (*TRANSFORMS, SINGLE)
+LOGIT_PRESETS = ("paper", "reference", "robust")  # those that cluster layer logits
+
+
+def labels_of_variant(rows: pa.Table, variant: str, preset: str) -> NDArray[np.int64]:
+    """Cluster (n,) of each row, found among all rows of its prompt; numbers are unique over prompts, noise is -1.
+
+    ``rows``: remembered rollouts of one verdict, as `run_rows.remembered_wrong` gives them; all that a cluster may be
+    made of, so draw samples afterwards. ``single`` makes every prompt one cluster, of one row too. Raises ValueError
+    for a variant or preset that does not exist, for rows without logits, and for right rows beside wrong ones.
+    """
+    if variant not in VARIANTS:
+        raise ValueError(f"variant: {variant!r} is none of {', '.join(VARIANTS)}")
+    if preset not in LOGIT_PRESETS:
+        raise ValueError(f"preset: {preset!r} is none of {', '.join(LOGIT_PRESETS)}")
+    if len(rows["correct"].unique()) > 1:
+        raise ValueError("rows: hold right and wrong rollouts, which are never clustered together; filter them first")
+    prompts = prompt_codes(rows)
+    if variant == SINGLE:
+        return prompts
+    order = np.argsort(prompts, kind="stable")  # rows of a prompt together, oldest first
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(prompts))]).astype(np.int64)
+    features = TRANSFORMS[variant](layer_logits(rows))[order]
+    labels = np.empty(len(rows), dtype=np.int64)
+    labels[order] = _unique(cluster_sets(features, offsets, PRESETS[preset].clustering), offsets)
+    return labels
+
+
+def prompt_codes(rows: pa.Table) -> NDArray[np.int64]:
+    """A number (n,) for each row's prompt, from 0 up in the order of their first rows."""
+    codes = rows["prompt"].combine_chunks().dictionary_encode().indices
+    numbers: NDArray[np.int64] = codes.to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
+
+
+def _unique(labels: NDArray[np.int32], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Labels of sets that each count from 0, made one count."""
+    clusters = np.array([labels[begin:end].max(initial=NOISE) + 1 for begin, end in pairwise(offsets)])
+    before = np.repeat(np.cumsum(clusters) - clusters, np.diff(offsets))
+    return np.where(labels == NOISE, NOISE, labels + before)

@@ -1,0 +1,38 @@
+"""What asking the judge has cost so far, and the limits that it must not pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meds_openrlhf.config.errors import ConfigError
+
+
+@dataclass
+class Budget:
+    """Counts requests and tokens against limits; None is no limit."""
+
+    most_requests: int | None
+    most_tokens: int | None
+    requests: int = 0
+    tokens: int = 0
+
+    def take_request(self) -> None:
+        """Count a request that is about to be sent. Raises ConfigError where the limit forbids it."""
+        if self.most_requests is not None and self.requests >= self.most_requests:
+            raise _spent("--budget-requests", self.most_requests)
+        if self.most_tokens is not None and self.tokens >= self.most_tokens:
+            raise _spent("--budget-tokens", self.most_tokens)
+        self.requests += 1
+
+    def add_tokens(self, tokens: int | None) -> None:
+        """Count a reply's tokens. Raises ConfigError where there is a limit and the server does not say how many."""
+        if tokens is None and self.most_tokens is not None:
+            mend = "cannot be kept: the server does not count tokens; use --budget-requests"
+            raise ConfigError("--budget-tokens", self.most_tokens, mend)
+        self.tokens += tokens or 0
+
+
+def _spent(option: str, limit: int) -> ConfigError:
+    return ConfigError(
+        option, limit, "is used up; all replies are kept, so the same command with more goes on from here"
+    )

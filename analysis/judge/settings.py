@@ -1,0 +1,182 @@
+"""Which judge is asked, how often, and what it may cost: values, and the command line's options for them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from meds_openrlhf.config.errors import ConfigError
+
+PROVIDERS = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com/v1"}
+KEY_VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+# Fields of the request that hold the question itself.
+_OURS = ("model", "messages", "system", "stream")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeSettings:
+    """A judge. Raises ConfigError for values that cannot work."""
+
+    model: str
+    """Its name at the server."""
+    cache: Path
+    """The folder of replies."""
+    protocol: str = "openai"
+    """"openai" (chat completions) or "anthropic" (messages)."""
+    url: str | None = None
+    """Without the protocol's last part; None: the provider's own."""
+    key_variable: str | None = None
+    """The environment variable with the key; None: the provider's usual one."""
+    reply_tokens: int = 1024
+    """The longest reply."""
+    request: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the request's body that replace or join ours; None leaves one out."""
+    constrained: bool = False
+    """Ask vLLM to hold the reply to the form (`structured_outputs`); the judge then does not think first."""
+    attempts: int = 3
+    """How often a question is asked whose replies are malformed."""
+    tries: int = 6
+    """How often one request is sent that the server does not answer."""
+    backoff_seconds: float = 1.0
+    """The pause after the first failure, doubled with each further one."""
+    timeout_seconds: float = 180.0
+    """How long one request may take."""
+    concurrency: int = 8
+    """Requests under way at once."""
+    most_requests: int | None = None
+    """Requests sent, repeated ones too; 0: only what the cache has; None: no limit."""
+    most_tokens: int | None = None
+    """Tokens of questions and replies; None: no limit. What is under way when it is reached still comes in."""
+
+    def __post_init__(self) -> None:
+        if self.protocol not in PROVIDERS:
+            raise ConfigError("--judge-protocol", self.protocol, f"is none of {', '.join(PROVIDERS)}")
+        _check_url(self.base_url)
+        if not self.model:
+            raise ConfigError("--judge-model", self.model, "is empty; name the judge as its server knows it")
+        if self.constrained and self.protocol != "openai":
+            raise ConfigError("--judge-constrained", True, "is vLLM's own; it needs --judge-protocol openai")
+        for option, value in self._counts().items():
+            if value <= 0:
+                raise ConfigError(option, value, "is not above 0")
+        for option, limit in (("--budget-requests", self.most_requests), ("--budget-tokens", self.most_tokens)):
+            if limit is not None and limit < 0:
+                raise ConfigError(option, limit, "is below 0")
+        for name in self.request:
+            if name in _OURS:
+                raise ConfigError("--judge-request", name, "is not to be replaced; it is part of the question")
+
+    @property
+    def base_url(self) -> str:
+        """The address that the protocol's path is added to."""
+        return (PROVIDERS[self.protocol] if self.url is None else self.url).rstrip("/")
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that the key is in."""
+        return self.key_variable or KEY_VARIABLES[self.protocol]
+
+    def read_key(self) -> str | None:
+        """The key; None for a server that needs none. Raises ConfigError, which never holds it."""
+        key = os.environ.get(self.variable) or None
+        if key is None and (self.key_variable or self.base_url == PROVIDERS[self.protocol]):
+            raise ConfigError("--judge-key-variable", self.variable, "is not set; put the key into that variable")
+        if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
+            raise ConfigError("--judge-key-variable", self.variable, "holds blanks or characters that no key has")
+        return key
+
+    def _counts(self) -> dict[str, float]:
+        return {
+            "--judge-reply-tokens": self.reply_tokens,
+            "--judge-attempts": self.attempts,
+            "--judge-tries": self.tries,
+            "--judge-timeout": self.timeout_seconds,
+            "--judge-concurrency": self.concurrency,
+        }
+
+
+def add_judge_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `judge_settings`, in a group of their own."""
+    group = parser.add_argument_group("judge", "the language model that is asked, and what it may cost")
+    group.add_argument("--judge-model", required=True, metavar="NAME", help="its name at the server")
+    group.add_argument("--judge-url", metavar="URL", help="such as http://localhost:8000/v1; default: the provider's")
+    group.add_argument("--judge-protocol", choices=list(PROVIDERS), default="openai")
+    group.add_argument(
+        "--judge-key-variable",
+        metavar="NAME",
+        help="environment variable with the key; default: OPENAI_API_KEY or ANTHROPIC_API_KEY, where it is set",
+    )
+    group.add_argument("--judge-reply-tokens", type=int, default=1024, metavar="N", help="longest reply")
+    group.add_argument(
+        "--judge-request",
+        type=_json_object,
+        default={},
+        metavar="JSON",
+        help='more fields of the request; null leaves one out: {"temperature": null, "reasoning_effort": "low"}',
+    )
+    group.add_argument(
+        "--judge-constrained", action="store_true", help="vLLM only: hold replies to the form, without thinking first"
+    )
+    group.add_argument(
+        "--judge-attempts", type=int, default=3, metavar="N", help="times to ask where replies are malformed"
+    )
+    group.add_argument("--judge-tries", type=int, default=6, metavar="N", help="times to send where the server fails")
+    group.add_argument("--judge-timeout", type=float, default=180.0, metavar="SECONDS", help="for one request")
+    group.add_argument("--judge-concurrency", type=int, default=8, metavar="N", help="requests at once")
+    group.add_argument(
+        "--cache", type=Path, default=Path("judge-cache"), metavar="FOLDER", help="of replies; default: %(default)s"
+    )
+    group.add_argument("--budget-requests", type=int, metavar="N", help="stop before more are sent; default: no limit")
+    group.add_argument("--budget-tokens", type=int, metavar="N", help="stop once so many are used; default: no limit")
+
+
+def judge_settings(arguments: argparse.Namespace) -> JudgeSettings:
+    """The judge that the command line names. Raises ConfigError."""
+    return JudgeSettings(
+        model=arguments.judge_model,
+        cache=arguments.cache,
+        protocol=arguments.judge_protocol,
+        url=arguments.judge_url,
+        key_variable=arguments.judge_key_variable,
+        reply_tokens=arguments.judge_reply_tokens,
+        request=arguments.judge_request,
+        constrained=arguments.judge_constrained,
+        attempts=arguments.judge_attempts,
+        tries=arguments.judge_tries,
+        timeout_seconds=arguments.judge_timeout,
+        concurrency=arguments.judge_concurrency,
+        most_requests=arguments.budget_requests,
+        most_tokens=arguments.budget_tokens,
+    )
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an object of fields")
+    return value
+
+
+def _check_url(url: str) -> None:
+    mend = "is no address; give one such as http://localhost:8000/v1"
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        shown = url.rpartition("@")[2].partition("?")[0]  # without what may be a key
+        raise ConfigError("--judge-url", shown, mend) from None
+    if "@" in parts.netloc or parts.query:
+        # Not shown: what stands there may be a key.
+        more = "holds more than a host and a path; keys come from the environment (--judge-key-variable)"
+        raise ConfigError("--judge-url", f"{parts.scheme}://...", more)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError("--judge-url", url, mend)

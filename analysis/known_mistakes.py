@@ -1,0 +1,215 @@
+"""Do the clusters find the mistakes? On the demo's task the mistakes are known, so agreement needs no judge.
+
+Clusters the wrong rollouts of a run of the arithmetic task by each feature variant of the paper's ablation (Section
+5.3) and each preset, and compares them, prompt by prompt, with the mistake that explains each rollout. Rollouts that no
+mistake explains, or that several may, take part in the clustering and not in the comparison.
+
+    python -m analysis.known_mistakes runs/demo-20261121-120000
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from analysis.agreement import NOISE_READINGS, Agreement, agreement
+from analysis.command_line import exit_code_of
+from analysis.feature_variants import LOGIT_PRESETS, SINGLE, VARIANTS, labels_of_variant, prompt_codes
+from analysis.mistakes import Explanation, explain_all
+from analysis.results import add_result_arguments, markdown_table, write_figure, write_numbers
+from analysis.run_rows import remembered_wrong, run_rows
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.memory.clustering import NOISE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MEASURES = ("pairwise", "adjusted_rand", "homogeneity", "completeness")
+ANY_PRESET = "any"  # of the variant that clusters nothing
+
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How many of the wrong rollouts have one mistake as their truth, and by what."""
+
+    wrong: int
+    by_steps: int
+    by_first_wrong_step: int
+    by_answer: int
+    several: int
+    unexplained: int
+    kinds: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Score:
+    """One variant and preset: clusters and share of noise among all wrong rows, and agreement with the mistakes.
+
+    ``per_prompt`` is the mean over prompts, each counting the same; ``over_all`` weighs a prompt by its pairs
+    (pairwise) or rows (the others). Pairs are of one prompt always.
+    """
+
+    variant: str
+    preset: str
+    clusters: int
+    noise_share: float
+    prompts: int
+    rows: int
+    per_prompt: dict[str, float]
+    over_all: dict[str, float]
+
+
+def coverage_of(explanations: Sequence[Explanation]) -> Coverage:
+    """Count what explains the rows."""
+    named = [one.kind for one in explanations if one.kind is not None]
+    evidence = Counter(one.evidence for one in explanations if one.kind is not None)
+    return Coverage(
+        wrong=len(explanations),
+        by_steps=evidence["steps"],
+        by_first_wrong_step=evidence["first wrong step"],
+        by_answer=evidence["answer"],
+        several=sum(len(one.kinds) > 1 for one in explanations),
+        unexplained=sum(not one.kinds for one in explanations),
+        kinds={kind: named.count(kind) for kind in sorted(set(named))},
+    )
+
+
+def score(labels: Labels, truth: Labels, prompts: Labels, *, noise: str = "set") -> tuple[list[Agreement], Labels]:
+    """Agreement in each prompt that has two rows or more with a truth, and those prompts' numbers.
+
+    ``labels``, ``truth`` (-1: the row has none) and ``prompts`` are all (n,).
+    """
+    found, names = [], []
+    for prompt in np.unique(prompts):
+        rows = (prompts == prompt) & (truth >= 0)
+        if rows.sum() >= 2:
+            found.append(agreement(labels[rows], truth[rows], noise=noise))
+            names.append(prompt)
+    return found, np.array(names, dtype=np.int64)
+
+
+def scores_of(wrong: pa.Table, explanations: Sequence[Explanation], *, noise: str = "set") -> list[Score]:
+    """A `Score` for each variant and preset. Raises ConfigError where no prompt has two rows to compare."""
+    kinds = sorted({one.kind for one in explanations if one.kind is not None})
+    truth = np.array([-1 if one.kind is None else kinds.index(one.kind) for one in explanations], dtype=np.int64)
+    prompts = prompt_codes(wrong)
+    combinations = [(v, p) for v in VARIANTS for p in ((ANY_PRESET,) if v == SINGLE else LOGIT_PRESETS)]
+    scores = []
+    for variant, preset in combinations:
+        labels = labels_of_variant(wrong, variant, LOGIT_PRESETS[0] if preset == ANY_PRESET else preset)
+        found, _ = score(labels, truth, prompts, noise=noise)
+        if not found:
+            raise ConfigError("RUN", len(wrong), "wrong rows have no two of one prompt that a mistake explains")
+        scores.append(_summed_up(variant, preset, labels, found))
+    return scores
+
+
+def _summed_up(variant: str, preset: str, labels: Labels, found: list[Agreement]) -> Score:
+    values = {name: np.array([getattr(one, name) for one in found]) for name in MEASURES}
+    rows = np.array([one.rows for one in found])
+    weights = {name: np.array([one.pairs for one in found]) if name == "pairwise" else rows for name in MEASURES}
+    return Score(
+        variant=variant,
+        preset=preset,
+        clusters=len(np.unique(labels[labels != NOISE])),
+        noise_share=float((labels == NOISE).mean()),
+        prompts=len(found),
+        rows=int(rows.sum()),
+        per_prompt={name: float(values[name].mean()) for name in MEASURES},
+        over_all={name: float(np.average(values[name], weights=weights[name])) for name in MEASURES},
+    )
+
+
+def table_of(scores: Sequence[Score]) -> str:
+    """The scores as a table: means over prompts, and over all rows in brackets."""
+    header = ("variant", "preset", "clusters", "noise", "pairwise", "adjusted Rand", "homogeneity", "completeness")
+    rows = [
+        [
+            one.variant,
+            one.preset,
+            str(one.clusters),
+            f"{one.noise_share:.1%}",
+            *(f"{one.per_prompt[name]:.3f} ({one.over_all[name]:.3f})" for name in MEASURES),
+        ]
+        for one in scores
+    ]
+    return markdown_table(header, rows)
+
+
+def coverage_lines(coverage: Coverage) -> str:
+    """The coverage in words."""
+    kinds = ", ".join(f"{kind} {count}" for kind, count in coverage.kinds.items())
+    return (
+        f"{coverage.wrong} wrong rollouts with layer logits: {coverage.by_steps} explained by all their steps, "
+        f"{coverage.by_first_wrong_step} by their first wrong step,\n{coverage.by_answer} by their answer alone; "
+        f"{coverage.several} that several mistakes may explain and {coverage.unexplained} that none does are not "
+        f"compared.\nmistakes: {kinds or 'none'}"
+    )
+
+
+def draw(scores: Sequence[Score]) -> Figure:
+    """Bars per variant and preset, one panel a measure."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 7), layout="constrained")
+    for axes, measure in zip(figure.subplots(2, 2).flat, MEASURES):
+        _draw_measure(axes, scores, measure)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), title="preset", loc="outside right upper")
+    figure.suptitle("Agreement of clusters with the known mistakes, mean over prompts")
+    return figure
+
+
+def _draw_measure(axes: Any, scores: Sequence[Score], measure: str) -> None:
+    width = 0.8 / len(LOGIT_PRESETS)
+    for number, preset in enumerate((*LOGIT_PRESETS, ANY_PRESET)):
+        mine = [one for one in scores if one.preset == preset]
+        shift = 0.0 if preset == ANY_PRESET else (number - 1) * width
+        places = [VARIANTS.index(one.variant) + shift for one in mine]
+        axes.bar(places, [one.per_prompt[measure] for one in mine], width, label=preset, color=f"C{number}")
+    axes.set_xticks(range(len(VARIANTS)), VARIANTS)
+    axes.set_ylim(min(0.0, axes.get_ylim()[0]), 1.0)
+    axes.set_title(measure.replace("_", " "))
+
+
+def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
+    """What was typed."""
+    summary = (__doc__ or "").split("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m analysis.known_mistakes", description=summary)
+    parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder, trained on the demo's arithmetic task")
+    mend = "noise is one set a prompt, as in the paper, or every row of it stands alone; default: %(default)s"
+    parser.add_argument("--noise", choices=NOISE_READINGS, default="set", help=mend)
+    add_result_arguments(parser, "known_mistakes")
+    return parser.parse_args(command_line)
+
+
+def compare(arguments: argparse.Namespace) -> None:
+    """Print the table, write figure and numbers."""
+    wrong = remembered_wrong(run_rows(arguments.run))
+    columns = (wrong[name].to_pylist() for name in ("prompt_text", "answer", "response"))
+    explanations = explain_all(*columns)
+    coverage, scores = coverage_of(explanations), scores_of(wrong, explanations, noise=arguments.noise)
+    print(coverage_lines(coverage), table_of(scores), sep="\n\n")
+    write_figure(draw(scores), arguments.figure)
+    numbers = {"noise": arguments.noise, "coverage": asdict(coverage), "scores": [asdict(one) for one in scores]}
+    write_numbers(numbers, arguments.json)
+
+
+def main(command_line: Sequence[str] | None = None) -> int:
+    """Run the script and return its exit code."""
+    arguments = parse_arguments(command_line)
+    return exit_code_of(lambda: compare(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

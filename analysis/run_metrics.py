@@ -1,0 +1,60 @@
+"""A run's metrics as curves over its training steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.step_log import StepLog
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One metric of one run: ``values`` (n,) at ``steps`` (n,), those that have it."""
+
+    run: str
+    metric: str
+    steps: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+    @property
+    def late(self) -> float:
+        """Mean over the last quarter of its steps, one at least."""
+        return float(self.values[-max(len(self.values) // 4, 1) :].mean())
+
+
+def curves_of(run: Path, name: str, metrics: Sequence[str]) -> list[Curve]:
+    """Curves of those of ``metrics`` that the run has; ``name`` is what it is called.
+
+    Raises ConfigError where the folder holds no metrics.
+    """
+    lines = StepLog(RunPaths(run).metrics).read()
+    if not lines:
+        problem = "has no metrics.jsonl with a step in it" if run.is_dir() else "does not exist"
+        raise ConfigError("RUN", str(run), f"{problem}; name the folder of a run that has trained")
+    curves = []
+    for metric in metrics:
+        having = [line for line in lines if metric in line]
+        if having:
+            steps = np.array([line["step"] for line in having], dtype=np.int64)
+            curves.append(Curve(name, metric, steps, np.array([line[metric] for line in having], dtype=np.float64)))
+    return curves
+
+
+def names_of(runs: Sequence[Path]) -> list[str]:
+    """What tells the runs apart: their folders' names, or the paths as given where two of those are alike.
+
+    Raises ConfigError where a run is named twice.
+    """
+    resolved = [run.resolve() for run in runs]
+    for number, run in enumerate(resolved):
+        if run in resolved[:number]:
+            raise ConfigError("RUN", str(runs[number]), "is named twice; name each run once")
+    names = [run.name for run in resolved]
+    return names if len(set(names)) == len(names) else [str(run) for run in runs]

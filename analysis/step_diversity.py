@@ -1,0 +1,291 @@
+"""Within-step diversity: which of two runs answers one question in more different ways, in the eyes of a judge?
+
+In each step the judge sees the responses of both runs to one question, and scores how varied the reasoning inside each
+of the two sets is, from 1 to 5. Which run comes first is drawn for each question. From the repository's root:
+
+    python -m analysis.step_diversity runs/meds runs/dapo --judge-url http://localhost:8000/v1 --judge-model NAME
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.command_line import add_drawing_arguments, exit_code_of, positive
+from analysis.groups import Group, GroupIndex, Visit, index_groups, read_groups, run_names
+from analysis.judge.client import Answer, JudgeClient, cost_line, judged_by
+from analysis.judge.question import Question, ReplyLine, shortened, tagged
+from analysis.judge.settings import add_judge_arguments, judge_settings
+from analysis.results import add_result_arguments, markdown_table, shown, write_figure, write_numbers
+from meds_openrlhf.config.errors import ConfigError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PAPER_STEPS = (20, 40, 60, 80, 100)
+SCORES = (ReplyLine("SCORE A", 1, 5), ReplyLine("SCORE B", 1, 5))
+RUBRIC = """\
+You are given one mathematics question and two sets of answers to it, set A and set B. Score each set by itself: how \
+varied is the reasoning of the answers inside that set? What counts is the way to the result: the idea, the model or \
+theorem it rests on, the order of the deductions. Wording, notation, layout, length and whether the result is right do \
+not count.
+
+1: the answers reason in nearly the same way.
+2: one way of reasoning, with small variations in single steps.
+3: one way of reasoning in most answers, and a clearly different one in some.
+4: several clearly different ways of reasoning, each in a few answers.
+5: the answers reason in entirely different ways."""
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """One question, and the steps in which the two runs answered it; ``step`` is the one that was asked for."""
+
+    step: int
+    prompt: str
+    steps: tuple[int, int]
+
+    def visit(self, run: int) -> Visit:
+        """Where the run's group is."""
+        return self.steps[run], self.prompt
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The two scores of a question, in the order of the runs; None where the judge's replies were malformed."""
+
+    pairing: Pairing
+    answers: int  # of each run that were shown
+    shortened: int  # of them
+    run_shown_first: int
+    scores: Answer | None
+
+
+@dataclass(frozen=True)
+class StepSummary:
+    """Means over the judged questions of a step, or of all; None where there is none."""
+
+    step: int | None
+    judged: int
+    malformed: int
+    means: tuple[float, float] | None
+    errors: tuple[float, float] | None  # standard errors of the means; None for fewer than two questions
+
+
+def steps_to_judge(indices: Sequence[GroupIndex], asked: Sequence[int] | None) -> list[int]:
+    """Those of the steps asked for (default: the paper's) that both runs have. Raises ConfigError for none."""
+    shared = sorted(set(indices[0].sizes) & set(indices[1].sizes))
+    steps = [step for step in sorted(set(asked or PAPER_STEPS)) if step in shared]
+    if not steps:
+        held = f"{len(shared)} steps, {shared[0]} to {shared[-1]}" if shared else "no step"
+        mend = f"are in neither or only one of the runs, which have the texts of {held} in common; name others"
+        raise ConfigError("--steps", sorted(set(asked or PAPER_STEPS)), mend)
+    return steps
+
+
+def draw_pairings(
+    indices: Sequence[GroupIndex], steps: Sequence[int], count: int, nearby: int, seed: int
+) -> list[Pairing]:
+    """At most ``count`` questions per step that both runs answered, at least twice each, at most ``nearby`` steps away.
+
+    The same for the same seed, whatever other steps there are.
+    """
+    pairings = []
+    for step in steps:
+        places = [_nearest_visits(index, step, nearby) for index in indices]
+        shared = sorted(set(places[0]) & set(places[1]))
+        chosen = random.Random(f"{seed}-{step}").sample(shared, min(count, len(shared)))
+        pairings += [Pairing(step, prompt, (places[0][prompt], places[1][prompt])) for prompt in chosen]
+    return pairings
+
+
+def _nearest_visits(index: GroupIndex, step: int, nearby: int) -> dict[str, int]:
+    """The step nearest to ``step`` in which each prompt was answered at least twice."""
+    nearest: dict[str, int] = {}
+    for other in sorted(index.sizes, key=lambda other: (abs(other - step), other)):
+        if abs(other - step) <= nearby:
+            for prompt, size in index.sizes[other].items():
+                if size >= 2:
+                    nearest.setdefault(prompt, other)
+    return nearest
+
+
+def ask(
+    client: JudgeClient, pairings: Sequence[Pairing], groups: Sequence[dict[Visit, Group]], settings: argparse.Namespace
+) -> list[Comparison]:
+    """Let the judge score both groups of every pairing. ``groups``: of the first run and of the second."""
+    drawn = [_draw(pairing, groups, settings) for pairing in pairings]
+    answers = client.ask_all([question for question, _ in drawn])
+    return [_undo_order(comparison, answer) for (_, comparison), answer in zip(drawn, answers)]
+
+
+def _draw(
+    pairing: Pairing, groups: Sequence[dict[Visit, Group]], settings: argparse.Namespace
+) -> tuple[Question, Comparison]:
+    """The question about a pairing, and all that is known before it is answered."""
+    generator = random.Random(f"{settings.seed}-{pairing.step}-{pairing.prompt}")
+    first = generator.randrange(2)
+    pair = [groups[run][pairing.visit(run)] for run in (first, 1 - first)]
+    count = min(settings.answers, *(len(group.responses) for group in pair))
+    sets = [group.drawn(count, generator) for group in pair]
+    limit = settings.response_characters
+    material = [tagged("question", pair[0].question)]
+    for letter, responses in zip("AB", sets):
+        material += [
+            tagged(f"set {letter}, answer {number}", shortened(text, limit)) for number, text in enumerate(responses, 1)
+        ]
+    cut = sum(limit is not None and len(text) > limit for responses in sets for text in responses)
+    return Question(RUBRIC, "\n\n".join(material), SCORES), Comparison(pairing, count, cut, first, None)
+
+
+def _undo_order(comparison: Comparison, answer: Answer | None) -> Comparison:
+    """The comparison with the scores of A and B given back to the runs that they are of."""
+    scores = answer if answer is None or comparison.run_shown_first == 0 else answer[::-1]
+    return Comparison(comparison.pairing, comparison.answers, comparison.shortened, comparison.run_shown_first, scores)
+
+
+def summarize(comparisons: Sequence[Comparison], step: int | None = None) -> StepSummary:
+    """Means of one step, or of all."""
+    chosen = [one for one in comparisons if step is None or one.pairing.step == step]
+    scores = [one.scores for one in chosen if one.scores is not None]
+    columns = list(zip(*scores))
+    means = errors = None
+    if scores:
+        means = (statistics.fmean(columns[0]), statistics.fmean(columns[1]))
+    if len(scores) > 1:
+        errors = (_standard_error(columns[0]), _standard_error(columns[1]))
+    return StepSummary(step, len(scores), len(chosen) - len(scores), means, errors)
+
+
+def _standard_error(values: Sequence[int]) -> float:
+    return statistics.stdev(values) / math.sqrt(len(values))
+
+
+def table(summaries: Sequence[StepSummary], names: Sequence[str]) -> str:
+    """A row per step, and one for all."""
+    rows = []
+    for one in summaries:
+        means = one.means or (None, None)
+        difference = None if one.means is None else one.means[0] - one.means[1]
+        label = "all" if one.step is None else str(one.step)
+        rows.append([label, str(one.judged), str(one.malformed), *map(shown, means), shown(difference, "+.2f")])
+    return markdown_table(["step", "groups judged", "malformed", *names, "difference"], rows)
+
+
+def draw_figure(summaries: Sequence[StepSummary], names: Sequence[str]) -> Figure:
+    """Mean scores over steps, a line per run, with standard errors."""
+    from matplotlib.figure import Figure
+
+    from meds_openrlhf.evaluation.curves import COLORS, MARKERS
+
+    figure = Figure(figsize=(4.5, 3.2))
+    axes = figure.subplots()
+    judged = [(one.step, one.means, one.errors) for one in summaries if one.step is not None and one.means is not None]
+    steps = [step for step, _, _ in judged]
+    for run, name in enumerate(names):
+        means = [means[run] for _, means, _ in judged]
+        errors = [errors[run] if errors else 0.0 for _, _, errors in judged]
+        axes.errorbar(steps, means, yerr=errors, label=name, color=COLORS[run], marker=MARKERS[run], capsize=2)
+    axes.set(xlabel="step", ylabel="within-step diversity (1 to 5)", ylim=(0.9, 5.1))
+    axes.set_xticks(steps)
+    axes.grid(color="#e4e4e4", linewidth=0.6)
+    axes.legend(frameon=False)
+    return figure
+
+
+def numbers(
+    summaries: Sequence[StepSummary], comparisons: Sequence[Comparison], names: Sequence[str]
+) -> dict[str, object]:
+    """All figures of the table and all scores they come from."""
+    return {
+        "runs": list(names),
+        "steps": [asdict(one) for one in summaries if one.step is not None],
+        "all": asdict(summaries[-1]),
+        "comparisons": [asdict(one) for one in comparisons],
+    }
+
+
+def shortfalls(
+    indices: Sequence[GroupIndex], steps: Sequence[int], pairings: Sequence[Pairing], settings: argparse.Namespace
+) -> list[str]:
+    """Lines about what was asked for and is not there."""
+    lines = [index.note for index in indices if index.note]
+    missing = sorted(set(settings.steps or PAPER_STEPS) - set(steps))
+    if missing:
+        lines.append(f"Steps that not both runs have with all texts, left out: {', '.join(map(str, missing))}.")
+    for step in steps:
+        found = sum(pairing.step == step for pairing in pairings)
+        if found < settings.groups:
+            lines.append(
+                f"Step {step}: {found} of {settings.groups} questions were answered at least twice by both runs within "
+                f"{settings.nearby} steps; --nearby widens that."
+            )
+    return lines
+
+
+def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis.step_diversity", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument(
+        "runs", nargs=2, type=Path, metavar="RUN", help="folders of runs with meds.tracking.rollouts: all"
+    )
+    parser.add_argument(
+        "--steps",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help=f"default: of {' '.join(map(str, PAPER_STEPS))} those that are",
+    )
+    parser.add_argument("--groups", type=positive, default=10, metavar="N", help="questions per step; default: 10")
+    parser.add_argument(
+        "--answers", type=positive, default=16, metavar="N", help="of each run to a question; default: 16, or all"
+    )
+    parser.add_argument(
+        "--nearby", type=int, default=0, metavar="N", help="how many steps away a question may have been; default: 0"
+    )
+    add_drawing_arguments(parser)
+    add_result_arguments(parser, "step-diversity")
+    add_judge_arguments(parser)
+    return parser.parse_args(command_line)
+
+
+def compare(arguments: argparse.Namespace) -> None:
+    """Draw, ask, print, write. Raises ConfigError."""
+    settings = judge_settings(arguments)
+    client = JudgeClient(settings)
+    indices = [index_groups(run) for run in arguments.runs]
+    steps = steps_to_judge(indices, arguments.steps)
+    pairings = draw_pairings(indices, steps, arguments.groups, arguments.nearby, arguments.seed)
+    if not pairings:
+        raise ConfigError("--nearby", arguments.nearby, "finds no question that both runs answered in these steps")
+    groups = [read_groups(run, [one.visit(i) for one in pairings]) for i, run in enumerate(arguments.runs)]
+    for line in shortfalls(indices, steps, pairings, arguments):
+        print(line, file=sys.stderr)
+    comparisons = ask(client, pairings, groups, arguments)
+    summaries = [*(summarize(comparisons, step) for step in steps), summarize(comparisons)]
+    names = run_names(arguments.runs)
+    print(
+        table(summaries, names), f"\n{cost_line(client, settings, sum(one.shortened for one in comparisons))}", sep="\n"
+    )
+    figures = numbers(summaries, comparisons, names)
+    write_numbers({**figures, "seed": arguments.seed, "judge": judged_by(settings)}, arguments.json)
+    write_figure(draw_figure(summaries, names), arguments.figure)
+
+
+def main(command_line: Sequence[str] | None = None) -> int:
+    """Run the script and return its exit code."""
+    arguments = parse_arguments(command_line)
+    return exit_code_of(lambda: compare(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

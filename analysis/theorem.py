@@ -1,0 +1,290 @@
+"""Does a penalty for repeats cost task reward? The paper's theorem, checked on random problems and on recorded runs.
+
+The theorem: if responses with more recorded repeats do not score higher, then the KL-regularised update under
+r - lambda c has at least the expected task reward of the one under r. Three questions:
+
+- random problems: is its identity exact, is the gain never negative under the assumption, and how often is it negative
+  without (with the worst case written out);
+- recorded runs: in how many groups (a prompt's rollouts in a step) does the assumption hold, and what is the gain where
+  q1 is the group's empirical distribution, r the logged reward and lambda c = min(alpha ln(size + 1), beta).
+
+    python -m analysis.theorem
+    python -m analysis.theorem runs/cpu-meds --eta 1 10 100
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from analysis.command_line import exit_code_of
+from analysis.gibbs import (
+    Floats,
+    gain,
+    gain_by_covariance,
+    gibbs,
+    repeats_score_no_higher,
+    repeats_score_no_higher_on_average,
+)
+from analysis.results import add_result_arguments, markdown_table, write_figure, write_numbers
+from analysis.run_metrics import names_of
+from analysis.run_rows import logged_rollouts
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.shaping.penalty import cluster_penalty
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Problem:
+    """n responses: ``policy`` p, task ``reward`` r and ``penalty`` lambda c, each (n,), and the update's ``eta``."""
+
+    policy: Floats
+    reward: Floats
+    penalty: Floats
+    eta: float
+
+    @property
+    def updated(self) -> Floats:
+        """q1, the policy updated by the task reward alone."""
+        return gibbs(self.policy, self.eta * self.reward)
+
+    @property
+    def gain(self) -> float:
+        """J(q2) - J(q1)."""
+        return gain(self.policy, self.reward, self.penalty, self.eta)
+
+    @property
+    def identity_error(self) -> float:
+        """Difference of the identity's two sides, relative to the largest reward."""
+        by_covariance = gain_by_covariance(self.updated, self.reward, self.penalty, self.eta)
+        return abs(self.gain - by_covariance) / float(np.abs(self.reward).max())
+
+    @property
+    def assumption_holds(self) -> bool:
+        """Whether responses with more repeats score no higher."""
+        return repeats_score_no_higher(self.reward, self.penalty)
+
+
+@dataclass(frozen=True)
+class RandomCheck:
+    """Of ``problems`` with repeats at random and as many that fit the assumption; gains as shares of reward's range."""
+
+    problems: int
+    largest_identity_error: float
+    least_gain_under_assumption: float
+    assumption_holds_share: float
+    negative_share_without: float
+    worst: Problem
+
+
+@dataclass(frozen=True)
+class RunCheck:
+    """One run's groups; ``telling`` ones have different rewards and different penalties, the others gain exactly 0.
+
+    ``holds`` and ``holds_on_average`` are shares of all groups, ``holds_telling`` of the telling ones;
+    ``prompts_always`` of prompts for which it holds in all of their groups; ``mean_gain``, ``least_gain`` and
+    ``negative`` (groups that lose) by eta.
+    """
+
+    run: str
+    groups: int
+    telling: int
+    holds: float
+    holds_telling: float | None
+    holds_on_average: float
+    prompts_always: float
+    mean_gain: dict[str, float]
+    least_gain: dict[str, float]
+    negative: dict[str, int]
+
+
+def random_problem(generator: np.random.Generator, *, under_assumption: bool = False) -> Problem:
+    """2 to 12 responses with repeats drawn at random, or such that more repeats go with lower scores."""
+    count = int(generator.integers(2, 13))
+    reward = generator.normal(size=count)
+    repeats = generator.integers(0, 50, count)
+    if under_assumption:
+        ranks = np.argsort(np.argsort(reward))
+        repeats = np.sort(repeats)[::-1][ranks]
+    alpha, eta = generator.uniform(0.01, 1.0), generator.uniform(0.1, 5.0)
+    penalty = cluster_penalty(repeats, alpha=alpha, beta=np.inf)
+    return Problem(generator.dirichlet(np.ones(count)), reward, penalty, float(eta))
+
+
+def check_random(problems: int, seed: int) -> RandomCheck:
+    """Check the theorem on so many random problems of either sort."""
+    generator = np.random.default_rng(seed)
+    free = [random_problem(generator) for _ in range(problems)]
+    fitting = [random_problem(generator, under_assumption=True) for _ in range(problems)]
+    violating = [one for one in free if not one.assumption_holds]
+    worst = min(free, key=_relative_gain)
+    return RandomCheck(
+        problems=problems,
+        largest_identity_error=max(one.identity_error for one in (*free, *fitting)),
+        least_gain_under_assumption=min(_relative_gain(one) for one in fitting),
+        assumption_holds_share=1 - len(violating) / problems,
+        negative_share_without=sum(one.gain < 0 for one in violating) / max(len(violating), 1),
+        worst=worst,
+    )
+
+
+def recorded_groups(rollouts: pa.Table, alpha: float, beta: float) -> Iterator[tuple[str, Floats, Floats]]:
+    """Prompt, rewards (n,) and penalties (n,) of each group of the log, a prompt's rollouts in one step."""
+    sizes = rollouts["cluster_size"].to_numpy()
+    penalty = cluster_penalty(sizes, alpha=alpha, beta=beta)
+    reward = rollouts["reward"].to_numpy().astype(np.float64)
+    places: dict[tuple[int, str], list[int]] = {}
+    for place, key in enumerate(zip(rollouts["step"].to_pylist(), rollouts["prompt"].to_pylist())):
+        places.setdefault(key, []).append(place)
+    for (_, prompt), rows in places.items():
+        yield prompt, reward[rows], penalty[rows]
+
+
+def check_run(name: str, rollouts: pa.Table, *, alpha: float, beta: float, etas: Sequence[float]) -> RunCheck:
+    """Look at every group of a run's log."""
+    groups = list(recorded_groups(rollouts, alpha, beta))
+    uniform = [np.full(len(reward), 1 / len(reward)) for _, reward, _ in groups]
+    holds = np.array([repeats_score_no_higher(reward, penalty) for _, reward, penalty in groups])
+    average = [repeats_score_no_higher_on_average(q, r, c) for q, (_, r, c) in zip(uniform, groups)]
+    telling = np.array([np.ptp(reward) > 0 and np.ptp(penalty) > 0 for _, reward, penalty in groups])
+    gains = {
+        f"{eta:g}": np.array([gain_by_covariance(q, r, c, eta) for q, (_, r, c) in zip(uniform, groups)])
+        for eta in etas
+    }
+    prompts = {prompt for prompt, _, _ in groups}
+    failing = {prompt for (prompt, _, _), fits in zip(groups, holds) if not fits}
+    return RunCheck(
+        run=name,
+        groups=len(groups),
+        telling=int(telling.sum()),
+        holds=float(holds.mean()),
+        holds_telling=float(holds[telling].mean()) if telling.any() else None,
+        holds_on_average=float(np.mean(average)),
+        prompts_always=1 - len(failing) / len(prompts),
+        mean_gain={eta: float(values.mean()) for eta, values in gains.items()},
+        least_gain={eta: float(values.min()) for eta, values in gains.items()},
+        negative={eta: int((values[telling] < -1e-12).sum()) for eta, values in gains.items()},
+    )
+
+
+def random_lines(check: RandomCheck) -> str:
+    """The check of random problems in words, and its worst case as a table."""
+    worst = check.worst
+    rows = zip(worst.policy, worst.reward, worst.penalty, worst.updated)
+    second = gibbs(worst.policy, worst.eta * (worst.reward - worst.penalty))
+    cells = [[f"{value:.3f}" for value in (*row, last)] for row, last in zip(rows, second)]
+    return "\n".join(
+        [
+            f"{check.problems} random problems, and as many under the assumption:",
+            f"identity: both sides differ by at most {check.largest_identity_error:.1e} of the largest reward",
+            f"under the assumption: the least gain is {check.least_gain_under_assumption:.1e} of the rewards' range",
+            f"repeats at random: the assumption holds in {check.assumption_holds_share:.1%}; where it fails, "
+            f"{check.negative_share_without:.1%} lose reward",
+            f"the worst of them loses {-worst.gain:.3f}, with eta {worst.eta:.2f}:",
+            "",
+            markdown_table(("p", "r", "lambda c", "q1", "q2"), cells),
+        ]
+    )
+
+
+def table_of(checks: Sequence[RunCheck]) -> str:
+    """A line per run and eta."""
+    rows = [
+        [
+            one.run,
+            str(one.groups),
+            f"{one.holds:.1%}",
+            f"{one.holds_on_average:.1%}",
+            str(one.telling),
+            "" if one.holds_telling is None else f"{one.holds_telling:.1%}",
+            f"{one.prompts_always:.1%}",
+            eta,
+            f"{one.mean_gain[eta]:+.5f}",
+            f"{one.least_gain[eta]:+.5f}",
+            str(one.negative[eta]),
+        ]
+        for one in checks
+        for eta in one.mean_gain
+    ]
+    of = ("run", "groups", "holds", "on average", "telling", "holds of them", "prompts always")
+    return markdown_table((*of, "eta", "mean gain", "least gain", "losing"), rows)
+
+
+def draw(problems: int, seed: int, checks: Sequence[RunCheck]) -> Figure:
+    """Gains of random problems with and without the assumption; mean gains of the runs over eta."""
+    from matplotlib.figure import Figure
+
+    generator = np.random.default_rng(seed)
+    figure = Figure(figsize=(11, 4) if checks else (6, 4), layout="constrained")
+    left, *right = figure.subplots(1, 2 if checks else 1, squeeze=False)[0]
+    for under, label in ((True, "more repeats, lower score"), (False, "repeats at random")):
+        gains = [random_problem(generator, under_assumption=under).gain for _ in range(problems)]
+        left.hist(gains, bins=80, alpha=0.6, label=label)
+    left.axvline(0, color="black", linewidth=1)
+    left.set(title="gain in task reward on random problems", xlabel="J(q2) - J(q1)", ylabel="problems")
+    left.legend(fontsize="small")
+    for axes in right:
+        for one in checks:
+            axes.plot([float(eta) for eta in one.mean_gain], list(one.mean_gain.values()), "o-", label=one.run)
+        axes.set(title="mean gain over the runs' groups", xlabel="eta", xscale="log")
+        axes.legend(fontsize="small")
+    return figure
+
+
+def _relative_gain(problem: Problem) -> float:
+    return problem.gain / float(np.ptp(problem.reward))
+
+
+def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
+    """What was typed."""
+    parser = argparse.ArgumentParser(prog="python -m analysis.theorem", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("runs", metavar="RUN", nargs="*", type=Path, help="folders of runs with a log of rollouts")
+    parser.add_argument("--problems", type=int, default=10_000, help="random problems; default: %(default)s")
+    parser.add_argument("--seed", type=int, default=0, help="of the random problems; default: %(default)s")
+    mend = "how far the update goes, 1 over the weight of the KL term; default: 1 10 100"
+    parser.add_argument("--eta", type=float, nargs="+", default=[1.0, 10.0, 100.0], help=mend)
+    parser.add_argument("--alpha", type=float, default=0.1, help="of the penalty; default: %(default)s")
+    parser.add_argument("--beta", type=float, default=0.2, help="of the penalty; default: %(default)s")
+    add_result_arguments(parser, "theorem")
+    return parser.parse_args(command_line)
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Print what was found, write figure and numbers."""
+    if arguments.problems < 1:
+        raise ConfigError("--problems", arguments.problems, "is below 1; ask for some thousands")
+    for eta in arguments.eta:
+        if not 0 < eta < np.inf:
+            raise ConfigError("--eta", eta, "is not above 0")
+    found = check_random(arguments.problems, arguments.seed)
+    print(random_lines(found))
+    options = {"alpha": arguments.alpha, "beta": arguments.beta, "etas": arguments.eta}
+    runs = zip(names_of(arguments.runs), arguments.runs)
+    checks = [check_run(name, logged_rollouts(run), **options) for name, run in runs]
+    if checks:
+        print("", table_of(checks), sep="\n")
+    write_figure(draw(arguments.problems, arguments.seed, checks), arguments.figure)
+    worst = {
+        name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(found.worst).items()
+    }
+    numbers = {"random": {**asdict(found), "worst": worst}, "runs": [asdict(one) for one in checks]}
+    write_numbers({**numbers, "alpha": arguments.alpha, "beta": arguments.beta}, arguments.json)
+
+
+def main(command_line: Sequence[str] | None = None) -> int:
+    """Run the script and return its exit code."""
+    arguments = parse_arguments(command_line)
+    return exit_code_of(lambda: check(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

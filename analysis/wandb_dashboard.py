@@ -1,0 +1,178 @@
+"""The dashboard of runs at Weights & Biases, as code: eigen ratios, penalties, rewards, pass@k, memory, step times.
+
+    python -m analysis.wandb_dashboard --offline dashboard.json          # look at its specification, no network
+    WANDB_API_KEY=... python -m analysis.wandb_dashboard --entity my-team --project meds
+
+Saves a workspace view of the project; saving once more makes another view. Every run of the project is in it, so runs
+are compared by logging them to one project. It refers to metrics by the names of docs/metrics.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.command_line import exit_code_of
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.paths import write_atomically
+
+if TYPE_CHECKING:
+    import wandb_workspaces.workspaces as ws
+
+AXIS = "train/global_step"
+NAME = "MEDS"
+MOST_RUNS = 20  # shown in one panel
+PASS_AT_K = r"eval/eval_.*_pass[0-9]+"
+
+# Section, its panels as (title, metrics or a pattern of them, style of the lines); all under `train/` at W&B.
+SECTIONS: tuple[tuple[str, tuple[tuple[str, tuple[str, ...], str | None], ...]], ...] = (
+    (
+        "Do errors look alike?",
+        (
+            ("Top-1 eigen ratio, all errors so far", ("meds/eigen_ratio_all",), None),
+            ("Top-1 eigen ratio, last steps", ("meds/eigen_ratio_window",), None),
+            ("Top-1 eigen ratio, this step", ("meds/eigen_ratio_step",), None),
+            ("Participation ratio, last steps", ("meds/participation_ratio_window",), None),
+            ("Effective rank, last steps", ("meds/effective_rank_window",), None),
+        ),
+    ),
+    (
+        "Penalties",
+        (
+            ("Share of rollouts that are penalised", ("meds/penalized_share",), None),
+            ("Mean penalty", ("meds/penalty_mean",), None),
+            ("Sizes of the clusters that rollouts fell into", ("meds/cluster_sizes",), None),
+            ("Penalties", ("meds/penalties",), None),
+        ),
+    ),
+    (
+        "Rewards",
+        (
+            ("Reward, raw and shaped", ("meds/reward_raw", "meds/reward_shaped"), None),
+            ("Accuracy", ("meds/accuracy",), None),
+        ),
+    ),
+    (
+        "Memory",
+        (
+            ("Rows", ("meds/rows",), None),
+            ("Rows of this step", ("meds/rows_step",), None),
+            ("Prompts", ("meds/prompts",), None),
+            ("Bytes", ("meds/bytes",), None),
+            ("Clusters", ("meds/clusters",), None),
+            ("Share of noise", ("meds/noise_share",), None),
+        ),
+    ),
+    (
+        "Step time",
+        (
+            (
+                "Where a step's seconds go",
+                ("timing/generation", "timing/make_experience", "timing/ppo_train", "timing/broadcast"),
+                "stacked-area",
+            ),
+            ("Seconds of a step", ("timing/step_total",), None),
+            (
+                "The memory's part, ms",
+                ("meds/time_recording_ms", "meds/time_assign_ms", "meds/time_append_ms", "meds/time_wait_ms"),
+                "stacked-area",
+            ),
+            ("Clustering, beside the training, ms", ("meds/time_cluster_ms",), None),
+        ),
+    ),
+)
+BIGGEST_CLUSTERS = "train/biggest_clusters"
+
+
+def make_dashboard(entity: str, project: str, name: str = NAME) -> ws.Workspace:
+    """The workspace, built by W&B's own models; nothing is sent."""
+    import wandb_workspaces.reports.v2 as wr
+    import wandb_workspaces.workspaces as ws
+
+    sections = [
+        ws.Section(name=title, panels=[_plot(*panel) for panel in panels], is_open=True) for title, panels in SECTIONS
+    ]
+    rewards = next(one for one in sections if one.name == "Rewards")
+    rewards.panels.append(wr.LinePlot(title="pass@k of evaluations", x=AXIS, metric_regex=PASS_AT_K))  # type: ignore[attr-defined]
+    table = wr.WeavePanelSummaryTable(table_name=BIGGEST_CLUSTERS)  # type: ignore[attr-defined]
+    sections.append(ws.Section(name="Biggest clusters", panels=[table], is_open=True))
+    return ws.Workspace(
+        entity=entity,
+        project=project,
+        name=name,
+        sections=sections,
+        settings=ws.WorkspaceSettings(x_axis=AXIS, max_runs=MOST_RUNS),
+    )
+
+
+def specification(dashboard: ws.Workspace) -> dict[str, Any]:
+    """What would be saved, as W&B keeps it."""
+    specified: dict[str, Any] = json.loads(dashboard._to_model().spec.model_dump_json(by_alias=True, exclude_none=True))
+    return specified
+
+
+def save(dashboard: ws.Workspace) -> str:
+    """Save it to W&B as a new view and return its address.
+
+    Raises ConfigError where there is no key or W&B refuses; the key goes into no message.
+    """
+    if not os.environ.get("WANDB_API_KEY"):
+        raise ConfigError("WANDB_API_KEY", None, "is not set; export your key, or write a file with --offline FILE")
+    import wandb
+    from wandb.apis.normalize import normalize_exceptions
+
+    try:
+        normalize_exceptions(dashboard.save_as_new_view)()  # whatever the network raises becomes a wandb.Error
+        return str(dashboard.url)
+    except wandb.Error as error:
+        place = f"{dashboard.entity}/{dashboard.project}"
+        mend = f"was refused by W&B ({type(error).__name__}); check the project, your key and WANDB_BASE_URL"
+        raise ConfigError("--project", place, mend) from error
+
+
+def _plot(title: str, metrics: tuple[str, ...], style: str | None) -> Any:
+    """A panel over training steps, with a line per run and metric."""
+    import wandb_workspaces.reports.v2 as wr
+
+    names = [f"train/{metric}" for metric in metrics]
+    options = {"plot_type": style, "max_runs_to_show": MOST_RUNS}
+    return wr.LinePlot(title=title, x=AXIS, y=names, **options)  # type: ignore[attr-defined]
+
+
+def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
+    """What was typed."""
+    summary = (__doc__ or "").split("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m analysis.wandb_dashboard", description=summary)
+    parser.add_argument("--entity", help="user or team at W&B that the project is of")
+    parser.add_argument("--project", default="meds", help="project at W&B; default: %(default)s")
+    parser.add_argument("--name", default=NAME, help="of the view; default: %(default)s")
+    parser.add_argument("--offline", type=Path, metavar="FILE", help="write the specification as JSON, save nothing")
+    return parser.parse_args(command_line)
+
+
+def publish(arguments: argparse.Namespace) -> None:
+    """Write the file, or save the view; print the panels or where it is."""
+    if arguments.offline is not None:
+        dashboard = make_dashboard(arguments.entity or "", arguments.project, arguments.name)
+        write_atomically(arguments.offline, json.dumps(specification(dashboard), indent=2) + "\n")
+        for section in dashboard.sections:
+            print(f"{section.name}: {len(section.panels)} panels")
+        return
+    if arguments.entity is None:
+        raise ConfigError("--entity", None, "is not given; name the user or team that the project is of")
+    print(save(make_dashboard(arguments.entity, arguments.project, arguments.name)))
+
+
+def main(command_line: Sequence[str] | None = None) -> int:
+    """Run the script and return its exit code."""
+    arguments = parse_arguments(command_line)
+    return exit_code_of(lambda: publish(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

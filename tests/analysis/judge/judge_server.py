@@ -1,0 +1,118 @@
+"""A real HTTP server on this machine that answers as it is told, in the words of both protocols."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Response:
+    """What the server sends: a judge's words, or with ``raw`` any body at all."""
+
+    text: str = ""
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    raw: bytes | None = None
+    seconds: float = 0.0  # before it is sent
+    seconds_per_byte: float = 0.0
+    tokens: bool = True
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the server got."""
+
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+
+    @property
+    def material(self) -> str:
+        return self.body["messages"][-1]["content"]
+
+
+Script = Callable[[Request, int], Response]
+
+
+@dataclass
+class Judge:
+    """A running server. ``script`` is asked with each request and how many came before it."""
+
+    url: str
+    script: Script
+    requests: list[Request] = field(default_factory=list)
+    under_way: int = 0
+    most_under_way: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def answer(self, request: Request) -> Response:
+        with self.lock:
+            self.requests.append(request)
+            self.under_way += 1
+            self.most_under_way = max(self.most_under_way, self.under_way)
+            response = self.script(request, len(self.requests) - 1)
+        time.sleep(response.seconds)
+        with self.lock:
+            self.under_way -= 1
+        return response
+
+
+def body_of(request: Request, response: Response) -> bytes:
+    """The response's body, in the protocol of the request's path."""
+    if response.raw is not None:
+        return response.raw
+    if request.path == "/v1/messages":
+        usage = {"input_tokens": 100, "output_tokens": 10}
+        body: dict[str, Any] = {"content": [{"type": "text", "text": response.text}]}
+    else:
+        usage = {"prompt_tokens": 100, "completion_tokens": 10}
+        body = {"choices": [{"message": {"role": "assistant", "content": response.text}}]}
+    return json.dumps({**body, **({"usage": usage} if response.tokens else {})}).encode()
+
+
+@contextmanager
+def judge_server(script: Script) -> Iterator[Judge]:
+    """A server that follows the script until the end of the block."""
+    judge = Judge("", script)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            request = Request(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
+            response = judge.answer(request)
+            content = body_of(request, response)
+            self.send_response(response.status)
+            for name, value in {**response.headers, "Content-Length": str(len(content))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if not response.seconds_per_byte:
+                self.wfile.write(content)
+                return
+            with suppress(BrokenPipeError, ConnectionResetError):  # nobody waits for the end
+                for byte in content:
+                    self.wfile.write(bytes([byte]))
+                    time.sleep(response.seconds_per_byte)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    judge.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield judge
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,92 @@
+"""Small finished runs for the tests of what reads them: real shards, a real log of rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from meds_openrlhf.memory.rows import make_rows
+from meds_openrlhf.memory.shard import ShardSettings
+from meds_openrlhf.memory.snapshot import write_format
+from meds_openrlhf.memory.tools.stored_memory import open_memory
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.shaping.penalty import cluster_penalty
+from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, write_rollouts
+from tests.memory.tools.stored import WrittenMemory
+
+LAYERS = 8
+OPENING = "\\boxed{"
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One rollout; ``logits`` None: the memory has no row of it. A null ``text`` is one that was not sampled."""
+
+    prompt: str
+    answer: str | None
+    correct: bool = False
+    logits: Sequence[float] | None = None
+    text: str | None = ""
+    prompt_text: str = ""
+
+
+def kind(number: int, spread: float = 0.0, seed: int = 0, layers: int = LAYERS) -> list[float]:
+    """Layer logits of one kind of error: far from those of other kinds, ``spread`` around its middle."""
+    middle = np.random.default_rng(1000 + number).normal(size=layers) * 5
+    return (middle + spread * np.random.default_rng(seed).normal(size=layers)).tolist()  # type: ignore[no-any-return]
+
+
+def write_run(root: Path, steps: Sequence[Sequence[Rollout]], *, layers: int = LAYERS, offset: int = 0) -> Path:
+    """A run of these steps, numbered from 1, in the memory from ``offset`` + 1."""
+    root.mkdir(parents=True, exist_ok=True)
+    memory = WrittenMemory(root / "memory", settings=ShardSettings(layers=layers, fsync=False))
+    write_format(memory.paths, replace(memory.format, step_offset=offset))
+    for step, rollouts in enumerate(steps, start=1):
+        memory.step = offset + step - 1
+        rows = _remembered(rollouts, layers)
+        if len(rows):
+            memory.observe(rows)
+    memory.stop()
+    answers = {
+        (step - offset, row["sample"]): (row["label"], row["cluster_size"])
+        for step, rows in open_memory(root).rows_by_step()
+        for row in rows.to_pylist()
+    }
+    for step, rollouts in enumerate(steps, start=1):
+        rows = [_row(step, sample, one, answers.get((step, sample))) for sample, one in enumerate(rollouts)]
+        write_rollouts(RunPaths(root), pa.Table.from_pylist(rows, ROLLOUT_SCHEMA))
+    return root
+
+
+def _remembered(rollouts: Sequence[Rollout], layers: int) -> pa.RecordBatch:
+    kept = [(sample, one) for sample, one in enumerate(rollouts) if one.logits is not None]
+    logits = np.array([one.logits for _, one in kept], np.float32).reshape(len(kept), layers)
+    return make_rows([s for s, _ in kept], [o.prompt for _, o in kept], [o.correct for _, o in kept], logits)
+
+
+def _row(step: int, sample: int, one: Rollout, stored: tuple[int | None, int] | None) -> dict[str, object]:
+    label, size = stored or (None, 0)
+    reward = 1.0 if one.correct else 0.0
+    penalty = 0.0 if one.correct else float(cluster_penalty(np.array([size]), alpha=0.1, beta=0.2)[0])
+    text = f"{OPENING}{one.answer}}}" if one.text == "" else one.text
+    return {
+        "step": step,
+        "sample": sample,
+        "prompt": one.prompt,
+        "prompt_text": one.prompt_text or f"Work out {one.prompt}.",
+        "response": text,
+        "answer": one.answer,
+        "answer_start": None if text is None or one.answer is None else max(text.rfind(one.answer), 0),
+        "correct": one.correct,
+        "reward": reward,
+        "shaped_reward": reward - penalty,
+        "penalty": penalty,
+        "label": label,
+        "cluster_size": size,
+        "tokens": 20,
+        "truncated": False,
+    }

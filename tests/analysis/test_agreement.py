@@ -1,0 +1,89 @@
+"""Agreement of labellings: against counting every pair, and on cases that can be counted by hand."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.agreement import Agreement, agreement, pairwise_agreement, sampled_pairs, separate_noise
+
+LABELLINGS = st.integers(2, 25).flatmap(
+    lambda n: st.tuples(*[st.lists(st.integers(-1, 5), min_size=n, max_size=n) for _ in range(2)])
+)
+
+
+@given(LABELLINGS)
+def test_all_pairs_are_those_counted_one_by_one(labellings: tuple[list[int], list[int]]) -> None:
+    one, other = (np.array(labels) for labels in labellings)
+    pairs = np.array(list(combinations(range(len(one)), 2)))
+    agreeing = [(one[i] == one[j]) == (other[i] == other[j]) for i, j in pairs]
+    assert pairwise_agreement(one, other) == pytest.approx(sum(agreeing) / len(agreeing), abs=1e-15)
+    assert pairwise_agreement(one, other, pairs) == pytest.approx(sum(agreeing) / len(agreeing), abs=1e-15)
+
+
+def test_a_case_counted_by_hand() -> None:
+    """Same in both: 01. Different in both: 02 12 03 13. Only in the truth the same: 23."""
+    labels, truth = np.array([0, 0, 1, 2]), np.array([5, 5, 3, 3])
+    assert pairwise_agreement(labels, truth) == 5 / 6
+    assert pairwise_agreement(labels, truth, np.array([[0, 1], [2, 3]])) == 0.5
+
+
+def test_noise_is_one_set_or_each_row_alone() -> None:
+    labels, truth = np.array([-1, -1, 0, 0]), np.array([0, 1, 2, 2])
+    assert agreement(labels, truth).pairwise == 5 / 6  # the two rows of noise count as the same
+    alone = agreement(labels, truth, noise="alone")
+    assert alone == Agreement(4, 6, pairwise=1.0, adjusted_rand=1.0, homogeneity=1.0, completeness=1.0)
+    assert separate_noise(labels).tolist() == [1, 2, 0, 0]
+    assert separate_noise(np.array([-1, -1])).tolist() == [0, 1]
+
+
+def test_homogeneous_clusters_need_not_be_complete() -> None:
+    halved = agreement(np.array([0, 0, 1, 1, 2, 2]), np.array([0, 0, 0, 0, 1, 1]))
+    assert halved.homogeneity == pytest.approx(1.0, abs=1e-12)
+    assert halved.completeness == pytest.approx(0.5793801642856952, abs=1e-12)  # H(1/3, 2/3) / ln 3
+    assert halved.pairwise == 11 / 15
+
+
+def test_a_million_rows_are_no_matter_of_pairs() -> None:
+    labels = np.arange(1_000_000) % 2
+    assert pairwise_agreement(labels, np.zeros(1_000_000, int)) == pytest.approx(0.5, abs=1e-6)
+
+
+@pytest.mark.parametrize(("n", "count"), [(2, 1), (7, 21), (40, 300), (3_000_000, 50)])
+def test_sampled_pairs_are_different_pairs_of_different_rows(n: int, count: int) -> None:
+    pairs = sampled_pairs(n, count, seed=3)
+    assert pairs.shape == (count, 2)
+    assert len(np.unique(pairs, axis=0)) == count
+    assert ((pairs[:, 0] > pairs[:, 1]) & (pairs[:, 1] >= 0) & (pairs[:, 0] < n)).all()
+    assert np.array_equal(pairs, sampled_pairs(n, count, seed=3))
+
+
+def test_every_pair_is_as_likely_as_any_other() -> None:
+    counts: dict[tuple[int, ...], int] = {}
+    for seed in range(600):
+        pair = tuple(sampled_pairs(4, 1, seed)[0].tolist())
+        counts[pair] = counts.get(pair, 0) + 1
+    assert sorted(counts) == [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2)]
+    assert min(counts.values()) > 60
+
+
+def test_a_sample_comes_near_all_pairs() -> None:
+    generator = np.random.default_rng(0)
+    one, other = generator.integers(0, 4, (2, 800))
+    sampled = pairwise_agreement(one, other, sampled_pairs(800, 20_000, seed=0))
+    assert sampled == pytest.approx(pairwise_agreement(one, other), abs=0.02)
+
+
+def test_what_cannot_be_asked_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"count: 4 pairs of 3 rows; there are 3"):
+        sampled_pairs(3, 4, seed=0)
+    with pytest.raises(ValueError, match="1 rows make no pair"):
+        pairwise_agreement(np.array([0]), np.array([0]))
+    with pytest.raises(ValueError, match="there is none to ask about"):
+        pairwise_agreement(np.array([0, 1]), np.array([0, 1]), np.empty((0, 2), int))
+    with pytest.raises(ValueError, match=r"shapes \(2,\) and \(3,\)"):
+        pairwise_agreement(np.array([0, 1]), np.array([0, 1, 2]))
+    with pytest.raises(ValueError, match="noise: 'loud', must be one of set, alone"):
+        agreement(np.array([0, 1]), np.array([0, 1]), noise="loud")

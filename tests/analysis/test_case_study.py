@@ -1,0 +1,96 @@
+"""The case study: which prompt is shown, and what the table and the figure say about it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.case_study import Case, case_of, draw, main, most_telling, patterns_of, table_of
+from analysis.feature_variants import labels_of_variant
+from analysis.run_rows import remembered_wrong, run_rows
+from meds_openrlhf.config.errors import ConfigError
+from tests.analysis.runs import Rollout, kind, write_run
+
+# Two rollouts a step. plain: two answers, two kinds. split: one answer of two kinds. both: that, and 6 beside 5.
+PATTERNS = {
+    "plain": [("1", 1), ("2", 2)],
+    "split": [("3", 3), ("3", 4)],
+    "both": [("5", 5), ("5", 6), ("6", 5)],
+}
+
+
+def write(root: Path, *prompts: str, steps: int = 3) -> Path:
+    made = [
+        [Rollout(p, answer, logits=kind(one)) for p in prompts for answer, one in PATTERNS[p]] for _ in range(steps)
+    ]
+    return write_run(root, made)
+
+
+def chosen(run: Path) -> Case:
+    wrong = remembered_wrong(run_rows(run))
+    return most_telling(wrong, labels_of_variant(wrong, "last-half", "paper"))
+
+
+def test_the_prompt_with_the_most_telling_pattern_is_shown(tmp_path: Path) -> None:
+    assert chosen(write(tmp_path / "three", "plain", "split", "both")).prompt == "both"
+    assert chosen(write(tmp_path / "two", "plain", "split")).prompt == "split"
+    assert chosen(write(tmp_path / "one", "plain")).prompt == "plain"
+
+
+def test_rows_are_sorted_by_cluster_and_noise_is_last(tmp_path: Path) -> None:
+    steps = [[Rollout("p", "9", logits=kind(9))], *[[Rollout("p", "b", logits=kind(1))]] * 2]
+    steps += [[Rollout("p", "c", logits=kind(2)), Rollout("p", "a", logits=kind(2))]] * 2
+    wrong = remembered_wrong(run_rows(write_run(tmp_path, steps)))
+    case = case_of(wrong, np.array([-1, 7, 7, 4, 4, 4, 4]), "p")
+    assert case.clusters.tolist() == [0, 0, 0, 0, 1, 1, -1]
+    assert case.answers == ["a", "a", "c", "c", "b", "b", "9"]
+    assert case.steps.tolist() == [4, 5, 4, 5, 2, 3, 1]
+    np.testing.assert_allclose(case.logits[6], kind(9), rtol=1e-6)
+    np.testing.assert_allclose(case.logits[0], kind(2), rtol=1e-6)
+
+
+def test_the_table_names_split_answers_and_mixed_clusters(tmp_path: Path) -> None:
+    case = chosen(write(tmp_path, "both"))
+    assert case.split_answers == ["5"]
+    assert case.mixed_clusters == [0]
+    header, _, *lines = ([cell.strip() for cell in line.split("|")[1:-1]] for line in table_of(case).splitlines())
+    assert header == ["answer", "cluster 0", "cluster 1", "noise"]
+    assert lines == [["5", "3", "3", ""], ["6", "3", "", ""]]
+    assert patterns_of(case) == "answer 5 is in 2 clusters: 0, 1\ncluster 0 holds 2 answers: 5, 6"
+    plain = chosen(write(tmp_path / "plain", "plain"))
+    assert patterns_of(plain) == "every answer is in one cluster at most, and every cluster holds one answer"
+
+
+def test_answers_that_differ_in_typesetting_are_one(tmp_path: Path) -> None:
+    steps = [[Rollout("p", one, logits=kind(1)) for one in ("\\dfrac{1}{2}", "\\frac{1}{2}", "7.0", "7", None)]]
+    case = chosen(write_run(tmp_path, steps))
+    assert sorted(set(case.answers)) == ["(none)", "7", "\\frac{1}{2}"]
+
+
+def test_the_figure_has_a_row_per_rollout_and_a_column_per_layer(tmp_path: Path) -> None:
+    case = chosen(write(tmp_path, "both"))
+    strip, heatmap, _ = draw(case).axes
+    assert heatmap.images[0].get_array().shape == (9, 8)
+    np.testing.assert_array_equal(heatmap.images[0].get_array(), case.logits)
+    assert [text.get_text() for text in strip.texts] == ["0", "1"]
+    assert [text.get_text() for text in strip.get_yticklabels()] == case.answers
+
+
+def test_the_script_shows_the_prompt_that_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write(tmp_path / "run", "plain", "both")
+    options = ["--figure", str(tmp_path / "f.png"), "--json", str(tmp_path / "n.json")]
+    assert main([str(run), "--prompt", "plain", *options]) == 0
+    assert capsys.readouterr().out.startswith("plain: 6 wrong rollouts, 2 clusters, of 'Work out plain.'\n")
+    numbers = json.loads((tmp_path / "n.json").read_text())
+    assert [one["answer"] for one in numbers["rollouts"]] == ["1", "1", "1", "2", "2", "2"]
+    assert (tmp_path / "f.png").stat().st_size > 1000
+
+
+def test_what_cannot_be_shown_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write(tmp_path / "run", "plain")
+    assert main([str(run), "--prompt", "other"]) == 2
+    assert capsys.readouterr().err.startswith("error: --prompt: 'other' has no wrong rollout with layer logits")
+    right = write_run(tmp_path / "right", [[Rollout("p", "1", correct=True, logits=kind(1))]])
+    with pytest.raises(ConfigError, match="0 wrong rollouts with layer logits"):
+        chosen(right)

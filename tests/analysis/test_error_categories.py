@@ -1,0 +1,156 @@
+"""A run whose wrong responses are of known kinds, before a judge that reads the kind off the text."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.error_categories import CATEGORIES, RUBRIC, draw_responses, main, pairs_of_prompts, paper_name, read_wrong
+from tests.analysis.judge.judge_server import Judge, Request, Response, judge_server
+from tests.analysis.runs import Rollout, kind, write_run
+
+pytestmark = pytest.mark.usefixtures("plain_surroundings")
+
+
+def _rollout(prompt: str, number: int, seed: int, text: str | None = None) -> Rollout:
+    words = f"Error of kind {number}, told for the {seed}th time." if text is None else text
+    return Rollout(prompt, str(number), logits=kind(number, 0.05, seed), text=words)
+
+
+def _run(tmp_path: Path) -> Path:
+    """Two prompts, two steps; of each prompt in each step three responses of kind 7 and three of kind 2; some right."""
+    steps = []
+    for step in range(2):
+        wrong = [_rollout(p, number, 10 * step + i) for p in ("p", "q") for number in (7, 2) for i in range(3)]
+        steps.append([*wrong, Rollout("p", "1", correct=True, text="right"), Rollout("q", None, text="no box")])
+    return write_run(tmp_path / "run", steps)
+
+
+def _label(request: Request, _: int) -> Response:
+    match = re.search(r"Error of kind (\d+)", request.material)
+    assert match
+    return Response(f"It says so.\nCATEGORY: {match[1]}")
+
+
+def _arguments(tmp_path: Path, judge: Judge, *more: str) -> list[str]:
+    line = ["--judge-url", judge.url, "--judge-model", "m", "--cache", str(tmp_path / "cache")]
+    return [*line, "--figure", str(tmp_path / "f.png"), "--json", str(tmp_path / "n.json"), *more]
+
+
+def test_clusters_of_the_kinds_agree_with_the_judge_and_a_single_one_does_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = _run(tmp_path)
+    with judge_server(_label) as judge:
+        assert main([str(run), *_arguments(tmp_path, judge, "--preset", "robust")]) == 0
+        first = (tmp_path / "n.json").read_bytes()
+        assert main([str(run), *_arguments(tmp_path, judge, "--preset", "robust")]) == 0
+        assert len(judge.requests) == 24
+        assert (tmp_path / "n.json").read_bytes() == first
+    numbers = json.loads(first)
+    assert numbers["categories"]["basic calculation"] == numbers["categories"]["problem set-up misread"] == 12
+    assert sum(numbers["categories"].values()) == 24
+    assert numbers["pairs"] == 2 * 66
+    agreement = {one["variant"]: one for one in numbers["agreement"]}
+    assert list(agreement) == ["8", "4", "8-diff", "4-diff", "single"]
+    assert agreement["8"]["noise_together"] == agreement["4"]["noise_together"] == 1.0
+    assert agreement["8"]["clusters"] == 4
+    assert agreement["single"]["noise_together"] == pytest.approx(30 / 66)
+    printed = capsys.readouterr()
+    assert re.search(r"\| single +\| +2 \| +0 \| +45.45 \| +45.45 \|", printed.out)
+    assert "24 of 800 wrong responses: there are no more" in printed.err
+    assert len(numbers["responses"]) == 24
+    assert {(one["prompt"], one["category"]) for one in numbers["responses"]} == {
+        ("p", 7), ("p", 2), ("q", 7), ("q", 2),
+    }  # fmt: skip
+
+
+def test_malformed_labels_are_in_no_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def script(request: Request, before: int) -> Response:
+        spoiled = "kind 7" in request.material and "Work out p." in request.material
+        return Response("CATEGORY: arithmetic") if spoiled else _label(request, before)
+
+    with judge_server(script) as judge:
+        assert main([str(_run(tmp_path)), *_arguments(tmp_path, judge)]) == 0
+    numbers = json.loads((tmp_path / "n.json").read_text())
+    assert numbers["malformed"] == 6
+    assert numbers["pairs"] == 15 + 66
+    assert re.search(r"\| \(malformed replies\) +\| +6 \|", capsys.readouterr().out)
+
+
+def test_all_malformed_is_no_agreement_at_all(tmp_path: Path) -> None:
+    with judge_server(lambda *_: Response("none")) as judge:
+        assert main([str(_run(tmp_path)), *_arguments(tmp_path, judge, "--judge-attempts", "1")]) == 0
+    numbers = json.loads((tmp_path / "n.json").read_text())
+    assert (numbers["malformed"], numbers["pairs"]) == (24, 0)
+    assert {one["noise_together"] for one in numbers["agreement"]} == {None}
+
+
+def test_steps_without_all_texts_are_not_labelled_but_clustered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = (["Error of kind 7", "Error of kind 2"], ["Error of kind 7", None])
+    run = write_run(
+        tmp_path / "run",
+        [
+            [Rollout("p", "1", logits=kind(i, 0.05, step), text=text) for i, text in enumerate(own)]
+            for step, own in enumerate(texts)
+        ],
+    )
+    with judge_server(_label) as judge:
+        assert main([str(run), *_arguments(tmp_path, judge)]) == 0
+    assert len(judge.requests) == 2
+    assert "1 of 4 rollouts have no text in the log; 1 steps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("rollouts", "message"),
+    [
+        ([Rollout("p", "1", logits=kind(1), text=None)], "train with meds.tracking.rollouts: all"),
+        ([Rollout("p", "1", correct=True)], "has no wrong rollouts with layer logits"),
+    ],
+)
+def test_runs_that_cannot_be_labelled_are_one_line_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rollouts: list[Rollout], message: str
+) -> None:
+    run = write_run(tmp_path / "run", [rollouts])
+    with judge_server(_label) as judge:
+        assert main([str(run), *_arguments(tmp_path, judge)]) == 2
+        assert judge.requests == []
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_the_judge_knows_the_papers_eleven_categories() -> None:
+    assert list(CATEGORIES) == list(range(1, 12))
+    assert "\n7: basic calculation: " in RUBRIC
+    assert "\n11: self-contradiction: " in RUBRIC
+
+
+def test_responses_are_drawn_prompt_after_prompt(tmp_path: Path) -> None:
+    wrong = read_wrong(_run(tmp_path))
+    prompts = np.array(wrong["prompt"].to_pylist())
+    rows = draw_responses(wrong, {1, 2}, count=10, per_prompt=8, seed=0)
+    assert len(set(rows.tolist())) == 10
+    assert sorted(np.unique(prompts[rows], return_counts=True)[1].tolist()) == [2, 8]
+    assert draw_responses(wrong, {1, 2}, 10, 8, 0).tolist() == rows.tolist()
+    assert draw_responses(wrong, {1, 2}, 10, 8, 1).tolist() != rows.tolist()
+    only_second = draw_responses(wrong, {2}, 99, 99, 0)
+    assert {wrong["step"][int(row)].as_py() for row in only_second} == {2}
+    assert len(only_second) == 12
+
+
+def test_pairs_are_of_one_prompt() -> None:
+    assert pairs_of_prompts(["p", "q", "p", "q", "p"], None, 0).tolist() == [[0, 2], [0, 4], [2, 4], [1, 3]]
+    assert pairs_of_prompts(["p", "q"], None, 0).shape == (0, 2)
+    drawn = pairs_of_prompts(["p"] * 20, 7, 0)
+    assert len({tuple(pair) for pair in drawn.tolist()}) == 7
+    assert drawn.tolist() == pairs_of_prompts(["p"] * 20, 7, 0).tolist()
+
+
+def test_features_have_the_papers_names_by_the_layers_of_the_model() -> None:
+    names = [paper_name(v, 28) for v in ("all", "last-half", "all-diff", "last-half-diff", "single")]
+    assert names == ["28", "14", "28-diff", "14-diff", "single"]

@@ -1,0 +1,98 @@
+"""Clustering a run's wrong rollouts anew, variant by variant."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from analysis.feature_variants import VARIANTS, labels_of_variant, prompt_codes
+from analysis.run_rows import layer_logits, remembered_wrong, run_rows
+from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.clustering import cluster
+from meds_openrlhf.memory.presets import PRESETS
+from tests.analysis.runs import LAYERS, Rollout, kind, write_run
+
+A, B = kind(1), kind(2)
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> pa.Table:
+    """Two prompts with two kinds of error, a third with one row, interleaved."""
+    steps = [
+        [
+            Rollout("p", "1", logits=kind(1, 0.05, seed)),
+            Rollout("q", "3", logits=kind(3, 0.05, 10 + seed)),
+            Rollout("p", "2", logits=kind(2, 0.05, 20 + seed)),
+            Rollout("q", "4", logits=kind(4, 0.05, 30 + seed)),
+            Rollout("p", "9", correct=True),
+        ]
+        for seed in range(4)
+    ]
+    steps[2].append(Rollout("lonely", "5", logits=kind(5)))
+    return remembered_wrong(run_rows(write_run(tmp_path, steps)))
+
+
+def partition(labels: np.ndarray) -> set[frozenset[int]]:
+    return {frozenset(np.flatnonzero(labels == label).tolist()) for label in set(labels.tolist())}
+
+
+@pytest.mark.parametrize("preset", ["paper", "reference", "robust"])
+@pytest.mark.parametrize("variant", ["all", "last-half", "all-diff", "last-half-diff"])
+def test_each_prompt_is_clustered_by_itself(rows: pa.Table, variant: str, preset: str) -> None:
+    labels = labels_of_variant(rows, variant, preset)
+    assert labels[rows["prompt"].to_pylist().index("lonely")] == -1
+    layers = "all" if variant.startswith("all") else "last-half"
+    transform = FeatureTransform(layers, "before" if variant.endswith("diff") else "none")
+    found: set[int] = set()
+    for prompt in ("p", "q"):
+        mine = np.array([one == prompt for one in rows["prompt"].to_pylist()])
+        alone = cluster(transform(layer_logits(rows.filter(pa.array(mine)))), PRESETS[preset].clustering)
+        assert alone.max() >= 1  # at least two kinds of error were found
+        assert ((labels[mine] == -1) == (alone == -1)).all()
+        assert partition(labels[mine]) == partition(alone)
+        clusters = set(labels[mine].tolist()) - {-1}
+        assert not clusters & found
+        found |= clusters
+    assert found == set(range(len(found)))
+
+
+def test_single_is_one_cluster_a_prompt_and_has_no_noise(rows: pa.Table) -> None:
+    labels = labels_of_variant(rows, "single", "paper")
+    keys = rows["prompt"].to_pylist()
+    assert labels.tolist() == [{"p": 0, "q": 1, "lonely": 2}[key] for key in keys]
+    assert prompt_codes(rows).tolist() == labels.tolist()
+
+
+def test_which_layers_a_variant_looks_at(tmp_path: Path) -> None:
+    """Kinds that differ in the first half of the layers only, or by one constant over all layers."""
+    first, second = np.zeros(LAYERS), np.zeros(LAYERS)
+    first[:2], second[2:4] = 9.0, 9.0
+    noise = np.random.default_rng(0).normal(size=(8, LAYERS)) * 0.01
+    tail = np.array([0, 0, 0, 0, 1.0, 2.0, 3.0, 4.0])
+    steps = [[Rollout("p", "1", logits=tail + (first if i % 2 else second) + noise[i]) for i in range(8)]]
+    rows = remembered_wrong(run_rows(write_run(tmp_path, steps)))
+    apart = {frozenset({0, 2, 4, 6}), frozenset({1, 3, 5, 7})}
+    found = {variant: partition(labels_of_variant(rows, variant, "robust")) for variant in VARIANTS}
+    assert found["all"] == found["all-diff"] == apart
+    assert found["last-half"] != apart
+    assert found["single"] == {frozenset(range(8))}
+    # The difference of the fifth layer to the fourth is among the last half of all differences.
+    assert found["last-half-diff"] == apart
+
+
+def test_no_rows_have_no_clusters(rows: pa.Table) -> None:
+    assert labels_of_variant(rows.slice(0, 0), "last-half", "paper").tolist() == []
+
+
+def test_what_cannot_be_clustered_is_refused(rows: pa.Table, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="variant: '14' is none of all, last-half, all-diff, last-half-diff, single"):
+        labels_of_variant(rows, "14", "paper")
+    with pytest.raises(ValueError, match="preset: 'answers' is none of paper, reference, robust"):
+        labels_of_variant(rows, "all", "answers")
+    mixed = [[Rollout("p", "1", logits=A), Rollout("p", "2", correct=True, logits=B)]]
+    with pytest.raises(ValueError, match="right and wrong rollouts"):
+        labels_of_variant(run_rows(write_run(tmp_path / "mixed", mixed)), "all", "paper")
+    without = [[Rollout("p", "1", logits=A), Rollout("p", None)]]
+    with pytest.raises(ValueError, match="null in 1 of 2 rows"):
+        labels_of_variant(run_rows(write_run(tmp_path / "without", without)), "all", "paper")

@@ -1,0 +1,63 @@
+"""Groups of responses are read from steps that have all their texts."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from analysis.groups import Group, index_groups, read_groups, run_names
+from meds_openrlhf.config.errors import ConfigError
+from tests.analysis.logged import write_log
+
+
+def test_steps_without_all_their_texts_are_left_out_and_counted(tmp_path: Path) -> None:
+    run = write_log(tmp_path, {1: {"p": ["a", "b"], "q": ["c"]}, 2: {"p": ["d", None], "q": ["e"]}, 3: {"q": ["f"]}})
+    index = index_groups(run)
+    assert index.sizes == {1: {"p": 2, "q": 1}, 3: {"q": 1}}
+    assert index.note == (
+        f"{run}: 1 of 7 rollouts have no text in the log; 1 steps without all their texts are left out"
+    )
+
+
+def test_a_log_of_all_texts_has_no_note(tmp_path: Path) -> None:
+    assert index_groups(write_log(tmp_path, {1: {"p": ["a"]}})).note is None
+
+
+def test_groups_hold_the_responses_of_their_visit(tmp_path: Path) -> None:
+    run = write_log(tmp_path, {1: {"p": ["a", "b"], "q": ["c"]}, 2: {"p": ["d"], "q": ["e"]}})
+    assert read_groups(run, [(1, "p"), (2, "q"), (1, "p")]) == {
+        (1, "p"): Group(1, "p", "Question p?", ("a", "b")),
+        (2, "q"): Group(2, "q", "Question q?", ("e",)),
+    }
+
+
+def test_responses_are_drawn_without_repeating() -> None:
+    group = Group(1, "p", "?", tuple("abcdef"))
+    drawn = group.drawn(4, random.Random(0))
+    assert len(set(drawn)) == 4
+    assert drawn == group.drawn(4, random.Random(0))
+    assert sorted(group.drawn(9, random.Random(1))) == list("abcdef")
+
+
+def test_a_log_of_samples_names_the_setting(tmp_path: Path) -> None:
+    run = write_log(tmp_path, {1: {"p": ["a", None]}, 2: {"p": [None, "b"]}})
+    message = "keeps the texts of 2 of 4 rollouts, too few to judge; train with meds.tracking.rollouts: all"
+    with pytest.raises(ConfigError, match=message):
+        index_groups(run)
+
+
+def test_no_folder_no_log_and_a_damaged_log(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        index_groups(tmp_path / "none")
+    with pytest.raises(ConfigError, match=r"has no log of rollouts; train with meds\.tracking\.rollouts: all"):
+        index_groups(tmp_path)
+    run = write_log(tmp_path, {1: {"p": ["a"]}})
+    path = next((run / "rollouts").iterdir())
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ConfigError, match="has a damaged file in rollouts/"):
+        index_groups(run)
+
+
+def test_runs_are_named_by_their_folders_where_those_differ(tmp_path: Path) -> None:
+    assert run_names([tmp_path / "meds", tmp_path / "dapo"]) == ["meds", "dapo"]
+    assert run_names([Path("a/run"), Path("b/run")]) == ["a/run", "b/run"]

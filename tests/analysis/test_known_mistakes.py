@@ -1,0 +1,153 @@
+"""The judge that knows the demo's mistakes, and how far clusters agree with it."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.known_mistakes import coverage_of, main, score, scores_of
+from analysis.mistakes import Explanation, explain, explain_all, expression_of, kinds_of, written_steps
+from analysis.run_rows import remembered_wrong, run_rows
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.data.arithmetic import MISTAKES, draw_problems, work, write_solution
+from meds_openrlhf.data.templates import qwen_math_prompt
+from tests.analysis.arithmetic_runs import write_arithmetic_run
+from tests.analysis.runs import Rollout, kind, write_run
+
+POOL = draw_problems(200, seed=5)
+
+
+@given(st.sampled_from(POOL), st.sampled_from(MISTAKES), st.integers(0, 10_000))
+def test_every_written_solution_is_traced_to_its_mistake(problem, mistake, seed) -> None:
+    working = work(problem.expression, mistake)
+    if working.answer == problem.answer or len(str(working.steps)) > 60:
+        return
+    text = write_solution(problem, mistake, random.Random(seed))
+    assert written_steps(text) == working.steps
+    found = explain(problem.expression, str(working.answer), text)
+    assert found.evidence == "steps"
+    assert mistake.name in (found.kind or "").split(" / ")
+
+
+@pytest.mark.parametrize(
+    ("response", "steps"),
+    [
+        ("First 3*5 is 15. 4-15=-11; -11-3 = -14: ", (("3*5", 15), ("4-15", -11), ("-11-3", -14))),
+        ("Now 5+6 = 11, then 2+2+1 is 5. So ", (("5+6", 11), ("2+2+1", 5))),
+        ("So 9--1=10 ", (("9--1", 10),)),
+        ("no steps at all 42", ()),
+    ],
+)
+def test_steps_are_read_as_they_are_written(response: str, steps: tuple) -> None:
+    assert written_steps(response) == steps
+
+
+def test_an_answer_alone_may_have_several_explanations() -> None:
+    """4*(3-1): with brackets ignored 4*3-1 = 11; off by one 3, 12; flipped -8."""
+    assert explain("4*(3-1)", "11", None) == Explanation(("ignored brackets",), "answer")
+    assert explain("4*(3-1)", "-8", "3-1=-2, 4*-2=-8") == Explanation(("flipped subtraction",), "steps")
+    assert explain("4*(3-1)", "11", "I guess 11") == Explanation(("ignored brackets",), "answer")
+    assert explain("4*(3-1)", "5", "3-1=2") == Explanation((), "nothing")
+    assert explain("4*(3-1)", "5", None) == Explanation((), "nothing")
+    assert explain("4*(3-1)", "x", None) == explain("4*(3-1)", None, None) == Explanation((), "nothing")
+
+
+def test_a_slip_after_a_mistake_leaves_the_mistake() -> None:
+    """(3-2)*5-5 with brackets ignored begins with 2*5; whatever comes of it later."""
+    slipped = Explanation(("ignored brackets",), "first wrong step")
+    assert explain("(3-2)*5-5", "-13", "2*5=10, 3-10=-8, -8-5=-13") == slipped
+    assert explain("(3-2)*5-5", None, "2*5=10, 3-10") == slipped
+    assert explain("(3-2)*5-5", "0", "3-2=1, 1*5=6, 6-5=1") == Explanation((), "nothing")  # a slip of its own
+    assert explain("(3-2)*5-5", "3", "3-2=1, 1*5=5, 5-5=0") == Explanation((), "nothing")  # all steps are right
+    assert explain("(3-2)*5-5", "10", "3-2=-1, -1*5=-5, -5-5=10").kind == "flipped subtraction"
+
+
+def test_steps_decide_between_mistakes_with_one_answer() -> None:
+    shared = next(
+        (one.expression, answer)
+        for one in draw_problems(200, seed=0)
+        for answer in {working.answer for working in kinds_of(one.expression)}
+        if sum(working.answer == answer for working in kinds_of(one.expression)) > 1
+    )
+    expression, answer = shared
+    assert len(explain(expression, str(answer), None).kinds) == 2
+    assert explain(expression, str(answer), None).kind is None
+    for working, name in kinds_of(expression).items():
+        if working.answer == answer:
+            text = ", ".join(f"{left}={result}" for left, result in working.steps)
+            assert explain(expression, str(answer), text).kind == name
+
+
+def test_the_problem_is_found_within_its_prompt() -> None:
+    assert all(expression_of(qwen_math_prompt(one.expression)) == one.expression for one in POOL)
+    with pytest.raises(ConfigError, match="holds 0 arithmetic problems in place of one; name a run of the demo's task"):
+        expression_of("How many primes are below 100?")
+
+
+def test_coverage_counts_every_wrong_row_once() -> None:
+    rows = [("steps", ("a",)), ("answer", ("a",)), ("answer", ("b",)), ("answer", ("a", "b")), ("nothing", ())]
+    rows += [("first wrong step", ("b",))]
+    found = coverage_of([Explanation(kinds, evidence) for evidence, kinds in rows])
+    assert (found.wrong, found.by_steps, found.by_first_wrong_step, found.by_answer) == (6, 1, 1, 2)
+    assert (found.several, found.unexplained) == (1, 1)
+    assert found.kinds == {"a": 2, "b": 2}
+
+
+def test_rows_without_a_truth_and_lonely_ones_are_not_compared() -> None:
+    labels, truth = np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 0, -1, 3, 3])
+    found, prompts = score(labels, truth, np.array([0, 0, 1, 1, 2, 2]))
+    assert prompts.tolist() == [0, 2]
+    assert [one.pairwise for one in found] == [0.0, 1.0]
+
+
+def scores(run: Path) -> dict[tuple[str, str], dict[str, float]]:
+    wrong = remembered_wrong(run_rows(run))
+    explanations = explain_all(*(wrong[name].to_pylist() for name in ("prompt_text", "answer", "response")))
+    return {(one.variant, one.preset): one.per_prompt for one in scores_of(wrong, explanations)}
+
+
+def test_clusters_made_of_mistakes_agree_wholly_and_shuffled_ones_do_not(tmp_path: Path) -> None:
+    perfect = scores(write_arithmetic_run(tmp_path / "told"))
+    assert len(perfect) == 4 * 3 + 1
+    for combination, found in perfect.items():
+        if combination != ("single", "any"):
+            assert found == pytest.approx(dict.fromkeys(found, 1.0), abs=1e-12)
+    # Three mistakes, eight rows each: of 276 pairs 84 are of one mistake.
+    assert perfect["single", "any"]["pairwise"] == pytest.approx(84 / 276)
+    assert perfect["single", "any"]["adjusted_rand"] == 0.0
+    shuffled = scores(write_arithmetic_run(tmp_path / "shuffled", shuffled=True))
+    assert shuffled["last-half", "robust"]["adjusted_rand"] < 0.3
+    assert shuffled["last-half", "robust"]["pairwise"] < 0.7
+
+
+def test_without_texts_the_answer_speaks_alone(tmp_path: Path) -> None:
+    """(4-3)*5-3: flipped subtractions and being off by one both come to 8, so 16 of its 24 rows are not compared."""
+    wrong = remembered_wrong(run_rows(write_arithmetic_run(tmp_path, texts=False)))
+    explanations = explain_all(*(wrong[name].to_pylist() for name in ("prompt_text", "answer", "response")))
+    found = coverage_of(explanations)
+    assert (found.wrong, found.by_steps, found.by_answer, found.several, found.unexplained) == (72, 0, 56, 16, 0)
+    assert {one.rows for one in scores_of(wrong, explanations)} == {56}
+
+
+def test_the_script_says_how_many_rows_it_could_judge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_arithmetic_run(tmp_path / "run")
+    assert main([str(run), "--figure", str(tmp_path / "f.png"), "--json", str(tmp_path / "n.json")]) == 0
+    printed = capsys.readouterr().out
+    assert (
+        "72 wrong rollouts with layer logits: 72 explained by all their steps, 0 by their first wrong step," in printed
+    )
+    assert "mistakes: flipped subtraction 24, ignored brackets 24, off by one 24" in printed
+    numbers = json.loads((tmp_path / "n.json").read_text())
+    assert numbers["coverage"]["by_steps"] == 72
+    assert numbers["scores"][0]["prompts"] == 3
+    assert (tmp_path / "f.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_run_of_another_task_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(tmp_path, [[Rollout("p", "3", logits=kind(0)), Rollout("p", "4", logits=kind(1))]])
+    assert main([str(run), "--json", str(tmp_path / "n.json")]) == 2
+    assert capsys.readouterr().err.startswith("error: RUN: 'Work out p.' holds 0 arithmetic problems")

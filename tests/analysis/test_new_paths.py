@@ -1,0 +1,134 @@
+"""Runs before a judge that counts: it scores the later answers by how many of them were not there before."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from analysis.groups import GroupIndex
+from analysis.new_paths import draw_returns, main, returns_to_prompts
+from tests.analysis.judge.judge_server import Judge, Request, Response, judge_server
+from tests.analysis.logged import write_log
+
+pytestmark = pytest.mark.usefixtures("plain_surroundings")
+REPOSITORY = Path(__file__).parents[2]
+PROMPTS = tuple(f"p{number:02d}" for number in range(30))
+
+
+def _count_new(request: Request, _: int) -> Response:
+    texts = {
+        name: set(re.findall(rf"<{name} answer \d+>\n(.*?)\n</{name}", request.material, re.DOTALL))
+        for name in ("earlier", "later")
+    }
+    return Response(f"SCORE: {min(len(texts['later'] - texts['earlier']), 2) + 1}")
+
+
+def _run(root: Path, new: int, prompts: tuple[str, ...] = PROMPTS) -> str:
+    """Two epochs of two steps; in the second one ``new`` of three responses to each prompt are new."""
+    half = len(prompts) // 2
+    steps = {1: prompts[:half], 2: prompts[half:], 3: prompts[:half], 4: prompts[half:]}
+    responses = {step: [f"r{i + (new if step > 2 else 0)}" for i in range(3)] for step in steps}
+    return str(write_log(root, {step: {p: responses[step] for p in own} for step, own in steps.items()}))
+
+
+def _arguments(tmp_path: Path, judge: Judge, *more: str) -> list[str]:
+    line = ["--judge-url", judge.url, "--judge-model", "m", "--cache", str(tmp_path / "cache")]
+    return [*line, "--figure", str(tmp_path / "f.png"), "--json", str(tmp_path / "n.json"), *more]
+
+
+def test_every_run_is_scored_on_the_same_returns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [_run(tmp_path / f"new{new}", new) for new in (0, 1, 3)]
+    with judge_server(_count_new) as judge:
+        assert main([*runs, *_arguments(tmp_path, judge)]) == 0
+        assert main([*runs, *_arguments(tmp_path, judge)]) == 0
+        assert len(judge.requests) == 63
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()[2:5]]
+    assert rows == [
+        ["new0", "21", "0", "21", "0", "0", "1.00", "0.00"],
+        ["new1", "21", "0", "0", "21", "0", "2.00", "0.00"],
+        ["new3", "21", "0", "0", "0", "21", "3.00", "0.00"],
+    ]
+    numbers = json.loads((tmp_path / "n.json").read_text())
+    places = {
+        run: [(one["prompt"], one["earlier_step"], one["later_step"]) for one in numbers["pairs"] if one["run"] == run]
+        for run in ("new0", "new1", "new3")
+    }
+    assert places["new0"] == places["new1"] == places["new3"]
+    assert len(set(places["new0"])) == 21
+    assert all(later - earlier == 2 for _, earlier, later in places["new0"])
+    assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_no_more_answers_than_asked_for(tmp_path: Path) -> None:
+    run = write_log(tmp_path / "run", {1: {"p": list("abcdef")}, 2: {"p": list("gh")}})
+    with judge_server(_count_new) as judge:
+        assert main([str(run), *_arguments(tmp_path, judge)]) == 0
+    assert judge.requests[0].material.count("</earlier answer") == 3
+    assert judge.requests[0].material.count("</later answer") == 2
+
+
+def test_malformed_and_missing_ones_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def script(request: Request, before: int) -> Response:
+        return Response("SCORE: 4") if "Question p00?" in request.material else _count_new(request, before)
+
+    run = _run(tmp_path / "run", 1, PROMPTS[:4])
+    with judge_server(script) as judge:
+        assert main([run, *_arguments(tmp_path, judge)]) == 0
+    printed = capsys.readouterr()
+    row = printed.out.splitlines()[2].split("|")
+    assert [cell.strip() for cell in row[1:-1]] == ["run", "3", "1", "0", "3", "0", "2.00", "0.00"]
+    assert "4 of 21 pairs: no more prompts came back in all runs." in printed.err
+
+
+def test_one_epoch_or_no_texts_are_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    once = str(write_log(tmp_path / "once", {1: {"p": ["a"]}, 2: {"q": ["b"]}}))
+    sampled = str(write_log(tmp_path / "sampled", {1: {"p": ["a", None]}, 2: {"p": ["b", None]}}))
+    with judge_server(_count_new) as judge:
+        assert main([once, *_arguments(tmp_path, judge)]) == 2
+        assert main([sampled, *_arguments(tmp_path, judge)]) == 2
+        assert judge.requests == []
+    lines = capsys.readouterr().err.splitlines()
+    assert "have no prompt that came back an epoch later in all of them" in lines[0]
+    assert "train with meds.tracking.rollouts: all" in lines[1]
+    assert len(lines) == 2
+
+
+def test_an_interrupted_script_ends_in_one_line_and_goes_on_from_its_cache(tmp_path: Path) -> None:
+    run = _run(tmp_path / "run", 1)
+    with judge_server(lambda request, before: Response("SCORE: 1", seconds=0 if before < 5 else 60)) as judge:
+        command = [sys.executable, "-m", "analysis.new_paths", run, *_arguments(tmp_path, judge)]
+        script = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
+        while len(judge.requests) < 13 and script.poll() is None:  # five are answered, eight are under way
+            time.sleep(0.05)
+        script.send_signal(signal.SIGINT)
+        errors = script.communicate(timeout=60)[1]
+    assert (script.returncode, errors) == (130, "interrupted\n")
+    assert len(list((tmp_path / "cache").rglob("*.json"))) == 5
+    with judge_server(_count_new) as judge:
+        assert main([run, *_arguments(tmp_path, judge)]) == 0
+    assert len(judge.requests) == 16
+
+
+def _index(visits: dict[str, list[int]]) -> GroupIndex:
+    steps = sorted({step for own in visits.values() for step in own})
+    return GroupIndex(Path("run"), {s: {p: 2 for p, own in visits.items() if s in own} for s in steps}, 0, 0, 0)
+
+
+def test_a_prompt_that_was_left_out_of_an_epoch_did_not_come_back_an_epoch_later() -> None:
+    index = _index({"p": [1, 11, 21], "q": [2, 13], "r": [3, 23]})
+    assert returns_to_prompts(index) == {("p", 0): (1, 11), ("p", 1): (11, 21), ("q", 0): (2, 13)}
+    assert returns_to_prompts(_index({"p": [1]})) == {}
+
+
+def test_returns_are_those_of_all_runs_and_the_same_for_the_same_seed() -> None:
+    places = [{("p", 0): (1, 2), ("q", 0): (1, 2)}, {("q", 0): (4, 5), ("r", 0): (1, 2)}]
+    assert draw_returns(places, 21, 0) == [("q", 0)]
+    many = {(f"p{i}", 0): (1, 2) for i in range(100)}
+    assert len(draw_returns([many], 21, 0)) == 21
+    assert draw_returns([many], 21, 0) == draw_returns([dict(reversed(many.items()))], 21, 0)
+    assert draw_returns([many], 21, 0) != draw_returns([many], 21, 1)

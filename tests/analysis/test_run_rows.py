@@ -1,0 +1,72 @@
+"""The log of rollouts and the memory's logits in one table."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.run_rows import layer_logits, logged_rollouts, remembered_wrong, run_rows
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.memory.snapshot import ANSWERS, read_format, write_format
+from meds_openrlhf.paths import RunPaths
+from tests.analysis.runs import LAYERS, Rollout, write_run
+
+STEPS = [
+    [Rollout("p", "1", logits=[1.0] * LAYERS), Rollout("q", "7", correct=True), Rollout("q", None)],
+    [Rollout("q", "2", logits=[2.0] * LAYERS), Rollout("p", "3", correct=True, logits=[3.0] * LAYERS, text=None)],
+    [Rollout("p", "1", logits=[4.0] * LAYERS)],
+]
+
+
+@pytest.mark.parametrize("offset", [0, 20])
+def test_rows_are_those_of_the_log_with_the_memorys_logits(tmp_path: Path, offset: int) -> None:
+    rows = run_rows(write_run(tmp_path, STEPS, offset=offset))
+    assert list(zip(rows["step"].to_pylist(), rows["sample"].to_pylist())) == [
+        (1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (3, 0),
+    ]  # fmt: skip
+    assert rows["prompt"].to_pylist() == ["p", "q", "q", "q", "p", "p"]
+    assert rows["answer"].to_pylist() == ["1", "7", None, "2", "3", "1"]
+    first = [None if row is None else row[0] for row in rows["layer_logits"].to_pylist()]
+    assert first == [1.0, None, None, 2.0, 3.0, 4.0]
+    assert rows["response"].null_count == 1
+    assert set(rows["prompt_text"].to_pylist()) == {"Work out p.", "Work out q."}
+
+
+def test_wrong_rows_with_logits_are_what_is_clustered(tmp_path: Path) -> None:
+    rows = run_rows(write_run(tmp_path, STEPS))
+    wrong = remembered_wrong(rows)
+    assert layer_logits(wrong).tolist() == [[1.0] * LAYERS, [2.0] * LAYERS, [4.0] * LAYERS]
+    assert layer_logits(wrong).dtype == np.float32
+    with pytest.raises(ValueError, match="null in 2 of 6 rows"):
+        layer_logits(rows)
+
+
+def test_steps_of_the_memory_that_are_not_in_the_log_are_left_aside(tmp_path: Path) -> None:
+    run = write_run(tmp_path, STEPS)
+    RunPaths(run).rollouts(2).unlink()
+    rows = run_rows(run)
+    assert rows["step"].to_pylist() == [1, 1, 1, 3]
+    assert layer_logits(remembered_wrong(rows))[:, 0].tolist() == [1.0, 4.0]
+
+
+def test_a_memory_of_other_rollouts_is_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", STEPS)
+    other = write_run(tmp_path / "other", [[replace(STEPS[0][0], prompt="another")], *STEPS[1:]])
+    RunPaths(run).rollouts(1).write_bytes(RunPaths(other).rollouts(1).read_bytes())
+    with pytest.raises(ConfigError, match=r"a memory that is not of its rollouts \(step 1, sample 0\)"):
+        run_rows(run)
+
+
+def test_a_run_without_log_or_logits_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        logged_rollouts(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match=r"has no log of rollouts; train with --meds\.tracking\.rollouts all"):
+        run_rows(tmp_path)
+    run = write_run(tmp_path / "answers", STEPS)
+    held = read_format(RunPaths(run).memory)
+    assert held is not None
+    write_format(RunPaths(run).memory, replace(held, model=ANSWERS))
+    with pytest.raises(ConfigError, match="remembers final answers"):
+        run_rows(run)
+    assert len(logged_rollouts(run)) == 6
