@@ -153,25 +153,41 @@ def patterns_of(case: Case) -> str:
 
 
 def draw(case: Case) -> Figure:
-    """The heatmap, with the clusters beside it and lines between them."""
+    """The logits, and what sets each response apart from the mean over all; clusters beside them, lines between."""
     from matplotlib.figure import Figure
 
     rows, layers = case.logits.shape
-    figure = Figure(figsize=(min(4 + 0.28 * layers, 16), min(2 + 0.22 * rows, 40)), layout="constrained")
-    strip, axes = figure.subplots(1, 2, width_ratios=(1, 2 * layers), sharey=True)
+    figure = Figure(figsize=(min(5 + 0.4 * layers, 16), min(2 + 0.16 * rows, 30)), layout="constrained")
+    strip, *heatmaps = figure.subplots(1, 3, width_ratios=(1, 9, 9), sharey=True)
     strip.imshow(case.clusters[:, None] % 10, cmap="tab10", vmin=0, vmax=9, aspect="auto", interpolation="nearest")
-    strip.set(xticks=[], yticks=range(rows), yticklabels=[_shortened(one) for one in case.answers], ylabel="answer")
-    strip.tick_params(axis="y", labelsize=7)
-    shown = axes.imshow(case.logits, cmap="viridis", aspect="auto", interpolation="nearest")
-    axes.tick_params(axis="y", left=False, labelleft=False)
-    axes.set(title=f"wrong rollouts of {case.prompt}", xlabel="layer", xticks=range(0, layers, max(layers // 14, 1)))
-    axes.set_xticklabels([str(one + 1) for one in axes.get_xticks().astype(int)])
-    _mark_clusters(strip, axes, case)
-    figure.colorbar(shown, ax=axes, label="logit of the answer's first token")
+    names = _answers_by_place(case)
+    strip.set(xticks=[], yticks=list(names), yticklabels=list(names.values()), ylabel="answer")
+    strip.tick_params(axis="y", labelsize=6)
+    apart = case.logits - case.logits.mean(axis=0)
+    largest = float(np.abs(apart).max())
+    shown = [
+        heatmaps[0].imshow(case.logits, cmap="viridis", aspect="auto", interpolation="nearest"),
+        heatmaps[1].imshow(apart, cmap="RdBu_r", vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest"),
+    ]
+    for axes, image, label in zip(heatmaps, shown, ("logit of the answer's first token", "minus the layer's mean")):
+        axes.tick_params(axis="y", left=False, labelleft=False)
+        places = range(0, layers, max(layers // 14, 1))
+        axes.set(xlabel="layer", xticks=places, xticklabels=[str(one + 1) for one in places])
+        figure.colorbar(image, ax=axes, label=label)
+    figure.suptitle(f"wrong rollouts of {case.prompt}")
+    _mark_clusters(strip, heatmaps, case)
     return figure
 
 
-def _mark_clusters(strip: Any, axes: Any, case: Case) -> None:
+def _answers_by_place(case: Case) -> dict[float, str]:
+    """Each answer within a cluster, once, in the middle of its rows."""
+    rows: dict[tuple[int, str], list[int]] = {}
+    for row, key in enumerate(zip(case.clusters.tolist(), case.answers)):
+        rows.setdefault(key, []).append(row)
+    return {sum(places) / len(places): _shortened(answer) for (_, answer), places in rows.items()}
+
+
+def _mark_clusters(strip: Any, heatmaps: list[Any], case: Case) -> None:
     """A name in the middle of each cluster, white for noise, and a line after it."""
     for cluster in dict.fromkeys(case.clusters.tolist()):
         places = np.flatnonzero(case.clusters == cluster)
@@ -180,8 +196,8 @@ def _mark_clusters(strip: Any, axes: Any, case: Case) -> None:
         strip.text(
             0, places.mean(), "noise" if cluster == NOISE else str(cluster), ha="center", va="center", fontsize=7
         )
-        for one in (strip, axes):
-            one.axhline(places[-1] + 0.5, color="white" if one is axes else "black", linewidth=1)
+        for axes in (strip, *heatmaps):
+            axes.axhline(places[-1] + 0.5, color="black", linewidth=1)
 
 
 def _numbered(labels: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -47,9 +47,7 @@ def logged_curves(runs: Sequence[Path]) -> list[Curve]:
     for run, name in zip(runs, names_of(runs)):
         found = curves_of(run, name, METRICS)
         if not found:
-            mend = (
-                "logged no eigen ratio; for a baseline train with --meds.penalty.alpha 0, which remembers all the same"
-            )
+            mend = "logged no eigen ratio; a baseline needs a memory of layer logits too: --meds.penalty.alpha 0"
             raise ConfigError("RUN", str(run), mend)
         curves += found
     return curves

@@ -110,7 +110,8 @@ def scores_of(wrong: pa.Table, explanations: Sequence[Explanation], *, noise: st
         labels = labels_of_variant(wrong, variant, LOGIT_PRESETS[0] if preset == ANY_PRESET else preset)
         found, _ = score(labels, truth, prompts, noise=noise)
         if not found:
-            raise ConfigError("RUN", len(wrong), "wrong rows have no two of one prompt that a mistake explains")
+            mend = "wrong rollouts, and no two of one prompt that a mistake explains; name a longer run"
+            raise ConfigError("RUN", len(wrong), mend)
         scores.append(_summed_up(variant, preset, labels, found))
     return scores
 

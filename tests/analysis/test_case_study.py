@@ -70,11 +70,13 @@ def test_answers_that_differ_in_typesetting_are_one(tmp_path: Path) -> None:
 
 def test_the_figure_has_a_row_per_rollout_and_a_column_per_layer(tmp_path: Path) -> None:
     case = chosen(write(tmp_path, "both"))
-    strip, heatmap, _ = draw(case).axes
+    strip, heatmap, apart, *_ = draw(case).axes
     assert heatmap.images[0].get_array().shape == (9, 8)
     np.testing.assert_array_equal(heatmap.images[0].get_array(), case.logits)
+    np.testing.assert_allclose(apart.images[0].get_array().mean(axis=0), np.zeros(8), atol=1e-5)
     assert [text.get_text() for text in strip.texts] == ["0", "1"]
-    assert [text.get_text() for text in strip.get_yticklabels()] == case.answers
+    assert [text.get_text() for text in strip.get_yticklabels()] == ["5", "6", "5"]
+    assert strip.get_yticks().tolist() == [1.0, 4.0, 7.0]
 
 
 def test_the_script_shows_the_prompt_that_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -122,4 +122,4 @@ def test_a_run_without_eigen_ratios_is_refused_in_one_line(tmp_path: Path, capsy
     assert main([str(tmp_path / "nowhere")]) == 2
     assert capsys.readouterr().err.endswith("nowhere' does not exist; name the folder of a run that has trained\n")
     assert main([str(written(tmp_path / "plain", [{"reward": 1.0}]))]) == 2
-    assert "logged no eigen ratio; for a baseline train with --meds.penalty.alpha 0" in capsys.readouterr().err
+    assert "logged no eigen ratio; a baseline needs a memory of layer logits too" in capsys.readouterr().err
