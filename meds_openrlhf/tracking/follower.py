@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -102,8 +103,7 @@ def run(task: Task, say: Callable[..., None]) -> int:
     paths = RunPaths(Path(task.run))
     orders = Orders(sys.stdin.fileno(), lambda: _end_now(LATE))
     with paths.root.joinpath(f".tracking-{task.sink}.lock").open("w") as lock:
-        if not _sole(lock, orders.finishing, say):
-            return 0
+        _wait_to_be_sole(lock, say)
         state, lines = StateFile(paths), RunLines(paths)
         try:
             if task.sink == TENSORBOARD:
@@ -164,21 +164,21 @@ def log_path(paths: RunPaths) -> Path:
     return paths.root / "wandb" / "tracking.log"
 
 
-def _sole(lock: Any, finishing: threading.Event, say: Callable[..., None]) -> bool:
-    """Wait until no other process sends the run to this sink; whether it came to that before the end."""
+def _wait_to_be_sole(lock: Any, say: Callable[..., None]) -> None:
+    """Until no other process sends the run to this sink; an order that gives a time ends the waiting as well."""
     said = False
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if said:
-                say("the other process that sent this run has ended; this one goes on", well=True)
-            return True
         except BlockingIOError:
             if not said:
                 say("another process sends this run already; waiting for it to end")
                 said = True
-            if finishing.wait(POLL_SECONDS):
-                return False
+            time.sleep(POLL_SECONDS)
+            continue
+        if said:
+            say("the other process that sent this run has ended; this one goes on", well=True)
+        return
 
 
 def _end_now(code: int) -> None:

@@ -16,11 +16,13 @@ from typing import Any
 from meds_openrlhf.orphans import MARK
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.destinations import TENSORBOARD, WANDB, Destinations, wandb_wanted
-from meds_openrlhf.tracking.follower import AGAIN, POLL_SECONDS, REFUSED, UNREACHED, Task, log_path
+from meds_openrlhf.tracking.follower import AGAIN, LATE, POLL_SECONDS, REFUSED, UNREACHED, Task, log_path
 from meds_openrlhf.tracking.patience import PATIENCE_SECONDS
 from meds_openrlhf.tracking.process_family import end_family
 
+PACKAGE = Path(__file__).parents[2]  # the folder that holds the package
 FINISH_SECONDS = 30.0
+IN_VAIN_SECONDS = 3.0
 # Before a process that ended with an error is started again.
 RETRY_SECONDS = 60.0
 
@@ -32,9 +34,11 @@ class SinkProcess:
         self._task, self._retry_seconds = task, retry_seconds
         self._paths = RunPaths(Path(task.run))
         self._environment = {name: value for name, value in environment.items() if name != "WANDB_SERVICE"}
+        python_path = [str(PACKAGE), environment.get("PYTHONPATH", "")]  # a submitted job has it in its working folder
+        self._environment["PYTHONPATH"] = os.pathsep.join(filter(None, python_path))
         self._finish_order: str | None = None
         self._worth_another_try: tuple[int, ...] = ()
-        self._is_well = True
+        self.is_well = True  # as far as it has said
         self._received = b""
         self._due: float | None = None  # when it is started again
         self.code: int | None = None  # of the last one that ended
@@ -119,21 +123,21 @@ class SinkProcess:
         """
         if message["well"] is None:
             return [message["say"]]
-        news = self._is_well != message["well"]
-        self._is_well = message["well"]
+        news = self.is_well != message["well"]
+        self.is_well = message["well"]
         return [message["say"]] if news else []
 
     def _ended(self, code: int) -> list[str]:
         end_family(self._family)
         self._close()
         self.code = code
-        if code == 0 or (self._finish_order is not None and code not in self._worth_another_try):
+        is_over = code == 0 or (self._finish_order is not None and code not in self._worth_another_try)
+        if not is_over:
+            self._due = time.monotonic() + (0.0 if code == AGAIN else self._retry_seconds)
+        if code in (0, AGAIN, UNREACHED, REFUSED, LATE):  # it has said why, or there is nothing to say
             return []
-        self._due = time.monotonic() + (0.0 if code == AGAIN else self._retry_seconds)
-        if code in (AGAIN, UNREACHED, REFUSED) or not self._is_well:
-            return []
-        name = "W&B" if self._task.sink == WANDB else "TensorBoard"
-        say = f"the process that writes to {name} ended ({code}, see {log_path(self._paths)}); it is started again"
+        name, way_on = "W&B" if self._task.sink == WANDB else "TensorBoard", "" if is_over else "; it is started again"
+        say = f"the process that writes to {name} ended ({code}, see {log_path(self._paths)}){way_on}"
         return self._note({"say": say, "well": False})
 
     def _close(self) -> None:
@@ -172,16 +176,23 @@ class FollowerProcesses:
             sink.order_finish(seconds)
 
     def finish(self, seconds: float) -> list[str]:
-        """Give them so long to send the rest, and end them; at most one line to say."""
-        deadline = time.monotonic() + seconds
+        """Give them so long to send the rest, less to one that gets nowhere, and end them; at most one line to say."""
+        started = time.monotonic()
         self.order_finish(seconds)
-        while not self.are_done and time.monotonic() < deadline:
+        while not self.are_done and time.monotonic() < started + seconds:
+            if self._wait_in_vain and time.monotonic() > started + IN_VAIN_SECONDS:
+                break
             self.poll()
             time.sleep(0.05)
         self.end()
         return (
             [] if self.sent_everything else [f"not everything is sent yet; the rest goes with: meds track {self._run}"]
         )
+
+    @property
+    def _wait_in_vain(self) -> bool:
+        """Whether all that have not ended have said that they get nowhere."""
+        return not any(sink.is_well for sink in self._sinks if not sink.is_done)
 
     def end(self) -> None:
         """End them now."""

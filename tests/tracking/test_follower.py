@@ -61,9 +61,9 @@ def test_an_order_gives_a_time_and_the_end_of_orders_does_too(monkeypatch: pytes
     assert ended.wait(DEADLINE)
 
 
-def test_a_second_process_waits_for_the_first(tmp_path: Path) -> None:
+def test_a_second_process_waits_for_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "POLL_SECONDS", 0.01)
     said: list[tuple[str, bool]] = []
-    finishing = threading.Event()
 
     def say(line: str, well: bool = False) -> None:
         said.append((line, well))
@@ -73,7 +73,7 @@ def test_a_second_process_waits_for_the_first(tmp_path: Path) -> None:
     first, second = (tmp_path / "lock").open("w"), (tmp_path / "lock").open("w")
     with second:
         fcntl.flock(first, fcntl.LOCK_EX)
-        assert follower._sole(second, finishing, say)
+        follower._wait_to_be_sole(second, say)
     assert [well for _, well in said] == [False, True]
 
 

@@ -34,7 +34,7 @@ def followers_of(run: WrittenRun, url: str, patience: float = 1.0) -> FollowerPr
 
 
 def follow_until(followers: FollowerProcesses, happened: Callable[[], bool]) -> list[str]:
-    said, deadline = [], time.monotonic() + DEADLINE
+    said, deadline = followers.poll(), time.monotonic() + DEADLINE
     while not happened():
         assert time.monotonic() < deadline, said
         said += followers.poll()
@@ -194,6 +194,19 @@ def test_the_block_of_a_training_run_ends_with_everything_sent(
     assert said == []
     assert server.points("train/loss") == [1]
     assert on_the_board(run) == [1]
+
+
+def test_a_process_that_fails_at_the_end_is_said_and_its_log_named(run: WrittenRun) -> None:
+    run.step(1, loss=1.0)
+    run.paths.tensorboard.write_text("a file in the way")
+    env = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    followers = FollowerProcesses(tasks_for(run.paths, run.to, env, 0.1), env)
+    followers.order_finish()
+    log = run.paths.root / "wandb" / "tracking.log"
+    said = follow_until(followers, lambda: followers.are_done)
+    assert said == [f"the process that writes to TensorBoard ended (1, see {log})"]
+    assert not followers.sent_everything
+    assert "NotADirectoryError" in log.read_text()
 
 
 def test_a_deserted_process_ends_by_itself(run: WrittenRun) -> None:

@@ -1,0 +1,88 @@
+"""`meds track`, with the real processes."""
+
+import fcntl
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from meds_openrlhf.cli import track
+from meds_openrlhf.cli.main import main
+from tests.tracking.wandb_server import wandb_server
+from tests.tracking.written_run import WrittenRun
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WrittenRun:
+    for name in os.environ:
+        if name.startswith("WANDB_"):
+            monkeypatch.delenv(name)
+    return WrittenRun(tmp_path / "my-run")
+
+
+def test_a_folder_without_a_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["track", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"meds: RUN: '{tmp_path}' holds no run: there is no config.yaml in it\n"
+
+
+def test_a_run_that_has_ended_is_sent(
+    run: WrittenRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.step(1, loss=1.0)
+    with wandb_server() as server:
+        monkeypatch.setenv("WANDB_BASE_URL", server.url)
+        monkeypatch.setenv("WANDB_API_KEY", "d4" * 20)
+        assert main(["track", str(run.paths.root)]) == 0
+        assert server.points("train/loss") == [1]
+    assert capsys.readouterr().out == "everything is sent\n"
+    assert list(run.paths.root.glob("tensorboard/my-run/events*"))
+
+
+def test_where_wandb_refuses_the_exit_code_says_so(
+    run: WrittenRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.step(1, loss=1.0)
+    with wandb_server() as server:
+        server.behaviour = "refuses"
+        monkeypatch.setenv("WANDB_BASE_URL", server.url)
+        monkeypatch.setenv("WANDB_API_KEY", "d4" * 20)
+        assert main(["track", "--once", str(run.paths.root)]) == 1
+    refusal, end = capsys.readouterr().out.splitlines()
+    assert refusal.startswith("W&B refuses")
+    assert end == "not everything is sent"
+
+
+def test_a_run_that_goes_on_is_followed_to_its_end(run: WrittenRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(track, "RUN_LOOK_SECONDS", 0.1)
+    run.step(1, loss=1.0)
+    with run.paths.lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert track.goes_on(run.paths)
+        codes: list[int] = []
+        thread = threading.Thread(target=lambda: codes.append(main(["track", str(run.paths.root)])))
+        thread.start()
+        while not run.paths.tracking.exists():
+            assert thread.is_alive()
+        run.step(2, loss=2.0)
+        assert thread.is_alive()
+    thread.join()
+    assert codes == [0]
+    assert run.state()["tensorboard"]["metrics"] == 2
+    assert not track.goes_on(run.paths)
+
+
+def test_a_run_that_is_sent_already_is_not_sent_twice(run: WrittenRun, capsys: pytest.CaptureFixture[str]) -> None:
+    run.step(1, loss=1.0)
+    with (run.paths.root / ".tracking-tensorboard.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        thread = threading.Thread(target=main, args=(["track", "--once", str(run.paths.root)],))
+        thread.start()
+        text = ""
+        while "another process sends this run already; waiting for it to end" not in text:
+            assert thread.is_alive()
+            text += capsys.readouterr().out
+        assert not run.paths.tracking.exists()
+    thread.join()
+    assert run.state()["tensorboard"]["metrics"] == 1
+    assert capsys.readouterr().out.endswith("everything is sent\n")
