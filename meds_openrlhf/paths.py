@@ -4,7 +4,7 @@ runs/NAME/
   config.yaml                           the resolved configuration
   metrics.jsonl                         one line of metrics per training step
   evaluations.jsonl                     one line of metrics per evaluation during training; only where there are some
-  clusters.jsonl                        one line per step: how big its rollouts' clusters are, the biggest with an example
+  clusters.jsonl                        one line per step: how big its rollouts' clusters are, and the biggest
   rollouts/000050.arrow                 the rollouts of step 50: texts, answers, rewards, labels, penalties
   checkpoints/_actor/global_step50/     OpenRLHF / DeepSpeed
   checkpoints/complete/global_step50    marker, written last: the step, and all files of the checkpoint with sizes

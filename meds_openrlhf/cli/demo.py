@@ -20,7 +20,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "demo",
         help="train a tiny policy on this machine, no GPU needed",
-        description="Make the arithmetic task and its policy, train with memory-enhanced reward shaping, and write a report. "
+        description="Make the arithmetic task and its policy, train with memory-enhanced reward shaping, and report. "
         "Settings can be overridden as with `meds train`.",
     )
     parser.add_argument("--config", type=Path, default=CONFIG, help="(%(default)s)")

@@ -59,6 +59,7 @@ def read_atlas(paths: RunPaths, config: RunConfig | None, limits: Limits) -> Atl
     shown = _first_seen(clusters.prompt[order])
     rest = np.setdiff1d(np.arange(len(rows.prompts)), shown)  # prompts in which nothing recurs
     shown = np.concatenate([shown, rest])[: limits.prompts]
+    shown = shown[: max(int((np.cumsum(np.diff(rows.offsets)[shown]) <= limits.rows).sum()), 1)]
     listed = order[np.isin(clusters.prompt[order], shown)][: limits.listed_clusters]
     texts = questions([rows.prompts[number] for number in shown.tolist()], rollouts.prompt_texts, config)
     in_log = rollouts.find(rows.step, rows.sample)

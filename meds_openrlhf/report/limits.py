@@ -13,11 +13,12 @@ class Limits:
     """
 
     prompts: int = 5_000  # those with the biggest clusters
+    rows: int = 2_000_000  # of these prompts
     listed_clusters: int = 20_000  # the biggest
-    detailed_clusters: int = 2_000  # the biggest, with examples and a heatmap
+    detailed_clusters: int = 3_000  # the biggest, with examples and a heatmap
     page_bytes: int = 19_000_000
-
     steps: int = 2_000  # points of a curve; more steps are averaged
+
     examples: int = 4  # of a cluster
     example_characters: int = 3_000
     prompt_characters: int = 3_000
@@ -29,7 +30,9 @@ class Limits:
         return replace(
             self,
             prompts=max(self.prompts // runs, 1),
+            rows=max(self.rows // runs, 1),
             listed_clusters=max(self.listed_clusters // runs, 1),
             detailed_clusters=max(self.detailed_clusters // runs, 1),
             page_bytes=self.page_bytes // runs,
+            steps=max(self.steps // runs, 200),
         )

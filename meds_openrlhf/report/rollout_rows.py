@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.rollout_log import read_step
 
 NONE = -1
 _NUMBERS = ("step", "sample", "prompt", "prompt_text", "response", "answer", "correct")
@@ -64,7 +64,7 @@ def read_rollout_rows(paths: RunPaths) -> RolloutRows:
     tables: list[pa.Table] = []
     texts: dict[str, str] = {}
     for step in paths.rollout_steps():
-        table = _read(paths, step, _NUMBERS)
+        table = read_step(paths, step, _NUMBERS)
         if table is None or not len(table):
             continue
         _collect_texts(table, texts)
@@ -91,7 +91,7 @@ def read_responses(paths: RunPaths, rows: RolloutRows, places: Iterable[int]) ->
     wanted = np.unique(np.fromiter(places, np.int64))
     steps = rows.step[wanted]
     for step in np.unique(steps).tolist():
-        table = _read(paths, step, _TEXTS)
+        table = read_step(paths, step, _TEXTS)
         if table is None:
             continue
         of_step = wanted[steps == step]
@@ -123,22 +123,3 @@ def _numbered(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
         encoded = encoded.combine_chunks()
     numbers = pc.fill_null(encoded.indices, NONE).to_numpy(zero_copy_only=False).astype(np.int64)
     return numbers, encoded.dictionary.to_pylist()
-
-
-def _read(paths: RunPaths, step: int, columns: Sequence[str]) -> pa.Table | None:
-    """Some columns of one step, the others not even decompressed; None where the run has just removed the file."""
-    path = paths.rollouts(step)
-    try:
-        with pa.memory_map(str(path)) as source:
-            schema = pa.ipc.open_file(source).schema
-            numbers = [schema.get_field_index(name) for name in columns]
-            if NONE in numbers:
-                mend = f"has no column {columns[numbers.index(NONE)]}; it is no log of rollouts, remove it"
-                raise ConfigError("RUN", str(path), mend)
-            options = pa.ipc.IpcReadOptions(included_fields=numbers)
-            return pa.ipc.open_file(source, options=options).read_all()
-    except FileNotFoundError:
-        return None
-    except pa.ArrowInvalid as error:
-        mend = f"cannot be read as Arrow ({' '.join(str(error).split())}); remove it"
-        raise ConfigError("RUN", str(path), mend) from error

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths, write_atomically
 
 ROLLOUT_SCHEMA = pa.schema(
@@ -44,11 +45,33 @@ def write_rollouts(paths: RunPaths, rollouts: pa.Table) -> None:
 
 
 def read_rollouts(paths: RunPaths, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """The rollouts of each step that has been logged, in order; only ``columns``, if named."""
+    """The rollouts of each step that has been logged, in order; only ``columns``, if named. Raises as `read_step`."""
     for step in paths.rollout_steps():
-        with pa.memory_map(str(paths.rollouts(step))) as source:
-            table = pa.ipc.open_file(source).read_all()
-            yield table if columns is None else table.select(columns)
+        table = read_step(paths, step, columns)
+        if table is not None:
+            yield table
+
+
+def read_step(paths: RunPaths, step: int, columns: Sequence[str] | None = None) -> pa.Table | None:
+    """The rollouts of one step; only ``columns``, if named: others are not even decompressed.
+
+    None where the run has just removed the file. Raises ConfigError for a file that is no log of rollouts.
+    """
+    path = paths.rollouts(step)
+    try:
+        with pa.memory_map(str(path)) as source:
+            schema = pa.ipc.open_file(source).schema
+            numbers = [schema.get_field_index(name) for name in columns or ROLLOUT_SCHEMA.names]
+            if -1 in numbers:
+                missing = (columns or ROLLOUT_SCHEMA.names)[numbers.index(-1)]
+                raise ConfigError("RUN", str(path), f"has no column {missing}; it is no log of rollouts, remove it")
+            options = pa.ipc.IpcReadOptions(included_fields=numbers)
+            return pa.ipc.open_file(source, options=options).read_all()
+    except FileNotFoundError:
+        return None
+    except pa.ArrowInvalid as error:
+        mend = f"cannot be read as Arrow ({' '.join(str(error).split())}); remove it"
+        raise ConfigError("RUN", str(path), mend) from error
 
 
 def cut_rollouts(paths: RunPaths, step: int) -> None:

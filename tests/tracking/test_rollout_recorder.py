@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from meds_openrlhf.config import ConfigError
 from meds_openrlhf.features.answer import AnswerOpenings
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.rollout_log import read_rollouts
@@ -140,5 +141,10 @@ def test_only_the_columns_that_are_asked_for(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     recorder(paths).record(step_rollouts(1, own(TEXTS), [None] * 5))
     (table,) = read_rollouts(paths, ["step", "answer"])
+    with pytest.raises(ConfigError, match="has no column verdict; it is no log of rollouts"):
+        list(read_rollouts(paths, ["verdict"]))
+    paths.rollouts(1).write_bytes(b"something else")
+    with pytest.raises(ConfigError, match="cannot be read as Arrow"):
+        list(read_rollouts(paths))
     assert table.schema.names == ["step", "answer"]
     assert table.column("answer").type == pa.string()

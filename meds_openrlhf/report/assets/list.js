@@ -19,7 +19,7 @@ function atlasList(page) {
     clearTimeout(waiting);
     waiting = setTimeout(() => search(errors, box.value, redraw, status), 200);
   });
-  if (listState.query) search(errors, listState.query, redraw, status, true);
+  if (listState.query) queueMicrotask(() => search(errors, listState.query, redraw, status, true)); // once this is shown
   else redraw();
   const hasRight = errors.clusters.right.includes(1);
   return [
@@ -137,7 +137,7 @@ function drawList(errors, holder, status) {
   const again = holder.contains(document.activeElement) && document.activeElement.dataset.focus;
   holder.replaceChildren(h("div", { class: "scroll" }, h("table", { class: "list", "aria-label": "Clusters" },
     h("thead", {}, h("tr", {}, COLUMNS.map((column) => heading(column, redraw)))),
-    h("tbody", {}, shown.map((i) => listRow(errors, i))))), pager(pages, redraw));
+    h("tbody", {}, shown.map((i) => listRow(errors, i))))), ...pager(pages, redraw));
   if (again) holder.querySelector(`[data-focus="${again}"]`)?.focus();
 }
 
@@ -174,8 +174,9 @@ function listRow(errors, i) {
     h("td", {}, answerChips(cluster, query)));
 }
 
-/** Alive, or since how many visits nothing came. */
+/** Alive, or since how many visits nothing came; nobody knows yet where the prompt was seen once. */
 function fate(cluster) {
+  if (cluster.growth.length === 1) return h("span", { class: "fate died" }, "◌ one visit so far");
   return cluster.since
     ? h("span", { class: "fate died", title: `no new member in the prompt's last ${count(cluster.since, "visit")}` }, `○ died, ${count(cluster.since, "visit")} since`)
     : h("span", { class: "fate alive", title: "got a member when the prompt was last seen" }, "● alive");
@@ -191,7 +192,7 @@ function answerChips(cluster, query) {
 }
 
 function pager(pages, redraw) {
-  if (pages < 2) return null;
+  if (pages < 2) return [];
   const turn = (name, to, label) => h("button", {
     type: "button", class: "plain", disabled: to < 0 || to >= pages || to === listState.page, "data-focus": `page-${name}`, "aria-label": label,
     onclick: () => {
@@ -199,8 +200,8 @@ function pager(pages, redraw) {
       redraw();
     },
   }, name);
-  return h("nav", { class: "pager", "aria-label": "Pages" }, turn("«", 0, "first page"), turn("‹", listState.page - 1, "previous page"),
-    h("span", {}, `page ${integer(listState.page + 1)} of ${integer(pages)}`), turn("›", listState.page + 1, "next page"), turn("»", pages - 1, "last page"));
+  return [h("nav", { class: "pager", "aria-label": "Pages" }, turn("«", 0, "first page"), turn("‹", listState.page - 1, "previous page"),
+    h("span", {}, `page ${integer(listState.page + 1)} of ${integer(pages)}`), turn("›", listState.page + 1, "next page"), turn("»", pages - 1, "last page"))];
 }
 
 const short = (text, most) => {

@@ -28,6 +28,8 @@ function promptView(page, params) {
   ];
 }
 
+const stepsInWords = (first, last) => (first === last ? `step ${integer(first)}` : `steps ${integer(first)} to ${integer(last)}`);
+
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 
 function noiseInWords(prompt) {
@@ -40,7 +42,7 @@ function promptFacts(prompt) {
   const rollouts = sum(prompt.rollouts);
   const facts = [
     ["Right answer", prompt.right === null ? "not known" : h("code", {}, short(prompt.right, 120))],
-    ["Visits", `${integer(prompt.visits.length)}, steps ${integer(prompt.visits[0])} to ${integer(prompt.visits[prompt.visits.length - 1])}`],
+    ["Visits", `${integer(prompt.visits.length)}, ${stepsInWords(prompt.visits[0], prompt.visits[prompt.visits.length - 1])}`],
     ["Remembered rollouts", integer(prompt.labels.length)],
     rollouts && ["Right", `${integer(sum(prompt.correct))} of ${integer(rollouts)} (${percent(sum(prompt.correct) / rollouts)})`],
   ].filter(Boolean);
@@ -66,7 +68,7 @@ function visitsChart(prompt) {
   layers.push({ label: "wrong, not remembered", kind: "rest", values: prompt.rollouts.map((n, i) => Math.max(n - prompt.correct[i] - remembered[i], 0)) });
   layers.push({ label: "right", kind: "right", values: prompt.correct.map((n, i) => Math.max(n - rightRows[i], 0)) });
   const shown = layers.filter((layer) => layer.values.some(Boolean));
-  return h("figure", { class: "panel wide" }, stackedBars("Rollouts", prompt.visits, shown, "", 210), stackLegend(shown));
+  return h("figure", { class: "panel wide" }, stackedBars("Rollouts", prompt.visits, shown, "", { width: 860, height: 260 }), stackLegend(shown));
 }
 
 function clusterCards(errors, prompt, selected, details) {
@@ -81,7 +83,7 @@ function clusterCards(errors, prompt, selected, details) {
       h("b", {}, h("i", { class: `swatch ${clusterKind(cluster)}` }), `Cluster ${cluster.label + 1}`, cluster.right && h("span", { class: "badge" }, "right")),
       h("span", { class: "big" }, integer(cluster.size), h("small", {}, ` ${percent(cluster.share)} of the ${cluster.right ? "right" : "wrong"}`)),
       sparkline(cluster.growth, clusterKind(cluster), "members in each visit"),
-      h("span", { class: "faint" }, `steps ${integer(cluster.first)} to ${integer(cluster.last)}`), fate(cluster), answerChips(cluster, ""), snippet);
+      h("span", { class: "faint" }, stepsInWords(cluster.first, cluster.last)), fate(cluster), answerChips(cluster, ""), snippet);
   }));
 }
 
@@ -98,9 +100,9 @@ function clusterDetail(errors, prompt, cluster, details) {
   const layers = [{ label: "new members", kind: clusterKind(cluster), values: cluster.growth }];
   const before = { label: "members before", kind: "before", values: growth.map((n, i) => n - cluster.growth[i]) };
   return h("section", { class: `detail ${clusterKind(cluster)}`, id: "cluster" },
-    h("h2", {}, h("i", { class: `swatch ${clusterKind(cluster)}` }), `Cluster ${cluster.label + 1}`, h("small", {}, ` ${count(cluster.size, "rollout")}, steps ${integer(cluster.first)} to ${integer(cluster.last)}`), " ", fate(cluster)),
+    h("h2", {}, h("i", { class: `swatch ${clusterKind(cluster)}` }), `Cluster ${cluster.label + 1}`, h("small", {}, ` ${count(cluster.size, "rollout")}, ${stepsInWords(cluster.first, cluster.last)}`), " ", fate(cluster)),
     h("div", { class: "twin" },
-      h("figure", { class: "panel" }, h("figcaption", {}, h("h3", {}, "Growth")), stackedBars("Growth", prompt.visits, [before, ...layers], "", 190), stackLegend([before, ...layers])),
+      h("figure", { class: "panel" }, h("figcaption", {}, h("h3", {}, "Growth")), stackedBars("Growth", prompt.visits, [before, ...layers], "", { height: 190 }), stackLegend([before, ...layers])),
       h("div", { class: "panel" }, h("h3", {}, "Answers"), answerBars(cluster))),
     holder);
 }

@@ -1,8 +1,8 @@
 // Stacked bars: the parts of a step's time, a prompt's rollouts visit by visit, and sparklines.
 
 /** Bars over `steps`; `layers` are {label, kind, values}, from the bottom up; `kind` is a class that gives the colour. */
-function stackedBars(title, steps, layers, unit, height) {
-  const box = { ...CHART, height: height || CHART.height, bottom: (height || CHART.height) - 30 };
+function stackedBars(title, steps, layers, unit, { width: across = CHART.width, height = CHART.height } = {}) {
+  const box = { ...CHART, width: across, right: across - 12, height, bottom: height - 30 };
   const totals = steps.map((_, i) => layers.reduce((sum, layer) => sum + (layer.values[i] || 0), 0));
   const high = Math.max(...totals, 0) || 1;
   const y = scale(0, high * 1.04, box.bottom, box.top);

@@ -1,0 +1,209 @@
+"""The atlas of small runs: clusters, their facts, examples and heatmaps."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.report.atlas import Atlas, portions, read_atlas, tables_of
+from meds_openrlhf.report.limits import Limits
+from meds_openrlhf.report.settings import config_of
+from tests.report.stored_runs import NOBODY, RUN, Rollout, write_config, write_log, write_memory, write_run
+
+
+def atlas_of(paths: RunPaths, **limits: int) -> Atlas:
+    atlas = read_atlas(paths, config_of(paths), Limits(**limits))
+    assert atlas is not None
+    return atlas
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunPaths:
+    return write_run(tmp_path / "run")
+
+
+def test_clusters_are_of_all_rows_of_a_prompt_with_their_steps(run: RunPaths) -> None:
+    tables = tables_of(atlas_of(run))
+    assert tables["clusters"] == {
+        "prompt": [0, 0, 1],
+        "label": [0, 1, 0],
+        "right": [0, 0, 0],
+        "size": [4, 2, 2],
+        "share": [0.6667, 0.3333, 0.5],
+        "first": [1, 1, 2],
+        "last": [3, 1, 2],
+        "since": [0, 1, 0],
+    }
+    assert tables["totals"] == {
+        "prompts": 2, "rows": 10, "clusters": 3, "noise": 2, "outside": 0, "rollouts": 14, "texts": 11, "before": 0,
+    }  # fmt: skip
+    assert tables["basis"] == "clustered by the run's settings (preset robust)"
+    assert tables["compared"] == [2, 3]
+
+
+def test_prompts_have_their_rows_answers_and_visits(run: RunPaths) -> None:
+    prompts = tables_of(atlas_of(run))["prompts"]
+    assert prompts["key"] == ["a", "b"]
+    assert prompts["text"] == ["What is a?", "What is b?"]
+    assert prompts["right"] == ["7", None]
+    assert prompts["steps"] == [[[1, 3], [4, 2]], [[2], [4]]]
+    assert prompts["labels"] == [[0, 0, 1, 1, 0, 0], [0, 0, -1, -1]]
+    of_a = [prompts["answers"][0][code] for code in prompts["answer"][0]]
+    assert of_a == ["12", "12", "20", "21", "12", "13"]
+    assert prompts["seen"] == [[[1, 3], [6, 4], [1, 2]], [[2], [4], [0]]]
+
+
+def test_a_visit_without_wrong_rollouts_is_what_a_cluster_dies_of(run: RunPaths) -> None:
+    write_log(run, [*RUN, [Rollout("a", None, "7", correct=True)]])
+    tables = tables_of(atlas_of(run))
+    assert tables["clusters"]["since"] == [1, 2, 0]
+    assert tables["prompts"]["seen"][0] == [[1, 3, 4], [6, 4, 1], [1, 2, 1]]
+
+
+def test_examples_are_different_texts_with_the_answer_marked(run: RunPaths) -> None:
+    (details,) = portions(atlas_of(run))
+    biggest = details[0]["clusters"][0]
+    assert [(one["s"], one["i"]) for one in biggest["examples"]] == [(1, 0), (1, 1), (3, 1)]  # 3, 0 has no text
+    assert biggest["examples"][2]["p"] == [(0, "other \\boxed{"), (1, "13"), (0, "}")]
+    assert [one["p"][0] for one in details[0]["right"]] == [(0, "right again \\boxed{")]
+    assert details[1]["right"] == []
+
+
+def test_examples_take_other_answers_and_steps_first(run: RunPaths) -> None:
+    (details,) = portions(atlas_of(run, examples=2))
+    assert [one["s"] for one in details[0]["clusters"][0]["examples"]] == [1, 3]
+    same = [[replace(one, text="same \\boxed{1}") for one in step] for step in RUN]
+    write_log(run, same)
+    (details,) = portions(atlas_of(run))
+    assert len(details[0]["clusters"][0]["examples"]) == 1
+
+
+def test_heatmaps_hold_members_and_their_nearest_neighbours(run: RunPaths) -> None:
+    atlas = atlas_of(run, heatmap_rows=3)
+    (details,) = portions(atlas)
+    heatmap = details[0]["clusters"][1]["heatmap"]
+    assert heatmap["m"] == [2, 3]
+    assert len(heatmap["o"]) == 3
+    assert set(heatmap["o"]) <= {0, 1, 4, 5}
+    stored = atlas.rows.logits(0).logits[[*heatmap["m"], *heatmap["o"]]]
+    assert heatmap["lo"] == pytest.approx(stored.min(axis=0).tolist(), rel=1e-4)
+    assert heatmap["hi"] == pytest.approx(stored.max(axis=0).tolist(), rel=1e-4)
+
+
+def test_limits_keep_the_biggest(run: RunPaths) -> None:
+    atlas = atlas_of(run, prompts=1, detailed_clusters=1)
+    tables = tables_of(atlas)
+    assert tables["prompts"]["key"] == ["a"]
+    assert tables["clusters"]["size"] == [4, 2]
+    assert tables["totals"]["clusters"] == 3
+    (details,) = portions(atlas)
+    assert list(details) == [0]
+    assert list(details[0]["clusters"]) == [0]
+    assert tables_of(atlas_of(run, listed_clusters=1))["clusters"]["size"] == [4]
+    assert tables_of(atlas_of(run, rows=9))["prompts"]["key"] == ["a"]
+    assert tables_of(atlas_of(run, rows=10))["prompts"]["key"] == ["a", "b"]
+
+
+def test_steps_of_a_branched_run_count_as_its_metrics_do(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path / "run")
+    write_config(paths)
+    write_memory(paths, [RUN[0], *RUN], offset=40, before=1)
+    write_log(paths, RUN)
+    tables = tables_of(atlas_of(paths))
+    assert tables["prompts"]["steps"][0] == [[0, 1, 3], [4, 4, 2]]
+    assert tables["prompts"]["answer"][0][:4] == [-1, -1, -1, -1]  # the other run's rollouts are not in this log
+    assert tables["prompts"]["answer"][0][4] >= 0
+    assert tables["totals"]["before"] == 4
+    assert tables["clusters"]["first"][0] == 0
+
+
+def test_right_rollouts_that_are_remembered_have_clusters_of_their_own(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path / "run")
+    write_config(paths, remember="both")
+    right = [Rollout("a", 1, "7", correct=True)] * 5
+    write_memory(paths, [[*RUN[0], *right]])
+    clusters = tables_of(atlas_of(paths))["clusters"]
+    assert (clusters["label"], clusters["right"], clusters["size"]) == ([2, 0, 1], [1, 0, 0], [5, 2, 2])
+    assert clusters["share"] == [1.0, 0.5, 0.5]
+    assert tables_of(atlas_of(paths))["prompts"]["first_right"] == [4]
+
+
+def test_rows_that_are_answers_have_no_heatmap(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path / "run")
+    write_config(paths, preset="answers")
+    write_memory(paths, RUN, preset="answers")
+    atlas = atlas_of(paths)
+    assert tables_of(atlas)["heatmaps"] is False
+    (details,) = portions(atlas)
+    assert details[0]["clusters"][0] == {"examples": []}
+
+
+def test_without_a_memory_equal_answers_are_put_together(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path / "run")
+    paths.root.mkdir()
+    write_log(paths, [[Rollout("a", None, answer) for answer in ("1/2", "0.5", "4", "\\frac 1 3", "0.50")], RUN[1]])
+    tables = tables_of(atlas_of(paths))
+    assert tables["clusters"]["size"] == [3, 2]
+    assert tables["prompts"]["labels"] == [[0, 0, -1, -1, 0], [0, 0, -1, -1]]
+    assert tables["basis"] == "the run has no memory; equal wrong answers are put together"
+
+
+def test_a_run_without_rows_has_no_atlas(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path / "run")
+    write_config(paths)
+    assert read_atlas(paths, config_of(paths), Limits()) is None
+    write_memory(paths, [])
+    assert read_atlas(paths, config_of(paths), Limits()) is None
+
+
+def test_rows_outside_the_window_are_in_no_cluster(run: RunPaths) -> None:
+    run.config.write_text(run.config.read_text().replace("window_visits: null", "window_visits: 1"))
+    tables = tables_of(atlas_of(run))
+    assert tables["prompts"]["labels"][0] == [-2, -2, -2, -2, 0, 0]
+    assert tables["totals"]["outside"] == 4
+    assert tables["clusters"]["share"] == [1.0, 0.5]
+
+
+def test_a_torn_segment_and_a_log_file_that_vanishes_are_no_error(
+    run: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment = next(run.memory.root.rglob("*.arrow"))
+    segment.with_suffix(".index").unlink(missing_ok=True)
+    with segment.open("ab") as file:
+        file.write(b"\xff\xff\xff\xff\x10")
+    monkeypatch.setattr(RunPaths, "rollout_steps", lambda self: [1, 2, 3, 4])  # 4 was there a moment ago
+    tables = tables_of(atlas_of(run))
+    assert tables["totals"]["rows"] == 10
+    assert tables["totals"]["rollouts"] == 14
+
+
+def test_a_damaged_log_file_is_named(run: RunPaths) -> None:
+    run.rollouts(2).write_bytes(b"no arrow")
+    with pytest.raises(ConfigError, match=r"000002\.arrow' cannot be read as Arrow"):
+        atlas_of(run)
+
+
+def test_the_facts_are_those_of_a_plain_count(tmp_path: Path) -> None:
+    generator = np.random.default_rng(1)
+    steps = [
+        [Rollout(f"p{generator.integers(3)}", int(generator.choice([0, 1, 2, NOBODY])), str(i % 3)) for i in range(20)]
+        for _ in range(6)
+    ]
+    paths = write_run(tmp_path / "run", steps)
+    atlas = atlas_of(paths)
+    rows, clusters = atlas.rows, atlas.clusters
+    for number in range(len(clusters)):
+        prompt, label = clusters.prompt[number], clusters.label[number]
+        own = slice(rows.offsets[prompt], rows.offsets[prompt + 1])
+        member = rows.label[own] == label
+        seen = [i for i, step in enumerate(steps, 1) if any(r.prompt == rows.prompts[prompt] for r in step)]
+        last = rows.step[own][member].max()
+        assert clusters.size[number] == member.sum()
+        assert clusters.share[number] == pytest.approx(member.mean())
+        assert (clusters.first[number], clusters.last[number]) == (rows.step[own][member].min(), last)
+        assert clusters.visits_since[number] == sum(step > last for step in seen)
+        assert label == 0 or clusters.size[number] <= clusters.size[number - 1]
+    assert len(clusters) >= 9

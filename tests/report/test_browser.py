@@ -1,0 +1,238 @@
+"""The report in a real browser: what a reader clicks, and what is shown then."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from benchmarks.synthetic_run import Shape
+from benchmarks.synthetic_run import write_run as write_synthetic_run
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.report import Limits, write_report
+from tests.report.conftest import Opened
+from tests.report.stored_runs import RUN, Rollout, write_config, write_log, write_memory, write_metrics, write_run
+from tests.report.test_page import HOSTILE
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two made-up runs, the second with other settings."""
+    folder = tmp_path_factory.mktemp("runs")
+    one = write_synthetic_run(folder / "one", Shape(steps=8, prompts=16, visited=8, characters=200))
+    other = write_synthetic_run(folder / "other", Shape(steps=6, prompts=16, visited=8, preset="paper", seed=1))
+    return write_report([one.root, other.root], folder / "report.html")
+
+
+def test_the_overview_says_what_was_run_and_where_runs_differ(opened: Opened, report: Path) -> None:
+    with opened(report) as page:
+        expect(page.locator("h1")).to_have_text("2 runs")
+        expect(page.locator(".card h2")).to_have_text(["one", "other"])
+        expect(page.locator(".card").first).to_contain_text("GRPO, MEDS (robust, alpha 0.1, beta 0.2)")
+        expect(page.locator(".differs th")).to_have_text(["meds.memory.presetdiffers"])
+        expect(page.locator(".differs td")).to_have_text(["robust", "paper"])
+        rows = page.locator(".settings tbody tr").count()
+        page.get_by_role("button", name="Show all").click()
+        assert page.locator(".settings tbody tr").count() > rows
+
+
+def test_curves_show_values_of_all_runs_and_hide_what_is_switched_off(opened: Opened, report: Path) -> None:
+    with opened(report, "#curves") as page:
+        reward = page.locator("figure", has=page.get_by_role("heading", name="Reward", exact=True))
+        assert reward.locator(".line").count() == 4
+        reward.locator("svg.chart").focus()
+        page.keyboard.press("End")
+        expect(reward.locator(".tip b")).to_have_text("step 8")
+        page.keyboard.press("ArrowLeft")
+        page.keyboard.press("ArrowLeft")
+        expect(reward.locator(".tip b")).to_have_text("step 6")
+        expect(reward.locator(".tip tr")).to_have_count(4)
+        expect(reward.locator(".tip tr").first).to_contain_text("one · raw")
+        reward.get_by_role("button", name="shaped").click()
+        expect(reward.locator(".line")).to_have_count(2)
+        page.locator(".runs button", has_text="other").click()
+        expect(reward.locator(".line.c1")).to_have_count(0)
+        expect(reward.locator(".line.c0")).to_have_count(2)
+        page.locator("#smoothing").fill("0.5")
+        expect(reward.locator(".line.raw")).to_have_count(2)
+        expect(page.get_by_role("heading", name="pass@k on aime24")).to_be_visible()
+        expect(page.get_by_role("heading", name="Time of a step: one")).to_be_visible()
+        page.get_by_text("All other metrics").click()
+        expect(page.get_by_role("heading", name="actor_lr")).to_be_visible()
+
+
+def test_a_curve_shows_the_run_s_own_figures(opened: Opened, report: Path) -> None:
+    metrics = RunPaths(report.parent / "one").metrics.read_text().splitlines()
+    with opened(report, "#curves") as page:
+        reward = page.locator("figure", has=page.get_by_role("heading", name="Reward", exact=True))
+        reward.locator("svg.chart").focus()
+        page.keyboard.press("Home")
+        shown = float(reward.locator(".tip td.num").first.inner_text())
+        assert shown == pytest.approx(json.loads(metrics[0])["meds/reward_raw"], abs=1e-3)
+
+
+def test_the_list_is_sorted_searched_and_paged(opened: Opened, report: Path) -> None:
+    with opened(report, "#atlas") as page:
+        sizes = [int(text) for text in page.locator(".list tbody td.strong").all_inner_texts()]
+        assert sizes == sorted(sizes, reverse=True)
+        assert len(sizes) == 25
+        expect(page.locator("th[aria-sort=descending]")).to_contain_text("Size")
+        page.get_by_role("button", name="Size").click()
+        expect(page.locator("th[aria-sort=ascending]")).to_contain_text("Size")
+        expect(page.locator(".list tbody td.strong").first).to_have_text("2")
+        page.get_by_role("button", name="next page").click()
+        expect(page.locator(".pager span")).to_contain_text("page 2 of")
+        page.get_by_role("button", name="Prompt").click()
+        expect(page.locator(".list tbody a").first).to_contain_text("Problem 0:")
+        page.get_by_label("Search").fill("problem 3:")
+        expect(page.locator(".list tbody a mark").first).to_have_text("Problem 3:")
+        assert {text[:10] for text in page.locator(".list tbody a").all_inner_texts()} == {"Problem 3:"}
+        page.get_by_label("Search").fill("nowhere to be found")
+        expect(page.locator("p[role=status]")).to_have_text("No cluster fits.")
+        expect(page.locator("p[role=status][aria-busy=false]")).to_be_visible()
+        assert "null" not in page.locator("main").inner_text()
+
+
+def test_answers_and_responses_are_searched(opened: Opened, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    with opened(write_report([run.root], run.report), "#atlas") as page:
+        page.get_by_label("Search").fill("21")
+        expect(page.locator(".list tbody tr")).to_have_count(1)
+        expect(page.locator(".chip mark")).to_have_text("21")
+        page.get_by_label("Search").fill("Step ONE")
+        expect(page.locator(".found")).to_contain_text("step one")
+        expect(page.locator(".list tbody tr")).to_have_count(1)
+        assert page.url.endswith("#atlas&run=0&q=Step%20ONE")
+        page.reload()
+        expect(page.locator(".found")).to_contain_text("step one")
+        assert "null" not in page.locator("main").inner_text()
+
+
+def test_a_prompt_shows_its_clusters_and_the_back_button_works(opened: Opened, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    with opened(write_report([run.root], run.report), "#atlas") as page:
+        page.locator(".list tbody a").first.click()
+        expect(page.locator(".asked")).to_have_text("What is a?")
+        expect(page.locator(".facts")).to_contain_text("Right answer7")
+        expect(page.locator(".facts")).to_contain_text("3 of 10 (30%)")
+        expect(page.locator("a.cluster")).to_have_count(2)
+        expect(page.locator("a.cluster").first).to_contain_text("4 67% of the wrong")
+        expect(page.locator("a.cluster .fate")).to_have_text(["● alive", "○ died, 1 visit since"])
+        expect(page.locator(".detail h2")).to_contain_text("Cluster 1")
+        expect(page.locator(".examples .answer").first).to_have_text("12")
+        expect(page.locator(".answers td:first-child")).to_have_text(["12", "13"])
+        page.locator("a.cluster").nth(1).click()
+        expect(page.locator(".detail h2")).to_contain_text("Cluster 2")
+        expect(page.locator(".detail .examples .answer")).to_have_text(["20", "21"])
+        page.locator(".wide svg.chart").focus()
+        page.keyboard.press("Home")
+        expect(page.locator(".wide .tip td:nth-child(2)")).to_have_text(
+            ["right", "wrong, not remembered", "cluster 2", "cluster 1"]
+        )
+        expect(page.locator(".wide .tip td.num")).to_have_text(["1", "1", "2", "2"])
+        expect(page.locator(".rightly .body")).to_have_text("right again \\boxed{7}")
+        page.go_back()
+        expect(page.locator(".detail h2")).to_contain_text("Cluster 1")
+        page.go_back()
+        expect(page.locator(".list")).to_be_visible()
+
+
+def test_a_heatmap_parts_members_from_neighbours(opened: Opened, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    with opened(write_report([run.root], run.report), "#prompt=a&cluster=1") as page:
+        heatmap = page.locator("svg.heatmap")
+        expect(heatmap.locator(".head")).to_have_text(["members", "nearest other rollouts"])
+        assert heatmap.locator("> rect").count() == (2 + 4) * 4
+        expect(heatmap.locator(".compared")).to_have_count(2)
+        expect(heatmap.locator("> rect title").first).to_contain_text("layer 1: ")
+        before = heatmap.locator("> rect").first.get_attribute("fill")
+        page.get_by_role("button", name="logits as they are").click()
+        assert page.locator("svg.heatmap > rect").first.get_attribute("fill") != before
+
+
+@pytest.mark.parametrize(("scheme", "other"), [("light", "dark"), ("dark", "light")])
+def test_light_and_dark_by_the_system_and_by_the_button(opened: Opened, report: Path, scheme: str, other: str) -> None:
+    lightness = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0] > 128"
+    with opened(report, scheme=scheme) as page:
+        assert page.evaluate(lightness) is (scheme == "light")
+        page.locator("#theme").click()
+        assert page.evaluate(lightness) is (other == "light")
+        expect(page.locator("#theme")).to_contain_text(scheme)
+
+
+@pytest.mark.parametrize("fragment", ["", "#curves", "#atlas", "#prompt=math-00001"])
+def test_nothing_is_wider_than_the_window(opened: Opened, report: Path, fragment: str) -> None:
+    with opened(report, fragment, width=800) as page:
+        expect(page.locator("h1")).to_have_count(1)
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_everything_can_be_reached_with_the_keyboard(opened: Opened, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    with opened(write_report([run.root], run.report), "#atlas") as page:
+        page.get_by_label("Search").focus()
+        for _ in range(40):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.matches('.list tbody a')"):
+                break
+        page.keyboard.press("Enter")
+        expect(page.locator(".asked")).to_have_text("What is a?")
+
+
+def test_hostile_texts_are_shown_as_they_are(opened: Opened, tmp_path: Path) -> None:
+    run = RunPaths(tmp_path / "run")
+    evil = [
+        [replace(one, prompt=HOSTILE + one.prompt, text=f"see {HOSTILE}", answer=HOSTILE) for one in step]
+        for step in RUN
+    ]
+    write_config(run, **{"data.prompt_dataset": HOSTILE})
+    write_metrics(run, 3, **{HOSTILE: 1.0})
+    write_memory(run, evil)
+    write_log(run, evil, HOSTILE + "{}")
+    with opened(write_report([run.root], run.report)) as page:
+        expect(page.locator(".card")).to_contain_text("</script><script>document.title='owned'</script><img src=x")
+        page.locator("#tabs a", has_text="Curves").click()
+        page.get_by_text("All other metrics").click()
+        expect(page.locator(".others h4")).to_contain_text("onerror=alert(1)")
+        page.locator("#tabs a", has_text="Atlas").click()
+        page.locator(".list tbody a").first.click()
+        expect(page.locator(".asked")).to_contain_text("<img src=x onerror=alert(1)>")
+        expect(page.locator(".response .answer").first).to_contain_text("<img src=x onerror=alert(1)>")
+        page.reload()
+        expect(page.locator(".detail h2")).to_contain_text("Cluster 1")
+        assert page.locator("main img").count() == 0
+        assert "owned" not in page.title().split("·")[-1]
+
+
+def test_what_is_left_out_is_said(opened: Opened, report: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    limits = Limits(prompts=1, listed_clusters=1, detailed_clusters=1)
+    with opened(write_report([run.root], run.report, limits), "#atlas") as page:
+        expect(page.locator("main")).to_contain_text("Listed are the 1 biggest of 3 clusters.")
+        expect(page.locator("main")).to_contain_text("The pages are of 1 of 2 prompts")
+        expect(page.locator("main")).to_contain_text("Examples and heatmaps are of the 1 biggest of 3 clusters.")
+        expect(page.locator("main")).to_contain_text("The log keeps the texts of 11 of 14 rollouts.")
+        page.goto(f"{run.report.as_uri()}#prompt=a&cluster=1")
+        expect(page.locator(".detail")).to_contain_text("1 biggest of 3 clusters; this is none of them")
+        page.goto(f"{run.report.as_uri()}#prompt=b")
+        expect(page.locator("h1")).to_have_text("No such prompt")
+
+
+def test_runs_with_less_have_less_on_the_page(opened: Opened, tmp_path: Path) -> None:
+    plain = RunPaths(tmp_path / "plain")
+    write_metrics(plain, 4)
+    with opened(write_report([plain.root], plain.report)) as page:
+        expect(page.locator(".card")).to_contain_text("the folder has no config.yaml")
+        page.locator("#tabs a", has_text="Curves").click()
+        expect(page.locator("figure")).to_have_count(1)
+        page.locator("#tabs a", has_text="Atlas").click()
+        expect(page.locator("main")).to_contain_text("so there is no atlas")
+    only = RunPaths(tmp_path / "memory")
+    write_memory(only, [[Rollout("a", 1)] * 4])
+    with opened(write_report([only.root], only.report), "#prompt=a") as page:
+        expect(page.locator("a.cluster").first).to_contain_text("50% of the wrong")
+        expect(page.locator("a.cluster").first).to_contain_text("step 1◌ one visit so far")
+        expect(page.locator(".detail")).to_contain_text("The run has no log of rollouts, so there are no responses.")
+        page.locator("#tabs a", has_text="Overview").click()
+        expect(page.locator("main")).to_contain_text("No step is finished yet")

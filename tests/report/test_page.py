@@ -1,0 +1,85 @@
+"""The file as it is written: its policy, its data, and what hostile texts can do to its markup."""
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meds_openrlhf.report import Limits, write_report
+from tests.report.stored_runs import RUN, write_log, write_metrics, write_run
+
+HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>\u2028@@script@@'\"&amp;\x00"
+
+
+def unpacked(html: str, name: str) -> Any:
+    (content,) = re.findall(f'<script type="text/plain" id="{name}">([A-Za-z0-9+/=]*)</script>', html)
+    return json.loads(gzip.decompress(base64.b64decode(content)))
+
+
+def test_scripts_and_styles_are_allowed_by_their_hashes_and_nothing_else_is(tmp_path: Path) -> None:
+    html = write_report([write_run(tmp_path / "run").root], tmp_path / "r.html").read_text()
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', html)
+    script = html[html.rindex("<script>") + 8 : html.rindex("</script>")]
+    style = html[html.index("<style>") + 7 : html.index("</style>")]
+    coded = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in (script, style)]
+    assert policy == (
+        f"default-src 'none'; script-src 'sha256-{coded[0]}'; style-src 'sha256-{coded[1]}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    assert "innerHTML" not in script
+    assert "</script" not in script
+    assert not re.search(r"\b(src|href)=[\"']?(https?:)?//", html)
+
+
+def test_texts_of_a_run_are_no_markup(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    evil = [[replace(one, text=HOSTILE, answer=HOSTILE) for one in step] for step in RUN]
+    write_log(run, evil, HOSTILE + "{}")
+    write_metrics(run, 3, **{HOSTILE: 1.0})
+    html = write_report([run.root], tmp_path / "r.html").read_text()
+    assert "owned" not in html
+    core = unpacked(html, "core")
+    assert core["runs"][0]["atlas"]["prompts"]["text"][0].startswith("</script><script>")
+    assert HOSTILE in core["runs"][0]["history"]["columns"]
+    assert unpacked(html, "details-0")["0"]["clusters"]["0"]["examples"][0]["p"] == [[1, HOSTILE]]
+
+
+def test_half_a_character_is_no_error(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    write_metrics(run, 1, **{"half \ud83d": 1.0})
+    html = write_report([run.root], tmp_path / "r.html").read_text()
+    assert "half \ud83d" in unpacked(html, "core")["runs"][0]["history"]["columns"]
+
+
+def test_details_end_where_the_file_would_be_too_large(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    html = write_report([run.root], tmp_path / "r.html", Limits(page_bytes=1)).read_text()
+    atlas = unpacked(html, "core")["runs"][0]["atlas"]
+    assert (atlas["detailed"], atlas["cut_short"], atlas["portion"]) == (0, 3, [-1, -1])
+    assert "details-0" not in html.replace("`details-", "")
+    whole = unpacked(write_report([run.root], tmp_path / "r.html").read_text(), "core")["runs"][0]["atlas"]
+    assert (whole["detailed"], whole["cut_short"], whole["portion"]) == (3, 0, [0, 0])
+
+
+def test_runs_share_the_limits_and_number_their_details_on(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name).root for name in ("one", "two")]
+    html = write_report(runs, tmp_path / "r.html", Limits(detailed_clusters=2)).read_text()
+    core = unpacked(html, "core")
+    assert [run["atlas"]["portion"] for run in core["runs"]] == [[0, -1], [1, -1]]
+    assert list(unpacked(html, "details-1")["0"]["clusters"]) == ["0"]
+
+
+def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(tmp_path / "run")
+    write_report([run.root], run.report)
+    before = run.report.read_bytes()
+    monkeypatch.setattr("os.fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):
+        write_report([run.root], run.report)
+    assert run.report.read_bytes() == before

@@ -1,0 +1,61 @@
+"""What a report says of a run's settings."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from meds_openrlhf.config import ConfigError, MedsSettings, MemorySettings, PenaltySettings, RunConfig
+from meds_openrlhf.report.settings import compare_settings, method_in_words, names_of, planned_steps
+
+
+def config(
+    preset: str = "paper", alpha: float = 0.1, scope: str = "history", enabled: bool = True, **flags: object
+) -> RunConfig:
+    memory, penalty = MemorySettings(preset=preset), PenaltySettings(alpha=alpha, scope=scope)
+    return RunConfig(MedsSettings(run_dir="r", enabled=enabled, memory=memory, penalty=penalty), dict(flags))
+
+
+def test_the_method_in_words() -> None:
+    dapo = {
+        "algo.advantage.estimator": "group_norm", "algo.dynamic_filtering_enable": True,
+        "actor.eps_clip_low_high": [0.2, 0.28],
+    }  # fmt: skip
+    assert method_in_words(config(**dapo)) == (
+        "GRPO, clip 0.2 to 0.28, dynamic sampling, MEDS (paper, alpha 0.1, beta 0.2)"
+    )
+    rloo = {"algo.advantage.estimator": "rloo"}
+    assert method_in_words(config(alpha=0.0, **rloo)) == "RLOO, errors remembered (paper), no penalty"
+    assert method_in_words(config(scope="batch", **rloo)).startswith("RLOO, bonus within the step (paper, alpha 0.1")
+    assert method_in_words(config(enabled=False)) == "PPO, no memory"
+    assert method_in_words(None) == "unknown: the folder has no config.yaml"
+
+
+def test_settings_side_by_side() -> None:
+    rows = compare_settings([{"z": 1, "meds.penalty.alpha": 0.1, "meds.run_dir": "a"}, {"z": 1, "y": [True, 2]}])
+    assert [(row.name, row.values, row.key, row.differs) for row in rows] == [
+        ("meds.penalty.alpha", ["0.1", None], True, True),
+        ("y", [None, "True, 2"], False, True),
+        ("z", ["1", "1"], False, False),
+    ]
+
+
+def test_planned_steps_are_those_of_the_data_set(tmp_path: Path) -> None:
+    data = tmp_path / "train.jsonl"
+    data.write_text("".join(json.dumps({"prompt": str(i)}) + "\n" for i in range(10)))
+    flags = {
+        "data.prompt_dataset": str(data), "rollout.batch_size": 4, "rollout.n_samples_per_prompt": 2,
+        "train.batch_size": 4, "train.num_episodes": 3,
+    }  # fmt: skip
+    assert planned_steps(config(**flags)) == 9
+    assert planned_steps(config(**{**flags, "train.batch_size": 8})) == 6  # the last two prompts fill no mini-batch
+    assert planned_steps(config(**{**flags, "data.max_samples": 4})) == 3
+    assert planned_steps(config(**{**flags, "data.prompt_dataset": "some/hub-data"})) is None
+
+
+def test_names_of_runs_are_short_and_different() -> None:
+    assert names_of([Path("/x/a"), Path("/x/b")]) == ["a", "b"]
+    assert names_of([Path("/x/a"), Path("/y/a")]) == ["x/a", "y/a"]
+    assert names_of([Path("/1/x/a"), Path("/2/x/a")]) == ["/1/x/a", "/2/x/a"]
+    with pytest.raises(ConfigError, match="is named twice"):
+        names_of([Path("/x/a"), Path("/x/a")])
