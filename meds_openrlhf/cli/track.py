@@ -33,8 +33,8 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Follow the run to its end; 0 when everything is sent."""
-    from meds_openrlhf.tracking.destinations import destinations_of
-    from meds_openrlhf.tracking.follower_process import FollowerProcesses, tasks_for
+    from meds_openrlhf.tracking.sending.destinations import destinations_of
+    from meds_openrlhf.tracking.sending.follower_process import FollowerProcesses, tasks_for
 
     paths = RunPaths(arguments.folder.absolute())
     if not paths.config.exists():

@@ -9,8 +9,8 @@ import pytest
 
 from meds_openrlhf.cli import track
 from meds_openrlhf.cli.main import main
-from tests.tracking.wandb_server import wandb_server
-from tests.tracking.written_run import WrittenRun
+from tests.tracking.sending.wandb_server import wandb_server
+from tests.tracking.sending.written_run import WrittenRun
 
 
 @pytest.fixture

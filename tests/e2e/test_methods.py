@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.e2e.conftest import Run
 from tests.e2e.test_modes import read_memory
-from tests.tracking.wandb_server import wandb_server
+from tests.tracking.sending.wandb_server import wandb_server
 
 # 2 prompts a step, 8 responses each: 8 steps an episode, fewer where groups are filtered out.
 SMALL = ("--rollout.batch_size=2", "--train.batch_size=16", "--ckpt.save_steps=20")

@@ -17,7 +17,7 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.e2e.conftest import SAMPLES, STEPS
 from tests.e2e.test_resume import read_memory, start, wait_for_step
-from tests.tracking.wandb_file import axes_of, history_of, read_wandb_file
+from tests.tracking.sending.wandb_file import axes_of, history_of, read_wandb_file
 
 WANDB_KEY = "b7" * 20
 

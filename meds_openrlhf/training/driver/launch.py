@@ -21,11 +21,11 @@ from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
 from meds_openrlhf.paths import RunPaths, write_atomically
 from meds_openrlhf.placement.groups import release, reserve, shard_options
 from meds_openrlhf.placement.ray_cluster import inventory
-from meds_openrlhf.tracking.destinations import destinations_of
-from meds_openrlhf.tracking.follower_process import FollowerProcesses, following_process
 from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder, decoder, forget_after
+from meds_openrlhf.tracking.sending.destinations import destinations_of
+from meds_openrlhf.tracking.sending.follower_process import FollowerProcesses, following_process
+from meds_openrlhf.tracking.sending.tracking_state import rewind
 from meds_openrlhf.tracking.step_log import StepLog
-from meds_openrlhf.tracking.tracking_state import rewind
 from meds_openrlhf.training.driver import stacks
 from meds_openrlhf.training.driver.errors import RunLostError, innermost
 from meds_openrlhf.training.driver.following import Following, RunListener

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.tracking.tracking_state import Handed, SentBackError, StateFile, TrackingState, rewind
-from tests.tracking.written_run import WrittenRun
+from meds_openrlhf.tracking.sending.tracking_state import Handed, SentBackError, StateFile, TrackingState, rewind
+from tests.tracking.sending.written_run import WrittenRun
 
 
 def handed(*moves: str) -> Handed:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.destinations import Destinations
+from meds_openrlhf.tracking.sending.destinations import Destinations
+from meds_openrlhf.tracking.sending.tracking_state import rewind
 from meds_openrlhf.tracking.step_log import StepLog
-from meds_openrlhf.tracking.tracking_state import rewind
 
 CONFIG = """\
 meds:

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from meds_openrlhf.tracking.follower_process import FollowerProcesses, tasks_for
-from tests.tracking.wandb_file import axes_of, history_of, read_wandb_file
-from tests.tracking.written_run import CONFIG, WrittenRun
+from meds_openrlhf.tracking.sending.follower_process import FollowerProcesses, tasks_for
+from tests.tracking.sending.wandb_file import axes_of, history_of, read_wandb_file
+from tests.tracking.sending.written_run import CONFIG, WrittenRun
 
 KEY = "b7" * 20
 

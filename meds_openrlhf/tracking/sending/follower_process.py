@@ -15,12 +15,12 @@ from typing import Any
 
 from meds_openrlhf.orphans import MARK
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.destinations import TENSORBOARD, WANDB, Destinations, wandb_wanted
-from meds_openrlhf.tracking.follower import AGAIN, LATE, POLL_SECONDS, REFUSED, UNREACHED, Task, log_path
-from meds_openrlhf.tracking.patience import PATIENCE_SECONDS
-from meds_openrlhf.tracking.process_family import end_family
+from meds_openrlhf.tracking.sending.destinations import TENSORBOARD, WANDB, Destinations, wandb_wanted
+from meds_openrlhf.tracking.sending.follower import AGAIN, LATE, POLL_SECONDS, REFUSED, UNREACHED, Task, log_path
+from meds_openrlhf.tracking.sending.patience import PATIENCE_SECONDS
+from meds_openrlhf.tracking.sending.process_family import end_family
 
-PACKAGE = Path(__file__).parents[2]  # the folder that holds the package
+PACKAGE = Path(__file__).parents[3]  # the folder that holds the package
 FINISH_SECONDS = 30.0
 IN_VAIN_SECONDS = 3.0
 # Before a process that ended with an error is started again.
@@ -90,7 +90,7 @@ class SinkProcess:
         self._family, self._due = uuid.uuid4().hex, None
         with log.open("ab") as errors:
             self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
-                [sys.executable, "-m", "meds_openrlhf.tracking.follower", self._task.as_json()],
+                [sys.executable, "-m", "meds_openrlhf.tracking.sending.follower", self._task.as_json()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -20,13 +20,13 @@ from wandb.apis.normalize import normalize_exceptions
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.destinations import Destinations, wandb_is_offline
-from meds_openrlhf.tracking.patience import Patience
-from meds_openrlhf.tracking.run_lines import STREAMS, RunLine, RunLines
-from meds_openrlhf.tracking.tracking_state import TABLE, Handed, Positions, SentBackError, StateFile
-from meds_openrlhf.tracking.wandb_records import COLUMNS, TABLE_NAME, record_of, table_rows
-from meds_openrlhf.tracking.wandb_run import AXIS, open_run
-from meds_openrlhf.tracking.wandb_snapshots import Manifest, artifact_of, as_seen, manifests_in
+from meds_openrlhf.tracking.sending.destinations import Destinations, wandb_is_offline
+from meds_openrlhf.tracking.sending.patience import Patience
+from meds_openrlhf.tracking.sending.run_lines import STREAMS, RunLine, RunLines
+from meds_openrlhf.tracking.sending.tracking_state import TABLE, Handed, Positions, SentBackError, StateFile
+from meds_openrlhf.tracking.sending.wandb_records import COLUMNS, TABLE_NAME, record_of, table_rows
+from meds_openrlhf.tracking.sending.wandb_run import AXIS, open_run
+from meds_openrlhf.tracking.sending.wandb_snapshots import Manifest, artifact_of, as_seen, manifests_in
 
 AT_ONCE = 100
 ON_THE_WAY = 1000  # records that W&B's client may hold; more stay in the run's files

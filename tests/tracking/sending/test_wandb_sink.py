@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from meds_openrlhf.tracking import wandb_sink
-from meds_openrlhf.tracking.follower import follow
-from meds_openrlhf.tracking.patience import Patience
-from meds_openrlhf.tracking.run_lines import RunLines
-from meds_openrlhf.tracking.tracking_state import StateFile
-from meds_openrlhf.tracking.wandb_sink import StalledError, WandbSink
-from tests.tracking.far_side import FarSide
-from tests.tracking.written_run import WrittenRun
+from meds_openrlhf.tracking.sending import wandb_sink
+from meds_openrlhf.tracking.sending.follower import follow
+from meds_openrlhf.tracking.sending.patience import Patience
+from meds_openrlhf.tracking.sending.run_lines import RunLines
+from meds_openrlhf.tracking.sending.tracking_state import StateFile
+from meds_openrlhf.tracking.sending.wandb_sink import StalledError, WandbSink
+from tests.tracking.sending.far_side import FarSide
+from tests.tracking.sending.written_run import WrittenRun
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from meds_openrlhf.orphans import MARK
-from meds_openrlhf.tracking import follower_process
-from meds_openrlhf.tracking.follower_process import FollowerProcesses, following_process, tasks_for
-from tests.tracking.wandb_server import WandbServer
-from tests.tracking.written_run import WrittenRun
+from meds_openrlhf.tracking.sending import follower_process
+from meds_openrlhf.tracking.sending.follower_process import FollowerProcesses, following_process, tasks_for
+from tests.tracking.sending.wandb_server import WandbServer
+from tests.tracking.sending.written_run import WrittenRun
 
 KEY = "c3" * 20
 FAMILY = "tests-of-the-follower"

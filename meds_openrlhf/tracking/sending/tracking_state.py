@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths, write_atomically
-from meds_openrlhf.tracking.run_lines import STREAMS, RunLines
+from meds_openrlhf.tracking.sending.run_lines import STREAMS, RunLines
 
 # How many lines of each stream were handed on. W&B gets the clusters twice: as histograms and, later, as a table.
 Positions = dict[str, int]

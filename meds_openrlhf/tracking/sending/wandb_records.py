@@ -7,8 +7,8 @@ from typing import Any
 
 import wandb
 
-from meds_openrlhf.tracking.run_lines import RunLine, numbers
-from meds_openrlhf.tracking.wandb_run import AXIS
+from meds_openrlhf.tracking.sending.run_lines import RunLine, numbers
+from meds_openrlhf.tracking.sending.wandb_run import AXIS
 
 TABLE_NAME = "train/biggest_clusters"
 COLUMNS = ("step", "prompt", "label", "size", "members", "answer", "response")

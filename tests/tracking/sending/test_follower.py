@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from wandb.errors import AuthenticationError, CommError
 
-from meds_openrlhf.tracking import follower
-from meds_openrlhf.tracking.destinations import Destinations
-from meds_openrlhf.tracking.follower import Orders, Task, follow, is_refusal, without_keys
-from meds_openrlhf.tracking.patience import Patience
+from meds_openrlhf.tracking.sending import follower
+from meds_openrlhf.tracking.sending.destinations import Destinations
+from meds_openrlhf.tracking.sending.follower import Orders, Task, follow, is_refusal, without_keys
+from meds_openrlhf.tracking.sending.patience import Patience
 
 DEADLINE = 30.0
 

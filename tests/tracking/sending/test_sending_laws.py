@@ -9,13 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from meds_openrlhf.tracking import wandb_sink
-from meds_openrlhf.tracking.patience import Patience
-from meds_openrlhf.tracking.run_lines import RunLines
-from meds_openrlhf.tracking.tensorboard_sink import TensorboardSink
-from meds_openrlhf.tracking.tracking_state import SentBackError, StateFile
-from tests.tracking.far_side import FarSide
-from tests.tracking.written_run import WrittenRun
+from meds_openrlhf.tracking.sending import wandb_sink
+from meds_openrlhf.tracking.sending.patience import Patience
+from meds_openrlhf.tracking.sending.run_lines import RunLines
+from meds_openrlhf.tracking.sending.tensorboard_sink import TensorboardSink
+from meds_openrlhf.tracking.sending.tracking_state import SentBackError, StateFile
+from tests.tracking.sending.far_side import FarSide
+from tests.tracking.sending.written_run import WrittenRun
 
 STREAMS = ("metrics", "evaluations", "clusters")
 ACTIONS = st.lists(

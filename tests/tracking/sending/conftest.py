@@ -8,8 +8,8 @@ import pytest
 from meds_openrlhf.memory.segment import SegmentState
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, write_manifest
 from meds_openrlhf.paths import write_atomically
-from tests.tracking.wandb_server import WandbServer, wandb_server
-from tests.tracking.written_run import WrittenRun
+from tests.tracking.sending.wandb_server import WandbServer, wandb_server
+from tests.tracking.sending.written_run import WrittenRun
 
 
 @pytest.fixture

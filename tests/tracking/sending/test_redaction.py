@@ -2,7 +2,7 @@
 
 import pytest
 
-from meds_openrlhf.tracking.redaction import redacted
+from meds_openrlhf.tracking.sending.redaction import redacted
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from meds_openrlhf.tracking.destinations import Destinations
-from meds_openrlhf.tracking.wandb_snapshots import artifact_of, manifests_in
-from tests.tracking.written_run import WrittenRun
+from meds_openrlhf.tracking.sending.destinations import Destinations
+from meds_openrlhf.tracking.sending.wandb_snapshots import artifact_of, manifests_in
+from tests.tracking.sending.written_run import WrittenRun
 
 
 def entries_of(run: WrittenRun, to: Destinations) -> dict[str, Any]:

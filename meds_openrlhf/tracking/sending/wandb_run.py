@@ -9,8 +9,8 @@ import wandb
 import yaml
 
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.destinations import Destinations
-from meds_openrlhf.tracking.redaction import redacted
+from meds_openrlhf.tracking.sending.destinations import Destinations
+from meds_openrlhf.tracking.sending.redaction import redacted
 
 AXIS = "train/global_step"
 # W&B's client gives up by itself after so long; whoever waits is told much earlier.

@@ -20,8 +20,8 @@ from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.plugins.text.plugin_data_pb2 import TextPluginData
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from meds_openrlhf.tracking.run_lines import STREAMS, RunLine, RunLines, numbers
-from meds_openrlhf.tracking.tracking_state import Positions, SentBackError, StateFile, TrackingState
+from meds_openrlhf.tracking.sending.run_lines import STREAMS, RunLine, RunLines, numbers
+from meds_openrlhf.tracking.sending.tracking_state import Positions, SentBackError, StateFile, TrackingState
 
 AT_ONCE = 1000  # lines between two notes of how far it got
 _EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d+)\.")

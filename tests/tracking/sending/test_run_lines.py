@@ -4,8 +4,8 @@ import math
 from pathlib import Path
 
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.run_lines import RunLine, RunLines, numbers
-from tests.tracking.written_run import WrittenRun
+from meds_openrlhf.tracking.sending.run_lines import RunLine, RunLines, numbers
+from tests.tracking.sending.written_run import WrittenRun
 
 
 def steps(lines: list[RunLine]) -> list[int]:

@@ -18,7 +18,7 @@ from wandb.sdk.artifacts.artifact_manifest_entry import ArtifactManifestEntry
 from meds_openrlhf.memory.segment import SegmentState
 from meds_openrlhf.memory.snapshot import Snapshot, parse_manifest
 from meds_openrlhf.paths import MemoryPaths
-from meds_openrlhf.tracking.destinations import Destinations
+from meds_openrlhf.tracking.sending.destinations import Destinations
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util import tensor_util
 
-from meds_openrlhf.tracking.run_lines import RunLines
-from meds_openrlhf.tracking.tensorboard_sink import TensorboardSink
-from meds_openrlhf.tracking.tracking_state import SentBackError, StateFile
-from tests.tracking.written_run import WrittenRun
+from meds_openrlhf.tracking.sending.run_lines import RunLines
+from meds_openrlhf.tracking.sending.tensorboard_sink import TensorboardSink
+from meds_openrlhf.tracking.sending.tracking_state import SentBackError, StateFile
+from tests.tracking.sending.written_run import WrittenRun
 
 
 def sink_of(run: WrittenRun) -> TensorboardSink:
@@ -133,5 +133,5 @@ def test_a_clock_that_was_ahead_hides_nothing(run: WrittenRun) -> None:
 
 
 def test_it_loads_no_torch() -> None:
-    code = "import sys, meds_openrlhf.tracking.tensorboard_sink; print({'torch', 'wandb'} & set(sys.modules))"
+    code = "import sys, meds_openrlhf.tracking.sending.tensorboard_sink; print({'torch', 'wandb'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -6,7 +6,7 @@ import pytest
 
 from meds_openrlhf.config import MedsSettings, MemorySettings, RunConfig
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.destinations import Destinations, destinations_of, wandb_wanted
+from meds_openrlhf.tracking.sending.destinations import Destinations, destinations_of, wandb_wanted
 
 PATHS = RunPaths(Path("/runs/my-run"))
 

@@ -1,4 +1,4 @@
-"""The process that follows one run for one sink: ``python -m meds_openrlhf.tracking.follower``, its task as JSON.
+"""The process that follows one run for one sink: ``python -m`` this module, its task as JSON.
 
 It says how it fares in JSON lines on its output, and reads one order from its input: ``finish SECONDS``. Where the
 input ends without one, whoever started it is gone, and it sends what is there and ends.
@@ -21,11 +21,11 @@ from typing import Any, Protocol
 
 from meds_openrlhf.orphans import MARK
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.destinations import TENSORBOARD, Destinations
-from meds_openrlhf.tracking.patience import PATIENCE_SECONDS, Patience
-from meds_openrlhf.tracking.process_family import end_family
-from meds_openrlhf.tracking.run_lines import RunLines
-from meds_openrlhf.tracking.tracking_state import SentBackError, StateFile
+from meds_openrlhf.tracking.sending.destinations import TENSORBOARD, Destinations
+from meds_openrlhf.tracking.sending.patience import PATIENCE_SECONDS, Patience
+from meds_openrlhf.tracking.sending.process_family import end_family
+from meds_openrlhf.tracking.sending.run_lines import RunLines
+from meds_openrlhf.tracking.sending.tracking_state import SentBackError, StateFile
 
 POLL_SECONDS = 1.0
 DESERTED_SECONDS = 60.0  # to send the rest, when whoever started this process is gone
@@ -107,7 +107,7 @@ def run(task: Task, say: Callable[..., None]) -> int:
         state, lines = StateFile(paths), RunLines(paths)
         try:
             if task.sink == TENSORBOARD:
-                from meds_openrlhf.tracking.tensorboard_sink import TensorboardSink
+                from meds_openrlhf.tracking.sending.tensorboard_sink import TensorboardSink
 
                 sink: Sink = TensorboardSink(task.to.tensorboard, state, lines)
                 return 0 if follow(sink, orders.finishing, task.poll_seconds) else AGAIN
@@ -121,7 +121,7 @@ def _follow_to_wandb(
 ) -> int:
     import wandb
 
-    from meds_openrlhf.tracking.wandb_sink import StalledError, WandbSink
+    from meds_openrlhf.tracking.sending.wandb_sink import StalledError, WandbSink
 
     way_on = f"training goes on. What is missing is sent when it answers, or later: meds track {task.run}"
     silence = f"W&B does not answer since {task.patience_seconds:.0f} s; {way_on}"
@@ -152,7 +152,7 @@ def is_refusal(error: Exception) -> bool:
 
 def without_keys(text: str) -> str:
     """``text`` without the values of variables that hold keys."""
-    from meds_openrlhf.tracking.redaction import HIDDEN, secrets_of
+    from meds_openrlhf.tracking.sending.redaction import HIDDEN, secrets_of
 
     for secret in secrets_of(os.environ):
         text = text.replace(secret, HIDDEN)
