@@ -124,10 +124,13 @@ def _responses(experiences: Sequence[Experience]) -> tuple[NDArray[np.int32], ND
     """
     tokens, lengths, generated = [], [], []
     for one in experiences:
-        present = one.attention_mask[:, 1:].bool().numpy()
-        own = one.action_mask.bool().numpy() & present
-        response = np.logical_or.accumulate(own, axis=1) & present
-        tokens.append(one.sequences[:, 1:].numpy()[response].astype(np.int32))
-        lengths.append(response.sum(axis=1))
-        generated.append(own[response])
-    return np.concatenate(tokens), np.concatenate(lengths), np.concatenate(generated)
+        present = one.attention_mask[:, 1:].numpy() != 0
+        own = (one.action_mask.numpy() != 0) & present
+        starts = np.where(own.any(axis=1), own.argmax(axis=1), own.shape[1])
+        ends = own.shape[1] - present[:, ::-1].argmax(axis=1)
+        ids = one.sequences[:, 1:].numpy()
+        for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist())):
+            tokens.append(ids[row, start:end].astype(np.int32))
+            lengths.append(max(end - start, 0))
+            generated.append(own[row, start:end])
+    return np.concatenate(tokens), np.array(lengths), np.concatenate(generated)
