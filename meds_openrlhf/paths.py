@@ -19,7 +19,8 @@ runs/NAME/
   model/                                the trained policy, Hugging Face format
   report.html                           curves and the atlas of errors, by `meds report`
   tracking.json                         the run's id at Weights & Biases, and what has been sent there
-  wandb/, tensorboard/
+  wandb/, tensorboard/                  what these two keep; wandb/tracking.log, what they complained about
+  .lock, .tracking*.lock                held by the processes that write here
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class RunPaths:
 
     @property
     def tensorboard(self) -> Path:
-        """OpenRLHF's ``logger.tensorboard_dir``."""
+        """TensorBoard's files, where ``logger.tensorboard_dir`` says nothing else."""
         return self.root / "tensorboard"
 
     @property

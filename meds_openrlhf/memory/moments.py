@@ -65,7 +65,8 @@ class Moments:
 
     def spectrum(self) -> Spectrum | None:
         """How the vectors' variance is shared out; None for fewer than two vectors, or where all are the same."""
-        if self.count < 2 or np.trace(self.scatter) <= 0:
+        rounding = self.count * (8 * np.finfo(float).eps) ** 2 * (self.mean @ self.mean)
+        if self.count < 2 or np.trace(self.scatter) <= rounding:
             return None
         values = np.maximum(np.linalg.eigvalsh(self.scatter), 0.0)  # rounding may leave one just below
         shares = values / values.sum()

@@ -22,7 +22,7 @@ def cluster_line(rollouts: pa.Table) -> dict[str, Any]:
     sizes, penalties = _numbers(rollouts, "cluster_size"), _numbers(rollouts, "penalty")
     counted = {
         "meds/cluster_sizes": _histogram(sizes[sizes > 0], _doubling(sizes.max(initial=0))),
-        "meds/penalties": _histogram(penalties[penalties != 0], PENALTY_BINS),
+        "meds/penalties": _histogram(penalties[np.isfinite(penalties) & (penalties != 0)], PENALTY_BINS),
     }
     return {
         "histograms": {name: one for name, one in counted.items() if one is not None},
@@ -76,6 +76,6 @@ def _beginning(text: str) -> str:
     return text if len(text) <= EXAMPLE_CHARACTERS else f"{text[:EXAMPLE_CHARACTERS]} ..."
 
 
-def _end(text: str) -> str:
+def _end(text: str | None) -> str | None:
     """The answer is at the end of a response."""
-    return text if len(text) <= EXAMPLE_CHARACTERS else f"... {text[-EXAMPLE_CHARACTERS:]}"
+    return text if text is None or len(text) <= EXAMPLE_CHARACTERS else f"... {text[-EXAMPLE_CHARACTERS:]}"

@@ -18,45 +18,30 @@ from meds_openrlhf.memory.moments import NO_MOMENTS, Moments, merge_moments
 from meds_openrlhf.paths import write_atomically
 
 
-class RunningMoments:
-    """Moments of all steps so far, and of each of the last ``window`` steps."""
-
-    def __init__(self, window: int) -> None:
-        self.total = NO_MOMENTS
-        self.recent: deque[Moments] = deque(maxlen=window)
-
-    def add(self, step: Moments) -> None:
-        """Take the next step in."""
-        self.total = self.total.merge(step)
-        self.recent.append(step)
-
-
 class DiversityTracker:
     """Metrics of each step's features (n, d): of the step, of the last ``window`` steps, and of all."""
 
     def __init__(self, window: int) -> None:
-        self._remembered, self._right = RunningMoments(window), RunningMoments(window)
+        self._remembered: deque[Moments] = deque(maxlen=window)
+        self._right: deque[Moments] = deque(maxlen=window)
+        self._all_right = NO_MOMENTS
 
     def add(self, remembered: NDArray[np.float64], right: NDArray[np.float64], stored: Moments) -> dict[str, float]:
         """Take in a step's features: of the rollouts that the memory has stored (n, d), and of all right ones (m, d).
 
         ``stored`` are the moments of everything stored. A metric is left out where the vectors are too few to have it.
         """
-        self._remembered.add(Moments.of(remembered))
-        self._right.add(Moments.of(right))
-        return {
-            **_metrics("", self._remembered, stored),
-            **_metrics("_right", self._right, self._right.total),
-        }
+        self._remembered.append(Moments.of(remembered))
+        self._right.append(Moments.of(right))
+        self._all_right = self._all_right.merge(self._right[-1])
+        return {**_metrics("", self._remembered, stored), **_metrics("_right", self._right, self._all_right)}
 
     def save(self, path: Path) -> None:
         """Publish what a resumed run has to know."""
         content = BytesIO()
-        parts = {"remembered": self._remembered, "right": self._right}
+        parts = {"remembered": [*self._remembered], "right": [*self._right], "all_right": [self._all_right]}
         arrays = {
-            f"{name}_{field}": value
-            for name, running in parts.items()
-            for field, value in _arrays([running.total, *running.recent]).items()
+            f"{name}_{field}": value for name, moments in parts.items() for field, value in _arrays(moments).items()
         }
         np.savez(content, **arrays)  # type: ignore[arg-type]
         write_atomically(path, content.getvalue())
@@ -64,17 +49,21 @@ class DiversityTracker:
     def load(self, path: Path) -> None:
         """Go on from what was saved; runs no code from the file."""
         with np.load(path, allow_pickle=False) as saved:
-            for name, running in (("remembered", self._remembered), ("right", self._right)):
-                running.total, *recent = _moments({field: saved[f"{name}_{field}"] for field in _FIELDS})
-                running.recent.clear()
-                running.recent.extend(recent)
+            parts = {
+                name: _moments({field: saved[f"{name}_{field}"] for field in _FIELDS})
+                for name in ("remembered", "right", "all_right")
+            }
+        for steps, name in ((self._remembered, "remembered"), (self._right, "right")):
+            steps.clear()
+            steps.extend(parts[name])
+        (self._all_right,) = parts["all_right"]
 
 
 _FIELDS = ("count", "mean", "scatter")
 
 
-def _metrics(kind: str, running: RunningMoments, total: Moments) -> dict[str, float]:
-    spans = {"all": total, "window": merge_moments(list(running.recent)), "step": running.recent[-1]}
+def _metrics(kind: str, steps: deque[Moments], total: Moments) -> dict[str, float]:
+    spans = {"all": total, "window": merge_moments(list(steps)), "step": steps[-1]}
     metrics: dict[str, float] = {}
     for span, moments in spans.items():
         spectrum = moments.spectrum()
@@ -87,9 +76,9 @@ def _metrics(kind: str, running: RunningMoments, total: Moments) -> dict[str, fl
 
 def _arrays(moments: list[Moments]) -> dict[str, NDArray]:
     """k moments as arrays: count (k,), mean (k, d), scatter (k, d, d); those without vectors as zeros."""
-    dimensions = max(len(one.mean) for one in moments)
+    dimensions = max((len(one.mean) for one in moments), default=0)
     filled = [one if one.count else Moments.of(np.empty((0, dimensions))) for one in moments]
-    return {field: np.stack([getattr(one, field) for one in filled]) for field in _FIELDS}
+    return {field: np.array([getattr(one, field) for one in filled]) for field in _FIELDS}
 
 
 def _moments(arrays: dict[str, NDArray]) -> list[Moments]:

@@ -6,23 +6,18 @@ hands over token ids and goes on.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from meds_openrlhf.features.answer import AnswerOpenings
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.cluster_log import cluster_line
+from meds_openrlhf.tracking.response_texts import ResponseReader, ResponseText
 from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, cut_rollouts, sample_texts, write_rollouts
 from meds_openrlhf.tracking.step_log import StepLog
-
-Decode = Callable[[list[list[int]]], list[str]]
 
 
 @dataclass(frozen=True)
@@ -52,14 +47,12 @@ class StepRollouts:
 class RolloutRecorder:
     """Writes a run's ``rollouts/`` and ``clusters.jsonl``, step by step.
 
-    ``keep``: whose texts are kept, of "all", "sampled" or "none" (which writes no ``rollouts/``). ``decode``
-    makes texts of token ids.
+    ``keep``: whose texts are kept, of "all", "sampled" or "none", which writes no ``rollouts/`` and no text anywhere.
     """
 
-    def __init__(self, paths: RunPaths, decode: Decode, answers: AnswerOpenings, keep: str) -> None:
+    def __init__(self, paths: RunPaths, reader: ResponseReader, keep: str) -> None:
         self._paths = paths
-        self._decode = decode
-        self._answers = answers
+        self._reader = reader
         self._keep = keep
         self._clusters = StepLog(paths.clusters)
 
@@ -72,17 +65,20 @@ class RolloutRecorder:
         return rollouts.step
 
     def table(self, rollouts: StepRollouts) -> pa.Table:
-        """Rows of `ROLLOUT_SCHEMA`, in the order of ``sample``."""
-        responses, answers, starts = self._read(rollouts)
+        """Rows of `ROLLOUT_SCHEMA`, in the order of ``sample``; without any text where none is to be kept."""
         n = len(rollouts.sample)
+        responses: list[ResponseText | None] = [None] * n
+        if self._keep != "none":
+            responses = [*self._reader.read(rollouts.tokens, rollouts.lengths, rollouts.generated)]
+        prompts = [""] * n if self._keep == "none" else rollouts.prompt_text
         columns = {
             "step": np.full(n, rollouts.step, np.int32),
             "sample": rollouts.sample,
             "prompt": rollouts.prompt,
-            "prompt_text": pa.array(rollouts.prompt_text).dictionary_encode(),
-            "response": responses,
-            "answer": answers,
-            "answer_start": pa.array(starts, pa.int32()),
+            "prompt_text": pa.array(prompts).dictionary_encode(),
+            "response": [one and one.text for one in responses],
+            "answer": [one and one.answer for one in responses],
+            "answer_start": pa.array([one and one.answer_start for one in responses], pa.int32()),
             "correct": rollouts.correct,
             "reward": rollouts.reward,
             "shaped_reward": rollouts.shaped_reward,
@@ -94,43 +90,8 @@ class RolloutRecorder:
         }
         return pa.table([columns[name] for name in ROLLOUT_SCHEMA.names], schema=ROLLOUT_SCHEMA).sort_by("sample")
 
-    def _read(self, rollouts: StepRollouts) -> tuple[list[str], list[str | None], list[int | None]]:
-        """Of every response: its text, its answer, and the characters before the answer."""
-        pieces, owner, own = _pieces(rollouts)
-        texts = self._decode(pieces)
-        responses = [""] * len(rollouts.sample)
-        answers: list[str | None] = [None] * len(responses)
-        starts: list[int | None] = [None] * len(responses)
-        for text, rollout, is_own in zip(texts, owner, own):
-            before = len(responses[rollout])
-            responses[rollout] += text
-            encoded = text.encode()
-            if is_own and self._answers.end_of_last(encoded):  # a later opening replaces an earlier answer
-                found = self._answers.answer_after(encoded)
-                answers[rollout], starts[rollout] = None, None
-                if found is not None:
-                    start = len(encoded[: found[0]].decode(errors="replace"))
-                    answers[rollout] = found[1]
-                    starts[rollout] = before + text.index(found[1], start)
-        return responses, answers, starts
-
-
-def decoder(tokenizer: Any) -> Decode:
-    """What makes texts of token ids with a Hugging Face ``tokenizer``; that of a fast one needs no transformers."""
-    decode = tokenizer.backend_tokenizer.decode_batch if tokenizer.is_fast else tokenizer.batch_decode
-    return functools.partial(decode, skip_special_tokens=True)
-
 
 def forget_after(paths: RunPaths, step: int) -> None:
     """Cut both logs back to ``step``: what came later is going to be repeated."""
     StepLog(paths.clusters).cut_after(step)
     cut_rollouts(paths, step)
-
-
-def _pieces(rollouts: StepRollouts) -> tuple[list[list[int]], list[int], list[bool]]:
-    """Runs of tokens of one rollout that are all its own or all not; whose they are, and which of both."""
-    owner = np.repeat(np.arange(len(rollouts.lengths)), rollouts.lengths)
-    changes = np.flatnonzero((np.diff(owner) != 0) | (np.diff(rollouts.generated) != 0)) + 1
-    starts = np.concatenate([[0], changes]) if len(owner) else np.empty(0, np.int64)
-    pieces = [piece.tolist() for piece in np.split(rollouts.tokens, changes)] if len(owner) else []
-    return pieces, owner[starts].tolist(), rollouts.generated[starts].tolist()

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from meds_openrlhf.paths import write_atomically
 
@@ -32,8 +32,27 @@ class StepLog:
         write_atomically(self._path, "".join(f"{line}\n" for line in kept))
 
     def append(self, step: int, content: Mapping[str, Any]) -> None:
-        """Add one step."""
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step, **content}) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        """Add one step, durably and whole: a line that was not finished, now or by a killed process, is taken back.
+
+        Raises OSError, with the log as it was, where the disk refuses.
+        """
+        line = (json.dumps({"step": step, **content}) + "\n").encode()
+        with self._path.open("a+b", buffering=0) as file:
+            end = _end_of_whole_lines(file)
+            file.truncate(end)
+            try:
+                while line:
+                    line = line[file.write(line) :]
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(end)
+                raise
+
+
+def _end_of_whole_lines(file: BinaryIO) -> int:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(size - 1, 0))
+    if file.read(1) in (b"\n", b""):
+        return size
+    file.seek(0)
+    return file.read().rfind(b"\n") + 1

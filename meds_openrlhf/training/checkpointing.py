@@ -112,6 +112,7 @@ class CheckpointedTraining:
             yield
             self._rollouts.flush()
         except TrainingStopped as stopped:
+            self._rollouts.flush()
             self._context.tell(Stopped(*stopped.args))
 
     def _save_ours(self, tag: str, client_states: dict[str, Any]) -> dict[str, Any]:

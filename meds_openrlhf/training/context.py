@@ -27,7 +27,7 @@ class TrainerContext:
     pool: MemoryPool | None
     transform: FeatureTransform
     prompt_ids: dict[str, str] | None
-    recorder: Any  # handle of the run's RolloutRecorder
+    recorder: Any  # handle of the run's RolloutRecorder; None where nothing is to be recorded
 
     @property
     def records_layers(self) -> bool:

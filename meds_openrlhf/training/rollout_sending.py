@@ -78,10 +78,9 @@ class RolloutSender:
             ray.get(written)
         except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError) as error:
             cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
-            if not isinstance(cause, (OSError, ray.exceptions.RayActorError)):
-                raise
             if not self._has_failed:
-                self._tell(f"rollouts of a step could not be logged ({cause}); training goes on without them")
+                what = f"{type(cause).__name__}: {cause}"
+                self._tell(f"rollouts of a step could not be logged ({what}); training goes on without them")
             self._has_failed = True
 
 

@@ -29,7 +29,7 @@ from meds_openrlhf.training.experience import MemoryExperienceMaker
 from meds_openrlhf.training.final_answers import FinalAnswers
 from meds_openrlhf.training.minibatches import by_prompts, even_batch
 from meds_openrlhf.training.replaced import replaced
-from meds_openrlhf.training.rollout_sending import RolloutSender, judged_without_memory, step_rollouts
+from meds_openrlhf.training.rollout_sending import Judged, RolloutSender, judged_without_memory, step_rollouts
 
 
 class MedsTraining(CheckpointedTraining):
@@ -88,13 +88,17 @@ class MedsTraining(CheckpointedTraining):
     def _make_experiences(self, make: Callable[[Any], Any], step: int, rollout_samples: Any) -> Any:
         """OpenRLHF's experiences, logged, in the mini-batches that are wanted."""
         experiences = make(rollout_samples)
-        threshold = self._context.meds.penalty.correct_threshold
-        maker = self.experience_maker
-        judged = judged_without_memory(experiences, threshold) if self._pool is None else maker.judged
-        self._rollouts.send(step_rollouts(step, experiences, self._context.key_of, judged))
+        if self._context.recorder is not None:
+            self._rollouts.send(step_rollouts(step, experiences, self._context.key_of, self._judged(experiences)))
         if self._context.meds.policy.minibatches == "prompts":
             return by_prompts(experiences, self.args, step)
         return experiences
+
+    def _judged(self, experiences: list[Any]) -> Judged:
+        if self._pool is None:
+            return judged_without_memory(experiences, self._context.meds.penalty.correct_threshold)
+        judged: Judged = self.experience_maker.judged
+        return judged
 
     def broadcast_to_vllm(self) -> None:
         """OpenRLHF's weight sync; an engine that is lost meanwhile ends the run, with one message."""

@@ -61,3 +61,6 @@ def test_the_mean_far_from_zero_costs_no_digits() -> None:
 def test_no_ratio_without_variation() -> None:
     assert Moments.of(np.ones((1, 3))).spectrum() is None
     assert Moments.of(np.ones((5, 3))).spectrum() is None
+    same = np.tile([0.1, 0.2, 0.3], (7, 1))  # whose mean is not quite 0.1, 0.2, 0.3
+    assert Moments.of(same).spectrum() is None
+    assert Moments.of(same).merge(Moments.of(same)).spectrum() is None

@@ -9,8 +9,9 @@ import pytest
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.features.answer import AnswerOpenings
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.response_texts import ResponseReader
 from meds_openrlhf.tracking.rollout_log import read_rollouts
-from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder, decoder, forget_after
+from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder, forget_after
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.tracking.rollouts import TOKENIZER, step_rollouts
 
@@ -24,7 +25,8 @@ TEXTS = [
 
 
 def recorder(paths: RunPaths, keep: str = "all", **openings: str) -> RolloutRecorder:
-    return RolloutRecorder(paths, decoder(TOKENIZER), AnswerOpenings(**openings), keep)
+    reader = ResponseReader(TOKENIZER.backend_tokenizer, (TOKENIZER.eos_token,), AnswerOpenings(**openings))
+    return RolloutRecorder(paths, reader, keep)
 
 
 def own(texts: list[str]) -> list[list[tuple[str, bool]]]:
@@ -83,10 +85,18 @@ def test_sampled_keeps_the_text_of_one_of_each_prompt_verdict_cluster_and_answer
     assert [row["answer"] for row in rows] == list("77777778")
 
 
-def test_none_keeps_no_rollouts_but_the_clusters(tmp_path: Path) -> None:
+def test_none_keeps_the_clusters_and_no_text(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     recorder(paths, "none").record(step_rollouts(1, own(TEXTS), [0, None, 1, -1, 0]))
     assert not paths.rollouts_folder.exists()
+    first, second = StepLog(paths.clusters).read()[0]["biggest_clusters"]
+    assert (first["prompt"], first["prompt_text"], first["answer"], first["response"]) == ("key 0", "", None, None)
+    assert (first["size"], second["size"]) == (5, 4)
+
+
+def test_clusters_are_summed_up_with_an_example(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    recorder(paths).record(step_rollouts(1, own(TEXTS), [0, None, 1, -1, 0]))
     line = StepLog(paths.clusters).read()[0]
     assert line["histograms"]["meds/cluster_sizes"] == {"edges": [1, 2, 4, 8], "counts": [0, 0, 4]}
     assert sum(line["histograms"]["meds/penalties"]["counts"]) == 5
@@ -109,6 +119,36 @@ def test_empty_responses_are_rows_too(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     recorder(paths).record(step_rollouts(1, [[], [("\\boxed{1}", True)], []], [None] * 3))
     assert [row["response"] for row in read(paths)] == ["", "\\boxed{1}", ""]
+
+
+def test_special_tokens_are_shown_inside_a_text_and_not_at_its_end(tmp_path: Path) -> None:
+    paths, end = RunPaths(tmp_path), TOKENIZER.eos_token
+    texts = [f"#### 12{end}{end}", f"a{end}b \\boxed{{3}}{end}"]
+    recorder(paths, openings=("#### ", "\\boxed{")).record(step_rollouts(1, own(texts), [None] * 2))
+    rows = read(paths)
+    assert [row["response"] for row in rows] == ["#### 12", f"a{end}b \\boxed{{3}}"]
+    assert [(row["answer"], row["answer_start"]) for row in rows] == [("12", 5), ("3", len(f"a{end}b ") + 7)]
+
+
+def test_an_answer_may_be_opened_by_a_special_token(tmp_path: Path) -> None:
+    paths, opening = RunPaths(tmp_path), TOKENIZER.eos_token
+    recorder(paths, openings=(opening,)).record(step_rollouts(1, own([f"so {opening} 12\n"]), [None]))
+    assert read(paths)[0]["answer"] == "12"
+
+
+def test_more_responses_than_are_decoded_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meds_openrlhf.tracking.response_texts.AT_ONCE", 2)
+    paths = RunPaths(tmp_path)
+    recorder(paths).record(step_rollouts(1, [*own(TEXTS), []], [None] * 6))
+    assert [row["response"] for row in read(paths)] == [*TEXTS, ""]
+
+
+def test_a_reward_that_is_no_number_is_logged_all_the_same(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    reward = np.array([np.nan, np.inf, 0.0], np.float32)
+    recorder(paths).record(step_rollouts(1, own(TEXTS[:3]), [None] * 3, reward=reward))
+    assert np.isnan(read(paths)[0]["reward"])
+    assert sum(StepLog(paths.clusters).read()[0]["histograms"]["meds/penalties"]["counts"]) == 1
 
 
 def test_a_run_that_goes_back_forgets_what_came_later(tmp_path: Path) -> None:

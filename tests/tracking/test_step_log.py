@@ -1,7 +1,11 @@
 """The metrics file of a run that was killed and resumed."""
 
 import io
+import resource
+import signal
 from pathlib import Path
+
+import pytest
 
 from meds_openrlhf.tracking.console import RunConsole, step_line
 from meds_openrlhf.tracking.step_log import StepLog
@@ -17,6 +21,32 @@ def test_a_resumed_run_has_every_step_once(tmp_path: Path) -> None:
     log.cut_after(2)
     log.append(3, {"reward": 30.0})
     assert log.read() == [{"step": 1, "reward": 1.0}, {"step": 2, "reward": 2.0}, {"step": 3, "reward": 30.0}]
+
+
+def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
+    """A file may only grow to 100 bytes: the second line does not fit, the third, shorter one does."""
+    log = StepLog(tmp_path / "clusters.jsonl")
+    log.append(1, {"text": "x" * 40})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            log.append(2, {"text": "y" * 80})
+        log.append(3, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert [line["step"] for line in log.read()] == [1, 3]
+
+
+def test_a_line_after_one_that_a_killed_process_left_half_written(tmp_path: Path) -> None:
+    log = StepLog(tmp_path / "clusters.jsonl")
+    log.append(1, {})
+    with (tmp_path / "clusters.jsonl").open("a") as file:
+        file.write('{"step": 2, "his')
+    log.append(2, {"whole": 1})
+    assert log.read() == [{"step": 1}, {"step": 2, "whole": 1}]
 
 
 def test_a_run_without_steps_is_empty(tmp_path: Path) -> None:

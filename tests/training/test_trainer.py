@@ -178,11 +178,14 @@ def test_a_stop_during_an_evaluation_needs_no_further_step(trainer: Trainer) -> 
 
 
 def test_a_stop_without_checkpoints_says_so(trainer: Trainer) -> None:
+    flushed: list[bool] = []
+    trainer._rollouts = SimpleNamespace(flush=lambda: flushed.append(True))
     trainer.args.ckpt.disable_ds = True
     ray.get(trainer._context.control.request_stop.remote())
     with trainer._stoppable():
         trainer.save_logs_and_checkpoints(1, {}, {})
     assert news_of(trainer)[-1] == Stopped(1, None)
+    assert flushed  # all rollouts are logged
 
 
 def test_rollouts_generated_ahead_are_saved_and_come_back(trainer: Trainer) -> None:

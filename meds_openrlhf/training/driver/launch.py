@@ -21,7 +21,8 @@ from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
 from meds_openrlhf.paths import RunPaths, write_atomically
 from meds_openrlhf.placement.groups import release, reserve, shard_options
 from meds_openrlhf.placement.ray_cluster import inventory
-from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder, decoder, forget_after
+from meds_openrlhf.tracking.response_texts import ResponseReader
+from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder, forget_after
 from meds_openrlhf.tracking.sending.destinations import destinations_of
 from meds_openrlhf.tracking.sending.follower_process import FollowerProcesses, following_process
 from meds_openrlhf.tracking.sending.tracking_state import rewind
@@ -196,11 +197,11 @@ def _how_it_stopped(stopped: Stopped) -> str:
 
 
 def _start_recorder(job: Job) -> Any:
-    """What writes the rollouts down, as a handle; on this node, whose disk has the run folder."""
-    from transformers import AutoTokenizer
-
+    """What writes the rollouts down, as a handle; on this node, whose disk has the run folder. None with no need."""
     features, keep = job.config.meds.features, job.config.meds.tracking.rollouts
-    tokenizer = AutoTokenizer.from_pretrained(job.args.actor.model_name_or_path, trust_remote_code=True)
+    if keep == "none" and not job.config.meds.enabled:
+        return None
     answers = AnswerOpenings(features.answer_openings, features.answer_pattern)
+    reader = ResponseReader.of(job.args.actor.model_name_or_path, answers)
     actor = ray.remote(num_cpus=0, max_restarts=-1)(RolloutRecorder).options(scheduling_strategy=this_node())
-    return actor.remote(job.paths, decoder(tokenizer), answers, keep)
+    return actor.remote(job.paths, reader, keep)

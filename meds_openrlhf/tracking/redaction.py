@@ -1,0 +1,49 @@
+"""A run's configuration as others may see it: without what looks like a key, a token or a password."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+HIDDEN = "***"
+_SECRET_NAME = re.compile(
+    r"api_?key|(access|private|secret)_?key|secret|passw|credential|(^|_)token$|^key$", re.IGNORECASE
+)
+# Names such as data.input_key or eval.max_tokens hold something else: there the value has to look like a secret.
+_DOUBTFUL_NAME = re.compile(r"key|token|auth", re.IGNORECASE)
+_SECRET_VARIABLE = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+_USER_IN_ADDRESS = re.compile(r"://[^/?#\s]*@")
+# Of Hugging Face, GitHub, W&B (its older keys are 40 hexadecimal digits), OpenAI and AWS.
+_KNOWN_TOKEN = re.compile(r"\b((hf|gh[pousr]|wandb_v\d)_\w{16,}|sk-[\w-]{16,}|AKIA[A-Z0-9]{12,}|[0-9a-f]{40}\b)")
+_LOOKS_RANDOM = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/=-]{16,}")
+_SHORTEST = 8  # characters; a shorter value of a variable may stand in any text by chance
+
+
+def redacted(content: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """``content``, nested, with ``"***"`` for each text that holds a secret; of ``environment``'s as well."""
+    secrets = secrets_of(environment)
+    return {name: _redacted(str(name), value, secrets) for name, value in content.items()}
+
+
+def secrets_of(environment: Mapping[str, str]) -> list[str]:
+    """The values of the variables that are named like secrets."""
+    return [value for name, value in environment.items() if _SECRET_VARIABLE.search(name) and len(value) >= _SHORTEST]
+
+
+def _redacted(name: str, value: Any, secrets: list[str]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _redacted(str(key), item, secrets) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_redacted(name, item, secrets) for item in value]
+    if isinstance(value, str) and value and (_is_secret(name, value) or any(one in value for one in secrets)):
+        return HIDDEN
+    return value
+
+
+def _is_secret(name: str, value: str) -> bool:
+    if _SECRET_NAME.search(name):
+        return True
+    if _USER_IN_ADDRESS.search(value) or _KNOWN_TOKEN.search(value):
+        return True
+    return bool(_DOUBTFUL_NAME.search(name) and _LOOKS_RANDOM.fullmatch(value))

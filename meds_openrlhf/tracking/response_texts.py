@@ -1,0 +1,101 @@
+"""From token ids to what a reader sees: the responses' texts, and where the answer stands in each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meds_openrlhf.features.answer import AnswerOpenings
+
+AT_ONCE = 256  # responses that are lists of Python numbers at a time
+
+
+@dataclass(frozen=True)
+class ResponseText:
+    """One response, its final answer (None where it gives none) and the characters before that."""
+
+    text: str
+    answer: str | None = None
+    answer_start: int | None = None
+
+
+class ResponseReader:
+    """Decodes responses and finds their answers. Travels to another process with little in its luggage.
+
+    ``tokenizer`` is a fast tokenizer's backend (of the package tokenizers), or the name of a model that has none.
+    ``special`` are tokens that are not shown at the end of a text.
+    """
+
+    def __init__(self, tokenizer: Any, special: tuple[str, ...], answers: AnswerOpenings) -> None:
+        self._tokenizer, self._special, self._answers = tokenizer, tuple(filter(None, special)), answers
+
+    @staticmethod
+    def of(model: str, answers: AnswerOpenings) -> ResponseReader:
+        """That of a model, by its name or folder."""
+        tokenizer = _load(model)
+        travelling = tokenizer.backend_tokenizer if tokenizer.is_fast else model
+        return ResponseReader(travelling, tuple(tokenizer.all_special_tokens), answers)
+
+    def read(
+        self, tokens: NDArray[np.int32], lengths: NDArray[np.int64], generated: NDArray[np.bool_]
+    ) -> Iterator[ResponseText]:
+        """The n responses whose tokens (t,), ``lengths`` (n,) each, come one after the other.
+
+        ``generated`` (t,): which are the policy's own; tools' replies are shown, and hold no answers.
+        """
+        ends = np.cumsum(lengths)
+        for first in range(0, len(lengths), AT_ONCE):
+            some = slice(first, first + AT_ONCE)
+            pieces = [
+                (number, own, tokens[start + begin : start + end].tolist())
+                for number, (start, length) in enumerate(zip(ends[some] - lengths[some], lengths[some]))
+                for begin, end, own in _runs(generated[start : start + length])
+            ]
+            texts = self._decode([ids for _, _, ids in pieces])
+            of_response = groupby(zip(pieces, texts), key=lambda one: one[0][0])
+            found = {number: self._join([(text, own) for (_, own, _), text in group]) for number, group in of_response}
+            yield from (found.get(number, ResponseText("")) for number in range(len(lengths[some])))
+
+    def _join(self, pieces: list[tuple[str, bool]]) -> ResponseText:
+        response, answer, start = "", None, None
+        for text, own in pieces:
+            shown = self._without_ending(text)
+            encoded = shown.encode()
+            if own and self._answers.end_of_last(encoded):  # a later opening replaces an earlier answer
+                found = self._answers.answer_after(encoded)
+                answer, start = None, None
+                if found is not None:
+                    answer = found[1]
+                    start = len(response) + shown.index(answer, len(encoded[: found[0]].decode(errors="replace")))
+            response += text
+        return ResponseText(self._without_ending(response), answer, start)
+
+    def _without_ending(self, text: str) -> str:
+        """Without the special tokens at its end. Those inside are shown: an answer may be opened by one."""
+        while text.endswith(self._special):
+            text = text[: -max(len(one) for one in self._special if text.endswith(one))]
+        return text
+
+    def _decode(self, pieces: list[list[int]]) -> list[str]:
+        if isinstance(self._tokenizer, str):
+            self._tokenizer = _load(self._tokenizer)
+        decode = getattr(self._tokenizer, "decode_batch", None) or self._tokenizer.batch_decode
+        texts: list[str] = decode(pieces, skip_special_tokens=False)
+        return texts
+
+
+def _load(model: str) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(model, trust_remote_code=True)
+
+
+def _runs(own: NDArray[np.bool_]) -> list[tuple[int, int, bool]]:
+    """Begin, end and value of every run of equal values."""
+    bounds = [0, *(np.flatnonzero(np.diff(own)) + 1).tolist(), len(own)] if len(own) else [0]
+    return [(begin, end, bool(own[begin])) for begin, end in pairwise(bounds)]

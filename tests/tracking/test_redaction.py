@@ -1,0 +1,40 @@
+"""No secret of a configuration is shown."""
+
+import pytest
+
+from meds_openrlhf.tracking.redaction import redacted
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("api_key", "x"),
+        ("openai_api_key", "abc"),
+        ("password", "hunter2"),
+        ("hub_token", "abc"),
+        ("key", "abc"),
+        ("remote_url", "http://user:secret@judge:8000/score"),
+        ("remote_url", "https://token@judge/score"),
+        ("note", "hf_abcdefghijklmnopqrst"),
+        ("note", "sk-abcdefghijklmnop1234"),
+        ("note", "0123456789abcdef0123456789abcdef01234567"),
+        ("label_key", "Zx81kq02mVbT77aPqwLm"),
+        ("note", "see s3cr3t-of-this-machine here"),
+    ],
+)
+def test_what_looks_like_a_secret_is_hidden(name: str, value: str) -> None:
+    environment = {"SOME_TOKEN": "s3cr3t-of-this-machine"}
+    content = {"section": {name: value, "list": [{name: value}]}}
+    assert redacted(content, environment) == {"section": {name: "***", "list": [{name: "***"}]}}
+
+
+def test_settings_that_only_sound_like_it_are_shown() -> None:
+    content = {
+        "data": {"input_key": "problem", "label_key": "answer", "max_len": 2048},
+        "rollout": {"max_new_tokens": 3000, "temperature": 1.0},
+        "eval": {"best_metric_key": "eval_aime24_pass1"},
+        "meds": {"memory": {"prompt_id_key": None, "archive": "s3://bucket/runs/my-run"}},
+        "reward": {"remote_url": "http://judge:8000/score"},
+        "actor": {"model_name_or_path": "Qwen/Qwen2.5-Math-7B"},
+    }
+    assert redacted(content, {"HOME": "/root", "SHORT_KEY": "Qwen"}) == content
