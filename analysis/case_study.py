@@ -24,7 +24,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from analysis.command_line import exit_code_of
-from analysis.feature_variants import LOGIT_PRESETS, VARIANTS, labels_of_variant, prompt_codes
+from analysis.feature_variants import LOGIT_PRESETS, VARIANTS, labels_of_variant
+from analysis.logged_rollouts import prompt_codes
 from analysis.results import add_result_arguments, markdown_table, write_figure, write_numbers
 from analysis.run_rows import layer_logits, remembered_wrong, run_rows
 from meds_openrlhf.config.errors import ConfigError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NO_ANSWER = "(none)"
+COLUMNS = ("prompt_text", "answer")  # of the log
 LONGEST_ANSWER = 24  # characters of it that are shown
 
 
@@ -241,7 +243,7 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
 
 def study(arguments: argparse.Namespace) -> None:
     """Print the table, write figure and numbers."""
-    wrong = remembered_wrong(run_rows(arguments.run))
+    wrong = remembered_wrong(run_rows(arguments.run, COLUMNS))
     labels = labels_of_variant(wrong, arguments.variant, arguments.preset)
     case = most_telling(wrong, labels) if arguments.prompt is None else case_of(wrong, labels, arguments.prompt)
     print(f"{case.prompt}: {len(case.clusters)} wrong rollouts, {case.clusters.max() + 1} clusters, of {case.text!r}")

@@ -1,14 +1,18 @@
 """What the command lines of all scripts share: how they end, and arguments that several take.
 
-What a user can mend is one line on stderr and exit code 2.
+What a user can mend, a full disk among it, is one line on stderr and exit code 2; a closed pipe is no error.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import select
 import sys
 from collections.abc import Callable
+from typing import TextIO
 
+from meds_openrlhf.cli.main import DISK_ERRORS
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.errors import MemoryCorruptionError, MemoryLostError
 
@@ -17,13 +21,31 @@ def exit_code_of(script: Callable[[], None]) -> int:
     """Run ``script`` and return the process's exit code; other errors are defects and pass through."""
     try:
         script()
+        sys.stdout.flush()  # here, where a reader that is gone can still be told from a defect
     except (ConfigError, MemoryCorruptionError, MemoryLostError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        if not _is_closed(sys.stdout):
+            raise
+        # `| head` has seen enough; nor shall the interpreter complain when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def _is_closed(stream: TextIO) -> bool:
+    """Whether nobody reads from the pipe that ``stream`` writes to any more."""
+    poll = select.poll()
+    poll.register(stream.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def positive(text: str) -> int:

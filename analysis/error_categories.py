@@ -14,7 +14,6 @@ import random
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,17 +21,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from analysis.agreement import pairwise_agreement, separate_noise
+from analysis.category_agreement import VariantAgreement, agreement_table, agreements
 from analysis.command_line import add_drawing_arguments, exit_code_of, positive
-from analysis.feature_variants import LOGIT_PRESETS, SINGLE, VARIANTS, labels_of_variant
+from analysis.feature_variants import LOGIT_PRESETS
 from analysis.groups import GroupIndex, index_groups
 from analysis.judge.client import Answer, JudgeClient, cost_line, judged_by
 from analysis.judge.question import Question, ReplyLine, shortened, tagged
 from analysis.judge.settings import add_judge_arguments, judge_settings
+from analysis.logged_rollouts import texts_of
 from analysis.results import add_result_arguments, markdown_table, shown, write_figure, write_numbers
 from analysis.run_rows import remembered_wrong, run_rows
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.memory.clustering import NOISE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,20 +55,6 @@ You are given one mathematics question and one response whose final answer is kn
 that leads to the wrong answer, and say which one of these categories describes it best:
 
 """ + "\n".join(f"{number}: {name}: {meaning}." for number, (name, meaning) in CATEGORIES.items())
-
-
-@dataclass(frozen=True)
-class VariantAgreement:
-    """How far one feature's clusters agree with the categories on the pairs asked about; None where there is none.
-
-    ``noise_alone`` takes each response in no cluster for a kind of its own, ``noise_together`` all of them for one.
-    """
-
-    variant: str
-    clusters: int  # that the judged responses are in
-    noise: int  # judged responses in none
-    noise_together: float | None
-    noise_alone: float | None
 
 
 def read_wrong(run: Path) -> pa.Table:
@@ -99,61 +84,10 @@ def draw_responses(
     return np.array(sorted(drawn), dtype=np.int64)
 
 
-def pairs_of_prompts(prompts: Sequence[str], most: int | None, seed: int) -> NDArray[np.int64]:
-    """Pairs (p, 2) of rows of one prompt: all, or so many drawn of them."""
-    rows: dict[str, list[int]] = {}
-    for row, prompt in enumerate(prompts):
-        rows.setdefault(prompt, []).append(row)
-    pairs = [pair for own in rows.values() for pair in combinations(own, 2)]
-    if most is not None and most < len(pairs):
-        pairs = random.Random(f"{seed}-pairs").sample(pairs, most)
-    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
-
-
 def question_about(prompt: str, response: str, characters: int | None) -> Question:
     """What is the error of this response?"""
     material = f"{tagged('question', prompt)}\n\n{tagged('wrong response', shortened(response, characters))}"
     return Question(RUBRIC, material, CATEGORY)
-
-
-def agreements(
-    wrong: pa.Table,
-    rows: NDArray[np.int64],
-    categories: NDArray[np.int64],
-    preset: str,
-    most_pairs: int | None,
-    seed: int,
-) -> tuple[list[VariantAgreement], int]:
-    """Agreement of each feature's clusters with the ``categories`` (k,) of the ``rows`` (k,), and on how many pairs.
-
-    Clusters are found among all of ``wrong``, as in the memory.
-    """
-    layers = wrong.schema.field("layer_logits").type.list_size
-    prompts = wrong["prompt"].take(pa.array(rows)).to_pylist()
-    pairs = pairs_of_prompts(prompts, most_pairs, seed)
-    found = [
-        _agreement(paper_name(variant, layers), labels_of_variant(wrong, variant, preset)[rows], categories, pairs)
-        for variant in VARIANTS
-    ]
-    return found, len(pairs)
-
-
-def paper_name(variant: str, layers: int) -> str:
-    """A feature's name in the paper's manner, by the layers of this model: 14-diff for the last half's differences."""
-    chosen = layers // 2 if variant.startswith("last-half") else layers
-    return variant if variant == SINGLE else f"{chosen}{'-diff' if variant.endswith('-diff') else ''}"
-
-
-def _agreement(
-    variant: str, labels: NDArray[np.int64], categories: NDArray[np.int64], pairs: NDArray[np.int64]
-) -> VariantAgreement:
-    return VariantAgreement(
-        variant=variant,
-        clusters=len(set(labels.tolist()) - {NOISE}),
-        noise=int((labels == NOISE).sum()),
-        noise_together=pairwise_agreement(labels, categories, pairs) if len(pairs) else None,
-        noise_alone=pairwise_agreement(separate_noise(labels), categories, pairs) if len(pairs) else None,
-    )
 
 
 def count_categories(answers: Sequence[Answer | None]) -> dict[int, int]:
@@ -167,20 +101,6 @@ def category_table(counts: dict[int, int], malformed: int) -> str:
     order = sorted(counts, key=lambda number: (-counts[number], number))
     rows = [[CATEGORIES[n][0], str(counts[n]), shown(100 * counts[n] / total if total else None)] for n in order]
     return markdown_table(["category", "responses", "%"], [*rows, ["(malformed replies)", str(malformed), ""]])
-
-
-def agreement_table(found: Sequence[VariantAgreement]) -> str:
-    """A row per feature."""
-    header = ["feature", "clusters", "in none", "agreement (%)", "each in none a kind of its own (%)"]
-    rows = [
-        [one.variant, str(one.clusters), str(one.noise), *map(_percent, (one.noise_together, one.noise_alone))]
-        for one in found
-    ]
-    return markdown_table(header, rows)
-
-
-def _percent(value: float | None) -> str:
-    return shown(None if value is None else 100 * value)
 
 
 def draw_figure(counts: dict[int, int], found: Sequence[VariantAgreement]) -> Figure:
@@ -264,10 +184,10 @@ def ask(client: JudgeClient, arguments: argparse.Namespace) -> Labelled:
     rows = draw_responses(wrong, index.sizes, arguments.responses, arguments.per_prompt, arguments.seed)
     for note in shortfalls(index, len(rows), arguments):
         print(note, file=sys.stderr)
-    texts = wrong.select(["prompt_text", "response"]).take(pa.array(rows)).to_pylist()
+    texts = texts_of(arguments.run, wrong.select(["step", "sample"]).take(pa.array(rows)))
     limit = arguments.response_characters
-    answers = client.ask_all([question_about(row["prompt_text"], row["response"], limit) for row in texts])
-    return Labelled(wrong, rows, answers, sum(limit is not None and len(row["response"]) > limit for row in texts))
+    answers = client.ask_all([question_about(prompt, response, limit) for prompt, response in texts])
+    return Labelled(wrong, rows, answers, sum(limit is not None and len(response) > limit for _, response in texts))
 
 
 def label(arguments: argparse.Namespace) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from analysis.logged_rollouts import prompt_codes
 from analysis.run_rows import layer_logits
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE, cluster_sets
@@ -47,13 +48,6 @@ def labels_of_variant(rows: pa.Table, variant: str, preset: str) -> NDArray[np.i
     labels = np.empty(len(rows), dtype=np.int64)
     labels[order] = _unique(cluster_sets(features, offsets, PRESETS[preset].clustering), offsets)
     return labels
-
-
-def prompt_codes(rows: pa.Table) -> NDArray[np.int64]:
-    """A number (n,) for each row's prompt, from 0 up in the order of their first rows."""
-    codes = rows["prompt"].combine_chunks().dictionary_encode().indices
-    numbers: NDArray[np.int64] = codes.to_numpy(zero_copy_only=False).astype(np.int64)
-    return numbers
 
 
 def _unique(labels: NDArray[np.int32], offsets: NDArray[np.int64]) -> NDArray[np.int64]:

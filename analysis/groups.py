@@ -1,23 +1,22 @@
 """A run's rollouts in groups, the responses to one prompt in one step, as far as their texts are in its log.
 
-A step counts only where the texts of all its rollouts were kept. A log of samples has one response per cluster and
-verdict: more varied than the group that it was drawn from, whatever the policy does.
+A step counts only where the texts of all its rollouts were kept. A log of samples has one response per prompt, verdict,
+cluster and answer: more varied than the group that it was drawn from, whatever the policy does.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analysis.logged_rollouts import logged_steps
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.rollout_log import read_rollouts
 
 Visit = tuple[int, str]  # (step, prompt)
 
@@ -61,7 +60,7 @@ def index_groups(run: Path) -> GroupIndex:
     """Look through a run's log. Raises ConfigError where there is none, or no step has all its texts."""
     sizes: dict[int, dict[str, int]] = {}
     rollouts = without_text = left_out = 0
-    for table in logged_steps(run):
+    for table in logged_steps(run, ("response",)):
         missing = table["response"].null_count
         rollouts, without_text, left_out = rollouts + len(table), without_text + missing, left_out + bool(missing)
         if not missing:
@@ -78,25 +77,12 @@ def read_groups(run: Path, visits: Collection[Visit]) -> dict[Visit, Group]:
     for step, prompt in set(visits):
         wanted.setdefault(step, []).append(prompt)
     found: dict[Visit, Group] = {}
-    for table in logged_steps(run):
+    for table in logged_steps(run, ("prompt_text", "response")):
         step = table["step"][0].as_py()
         if step in wanted:
-            rows = table.filter(pc.is_in(table["prompt"], pa.array(wanted[step], pa.string()))).sort_by("sample")
+            rows = table.filter(pc.is_in(table["prompt"], pa.array(wanted[step], pa.string())))
             found.update(_grouped(step, rows))
     return found
-
-
-def logged_steps(run: Path) -> Iterator[pa.Table]:
-    """The rollouts of each step of a run's log. Raises ConfigError where there is none, or it cannot be read."""
-    if not run.is_dir():
-        raise ConfigError("RUN", str(run), "does not exist; name a run's folder")
-    paths = RunPaths(run)
-    if not paths.rollout_steps():
-        raise ConfigError("RUN", str(run), "has no log of rollouts; train with meds.tracking.rollouts: all")
-    try:
-        yield from (table for table in read_rollouts(paths) if len(table))
-    except pa.ArrowInvalid as error:
-        raise ConfigError("RUN", str(run), f"has a damaged file in rollouts/ ({error})") from error
 
 
 def too_few_texts(run: Path, texts: int, rollouts: int) -> ConfigError:
@@ -105,12 +91,6 @@ def too_few_texts(run: Path, texts: int, rollouts: int) -> ConfigError:
         f"keeps the texts of {texts} of {rollouts} rollouts, too few to judge; train with meds.tracking.rollouts: all"
     )
     return ConfigError("RUN", str(run), mend)
-
-
-def run_names(runs: Sequence[Path]) -> list[str]:
-    """Names for tables: the folders' own, or whole paths where two would be the same."""
-    names = [run.resolve().name for run in runs]
-    return names if len(set(names)) == len(names) else [str(run) for run in runs]
 
 
 def _grouped(step: int, rows: pa.Table) -> dict[Visit, Group]:

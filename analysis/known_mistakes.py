@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from analysis.agreement import NOISE_READINGS, Agreement, agreement
 from analysis.command_line import exit_code_of
-from analysis.feature_variants import LOGIT_PRESETS, SINGLE, VARIANTS, labels_of_variant, prompt_codes
+from analysis.feature_variants import LOGIT_PRESETS, SINGLE, VARIANTS, labels_of_variant
+from analysis.logged_rollouts import prompt_codes
 from analysis.mistakes import Explanation, explain_all
 from analysis.results import add_result_arguments, markdown_table, write_figure, write_numbers
 from analysis.run_rows import remembered_wrong, run_rows
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MEASURES = ("pairwise", "adjusted_rand", "homogeneity", "completeness")
+COLUMNS = ("prompt_text", "answer", "response")  # of the log: what a mistake is found from
 ANY_PRESET = "any"  # of the variant that clusters nothing
 
 Labels = NDArray[np.int64]
@@ -196,9 +198,8 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
 
 def compare(arguments: argparse.Namespace) -> None:
     """Print the table, write figure and numbers."""
-    wrong = remembered_wrong(run_rows(arguments.run))
-    columns = (wrong[name].to_pylist() for name in ("prompt_text", "answer", "response"))
-    explanations = explain_all(*columns)
+    wrong = remembered_wrong(run_rows(arguments.run, COLUMNS))
+    explanations = explain_all(*(wrong[name].to_pylist() for name in COLUMNS))
     coverage, scores = coverage_of(explanations), scores_of(wrong, explanations, noise=arguments.noise)
     print(coverage_lines(coverage), table_of(scores), sep="\n\n")
     write_figure(draw(scores), arguments.figure)

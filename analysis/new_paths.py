@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.command_line import add_drawing_arguments, exit_code_of, positive
-from analysis.groups import Group, GroupIndex, Visit, index_groups, read_groups, run_names
+from analysis.groups import Group, GroupIndex, Visit, index_groups, read_groups
 from analysis.judge.client import JudgeClient, cost_line, judged_by
 from analysis.judge.question import Question, ReplyLine, shortened, tagged
 from analysis.judge.settings import add_judge_arguments, judge_settings
 from analysis.results import add_result_arguments, markdown_table, shown, write_figure, write_numbers
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.report.run_names import names_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -196,7 +197,7 @@ def find_pairs(arguments: argparse.Namespace) -> dict[str, list[tuple[Group, Gro
         print(note, file=sys.stderr)
     return {
         name: _groups_of(run, [(place[key], key[0]) for key in drawn])
-        for name, run, place in zip(run_names(arguments.runs), arguments.runs, places)
+        for name, run, place in zip(names_of(arguments.runs), arguments.runs, places)
     }
 
 
@@ -211,7 +212,7 @@ def score(arguments: argparse.Namespace) -> None:
     settings = judge_settings(arguments)
     client = JudgeClient(settings)
     judgements = ask(client, find_pairs(arguments), arguments)
-    summaries = [summarize(name, judgements) for name in run_names(arguments.runs)]
+    summaries = [summarize(name, judgements) for name in names_of(arguments.runs)]
     print(table(summaries), f"\n{cost_line(client, settings, sum(one.shortened for one in judgements))}", sep="\n")
     numbers = {
         "runs": [asdict(one) for one in summaries],

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.report.history import read_lines
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Curve:
 def curves_of(run: Path, name: str, metrics: Sequence[str]) -> list[Curve]:
     """Curves of those of ``metrics`` that the run has; ``name`` is what it is called.
 
-    Raises ConfigError where the folder holds no metrics.
+    Raises ConfigError where the folder holds no metrics, or a line of them is damaged.
     """
-    lines = StepLog(RunPaths(run).metrics).read()
+    lines = read_lines(RunPaths(run).metrics)
     if not lines:
         problem = "has no metrics.jsonl with a step in it" if run.is_dir() else "does not exist"
         raise ConfigError("RUN", str(run), f"{problem}; name the folder of a run that has trained")
@@ -45,16 +45,3 @@ def curves_of(run: Path, name: str, metrics: Sequence[str]) -> list[Curve]:
             steps = np.array([line["step"] for line in having], dtype=np.int64)
             curves.append(Curve(name, metric, steps, np.array([line[metric] for line in having], dtype=np.float64)))
     return curves
-
-
-def names_of(runs: Sequence[Path]) -> list[str]:
-    """What tells the runs apart: their folders' names, or the paths as given where two of those are alike.
-
-    Raises ConfigError where a run is named twice.
-    """
-    resolved = [run.resolve() for run in runs]
-    for number, run in enumerate(resolved):
-        if run in resolved[:number]:
-            raise ConfigError("RUN", str(runs[number]), "is named twice; name each run once")
-    names = [run.name for run in resolved]
-    return names if len(set(names)) == len(names) else [str(run) for run in runs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,44 +10,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from analysis.logged_rollouts import joined, logged_steps
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.memory.tools.stored_memory import StoredMemory, open_memory
-from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, read_rollouts
+from meds_openrlhf.memory.rows import layer_logits_of
+from meds_openrlhf.memory.tools.stored_memory import open_memory
 
 
-def run_schema(layers: int) -> pa.Schema:
-    """Columns of the log of rollouts, and ``layer_logits``, null where the memory has no row."""
-    logits = pa.list_(pa.field("item", pa.float32(), nullable=False), layers)
-    return ROLLOUT_SCHEMA.append(pa.field("layer_logits", logits))
+def run_rows(run: Path, columns: Sequence[str] = ()) -> pa.Table:
+    """All rollouts in a run's log, in the order of (step, sample).
 
-
-def run_rows(run: Path) -> pa.Table:
-    """All rollouts in a run's log, in the order of (step, sample), with the columns of `run_schema`.
-
-    Raises ConfigError where the run has no log of rollouts, no memory, or one of final answers, and where the two do
-    not belong together; MemoryCorruptionError where the memory is damaged.
+    Columns are step, sample, prompt, correct, those of ``columns`` and ``layer_logits``, null where the memory has no
+    row; rows of the memory that are not in the log are left aside. Raises ConfigError where the run has no log of
+    rollouts, no memory, or one of final answers, and where the two do not belong together; MemoryCorruptionError where
+    the memory is damaged.
     """
-    rollouts = logged_rollouts(run)
+    steps = {table["step"][0].as_py(): table for table in logged_steps(run, columns)}
     memory = open_memory(run)
     if memory.format.holds_answers:
         raise ConfigError("RUN", str(run), "remembers final answers, not layer logits; name another run")
-    return _joined(rollouts, memory, run)
-
-
-def logged_rollouts(run: Path) -> pa.Table:
-    """All rollouts in a run's log, in the order of (step, sample), whether there is a memory or not.
-
-    Raises ConfigError where the run is not there or has no log.
-    """
-    if not run.is_dir():
-        raise ConfigError("RUN", str(run), "does not exist; name a run's folder")
-    steps = list(read_rollouts(RunPaths(run)))
-    if not steps:
-        mend = "has no log of rollouts; train with --meds.tracking.rollouts all, or sampled"
-        raise ConfigError("RUN", str(run), mend)
-    whole = pa.concat_tables(steps).unify_dictionaries().combine_chunks()
-    return whole.sort_by([("step", "ascending"), ("sample", "ascending")])
+    layers, complete = memory.format.layers, {}
+    for stored_step, rows in memory.rows_by_step():
+        step = stored_step - memory.format.step_offset
+        if step in steps:
+            places, logged = _places_of(rows, steps[step], run, stored_step)
+            complete[step] = _with_logits(steps[step], places, layer_logits_of(rows)[logged])
+    nothing = np.empty(0, np.int64), np.empty((0, layers), np.float32)
+    return joined([complete[step] if step in complete else _with_logits(steps[step], *nothing) for step in steps])
 
 
 def remembered_wrong(rows: pa.Table) -> pa.Table:
@@ -63,26 +52,30 @@ def layer_logits(rows: pa.Table) -> NDArray[np.float32]:
     return values.reshape(len(rows), column.type.list_size)
 
 
-def _joined(rollouts: pa.Table, memory: StoredMemory, run: Path) -> pa.Table:
-    """Rollouts with their logits; rows of the memory of steps that are not in the log are left aside."""
-    names, layers = ("step", "sample", "prompt", "correct"), memory.format.layers
-    place = {key: index for index, key in enumerate(zip(*(rollouts[name].to_pylist() for name in names[:2])))}
-    prompts, correct = (rollouts[name].to_pylist() for name in names[2:])
-    logits = np.zeros((len(rollouts), layers), np.float32)
-    missing = np.ones(len(rollouts), dtype=bool)
-    for step, batch in memory.rows_by_step():
-        values = batch.column("layer_logits").flatten().to_numpy().reshape(len(batch), layers)
-        stored = zip(*(batch.column(name).to_pylist() for name in names[1:]), values)
-        for sample, prompt, right, row in stored:
-            index = place.get((step - memory.format.step_offset, sample))
-            if index is None:
-                continue
-            if (prompts[index], correct[index]) != (prompt, right):
-                mend = f"has a memory that is not of its rollouts (step {step}, sample {sample}); take a whole copy"
-                raise ConfigError("RUN", str(run), mend)
-            logits[index], missing[index] = row, False
-    schema = run_schema(layers)
-    column = pa.FixedSizeListArray.from_arrays(
-        pa.array(logits.reshape(-1)), type=schema.field("layer_logits").type, mask=pa.array(missing)
-    )
-    return rollouts.append_column(schema.field("layer_logits"), column).cast(schema)
+def _places_of(
+    rows: pa.RecordBatch, table: pa.Table, run: Path, step: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Which of the memory's rows (m,) the step's ``table`` has, and where those are in it.
+
+    Raises ConfigError where a row is of another rollout than the table's.
+    """
+    samples, stored = table["sample"].to_numpy(), rows.column("sample").to_numpy()
+    places = np.searchsorted(samples, stored).clip(max=len(samples) - 1)
+    logged = samples[places] == stored
+    found = table.select(["prompt", "correct"]).take(pa.array(places))
+    same = pc.and_(*(pc.equal(found[name], rows.column(name)) for name in ("prompt", "correct"))).to_numpy()
+    strange = np.flatnonzero(logged & ~same)
+    if len(strange):
+        where = f"(step {step}, sample {stored[strange[0]]})"
+        raise ConfigError("RUN", str(run), f"has a memory that is not of its rollouts {where}; take a whole copy")
+    return places[logged].astype(np.int64), logged
+
+
+def _with_logits(table: pa.Table, places: NDArray[np.int64], values: NDArray[np.float32]) -> pa.Table:
+    """``table`` (n rows) and its ``layer_logits``: ``values`` (m, N) at ``places`` (m,), null elsewhere."""
+    logits = np.zeros((len(table), values.shape[1]), np.float32)
+    missing = np.ones(len(table), dtype=bool)
+    logits[places], missing[places] = values, False
+    kind = pa.list_(pa.field("item", pa.float32(), nullable=False), values.shape[1])
+    column = pa.FixedSizeListArray.from_arrays(pa.array(logits.reshape(-1)), type=kind, mask=pa.array(missing))
+    return table.append_column(pa.field("layer_logits", kind), column)

@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.command_line import add_drawing_arguments, exit_code_of, positive
-from analysis.groups import Group, GroupIndex, Visit, index_groups, read_groups, run_names
+from analysis.groups import Group, GroupIndex, Visit, index_groups, read_groups
 from analysis.judge.client import Answer, JudgeClient, cost_line, judged_by
 from analysis.judge.question import Question, ReplyLine, shortened, tagged
 from analysis.judge.settings import add_judge_arguments, judge_settings
 from analysis.results import add_result_arguments, markdown_table, shown, write_figure, write_numbers
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.report.run_names import names_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -260,7 +261,7 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
 
 def compare(arguments: argparse.Namespace) -> None:
     """Draw, ask, print, write. Raises ConfigError."""
-    settings = judge_settings(arguments)
+    settings, names = judge_settings(arguments), names_of(arguments.runs)
     client = JudgeClient(settings)
     indices = [index_groups(run) for run in arguments.runs]
     steps = steps_to_judge(indices, arguments.steps)
@@ -272,7 +273,6 @@ def compare(arguments: argparse.Namespace) -> None:
         print(line, file=sys.stderr)
     comparisons = ask(client, pairings, groups, arguments)
     summaries = [*(summarize(comparisons, step) for step in steps), summarize(comparisons)]
-    names = run_names(arguments.runs)
     print(
         table(summaries, names), f"\n{cost_line(client, settings, sum(one.shortened for one in comparisons))}", sep="\n"
     )

@@ -6,7 +6,8 @@ r - lambda c has at least the expected task reward of the one under r. Three que
 - random problems: is its identity exact, is the gain never negative under the assumption, and how often is it negative
   without (with the worst case written out);
 - recorded runs: in how many groups (a prompt's rollouts in a step) does the assumption hold, and what is the gain where
-  q1 is the group's empirical distribution, r the logged reward and lambda c = min(alpha ln(size + 1), beta).
+  q1 is the group's empirical distribution, r the logged reward and lambda c = min(alpha ln(size + 1), beta), with the
+  run's own alpha and beta unless --alpha and --beta say others.
 
     python -m analysis.theorem
     python -m analysis.theorem runs/cpu-meds --eta 1 10 100
@@ -16,27 +17,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from analysis.command_line import exit_code_of
-from analysis.gibbs import (
-    Floats,
-    gain,
-    gain_by_covariance,
-    gibbs,
-    repeats_score_no_higher,
-    repeats_score_no_higher_on_average,
-)
+from analysis.gibbs import Floats, gain, gain_by_covariance, gibbs, repeats_score_no_higher
+from analysis.logged_rollouts import logged_rollouts
+from analysis.recorded_groups import COLUMNS, RunCheck, check_run, table_of, weights_of
 from analysis.results import add_result_arguments, markdown_table, write_figure, write_numbers
-from analysis.run_metrics import names_of
-from analysis.run_rows import logged_rollouts
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.report.run_names import names_of
 from meds_openrlhf.shaping.penalty import cluster_penalty
 
 if TYPE_CHECKING:
@@ -86,27 +80,6 @@ class RandomCheck:
     worst: Problem
 
 
-@dataclass(frozen=True)
-class RunCheck:
-    """One run's groups; ``telling`` ones have different rewards and different penalties, the others gain exactly 0.
-
-    ``holds`` and ``holds_on_average`` are shares of all groups, ``holds_telling`` of the telling ones;
-    ``prompts_always`` of prompts for which it holds in all of their groups; ``mean_gain``, ``least_gain`` and
-    ``negative`` (groups that lose) by eta.
-    """
-
-    run: str
-    groups: int
-    telling: int
-    holds: float
-    holds_telling: float | None
-    holds_on_average: float
-    prompts_always: float
-    mean_gain: dict[str, float]
-    least_gain: dict[str, float]
-    negative: dict[str, int]
-
-
 def random_problem(generator: np.random.Generator, *, under_assumption: bool = False) -> Problem:
     """2 to 12 responses with repeats drawn at random, or such that more repeats go with lower scores."""
     count = int(generator.integers(2, 13))
@@ -137,45 +110,6 @@ def check_random(problems: int, seed: int) -> RandomCheck:
     )
 
 
-def recorded_groups(rollouts: pa.Table, alpha: float, beta: float) -> Iterator[tuple[str, Floats, Floats]]:
-    """Prompt, rewards (n,) and penalties (n,) of each group of the log, a prompt's rollouts in one step."""
-    sizes = rollouts["cluster_size"].to_numpy()
-    penalty = cluster_penalty(sizes, alpha=alpha, beta=beta)
-    reward = rollouts["reward"].to_numpy().astype(np.float64)
-    places: dict[tuple[int, str], list[int]] = {}
-    for place, key in enumerate(zip(rollouts["step"].to_pylist(), rollouts["prompt"].to_pylist())):
-        places.setdefault(key, []).append(place)
-    for (_, prompt), rows in places.items():
-        yield prompt, reward[rows], penalty[rows]
-
-
-def check_run(name: str, rollouts: pa.Table, *, alpha: float, beta: float, etas: Sequence[float]) -> RunCheck:
-    """Look at every group of a run's log."""
-    groups = list(recorded_groups(rollouts, alpha, beta))
-    uniform = [np.full(len(reward), 1 / len(reward)) for _, reward, _ in groups]
-    holds = np.array([repeats_score_no_higher(reward, penalty) for _, reward, penalty in groups])
-    average = [repeats_score_no_higher_on_average(q, r, c) for q, (_, r, c) in zip(uniform, groups)]
-    telling = np.array([np.ptp(reward) > 0 and np.ptp(penalty) > 0 for _, reward, penalty in groups])
-    gains = {
-        f"{eta:g}": np.array([gain_by_covariance(q, r, c, eta) for q, (_, r, c) in zip(uniform, groups)])
-        for eta in etas
-    }
-    prompts = {prompt for prompt, _, _ in groups}
-    failing = {prompt for (prompt, _, _), fits in zip(groups, holds) if not fits}
-    return RunCheck(
-        run=name,
-        groups=len(groups),
-        telling=int(telling.sum()),
-        holds=float(holds.mean()),
-        holds_telling=float(holds[telling].mean()) if telling.any() else None,
-        holds_on_average=float(np.mean(average)),
-        prompts_always=1 - len(failing) / len(prompts),
-        mean_gain={eta: float(values.mean()) for eta, values in gains.items()},
-        least_gain={eta: float(values.min()) for eta, values in gains.items()},
-        negative={eta: int((values[telling] < -1e-12).sum()) for eta, values in gains.items()},
-    )
-
-
 def random_lines(check: RandomCheck) -> str:
     """The check of random problems in words, and its worst case as a table."""
     worst = check.worst
@@ -194,29 +128,6 @@ def random_lines(check: RandomCheck) -> str:
             markdown_table(("p", "r", "lambda c", "q1", "q2"), cells),
         ]
     )
-
-
-def table_of(checks: Sequence[RunCheck]) -> str:
-    """A line per run and eta."""
-    rows = [
-        [
-            one.run,
-            str(one.groups),
-            f"{one.holds:.1%}",
-            f"{one.holds_on_average:.1%}",
-            str(one.telling),
-            "" if one.holds_telling is None else f"{one.holds_telling:.1%}",
-            f"{one.prompts_always:.1%}",
-            eta,
-            f"{one.mean_gain[eta]:+.5f}",
-            f"{one.least_gain[eta]:+.5f}",
-            str(one.negative[eta]),
-        ]
-        for one in checks
-        for eta in one.mean_gain
-    ]
-    of = ("run", "groups", "holds", "on average", "telling", "holds of them", "prompts always")
-    return markdown_table((*of, "eta", "mean gain", "least gain", "losing"), rows)
 
 
 def draw(problems: int, seed: int, checks: Sequence[RunCheck]) -> Figure:
@@ -252,8 +163,8 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the random problems; default: %(default)s")
     mend = "how far the update goes, 1 over the weight of the KL term; default: 1 10 100"
     parser.add_argument("--eta", type=float, nargs="+", default=[1.0, 10.0, 100.0], help=mend)
-    parser.add_argument("--alpha", type=float, default=0.1, help="of the penalty; default: %(default)s")
-    parser.add_argument("--beta", type=float, default=0.2, help="of the penalty; default: %(default)s")
+    parser.add_argument("--alpha", type=float, help="of the penalty; default: what each run's config.yaml says")
+    parser.add_argument("--beta", type=float, help="of the penalty; default: what each run's config.yaml says")
     add_result_arguments(parser, "theorem")
     return parser.parse_args(command_line)
 
@@ -265,11 +176,13 @@ def check(arguments: argparse.Namespace) -> None:
     for eta in arguments.eta:
         if not 0 < eta < np.inf:
             raise ConfigError("--eta", eta, "is not above 0")
+    weights = [weights_of(run, arguments.alpha, arguments.beta) for run in arguments.runs]
     found = check_random(arguments.problems, arguments.seed)
     print(random_lines(found))
-    options = {"alpha": arguments.alpha, "beta": arguments.beta, "etas": arguments.eta}
-    runs = zip(names_of(arguments.runs), arguments.runs)
-    checks = [check_run(name, logged_rollouts(run), **options) for name, run in runs]
+    checks = [
+        check_run(name, logged_rollouts(run, COLUMNS), own, arguments.eta)
+        for name, run, own in zip(names_of(arguments.runs), arguments.runs, weights)
+    ]
     if checks:
         print("", table_of(checks), sep="\n")
     write_figure(draw(arguments.problems, arguments.seed, checks), arguments.figure)
@@ -277,7 +190,7 @@ def check(arguments: argparse.Namespace) -> None:
         name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(found.worst).items()
     }
     numbers = {"random": {**asdict(found), "worst": worst}, "runs": [asdict(one) for one in checks]}
-    write_numbers({**numbers, "alpha": arguments.alpha, "beta": arguments.beta}, arguments.json)
+    write_numbers(numbers, arguments.json)
 
 
 def main(command_line: Sequence[str] | None = None) -> int:

@@ -18,8 +18,8 @@ runs/NAME/
   memory/snapshots/global_step50.json   manifest of a checkpoint's memory; committed by rename
   model/                                the trained policy, Hugging Face format
   report.html                           curves and the atlas of errors, by `meds report`
-  tracking.json                         the run's id at Weights & Biases, and what has been sent there
-  wandb/, tensorboard/                  what these two keep; wandb/tracking.log, what they complained about
+  tracking.json, tracking.log           what has been sent to W&B and TensorBoard; what they complained about
+  wandb/, tensorboard/                  their own files
   .lock, .tracking*.lock                held by the processes that write here
 """
 
@@ -90,8 +90,13 @@ class RunPaths:
 
     @property
     def tracking(self) -> Path:
-        """The run's id at Weights & Biases, and what has been sent there."""
+        """The run's id at Weights & Biases, and what has been sent there and to TensorBoard."""
         return self.root / "tracking.json"
+
+    @property
+    def tracking_log(self) -> Path:
+        """What the processes that send complained about."""
+        return self.root / "tracking.log"
 
     @property
     def checkpoints(self) -> Path:
@@ -206,11 +211,15 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """Publish ``content`` as ``path``, durably: whoever reads sees the old content or the new, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # two processes may publish the same
-    with temporary.open("wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
 
 

@@ -45,4 +45,5 @@ class ReplyCache:
     def write(self, protocol: str, body: Body, reply: Reply) -> None:
         """Keep the reply, with the request for whoever looks into the file."""
         entry = {"text": reply.text, "tokens": reply.tokens, "protocol": protocol, "request": body}
-        write_atomically(self.path(protocol, body), json.dumps(entry, indent=1, ensure_ascii=False) + "\n")
+        # In ASCII: a reply may hold half a surrogate pair, which UTF-8 does not have.
+        write_atomically(self.path(protocol, body), json.dumps(entry, indent=1) + "\n")

@@ -45,5 +45,5 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
     train(config, resume=False, verbose=False)
     paths = RunPaths(Path(config.meds.run_dir))
     print(summarize(paths.root))
-    print(write_report([paths.root], paths.report))
+    print(write_report([paths.root], paths.report).resolve())
     return 0

@@ -19,6 +19,8 @@ from meds_openrlhf.training.driver.errors import RunLostError, innermost
 from meds_openrlhf.training.driver.interruption import Interrupted
 
 SUBCOMMANDS = (train, eval, plan, submit, demo, data, memory, report, track)
+TRAINERS = ("train", "demo")
+READERS = ("memory", "report", "track")  # whose output may go to `| head`
 # What a user can mend: a full disk or quota, a folder that cannot be written to.
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 
@@ -43,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"meds: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        if known.command != "memory" or not _is_closed(sys.stdout):
+        if known.command not in READERS or not _is_closed(sys.stdout):
             raise
         # `| head` has seen enough; nor shall the interpreter complain when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -57,7 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"meds: {interruption}", file=sys.stderr)
         return 128 + interruption.signum
     except KeyboardInterrupt:
-        print("meds: interrupted; the run goes on from its last checkpoint with --resume", file=sys.stderr)
+        way_on = "; the run goes on from its last checkpoint with --resume" if known.command in TRAINERS else ""
+        print(f"meds: interrupted{way_on}", file=sys.stderr)
         return 130
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import math
 import os
 import time
 from pathlib import Path
@@ -15,6 +16,9 @@ from meds_openrlhf.paths import RunPaths
 LOOK_SECONDS = 0.2
 RUN_LOOK_SECONDS = 5.0
 STOP_SECONDS = 10.0
+# With --once: of nothing but trouble, which W&B has after some patience, and of new beginnings.
+GIVE_UP_SECONDS = 30.0
+MOST_TRIES = 5
 
 
 def add_parser(subparsers: Any) -> None:
@@ -24,7 +28,8 @@ def add_parser(subparsers: Any) -> None:
         help="send a run's metrics to TensorBoard and W&B, now or later",
         description="Send what a run's folder holds and TensorBoard or Weights & Biases lack: after a time in which "
         "W&B did not answer, or from another machine. W&B is asked for by WANDB_API_KEY or WANDB_MODE=offline. Ends "
-        "when the run has ended and everything is sent; the exit code is 1 where W&B refuses it.",
+        "when the run has ended and everything is sent. The exit code is 0 then; 1 where W&B refuses it, or with "
+        "--once does not answer; 2 where there is no run; 130 after Ctrl-C.",
     )
     parser.add_argument("folder", metavar="RUN", type=Path, help="a run's folder; the run may be going on")
     parser.add_argument("--once", action="store_true", help="send what is there and end, also while the run goes on")
@@ -52,15 +57,18 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 
 def _follow(followers: Any, paths: RunPaths, once: bool) -> int:
-    finishing, next_look = False, 0.0
+    finishing, next_look, well = False, 0.0, time.monotonic()
     while not followers.are_done:
         if not finishing and time.monotonic() >= next_look:
             next_look = time.monotonic() + RUN_LOOK_SECONDS
             if once or not goes_on(paths):
-                followers.order_finish()
+                followers.order_finish(tries=MOST_TRIES if once else math.inf)
                 finishing = True
         for line in followers.poll():
             print(line, flush=True)
+        well = well if followers.get_nowhere else time.monotonic()
+        if once and time.monotonic() > well + GIVE_UP_SECONDS:
+            break
         time.sleep(LOOK_SECONDS)
     print("everything is sent" if followers.sent_everything else "not everything is sent")
     return 0 if followers.sent_everything else 1

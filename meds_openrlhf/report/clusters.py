@@ -18,7 +18,8 @@ _EARLY = 1 << 31  # added to steps, which are below 0 before a branch
 class Clusters:
     """All c clusters of a run: prompt by prompt, the wrong ones first, the bigger ones first.
 
-    ``share`` is of the prompt's clustered rows of that verdict; ``visits_since`` counts the prompt's visits after
+    ``share`` is of the prompt's rows of that verdict, noise among them, but for those that the window leaves out.
+    ``visits_since`` counts the prompt's visits after
     ``last``, so 0 means that the cluster is alive: it got a member when the prompt was last seen.
     """
 
@@ -121,7 +122,7 @@ def _numbers_in(rows: ErrorRows, rollouts: RolloutRows) -> NDArray[np.int64]:
 
 
 def _group_sizes(rows: ErrorRows, prompt: NDArray[np.int64], right: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The clustered rows of each prompt and verdict (c,)."""
+    """The rows of each prompt and verdict (c,): in a cluster or noise, but not outside of the window."""
     inside = rows.label != OUTSIDE
     counts = np.bincount(2 * rows.prompt[inside] + rows.right[inside], minlength=2 * len(rows.prompts))
     sizes: NDArray[np.int64] = counts[2 * prompt + right]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
+import os
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import RunConfig, load_config
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.config.yaml_file import flatten, read_mapping
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.redaction import redacted
 
 # Shown for every run; others only where runs differ, and all of them on request.
 KEY_SETTINGS = (
@@ -46,8 +46,8 @@ def config_of(paths: RunPaths) -> RunConfig | None:
 
 
 def flat_settings(paths: RunPaths) -> dict[str, Any]:
-    """The settings as they stand in the run's file, by dotted name."""
-    return flatten(read_mapping(paths.config, "RUN")) if paths.config.exists() else {}
+    """The settings as they stand in the run's file, by dotted name; ``"***"`` for what holds a credential."""
+    return flatten(redacted(read_mapping(paths.config, "RUN"), os.environ)) if paths.config.exists() else {}
 
 
 def compare_settings(runs: list[dict[str, Any]]) -> list[SettingRow]:
@@ -98,24 +98,12 @@ def planned_steps(config: RunConfig | None) -> int | None:
         return None
     batch, samples, train, episodes = (flags[name] for name in needed)
     with path.open("rb") as lines:
-        rows = min(sum(1 for _ in lines), flags.get("data.max_samples", math.inf))
-    whole, left = divmod(int(rows), batch)
+        rows = sum(1 for _ in lines)
+    most = flags.get("data.max_samples")
+    if most is not None:
+        rows = int(min(rows, most))
+    whole, left = divmod(rows, batch)
     return int((whole + (left * samples >= train)) * episodes)  # the last step of an epoch holds a mini-batch
-
-
-def names_of(runs: list[Path]) -> list[str]:
-    """A short name for each folder, no two the same."""
-    plain = [run.resolve().name for run in runs]
-    if len(set(plain)) == len(plain):
-        return plain
-    longer = [f"{run.resolve().parent.name}/{run.resolve().name}" for run in runs]
-    if len(set(longer)) == len(longer):
-        return longer
-    full = [str(run.resolve()) for run in runs]
-    if len(set(full)) != len(full):
-        repeated = next(name for name in full if full.count(name) > 1)
-        raise ConfigError("RUN", repeated, "is named twice; name each run once")
-    return full
 
 
 def _as_text(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import gzip
 import json
 from dataclasses import asdict
@@ -19,16 +20,19 @@ from meds_openrlhf.report.history import history_of, read_lines, summary_of
 from meds_openrlhf.report.limits import Limits
 from meds_openrlhf.report.page import render
 from meds_openrlhf.report.panels import panels_of
+from meds_openrlhf.report.run_names import names_of
 from meds_openrlhf.report.settings import (
     compare_settings,
     config_of,
     flat_settings,
     method_in_words,
-    names_of,
     planned_steps,
 )
 
 _HOUR = 3600
+# What is wrong with the name of an output, not with the disk.
+_NAMING = (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS,
+           errno.ENAMETOOLONG, errno.ELOOP)  # fmt: skip
 _LEVEL = 4  # of compression: higher ones take half as long again for 2 % less
 
 
@@ -38,6 +42,7 @@ def write_report(runs: list[Path], output: Path, limits: Limits | None = None) -
     The runs are only read, and may be going on. Raises ConfigError where a folder holds nothing of a run, has settings
     that cannot be read, or ``output`` cannot be written; MemoryCorruptionError where a memory is damaged.
     """
+    _require_names(runs, output)
     names, limits = names_of(runs), (limits or Limits()).shared_by(len(runs))
     facts: list[dict[str, Any]] = []
     atlases: list[Atlas | None] = []
@@ -96,15 +101,16 @@ def _facts(name: str, paths: RunPaths, config: RunConfig | None, limits: Limits)
     """What is said of one run, but for its errors."""
     lines = read_lines(paths.metrics)
     seconds = [line["timing/step_total"] for line in lines if isinstance(line.get("timing/step_total"), (int, float))]
-    flags = config.openrlhf if config else {}
+    settings = flat_settings(paths)
     return {
         "name": name,
         "folder": str(paths.root),
         "method": method_in_words(config),
-        "model": flags.get("actor.model_name_or_path"),
-        "data": flags.get("data.prompt_dataset"),
+        "model": settings.get("actor.model_name_or_path"),
+        "data": settings.get("data.prompt_dataset"),
         "done": int(lines[-1]["step"]) if lines else 0,
         "planned": planned_steps(config),
+        "ended": (paths.model / "config.json").exists(),  # saved when all is trained
         "started": _changed(paths.config),
         "last": _changed(paths.metrics),
         "hours": sum(seconds) / _HOUR if seconds else None,
@@ -114,11 +120,20 @@ def _facts(name: str, paths: RunPaths, config: RunConfig | None, limits: Limits)
     }
 
 
+def _require_names(runs: list[Path], output: Path) -> None:
+    if not output.name:  # "" and "/"
+        raise ConfigError("--output", "" if output == Path() else str(output), "names no file; name one")
+    if output.is_dir():
+        raise ConfigError("--output", str(output), "is a folder; name a file")
+    for run in runs:
+        if not run.is_dir():
+            problem = "is a file" if run.exists() else "does not exist"
+            raise ConfigError("RUN", str(run), f"{problem}; name the folder of a run that has trained")
+
+
 def _require_something(folder: Path, facts: dict[str, Any], atlas: Atlas | None) -> None:
     if atlas is None and not facts["history"]["steps"] and not facts["evaluations"]["steps"]:
-        problem = (
-            "has nothing to report yet: no finished step, no wrong answer" if folder.exists() else "does not exist"
-        )
+        problem = "has nothing to report yet: no finished step, no wrong answer"
         raise ConfigError("RUN", str(folder), f"{problem}; name the folder of a run that has trained")
 
 
@@ -129,8 +144,12 @@ def _names(facts: list[dict[str, Any]], kind: str) -> set[str]:
 def _publish(output: Path, html: str) -> None:
     try:
         write_atomically(output, html)
-    except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
-        raise ConfigError("--output", str(output), f"cannot be written ({error.strerror}); name a file") from error
+    except OSError as error:
+        if error.errno not in _NAMING:
+            raise
+        raise ConfigError(
+            "--output", str(output), f"cannot be written ({error.strerror}); name a file where you may write"
+        ) from error
 
 
 def _changed(path: Path) -> str | None:

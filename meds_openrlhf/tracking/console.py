@@ -41,10 +41,16 @@ class RunConsole:
     def step(self, step: int, metrics: dict[str, float]) -> None:
         """One finished training step."""
         self._durations.append(metrics.get("timing/step_total", 0.0))
-        left = median(self._durations[-20:]) * (self._total - step)
-        self.say(f"{step_line(step, self._total, metrics)}, {timedelta(seconds=round(left))} left")
+        self.say(f"{step_line(step, self._total, metrics)}{self._left(step)}")
         if self._bar is not None:
             self._bar.update(1)
+
+    def _left(self, step: int) -> str:
+        """The time left, once there are steps without the start in them."""
+        if len(self._durations) < 3:
+            return ""
+        seconds = median(self._durations[-20:]) * (self._total - step)
+        return f", {timedelta(seconds=round(seconds))} left"
 
     def close(self) -> None:
         """Remove the bar."""

@@ -13,7 +13,11 @@ _SECRET_NAME = re.compile(
 # Names such as data.input_key or eval.max_tokens hold something else: there the value has to look like a secret.
 _DOUBTFUL_NAME = re.compile(r"key|token|auth", re.IGNORECASE)
 _SECRET_VARIABLE = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
-_USER_IN_ADDRESS = re.compile(r"://[^/?#\s]*@")
+# The second form: a password with a slash in it, which ends the address's host as it is read, at no port's number.
+_USER_IN_ADDRESS = re.compile(r"://([^/?#\s]*|[^/?#\s@]*:(?!\d*([/?#\s]|$))\S*)@")
+_SECRET_IN_QUERY = re.compile(
+    r"[?&;#][^=&;#\s]*(key|token|secret|sig|signature|passw(or)?d|pass|pwd|credentials?|auth)=[^&;#\s]", re.IGNORECASE
+)
 # Of Hugging Face, GitHub, W&B (its older keys are 40 hexadecimal digits), OpenAI and AWS.
 _KNOWN_TOKEN = re.compile(r"\b((hf|gh[pousr]|wandb_v\d)_\w{16,}|sk-[\w-]{16,}|AKIA[A-Z0-9]{12,}|[0-9a-f]{40}\b)")
 _LOOKS_RANDOM = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/=-]{16,}")
@@ -44,6 +48,6 @@ def _redacted(name: str, value: Any, secrets: list[str]) -> Any:
 def _is_secret(name: str, value: str) -> bool:
     if _SECRET_NAME.search(name):
         return True
-    if _USER_IN_ADDRESS.search(value) or _KNOWN_TOKEN.search(value):
+    if any(form.search(value) for form in (_USER_IN_ADDRESS, _SECRET_IN_QUERY, _KNOWN_TOKEN)):
         return True
     return bool(_DOUBTFUL_NAME.search(name) and _LOOKS_RANDOM.fullmatch(value))

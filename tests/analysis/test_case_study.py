@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.case_study import Case, case_of, draw, main, most_telling, patterns_of, table_of
+from analysis.case_study import COLUMNS, Case, case_of, draw, main, most_telling, patterns_of, table_of
 from analysis.feature_variants import labels_of_variant
 from analysis.run_rows import remembered_wrong, run_rows
 from meds_openrlhf.config.errors import ConfigError
@@ -28,7 +28,7 @@ def write(root: Path, *prompts: str, steps: int = 3) -> Path:
 
 
 def chosen(run: Path) -> Case:
-    wrong = remembered_wrong(run_rows(run))
+    wrong = remembered_wrong(run_rows(run, COLUMNS))
     return most_telling(wrong, labels_of_variant(wrong, "last-half", "paper"))
 
 
@@ -41,7 +41,7 @@ def test_the_prompt_with_the_most_telling_pattern_is_shown(tmp_path: Path) -> No
 def test_rows_are_sorted_by_cluster_and_noise_is_last(tmp_path: Path) -> None:
     steps = [[Rollout("p", "9", logits=kind(9))], *[[Rollout("p", "b", logits=kind(1))]] * 2]
     steps += [[Rollout("p", "c", logits=kind(2)), Rollout("p", "a", logits=kind(2))]] * 2
-    wrong = remembered_wrong(run_rows(write_run(tmp_path, steps)))
+    wrong = remembered_wrong(run_rows(write_run(tmp_path, steps), COLUMNS))
     case = case_of(wrong, np.array([-1, 7, 7, 4, 4, 4, 4]), "p")
     assert case.clusters.tolist() == [0, 0, 0, 0, 1, 1, -1]
     assert case.answers == ["a", "a", "c", "c", "b", "b", "9"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from analysis.eigen_ratio import largest_differences, logged_curves, main, recomputed_curves, table_of
-from analysis.run_metrics import curves_of, names_of
+from analysis.run_metrics import curves_of
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
@@ -111,15 +111,19 @@ def test_runs_are_compared_in_one_table_and_figure(tmp_path: Path, capsys: pytes
     assert b"</svg>" in (tmp_path / "f.svg").read_bytes()
 
 
-def test_runs_are_told_apart(tmp_path: Path) -> None:
-    assert names_of([tmp_path / "x", tmp_path / "y"]) == ["x", "y"]
-    assert names_of([Path("a/run"), Path("b/run")]) == ["a/run", "b/run"]
-    with pytest.raises(ConfigError, match="is named twice"):
-        names_of([tmp_path / "x", tmp_path / "x"])
-
-
 def test_a_run_without_eigen_ratios_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "nowhere")]) == 2
     assert capsys.readouterr().err.endswith("nowhere' does not exist; name the folder of a run that has trained\n")
     assert main([str(written(tmp_path / "plain", [{"reward": 1.0}]))]) == 2
     assert "logged no eigen ratio; a baseline needs a memory of layer logits too" in capsys.readouterr().err
+
+
+def test_a_damaged_line_is_named_and_a_torn_last_one_is_not_there(tmp_path: Path) -> None:
+    run = written(tmp_path / "one", [{"meds/eigen_ratio_all": 0.5}])
+    path = run / "metrics.jsonl"
+    whole = path.read_text()
+    path.write_text(whole + '{"step": 2, "meds/eig')
+    assert curves_of(run, "one", ["meds/eigen_ratio_all"])[0].values.tolist() == [0.5]
+    path.write_text(whole + "half a line\n")
+    with pytest.raises(ConfigError, match="has a line that is no JSON"):
+        curves_of(run, "one", ["meds/eigen_ratio_all"])

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.error_categories import CATEGORIES, RUBRIC, draw_responses, main, pairs_of_prompts, paper_name, read_wrong
+from analysis.category_agreement import pairs_of_prompts, paper_name
+from analysis.error_categories import CATEGORIES, RUBRIC, draw_responses, main, read_wrong
 from tests.analysis.judge.judge_server import Judge, Request, Response, judge_server
 from tests.analysis.runs import Rollout, kind, write_run
 

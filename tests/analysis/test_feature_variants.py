@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from analysis.feature_variants import VARIANTS, labels_of_variant, prompt_codes
+from analysis.feature_variants import VARIANTS, labels_of_variant
+from analysis.logged_rollouts import prompt_codes
 from analysis.run_rows import layer_logits, remembered_wrong, run_rows
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import cluster

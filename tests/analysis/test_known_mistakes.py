@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from analysis.known_mistakes import coverage_of, main, score, scores_of
+from analysis.known_mistakes import COLUMNS, coverage_of, main, score, scores_of
 from analysis.mistakes import Explanation, explain, explain_all, expression_of, kinds_of, written_steps
 from analysis.run_rows import remembered_wrong, run_rows
 from meds_openrlhf.config.errors import ConfigError
@@ -105,8 +105,8 @@ def test_rows_without_a_truth_and_lonely_ones_are_not_compared() -> None:
 
 
 def scores(run: Path) -> dict[tuple[str, str], dict[str, float]]:
-    wrong = remembered_wrong(run_rows(run))
-    explanations = explain_all(*(wrong[name].to_pylist() for name in ("prompt_text", "answer", "response")))
+    wrong = remembered_wrong(run_rows(run, COLUMNS))
+    explanations = explain_all(*(wrong[name].to_pylist() for name in COLUMNS))
     return {(one.variant, one.preset): one.per_prompt for one in scores_of(wrong, explanations)}
 
 
@@ -126,8 +126,8 @@ def test_clusters_made_of_mistakes_agree_wholly_and_shuffled_ones_do_not(tmp_pat
 
 def test_without_texts_the_answer_speaks_alone(tmp_path: Path) -> None:
     """(4-3)*5-3: flipped subtractions and being off by one both come to 8, so 16 of its 24 rows are not compared."""
-    wrong = remembered_wrong(run_rows(write_arithmetic_run(tmp_path, texts=False)))
-    explanations = explain_all(*(wrong[name].to_pylist() for name in ("prompt_text", "answer", "response")))
+    wrong = remembered_wrong(run_rows(write_arithmetic_run(tmp_path, texts=False), COLUMNS))
+    explanations = explain_all(*(wrong[name].to_pylist() for name in COLUMNS))
     found = coverage_of(explanations)
     assert (found.wrong, found.by_steps, found.by_answer, found.several, found.unexplained) == (72, 0, 56, 16, 0)
     assert {one.rows for one in scores_of(wrong, explanations)} == {56}

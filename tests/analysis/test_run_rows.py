@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.run_rows import layer_logits, logged_rollouts, remembered_wrong, run_rows
+from analysis.logged_rollouts import logged_rollouts
+from analysis.run_rows import layer_logits, remembered_wrong, run_rows
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.snapshot import ANSWERS, read_format, write_format
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.rollout_log import read_step, write_rollouts
 from tests.analysis.runs import LAYERS, Rollout, write_run
 
 STEPS = [
@@ -21,7 +23,7 @@ STEPS = [
 
 @pytest.mark.parametrize("offset", [0, 20])
 def test_rows_are_those_of_the_log_with_the_memorys_logits(tmp_path: Path, offset: int) -> None:
-    rows = run_rows(write_run(tmp_path, STEPS, offset=offset))
+    rows = run_rows(write_run(tmp_path, STEPS, offset=offset), ("prompt_text", "response", "answer"))
     assert list(zip(rows["step"].to_pylist(), rows["sample"].to_pylist())) == [
         (1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (3, 0),
     ]  # fmt: skip
@@ -70,3 +72,13 @@ def test_a_run_without_log_or_logits_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="remembers final answers"):
         run_rows(run)
     assert len(logged_rollouts(run)) == 6
+
+
+def test_rows_of_the_memory_that_their_step_has_not_logged_are_left_aside(tmp_path: Path) -> None:
+    run = write_run(tmp_path, STEPS)
+    logged = read_step(RunPaths(run), 2)
+    assert logged is not None
+    write_rollouts(RunPaths(run), logged.slice(1))
+    rows = run_rows(run)
+    assert rows["sample"].to_pylist() == [0, 1, 2, 1, 0]
+    assert [None if row is None else row[0] for row in rows["layer_logits"].to_pylist()] == [1.0, None, None, 3.0, 4.0]

@@ -17,8 +17,11 @@ from analysis.gibbs import (
     repeats_score_no_higher,
     repeats_score_no_higher_on_average,
 )
-from analysis.run_rows import logged_rollouts
-from analysis.theorem import Problem, check_random, check_run, main
+from analysis.logged_rollouts import logged_rollouts
+from analysis.recorded_groups import PenaltyWeights, check_run, weights_of
+from analysis.theorem import Problem, check_random, main
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA
 from tests.analysis.runs import Rollout, kind, write_run
 
@@ -131,7 +134,7 @@ def test_groups_of_a_run_are_counted_and_their_gain_is_the_theorems() -> None:
         (2, "p", 1.0, 0), (2, "p", 0.0, 3),  # the repeat scores lower
         (2, "q", 0.0, 3), (2, "q", -0.5, 0),  # a repeat scores higher than a first error that ran too long
     )  # fmt: skip
-    found = check_run("run", log, alpha=0.1, beta=0.2, etas=[1.0, 10.0])
+    found = check_run("run", log, PenaltyWeights(0.1, 0.2), etas=[1.0, 10.0])
     assert (found.groups, found.telling) == (3, 2)
     assert (found.holds, found.holds_telling, found.prompts_always) == pytest.approx((2 / 3, 0.5, 0.5))
     assert found.holds_on_average == pytest.approx(2 / 3)
@@ -145,22 +148,37 @@ def test_groups_of_a_run_are_counted_and_their_gain_is_the_theorems() -> None:
 def test_penalties_are_capped_as_in_training() -> None:
     """Sizes 10 and 1000 both cost beta: the assumption then asks nothing of the two."""
     log = rollouts((1, "p", -0.5, 10), (1, "p", 0.0, 1000))
-    assert check_run("run", log, alpha=0.1, beta=0.2, etas=[1.0]).holds == 1.0
-    assert check_run("run", log, alpha=0.1, beta=9.0, etas=[1.0]).holds == 0.0
+    assert check_run("run", log, PenaltyWeights(0.1, 0.2), etas=[1.0]).holds == 1.0
+    assert check_run("run", log, PenaltyWeights(0.1, 9.0), etas=[1.0]).holds == 0.0
 
 
 def test_the_script_takes_runs_with_and_without_a_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     step = [Rollout("p", "1", correct=True), Rollout("p", "2", logits=kind(1)), Rollout("p", "3", logits=kind(2))]
     run = write_run(tmp_path / "run", [step] * 3)
     assert len(logged_rollouts(run)) == 9
+    RunPaths(run).config.write_text("meds: {run_dir: r, penalty: {alpha: 0.3, beta: 0.5}}")
     files = ["--figure", str(tmp_path / "f.png"), "--json", str(tmp_path / "n.json")]
     assert main([str(run), "--problems", "50", "--eta", "2", *files]) == 0
     printed = capsys.readouterr().out
     assert "50 random problems, and as many under the assumption:" in printed
-    assert [cell.strip() for cell in printed.splitlines()[-1].split("|")][1:4] == ["run", "3", "100.0%"]
+    assert [cell.strip() for cell in printed.splitlines()[-1].split("|")][1:6] == ["run", "0.3", "0.5", "3", "100.0%"]
     numbers = json.loads((tmp_path / "n.json").read_text())
     assert numbers["runs"][0]["groups"] == 3
+    assert numbers["runs"][0]["weights"] == {"alpha": 0.3, "beta": 0.5}
     assert len(numbers["random"]["worst"]["reward"]) >= 2
     assert main([str(tmp_path / "nowhere"), "--problems", "5", *files]) == 2
     assert main(["--problems", "0", *files]) == 2
     assert capsys.readouterr().err.endswith("error: --problems: 0 is below 1; ask for some thousands\n")
+
+
+def test_the_penalty_is_the_runs_own_unless_said_otherwise(tmp_path: Path) -> None:
+    config = RunPaths(tmp_path).config
+    assert weights_of(tmp_path, 0.4, 0.8) == PenaltyWeights(0.4, 0.8)
+    with pytest.raises(ConfigError, match=r"has no config\.yaml to say its penalty; give --alpha and --beta"):
+        weights_of(tmp_path, 0.4, None)
+    config.write_text("meds: {run_dir: r, penalty: {alpha: 0.3, beta: 0.5}}")
+    assert weights_of(tmp_path, None, None) == PenaltyWeights(0.3, 0.5)
+    assert weights_of(tmp_path, 0.0, None) == PenaltyWeights(0.0, 0.5)
+    config.write_text("meds: {run_dir: r, penalty: {scope: batch}}")
+    with pytest.raises(ConfigError, match="gives a bonus within the step"):
+        weights_of(tmp_path, None, None)

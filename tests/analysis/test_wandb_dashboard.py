@@ -168,5 +168,5 @@ def test_a_refusal_is_one_line_without_the_key(server: Server, capsys: pytest.Ca
     server.refuses = True
     assert main(["--entity", "me", "--project", "errors"]) == 2
     printed = capsys.readouterr()
-    assert "error: --project: 'me/errors' was refused by W&B" in printed.err
+    assert "error: --project: 'me/errors' could not be saved at W&B" in printed.err
     assert KEY not in printed.out + printed.err

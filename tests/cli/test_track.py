@@ -3,12 +3,14 @@
 import fcntl
 import os
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from meds_openrlhf.cli import track
 from meds_openrlhf.cli.main import main
+from meds_openrlhf.tracking.sending import follower_process
 from tests.tracking.sending.wandb_server import wandb_server
 from tests.tracking.sending.written_run import WrittenRun
 
@@ -51,6 +53,23 @@ def test_where_wandb_refuses_the_exit_code_says_so(
     refusal, end = capsys.readouterr().out.splitlines()
     assert refusal.startswith("W&B refuses")
     assert end == "not everything is sent"
+
+
+def test_once_ends_where_wandb_does_not_answer(
+    run: WrittenRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(track, "GIVE_UP_SECONDS", 0.2)
+    monkeypatch.setattr(follower_process, "tasks_for", partial(follower_process.tasks_for, patience_seconds=0.5))
+    run.step(1, loss=1.0)
+    with wandb_server() as server:
+        server.behaviour = "hangs"
+        monkeypatch.setenv("WANDB_BASE_URL", server.url)
+        monkeypatch.setenv("WANDB_API_KEY", "d4" * 20)
+        assert main(["track", "--once", str(run.paths.root)]) == 1
+    silence, end = capsys.readouterr().out.splitlines()
+    assert silence.startswith("W&B does not answer since 0 s")
+    assert end == "not everything is sent"
+    assert run.state()["tensorboard"]["metrics"] == 1
 
 
 def test_a_run_that_goes_on_is_followed_to_its_end(run: WrittenRun, monkeypatch: pytest.MonkeyPatch) -> None:

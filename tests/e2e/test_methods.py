@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from meds_openrlhf.report import write_report
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.e2e.conftest import Run
 from tests.e2e.test_modes import read_memory
@@ -23,6 +24,8 @@ def require_trained(run: Run, step: int = 20) -> None:
     rates = [one["actor_lr"] for one in run.steps]
     assert rates[0] < rates[1] == pytest.approx(3e-4)  # warmed up after two steps, and constant from there
     assert rates[-1] == pytest.approx(3e-4)
+    assert run.paths.rollout_steps() == [one["step"] for one in run.steps]
+    assert write_report([run.paths.root], run.paths.report).stat().st_size > 50_000
 
 
 def test_grpo_on_a_users_own_reward_with_nothing_of_ours(train: Callable[..., Run], tmp_path: Path) -> None:

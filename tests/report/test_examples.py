@@ -1,10 +1,11 @@
 """Cutting responses to size with the answer in sight."""
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meds_openrlhf.report.examples import ANSWER, LEFT_OUT, parts_of
-from meds_openrlhf.report.rollout_rows import Response
+from meds_openrlhf.report.examples import ANSWER, LEFT_OUT, candidates, choose, parts_of
+from meds_openrlhf.report.rollout_rows import NONE, Response, RolloutRows
 
 
 def test_the_answer_is_marked_where_it_stands() -> None:
@@ -20,6 +21,28 @@ def test_of_a_long_response_the_beginning_and_what_is_around_the_answer_stay() -
     assert [(kind, len(part) if isinstance(part, str) else part) for kind, part in parts] == [
         (0, 30), (2, 418), (0, 52), (1, 1), (0, 17), (2, 483),
     ]  # fmt: skip
+
+
+def rollouts_with(answers: list[int], has_text: list[bool]) -> RolloutRows:
+    every = np.arange(len(answers))
+    wrong = np.zeros(len(answers), bool)
+    return RolloutRows(every, every, every, np.array(answers), wrong, np.array(has_text))
+
+
+def test_the_first_example_has_the_most_frequent_answer() -> None:
+    everywhere = np.arange(6)
+    assert candidates(everywhere, rollouts_with([5, 7, 8, 8, 7, 8], [True] * 6), 2)[0] == 2
+    assert candidates(everywhere, rollouts_with([5, 7, 8, 8, 7, 8], [True] * 4 + [False] * 2), 2)[0] == 2
+    assert candidates(everywhere, rollouts_with([5, 7, 8, 8, 7, 8], [True] * 2 + [False] * 2 + [True] * 2), 2)[0] == 5
+    assert candidates(everywhere, rollouts_with([5, 7, 8, 8, 7, 8], [True, True, *[False] * 4]), 2)[0] == 1
+    assert candidates(everywhere, rollouts_with([NONE, 7, NONE, 8, 8, NONE], [True] * 6), 2)[0] == 3
+    assert candidates(np.array([NONE, 1, 0]), rollouts_with([5, 7], [True] * 2), 2)[0] == 1
+    assert candidates(everywhere, rollouts_with([5] * 6, [False] * 6), 2) == []
+
+
+def test_the_others_are_in_the_order_of_their_steps_and_no_text_comes_twice() -> None:
+    responses = {place: Response(text, None, None) for place, text in enumerate(["a", "b", "a", "c", "d"])}
+    assert [one.place for one in choose([3, 2, 9, 1, 0, 4], responses, 3, 10)] == [3, 1, 2]
 
 
 @given(st.text(max_size=60), st.text(max_size=5), st.none() | st.integers(-2, 70), st.integers(1, 50))

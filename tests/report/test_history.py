@@ -48,6 +48,8 @@ def test_a_torn_last_line_is_not_there_yet_and_a_damaged_one_is_named(tmp_path: 
     path.write_text('{"step": 1, "k\n{"step": 2}\n')
     with pytest.raises(ConfigError, match="has a line that is no JSON"):
         read_lines(path)
+    with pytest.raises(ConfigError, match="is a folder where a run has a file"):
+        read_lines(tmp_path)
     path.write_text("[1]\n")
     with pytest.raises(ConfigError, match="has a line without a step"):
         read_lines(path)
@@ -68,10 +70,18 @@ def test_panels_hold_what_is_there() -> None:
         (
             "Diversity",
             "Top-1 eigen ratio",
-            [("meds/eigen_ratio_window", "window"), ("meds/eigen_ratio_right_step", "right, step")],
+            [("meds/eigen_ratio_window", "wrong, window"), ("meds/eigen_ratio_right_step", "right, step")],
         ),
         ("Time", "Time of a step", [("timing/generation", "generation")]),
         ("All other metrics", "my/metric", [("my/metric", "my/metric")]),
         ("All other metrics", "eval_amc_length", [("eval_amc_length", "eval_amc_length")]),
     ]
     assert panels_of(set(), set()) == []
+
+
+def test_of_diversity_the_step_is_on_at_first() -> None:
+    names = {f"meds/eigen_ratio{side}_{kind}" for side in ("", "_right") for kind in ("step", "window", "all")}
+    (panel,) = panels_of(names, set())
+    assert [label for name, label in panel.series if name not in panel.off] == ["wrong, step", "right, step"]
+    (panel,) = panels_of({"meds/eigen_ratio_all"}, set())
+    assert panel.off == []

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from meds_openrlhf.config import ConfigError
 from meds_openrlhf.report import Limits, write_report
 from tests.report.stored_runs import RUN, write_log, write_metrics, write_run
 
@@ -73,6 +74,31 @@ def test_runs_share_the_limits_and_number_their_details_on(tmp_path: Path) -> No
     core = unpacked(html, "core")
     assert [run["atlas"]["portion"] for run in core["runs"]] == [[0, -1], [1, -1]]
     assert list(unpacked(html, "details-1")["0"]["clusters"]) == ["0"]
+
+
+@pytest.mark.parametrize(
+    ("output", "problem"),
+    [("", "--output: '' names no file"), ("/", "--output: '/' names no file"), ("/proc/x.html", "cannot be written"),
+     ("{}", "is a folder; name a file"), ("x" * 300, "cannot be written")],
+)  # fmt: skip
+def test_an_output_that_is_no_file_is_named(tmp_path: Path, output: str, problem: str) -> None:
+    run = write_run(tmp_path / "run")
+    with pytest.raises(ConfigError, match=problem):
+        write_report([run.root], Path(output.format(tmp_path)))
+
+
+def test_a_run_that_is_no_folder_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_text("{}")
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl' is a file; name the folder of a run"):
+        write_report([file], tmp_path / "r.html")
+    with pytest.raises(ConfigError, match=r"nowhere' does not exist; name the folder of a run"):
+        write_report([tmp_path / "nowhere"], tmp_path / "r.html")
+    run = write_run(tmp_path / "run")
+    run.metrics.unlink()
+    run.metrics.mkdir()
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl' is a folder where a run has a file"):
+        write_report([run.root], tmp_path / "r.html")
 
 
 def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

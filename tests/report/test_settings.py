@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from meds_openrlhf.config import ConfigError, MedsSettings, MemorySettings, PenaltySettings, RunConfig
-from meds_openrlhf.report.settings import compare_settings, method_in_words, names_of, planned_steps
+from meds_openrlhf.config import MedsSettings, MemorySettings, PenaltySettings, RunConfig
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.report.settings import compare_settings, flat_settings, method_in_words, planned_steps
 
 
 def config(
@@ -50,12 +51,16 @@ def test_planned_steps_are_those_of_the_data_set(tmp_path: Path) -> None:
     assert planned_steps(config(**flags)) == 9
     assert planned_steps(config(**{**flags, "train.batch_size": 8})) == 6  # the last two prompts fill no mini-batch
     assert planned_steps(config(**{**flags, "data.max_samples": 4})) == 3
+    assert planned_steps(config(**{**flags, "data.max_samples": None})) == 9
     assert planned_steps(config(**{**flags, "data.prompt_dataset": "some/hub-data"})) is None
 
 
-def test_names_of_runs_are_short_and_different() -> None:
-    assert names_of([Path("/x/a"), Path("/x/b")]) == ["a", "b"]
-    assert names_of([Path("/x/a"), Path("/y/a")]) == ["x/a", "y/a"]
-    assert names_of([Path("/1/x/a"), Path("/2/x/a")]) == ["/1/x/a", "/2/x/a"]
-    with pytest.raises(ConfigError, match="is named twice"):
-        names_of([Path("/x/a"), Path("/x/a")])
+def test_settings_are_shown_without_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORE_SECRET", "correct-horse")
+    paths = RunPaths(tmp_path)
+    paths.config.write_text(
+        "meds: {memory: {archive: 's3://KEY:pass@bucket/runs', preset: paper}}\nckpt: {path: /mnt/correct-horse/x}\n"
+    )
+    assert flat_settings(paths) == {
+        "meds.memory.archive": "***", "meds.memory.preset": "paper", "ckpt.path": "***",
+    }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,18 +14,24 @@ TENSORBOARD, WANDB = "tensorboard", "wandb"
 # What W&B's own variables say wins over the flags, as W&B has it.
 _VARIABLES = {"name": "WANDB_NAME", "project": "WANDB_PROJECT", "group": "WANDB_RUN_GROUP", "entity": "WANDB_ENTITY"}
 
+# A name and password, also where a slash in the password ends the host as it is read, at what is no port's number.
+_CREDENTIALS = re.compile(r"(?<=://)([^/?#]*|[^/?#@]*:(?!\d*([/?#]|$)).*)@", re.DOTALL)
+
+
+PROJECT = "openrlhf_train_ppo"  # OpenRLHF's default
+
 
 @dataclass(frozen=True)
 class Destinations:
-    """OpenRLHF's flags about trackers, and ours."""
+    """OpenRLHF's flags about trackers, and ours. It is shown on a command line, so it holds no secret."""
 
     tensorboard: str  # the folder of this run's event files
     name: str
-    project: str = "openrlhf_train_ppo"  # OpenRLHF's default
+    project: str = PROJECT
     group: str | None = None
     entity: str | None = None
     snapshots: str = "reference"
-    archive: str | None = None
+    archive: str | None = None  # without credentials; for W&B's artifacts alone
 
     def of_wandb(self, environment: Mapping[str, str]) -> dict[str, Any]:
         """The arguments of `wandb.init` that name the run; none that the environment names itself."""
@@ -33,7 +40,7 @@ class Destinations:
 
 def destinations_of(config: RunConfig, paths: RunPaths) -> Destinations:
     """Where the run ``config`` in the folder ``paths`` is sent."""
-    flags = config.openrlhf
+    flags, archive = config.openrlhf, config.meds.memory.archive
     name = str(flags.get("logger.wandb.run_name") or paths.root.name)
     given = {
         "project": flags.get("logger.wandb.project"),
@@ -44,9 +51,16 @@ def destinations_of(config: RunConfig, paths: RunPaths) -> Destinations:
         tensorboard=f"{flags.get('logger.tensorboard_dir') or paths.tensorboard}/{name}",
         name=name,
         snapshots=config.meds.tracking.snapshots,
-        archive=config.meds.memory.archive,
+        archive=None if archive is None else without_credentials(archive),
         **{key: str(value) for key, value in given.items() if value is not None},
     )
+
+
+def without_credentials(address: str) -> str:
+    """``s3://key:secret@bucket/runs?region=x`` to ``s3://bucket/runs``; a path of this machine as it is."""
+    if "://" not in address:
+        return address
+    return re.split(r"[?#]", _CREDENTIALS.sub("", address, count=1), maxsplit=1)[0]
 
 
 def wandb_wanted(environment: Mapping[str, str]) -> bool:

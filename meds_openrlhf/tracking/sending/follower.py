@@ -14,6 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -29,8 +30,10 @@ from meds_openrlhf.tracking.sending.tracking_state import SentBackError, StateFi
 
 POLL_SECONDS = 1.0
 DESERTED_SECONDS = 60.0  # to send the rest, when whoever started this process is gone
-# Exit codes, beside 0 for "all is sent" and 1 for an error: begin anew; try later; not before a user mends it; ended.
-AGAIN, UNREACHED, REFUSED, LATE = 75, 76, 77, 78
+# Exit codes, beside 0 for "all is sent" and 1 for an error: begin anew; try later; not before a user mends it; ended;
+# not with the client of W&B that is installed.
+AGAIN, UNREACHED, REFUSED, LATE, UNFIT = 75, 76, 77, 78, 79
+WANDB_NEEDED = "wandb>=0.31,<0.32"
 
 
 @dataclass(frozen=True)
@@ -119,9 +122,14 @@ def run(task: Task, say: Callable[..., None]) -> int:
 def _follow_to_wandb(
     task: Task, paths: RunPaths, state: StateFile, lines: RunLines, orders: Orders, say: Callable[..., None]
 ) -> int:
-    import wandb
+    try:
+        import wandb
 
-    from meds_openrlhf.tracking.sending.wandb_sink import StalledError, WandbSink
+        from meds_openrlhf.tracking.sending.wandb_run import UnfitClientError
+        from meds_openrlhf.tracking.sending.wandb_sink import StalledError, WandbSink
+    except ImportError as error:
+        say(_unfit(task, f"cannot be loaded ({error})"))
+        return UNFIT
 
     way_on = f"training goes on. What is missing is sent when it answers, or later: meds track {task.run}"
     silence = f"W&B does not answer since {task.patience_seconds:.0f} s; {way_on}"
@@ -131,14 +139,24 @@ def _follow_to_wandb(
         return 0 if follow(sink, orders.finishing, task.poll_seconds) else AGAIN
     except StalledError:
         return AGAIN
+    except UnfitClientError as error:
+        say(_unfit(task, f"does not take its settings ({without_keys(str(error))})"))
+        return UNFIT
     except wandb.Error as error:
         if not is_refusal(error):
             say(f"W&B cannot be reached ({type(error).__name__}); {way_on}")
             return UNREACHED
         mend = f"check WANDB_API_KEY, then: meds track {task.run}"
-        say(f"W&B refuses (its answer is in {log_path(paths)}); training goes on. To send it later, {mend}")
+        say(f"W&B refuses (its answer is in {paths.tracking_log}); training goes on. To send it later, {mend}")
         sys.stderr.write(f"{type(error).__name__}: {without_keys(str(error))}\n")
         return REFUSED
+
+
+def _unfit(task: Task, what: str) -> str:
+    return (
+        f"W&B's client {what}: check the WANDB_* variables, or install {WANDB_NEEDED}; training goes on without it. "
+        f"To send it later: meds track {task.run}"
+    )
 
 
 def is_refusal(error: Exception) -> bool:
@@ -152,16 +170,11 @@ def is_refusal(error: Exception) -> bool:
 
 def without_keys(text: str) -> str:
     """``text`` without the values of variables that hold keys."""
-    from meds_openrlhf.tracking.sending.redaction import HIDDEN, secrets_of
+    from meds_openrlhf.tracking.redaction import HIDDEN, secrets_of
 
     for secret in secrets_of(os.environ):
         text = text.replace(secret, HIDDEN)
     return text
-
-
-def log_path(paths: RunPaths) -> Path:
-    """Where what the libraries complain about goes."""
-    return paths.root / "wandb" / "tracking.log"
 
 
 def _wait_to_be_sole(lock: Any, say: Callable[..., None]) -> None:
@@ -200,8 +213,9 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is nobody's message
 
     def say(line: str, well: bool | None = False) -> None:
-        answers.write(json.dumps({"say": line, "well": well}) + "\n")
-        answers.flush()
+        with suppress(BrokenPipeError):  # whoever started this process is gone, and it still sends the rest
+            answers.write(json.dumps({"say": line, "well": well}) + "\n")
+            answers.flush()
 
     sys.excepthook = _end_with_error
     code = run(task, say)

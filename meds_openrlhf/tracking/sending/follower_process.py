@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -10,13 +11,22 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from meds_openrlhf.orphans import MARK
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.sending.destinations import TENSORBOARD, WANDB, Destinations, wandb_wanted
-from meds_openrlhf.tracking.sending.follower import AGAIN, LATE, POLL_SECONDS, REFUSED, UNREACHED, Task, log_path
+from meds_openrlhf.tracking.sending.follower import (
+    AGAIN,
+    LATE,
+    POLL_SECONDS,
+    REFUSED,
+    UNFIT,
+    UNREACHED,
+    Task,
+)
 from meds_openrlhf.tracking.sending.patience import PATIENCE_SECONDS
 from meds_openrlhf.tracking.sending.process_family import end_family
 
@@ -25,6 +35,7 @@ FINISH_SECONDS = 30.0
 IN_VAIN_SECONDS = 3.0
 # Before a process that ended with an error is started again.
 RETRY_SECONDS = 60.0
+NOT_STARTED = -1000  # in place of an exit code
 
 
 class SinkProcess:
@@ -38,11 +49,15 @@ class SinkProcess:
         self._environment["PYTHONPATH"] = os.pathsep.join(filter(None, python_path))
         self._finish_order: str | None = None
         self._worth_another_try: tuple[int, ...] = ()
-        self.is_well = True  # as far as it has said
+        self._tries_left = math.inf
+        self._is_well = True  # as far as the user was told
+        self._is_in_trouble = False  # as the process that is there says
         self._received = b""
+        self._process: subprocess.Popen[bytes] | None = None
         self._due: float | None = None  # when it is started again
         self.code: int | None = None  # of the last one that ended
-        self._start()
+        self._lacks_start = False  # and the user was told
+        self._unsaid = self._start()
 
     @property
     def is_running(self) -> bool:
@@ -54,20 +69,27 @@ class SinkProcess:
         """Whether it has ended and will not be started again."""
         return self._process is None and self._due is None
 
+    @property
+    def gets_nowhere(self) -> bool:
+        """Whether it says so, or waits for a better time; not one that died once and works again."""
+        return self.code != AGAIN if self._process is None else self._is_in_trouble
+
     def poll(self) -> list[str]:
         """What it has to say since the last call. Never waits."""
+        said, self._unsaid = self._unsaid, []
         if self._process is None:
             if self._due is not None and time.monotonic() >= self._due:
-                self._start()
-            return []
+                said += self._start()
+            return said
         code = self._process.poll()  # before reading, so that nothing that it said is lost
-        said = self._take_messages()
+        said += self._take_messages()
         if code is not None:
             said += self._ended(code)
         return said
 
-    def order_finish(self, seconds: float | None) -> None:
-        """It shall send the rest and end, within ``seconds`` if given."""
+    def order_finish(self, seconds: float | None, tries: float) -> None:
+        """It shall send the rest and end, within ``seconds`` if given, started again ``tries`` times at most."""
+        self._tries_left = tries
         self._worth_another_try = (AGAIN, UNREACHED) if seconds is None else (AGAIN,)
         self._finish_order = "finish\n" if seconds is None else f"finish {seconds}\n"
         if self._process is not None:
@@ -84,12 +106,24 @@ class SinkProcess:
         self.code = self._process.wait()
         self._close()
 
-    def _start(self) -> None:
-        log = log_path(self._paths)
-        log.parent.mkdir(exist_ok=True)
-        self._family, self._due = uuid.uuid4().hex, None
-        with log.open("ab") as errors:
-            self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
+    def _start(self) -> list[str]:
+        """Start it; what there is to say. Whoever trains is not to end for a disk that is full, so no OSError."""
+        self._family, self._due, self._is_in_trouble = uuid.uuid4().hex, None, False
+        try:
+            self._process = self._started()
+        except OSError as error:
+            return self._not_started(error)
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
+        self._pass_order_on()
+        lacked, self._lacks_start = self._lacks_start, False
+        if not lacked:
+            return []
+        return self._note({"say": f"the process that writes to {self._name} is started", "well": True})
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with self._paths.tracking_log.open("ab") as errors:
+            return subprocess.Popen(
                 [sys.executable, "-m", "meds_openrlhf.tracking.sending.follower", self._task.as_json()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -97,9 +131,17 @@ class SinkProcess:
                 env={**self._environment, MARK: self._family},
                 start_new_session=True,  # Ctrl-C is for the training run, which then says when to finish
             )
-        assert self._process.stdout is not None
-        os.set_blocking(self._process.stdout.fileno(), False)
-        self._pass_order_on()
+
+    def _not_started(self, error: OSError) -> list[str]:
+        self.code = NOT_STARTED
+        if self._finish_order is None:
+            self._due = time.monotonic() + self._retry_seconds
+        way_on = "; it is tried again" if self._due is not None else ""
+        reason = f"{error.strerror or type(error).__name__}{f': {error.filename}' if error.filename else ''}"
+        say = f"the process that writes to {self._name} cannot be started ({reason}){way_on}"
+        said = self._note({"say": say, "well": False})
+        self._lacks_start = self._lacks_start or bool(said)
+        return said
 
     def _pass_order_on(self) -> None:
         assert self._process is not None
@@ -114,7 +156,11 @@ class SinkProcess:
         assert self._process.stdout is not None
         self._received += self._process.stdout.read() or b""
         *lines, self._received = self._received.split(b"\n")
-        return [said for line in lines for said in self._note(json.loads(line))]
+        messages = [json.loads(line) for line in lines]
+        for message in messages:
+            if message["well"] is not None:
+                self._is_in_trouble = not message["well"]
+        return [said for message in messages for said in self._note(message)]
 
     def _note(self, message: dict[str, Any]) -> list[str]:
         """One line when something goes wrong, however often it is tried again, and one when it goes well again.
@@ -123,22 +169,30 @@ class SinkProcess:
         """
         if message["well"] is None:
             return [message["say"]]
-        news = self.is_well != message["well"]
-        self.is_well = message["well"]
+        news = self._is_well != message["well"]
+        self._is_well = message["well"]
         return [message["say"]] if news else []
 
     def _ended(self, code: int) -> list[str]:
         end_family(self._family)
         self._close()
         self.code = code
-        is_over = code == 0 or (self._finish_order is not None and code not in self._worth_another_try)
+        is_over = code in (0, UNFIT) or (self._finish_order is not None and not self._is_worth_another_try(code))
         if not is_over:
+            self._tries_left -= 1
             self._due = time.monotonic() + (0.0 if code == AGAIN else self._retry_seconds)
-        if code in (0, AGAIN, UNREACHED, REFUSED, LATE):  # it has said why, or there is nothing to say
+        if code in (0, AGAIN, UNREACHED, REFUSED, LATE, UNFIT):  # it has said why, or there is nothing to say
             return []
-        name, way_on = "W&B" if self._task.sink == WANDB else "TensorBoard", "" if is_over else "; it is started again"
-        say = f"the process that writes to {name} ended ({code}, see {log_path(self._paths)}){way_on}"
+        way_on = "" if is_over else "; it is started again"
+        say = f"the process that writes to {self._name} ended ({code}, see {self._paths.tracking_log}){way_on}"
         return self._note({"say": say, "well": False})
+
+    def _is_worth_another_try(self, code: int) -> bool:
+        return code in self._worth_another_try and self._tries_left > 0
+
+    @property
+    def _name(self) -> str:
+        return "W&B" if self._task.sink == WANDB else "TensorBoard"
 
     def _close(self) -> None:
         assert self._process is not None
@@ -170,17 +224,17 @@ class FollowerProcesses:
         """What there is to say since the last call. Never waits."""
         return [line for sink in self._sinks for line in sink.poll()]
 
-    def order_finish(self, seconds: float | None = None) -> None:
-        """They shall send the rest and end."""
+    def order_finish(self, seconds: float | None = None, tries: float = math.inf) -> None:
+        """They shall send the rest and end, within ``seconds`` if given, each started again ``tries`` times at most."""
         for sink in self._sinks:
-            sink.order_finish(seconds)
+            sink.order_finish(seconds, tries)
 
     def finish(self, seconds: float) -> list[str]:
         """Give them so long to send the rest, less to one that gets nowhere, and end them; at most one line to say."""
         started = time.monotonic()
         self.order_finish(seconds)
         while not self.are_done and time.monotonic() < started + seconds:
-            if self._wait_in_vain and time.monotonic() > started + IN_VAIN_SECONDS:
+            if self.get_nowhere and time.monotonic() > started + IN_VAIN_SECONDS:
                 break
             self.poll()
             time.sleep(0.05)
@@ -190,9 +244,9 @@ class FollowerProcesses:
         )
 
     @property
-    def _wait_in_vain(self) -> bool:
-        """Whether all that have not ended have said that they get nowhere."""
-        return not any(sink.is_well for sink in self._sinks if not sink.is_done)
+    def get_nowhere(self) -> bool:
+        """Whether all that have not ended get nowhere."""
+        return all(sink.gets_nowhere for sink in self._sinks if not sink.is_done)
 
     def end(self) -> None:
         """End them now."""
@@ -208,8 +262,10 @@ def tasks_for(
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> list[Task]:
     """TensorBoard always, W&B where the environment asks for it."""
-    sinks = [TENSORBOARD, WANDB] if wandb_wanted(environment) else [TENSORBOARD]
-    return [Task(sink, str(paths.root), to, poll_seconds, patience_seconds) for sink in sinks]
+    wanted = {TENSORBOARD: replace(to, archive=None)}  # it writes no artifacts
+    if wandb_wanted(environment):
+        wanted[WANDB] = to
+    return [Task(sink, str(paths.root), of_sink, poll_seconds, patience_seconds) for sink, of_sink in wanted.items()]
 
 
 @contextmanager

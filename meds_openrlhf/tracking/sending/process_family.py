@@ -17,7 +17,11 @@ def end_family(family: str | None, but: int | None = None) -> None:
     if family is None:
         return
     for _ in range(TRIES):
-        members = [process for process in family_members(family) if process != but]
+        try:
+            members = [process for process in family_members(family) if process != but]
+        except OSError:  # this process has too many files open to look
+            time.sleep(0.05)
+            continue
         if not members:
             return
         for process in members:

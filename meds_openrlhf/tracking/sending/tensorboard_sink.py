@@ -31,15 +31,14 @@ class TensorboardSink:
     """Writes each new line once, as far as a viewer sees: what a new session repeats replaces what was there."""
 
     def __init__(self, folder: str, state: StateFile, lines: RunLines) -> None:
-        self._state, self._lines = state, lines
+        self._folder, self._state, self._lines = Path(folder), state, lines
         before = state.read()
         self._times_sent_back = before.times_sent_back
-        again, self._positions = self._where_to_begin(before)
-        self._file = _new_event_file(Path(folder))
-        self._records = RecordWriter(self._file)
-        self._add(Event(file_version="brain.Event:2"))
-        if again is not None:
-            self._add(Event(step=again, session_log=SessionLog(status=SessionLog.START)))
+        self._again, self._positions = self._where_to_begin(before)
+        self._file: BinaryIO | None = None  # there is none without anything new
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if before.tensorboard_again_from is not None:  # what is shown of later steps goes now
+            self._open()
 
     def hand_new(self, last: bool = False) -> bool:
         """Write what is new; whether there was any."""
@@ -48,26 +47,38 @@ class TensorboardSink:
             return False
         if self._state.read().times_sent_back != self._times_sent_back:
             raise SentBackError  # these may be lines of another time round
+        file = self._file or self._open()
         for stream, lines in new.items():
             for line in lines:
                 self._write(line.step, _SUMMARIES[stream](line))
             self._positions = {**self._positions, stream: self._positions.get(stream, 0) + len(lines)}
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        file.flush()
+        os.fsync(file.fileno())
         self._note()
         return True
 
     def finish(self) -> bool:
         """Close the file; True: everything is there."""
-        self._file.close()
-        self._note()
+        if self._file is not None:
+            self._file.close()
+            self._note()
         return True
+
+    def _open(self) -> BinaryIO:
+        self._file = _new_event_file(self._folder)
+        self._records = RecordWriter(self._file)
+        self._add(Event(file_version="brain.Event:2"))
+        if self._again is not None:
+            self._add(Event(step=self._again, session_log=SessionLog(status=SessionLog.START)))
+        return self._file
 
     def _where_to_begin(self, before: TrackingState) -> tuple[int | None, Positions]:
         """The first step that is written again, if any, and how many lines of each stream come before it.
 
         A session that was killed may have written more than it noted; whatever that is begins at its next lines.
         """
+        if not _event_files(self._folder):  # a new folder, or a run's under another name: it gets everything
+            return None, {}
         following = [self._lines.read(stream, before.tensorboard.get(stream, 0), 1) for stream in STREAMS]
         steps = [lines[0].step for lines in following if lines]
         if before.tensorboard_again_from is not None:
@@ -99,10 +110,17 @@ def _new_event_file(folder: Path) -> BinaryIO:
     Two sessions may begin within a second, and clocks of two machines differ.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    matches = [_EVENT_FILE.match(path.name) for path in folder.iterdir()]
-    newest = max((int(match.group(1)) for match in matches if match), default=0)
+    newest = max(_event_files(folder), default=0)
     number = max(int(time.time()), newest + 1)
     return (folder / f"events.out.tfevents.{number:010d}.{socket.gethostname()}.{os.getpid()}").open("xb")
+
+
+def _event_files(folder: Path) -> list[int]:
+    """The numbers of those that are there."""
+    if not folder.is_dir():
+        return []
+    matches = [_EVENT_FILE.match(path.name) for path in folder.iterdir()]
+    return [int(match.group(1)) for match in matches if match]
 
 
 def _metrics(line: RunLine) -> list[Any]:
@@ -156,13 +174,11 @@ def _text(tag: str, text: str) -> Summary.Value:
 
 
 def _as_markdown(cluster: dict[str, Any]) -> str:
+    """All that a model or a data set wrote is code: an image in an answer would be fetched by whoever looks."""
+    head = f"**size {cluster['size']}**, {cluster['members']} in this step, label {cluster['label']}"
     answer = "none" if cluster["answer"] is None else cluster["answer"]
-    head = (
-        f"**size {cluster['size']}**, {cluster['members']} in this step, label {cluster['label']}, answer {answer}, "
-        f"prompt {cluster['prompt']}"
-    )
-    texts = [text for text in (cluster.get("prompt_text"), cluster.get("response")) if text is not None]
-    return "\n\n".join([head, *(_as_code(text) for text in texts)])
+    texts = [f"answer {answer}\nprompt {cluster['prompt']}", cluster.get("prompt_text"), cluster.get("response")]
+    return "\n\n".join([head, *(_as_code(text) for text in texts if text is not None)])
 
 
 def _as_code(text: str) -> str:

@@ -82,6 +82,7 @@ class TrackingState:
     tensorboard_again_from: int | None = None  # steps from here on are shown already, and come again
     wandb_id: str | None = None
     wandb: Handed = field(default_factory=Handed)
+    wandb_offline: bool = False  # whether what was handed went to files of W&B's offline mode
     wandb_snapshots: dict[str, str] = field(default_factory=dict)  # SHA-256 of the manifests that are there, by name
 
     def sent_back(self, most: Positions, step: int) -> TrackingState:

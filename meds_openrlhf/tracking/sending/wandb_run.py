@@ -7,19 +7,44 @@ from typing import Any
 
 import wandb
 import yaml
+from pydantic import ValidationError
 
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.redaction import redacted
 from meds_openrlhf.tracking.sending.destinations import Destinations
-from meds_openrlhf.tracking.sending.redaction import redacted
 
 AXIS = "train/global_step"
 # W&B's client gives up by itself after so long; whoever waits is told much earlier.
 INIT_SECONDS = 600.0
 
 
+class UnfitClientError(Exception):
+    """W&B's client does not take what it is told; another version of it does, or other variables."""
+
+
 def open_run(paths: RunPaths, to: Destinations, run_id: str, environment: Mapping[str, str]) -> Any:
-    """The run, new or gone on with. Waits for W&B, unless it is offline. Raises wandb.Error where W&B refuses."""
-    settings = wandb.Settings(
+    """The run, new or gone on with. Waits for W&B, unless it is offline.
+
+    Raises wandb.Error where W&B refuses, UnfitClientError where its client does not take the settings.
+    """
+    paths.root.joinpath("wandb").mkdir(exist_ok=True)
+    folder: dict[str, Any] = {} if environment.get("WANDB_DIR") else {"dir": str(paths.root)}
+    config = redacted(_read_config(paths), environment)
+    named = to.of_wandb(environment)
+    try:
+        run = wandb.init(id=run_id, resume="allow", config=config, settings=_settings(), **named, **folder)
+    except ValidationError as error:  # its own text shows the values, and one may be a key
+        raise UnfitClientError(", ".join(".".join(map(str, one["loc"])) for one in error.errors())) from None
+    except TypeError as error:
+        raise UnfitClientError(str(error)) from error
+    run.define_metric(AXIS)
+    run.define_metric("train/*", step_metric=AXIS)
+    run.define_metric("eval/*", step_metric=AXIS)
+    return run
+
+
+def _settings() -> wandb.Settings:
+    return wandb.Settings(
         console="off",
         disable_code=True,
         disable_git=True,
@@ -32,15 +57,6 @@ def open_run(paths: RunPaths, to: Destinations, run_id: str, environment: Mappin
         x_save_requirements=False,
         x_transaction_log_flush_interval=1.0,
     )
-    paths.root.joinpath("wandb").mkdir(exist_ok=True)
-    folder: dict[str, Any] = {} if environment.get("WANDB_DIR") else {"dir": str(paths.root)}
-    config = redacted(_read_config(paths), environment)
-    named = to.of_wandb(environment)
-    run = wandb.init(id=run_id, resume="allow", config=config, settings=settings, **named, **folder)
-    run.define_metric(AXIS)
-    run.define_metric("train/*", step_metric=AXIS)
-    run.define_metric("eval/*", step_metric=AXIS)
-    return run
 
 
 def _read_config(paths: RunPaths) -> dict[str, Any]:

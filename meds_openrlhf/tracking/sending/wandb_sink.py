@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -23,7 +24,14 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.sending.destinations import Destinations, wandb_is_offline
 from meds_openrlhf.tracking.sending.patience import Patience
 from meds_openrlhf.tracking.sending.run_lines import STREAMS, RunLine, RunLines
-from meds_openrlhf.tracking.sending.tracking_state import TABLE, Handed, Positions, SentBackError, StateFile
+from meds_openrlhf.tracking.sending.tracking_state import (
+    TABLE,
+    Handed,
+    Positions,
+    SentBackError,
+    StateFile,
+    TrackingState,
+)
 from meds_openrlhf.tracking.sending.wandb_records import COLUMNS, TABLE_NAME, record_of, table_rows
 from meds_openrlhf.tracking.sending.wandb_run import AXIS, open_run
 from meds_openrlhf.tracking.sending.wandb_snapshots import Manifest, artifact_of, as_seen, manifests_in
@@ -56,7 +64,7 @@ class WandbSink:
         self._patience, self._say = patience, say
         self._environment: Mapping[str, str] = dict(os.environ)
         self._offline = wandb_is_offline(self._environment)
-        before = state.read()
+        before = state.change(self._from_offline) if not self._offline else state.read()
         self._times_sent_back, self._handed = before.times_sent_back, before.wandb
         self._run: Any = None
         self._seen_by_wandb: Any = None  # the run in W&B's public interface
@@ -66,6 +74,13 @@ class WandbSink:
         self._last_error = ""
         self._on_disk = before.wandb.settled
         self._next_question = self._last_arrival = self._last_table = time.monotonic()
+
+    @staticmethod
+    def _from_offline(state: TrackingState) -> TrackingState:
+        """What was only written to files is not at W&B: online it gets everything."""
+        if not state.wandb_offline:
+            return state
+        return replace(state, wandb=Handed(), wandb_snapshots={}, wandb_offline=False)
 
     def hand_new(self, last: bool = False) -> bool:
         """Hand on what is new; whether there was any. ``last``: nothing is held back for later."""
@@ -90,15 +105,34 @@ class WandbSink:
         """Wait until W&B has what it was handed, and close the run; whether it has everything."""
         if self._run is None:
             return True
-        self._patience.expect()
-        self._run.finish()
-        self._patience.answered()
+        self._close_run()
         if not self._offline and self._handed.next > self._handed.settled:
             taken = self._ask_last_number()
             if taken is None or taken < self._handed.next:
                 return False
         self._change(self._handed.settle(self._handed.next), self._snapshots)
         return not self._new_lines()
+
+    def _close_run(self) -> None:
+        """Wait for the uploads, which may take long, and meanwhile ask whether W&B is still there."""
+        closed = threading.Event()
+        asking = threading.Thread(target=self._ask_until, args=(closed,), daemon=True)
+        self._patience.expect()
+        if not self._offline:
+            asking.start()
+        try:
+            self._run.finish()
+        finally:
+            closed.set()
+        if not self._offline:
+            asking.join()
+        self._patience.answered()
+
+    def _ask_until(self, closed: threading.Event) -> None:
+        while not closed.wait(ASK_SECONDS):
+            self._patience.expect()
+            if self._ask_last_number() is not None:
+                self._patience.answered()
 
     def _open(self) -> None:
         run_id = self._state.run_id(self._environment.get("WANDB_RUN_ID"))
@@ -152,6 +186,8 @@ class WandbSink:
         first, behind = positions.get(TABLE, 0), positions["clusters"]
         lines = self._lines.read("clusters", first, behind - first)
         self._require_same_time_round()
+        if not lines:  # cut by a run that is being resumed, and will say in a moment that it was sent back
+            return
         rows = [row for line in lines for row in table_rows(line)]
         if self._table is None:
             self._table = wandb.Table(columns=list(COLUMNS), log_mode="INCREMENTAL")
@@ -218,7 +254,8 @@ class WandbSink:
 
     def _change(self, handed: Handed, snapshots: Mapping[str, str] | None = None) -> None:
         def changed(state: Any) -> Any:
-            return replace(state, wandb=handed, wandb_snapshots={**state.wandb_snapshots, **(snapshots or {})})
+            sent = {**state.wandb_snapshots, **(snapshots or {})}
+            return replace(state, wandb=handed, wandb_snapshots=sent, wandb_offline=self._offline)
 
         self._state.change(changed, of=self._times_sent_back)
         self._handed = handed

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import wandb
 from wandb.sdk.artifacts.artifact_manifest_entry import ArtifactManifestEntry
@@ -79,19 +78,12 @@ def artifact_of(manifest: Manifest, paths: MemoryPaths, to: Destinations, run_id
         _add_files(artifact, snapshot, paths)
     elif to.archive is not None:
         # Not by add_reference, which wants the cloud's own library to be there for s3:// and gs://.
-        uri = _without_credentials(to.archive)
-        artifact.manifest.add_entry(ArtifactManifestEntry(path="archive", ref=uri, digest=uri))
+        artifact.manifest.add_entry(ArtifactManifestEntry(path="archive", ref=to.archive, digest=to.archive))
     else:
         for segment in snapshot.segments:
             uri = (paths.root / segment.name).resolve().as_uri()
             artifact.manifest.add_entry(_reference(segment, uri))
     return artifact
-
-
-def _without_credentials(uri: str) -> str:
-    """``s3://key:secret@bucket/runs?region=x`` to ``s3://bucket/runs``."""
-    parts = urlsplit(uri)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def _reference(segment: SegmentState, uri: str) -> ArtifactManifestEntry:

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import tomllib
 from wandb.errors import AuthenticationError, CommError
 
 from meds_openrlhf.tracking.sending import follower
@@ -94,6 +95,11 @@ def test_a_task_travels_as_json() -> None:
 )
 def test_a_refusal_is_told_from_an_outage(error: Exception, refuses: bool) -> None:
     assert is_refusal(error) is refuses
+
+
+def test_the_client_that_is_named_is_the_one_that_this_package_requires() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    assert follower.WANDB_NEEDED in project["optional-dependencies"]["track"]
 
 
 def test_keys_are_taken_out_of_texts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,14 @@
 """The processes that follow a run, with a W&B that answers, is slow, hangs or refuses."""
 
+import errno
 import json
 import os
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,8 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from meds_openrlhf.orphans import MARK
-from meds_openrlhf.tracking.sending import follower_process
+from meds_openrlhf.tracking.sending import follower_process, process_family
+from meds_openrlhf.tracking.sending.follower import AGAIN
 from meds_openrlhf.tracking.sending.follower_process import FollowerProcesses, following_process, tasks_for
 from tests.tracking.sending.wandb_server import WandbServer
 from tests.tracking.sending.written_run import WrittenRun
@@ -135,7 +139,7 @@ def test_a_wandb_that_refuses_is_said_once_without_the_key(run: WrittenRun, serv
     followers = followers_of(run, server.url, patience=30.0)
     said: list[str] = []
     follow_until(followers, lambda: bool(said) or bool(said.extend(followers.poll())))
-    log = run.paths.root / "wandb" / "tracking.log"
+    log = run.paths.tracking_log
     said += follow_until(followers, lambda: log.read_text().count("CommError") >= 2)  # it was tried again
     assert said == [
         f"W&B refuses (its answer is in {log}); training goes on. To send it later, check WANDB_API_KEY, then: "
@@ -171,8 +175,9 @@ def test_killed_processes_are_started_again_and_send_nothing_twice(run: WrittenR
     run.step(2, loss=2.0)
     said = follow_until(followers, lambda: on_the_board(run) == [1, 2])
     ended = "the process that writes to {} ended (-9, see {}); it is started again"
-    log = run.paths.root / "wandb" / "tracking.log"
+    log = run.paths.tracking_log
     assert sorted(said) == [ended.format(name, log) for name in ("TensorBoard", "W&B")]
+    assert not followers.get_nowhere  # or the end of the training run would not wait for them
     assert followers.finish(DEADLINE) == []
     assert server.points("train/loss") == [1, 2]
 
@@ -202,11 +207,93 @@ def test_a_process_that_fails_at_the_end_is_said_and_its_log_named(run: WrittenR
     env = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
     followers = FollowerProcesses(tasks_for(run.paths, run.to, env, 0.1), env)
     followers.order_finish()
-    log = run.paths.root / "wandb" / "tracking.log"
+    log = run.paths.tracking_log
     said = follow_until(followers, lambda: followers.are_done)
     assert said == [f"the process that writes to TensorBoard ended (1, see {log})"]
     assert not followers.sent_everything
     assert "NotADirectoryError" in log.read_text()
+
+
+def without_wandb() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+
+
+def test_a_process_that_cannot_be_started_is_said_once_and_tried_again(run: WrittenRun) -> None:
+    run.step(1, loss=1.0)
+    in_the_way = run.paths.tracking_log
+    in_the_way.mkdir()
+    followers = FollowerProcesses(
+        tasks_for(run.paths, run.to, without_wandb(), 0.1), without_wandb(), retry_seconds=0.0
+    )
+    said = [line for _ in range(5) for line in followers.poll()]
+    cannot = f"the process that writes to TensorBoard cannot be started (Is a directory: {in_the_way})"
+    assert said == [f"{cannot}; it is tried again"]
+    assert not followers.are_done
+    in_the_way.rmdir()
+    assert follow_until(followers, lambda: on_the_board(run) == [1]) == [
+        "the process that writes to TensorBoard is started"
+    ]
+    assert followers.finish(DEADLINE) == []
+
+
+def test_a_process_that_cannot_be_started_at_the_end_is_given_up(
+    run: WrittenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_more(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(subprocess, "Popen", no_more)
+    followers = FollowerProcesses(tasks_for(run.paths, run.to, without_wandb(), 0.1), without_wandb())
+    assert [line[-40:] for line in followers.poll()] == ["(Too many open files); it is tried again"]
+    rest = f"not everything is sent yet; the rest goes with: meds track {run.paths.root}"
+    assert followers.finish(DEADLINE) == [rest]
+    assert followers.are_done
+
+
+def test_a_driver_that_cannot_look_for_a_family_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def no_more(family: str) -> list[int]:
+        asked.append(family)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(process_family, "family_members", no_more)
+    monkeypatch.setattr(process_family, "TRIES", 2)
+    process_family.end_family("a")
+    assert asked == ["a", "a"]
+
+
+def test_a_client_of_another_version_is_said_once_and_not_tried_again(run: WrittenRun) -> None:
+    run.step(1, loss=1.0)
+    env = {**environment("http://127.0.0.1:9"), "WANDB_MODE": "a mode of another version"}
+    followers = FollowerProcesses(tasks_for(run.paths, run.to, env, 0.1), env, retry_seconds=0.0)
+    wandb = followers._sinks[1]
+    said = follow_until(followers, lambda: wandb.is_done and on_the_board(run) == [1])
+    assert said == [
+        "W&B's client does not take its settings (mode): check the WANDB_* variables, or install wandb>=0.31,<0.32; "
+        f"training goes on without it. To send it later: meds track {run.paths.root}"
+    ]
+    assert len(followers.finish(DEADLINE)) == 1
+
+
+def test_only_wandb_learns_where_the_archive_is(run: WrittenRun) -> None:
+    to = replace(run.to, archive="s3://bucket/runs/a")
+    board, wandb = tasks_for(run.paths, to, {"WANDB_API_KEY": KEY})
+    assert "bucket" not in board.as_json()
+    assert wandb.to == to
+
+
+def test_who_wants_no_more_tries_gets_none(run: WrittenRun) -> None:
+    followers = FollowerProcesses(tasks_for(run.paths, run.to, without_wandb(), 0.1), without_wandb())
+    (sink,) = followers._sinks
+    followers.order_finish(tries=1)
+    follow_until(followers, lambda: followers.are_done)
+    sink._start()
+    assert sink._ended(AGAIN) == []
+    assert not sink.is_done
+    sink._start()
+    assert sink._ended(AGAIN) == []
+    assert sink.is_done
 
 
 def test_a_deserted_process_ends_by_itself(run: WrittenRun) -> None:

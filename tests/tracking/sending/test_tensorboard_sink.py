@@ -1,18 +1,30 @@
 """TensorBoard's files, read back as TensorBoard does."""
 
 import math
+import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugin_util import markdown_to_safe_html
 from tensorboard.util import tensor_util
 
 from meds_openrlhf.tracking.sending.run_lines import RunLines
-from meds_openrlhf.tracking.sending.tensorboard_sink import TensorboardSink
+from meds_openrlhf.tracking.sending.tensorboard_sink import TensorboardSink, _as_markdown
 from meds_openrlhf.tracking.sending.tracking_state import SentBackError, StateFile
 from tests.tracking.sending.written_run import WrittenRun
+
+MARKDOWN = [
+    "![x](http://evil/p.png)", "[x](http://evil)", "<http://evil>", "<img src=x>", "# h", "* a", "`", "```", "\n",
+    "\n\n", "\r", "\u2028", "\t", "    ", "<div>", "<!--", "|a|b|\n|-|-|\n", "[x]: http://evil", "[x]", "a\n===", "\\",
+    "a", "\x02",
+]  # fmt: skip
 
 
 def sink_of(run: WrittenRun) -> TensorboardSink:
@@ -55,8 +67,24 @@ def test_clusters_are_histograms_and_a_text(run: WrittenRun) -> None:
     assert list(histogram.bucket) == [0, 5, 7]
     (text,) = board(run).Tensors("train/biggest_clusters")
     assert tensor_util.make_ndarray(text.tensor_proto)[0].decode() == (
-        "**size 12**, 4 in this step, label 3, answer 17, prompt k1\n\n    9 + 9?\n\n    so\n    it is | 17"
+        "**size 12**, 4 in this step, label 3\n\n    answer 17\n    prompt k1\n\n    9 + 9?\n\n    so\n    it is | 17"
     )
+
+
+@given(parts=st.lists(st.sampled_from(MARKDOWN), max_size=12), member=st.sampled_from(["answer", "prompt", "response"]))
+def test_nothing_in_a_cluster_is_taken_for_markdown(parts: list[str], member: str) -> None:
+    cluster = {
+        "prompt": "k",
+        "prompt_text": "9 + 9?",
+        "label": 3,
+        "size": 12,
+        "members": 4,
+        "answer": "",
+        "response": "17",
+    }
+    shown = markdown_to_safe_html(_as_markdown({**cluster, member: "".join(parts)}))
+    tags = set(re.findall("</?[a-z]+[0-9]?", shown))
+    assert tags == {"<p", "</p", "<strong", "</strong", "<pre", "</pre", "<code", "</code"}
 
 
 def test_a_second_session_goes_on_where_the_first_ended(run: WrittenRun) -> None:
@@ -135,3 +163,23 @@ def test_a_clock_that_was_ahead_hides_nothing(run: WrittenRun) -> None:
 def test_it_loads_no_torch() -> None:
     code = "import sys, meds_openrlhf.tracking.sending.tensorboard_sink; print({'torch', 'wandb'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+def test_a_folder_without_files_gets_everything(run: WrittenRun) -> None:
+    """Somebody removed it, or the run's folder has another name now."""
+    run.step(1, loss=1.0)
+    for _ in range(2):
+        sink = sink_of(run)
+        sink.hand_new()
+        sink.finish()
+        assert points(run, "train/loss") == [(1, 1.0)]
+        shutil.rmtree(run.to.tensorboard)
+
+
+def test_without_anything_new_there_is_no_new_file(run: WrittenRun) -> None:
+    run.step(1, loss=1.0)
+    for _ in range(3):
+        sink = sink_of(run)
+        sink.hand_new()
+        assert sink.finish()
+    assert len(list(Path(run.to.tensorboard).iterdir())) == 1

@@ -11,7 +11,7 @@ from meds_openrlhf.tracking.sending import wandb_sink
 from meds_openrlhf.tracking.sending.follower import follow
 from meds_openrlhf.tracking.sending.patience import Patience
 from meds_openrlhf.tracking.sending.run_lines import RunLines
-from meds_openrlhf.tracking.sending.tracking_state import StateFile
+from meds_openrlhf.tracking.sending.tracking_state import SentBackError, StateFile
 from meds_openrlhf.tracking.sending.wandb_sink import StalledError, WandbSink
 from tests.tracking.sending.far_side import FarSide
 from tests.tracking.sending.written_run import WrittenRun
@@ -84,6 +84,37 @@ def test_what_finish_could_not_upload_is_not_sent(
     assert StateFile(run.paths).read().wandb.settled == 0
 
 
+def test_a_table_whose_lines_are_just_being_cut_waits(run: WrittenRun, far: FarSide) -> None:
+    run.clusters(1)
+    sink = sink_of(run, [])
+    while sink.hand_new():
+        pass
+    run.logs["clusters"].cut_after(0)
+    assert not sink.hand_new(last=True)
+    assert len(far.on_the_way) == 1  # the histograms alone
+    run.resume(0)
+    run.clusters(1)
+    with pytest.raises(SentBackError):
+        sink.hand_new(last=True)
+
+
+def test_a_wandb_that_answers_while_it_takes_long_is_not_called_silent(
+    run: WrittenRun, far: FarSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[str] = []
+    sink = sink_of(run, [])
+    monkeypatch.setattr(wandb_sink, "ASK_SECONDS", 0.01)
+    monkeypatch.setattr(sink, "_patience", Patience(1e6, lambda: None, lambda: answers.append("there")))
+    uploaded = threading.Event()
+    monkeypatch.setattr(WandbSink, "_ask_last_number", lambda _: uploaded.set() or 0 if answers else len(far.there))
+    run.step(1, loss=1.0)
+    while sink.hand_new():
+        pass
+    monkeypatch.setattr(far, "finish", lambda: far.arrive(1) if uploaded.wait(30) else None)
+    sink.finish()
+    assert losses(far.there) == [1.0]
+
+
 def test_snapshots_are_sent_once_in_a_session(run: WrittenRun, far: FarSide, snapshot: Path) -> None:
     sink = sink_of(run, [])
     while sink.hand_new():
@@ -116,3 +147,21 @@ def test_a_snapshot_that_cannot_be_sent_is_said_and_holds_nothing_up(
 def test_snapshots_are_left_out_where_the_run_says_so(run: WrittenRun, far: FarSide, snapshot: Path) -> None:
     run.to = replace(run.to, snapshots="none")
     assert not sink_of(run, []).hand_new()
+
+
+def test_what_went_to_files_offline_is_sent_when_there_is_a_network(
+    run: WrittenRun, far: FarSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.step(1, loss=1.0)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    offline = sink_of(run, [])
+    offline.hand_new()
+    offline.hand_new()
+    assert offline.finish()
+    assert not sink_of(run, []).hand_new(last=True)
+    monkeypatch.delenv("WANDB_MODE")
+    far.there.clear()
+    online = sink_of(run, [])
+    online.hand_new()
+    online.hand_new()
+    assert losses(far.on_the_way) == [1.0]

@@ -1,0 +1,99 @@
+"""Do a run's clusters, by each of the paper's features, agree with the categories that a judge gave its responses?
+
+Pairs are of one prompt, as clusters are: they agree where both say "the same" or both say "different".
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from analysis.agreement import pairwise_agreement, separate_noise
+from analysis.feature_variants import SINGLE, VARIANTS, labels_of_variant
+from analysis.results import markdown_table, shown
+from meds_openrlhf.memory.clustering import NOISE
+
+
+@dataclass(frozen=True)
+class VariantAgreement:
+    """How far one feature's clusters agree with the categories on the pairs asked about; None where there is none.
+
+    ``noise_alone`` takes each response in no cluster for a kind of its own, ``noise_together`` all of them for one.
+    """
+
+    variant: str
+    clusters: int  # that the judged responses are in
+    noise: int  # judged responses in none
+    noise_together: float | None
+    noise_alone: float | None
+
+
+def agreements(
+    wrong: pa.Table,
+    rows: NDArray[np.int64],
+    categories: NDArray[np.int64],
+    preset: str,
+    most_pairs: int | None,
+    seed: int,
+) -> tuple[list[VariantAgreement], int]:
+    """Agreement of each feature's clusters with the ``categories`` (k,) of the ``rows`` (k,), and on how many pairs.
+
+    Clusters are found among all of ``wrong``, as in the memory.
+    """
+    layers = wrong.schema.field("layer_logits").type.list_size
+    prompts = wrong["prompt"].take(pa.array(rows)).to_pylist()
+    pairs = pairs_of_prompts(prompts, most_pairs, seed)
+    found = [
+        _agreement(paper_name(variant, layers), labels_of_variant(wrong, variant, preset)[rows], categories, pairs)
+        for variant in VARIANTS
+    ]
+    return found, len(pairs)
+
+
+def paper_name(variant: str, layers: int) -> str:
+    """A feature's name in the paper's manner, by the layers of this model: 14-diff for the last half's differences."""
+    chosen = layers // 2 if variant.startswith("last-half") else layers
+    return variant if variant == SINGLE else f"{chosen}{'-diff' if variant.endswith('-diff') else ''}"
+
+
+def pairs_of_prompts(prompts: Sequence[str], most: int | None, seed: int) -> NDArray[np.int64]:
+    """Pairs (p, 2) of rows of one prompt: all, or so many drawn of them."""
+    rows: dict[str, list[int]] = {}
+    for row, prompt in enumerate(prompts):
+        rows.setdefault(prompt, []).append(row)
+    pairs = [pair for own in rows.values() for pair in combinations(own, 2)]
+    if most is not None and most < len(pairs):
+        pairs = random.Random(f"{seed}-pairs").sample(pairs, most)
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+
+def agreement_table(found: Sequence[VariantAgreement]) -> str:
+    """A row per feature."""
+    header = ["feature", "clusters", "in none", "agreement (%)", "each in none a kind of its own (%)"]
+    rows = [
+        [one.variant, str(one.clusters), str(one.noise), *map(_percent, (one.noise_together, one.noise_alone))]
+        for one in found
+    ]
+    return markdown_table(header, rows)
+
+
+def _agreement(
+    variant: str, labels: NDArray[np.int64], categories: NDArray[np.int64], pairs: NDArray[np.int64]
+) -> VariantAgreement:
+    return VariantAgreement(
+        variant=variant,
+        clusters=len(set(labels.tolist()) - {NOISE}),
+        noise=int((labels == NOISE).sum()),
+        noise_together=pairwise_agreement(labels, categories, pairs) if len(pairs) else None,
+        noise_alone=pairwise_agreement(separate_noise(labels), categories, pairs) if len(pairs) else None,
+    )
+
+
+def _percent(value: float | None) -> str:
+    return shown(None if value is None else 100 * value)

@@ -1,0 +1,136 @@
+"""The theorem on recorded runs: in how many groups does its assumption hold, and what is the gain?
+
+A group is a prompt's rollouts in one step: q1 is its empirical distribution, r the logged reward, and lambda c =
+min(alpha ln(size + 1), beta), alpha and beta being the run's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from analysis.gibbs import Floats, gain_by_covariance, repeats_score_no_higher, repeats_score_no_higher_on_average
+from analysis.logged_rollouts import prompt_codes
+from analysis.results import markdown_table
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.config.loader import load_config
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.report.rollout_rows import place_key
+from meds_openrlhf.shaping.penalty import cluster_penalty
+
+COLUMNS = ("reward", "cluster_size")  # of the log
+
+
+@dataclass(frozen=True)
+class PenaltyWeights:
+    """How steep the penalty is, and how large at most."""
+
+    alpha: float
+    beta: float
+
+
+@dataclass(frozen=True)
+class RunCheck:
+    """One run's groups; ``telling`` ones have different rewards and different penalties, the others gain exactly 0.
+
+    ``holds`` and ``holds_on_average`` are shares of all groups, ``holds_telling`` of the telling ones;
+    ``prompts_always`` of prompts for which it holds in all of their groups; ``mean_gain``, ``least_gain`` and
+    ``negative`` (groups that lose) by eta.
+    """
+
+    run: str
+    weights: PenaltyWeights
+    groups: int
+    telling: int
+    holds: float
+    holds_telling: float | None
+    holds_on_average: float
+    prompts_always: float
+    mean_gain: dict[str, float]
+    least_gain: dict[str, float]
+    negative: dict[str, int]
+
+
+def weights_of(run: Path, alpha: float | None, beta: float | None) -> PenaltyWeights:
+    """``alpha`` and ``beta``; where one is None, the run's own.
+
+    Raises ConfigError where the run's settings are needed, and are not there or are of a bonus within the step.
+    """
+    if alpha is not None and beta is not None:
+        return PenaltyWeights(alpha, beta)
+    config = RunPaths(run).config
+    if not config.exists():
+        raise ConfigError("RUN", str(run), "has no config.yaml to say its penalty; give --alpha and --beta")
+    own = load_config(config).meds.penalty
+    if own.scope == "batch":
+        mend = "gives a bonus within the step (meds.penalty.scope: batch), no penalty; give --alpha and --beta"
+        raise ConfigError("RUN", str(run), mend)
+    return PenaltyWeights(own.alpha if alpha is None else alpha, own.beta if beta is None else beta)
+
+
+def recorded_groups(rollouts: pa.Table, weights: PenaltyWeights) -> Iterator[tuple[int, Floats, Floats]]:
+    """The prompt's number, rewards (n,) and penalties (n,) of each of the log's groups."""
+    prompts = prompt_codes(rollouts)
+    penalty = cluster_penalty(rollouts["cluster_size"].to_numpy(), alpha=weights.alpha, beta=weights.beta)
+    reward = rollouts["reward"].to_numpy().astype(np.float64)
+    group = place_key(rollouts["step"].to_numpy(), prompts)
+    order = np.argsort(group, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
+        yield int(prompts[rows[0]]), reward[rows], penalty[rows]
+
+
+def check_run(name: str, rollouts: pa.Table, weights: PenaltyWeights, etas: Sequence[float]) -> RunCheck:
+    """Look at every group of a run's log, with the columns `COLUMNS`."""
+    groups = list(recorded_groups(rollouts, weights))
+    uniform = [np.full(len(reward), 1 / len(reward)) for _, reward, _ in groups]
+    holds = np.array([repeats_score_no_higher(reward, penalty) for _, reward, penalty in groups])
+    average = [repeats_score_no_higher_on_average(q, r, c) for q, (_, r, c) in zip(uniform, groups)]
+    telling = np.array([np.ptp(reward) > 0 and np.ptp(penalty) > 0 for _, reward, penalty in groups])
+    gains = {
+        f"{eta:g}": np.array([gain_by_covariance(q, r, c, eta) for q, (_, r, c) in zip(uniform, groups)])
+        for eta in etas
+    }
+    prompts = {prompt for prompt, _, _ in groups}
+    failing = {prompt for (prompt, _, _), fits in zip(groups, holds) if not fits}
+    return RunCheck(
+        run=name,
+        weights=weights,
+        groups=len(groups),
+        telling=int(telling.sum()),
+        holds=float(holds.mean()),
+        holds_telling=float(holds[telling].mean()) if telling.any() else None,
+        holds_on_average=float(np.mean(average)),
+        prompts_always=1 - len(failing) / len(prompts),
+        mean_gain={eta: float(values.mean()) for eta, values in gains.items()},
+        least_gain={eta: float(values.min()) for eta, values in gains.items()},
+        negative={eta: int((values[telling] < -1e-12).sum()) for eta, values in gains.items()},
+    )
+
+
+def table_of(checks: Sequence[RunCheck]) -> str:
+    """A line per run and eta."""
+    rows = [
+        [
+            one.run,
+            f"{one.weights.alpha:g}",
+            f"{one.weights.beta:g}",
+            str(one.groups),
+            f"{one.holds:.1%}",
+            f"{one.holds_on_average:.1%}",
+            str(one.telling),
+            "" if one.holds_telling is None else f"{one.holds_telling:.1%}",
+            f"{one.prompts_always:.1%}",
+            eta,
+            f"{one.mean_gain[eta]:+.5f}",
+            f"{one.least_gain[eta]:+.5f}",
+            str(one.negative[eta]),
+        ]
+        for one in checks
+        for eta in one.mean_gain
+    ]
+    of = ("run", "alpha", "beta", "groups", "holds", "on average", "telling", "holds of them", "prompts always")
+    return markdown_table((*of, "eta", "mean gain", "least gain", "losing"), rows)
