@@ -22,27 +22,29 @@ class Example:
 
 
 def candidates(places: NDArray[np.int64], rollouts: RolloutRows, wanted: int) -> list[int]:
-    """Up to twice ``wanted`` of the rollouts ``places`` (m,) that have a text, the best first, oldest of each first.
+    """Up to twice ``wanted`` of the rollouts ``places`` (m,) that have a text, the best first.
 
-    Spread over the steps and one of each answer in turn; then as many again, for texts that turn out to be the same.
+    The first has the most frequent answer of all ``places``. Then others, spread over the steps and one of each answer
+    in turn, frequent answers first; then as many again, for texts that turn out to be the same.
     """
     known = places[places != NONE]
-    known = known[rollouts.has_text[known]]
-    if not len(known):
+    told = known[rollouts.has_text[known]]
+    if not len(told):
         return []
-    _, first = np.unique(rollouts.answer[known], return_index=True)
-    others = known[np.sort(first)][:wanted].tolist()
-    coarse, fine = _spread(known, wanted), _spread(known, 2 * wanted)
-    return list(dict.fromkeys([*_in_turn(coarse[:1] + coarse[:0:-1], others), *fine]))[: 2 * wanted]
+    one_of_each = _by_frequency(told, rollouts.answer[told], rollouts.answer[known])
+    coarse, fine = _spread(told, wanted), _spread(told, 2 * wanted)
+    others = _in_turn(coarse[:1] + coarse[:0:-1], one_of_each[:wanted])
+    return list(dict.fromkeys([one_of_each[0], *others, *fine]))[: 2 * wanted]
 
 
 def choose(places: list[int], responses: dict[int, Response], most: int, characters: int) -> list[Example]:
-    """Up to ``most`` of these, no text twice, in the order of their steps."""
+    """Up to ``most`` of these, no text twice: the first one, then the others in the order of their steps."""
     chosen: dict[str, int] = {}
     for place in places:
         if place in responses and len(chosen) < most:
             chosen.setdefault(responses[place].text, place)
-    return [Example(place, parts_of(responses[place], characters)) for place in sorted(chosen.values())]
+    typical, others = list(chosen.values())[:1], list(chosen.values())[1:]
+    return [Example(place, parts_of(responses[place], characters)) for place in typical + sorted(others)]
 
 
 def parts_of(response: Response, characters: int) -> list[tuple[int, str | int]]:
@@ -84,6 +86,19 @@ def _kept(length: int, end: int, characters: int) -> list[tuple[int, int]]:
     start = max(stop - around, 0)
     head = characters - around
     return [(0, stop)] if start <= head else [(0, head), (start, stop)]
+
+
+def _by_frequency(told: NDArray[np.int64], answer: NDArray[np.int64], every_answer: NDArray[np.int64]) -> list[int]:
+    """The first of ``told`` (m,) with each ``answer`` (m,), by how often it is among ``every_answer`` (k,).
+
+    Of equally frequent answers the one that came first; the rollouts without any answer are the last.
+    """
+    codes, first, counts = np.unique(every_answer, return_index=True, return_counts=True)
+    of_answer = {int(code): (code == NONE, -n, at) for code, n, at in zip(codes, counts, first)}
+    place_of: dict[int, int] = {}
+    for place, code in zip(told.tolist(), answer.tolist()):
+        place_of.setdefault(code, place)
+    return [place_of[code] for code in sorted(place_of, key=of_answer.__getitem__)]
 
 
 def _spread(places: NDArray[np.int64], most: int) -> list[int]:

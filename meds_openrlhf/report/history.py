@@ -47,6 +47,8 @@ def read_lines(path: Path) -> list[dict[str, float]]:
         lines = StepLog(path).read()
     except FileNotFoundError:  # gone since it was looked for
         return []
+    except IsADirectoryError as error:
+        raise ConfigError("RUN", str(path), "is a folder where a run has a file; move it away") from error
     except ValueError as error:
         raise ConfigError("RUN", str(path), f"has a line that is no JSON ({error}); remove that line") from error
     if not all(isinstance(line, dict) and isinstance(line.get("step"), int) for line in lines):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 _KINDS = ("step", "window", "all")
 _PASS = re.compile(r"eval_(?P<source>.+)_pass(?P<k>\d+)")
@@ -15,7 +15,8 @@ class Panel:
     """One chart: ``series`` are metrics and what the legend calls them.
 
     ``form``: "lines" or "stack" (parts of a whole, a chart for each run). ``source``: "steps" or "evaluations".
-    ``unit``: "" for plain numbers, "share", "bytes", "s" or "ms". ``group``: the heading above it.
+    ``unit``: "" for plain numbers, "share", "bytes", "s" or "ms". ``group``: the heading above it. ``off``: the metrics
+    that are not drawn before someone switches them on.
     """
 
     group: str
@@ -25,12 +26,14 @@ class Panel:
     form: str = "lines"
     source: str = "steps"
     hint: str = ""
+    off: list[str] = field(default_factory=list)
 
 
 def _spectrum(stem: str, title: str, hint: str) -> list[Panel]:
-    wrong = [(f"meds/{stem}_{kind}", kind) for kind in _KINDS]
+    wrong = [(f"meds/{stem}_{kind}", f"wrong, {kind}") for kind in _KINDS]
     right = [(f"meds/{stem}_right_{kind}", f"right, {kind}") for kind in _KINDS]
-    return [Panel("Diversity", title, wrong + right, hint=hint)]
+    longer = [name for name, label in wrong + right if not label.endswith("step")]
+    return [Panel("Diversity", title, wrong + right, hint=hint, off=longer)]
 
 
 KNOWN = [
@@ -129,4 +132,6 @@ def _of_evaluations(names: set[str]) -> list[Panel]:
 
 
 def _with(panel: Panel, series: list[tuple[str, str]]) -> Panel:
-    return Panel(panel.group, panel.title, series, panel.unit, panel.form, panel.source, panel.hint)
+    """The panel with what there is of its series; where all of it would be off, all of it is on."""
+    off = [name for name, _ in series if name in panel.off]
+    return replace(panel, series=series, off=off if len(off) < len(series) else [])

@@ -6,6 +6,7 @@ import base64
 import errno
 import gzip
 import json
+import os
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
@@ -123,11 +124,11 @@ def _facts(name: str, paths: RunPaths, config: RunConfig | None, limits: Limits)
 def _require_names(runs: list[Path], output: Path) -> None:
     if not output.name:  # "" and "/"
         raise ConfigError("--output", "" if output == Path() else str(output), "names no file; name one")
-    if output.is_dir():
+    if os.path.isdir(output):  # unlike pathlib's, false for a name that is too long
         raise ConfigError("--output", str(output), "is a folder; name a file")
     for run in runs:
-        if not run.is_dir():
-            problem = "is a file" if run.exists() else "does not exist"
+        if not os.path.isdir(run):
+            problem = "is a file" if os.path.exists(run) else "does not exist"
             raise ConfigError("RUN", str(run), f"{problem}; name the folder of a run that has trained")
 
 

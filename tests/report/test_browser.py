@@ -53,9 +53,9 @@ def test_curves_show_values_of_all_runs_and_hide_what_is_switched_off(opened: Op
         expect(reward.locator(".line")).to_have_count(2)
         page.locator(".runs button", has_text="other").click()
         expect(reward.locator(".line.c1")).to_have_count(0)
-        expect(reward.locator(".line.c0")).to_have_count(2)
+        expect(reward.locator(".line.c0")).to_have_count(1)  # shaped stays off
         page.locator("#smoothing").fill("0.5")
-        expect(reward.locator(".line.raw")).to_have_count(2)
+        expect(reward.locator(".line.raw")).to_have_count(1)
         expect(page.get_by_role("heading", name="pass@k on aime24")).to_be_visible()
         expect(page.get_by_role("heading", name="Time of a step: one")).to_be_visible()
         page.get_by_text("All other metrics").click()
@@ -95,17 +95,18 @@ def test_the_list_is_sorted_searched_and_paged(opened: Opened, report: Path) -> 
 
 
 def test_answers_and_responses_are_searched(opened: Opened, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
+    steps = [[replace(one, text=one.text and one.text.replace("step one", "Step one")) for one in step] for step in RUN]
+    run = write_run(tmp_path / "run", steps)
     with opened(write_report([run.root], run.report), "#atlas") as page:
         page.get_by_label("Search").fill("21")
         expect(page.locator(".list tbody tr")).to_have_count(1)
         expect(page.locator(".chip mark")).to_have_text("21")
         page.get_by_label("Search").fill("Step ONE")
-        expect(page.locator(".found")).to_contain_text("step one")
+        expect(page.locator(".found")).to_have_text("response: Step one \\boxed{12}")
         expect(page.locator(".list tbody tr")).to_have_count(1)
         assert page.url.endswith("#atlas&run=0&q=Step%20ONE")
         page.reload()
-        expect(page.locator(".found")).to_contain_text("step one")
+        expect(page.locator(".found mark")).to_have_text("Step one")
         assert "null" not in page.locator("main").inner_text()
 
 
@@ -119,21 +120,21 @@ def test_a_prompt_shows_its_clusters_and_the_back_button_works(opened: Opened, t
         expect(page.locator("a.cluster")).to_have_count(2)
         expect(page.locator("a.cluster").first).to_contain_text("4 67% of the wrong")
         expect(page.locator("a.cluster .fate")).to_have_text(["● alive", "○ died, 1 visit since"])
-        expect(page.locator(".detail h2")).to_contain_text("Cluster 1")
+        expect(page.locator(".detail h2")).to_contain_text("Cluster 0")
         expect(page.locator(".examples .answer").first).to_have_text("12")
         expect(page.locator(".answers td:first-child")).to_have_text(["12", "13"])
         page.locator("a.cluster").nth(1).click()
-        expect(page.locator(".detail h2")).to_contain_text("Cluster 2")
+        expect(page.locator(".detail h2")).to_contain_text("Cluster 1")
         expect(page.locator(".detail .examples .answer")).to_have_text(["20", "21"])
         page.locator(".wide svg.chart").focus()
         page.keyboard.press("Home")
         expect(page.locator(".wide .tip td:nth-child(2)")).to_have_text(
-            ["right", "wrong, not remembered", "cluster 2", "cluster 1"]
+            ["right", "wrong, not remembered", "cluster 1", "cluster 0"]
         )
         expect(page.locator(".wide .tip td.num")).to_have_text(["1", "1", "2", "2"])
         expect(page.locator(".rightly .body")).to_have_text("right again \\boxed{7}")
         page.go_back()
-        expect(page.locator(".detail h2")).to_contain_text("Cluster 1")
+        expect(page.locator(".detail h2")).to_contain_text("Cluster 0")
         page.go_back()
         expect(page.locator(".list")).to_be_visible()
 
@@ -161,11 +162,49 @@ def test_light_and_dark_by_the_system_and_by_the_button(opened: Opened, report: 
         expect(page.locator("#theme")).to_contain_text(scheme)
 
 
+@pytest.mark.parametrize("width", [800, 390])
 @pytest.mark.parametrize("fragment", ["", "#curves", "#atlas", "#prompt=math-00001"])
-def test_nothing_is_wider_than_the_window(opened: Opened, report: Path, fragment: str) -> None:
-    with opened(report, fragment, width=800) as page:
+def test_nothing_is_wider_than_the_window(opened: Opened, report: Path, fragment: str, width: int) -> None:
+    with opened(report, fragment, width=width) as page:
         expect(page.locator("h1")).to_have_count(1)
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_a_finished_run_has_ended_whatever_was_planned(opened: Opened, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    data = tmp_path / "train.jsonl"
+    data.write_text('{"prompt": "a"}\n' * 8)
+    flags = {"rollout.batch_size": 2, "rollout.n_samples_per_prompt": 2, "train.batch_size": 2, "train.num_episodes": 1}
+    write_config(run, **{"data.prompt_dataset": str(data), **flags})
+    write_metrics(run, 3, **{"meds/clusters": 2.0})
+    with opened(write_report([run.root], run.report)) as page:
+        expect(page.locator(".card")).to_contain_text("3 of 4 planned")
+        expect(page.locator("progress")).to_have_count(1)
+        expect(page.locator(".card")).to_contain_text("3 clusters; 2 in none. The metric meds/clusters says 2: ")
+        page.locator("#tabs a", has_text="Atlas").click()
+        expect(page.locator("main")).to_contain_text("The metric meds/clusters says 2: ")
+    run.model.mkdir()
+    (run.model / "config.json").write_text("{}")
+    write_metrics(run, 3, **{"meds/clusters": 3.0})
+    with opened(write_report([run.root], run.report)) as page:
+        ended = "ended after 3 steps (4 planned; dynamic sampling may leave steps out)"
+        expect(page.locator(".card")).to_contain_text(ended)
+        expect(page.locator("progress")).to_have_count(0)
+        assert "The metric" not in page.locator("main").inner_text()
+
+
+def test_a_card_shows_the_most_frequent_answer(opened: Opened, tmp_path: Path) -> None:
+    odd = replace(RUN[0][0], answer="13", text="odd \\boxed{13}")
+    run = write_run(tmp_path / "run", [[odd, *RUN[0][1:]], *RUN[1:]])
+    with opened(write_report([run.root], run.report), "#prompt=a") as page:
+        expect(page.locator("a.cluster .chip").first).to_have_text("13 ×2")
+        expect(page.locator("a.cluster .snippet").first).to_have_text("odd \\boxed{13}")
+    odd = replace(RUN[2][1], answer="12", text="late \\boxed{12}")
+    write_log(run, [[replace(RUN[0][0], answer="13", text="odd \\boxed{13}"), *RUN[0][1:]], RUN[1], [RUN[2][0], odd]])
+    with opened(write_report([run.root], run.report), "#prompt=a") as page:
+        expect(page.locator("a.cluster .chip").first).to_have_text("12 ×3")
+        expect(page.locator("a.cluster .snippet").first).to_have_text("another \\boxed{12}")
+        expect(page.locator(".detail .response .answer").first).to_have_text("12")
 
 
 def test_everything_can_be_reached_with_the_keyboard(opened: Opened, tmp_path: Path) -> None:
@@ -200,7 +239,7 @@ def test_hostile_texts_are_shown_as_they_are(opened: Opened, tmp_path: Path) -> 
         expect(page.locator(".asked")).to_contain_text("<img src=x onerror=alert(1)>")
         expect(page.locator(".response .answer").first).to_contain_text("<img src=x onerror=alert(1)>")
         page.reload()
-        expect(page.locator(".detail h2")).to_contain_text("Cluster 1")
+        expect(page.locator(".detail h2")).to_contain_text("Cluster 0")
         assert page.locator("main img").count() == 0
         assert "owned" not in page.title().split("·")[-1]
 

@@ -1,6 +1,10 @@
 // All curves: one colour per run, headings as in the list of panels; runs can be hidden, lines smoothed.
 
-const curveState = { hidden: new Set(), smoothing: 0, open: false };
+const curveState = { hidden: new Set(), off: new Map(), smoothing: 0, open: false };
+const GROUP_NOTES = {
+  Diversity: "Of the layer logits of wrong and of right rollouts. Step: those of one step; window: those of the last steps, as many as "
+    + "meds.tracking.eigen_window says; all: those of the run so far. Window and all are off at first; the names below a chart switch lines on and off.",
+};
 
 function curves(page) {
   const view = h("div", {});
@@ -36,7 +40,8 @@ function panelGroups(page) {
   }
   if (!groups.size) return [h("p", { class: "note" }, "There are no metrics yet.")];
   return [...groups].map(([title, panels]) => (title === "All other metrics" ? otherPanels(page, title, panels)
-    : h("section", {}, h("h2", {}, title), h("div", { class: "panels" }, panels.flatMap((panel) => drawPanel(page, panel))))));
+    : h("section", {}, h("h2", {}, title), GROUP_NOTES[title] && h("p", { class: "note" }, GROUP_NOTES[title]),
+      h("div", { class: "panels" }, panels.flatMap((panel) => drawPanel(page, panel))))));
 }
 
 function otherPanels(page, title, panels) {

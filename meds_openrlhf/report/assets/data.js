@@ -23,7 +23,7 @@ class Errors {
     this.size = tables.clusters.size.length;
     this.place = new Map(tables.prompts.key.map((key, place) => [key, place]));
     this.expanded = new Map();
-    this.responses = new Map(); // of a prompt: label -> all its example texts, lower case
+    this.responses = new Map(); // of a prompt: label -> its example texts, and all of them in lower case
   }
 
   /** A prompt with its rows one by one and its clusters. */
@@ -94,7 +94,8 @@ class Errors {
         if (of !== number || this.responses.has(place)) return;
         const texts = new Map();
         for (const [label, one] of Object.entries(content[place].clusters)) {
-          texts.set(Number(label), one.examples.map(plainText).join("\n").toLowerCase());
+          const own = one.examples.map(plainText);
+          texts.set(Number(label), { texts: own, lower: own.join("\n").toLowerCase() });
         }
         this.responses.set(place, texts);
       });

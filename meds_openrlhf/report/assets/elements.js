@@ -74,6 +74,19 @@ function around(text, query, room) {
   return `${start ? "…" : ""}${text.slice(start, end)}${end < text.length ? "…" : ""}`.replace(/\s+/g, " ");
 }
 
+/** Show a tip beside a place of its plot, `from` to `to` in parts of the width, and all of it inside the window. */
+function placeTip(tip, from, to) {
+  const plot = tip.parentElement.getBoundingClientRect();
+  const room = document.documentElement.clientWidth;
+  tip.style.left = "0";
+  tip.hidden = false;
+  const width = tip.offsetWidth;
+  const right = plot.left + to * plot.width + 10;
+  const left = plot.left + from * plot.width - 10 - width;
+  const best = right + width + 6 <= room ? right : left;
+  tip.style.left = `${Math.max(Math.min(best, room - width - 6), 6) - plot.left}px`;
+}
+
 const integer = (value) => Math.round(value).toLocaleString("en-US");
 
 const percent = (value) => `${(100 * value).toFixed(value && Math.abs(value) < 0.1 ? 1 : 0)}%`;

@@ -1,13 +1,15 @@
 // Line charts: a colour per run (of a single run, per series), a dash per series; pointing at a step, or arrow keys, shows all values there.
 
 const DASHES = ["", "7 3", "2 3", "9 3 2 3", "12 4", "4 2 1 2", "1 2"];
-const CHART = { width: 520, height: 232, left: 52, right: 508, top: 12, bottom: 202 };
+// About as wide as a chart of the curves is on a screen of 1280 pixels, so that labels come out as large as they are written.
+const CHART = { width: 390, height: 212, left: 54, right: 380, top: 10, bottom: 170 };
 
 /** One panel for some runs: `lines` are {run, color, name, series, label, dash, steps, values}. */
 class LineChart {
   constructor(panel, lines, smoothing) {
     this.panel = panel;
-    this.hidden = new Set();
+    this.hidden = curveState.off.get(panel.title) || new Set(panel.off);
+    curveState.off.set(panel.title, this.hidden); // outlives a redraw
     this.lines = lines;
     this.smoothing = smoothing;
     this.single = new Set(lines.map((line) => line.run)).size === 1;
@@ -30,7 +32,7 @@ class LineChart {
     return h("div", { class: "legend", role: "group", "aria-label": "Series" }, this.labels.map((line) => {
       const sample = s("svg", { viewBox: "0 0 26 8", class: `dash ${this.single ? `c${line.color % 8}` : ""}`, "aria-hidden": "true" },
         s("line", { x1: 0, x2: 26, y1: 4, y2: 4, "stroke-dasharray": DASHES[line.dash % DASHES.length] || null }));
-      return toggle([sample, line.label], true, (on) => {
+      return toggle([sample, line.label], !this.hidden.has(line.series), (on) => {
         this.hidden[on ? "delete" : "add"](line.series);
         this.draw();
       });
@@ -47,7 +49,7 @@ class LineChart {
     const last = this.steps[this.steps.length - 1] ?? 1;
     this.x = scale(first, last === first ? first + 1 : last, CHART.left, CHART.right);
     this.y = scale(low, high, CHART.bottom, CHART.top);
-    this.svg.replaceChildren(axes(CHART, stepTicks(first, last, 7), this.x, ticks(low, high, 5), this.y, this.panel.unit));
+    this.svg.replaceChildren(axes(CHART, stepTicks(first, last, 6), this.x, ticks(low, high, 5), this.y, this.panel.unit));
     this.shown.forEach((line, i) => {
       if (this.smoothing) this.svg.append(this.path(line, line.values, "raw"));
       this.svg.append(this.path(line, smooth[i], ""));
@@ -107,10 +109,7 @@ class LineChart {
       rows.push(h("tr", {}, h("td", {}, h("i", { class: `swatch c${line.color % 8}` })), h("td", {}, name || line.label), h("td", { class: "num" }, figure(value, this.panel.unit))));
     }
     this.tip.replaceChildren(h("b", {}, `step ${integer(step)}`), h("table", {}, h("tbody", {}, rows)));
-    this.tip.hidden = false;
-    const right = x > CHART.width / 2;
-    this.tip.style.left = right ? "auto" : `${((x + 10) / CHART.width) * 100}%`;
-    this.tip.style.right = right ? `${((CHART.width - x + 10) / CHART.width) * 100}%` : "auto";
+    placeTip(this.tip, x / CHART.width, x / CHART.width);
   }
 
   leave() {

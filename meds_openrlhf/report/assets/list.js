@@ -24,7 +24,7 @@ function atlasList(page) {
   const hasRight = errors.clusters.right.includes(1);
   return [
     h("h1", {}, "Atlas of recurring errors"),
-    atlasNotes(errors),
+    atlasNotes(errors, page.runs[listState.run]),
     h("div", { class: "controls" }, runPicker(page),
       h("label", { for: "search" }, "Search"), box,
       choice("Which", [["all", "all"], ["alive", "alive"], ["died", "died"]], listState.status, (value) => {
@@ -49,11 +49,12 @@ function runPicker(page) {
 }
 
 /** What is in the list and what had to be left out, in words. */
-function atlasNotes(errors) {
+function atlasNotes(errors, run) {
   const totals = errors.totals;
   const notes = [
     `${count(totals.rows, "rollout")} of ${count(totals.prompts, "prompt")}, ${errors.basis}: ${count(totals.clusters, "cluster")}, ${count(totals.noise, "rollout")} in none.`,
   ];
+  if (countedOtherwise(run)) notes.push(countedOtherwise(run));
   if (totals.outside) notes.push(`${count(totals.outside, "rollout")} are outside the window that the settings ask for.`);
   if (errors.size < totals.clusters) notes.push(`Listed are the ${integer(errors.size)} biggest of ${integer(totals.clusters)} clusters.`);
   if (errors.prompts.key.length < totals.prompts) notes.push(`The pages are of ${integer(errors.prompts.key.length)} of ${integer(totals.prompts)} prompts, those with the biggest clusters.`);
@@ -90,7 +91,9 @@ async function search(errors, query, redraw, status, keepPage) {
         if (found) listState.matches.set(i, ["answer", found[0]]);
       }
       const responses = errors.responses.get(place)?.get(label);
-      if (!listState.matches.has(i) && responses && responses.includes(wanted)) listState.matches.set(i, ["response", responses]);
+      if (!listState.matches.has(i) && responses?.lower.includes(wanted)) {
+        listState.matches.set(i, ["response", responses.texts.find((one) => one.toLowerCase().includes(wanted))]);
+      }
     }
     redraw();
   };
@@ -165,7 +168,7 @@ function listRow(errors, i) {
   const href = route({ prompt: prompt.key, run: errors.run, cluster: cluster.label });
   return h("tr", { onclick: (event) => !event.target.closest("a") && (location.hash = href) },
     h("td", { class: "text" }, h("a", { href }, marked(where === "prompt" ? around(text, query, 90) : short(prompt.text, 180), query)),
-      h("span", { class: "keyname" }, where === "key" ? marked(prompt.key, query) : prompt.key, " · cluster ", cluster.label + 1, cluster.right && h("span", { class: "badge" }, "right")),
+      h("span", { class: "keyname" }, where === "key" ? marked(prompt.key, query) : prompt.key, " · cluster ", cluster.label, cluster.right && h("span", { class: "badge" }, "right")),
       where === "response" && h("span", { class: "found" }, "response: ", marked(around(text, query, 60), query))),
     h("td", { class: "num strong" }, integer(cluster.size)), h("td", { class: "num" }, percent(cluster.share)),
     h("td", { class: "num wide-only" }, integer(cluster.first)), h("td", { class: "num wide-only" }, integer(cluster.last)),

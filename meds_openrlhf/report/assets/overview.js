@@ -11,12 +11,11 @@ function overview(page) {
 }
 
 function runCard(run, number) {
-  const planned = run.planned ? ` of ${integer(run.planned)} planned` : "";
   const facts = [
     ["Method", run.method],
     ["Model", run.model],
     ["Data", run.data],
-    ["Steps", `${integer(run.done)}${planned}`],
+    ["Steps", stepsDone(run)],
     ["Started", run.started && moment(run.started)],
     ["Last step", run.last && moment(run.last)],
     ["Time in steps", run.hours !== null && hours(run.hours)],
@@ -25,15 +24,31 @@ function runCard(run, number) {
   ].filter(([, value]) => value);
   return h("section", { class: "card" },
     h("h2", {}, h("i", { class: `swatch c${number % 8}` }), run.name),
-    run.planned && h("progress", { max: run.planned, value: run.done, "aria-label": "steps done" }),
+    run.planned && !run.ended && h("progress", { max: run.planned, value: run.done, "aria-label": "steps done" }),
     h("dl", {}, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
+}
+
+/** How far it is. A run that has saved its model is at its end, with fewer steps than planned or not. */
+function stepsDone(run) {
+  const planned = run.planned ? `${integer(run.planned)} planned` : "";
+  if (!run.ended) return `${integer(run.done)}${planned && ` of ${planned}`}`;
+  const fewer = run.planned > run.done ? ` (${planned}; dynamic sampling may leave steps out)` : "";
+  return `ended after ${count(run.done, "step")}${fewer}`;
+}
+
+/** Why the metric `meds/clusters` and the atlas differ, where they do; else null. */
+function countedOtherwise(run) {
+  const measured = (run.history.columns["meds/clusters"] || []).findLast((value) => value !== null);
+  if (measured === undefined || !run.atlas || measured === run.atlas.totals.clusters) return null;
+  return `The metric meds/clusters says ${figure(measured)}: that was the last clustering in training; `
+    + "for this report all remembered rollouts were clustered anew.";
 }
 
 function errorsInWords(run) {
   if (!run.atlas) return "none remembered or logged";
   const totals = run.atlas.totals;
   return `${count(totals.rows, "rollout")} of ${count(totals.prompts, "prompt")} in ${count(totals.clusters, "cluster")}; `
-    + `${integer(totals.noise)} in none`;
+    + [`${integer(totals.noise)} in none.`, countedOtherwise(run)].filter(Boolean).join(" ");
 }
 
 function summaryTable(runs) {

@@ -59,16 +59,16 @@ function visitsChart(prompt) {
     (row >= prompt.firstRight ? rightRows : remembered)[visit] += 1;
   });
   for (const cluster of prompt.clusters.slice(0, COLORS)) {
-    layers.push({ label: `cluster ${cluster.label + 1}${cluster.right ? " (right)" : ""}`, kind: clusterKind(cluster), values: cluster.growth });
+    layers.push({ label: `cluster ${cluster.label}${cluster.right ? " (right)" : ""}`, kind: clusterKind(cluster), values: cluster.growth });
   }
   const more = prompt.clusters.slice(COLORS);
-  if (more.length) layers.push({ label: `clusters ${COLORS + 1} to ${prompt.clusters.length}`, kind: "more", values: prompt.visits.map((_, i) => sum(more.map((one) => one.growth[i]))) });
+  if (more.length) layers.push({ label: `clusters ${COLORS} to ${prompt.clusters.length - 1}`, kind: "more", values: prompt.visits.map((_, i) => sum(more.map((one) => one.growth[i]))) });
   layers.push({ label: "in no cluster", kind: "noise", values: prompt.visits.map((_, i) => prompt.noise.wrong[i] + prompt.noise.right[i]) });
   layers.push({ label: "outside the window", kind: "outside", values: prompt.outside });
   layers.push({ label: "wrong, not remembered", kind: "rest", values: prompt.rollouts.map((n, i) => Math.max(n - prompt.correct[i] - remembered[i], 0)) });
   layers.push({ label: "right", kind: "right", values: prompt.correct.map((n, i) => Math.max(n - rightRows[i], 0)) });
   const shown = layers.filter((layer) => layer.values.some(Boolean));
-  return h("figure", { class: "panel wide" }, stackedBars("Rollouts", prompt.visits, shown, "", { width: 860, height: 260 }), stackLegend(shown));
+  return h("figure", { class: "panel wide" }, stackedBars("Rollouts", prompt.visits, shown, "", { width: drawnWidth(860), height: 260 }), stackLegend(shown));
 }
 
 function clusterCards(errors, prompt, selected, details) {
@@ -80,7 +80,7 @@ function clusterCards(errors, prompt, selected, details) {
     });
     const current = cluster === selected;
     return h("a", { class: `cluster ${clusterKind(cluster)}`, href: route({ prompt: prompt.key, run: errors.run, cluster: cluster.label }), "aria-current": current ? "true" : null },
-      h("b", {}, h("i", { class: `swatch ${clusterKind(cluster)}` }), `Cluster ${cluster.label + 1}`, cluster.right && h("span", { class: "badge" }, "right")),
+      h("b", {}, h("i", { class: `swatch ${clusterKind(cluster)}` }), `Cluster ${cluster.label}`, cluster.right && h("span", { class: "badge" }, "right")),
       h("span", { class: "big" }, integer(cluster.size), h("small", {}, ` ${percent(cluster.share)} of the ${cluster.right ? "right" : "wrong"}`)),
       sparkline(cluster.growth, clusterKind(cluster), "members in each visit"),
       h("span", { class: "faint" }, stepsInWords(cluster.first, cluster.last)), fate(cluster), answerChips(cluster, ""), snippet);
@@ -100,9 +100,9 @@ function clusterDetail(errors, prompt, cluster, details) {
   const layers = [{ label: "new members", kind: clusterKind(cluster), values: cluster.growth }];
   const before = { label: "members before", kind: "before", values: growth.map((n, i) => n - cluster.growth[i]) };
   return h("section", { class: `detail ${clusterKind(cluster)}`, id: "cluster" },
-    h("h2", {}, h("i", { class: `swatch ${clusterKind(cluster)}` }), `Cluster ${cluster.label + 1}`, h("small", {}, ` ${count(cluster.size, "rollout")}, ${stepsInWords(cluster.first, cluster.last)}`), " ", fate(cluster)),
+    h("h2", {}, h("i", { class: `swatch ${clusterKind(cluster)}` }), `Cluster ${cluster.label}`, h("small", {}, ` ${count(cluster.size, "rollout")}, ${stepsInWords(cluster.first, cluster.last)}`), " ", fate(cluster)),
     h("div", { class: "twin" },
-      h("figure", { class: "panel" }, h("figcaption", {}, h("h3", {}, "Growth")), stackedBars("Growth", prompt.visits, [before, ...layers], "", { height: 190 }), stackLegend([before, ...layers])),
+      h("figure", { class: "panel" }, h("figcaption", {}, h("h3", {}, "Growth")), stackedBars("Growth", prompt.visits, [before, ...layers], "", { width: drawnWidth(560), height: 200 }), stackLegend([before, ...layers])),
       h("div", { class: "panel" }, h("h3", {}, "Answers"), answerBars(cluster))),
     holder);
 }

@@ -77,12 +77,17 @@ function axes(box, xTicks, x, yTicks, y, unit) {
   for (const value of xTicks) {
     layer.append(s("text", { x: round1(x(value)), y: box.bottom + 15, "text-anchor": "middle" }, integer(value)));
   }
+  layer.append(s("text", { x: box.right, y: box.bottom + 32, "text-anchor": "end" }, "step"));
   return layer;
 }
 
 function tickText(value, unit) {
   if (unit === "share") return `${Number((100 * value).toPrecision(4))}%`;
   if (unit === "bytes") return bytes(value);
+  return unit ? `${plainTick(value)} ${unit}` : plainTick(value);
+}
+
+function plainTick(value) {
   const size = Math.abs(value);
   if (size >= 1e6) return `${Number((value / 1e6).toPrecision(4))}M`;
   if (size >= 1e4) return `${Number((value / 1e3).toPrecision(4))}k`;

@@ -2,7 +2,7 @@
 
 /** Bars over `steps`; `layers` are {label, kind, values}, from the bottom up; `kind` is a class that gives the colour. */
 function stackedBars(title, steps, layers, unit, { width: across = CHART.width, height = CHART.height } = {}) {
-  const box = { ...CHART, width: across, right: across - 12, height, bottom: height - 30 };
+  const box = { ...CHART, width: across, right: across - 10, height, bottom: height - (CHART.height - CHART.bottom) };
   const totals = steps.map((_, i) => layers.reduce((sum, layer) => sum + (layer.values[i] || 0), 0));
   const high = Math.max(...totals, 0) || 1;
   const y = scale(0, high * 1.04, box.bottom, box.top);
@@ -13,7 +13,7 @@ function stackedBars(title, steps, layers, unit, { width: across = CHART.width, 
     viewBox: `0 0 ${box.width} ${box.height}`, class: "chart", role: "img", tabindex: 0,
     "aria-label": `${title}: ${layers.map((layer) => layer.label).join(", ")} over steps; arrow keys move along`,
   }, axes(box, [], x, ticks(0, high, 4), y, unit));
-  const every = Math.ceil(steps.length / 12);
+  const every = Math.ceil(steps.length / Math.min(Math.floor((box.right - box.left) / 42), 12));
   steps.forEach((step, i) => {
     if (i % every === 0) svg.append(s("text", { class: "xlabel", x: round1(x(i)), y: box.bottom + 15, "text-anchor": "middle" }, integer(step)));
   });
@@ -51,10 +51,7 @@ function columnTips(svg, tip, cursor, box, slot, steps, layers, totals, unit) {
       h("td", {}, h("i", { class: `swatch ${layer.kind}` })), h("td", {}, layer.label),
       h("td", { class: "num" }, figure(layer.values[at], unit))));
     tip.replaceChildren(h("b", {}, `step ${integer(steps[at])}: ${figure(totals[at], unit)}`), h("table", {}, h("tbody", {}, rows)));
-    tip.hidden = false;
-    const right = x > box.width / 2;
-    tip.style.left = right ? "auto" : `${((x + slot + 8) / box.width) * 100}%`;
-    tip.style.right = right ? `${((box.width - x + 8) / box.width) * 100}%` : "auto";
+    placeTip(tip, x / box.width, (x + slot) / box.width);
   };
   svg.addEventListener("pointermove", (event) => {
     const bounds = svg.getBoundingClientRect();
@@ -73,6 +70,9 @@ function columnTips(svg, tip, cursor, box, slot, steps, layers, totals, unit) {
     }
   });
 }
+
+/** The width to draw a single chart at: as wide as it is on the screen, so that its labels are neither small nor large. */
+const drawnWidth = (most) => Math.max(Math.min(most, document.documentElement.clientWidth - 60), 280);
 
 /** What the colours of layers mean. */
 function stackLegend(layers) {
