@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -51,6 +50,7 @@ class Judge:
     under_way: int = 0
     most_under_way: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+    closing: threading.Event = field(default_factory=threading.Event)
 
     def answer(self, request: Request) -> Response:
         with self.lock:
@@ -58,7 +58,7 @@ class Judge:
             self.under_way += 1
             self.most_under_way = max(self.most_under_way, self.under_way)
             response = self.script(request, len(self.requests) - 1)
-        time.sleep(response.seconds)
+        self.closing.wait(response.seconds)
         with self.lock:
             self.under_way -= 1
         return response
@@ -89,7 +89,10 @@ def judge_server(script: Script) -> Iterator[Judge]:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             request = Request(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
             response = judge.answer(request)
-            content = body_of(request, response)
+            with suppress(BrokenPipeError, ConnectionResetError):  # nobody waits for it any more
+                self.send(response, body_of(request, response))
+
+        def send(self, response: Response, content: bytes) -> None:
             self.send_response(response.status)
             for name, value in {**response.headers, "Content-Length": str(len(content))}.items():
                 self.send_header(name, value)
@@ -97,22 +100,22 @@ def judge_server(script: Script) -> Iterator[Judge]:
             if not response.seconds_per_byte:
                 self.wfile.write(content)
                 return
-            with suppress(BrokenPipeError, ConnectionResetError):  # nobody waits for the end
-                for byte in content:
-                    self.wfile.write(bytes([byte]))
-                    time.sleep(response.seconds_per_byte)
+            for byte in content:
+                self.wfile.write(bytes([byte]))
+                judge.closing.wait(response.seconds_per_byte)
 
         def log_message(self, *_: object) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server.daemon_threads = False  # so that closing waits for those that still answer: none outlives its test
     judge.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
         yield judge
     finally:
+        judge.closing.set()
         server.shutdown()
         thread.join()
         server.server_close()
