@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,11 @@ def cluster_line(rollouts: pa.Table) -> dict[str, Any]:
 
     A histogram has k + 1 ``edges`` and k ``counts``; without values there is none.
     """
-    sizes, penalties = _numbers(rollouts, "cluster_size"), _numbers(rollouts, "penalty")
+    sizes, penalties = _numbers(rollouts, "cluster_size"), _numbers(rollouts, "penalty").astype(np.float64)
+    penalties = penalties[np.isfinite(penalties) & (penalties != 0)]
     counted = {
         "meds/cluster_sizes": _histogram(sizes[sizes > 0], _doubling(sizes.max(initial=0))),
-        "meds/penalties": _histogram(penalties[np.isfinite(penalties) & (penalties != 0)], PENALTY_BINS),
+        "meds/penalties": _histogram(penalties, _from_zero(penalties)),
     }
     return {
         "histograms": {name: one for name, one in counted.items() if one is not None},
@@ -39,10 +41,15 @@ def _doubling(largest: int) -> list[int]:
     return [2**power for power in range(int(largest).bit_length() + 1)]
 
 
-def _histogram(values: NDArray[Any], bins: int | list[int]) -> dict[str, list[float]] | None:
+def _from_zero(penalties: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Equal bins from 0 to the largest one; between the smallest and the largest may be nothing but rounding."""
+    return np.linspace(min(penalties.min(initial=0), 0), max(penalties.max(initial=0), 0), PENALTY_BINS + 1)
+
+
+def _histogram(values: NDArray[Any], edges: Sequence[float] | NDArray[Any]) -> dict[str, list[float]] | None:
     if len(values) == 0:
         return None
-    counts, edges = np.histogram(values, bins)
+    counts, edges = np.histogram(values, edges)
     return {"edges": edges.tolist(), "counts": counts.tolist()}
 
 

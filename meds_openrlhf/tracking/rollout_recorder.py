@@ -59,9 +59,9 @@ class RolloutRecorder:
     def record(self, rollouts: StepRollouts) -> int:
         """Write one step down; its number. Raises OSError where the disk refuses."""
         table = self.table(rollouts)
-        self._clusters.append(rollouts.step, cluster_line(table))
         if self._keep != "none":
             write_rollouts(self._paths, sample_texts(table) if self._keep == "sampled" else table)
+        self._clusters.append(rollouts.step, cluster_line(table))
         return rollouts.step
 
     def table(self, rollouts: StepRollouts) -> pa.Table:

@@ -151,6 +151,16 @@ def test_a_reward_that_is_no_number_is_logged_all_the_same(tmp_path: Path) -> No
     assert sum(StepLog(paths.clusters).read()[0]["histograms"]["meds/penalties"]["counts"]) == 1
 
 
+def test_penalties_that_differ_by_rounding_alone(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    shaped = -np.array([0.2, np.nextafter(np.float32(0.2), np.float32(1)), 0.0], np.float32)
+    recorder(paths).record(step_rollouts(1, own(TEXTS[:3]), [None] * 3, shaped_reward=shaped))
+    histogram = StepLog(paths.clusters).read()[0]["histograms"]["meds/penalties"]
+    assert histogram["counts"] == [0] * 19 + [2]
+    assert histogram["edges"][0] == 0
+    assert histogram["edges"][-1] == pytest.approx(0.2)
+
+
 def test_a_run_that_goes_back_forgets_what_came_later(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     for step in (1, 2, 3):
