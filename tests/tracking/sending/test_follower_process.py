@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,10 @@ def followers_of(run: WrittenRun, url: str, patience: float = 1.0) -> FollowerPr
     return FollowerProcesses(tasks_for(run.paths, run.to, env, 0.1, patience), env, retry_seconds=0.5)
 
 
-def follow_until(followers: FollowerProcesses, happened: Callable[[], bool]) -> list[str]:
+def follow_until(followers: FollowerProcesses, happened: Callable[[list[str]], bool]) -> list[str]:
+    """What was said until something happened, which may be that something was said."""
     said, deadline = followers.poll(), time.monotonic() + DEADLINE
-    while not happened():
+    while not happened(said):
         assert time.monotonic() < deadline, said
         said += followers.poll()
         time.sleep(0.05)
@@ -73,17 +75,21 @@ def processes_of(run: WrittenRun) -> list[str]:
 def _marked(run: WrittenRun, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("TEST_RUN", str(run.paths.root))
     yield
-    assert processes_of(run) == []
+    left = processes_of(run)
+    for process in left:  # of a test that failed
+        with suppress(ProcessLookupError):
+            os.kill(int(process.split()[0]), signal.SIGKILL)
+    assert left == []
 
 
 def test_everything_goes_to_both_however_slowly_wandb_takes_it(run: WrittenRun, server: WandbServer) -> None:
     server.delay = 0.1
     run.step(1, loss=1.0)
     followers = followers_of(run, server.url, patience=30.0)
-    said = follow_until(followers, lambda: bool(server.runs) and on_the_board(run) == [1])
+    said = follow_until(followers, lambda _: bool(server.runs) and on_the_board(run) == [1])
     run.step(2, loss=2.0)
     run.clusters(2)
-    assert follow_until(followers, lambda: on_the_board(run) == [1, 2]) == said == []
+    assert follow_until(followers, lambda _: on_the_board(run) == [1, 2]) == said == []
     run.evaluation(2, pass1=0.5)
     assert followers.finish(DEADLINE) == []
     assert server.points("train/loss") == [1, 2]
@@ -99,11 +105,9 @@ def test_a_wandb_that_hangs_is_said_once_and_holds_nothing_up(run: WrittenRun, s
     server.behaviour = "hangs"
     run.step(1, loss=1.0)
     followers = followers_of(run, server.url)
-    said: list[str] = []
-    said += follow_until(followers, lambda: on_the_board(run) == [1])
-    said += follow_until(followers, lambda: bool(said) or bool(said.extend(followers.poll())))
+    said = follow_until(followers, lambda said: on_the_board(run) == [1] and bool(said))
     run.step(2, loss=2.0)
-    said += follow_until(followers, lambda: on_the_board(run) == [1, 2])
+    said += follow_until(followers, lambda _: on_the_board(run) == [1, 2])
     way_on = f"meds track {run.paths.root}"
     assert said == [
         "W&B does not answer since 1 s; training goes on. What is missing is sent when it answers, or later: " + way_on
@@ -122,13 +126,12 @@ def test_a_wandb_that_comes_back_gets_everything(run: WrittenRun, server: WandbS
     server.behaviour = "hangs"
     run.step(1, loss=1.0)
     followers = followers_of(run, server.url)
-    said: list[str] = []
-    follow_until(followers, lambda: bool(said) or bool(said.extend(followers.poll())))
+    said = follow_until(followers, bool)
     server.behaviour = "answers"
     server.let_go.set()
-    said += follow_until(followers, lambda: bool(server.runs))
-    said += follow_until(followers, lambda: "W&B answers again" in said or bool(said.extend(followers.poll())))
-    assert len(said) == 2
+    said += follow_until(followers, lambda said: bool(server.runs) and bool(said))
+    assert said[0].startswith("W&B does not answer")
+    assert said[1:] == ["W&B answers again"]
     assert followers.finish(DEADLINE) == []
     assert server.points("train/loss") == [1]
 
@@ -137,10 +140,9 @@ def test_a_wandb_that_refuses_is_said_once_without_the_key(run: WrittenRun, serv
     server.behaviour = "refuses"
     run.step(1, loss=1.0)
     followers = followers_of(run, server.url, patience=30.0)
-    said: list[str] = []
-    follow_until(followers, lambda: bool(said) or bool(said.extend(followers.poll())))
+    said = follow_until(followers, bool)
     log = run.paths.tracking_log
-    said += follow_until(followers, lambda: log.read_text().count("CommError") >= 2)  # it was tried again
+    said += follow_until(followers, lambda _: log.read_text().count("CommError") >= 2)  # it was tried again
     assert said == [
         f"W&B refuses (its answer is in {log}); training goes on. To send it later, check WANDB_API_KEY, then: "
         f"meds track {run.paths.root}"
@@ -157,10 +159,9 @@ def test_where_nobody_listens_tensorboard_goes_on(run: WrittenRun) -> None:
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
     run.step(1, loss=1.0)
     followers = followers_of(run, url)
-    said: list[str] = []
-    follow_until(followers, lambda: bool(said) or bool(said.extend(followers.poll())))
+    said = follow_until(followers, bool)
     run.step(2, loss=2.0)
-    said += follow_until(followers, lambda: on_the_board(run) == [1, 2])
+    said += follow_until(followers, lambda _: on_the_board(run) == [1, 2])
     assert [line[:27] for line in said] == ["W&B does not answer since 1"]
     assert len(followers.finish(0.5)) == 1
 
@@ -168,12 +169,12 @@ def test_where_nobody_listens_tensorboard_goes_on(run: WrittenRun) -> None:
 def test_killed_processes_are_started_again_and_send_nothing_twice(run: WrittenRun, server: WandbServer) -> None:
     run.step(1, loss=1.0)
     followers = followers_of(run, server.url, patience=30.0)
-    follow_until(followers, lambda: bool(server.runs) and on_the_board(run) == [1])
+    follow_until(followers, lambda _: bool(server.runs) and on_the_board(run) == [1])
     for sink in followers._sinks:
         assert sink._process is not None
         os.kill(sink._process.pid, signal.SIGKILL)
     run.step(2, loss=2.0)
-    said = follow_until(followers, lambda: on_the_board(run) == [1, 2])
+    said = follow_until(followers, lambda _: on_the_board(run) == [1, 2])
     ended = "the process that writes to {} ended (-9, see {}); it is started again"
     log = run.paths.tracking_log
     assert sorted(said) == [ended.format(name, log) for name in ("TensorBoard", "W&B")]
@@ -208,7 +209,7 @@ def test_a_process_that_fails_at_the_end_is_said_and_its_log_named(run: WrittenR
     followers = FollowerProcesses(tasks_for(run.paths, run.to, env, 0.1), env)
     followers.order_finish()
     log = run.paths.tracking_log
-    said = follow_until(followers, lambda: followers.are_done)
+    said = follow_until(followers, lambda _: followers.are_done)
     assert said == [f"the process that writes to TensorBoard ended (1, see {log})"]
     assert not followers.sent_everything
     assert "NotADirectoryError" in log.read_text()
@@ -230,7 +231,7 @@ def test_a_process_that_cannot_be_started_is_said_once_and_tried_again(run: Writ
     assert said == [f"{cannot}; it is tried again"]
     assert not followers.are_done
     in_the_way.rmdir()
-    assert follow_until(followers, lambda: on_the_board(run) == [1]) == [
+    assert follow_until(followers, lambda _: on_the_board(run) == [1]) == [
         "the process that writes to TensorBoard is started"
     ]
     assert followers.finish(DEADLINE) == []
@@ -268,7 +269,7 @@ def test_a_client_of_another_version_is_said_once_and_not_tried_again(run: Writt
     env = {**environment("http://127.0.0.1:9"), "WANDB_MODE": "a mode of another version"}
     followers = FollowerProcesses(tasks_for(run.paths, run.to, env, 0.1), env, retry_seconds=0.0)
     wandb = followers._sinks[1]
-    said = follow_until(followers, lambda: wandb.is_done and on_the_board(run) == [1])
+    said = follow_until(followers, lambda _: wandb.is_done and on_the_board(run) == [1])
     assert said == [
         "W&B's client does not take its settings (mode): check the WANDB_* variables, or install wandb>=0.31,<0.32; "
         f"training goes on without it. To send it later: meds track {run.paths.root}"
@@ -287,7 +288,7 @@ def test_who_wants_no_more_tries_gets_none(run: WrittenRun) -> None:
     followers = FollowerProcesses(tasks_for(run.paths, run.to, without_wandb(), 0.1), without_wandb())
     (sink,) = followers._sinks
     followers.order_finish(tries=1)
-    follow_until(followers, lambda: followers.are_done)
+    follow_until(followers, lambda _: followers.are_done)
     sink._start()
     assert sink._ended(AGAIN) == []
     assert not sink.is_done
