@@ -35,23 +35,21 @@ class Agreement:
     completeness: float
 
 
-def agreement(
-    labels: Labels, truth: Labels, *, noise: str = "set", pairs: NDArray[np.int64] | None = None
-) -> Agreement:
+def agreement(labels: Labels, truth: Labels, *, noise: str = "set") -> Agreement:
     """How far ``labels`` (n,), -1 for noise, agree with ``truth`` (n,), which has no noise.
 
     ``noise``: "set", all noise is one cluster, as in the paper, or "alone", each row of noise is a cluster of its own.
-    ``pairs`` (p, 2): the pairs to ask about; None: all. Raises ValueError as `pairwise_agreement` does.
+    Raises ValueError as `pairwise_agreement` does.
     """
     if noise not in NOISE_READINGS:
         raise ValueError(f"noise: {noise!r}, must be one of {', '.join(NOISE_READINGS)}")
     if noise == "alone":
         labels = separate_noise(labels)
-    pairwise = pairwise_agreement(labels, truth, pairs)
+    pairwise = pairwise_agreement(labels, truth)
     homogeneity, completeness, _ = homogeneity_completeness_v_measure(truth, labels)
     return Agreement(
         rows=len(labels),
-        pairs=math.comb(len(labels), 2) if pairs is None else len(pairs),
+        pairs=math.comb(len(labels), 2),
         pairwise=pairwise,
         adjusted_rand=float(adjusted_rand_score(truth, labels)),
         homogeneity=float(homogeneity),
@@ -83,22 +81,6 @@ def separate_noise(labels: Labels) -> NDArray[np.int64]:
     alone = separate == NOISE
     separate[alone] = separate.max(initial=NOISE) + 1 + np.arange(alone.sum())
     return separate
-
-
-def sampled_pairs(n: int, count: int, seed: int) -> NDArray[np.int64]:
-    """``count`` different pairs of n rows as indices (count, 2), the larger one first; the same for the same seed.
-
-    Raises ValueError where there are not so many pairs.
-    """
-    total = math.comb(n, 2)
-    if not 0 <= count <= total:
-        raise ValueError(f"count: {count} pairs of {n} rows; there are {total}")
-    drawn = np.random.default_rng(seed).choice(total, size=count, replace=False)
-    # Pair number k is (i, j) with k = i (i - 1) / 2 + j and j < i; the square root may be off by one for large k.
-    larger = ((1 + np.sqrt(1 + 8 * drawn.astype(np.float64))) / 2).astype(np.int64)
-    larger -= larger * (larger - 1) // 2 > drawn
-    larger += larger * (larger + 1) // 2 <= drawn
-    return np.stack([larger, drawn - larger * (larger - 1) // 2], axis=1)
 
 
 def _agreement_of_all_pairs(one: Labels, other: Labels) -> float:

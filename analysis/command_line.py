@@ -6,12 +6,10 @@ What a user can mend, a full disk among it, is one line on stderr and exit code 
 from __future__ import annotations
 
 import argparse
-import os
-import select
 import sys
 from collections.abc import Callable
-from typing import TextIO
 
+from meds_openrlhf.cli.closed_pipe import silence_if_closed
 from meds_openrlhf.cli.main import DISK_ERRORS
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.errors import MemoryCorruptionError, MemoryLostError
@@ -26,10 +24,8 @@ def exit_code_of(script: Callable[[], None]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        if not _is_closed(sys.stdout):
+        if not silence_if_closed(sys.stdout):
             raise
-        # `| head` has seen enough; nor shall the interpreter complain when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         if error.errno not in DISK_ERRORS:
             raise
@@ -39,13 +35,6 @@ def exit_code_of(script: Callable[[], None]) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     return 0
-
-
-def _is_closed(stream: TextIO) -> bool:
-    """Whether nobody reads from the pipe that ``stream`` writes to any more."""
-    poll = select.poll()
-    poll.register(stream.fileno(), 0)
-    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def positive(text: str) -> int:

@@ -30,7 +30,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.moments import NO_MOMENTS, Moments, merge_moments
 from meds_openrlhf.memory.rows import layer_logits_of
-from meds_openrlhf.memory.settings import transform_of_rows
+from meds_openrlhf.memory.settings import settings_of_format, transform_of_rows
 from meds_openrlhf.memory.tools.stored_memory import StoredMemory, open_memory
 from meds_openrlhf.report.run_names import names_of
 
@@ -128,8 +128,7 @@ def _transform_and_window(memory: StoredMemory) -> tuple[FeatureTransform, int |
     if memory.run is not None and memory.run.config.exists():
         meds = load_config(memory.run.config).meds
         return transform_of_rows(meds, memory.format), meds.tracking.eigen_window
-    features = memory.format.features
-    return FeatureTransform(**{name: features[name] for name in ("layers", "difference") if name in features}), None
+    return transform_of_rows(settings_of_format(memory.format), memory.format), None
 
 
 def _moments_by_span(

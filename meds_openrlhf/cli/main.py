@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 import errno
 import logging
-import os
-import select
 import sys
 from collections.abc import Sequence
-from typing import TextIO
 
 from meds_openrlhf import __version__
 from meds_openrlhf.cli import data, demo, eval, memory, plan, report, submit, track, train
+from meds_openrlhf.cli.closed_pipe import silence_if_closed
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError, MemoryLostError
 from meds_openrlhf.training.driver.errors import RunLostError, innermost
@@ -37,7 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if rest and not known.takes_overrides:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
-        return int(known.run(known, rest))
+        code = int(known.run(known, rest))
+        if known.command in READERS:
+            sys.stdout.flush()  # here, where a reader that is gone can still be told from a defect
+        return code
     except (ConfigError, MemoryCorruptionError, MemoryLostError, MemoryBusyError) as error:
         print(f"meds: {innermost(error)}", file=sys.stderr)
         return 2
@@ -45,10 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"meds: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        if known.command not in READERS or not _is_closed(sys.stdout):
+        if known.command not in READERS or not silence_if_closed(sys.stdout):
             raise
-        # `| head` has seen enough; nor shall the interpreter complain when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         if getattr(innermost(error), "errno", None) not in DISK_ERRORS:
@@ -62,13 +61,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         way_on = "; the run goes on from its last checkpoint with --resume" if known.command in TRAINERS else ""
         print(f"meds: interrupted{way_on}", file=sys.stderr)
         return 130
-
-
-def _is_closed(stream: TextIO) -> bool:
-    """Whether nobody reads from the pipe that ``stream`` writes to any more."""
-    poll = select.poll()
-    poll.register(stream.fileno(), 0)
-    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 if __name__ == "__main__":

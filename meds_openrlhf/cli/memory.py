@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 RUN_HELP = "a run's folder, or a memory's (the one with format.json); the run may be going on"
 PRESET_HELP = "cluster as paper, reference or robust does (default: as the run itself)"
 TEXT_WIDTH = 80  # of a prompt's beginning
-FEATURE_SETTINGS = ("layers", "difference", "normalize")  # that say what becomes of recorded logits
 
 
 def add_parser(subparsers: Any) -> None:
@@ -215,12 +214,12 @@ def _recording(
     if target.exists() and source.exists() and target.samefile(source):
         raise ConfigError("--out", str(target), "is the file that is replayed; name another one")
     with open_stream(source) as recording:
-        yield recording, _config_without_file({}, preset, overrides).meds
+        yield recording, build(MedsSettings, unflatten({"run_dir": ".", **_changed(preset, overrides)}), "meds")
 
 
 def _require_replayable(overrides: list[str]) -> None:
     """Refuse what cannot be tried on rollouts that were recorded: everything else was decided when they were."""
-    from meds_openrlhf.memory.settings import METHOD_SETTINGS
+    from meds_openrlhf.memory.settings import FEATURE_SETTINGS, METHOD_SETTINGS
 
     replayed = {
         "meds.features": FEATURE_SETTINGS,
@@ -236,17 +235,17 @@ def _require_replayable(overrides: list[str]) -> None:
 
 def _config_of(memory: StoredMemory, preset: str | None, overrides: list[str]) -> RunConfig:
     """The run's own configuration, changed; a memory that stands alone still says how its features are made."""
+    from meds_openrlhf.memory.settings import settings_of_format
+
     if memory.run is not None and memory.run.config.exists():
         return load_config(memory.run.config, [*_preset_words(preset), *overrides])
-    features = memory.format.features
-    own = {f"features.{name}": features[name] for name in FEATURE_SETTINGS if name in features}
-    return _config_without_file(own, preset, overrides)
+    return RunConfig(settings_of_format(memory.format, _changed(preset, overrides)), openrlhf={})
 
 
-def _config_without_file(given: dict[str, Any], preset: str | None, overrides: list[str]) -> RunConfig:
+def _changed(preset: str | None, overrides: list[str]) -> dict[str, Any]:
+    """Flat settings without ``meds.``."""
     changed = parse_overrides([*_preset_words(preset), *overrides])
-    flat = {"run_dir": ".", **given, **{key.removeprefix("meds."): value for key, value in changed.items()}}
-    return RunConfig(meds=build(MedsSettings, unflatten(flat), "meds"), openrlhf={})
+    return {key.removeprefix("meds."): value for key, value in changed.items()}
 
 
 def _preset_words(preset: str | None) -> list[str]:

@@ -28,19 +28,16 @@ class AnswerOpenings:
         end = max((text.rfind(o) + len(o) for o in self._openings if o in text), default=0)
         return end if self._pattern is None else max(end, self._last_match(text))
 
-    def answer_after(self, text: bytes) -> tuple[int, str] | None:
-        """The final answer, and the byte offset of the end of the opening before it; None where there is none.
+    @staticmethod
+    def answer_after(text: bytes, opening: int) -> str | None:
+        """The answer after the opening that ends at byte offset ``opening``; None where there is none.
 
         It goes to the brace that closes the opening, or to the end of the line where the opening ends in no brace. An
         empty one is none, nor is one whose brace is never closed.
         """
-        opening = self.end_of_last(text)
-        if not opening:
-            return None
         rest = text[opening:].decode("utf-8", errors="replace")
         found = _up_to_closing_brace(rest) if text[opening - 1 : opening] == b"{" else rest.partition("\n")[0]
-        answer = (found or "").strip()
-        return (opening, answer) if answer else None
+        return (found or "").strip() or None
 
     def _last_match(self, text: bytes) -> int:
         """Byte offset of the end of the pattern's last match; 0 for none. Bytes that are no UTF-8 match nothing."""
@@ -79,9 +76,9 @@ class AnswerLocator:
         """The text of the final answer, as `AnswerOpenings.answer_after` has it; ``generated`` as in `locate`."""
         for start, end in _last_first(token_ids, generated):
             text = b"".join(self._bytes_of(token_ids[start:end]))
-            if self._openings.end_of_last(text):
-                found = self._openings.answer_after(text)
-                return found[1] if found else None
+            opening = self._openings.end_of_last(text)
+            if opening:
+                return self._openings.answer_after(text, opening)
         return None
 
     def _bytes_of(self, token_ids: Sequence[int]) -> list[bytes]:

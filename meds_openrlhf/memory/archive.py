@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
+from meds_openrlhf.addresses import names_a_user, without_credentials
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.log import begins_with
@@ -34,9 +35,12 @@ class Archive:
         try:
             filesystem, root = fs.FileSystem.from_uri(uri)
         except (pa.ArrowException, OSError) as error:
-            raise ConfigError(
-                "meds.memory.archive", uri, f"is no file system's address ({error}); use s3://bucket/folder or the like"
-            ) from error
+            shown = without_credentials(uri)
+            reason = str(error).partition("\n")[0].replace(uri, shown)  # HDFS lists all folders without a JVM
+            if names_a_user(reason):  # it has the address in a form of its own
+                reason = type(error).__name__
+            mend = f"is no file system's address ({reason}); use s3://bucket/folder or the like"
+            raise ConfigError("meds.memory.archive", shown, mend) from error
         return Archive(filesystem, root)
 
     def store(self, paths: MemoryPaths, states: list[SegmentState]) -> None:

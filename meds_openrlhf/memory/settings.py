@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.config.loader import build, unflatten
 from meds_openrlhf.config.schema import FeatureSettings, MedsSettings, MemorySettings
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.presets import ANSWERS, OVERRIDES, Method, make_method
@@ -15,10 +18,25 @@ from meds_openrlhf.memory.snapshot import MemoryFormat
 # A preset's settings that a user may change one by one.
 METHOD_SETTINGS = tuple(name for name in OVERRIDES if hasattr(MemorySettings, name))
 
+# What a memory says itself of how recorded logits become features.
+FEATURE_SETTINGS = ("layers", "difference", "normalize")
+
 
 def method_of(settings: MemorySettings) -> Method:
     """The preset with those single settings that are not null."""
     return make_method(settings.preset, **{name: getattr(settings, name) for name in METHOD_SETTINGS})
+
+
+def settings_of_format(memory_format: MemoryFormat, changed: Mapping[str, Any] | None = None) -> MedsSettings:
+    """For a memory without its run's configuration, which still says what its rows are.
+
+    ``changed``: other settings, flat and without ``meds.``; they win. Raises ConfigError for one that is no setting.
+    """
+    held = memory_format.features
+    own = {f"features.{name}": held[name] for name in FEATURE_SETTINGS if name in held}
+    if memory_format.holds_answers:
+        own = {"memory.preset": ANSWERS}
+    return build(MedsSettings, unflatten({"run_dir": ".", **own, **(changed or {})}), "meds")
 
 
 def remembers_answers(settings: MemorySettings) -> bool:

@@ -5,6 +5,7 @@ No batch is trusted unseen: the first time that anything of it is asked for, its
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from meds_openrlhf.memory.errors import MemoryCorruptionError
+from meds_openrlhf.memory.row_index import RowIndex
 from meds_openrlhf.memory.segment import FLOAT_BYTES, BatchEntry, SegmentState, logits_address, map_file, read_batch
 from meds_openrlhf.memory.segment_index import VISIT_COLUMNS, SegmentIndex, index_path, visits_of
 from meds_openrlhf.paths import name_in_memory
@@ -134,3 +136,12 @@ class StoredSegment:
         if len(self._content) < self.index.bytes:
             self._content = map_file(self.path, populate=self._sealed)
         return self._content
+
+
+def index_of(segments: Sequence[StoredSegment]) -> RowIndex:
+    """All rows of the segments by prompt and verdict; its segments are numbered as they are given."""
+    index = RowIndex()
+    for number, segment in enumerate(segments):
+        visits = segment.visits()
+        index.add(visits.prompts, visits.correct, number, visits.offset, visits.count)
+    return index

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +94,7 @@ def find_clusters(rows: ErrorRows, visits: Visits) -> tuple[Clusters, ErrorRows]
     new[rank] = number
     renumbered = rows.label.copy()
     renumbered[member] = new[of_member]
-    return facts, _with_label(rows, renumbered)
+    return facts, replace(rows, label=renumbered)
 
 
 def right_answers(rows: ErrorRows, rollouts: RolloutRows) -> NDArray[np.int64]:
@@ -127,9 +127,3 @@ def _group_sizes(rows: ErrorRows, prompt: NDArray[np.int64], right: NDArray[np.b
     counts = np.bincount(2 * rows.prompt[inside] + rows.right[inside], minlength=2 * len(rows.prompts))
     sizes: NDArray[np.int64] = counts[2 * prompt + right]
     return sizes
-
-
-def _with_label(rows: ErrorRows, label: NDArray[np.int64]) -> ErrorRows:
-    return ErrorRows(
-        rows.prompts, rows.offsets, rows.step, rows.sample, rows.right, label, rows.basis, rows.logits, rows.compared
-    )

@@ -12,22 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from meds_openrlhf.config.loader import RunConfig, build, unflatten
-from meds_openrlhf.config.schema import MedsSettings
+from meds_openrlhf.config.loader import RunConfig
 from meds_openrlhf.features.final_answer import same_answer_form
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE, cluster_sets
 from meds_openrlhf.memory.presets import Method
 from meds_openrlhf.memory.prompt_features import PromptFeatures, Window
-from meds_openrlhf.memory.row_index import RowIndex
-from meds_openrlhf.memory.settings import method_of, transform_of_rows
-from meds_openrlhf.memory.stored_segment import StoredSegment
+from meds_openrlhf.memory.settings import method_of, settings_of_format, transform_of_rows
+from meds_openrlhf.memory.stored_segment import StoredSegment, index_of
 from meds_openrlhf.memory.tools.stored_memory import StoredMemory
 from meds_openrlhf.report.rollout_rows import NONE, RolloutRows
 
 OUTSIDE = -2  # label of a row that the method's window leaves out
 GROUPS_AT_ONCE = 1024  # whose features are held in memory together
-_OF_FEATURES = ("layers", "difference", "normalize")
 
 
 @dataclass(frozen=True)
@@ -71,10 +68,10 @@ def rows_of_memory(memory: StoredMemory, config: RunConfig | None) -> ErrorRows:
 
     Raises MemoryCorruptionError where a segment is damaged, FileNotFoundError where one has gone since.
     """
-    meds = config.meds if config is not None else _settings_of(memory)
+    meds = config.meds if config is not None else settings_of_format(memory.format)
     method, transform = method_of(meds.memory), transform_of_rows(meds, memory.format)
     segments = memory.segments()
-    index = _index_of(segments)
+    index = index_of(segments)
     keys = sorted({*index.keys(False), *index.keys(True)})
     groups = index.find([key for key in keys for _ in (0, 1)], [False, True] * len(keys))  # NONE: no such rows
     everything = index.select(groups)
@@ -122,23 +119,6 @@ def rows_of_log(rollouts: RolloutRows) -> ErrorRows:
         label=np.where(counts[pair] > 1, pair, NOISE),
         basis="the run has no memory; equal wrong answers are put together",
     )
-
-
-def _settings_of(memory: StoredMemory) -> MedsSettings:
-    """For a memory without a configuration, which still says how its features are made."""
-    held = memory.format.features
-    own = {f"features.{name}": held[name] for name in _OF_FEATURES if name in held}
-    if memory.format.holds_answers:
-        own = {"memory.preset": "answers"}
-    return build(MedsSettings, unflatten({"run_dir": ".", **own}), "meds")
-
-
-def _index_of(segments: list[StoredSegment]) -> RowIndex:
-    index = RowIndex()
-    for number, segment in enumerate(segments):
-        visits = segment.visits()
-        index.add(visits.prompts, visits.correct, number, visits.offset, visits.count)
-    return index
 
 
 def _places(segments: list[StoredSegment]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

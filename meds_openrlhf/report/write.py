@@ -45,20 +45,21 @@ def write_report(runs: list[Path], output: Path, limits: Limits | None = None) -
     """
     _require_names(runs, output)
     names, limits = names_of(runs), (limits or Limits()).shared_by(len(runs))
+    settings = [flat_settings(RunPaths(run)) for run in runs]
     facts: list[dict[str, Any]] = []
     atlases: list[Atlas | None] = []
-    for name, folder in zip(names, runs):
+    for name, folder, own in zip(names, runs, settings):
         paths = RunPaths(folder)
         config = config_of(paths)
         atlas = read_atlas(paths, config, limits)
-        facts.append(_facts(name, paths, config, limits))
+        facts.append(_facts(name, paths, config, own, limits))
         _require_something(folder, facts[-1], atlas)
         atlases.append(atlas)
     page = {
         "version": __version__,
         "made": _iso(datetime.now(timezone.utc).timestamp()),
         "runs": facts,
-        "settings": [asdict(row) for row in compare_settings([flat_settings(RunPaths(run)) for run in runs])],
+        "settings": [asdict(row) for row in compare_settings(settings)],
         "panels": [asdict(panel) for panel in panels_of(_names(facts, "history"), _names(facts, "evaluations"))],
     }
     details: list[str] = []
@@ -98,11 +99,12 @@ def _packed_atlas(atlas: Atlas, first: int, limits: Limits) -> tuple[dict[str, A
     return tables, packed
 
 
-def _facts(name: str, paths: RunPaths, config: RunConfig | None, limits: Limits) -> dict[str, Any]:
+def _facts(
+    name: str, paths: RunPaths, config: RunConfig | None, settings: dict[str, Any], limits: Limits
+) -> dict[str, Any]:
     """What is said of one run, but for its errors."""
     lines = read_lines(paths.metrics)
     seconds = [line["timing/step_total"] for line in lines if isinstance(line.get("timing/step_total"), (int, float))]
-    settings = flat_settings(paths)
     return {
         "name": name,
         "folder": str(paths.root),

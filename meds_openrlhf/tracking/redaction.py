@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from meds_openrlhf.addresses import names_a_user
+
 HIDDEN = "***"
 _SECRET_NAME = re.compile(
     r"api_?key|(access|private|secret)_?key|secret|passw|credential|(^|_)token$|^key$", re.IGNORECASE
@@ -13,8 +15,6 @@ _SECRET_NAME = re.compile(
 # Names such as data.input_key or eval.max_tokens hold something else: there the value has to look like a secret.
 _DOUBTFUL_NAME = re.compile(r"key|token|auth", re.IGNORECASE)
 _SECRET_VARIABLE = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
-# The second form: a password with a slash in it, which ends the address's host as it is read, at no port's number.
-_USER_IN_ADDRESS = re.compile(r"://([^/?#\s]*|[^/?#\s@]*:(?!\d*([/?#\s]|$))\S*)@")
 _SECRET_IN_QUERY = re.compile(
     r"[?&;#][^=&;#\s]*(key|token|secret|sig|signature|passw(or)?d|pass|pwd|credentials?|auth)=[^&;#\s]", re.IGNORECASE
 )
@@ -48,6 +48,6 @@ def _redacted(name: str, value: Any, secrets: list[str]) -> Any:
 def _is_secret(name: str, value: str) -> bool:
     if _SECRET_NAME.search(name):
         return True
-    if any(form.search(value) for form in (_USER_IN_ADDRESS, _SECRET_IN_QUERY, _KNOWN_TOKEN)):
+    if names_a_user(value) or any(form.search(value) for form in (_SECRET_IN_QUERY, _KNOWN_TOKEN)):
         return True
     return bool(_DOUBTFUL_NAME.search(name) and _LOOKS_RANDOM.fullmatch(value))

@@ -66,12 +66,11 @@ class ResponseReader:
         for text, own in pieces:
             shown = self._without_ending(text)
             encoded = shown.encode()
-            if own and self._answers.end_of_last(encoded):  # a later opening replaces an earlier answer
-                found = self._answers.answer_after(encoded)
-                answer, start = None, None
-                if found is not None:
-                    answer = found[1]
-                    start = len(response) + shown.index(answer, len(encoded[: found[0]].decode(errors="replace")))
+            opening = self._answers.end_of_last(encoded) if own else 0
+            if opening:  # a later one replaces an earlier answer
+                answer, start = self._answers.answer_after(encoded, opening), None
+                if answer is not None:
+                    start = len(response) + shown.index(answer, len(encoded[:opening].decode(errors="replace")))
             response += text
         return ResponseText(self._without_ending(response), answer, start)
 

@@ -93,12 +93,13 @@ def step_rollouts(
     """What the log keeps of a step; ``key_of`` gives a prompt's key."""
     sample = np.array([one for experience in experiences for one in experience.index], np.int32)
     texts = [prompt for experience in experiences for prompt in experience.prompts]
+    keys = {text: key_of(text) for text in dict.fromkeys(texts)}  # a prompt stands there once for each of its samples
     shaped = _values([one.info.get("shaped_reward", one.info["reward"]) for one in experiences])
     tokens, lengths, generated = _responses(experiences)
     return StepRollouts(
         step=step,
         sample=sample,
-        prompt=[key_of(text) for text in texts],
+        prompt=[keys[text] for text in texts],
         prompt_text=texts,
         tokens=tokens,
         lengths=lengths,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.agreement import Agreement, agreement, pairwise_agreement, sampled_pairs, separate_noise
+from analysis.agreement import Agreement, agreement, pairwise_agreement, separate_noise
 
 LABELLINGS = st.integers(2, 25).flatmap(
     lambda n: st.tuples(*[st.lists(st.integers(-1, 5), min_size=n, max_size=n) for _ in range(2)])
@@ -51,34 +51,7 @@ def test_a_million_rows_are_no_matter_of_pairs() -> None:
     assert pairwise_agreement(labels, np.zeros(1_000_000, int)) == pytest.approx(0.5, abs=1e-6)
 
 
-@pytest.mark.parametrize(("n", "count"), [(2, 1), (7, 21), (40, 300), (3_000_000, 50)])
-def test_sampled_pairs_are_different_pairs_of_different_rows(n: int, count: int) -> None:
-    pairs = sampled_pairs(n, count, seed=3)
-    assert pairs.shape == (count, 2)
-    assert len(np.unique(pairs, axis=0)) == count
-    assert ((pairs[:, 0] > pairs[:, 1]) & (pairs[:, 1] >= 0) & (pairs[:, 0] < n)).all()
-    assert np.array_equal(pairs, sampled_pairs(n, count, seed=3))
-
-
-def test_every_pair_is_as_likely_as_any_other() -> None:
-    counts: dict[tuple[int, ...], int] = {}
-    for seed in range(600):
-        pair = tuple(sampled_pairs(4, 1, seed)[0].tolist())
-        counts[pair] = counts.get(pair, 0) + 1
-    assert sorted(counts) == [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2)]
-    assert min(counts.values()) > 60
-
-
-def test_a_sample_comes_near_all_pairs() -> None:
-    generator = np.random.default_rng(0)
-    one, other = generator.integers(0, 4, (2, 800))
-    sampled = pairwise_agreement(one, other, sampled_pairs(800, 20_000, seed=0))
-    assert sampled == pytest.approx(pairwise_agreement(one, other), abs=0.02)
-
-
 def test_what_cannot_be_asked_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"count: 4 pairs of 3 rows; there are 3"):
-        sampled_pairs(3, 4, seed=0)
     with pytest.raises(ValueError, match="1 rows make no pair"):
         pairwise_agreement(np.array([0]), np.array([0]))
     with pytest.raises(ValueError, match="there is none to ask about"):

@@ -75,6 +75,22 @@ def test_a_new_run_is_not_let_into_another_ones_archive(tmp_path: Path, archive:
         Archive.at(str(tmp_path / "file" / "archive")).require_usable(fresh=True)
 
 
+@pytest.mark.parametrize(
+    ("uri", "problem"),
+    [
+        ("s3://KEY:s3/cret@bucket/a", "'s3://bucket/a' is no file system's address (Cannot parse URI: 's3://bucket/a'"),
+        ("s3://KEY:s3cret@bucket/a?bad=s3cret", "'s3://bucket/a' is no file system's address (Unexpected query"),
+        ("nonsense", "'nonsense' is no file system's address (URI has empty scheme: 'nonsense'); use s3://bucket"),
+    ],
+)
+def test_a_wrong_address_is_one_line_without_credentials(uri: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Archive.at(uri)
+    assert str(refused.value).startswith(f"meds.memory.archive: {problem}")
+    assert "cret" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
 def test_a_branch_is_archived_once(tmp_path: Path) -> None:
     uri, paths, shard = str(tmp_path / "archive"), MemoryPaths(tmp_path / "m"), make_shard(tmp_path / "m")
     run(shard, stream(2))

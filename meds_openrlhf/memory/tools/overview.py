@@ -13,8 +13,8 @@ from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE, cluster_sets
 from meds_openrlhf.memory.presets import Method
 from meds_openrlhf.memory.prompt_features import PromptFeatures, Window
-from meds_openrlhf.memory.row_index import RowIndex, Selection
-from meds_openrlhf.memory.stored_segment import StoredSegment
+from meds_openrlhf.memory.row_index import Selection
+from meds_openrlhf.memory.stored_segment import StoredSegment, index_of
 from meds_openrlhf.memory.tools.stored_memory import StoredMemory
 
 GROUPS_AT_ONCE = 64  # whose features are held in memory together
@@ -88,13 +88,9 @@ class _Rows:
     """The rows of all segments by prompt and verdict, each with its step."""
 
     def __init__(self, segments: list[StoredSegment], transform: FeatureTransform, layers: int) -> None:
-        self.index = RowIndex()
+        self.index = index_of(segments)
         self._features = PromptFeatures(self.index, segments, transform, layers)
-        steps: list[int] = []
-        for number, segment in enumerate(segments):
-            visits = segment.visits()
-            self.index.add(visits.prompts, visits.correct, number, visits.offset, visits.count)
-            steps += [segment.index.batches[batch].step for batch in segment.index.visits["batch"]]
+        steps = [one.index.batches[batch].step for one in segments for batch in one.index.visits["batch"]]
         self._steps = np.array(steps, dtype=np.int64)  # per visit
 
     def clustered(self, method: Method) -> Iterator[tuple[list[ClusterFacts], int]]:

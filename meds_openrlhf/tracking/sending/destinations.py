@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from meds_openrlhf.addresses import without_credentials
 from meds_openrlhf.config import RunConfig
 from meds_openrlhf.paths import RunPaths
 
 TENSORBOARD, WANDB = "tensorboard", "wandb"
 # What W&B's own variables say wins over the flags, as W&B has it.
 _VARIABLES = {"name": "WANDB_NAME", "project": "WANDB_PROJECT", "group": "WANDB_RUN_GROUP", "entity": "WANDB_ENTITY"}
-
-# A name and password, also where a slash in the password ends the host as it is read, at what is no port's number.
-_CREDENTIALS = re.compile(r"(?<=://)([^/?#]*|[^/?#@]*:(?!\d*([/?#]|$)).*)@", re.DOTALL)
-
 
 PROJECT = "openrlhf_train_ppo"  # OpenRLHF's default
 
@@ -54,13 +50,6 @@ def destinations_of(config: RunConfig, paths: RunPaths) -> Destinations:
         archive=None if archive is None else without_credentials(archive),
         **{key: str(value) for key, value in given.items() if value is not None},
     )
-
-
-def without_credentials(address: str) -> str:
-    """``s3://key:secret@bucket/runs?region=x`` to ``s3://bucket/runs``; a path of this machine as it is."""
-    if "://" not in address:
-        return address
-    return re.split(r"[?#]", _CREDENTIALS.sub("", address, count=1), maxsplit=1)[0]
 
 
 def wandb_wanted(environment: Mapping[str, str]) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from meds_openrlhf.config import MedsSettings, MemorySettings, RunConfig
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.sending.destinations import Destinations, destinations_of, wandb_wanted, without_credentials
+from meds_openrlhf.tracking.sending.destinations import Destinations, destinations_of, wandb_wanted
 
 PATHS = RunPaths(Path("/runs/my-run"))
 
@@ -30,21 +30,6 @@ def test_openrlhf_flags_name_the_run() -> None:
 def test_the_archive_is_named_without_its_credentials() -> None:
     meds = MedsSettings(run_dir="x", memory=MemorySettings(archive="s3://KEY:s3cr3t@bucket/runs/a?secret_key=s3cr3t"))
     assert destinations_of(RunConfig(meds, {}), PATHS).archive == "s3://bucket/runs/a"
-
-
-@pytest.mark.parametrize(
-    ("address", "shown"),
-    [
-        ("s3://key@bucket/a#b", "s3://bucket/a"),
-        ("s3://KEY:sec/r@et@bucket/a", "s3://bucket/a"),
-        ("s3://KEY:sec?ret@bucket/a", "s3://bucket/a"),
-        ("hdfs://name:8020/a@b", "hdfs://name:8020/a@b"),
-        ("s3://bucket/a@b", "s3://bucket/a@b"),
-        ("/data/a@b#1?", "/data/a@b#1?"),
-    ],
-)
-def test_credentials_are_all_that_is_taken_from_an_address(address: str, shown: str) -> None:
-    assert without_credentials(address) == shown
 
 
 def test_what_wandb_is_told_by_the_environment_is_left_to_it() -> None:
