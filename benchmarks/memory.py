@@ -25,14 +25,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import platform
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,128 +41,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
+from benchmarks.memory_processes import measure_growth, measure_restart, measure_scale
+from benchmarks.memory_stream import LAYERS, QUICK, Memory, Sizes, in_random_steps, in_steps, key
+from benchmarks.timing_table import Floats, Line, timed
 from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.presets import PRESETS
-from meds_openrlhf.memory.routing import shard_of
-from meds_openrlhf.memory.rows import make_rows
-from meds_openrlhf.memory.segment import Sharding
-from meds_openrlhf.memory.shard import MemoryShard, ShardAnswer, ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot
-from meds_openrlhf.paths import MemoryPaths
 
-LAYERS, MODES, ROWS = 28, 5, 8  # ROWS: of a prompt in one visit
-REPEATED = 0.4  # of the rows
 PARTS = ("step", "clustering", "snapshot", "restart", "growth")
-
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """How much is stored and asked; ``stored`` rows per prompt, and the one of them that has bounds."""
-
-    per_step: int = 512
-    stored: tuple[int, ...] = (16, 64, 160, 400)
-    bounded: int = 160
-    snapshot_prompts: int = 25_000  # with 16 rows each
-    restart_prompts: int = 62_500  # with 16 rows each
-    small: int = 10_000  # with 8 rows each, as the next
-    large: int = 1_000_000
-
-
-QUICK = Sizes(per_step=8, stored=(16,), bounded=16, snapshot_prompts=32, restart_prompts=32, small=64, large=128)
-
-
-@dataclass(frozen=True)
-class Line:
-    """One row of the table: seconds per round (r,), those of what it is compared with, and what is asked of them."""
-
-    name: str
-    seconds: Floats
-    compared: Floats | None = None
-    at_most_ratio: float | None = None
-    at_most_seconds: float | None = None
-
-    def __str__(self) -> str:
-        """As a row of a Markdown table."""
-        bounds, met = [], True
-        ratio = None if self.compared is None else np.median(self.seconds / self.compared)
-        if ratio is not None and self.at_most_ratio is not None:
-            bounds.append(f"{self.at_most_ratio:g} x")
-            met = met and ratio <= self.at_most_ratio
-        if self.at_most_seconds is not None:
-            bounds.append(f"{1e3 * self.at_most_seconds:,.0f} ms")
-            met = met and np.median(self.seconds) <= self.at_most_seconds
-        verdict = "" if not bounds else "met" if met else "missed"
-        compared = "" if self.compared is None else spread(self.compared)
-        cells = [self.name, spread(self.seconds), compared, "" if ratio is None else f"{ratio:.3g}"]
-        return f"| {' | '.join([*cells, ', '.join(bounds), verdict])} |"
-
-
-def spread(seconds: Floats) -> str:
-    """Median milliseconds, and in brackets the quartiles."""
-    low, median, high = (1e3 * value for value in np.quantile(seconds, [0.25, 0.5, 0.75]))
-    return f"{median:,.1f} ({low:,.1f} to {high:,.1f})"
-
-
-def timed(work: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
-    """Seconds that ``work`` took, and its result."""
-    started = time.perf_counter()
-    result = work(*arguments)
-    return time.perf_counter() - started, result
-
-
-# ── the stream, and a memory that lives on it ──
-
-
-def key(prompt: int) -> str:
-    """A key as a hashed prompt has it."""
-    return f"{prompt:032x}"
-
-
-class Memory:
-    """One shard below ``folder`` and the stream that it gets: the same seed gives the same rows."""
-
-    def __init__(self, folder: Path, seed: int = 0, shard: int = 0, shards: int = 1, step: int = 0) -> None:
-        self.paths = MemoryPaths(folder)
-        self.shard = MemoryShard(self.paths, Sharding(shard, shards), ShardSettings(layers=LAYERS))
-        self._modes = np.random.default_rng(0).normal(scale=4, size=(512, MODES, LAYERS))  # of prompts modulo 512
-        self._generator = np.random.default_rng(seed)
-        self._step = step
-
-    def rows(self, prompts: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Layer logits (p, 8, N) of one visit of ``prompts`` (p,)."""
-        shape = (len(prompts), ROWS)
-        modes = self._modes[prompts[:, None] % len(self._modes), self._generator.integers(MODES, size=shape)]
-        scatter = 0.3 * (self._generator.random(shape) > REPEATED)
-        return (modes + scatter[..., None] * self._generator.normal(size=modes.shape)).astype(np.float32)
-
-    def observe(self, prompts: NDArray[np.int64], logits: NDArray[np.float32]) -> tuple[float, ShardAnswer]:
-        """The next step: ``logits`` (p, 8, N) of ``prompts`` (p,). Making the Arrow batch is not in the seconds."""
-        self._step += 1
-        keys = [key(prompt) for prompt in prompts.tolist() for _ in range(ROWS)]
-        batch = make_rows(np.arange(len(keys)), keys, np.zeros(len(keys), bool), logits.reshape(-1, LAYERS))
-        return timed(self.shard.observe, self._step, batch)
-
-    def fill(self, prompts: NDArray[np.int64], rows: int) -> NDArray[np.float32]:
-        """Visit ``prompts`` (p,) in steps of their own until each has so many ``rows``: (p, rows, N)."""
-        visits = [self.rows(prompts) for _ in range(rows // ROWS)]
-        for logits in visits:
-            self.observe(prompts, logits)
-            self.shard.recluster()
-        return np.concatenate(visits, axis=1)
-
-
-def in_steps(prompts: int, per_step: int) -> list[NDArray[np.int64]]:
-    """The numbers below ``prompts``, so many at a time."""
-    return np.split(np.arange(prompts), range(per_step, prompts, per_step))
-
-
-def in_random_steps(prompts: int, per_step: int) -> NDArray[np.int64]:
-    """The same (steps, per_step) in random order, none twice; the rest that makes no whole step is left out."""
-    order = np.random.default_rng(1).permutation(prompts)
-    return order[: prompts // per_step * per_step].reshape(-1, per_step)
-
 
 # ── the reference's algorithm ──
 
@@ -273,118 +155,6 @@ def measure_snapshot(sizes: Sizes, rounds: int, folder: Path) -> Iterator[Line]:
         seconds.append((timed(commit, number)[0], timed(dump)[0]))
     memory.shard.close()
     yield Line(f"snapshot, {len(vectors):,} prompts of 16 rows", *np.array(seconds).T, at_most_ratio=1 / 1000)
-
-
-# ── processes of their own: restart, growth, scale ──
-
-_memory: Memory  # of a child process
-
-
-def start_process() -> ProcessPoolExecutor:
-    """A new process, with everything imported, that runs the functions below one after another."""
-    process = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
-    process.submit(abs, 0).result()
-    return process
-
-
-def open_here(memory: dict[str, Any], visits: list[NDArray[np.int64]], rows: int) -> int:
-    """Make the memory of this process and fill it; how many bytes this process has that are no file's."""
-    global _memory
-    _memory = Memory(**memory)
-    for prompts in visits:
-        _memory.fill(prompts, rows)
-    fields = dict(line.split(":") for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
-    return 1024 * int(fields["Anonymous"].split()[0])
-
-
-def close_here() -> None:
-    """Give the memory's folder back."""
-    _memory.shard.close()
-
-
-def step_here(prompts: NDArray[np.int64]) -> tuple[float, float, float]:
-    """Seconds to observe a step, and to observe and recluster it; and the CPU seconds of both."""
-    logits = _memory.rows(prompts)
-    cpu = time.process_time()
-    seconds, _ = _memory.observe(prompts, logits)
-    both = seconds + _memory.shard.recluster()
-    return seconds, both, time.process_time() - cpu
-
-
-def restart_here(folder: Path, step: int, prompts: NDArray[np.int64]) -> float:
-    """Seconds from nothing to the answer of the first step."""
-    started = time.perf_counter()
-    memory = Memory(folder, seed=step, step=step)
-    made = time.perf_counter() - started
-    logits = memory.rows(prompts)
-    seconds, _ = memory.observe(prompts, logits)
-    memory.shard.close()
-    return made + seconds
-
-
-def measure_restart(sizes: Sizes, rounds: int, folder: Path) -> Iterator[Line]:
-    """Restart a memory, in turns without any index and with them."""
-    with start_process() as process:
-        process.submit(open_here, {"folder": folder}, in_steps(sizes.restart_prompts, sizes.per_step), 16).result()
-        process.submit(close_here).result()
-    seconds: dict[bool, list[float]] = {True: [], False: []}
-    for number, prompts in zip(range(rounds), in_random_steps(sizes.restart_prompts, sizes.per_step)):
-        for indexed in (False, True):
-            for index in [] if indexed else folder.rglob("*.index"):
-                index.unlink()  # a process that is killed leaves none
-            with start_process() as process:
-                step = 10**6 + 2 * number + indexed
-                seconds[indexed].append(process.submit(restart_here, folder, step, prompts).result())
-    name = f"restart, {16 * sizes.restart_prompts:,} rows"
-    yield Line(name, np.array(seconds[True]), at_most_seconds=1.5)
-    yield Line(f"{name}, no index", np.array(seconds[False]), at_most_seconds=1.5)
-
-
-def measure_growth(sizes: Sizes, rounds: int, folder: Path) -> Iterator[Line | str]:
-    """The same step in a small and in a large memory, who goes first alternating; every prompt once at most."""
-    counts = (sizes.small, sizes.large)
-    processes = [start_process() for _ in counts]
-    used = [
-        process.submit(open_here, {"folder": folder / str(count)}, in_steps(count, sizes.per_step), ROWS).result()
-        for process, count in zip(processes, counts)
-    ]
-    seconds = []
-    for number, prompts in zip(range(rounds + 1), zip(*(in_random_steps(count, sizes.per_step) for count in counts))):
-        order = (0, 1) if number % 2 else (1, 0)
-        results = {which: processes[which].submit(step_here, prompts[which]).result() for which in order}
-        seconds.append([results[0], results[1]])
-    for process in processes:
-        process.submit(close_here).result()
-        process.shutdown()
-    small, large = np.moveaxis(np.array(seconds[1:]), 1, 0)  # (rounds, 3) each
-    against = f"{sizes.large:,} prompts of {ROWS} rows against {sizes.small:,}"
-    yield Line(f"observe, {against}", large[:, 0], small[:, 0], at_most_ratio=1.1)
-    yield Line(f"observe and recluster, {against}", large[:, 1], small[:, 1], at_most_ratio=1.1)
-    per_prompt = (used[1] - used[0]) / (sizes.large - sizes.small)
-    yield f"Resident memory beside mapped files: {per_prompt / ROWS:.0f} bytes per row, {per_prompt:.0f} per prompt."
-
-
-def measure_scale(sizes: Sizes, rounds: int, folder: Path) -> Iterator[str]:
-    """Lines of the table of CPU time by number of shards."""
-    yield "| shards | CPU ms a step, busiest shard | CPU µs per row, all shards | rows per second, a core per shard |"
-    yield "|---|---|---|---|"
-    visits = in_steps((rounds + 1) * sizes.per_step, sizes.per_step)
-    for shards in (1, 2, 4, 8):
-        seconds = np.array([cpu_of_shard(visits, sizes.bounded, folder, shard, shards) for shard in range(shards)])
-        rows, busiest, together = ROWS * sizes.per_step, seconds[:, 1:].max(axis=0), seconds[:, 1:].sum(axis=0)
-        cells = [f"{1e3 * np.median(busiest):.1f}", f"{1e6 * np.median(together) / rows:.1f}"]
-        yield f"| {shards} | {' | '.join(cells)} | {rows / np.median(busiest):,.0f} |"
-
-
-def cpu_of_shard(visits: list[NDArray[np.int64]], stored: int, folder: Path, shard: int, shards: int) -> list[float]:
-    """CPU seconds that one shard, in a process of its own, takes for each step; ``stored`` rows per prompt."""
-    own = [prompts[[shard_of(key(prompt), shards) == shard for prompt in prompts.tolist()]] for prompts in visits]
-    memory = {"folder": folder / str(shards), "seed": shard, "shard": shard, "shards": shards}
-    with start_process() as process:
-        process.submit(open_here, memory, own, stored).result()
-        results = [process.submit(step_here, prompts).result() for prompts in own]
-        process.submit(close_here).result()
-    return [cpu for _, _, cpu in results]
 
 
 # ── the command ──
