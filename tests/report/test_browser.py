@@ -94,6 +94,35 @@ def test_the_list_is_sorted_searched_and_paged(opened: Opened, report: Path) -> 
         assert "null" not in page.locator("main").inner_text()
 
 
+def test_the_address_holds_the_list_as_it_is_shown(opened: Opened, report: Path) -> None:
+    with opened(report, "#atlas") as page:
+        page.get_by_role("button", name="Share").click()
+        page.get_by_role("button", name="Share").click()
+        page.get_by_role("button", name="alive").click()
+        page.get_by_role("button", name="next page").click()
+        assert page.url.endswith("#atlas&run=0&which=alive&sort=share&page=2")
+        shown = page.locator(".list tbody a").all_inner_texts()
+        page.locator(".list tbody a").first.click()
+        expect(page.locator(".detail h2")).to_be_visible()
+        page.get_by_role("link", name="all errors").click()
+        expect(page.locator(".list tbody a")).to_have_text(shown)
+        page.reload()
+        expect(page.locator(".list tbody a")).to_have_text(shown)
+        expect(page.locator("th[aria-sort=ascending]")).to_contain_text("Share")
+        expect(page.locator("button[aria-pressed=true]").first).to_have_text("alive")
+        expect(page.locator(".pager span")).to_contain_text("page 2 of")
+        page.get_by_label("Run").select_option("other")
+        expect(page.locator("th[aria-sort=ascending]")).to_contain_text("Share")
+        assert page.url.endswith("#atlas&run=1&which=alive&sort=share")
+        page.locator("#tabs a", has_text="Atlas").click()
+        expect(page.locator("th[aria-sort=descending]")).to_contain_text("Size")
+        page.goto(f"{report.as_uri()}#atlas&run=0&which=x&verdict=constructor&sort=-__proto__&page=-7")
+        expect(page.locator("th[aria-sort=descending]")).to_contain_text("Size")
+        expect(page.locator(".pager span")).to_contain_text("page 1 of")
+        page.goto(f"{report.as_uri()}#atlas&run=0&page=999")
+        expect(page.get_by_role("button", name="next page")).to_be_disabled()
+
+
 def test_answers_and_responses_are_searched(opened: Opened, tmp_path: Path) -> None:
     steps = [[replace(one, text=one.text and one.text.replace("step one", "Step one")) for one in step] for step in RUN]
     run = write_run(tmp_path / "run", steps)

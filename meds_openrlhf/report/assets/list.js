@@ -2,11 +2,34 @@
 
 const ROWS = 25;
 const COLLATOR = new Intl.Collator("en", { numeric: true });
-const listState = { run: null, query: "", status: "all", verdict: "all", sort: "size", down: true, page: 0, matches: new Map() };
+const WHICH = [["all", "all"], ["alive", "alive"], ["died", "died"]];
+const VERDICTS = [["all", "right and wrong"], ["wrong", "wrong"], ["right", "right"]];
 const COLUMNS = [
   ["prompt", "Prompt", "text"], ["size", "Size", "num"], ["share", "Share", "num"], ["first", "First", "num wide-only"],
   ["last", "Last", "num wide-only"], [null, "Growth", ""], ["since", "Now", ""], [null, "Most frequent answers", ""],
 ];
+
+const listState = { run: null, matches: new Map(), ...listAsked(new URLSearchParams()) };
+
+/** What an address says of the list; as at first where it says nothing, or nothing that there is. */
+function listAsked(params) {
+  const among = (name, options) => options.find(([value]) => value === params.get(name))?.[0] ?? options[0][0];
+  const [, minus, sort] = /^(-?)(.*)$/.exec(params.get("sort") ?? "");
+  const known = sort && COLUMNS.some(([name]) => name === sort);
+  return {
+    query: params.get("q") ?? "", which: among("which", WHICH), verdict: among("verdict", VERDICTS),
+    sort: known ? sort : "size", down: known ? minus === "-" : true, page: Math.max(Math.trunc(Number(params.get("page"))) || 1, 1) - 1,
+  };
+}
+
+/** The address of the list as it is now. */
+function listRoute() {
+  const { run, query, which, verdict, sort, down, page } = listState;
+  return {
+    atlas: "", run, q: query.trim() || null, which: which === "all" ? null : which, verdict: verdict === "all" ? null : verdict,
+    sort: sort === "size" && down ? null : `${down ? "-" : ""}${sort}`, page: page ? page + 1 : null,
+  };
+}
 
 function atlasList(page) {
   const errors = page.errors[listState.run];
@@ -27,12 +50,12 @@ function atlasList(page) {
     atlasNotes(errors, page.runs[listState.run]),
     h("div", { class: "controls" }, runPicker(page),
       h("label", { for: "search" }, "Search"), box,
-      choice("Which", [["all", "all"], ["alive", "alive"], ["died", "died"]], listState.status, (value) => {
-        listState.status = value;
+      choice("Which", WHICH, listState.which, (value) => {
+        listState.which = value;
         listState.page = 0;
         redraw();
       }),
-      hasRight && choice("Verdict", [["all", "right and wrong"], ["wrong", "wrong"], ["right", "right"]], listState.verdict, (value) => {
+      hasRight && choice("Verdict", VERDICTS, listState.verdict, (value) => {
         listState.verdict = value;
         listState.page = 0;
         redraw();
@@ -44,7 +67,7 @@ function atlasList(page) {
 function runPicker(page) {
   const runs = page.errors.map((errors, i) => [i, errors]).filter(([, errors]) => errors);
   if (runs.length < 2) return null;
-  return [h("label", { for: "run" }, "Run"), h("select", { id: "run", onchange: (event) => go({ atlas: "", run: Number(event.target.value) }) },
+  return [h("label", { for: "run" }, "Run"), h("select", { id: "run", onchange: (event) => go({ ...listRoute(), run: Number(event.target.value), q: null, page: null }) },
     runs.map(([i]) => h("option", { value: i, selected: i === listState.run }, page.runs[i].name)))];
 }
 
@@ -71,7 +94,6 @@ async function search(errors, query, redraw, status, keepPage) {
   listState.query = query;
   listState.matches = new Map();
   if (!keepPage) listState.page = 0;
-  replaceRoute({ atlas: "", run: listState.run, q: query.trim() || null });
   if (!wanted) return redraw();
   const inTables = new Map();
   errors.prompts.key.forEach((key, place) => {
@@ -115,7 +137,7 @@ function chosen(errors) {
   const places = [];
   for (let i = 0; i < errors.size; i += 1) {
     if (wanted && !listState.matches.has(i)) continue;
-    if (listState.status !== "all" && (listState.status === "alive") !== (clusters.since[i] === 0)) continue;
+    if (listState.which !== "all" && (listState.which === "alive") !== (clusters.since[i] === 0)) continue;
     if (listState.verdict !== "all" && (listState.verdict === "right") !== (clusters.right[i] === 1)) continue;
     places.push(i);
   }
@@ -128,10 +150,11 @@ function chosen(errors) {
 }
 
 function drawList(errors, holder, status) {
+  replaceRoute(listRoute());
   const places = chosen(errors);
   const pages = Math.max(Math.ceil(places.length / ROWS), 1);
-  listState.page = Math.min(listState.page, pages - 1);
-  const from = listState.page * ROWS;
+  const current = Math.min(listState.page, pages - 1); // there may be more when a search is over
+  const from = current * ROWS;
   const shown = places.slice(from, from + ROWS);
   status.textContent = places.length
     ? `${count(places.length, "cluster")}${listState.query.trim() ? ` with “${listState.query.trim()}”` : ""}; ${integer(from + 1)} to ${integer(from + shown.length)} shown.`
@@ -140,7 +163,7 @@ function drawList(errors, holder, status) {
   const again = holder.contains(document.activeElement) && document.activeElement.dataset.focus;
   holder.replaceChildren(h("div", { class: "scroll" }, h("table", { class: "list", "aria-label": "Clusters" },
     h("thead", {}, h("tr", {}, COLUMNS.map((column) => heading(column, redraw)))),
-    h("tbody", {}, shown.map((i) => listRow(errors, i))))), ...pager(pages, redraw));
+    h("tbody", {}, shown.map((i) => listRow(errors, i))))), ...pager(current, pages, redraw));
   if (again) holder.querySelector(`[data-focus="${again}"]`)?.focus();
 }
 
@@ -194,17 +217,17 @@ function answerChips(cluster, query) {
     cluster.answers.length > shown.length && h("span", { class: "faint" }, `+${cluster.answers.length - shown.length}`));
 }
 
-function pager(pages, redraw) {
+function pager(current, pages, redraw) {
   if (pages < 2) return [];
   const turn = (name, to, label) => h("button", {
-    type: "button", class: "plain", disabled: to < 0 || to >= pages || to === listState.page, "data-focus": `page-${name}`, "aria-label": label,
+    type: "button", class: "plain", disabled: to < 0 || to >= pages || to === current, "data-focus": `page-${name}`, "aria-label": label,
     onclick: () => {
       listState.page = to;
       redraw();
     },
   }, name);
-  return [h("nav", { class: "pager", "aria-label": "Pages" }, turn("«", 0, "first page"), turn("‹", listState.page - 1, "previous page"),
-    h("span", {}, `page ${integer(listState.page + 1)} of ${integer(pages)}`), turn("›", listState.page + 1, "next page"), turn("»", pages - 1, "last page"))];
+  return [h("nav", { class: "pager", "aria-label": "Pages" }, turn("«", 0, "first page"), turn("‹", current - 1, "previous page"),
+    h("span", {}, `page ${integer(current + 1)} of ${integer(pages)}`), turn("›", current + 1, "next page"), turn("»", pages - 1, "last page"))];
 }
 
 const short = (text, most) => {

@@ -17,9 +17,10 @@ const last = { hash: null, prompt: null, scroll: new Map() };
 function show(page) {
   const params = new URLSearchParams(location.hash.slice(1));
   const name = params.has("prompt") ? "prompt" : VIEWS.map(([one]) => one).find((one) => params.has(one)) || "overview";
-  if (last.hash !== null) last.scroll.set(last.hash, window.scrollY);
+  const isFirst = last.hash === null;
+  if (!isFirst) last.scroll.set(last.hash, window.scrollY);
   if (name === "prompt" || name === "atlas") chooseRun(page, params);
-  if (name === "atlas") listState.query = params.get("q") ?? "";
+  if (name === "atlas") Object.assign(listState, listAsked(params), { matches: new Map() });
   const view = document.getElementById("view");
   view.replaceChildren(...drawView(page, name, params).flat(Infinity).filter(Boolean));
   for (const tab of document.querySelectorAll("#tabs a")) {
@@ -28,7 +29,7 @@ function show(page) {
     else tab.removeAttribute("aria-current");
   }
   document.title = `${view.querySelector("h1")?.textContent ?? ""} · meds report`;
-  if (last.hash !== null) place(view, name, params);
+  if (!isFirst) place(view, name, params);
   Object.assign(last, { hash: location.hash, prompt: params.get("prompt") });
 }
 
@@ -54,7 +55,7 @@ function noAtlas() {
 function chooseRun(page, params) {
   const given = Number(params.get("run") ?? NaN);
   const next = page.errors[given] ? given : listState.run ?? page.errors.findIndex(Boolean);
-  if (next !== listState.run && listState.run !== null) Object.assign(listState, { page: 0, query: "", matches: new Map() });
+  if (next !== listState.run && listState.run !== null) Object.assign(listState, { page: 0, query: "" });
   listState.run = next;
 }
 

@@ -9,7 +9,7 @@ function clusterKind(cluster) {
 function promptView(page, params) {
   const errors = page.errors[listState.run];
   const place = errors.place.get(params.get("prompt"));
-  const back = h("p", {}, h("a", { href: route({ atlas: "", run: listState.run, q: listState.query.trim() || null }) }, "← all errors"));
+  const back = h("p", {}, h("a", { href: route(listRoute()) }, "← all errors"));
   if (place === undefined) return [back, h("h1", {}, "No such prompt"), h("p", { class: "note" }, `This report has no page of the prompt “${params.get("prompt")}”.`)];
   const prompt = errors.prompt(place);
   const given = params.get("cluster");
