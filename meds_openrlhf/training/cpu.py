@@ -20,6 +20,8 @@ from meds_openrlhf.config.errors import ConfigError
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "OMP_NUM_THREADS": "1",
+    # An engine's one worker lives in the engine's process; else vLLM starts another, to bind OpenMP threads to cores.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "DS_ACCELERATOR": "cpu",
     "TOKENIZERS_PARALLELISM": "false",
 }
