@@ -50,10 +50,13 @@ def family_members(family: str) -> list[int]:
 def _watch(parent: int, family: str) -> None:
     while os.getppid() == parent:
         time.sleep(POLL_SECONDS)
-    while left := [process for process in family_members(family) if process != os.getpid()]:
+    empty_looks = 0
+    while empty_looks < 2:  # a child that was just being started carries no mark yet
+        left = [process for process in family_members(family) if process != os.getpid()]
         for process in left:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
+        empty_looks = 0 if left else empty_looks + 1
         time.sleep(POLL_SECONDS)
 
 

@@ -32,12 +32,13 @@ set -euo pipefail
 # From the first moment on: untrapped, a signal would end this script.
 stopped_by=nobody
 driver=
+told=  # the driver, that it shall stop
 # shellcheck disable=SC2329  # the traps call it
 stop() {
     stopped_by=$1
     echo "stopping: $2"
     # srun passes SIGUSR1 on to `meds train`; on SIGTERM it would kill it.
-    [[ -z $driver ]] || kill -USR1 "$driver" 2>/dev/null || true
+    [[ -z $driver ]] || { told=yes; kill -USR1 "$driver" 2>/dev/null || true; }
 }
 trap 'stop limit "the time limit is near"' USR1
 trap 'stop user "SIGTERM"' TERM
@@ -104,6 +105,8 @@ train() {
     [[ ${SLURM_RESTART_COUNT:-0} -eq 0 ]] || resume=(--resume)
     RAY_ADDRESS=$address "${step[@]}" --nodelist="$head" meds train "$@" "${resume[@]}" &
     driver=$!
+    # A signal that came in the moment before found no driver to tell.
+    [[ $stopped_by == nobody || -n $told ]] || kill -USR1 "$driver" 2>/dev/null || true
     # A trapped signal ends `wait` early: ask again until the driver has ended.
     while kill -0 "$driver" 2>/dev/null; do wait "$driver" || true; done
     code=0

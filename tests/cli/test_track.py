@@ -1,8 +1,11 @@
 """`meds track`, with the real processes."""
 
 import fcntl
+import io
 import os
+import sys
 import threading
+import time
 from functools import partial
 from pathlib import Path
 
@@ -83,6 +86,7 @@ def test_a_run_that_goes_on_is_followed_to_its_end(run: WrittenRun, monkeypatch:
         thread.start()
         while not run.paths.tracking.exists():
             assert thread.is_alive()
+            time.sleep(0.02)
         run.step(2, loss=2.0)
         assert thread.is_alive()
     thread.join()
@@ -91,17 +95,19 @@ def test_a_run_that_goes_on_is_followed_to_its_end(run: WrittenRun, monkeypatch:
     assert not track.goes_on(run.paths)
 
 
-def test_a_run_that_is_sent_already_is_not_sent_twice(run: WrittenRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_is_sent_already_is_not_sent_twice(run: WrittenRun, monkeypatch: pytest.MonkeyPatch) -> None:
     run.step(1, loss=1.0)
+    # Not `capsys`: reading it takes away what it holds, and loses what the thread prints meanwhile.
+    printed = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", printed)
     with (run.paths.root / ".tracking-tensorboard.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         thread = threading.Thread(target=main, args=(["track", "--once", str(run.paths.root)],))
         thread.start()
-        text = ""
-        while "another process sends this run already; waiting for it to end" not in text:
+        while "another process sends this run already; waiting for it to end" not in printed.getvalue():
             assert thread.is_alive()
-            text += capsys.readouterr().out
+            time.sleep(0.02)
         assert not run.paths.tracking.exists()
     thread.join()
     assert run.state()["tensorboard"]["metrics"] == 1
-    assert capsys.readouterr().out.endswith("everything is sent\n")
+    assert printed.getvalue().endswith("everything is sent\n")

@@ -15,6 +15,7 @@ import pytest
 
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
+from tests.ports import free_ports
 
 MEDS = [sys.executable, "-m", "meds_openrlhf.cli.main"]
 REPOSITORY = Path(__file__).parents[2]
@@ -54,9 +55,7 @@ def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[str]:
     """A Ray cluster of this machine with eight made-up GPUs; its address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_ports(1)[0]
     head = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={port}"]
     head += ["--num-gpus=8", "--num-cpus=32", "--include-dashboard=false", "--disable-usage-stats"]
     process = subprocess.Popen(head, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +16,8 @@ from pathlib import Path
 
 import requests
 
+from tests.ports import free_ports
+
 BIN = Path(sys.executable).parent
 
 
@@ -27,17 +27,6 @@ class RayHead:
 
     address: str  # of its dashboard
     folder: Path  # where Ray keeps its logs and the jobs' files
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports for servers that start some time later: from below the range that connections take theirs from."""
-    found: list[int] = []
-    while len(found) < count:
-        port = random.randint(20_000, 32_000)
-        with socket.socket() as probe:
-            if port not in found and probe.connect_ex(("127.0.0.1", port)) != 0:
-                found.append(port)
-    return found
 
 
 @contextmanager

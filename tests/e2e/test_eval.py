@@ -30,7 +30,7 @@ def run(words: list[str], cluster: str) -> subprocess.CompletedProcess[str]:
 
 def samples(out: Path) -> dict[tuple[str, int], dict[str, object]]:
     """All samples by problem and index, each of which comes once."""
-    lines = [json.loads(line) for line in (out / "policy" / "eval.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (out / "policy" / "eval.jsonl").read_text().split("\n")[:-1]]  # whole ones
     assert set(Counter((line["problem"], line["index"]) for line in lines).values()) == {1}
     return {(line["problem"], line["index"]): line for line in lines}
 

@@ -1,6 +1,5 @@
 """DeepSpeed's checkpoints, of two ranks, become the models that they are of."""
 
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from meds_openrlhf.data.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.evaluation.models.conversion import converted
 from meds_openrlhf.evaluation.models.naming import find_models, fingerprint_of
 from tests.e2e.conftest import REPOSITORY
+from tests.ports import free_ports
 
 RANKS = 2
 SIZES = dict(vocab_size=261, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3)
@@ -27,9 +27,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
         Qwen2Config(**SIZES, num_key_value_heads=3, tie_word_embeddings=stage == 3).save_pretrained(folder / "base")
         build_char_tokenizer().save_pretrained(folder / "base")
         (folder / "config.yaml").write_text(f"meds: {{run_dir: x}}\nactor.model_name_or_path: {folder / 'base'}\n")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_ports(1)[0])
     script = [sys.executable, "-m", "tests.e2e.checkpoint_worker"]
     ranks = [
         subprocess.Popen([*script, str(rank), str(RANKS), port, *map(str, folders.values())], cwd=REPOSITORY)

@@ -149,7 +149,7 @@ def wait_until(true: Callable[[], bool], seconds: float = 120) -> None:
 def driver_of(name: str, run_dir: Path) -> int:
     """The process of `meds train` that a job started; `meds submit` names the folder as well."""
     for process in processes_of(run_dir):
-        words = Path(f"/proc/{process}/cmdline").read_bytes().decode().split("\0")
+        words = content_of(Path(f"/proc/{process}/cmdline")).decode().split("\0")
         if "train" in words and "submit" not in words:
             return process
     raise AssertionError(f"{name} has no driver")
@@ -219,8 +219,8 @@ def files_with_a_key(*folders: Path) -> list[Path]:
 
 
 def content_of(path: Path) -> bytes:
-    """Empty where the file is gone: Ray tidies up while one looks."""
+    """Empty where the file, or its process, is gone: Ray tidies up while one looks."""
     try:
         return path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return b""

@@ -22,7 +22,7 @@ from meds_openrlhf.training.cpu import ENVIRONMENT
 from tests.analysis.logged import write_log
 from tests.analysis.runs import Rollout, kind, write_run
 from tests.e2e.conftest import REPOSITORY
-from tests.e2e.ray_head import free_ports
+from tests.ports import free_ports
 
 CONTEXT_LENGTH = 8192  # a token is a character
 CHAT_TEMPLATE = (

@@ -7,8 +7,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.e2e.ray_head import BIN, free_ports
+from tests.e2e.ray_head import BIN
 from tests.e2e.test_resume import processes_of
+from tests.ports import free_ports
 from tests.ray_jobs.slurm_commands import notes, start_job, write_command
 
 # In place of the training: uses every node, then works until it is told to stop; SIGTERM is not how it is told.
@@ -23,13 +24,12 @@ def node():
     time.sleep(2)
     return ray.get_runtime_context().get_node_id()
 
-print("nodes", len(set(ray.get([node.remote() for _ in range(3)]))), sys.argv[1:], flush=True)
-
 def save(*_):
     print("saved", flush=True)
     sys.exit(138)
 
-signal.signal(signal.SIGUSR1, save)
+signal.signal(signal.SIGUSR1, save)  # the signal comes as soon as the next line is read
+print("nodes", len(set(ray.get([node.remote() for _ in range(3)]))), sys.argv[1:], flush=True)
 while "--end" not in sys.argv:
     time.sleep(0.1)
 """

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -24,9 +25,11 @@ WANDB_KEY = "b7" * 20
 
 def ray_process(driver: subprocess.Popen, title: str) -> psutil.Process:
     """The last one of the driver's Ray workers that run the actor ``title``."""
-    found = [
-        one for one in psutil.Process(driver.pid).children(recursive=True) if one.name().startswith(f"ray::{title}")
-    ]
+    found = []
+    for one in psutil.Process(driver.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # others may go while one looks
+            if one.name().startswith(f"ray::{title}"):
+                found.append(one)
     return found[-1]
 
 

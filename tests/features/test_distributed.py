@@ -1,6 +1,5 @@
 """Recording on two ranks: ZeRO-2, ZeRO-3, DeepSpeed's tensor parallelism, and a sequence cut over ranks."""
 
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +11,7 @@ import torch
 from meds_openrlhf.features.layout import packed_positions, padded_positions
 from tests.features.models import VOCABULARY, make_model, the_long_way
 from tests.features.test_recorder import HAVE, WIDTH, padded_batch
+from tests.ports import free_ports
 
 RANKS = 2
 MODES = ("zero2", "zero3", "ring", "tp")  # tensor parallelism last: DeepSpeed keeps its groups for the process
@@ -25,9 +25,7 @@ pytestmark = pytest.mark.timeout(330)  # a minute; much more on a machine that i
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[dict]]:
     """What each rank recorded in a mode; one pair of processes runs all modes."""
     folder = tmp_path_factory.mktemp("recorded")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_ports(1)[0])
     script = [sys.executable, "-m", "tests.features.distributed_worker"]
     workers = [
         subprocess.Popen(

@@ -1,6 +1,7 @@
 """A run is checked, packed and named before it is sent, and sent under quoting that a shell undoes."""
 
 import shlex
+import socket
 from pathlib import Path
 
 import pytest
@@ -47,13 +48,15 @@ def test_what_is_sent_and_what_is_not(tmp_path: Path) -> None:
 
 def test_a_refused_job_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cluster.JobServer, "_upload_working_dir_if_needed", lambda *_: None)
-    monkeypatch.setattr(cluster, "SECONDS", (1, 1))
     run = ready(tmp_path, name="x")
     run = Submission(**{**vars(run), "package": type(run.package)("gcs://x.zip", {}, ())})  # uploaded already
     with http_server(200, version(ray.__version__)) as address:
         server = connect(address)
-    with pytest.raises(ConfigError, match="job: 'x' was not submitted: the head does not answer"):
-        run.submit(server, 1)
+    with socket.socket() as deaf:  # bound, so that nobody else takes its port
+        deaf.bind(("127.0.0.1", 0))
+        server._address = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        with pytest.raises(ConfigError, match="job: 'x' was not submitted: the head does not answer"):
+            run.submit(server, 1)
     for answer, message in (
         ("Job with submission_id x already exists. Please", "--name: 'x' is the name of another job"),
         ("Traceback\n  here\nValueError: no agent. Try", "job: 'x' is refused by the head: ValueError: no agent"),

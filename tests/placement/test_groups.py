@@ -164,8 +164,8 @@ def test_the_memory_moves_when_a_node_dies(cluster: Cluster) -> None:
         workers = {node.node_id: node for node in cluster.worker_nodes}
         lost = next(one for one in nodes_of(groups["memory"]) if one != with_policy and one in workers)
         cluster.remove_node(workers[lost], allow_graceful=False)
-        wait_until(lambda: lost not in nodes_of(groups["memory"]) and "" not in nodes_of(groups["memory"]))
-        assert placement_group_table(groups["memory"])["state"] == "CREATED"
+        wait_until(lambda: not {lost, ""} & set(nodes_of(groups["memory"])))
+        wait_until(lambda: placement_group_table(groups["memory"])["state"] == "CREATED")  # a moment later
     finally:
         release(groups)
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.e2e.ray_head import free_ports
+from tests.ports import free_ports
 
 SCRIPT = Path(__file__).parents[2] / "ray_jobs/slurm.sh"
 

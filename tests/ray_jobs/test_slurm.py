@@ -15,19 +15,24 @@ RAY = """#!/bin/bash
 for word; do [[ $word == --port=* ]] && exec {python} -m http.server "${{word#*=}}"; done
 exec sleep 60
 """
+# Counts the nodes that came in; here, none is counted before all were asked to.
+NODES = """#!/bin/sh
+until [ "$(grep -c ' ray start ' "$SLURM_NOTES/srun.txt")" -ge 3 ]; do sleep 0.05; done
+echo ${NODES_IN:-3}
+"""
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Commands that stand in for Ray and the driver."""
     write_command(tmp_path, "ray", RAY.format(python=sys.executable))
-    write_command(tmp_path, "python3", "#!/bin/sh\necho ${NODES_IN:-3}\n")
+    write_command(tmp_path, "python3", NODES)
     write_command(tmp_path, "meds", '#!/bin/sh\necho "meds $*"\nexit $END\n')
     return tmp_path
 
 
 def finish(job: subprocess.Popen) -> tuple[int, str]:
-    output = job.communicate(timeout=30)[0]
+    output = job.communicate(timeout=60)[0]
     print(output)
     return job.returncode, output
 

@@ -8,8 +8,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+DEADLINE = 60_000  # milliseconds, of a browser on a busy machine
+expect.set_options(timeout=DEADLINE)
 ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage"]
 Opened = Callable[..., AbstractContextManager[Page]]
 
@@ -20,7 +22,7 @@ def browser() -> Iterator[Browser]:
     if program is None:
         pytest.skip("no chromium on the PATH; apt-get install chromium")
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
+        started = playwright.chromium.launch(executable_path=program, args=ARGUMENTS, timeout=DEADLINE)
         yield started
         started.close()
 
@@ -33,7 +35,7 @@ def opened(browser: Browser) -> Opened:
     def open_page(path: Path, fragment: str = "", width: int = 1280, scheme: str = "light") -> Iterator[Page]:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(DEADLINE)
         trouble: list[str] = []
         page.on("console", lambda message: trouble.append(f"console: {message.text}"))
         page.on("pageerror", lambda error: trouble.append(f"error: {error}"))

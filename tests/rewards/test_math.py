@@ -58,10 +58,11 @@ def test_no_answer(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["\\boxed{" + "{" * 10**6, "\\boxed{" * 10**5, "\\boxed{" + "9" * 10**6 + "}"])
-def test_a_megabyte_is_wrong_and_quick(text: str) -> None:
-    started = time.monotonic()
+def test_a_megabyte_is_wrong_and_quick(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grading, "_verifier", None)  # nobody is asked
+    started = time.thread_time()  # not the clock's, which goes on while others have the machine
     assert is_right(text, "7") is False
-    assert time.monotonic() - started < 5
+    assert time.thread_time() - started < 5
 
 
 @pytest.mark.parametrize(

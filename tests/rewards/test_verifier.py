@@ -42,7 +42,7 @@ def processes() -> set[int]:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -56,6 +56,8 @@ def test_a_hanging_answer_holds_up_nobody_and_ends_with_the_pool(verifier: Calla
     hanging.start()
     others = (rf"\frac{{{7 * n}}}{{{n}}}" for n in itertools.count(3))
     wait_for(lambda: pool.equal("7", next(others)) and len(processes()) == 2)  # the first process is taken
+    # The process that hangs may be the second one: closing one that still starts is an error and no verdict.
+    wait_for(lambda: all(examiner._ready for examiner in pool._all))
     assert pool.equal("7", r"\frac{16}{2}") is False
     assert hanging.is_alive()
     assert len(processes()) == 2
@@ -155,15 +157,24 @@ import multiprocessing, os, signal, threading, time
 from meds_openrlhf.rewards.verifier import AnswerVerifier
 pool = AnswerVerifier(seconds=1.0)
 pool.equal("0.5", "1/2")
+process = multiprocessing.active_children()[0].pid
 threading.Thread(target=pool.equal, args=("7", "{FOREVER}"), daemon=True).start()
 time.sleep(0.3)
-print(multiprocessing.active_children()[0].pid, flush=True)
+print(process, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+def is_alive(process: int) -> bool:
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # the latter where it ends between opening and reading
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def test_a_killed_engine_leaves_no_process_that_computes_for_ever() -> None:
     engine = subprocess.run([sys.executable, "-c", ORPHANING], stdout=subprocess.PIPE, text=True, check=False)
     assert engine.returncode == -signal.SIGKILL
-    status = Path(f"/proc/{int(engine.stdout)}/stat")
-    wait_for(lambda: not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z")
+    process = int(engine.stdout)
+    wait_for(lambda: not is_alive(process))

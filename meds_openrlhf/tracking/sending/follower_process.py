@@ -102,6 +102,7 @@ class SinkProcess:
         self._due = None
         if self._process is None:
             return
+        self._process.kill()  # a process that has just been started carries no mark yet
         end_family(self._family)
         self.code = self._process.wait()
         self._close()

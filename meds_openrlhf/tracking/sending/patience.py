@@ -30,8 +30,8 @@ class Patience:
         """The answer is there."""
         with self._condition:
             self._since, was_there, self._is_there = None, self._is_there, True
-        if not was_there:
-            self._there()
+            if not was_there:
+                self._there()
 
     def _watch(self) -> None:
         while True:
@@ -41,4 +41,4 @@ class Patience:
                     self._condition.wait(None if due is None else left)
                     continue
                 self._is_there = False
-            self._lost()
+                self._lost()  # holding the lock, or an answer could be told before the silence

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ from meds_openrlhf.training.driver.members import Member, actor_table
 
 SIGNAL = signal.SIGUSR2
 MEMORY_FILE = "meds-stacks"
-WRITING_SECONDS = 1.0
+# To answer the signal; most do within a millisecond.
+WRITING_SECONDS = 10.0
+LOOK_SECONDS = 0.2
 NODE_SECONDS = 60.0
 
 
@@ -76,16 +79,28 @@ def _answer(reference: Any, names: dict[int, str]) -> dict[int, str]:
 
 def stacks_on_this_node(processes: list[int]) -> dict[int, str]:
     """The stacks of armed processes of this node, and of the processes that they have started."""
-    before = {process: len(_written(process) or "") for process in processes}
-    for process in processes:
-        # An unarmed process would die of the signal.
-        if _written(process) is not None:
+    written = {process: _written(process) for process in processes}
+    armed = {process: len(text) for process, text in written.items() if text is not None}
+    for process in armed:  # an unarmed one would die of the signal
+        with suppress(ProcessLookupError):
             os.kill(process, SIGNAL)
-    time.sleep(WRITING_SECONDS)
+    _wait_for_more_than(armed)
     return {
-        process: "\n".join([_answer_of(process, before[process]), *map(_from_outside, _children(process))])
+        process: "\n".join([_answer_of(process, armed.get(process, 0)), *map(_from_outside, _children(process))])
         for process in processes
     }
+
+
+def _wait_for_more_than(before: dict[int, int]) -> None:
+    """Until each process has written more than ``before`` says and come to an end, for `WRITING_SECONDS` at most."""
+    deadline, last = time.monotonic() + WRITING_SECONDS, before
+    while time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)
+        texts = {process: _written(process) for process in before}
+        now = {process: len(text) for process, text in texts.items() if text is not None}  # those that still are
+        if all(before[process] < size == last[process] for process, size in now.items()):
+            return
+        last = {**last, **now}
 
 
 def _answer_of(process: int, before: int) -> str:

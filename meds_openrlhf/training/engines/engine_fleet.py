@@ -14,7 +14,6 @@ from typing import Any
 import ray
 
 from meds_openrlhf.training.driver.errors import RunLostError, innermost
-from meds_openrlhf.training.driver.members import actor_table
 
 # Ray says within seconds that an engine is away. One that is silent is busy, up to this long.
 STATUS_SECONDS = 300.0
@@ -79,13 +78,16 @@ class EngineFleet:
         return self._lives.get(call.task_id().actor_id().hex(), "")
 
     def drop(self, life: str, error: Exception) -> None:
-        """An engine failed a call in this life with ``error``; Ray shall start it again if it is not at it already."""
+        """An engine failed a call in this life with ``error``; it comes back when Ray has started it again.
+
+        One whose actor was lost is in Ray's hands already, and one without weights may well be in its next life.
+        """
         lost = next((one for one in self.usable if self._lives.get(one._actor_id.hex()) == life), None)
         if lost is None:
             return  # another of its calls failed before, and it may be in its next life by now
         self.usable.remove(lost)
-        if actor_table().get(lost._actor_id.hex(), {}).get("State") == "ALIVE":
-            ray.kill(lost, no_restart=False)  # it may outlive the vLLM process inside
+        if not isinstance(innermost(error), (ray.exceptions.RayActorError, StaleWeightsError)):
+            ray.kill(lost, no_restart=False)  # it outlives the vLLM process inside
         left = f"its prompts go to the {len(self.usable)} left" if self.usable else "waiting until it is restarted"
         self.tell(f"vLLM engine {self._engines.index(lost)} was lost ({type(error).__name__}); {left}")
 

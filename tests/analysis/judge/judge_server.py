@@ -20,6 +20,7 @@ class Response:
     headers: dict[str, str] = field(default_factory=dict)
     raw: bytes | None = None
     seconds: float = 0.0  # before it is sent
+    held: threading.Event | None = None  # it is not sent before this is set, or for a minute
     seconds_per_byte: float = 0.0
     tokens: bool = True
 
@@ -58,6 +59,8 @@ class Judge:
             self.under_way += 1
             self.most_under_way = max(self.most_under_way, self.under_way)
             response = self.script(request, len(self.requests) - 1)
+        if response.held is not None:
+            response.held.wait(60)
         self.closing.wait(response.seconds)
         with self.lock:
             self.under_way -= 1

@@ -1,5 +1,7 @@
 """The client against a real server: what it sends, how often, and what it makes of bad days."""
 
+import socket
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -70,7 +72,14 @@ def test_no_question_is_no_request(tmp_path: Path) -> None:
 
 
 def test_no_more_requests_are_under_way_than_allowed(tmp_path: Path) -> None:
-    with judge_server(lambda request, _: Response("SCORE: 1", seconds=0.1)) as judge:
+    three = threading.Event()
+
+    def script(request: Request, before: int) -> Response:
+        if before == 2:
+            three.set()
+        return Response("SCORE: 1", seconds=0.1, held=three)
+
+    with judge_server(script) as judge:
         _client(judge, tmp_path, concurrency=3).ask_all(_questions(12))
     assert judge.most_under_way == 3
 
@@ -112,19 +121,19 @@ def test_a_server_that_wants_hours_of_rest_ends_it(tmp_path: Path) -> None:
 
 
 def test_a_slow_reply_is_given_up_and_asked_for_again(tmp_path: Path) -> None:
-    with judge_server(_first(Response("SCORE: 3", seconds=4.0))) as judge:
-        assert _client(judge, tmp_path, timeout_seconds=1.0).ask_all(_questions(1)) == [(1,)]
+    with judge_server(_first(Response("SCORE: 3", seconds=60.0))) as judge:
+        assert _client(judge, tmp_path, timeout_seconds=3.0).ask_all(_questions(1)) == [(1,)]
     assert len(judge.requests) == 2
 
 
 def test_a_reply_that_trickles_in_for_too_long_is_given_up(tmp_path: Path) -> None:
-    with judge_server(_first(Response("SCORE: 3", seconds_per_byte=0.05))) as judge:
-        assert _client(judge, tmp_path, timeout_seconds=1.0).ask_all(_questions(1)) == [(1,)]
+    with judge_server(_first(Response("SCORE: 3", seconds_per_byte=0.5))) as judge:
+        assert _client(judge, tmp_path, timeout_seconds=3.0).ask_all(_questions(1)) == [(1,)]
     assert len(judge.requests) == 2
 
 
 def test_a_server_that_stays_slow_is_named(tmp_path: Path) -> None:
-    with judge_server(lambda *_: Response("SCORE: 3", seconds=0.3)) as judge:
+    with judge_server(lambda *_: Response("SCORE: 3", seconds=60.0)) as judge:
         client = _client(judge, tmp_path, timeout_seconds=0.1, tries=2)
         message = r"--judge-url: 'http://127.0.0.1:\d+/v1' does not answer, tried 2 times; .* no answer within 0.1 s"
         with pytest.raises(ConfigError, match=message):
@@ -140,11 +149,11 @@ def test_a_server_that_keeps_failing_is_given_up(tmp_path: Path) -> None:
 
 
 def test_no_server_at_all(tmp_path: Path) -> None:
-    with judge_server(_scores) as judge:
-        pass
-    client = _client(judge, tmp_path, tries=2)
-    with pytest.raises(ConfigError, match=r"does not answer, tried 2 times; the last time: .*connect"):
-        client.ask_all(_questions(1))
+    with socket.socket() as deaf:  # bound, so that nobody else takes its port
+        deaf.bind(("127.0.0.1", 0))
+        client = _client(Judge(f"http://127.0.0.1:{deaf.getsockname()[1]}/v1", _scores), tmp_path, tries=2)
+        with pytest.raises(ConfigError, match=r"does not answer, tried 2 times; the last time: .*connect"):
+            client.ask_all(_questions(1))
 
 
 @pytest.mark.parametrize(

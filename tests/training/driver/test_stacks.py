@@ -3,23 +3,27 @@
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import ray
 
-from meds_openrlhf.training.driver.members import Member
+from meds_openrlhf.training.driver.members import Member, actor_table
 from meds_openrlhf.training.driver.stacks import collect, stacks_on_this_node
 
 ARMED = "from meds_openrlhf.training.driver import stacks; stacks.arm(); stacks.arm()"
-WAITS = "import time\ndef waits_for_ever(): time.sleep(100)\nprint('ready', flush=True)\nwaits_for_ever()"
+WAITS = """import time
+def waits_for_ever():
+    print('ready', flush=True)
+    time.sleep(100)
+waits_for_ever()"""
 
 
 def started(program: str) -> subprocess.Popen:
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
-    time.sleep(0.5)
     return process
 
 
@@ -50,8 +54,16 @@ def test_an_unarmed_process_is_never_harmed() -> None:
 class Busy:
     """An actor that answers no call."""
 
-    def works_for_ever(self) -> None:
+    def works_for_ever(self, begun: Path) -> None:
+        begun.touch()
         time.sleep(1000)
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 @pytest.mark.timeout(180)
@@ -61,9 +73,11 @@ def test_a_file_for_every_process_of_the_run(tmp_path: Path) -> None:
     try:
         busy, dead = (ray.remote(num_cpus=0)(Busy).remote() for _ in range(2))
         ray.get([busy.__ray_ready__.remote(), dead.__ray_ready__.remote()])
-        busy.works_for_ever.remote()
+        begun = tmp_path / "begun"
+        busy.works_for_ever.remote(begun)
         ray.kill(dead)
-        time.sleep(0.5)
+        wait_until(begun.exists)
+        wait_until(lambda: actor_table()[dead._actor_id.hex()]["State"] == "DEAD")
         names = {"policy rank 0": busy, "policy rank 1": dead}
         members = [Member(name, actor._actor_id.hex(), vital=True) for name, actor in names.items()]
         folder = collect(tmp_path, members)

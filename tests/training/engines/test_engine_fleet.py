@@ -9,7 +9,13 @@ import pytest
 import ray
 
 from meds_openrlhf.training.driver.members import actor_table
-from meds_openrlhf.training.engines.engine_fleet import AS_STARTED, NONE, EngineFleet, EngineStatus
+from meds_openrlhf.training.engines.engine_fleet import (
+    AS_STARTED,
+    NONE,
+    EngineFleet,
+    EngineStatus,
+    StaleWeightsError,
+)
 
 
 @dataclass
@@ -113,17 +119,36 @@ def _ray() -> Iterator[None]:
     ray.shutdown()
 
 
-@pytest.mark.usefixtures("_ray")
 @pytest.mark.parametrize("life", ["first-0", "of-long-ago"])
 def test_a_late_error_of_an_earlier_life_drops_nobody(life: str) -> None:
     fleet = Fleet([first_life(0), first_life(1)])
     fleet.keep_those_with_weights()
-    fleet.drop("first-0", RuntimeError())
+    fleet.drop("first-0", ray.exceptions.RayActorError())
     assert fleet.used == [1]
     fleet.answers = [EngineStatus("second-0", AS_STARTED), first_life(1)]
     fleet.keep_those_with_weights()
-    fleet.drop(life, RuntimeError())
+    fleet.drop(life, ray.exceptions.RayActorError())
     assert fleet.used == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("error", "killed"),
+    [
+        (RuntimeError("the vLLM process inside is gone"), ["0"]),
+        (ray.exceptions.RayActorError(), []),  # Ray is at it already
+        (StaleWeightsError(), []),  # of an engine in its next life, which shall live
+    ],
+)
+def test_only_an_actor_that_outlives_its_engine_is_killed(
+    error: Exception, killed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[str] = []
+    monkeypatch.setattr(ray, "kill", lambda engine, no_restart: found.append(engine.hex()))
+    fleet = Fleet([first_life(0), first_life(1)])
+    fleet.keep_those_with_weights()
+    fleet.drop("first-0", error)
+    assert fleet.used == [1]
+    assert found == killed
 
 
 class DeadTool:
