@@ -2,6 +2,8 @@
 
 import random
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def free_ports(count: int) -> list[int]:
@@ -13,3 +15,11 @@ def free_ports(count: int) -> list[int]:
             if port not in found and probe.connect_ex(("127.0.0.1", port)) != 0:
                 found.append(port)
     return found
+
+
+@contextmanager
+def silent_address() -> Iterator[str]:
+    """The address of a server where nobody listens, on a port that nobody else takes meanwhile."""
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{deaf.getsockname()[1]}"

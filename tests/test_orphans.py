@@ -4,7 +4,8 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
+
+from tests.processes import is_alive
 
 PARENT = """
 import subprocess, sys, time
@@ -25,14 +26,6 @@ def child_after_the_parent_was_killed(kind: str) -> int:
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     return child
-
-
-def is_alive(process: int) -> bool:
-    try:
-        stat = Path(f"/proc/{process}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):  # it may go while one looks
-        return False
-    return stat.split(")")[-1].split()[0] != "Z"
 
 
 def test_a_watched_familys_children_end_with_their_parent() -> None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from meds_openrlhf.addresses import names_a_user
 from meds_openrlhf.config import ConfigError
 
 # Taken along where they are set, unless an address among them holds a user's name or password.
@@ -22,7 +23,6 @@ KEYS = ("WANDB_API_KEY", "HF_TOKEN", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY
 # From SIGTERM to SIGKILL when a job is stopped: time for the step under way and its checkpoint. Ray's own is 3 seconds.
 STOP_SECONDS = "900"
 _LOOKS_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
-_USER_IN_ADDRESS = re.compile(r"://[^/?#\s]*@")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def job_environment(names: Sequence[str], environ: Mapping[str, str]) -> JobEnvi
             )
         if name not in environ:
             raise ConfigError("--env", name, "is not set in this environment")
-    secret = {name for name, value in environ.items() if _LOOKS_SECRET.search(name) or _USER_IN_ADDRESS.search(value)}
+    secret = {name for name, value in environ.items() if _LOOKS_SECRET.search(name) or names_a_user(value)}
     sent = (*(name for name in SETTINGS if name in environ and name not in secret), *names)
     return JobEnvironment(
         variables={"RAY_JOB_STOP_WAIT_TIME_S": STOP_SECONDS, **{name: environ[name] for name in sent}},

@@ -33,6 +33,8 @@ def test_an_address_with_a_password_is_a_key() -> None:
     environment = job_environment(["WANDB_BASE_URL"], home)
     assert environment.variables["WANDB_BASE_URL"] == home["WANDB_BASE_URL"]
     assert (environment.exposed, environment.withheld) == (("WANDB_BASE_URL",), ())
+    with_a_slash = {"HF_ENDPOINT": "https://user:hu/sh@hub.local"}
+    assert job_environment([], with_a_slash).withheld == ("HF_ENDPOINT",)
 
 
 def test_a_value_on_the_command_line_is_refused_and_not_repeated() -> None:

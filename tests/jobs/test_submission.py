@@ -1,7 +1,6 @@
 """A run is checked, packed and named before it is sent, and sent under quoting that a shell undoes."""
 
 import shlex
-import socket
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from meds_openrlhf.jobs import cluster
 from meds_openrlhf.jobs.cluster import connect
 from meds_openrlhf.jobs.submission import Submission, prepare
 from tests.jobs.http_server import http_server, version
+from tests.ports import silent_address
 
 
 def ready(folder: Path, *overrides: str, **options: object) -> Submission:
@@ -52,11 +52,9 @@ def test_a_refused_job_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     run = Submission(**{**vars(run), "package": type(run.package)("gcs://x.zip", {}, ())})  # uploaded already
     with http_server(200, version(ray.__version__)) as address:
         server = connect(address)
-    with socket.socket() as deaf:  # bound, so that nobody else takes its port
-        deaf.bind(("127.0.0.1", 0))
-        server._address = f"http://127.0.0.1:{deaf.getsockname()[1]}"
-        with pytest.raises(ConfigError, match="job: 'x' was not submitted: the head does not answer"):
-            run.submit(server, 1)
+    gone = pytest.raises(ConfigError, match="job: 'x' was not submitted: the head does not answer")
+    with silent_address() as server._address, gone:
+        run.submit(server, 1)
     for answer, message in (
         ("Job with submission_id x already exists. Please", "--name: 'x' is the name of another job"),
         ("Traceback\n  here\nValueError: no agent. Try", "job: 'x' is refused by the head: ValueError: no agent"),

@@ -1,6 +1,5 @@
 """Plans become Ray placement groups, on a cluster of several nodes with made-up GPUs."""
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -15,6 +14,7 @@ from meds_openrlhf.placement.groups import release, reserve, shard_options
 from meds_openrlhf.placement.plan import Plan, RoleRequest, make_plan
 from meds_openrlhf.placement.ray_cluster import inventory
 from meds_openrlhf.placement.shortage import Shortage
+from tests.waiting import wait_until
 
 NODES, GPUS = 3, 4
 SPLIT = [RoleRequest("policy", 1, 4), RoleRequest("engines", 3, 2)]
@@ -36,13 +36,6 @@ def cluster() -> Iterator[Cluster]:
 def _all_free() -> None:
     """Ray reports what was given back within a moment."""
     wait_until(lambda: all(node.free_gpus == node.gpus and node.free_cpus == node.cpus for node in inventory()))
-
-
-def wait_until(happened) -> None:  # type: ignore[no-untyped-def]
-    deadline = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def plan_of(requests: list[RoleRequest], shards: int = 2) -> Plan:

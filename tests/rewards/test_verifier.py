@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
@@ -17,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from meds_openrlhf.rewards.verifier import AnswerVerifier, _limit_memory
+from tests.processes import is_alive
+from tests.waiting import wait_until
 
 FOREVER = "9^{9^{9^9}}"
 MEBIBYTE = 1 << 20
@@ -41,13 +42,6 @@ def processes() -> set[int]:
     return {process.pid for process in multiprocessing.active_children() if process.pid is not None}
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_a_hanging_answer_holds_up_nobody_and_ends_with_the_pool(verifier: Callable[..., AnswerVerifier]) -> None:
     pool = verifier(seconds=100.0, processes=2)
     verdicts: list[bool] = []
@@ -55,9 +49,9 @@ def test_a_hanging_answer_holds_up_nobody_and_ends_with_the_pool(verifier: Calla
     assert pool.equal("7", r"\frac{14}{2}") is True
     hanging.start()
     others = (rf"\frac{{{7 * n}}}{{{n}}}" for n in itertools.count(3))
-    wait_for(lambda: pool.equal("7", next(others)) and len(processes()) == 2)  # the first process is taken
+    wait_until(lambda: pool.equal("7", next(others)) and len(processes()) == 2)  # the first process is taken
     # The process that hangs may be the second one: closing one that still starts is an error and no verdict.
-    wait_for(lambda: all(examiner._ready for examiner in pool._all))
+    wait_until(lambda: all(examiner._ready for examiner in pool._all))
     assert pool.equal("7", r"\frac{16}{2}") is False
     assert hanging.is_alive()
     assert len(processes()) == 2
@@ -85,7 +79,7 @@ def test_a_process_that_was_killed_while_idle_costs_nobody_a_verdict(verifier: C
     pool = verifier(processes=1)
     assert pool.equal("0.5", "1/2") is True
     os.kill(processes().pop(), signal.SIGKILL)
-    wait_for(lambda: not processes())
+    wait_until(lambda: not processes())
     assert pool.equal("0.25", "1/4") is True
 
 
@@ -165,16 +159,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def is_alive(process: int) -> bool:
-    try:
-        stat = Path(f"/proc/{process}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):  # the latter where it ends between opening and reading
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
 def test_a_killed_engine_leaves_no_process_that_computes_for_ever() -> None:
     engine = subprocess.run([sys.executable, "-c", ORPHANING], stdout=subprocess.PIPE, text=True, check=False)
     assert engine.returncode == -signal.SIGKILL
     process = int(engine.stdout)
-    wait_for(lambda: not is_alive(process))
+    wait_until(lambda: not is_alive(process))

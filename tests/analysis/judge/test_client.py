@@ -1,6 +1,5 @@
 """The client against a real server: what it sends, how often, and what it makes of bad days."""
 
-import socket
 import threading
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ from analysis.judge.question import Question, ReplyLine
 from analysis.judge.settings import JudgeSettings
 from meds_openrlhf.config.errors import ConfigError
 from tests.analysis.judge.judge_server import Judge, Request, Response, Script, judge_server
+from tests.ports import silent_address
 
 pytestmark = pytest.mark.usefixtures("plain_surroundings")
 KEY = "sk-sesame-0123456789-open"
@@ -149,9 +149,8 @@ def test_a_server_that_keeps_failing_is_given_up(tmp_path: Path) -> None:
 
 
 def test_no_server_at_all(tmp_path: Path) -> None:
-    with socket.socket() as deaf:  # bound, so that nobody else takes its port
-        deaf.bind(("127.0.0.1", 0))
-        client = _client(Judge(f"http://127.0.0.1:{deaf.getsockname()[1]}/v1", _scores), tmp_path, tries=2)
+    with silent_address() as address:
+        client = _client(Judge(f"{address}/v1", _scores), tmp_path, tries=2)
         with pytest.raises(ConfigError, match=r"does not answer, tried 2 times; the last time: .*connect"):
             client.ask_all(_questions(1))
 

@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from meds_openrlhf.orphans import MARK
 from meds_openrlhf.tracking.sending import follower_process, process_family
 from meds_openrlhf.tracking.sending.follower import AGAIN
 from meds_openrlhf.tracking.sending.follower_process import FollowerProcesses, following_process, tasks_for
+from tests.ports import silent_address
 from tests.tracking.sending.wandb_server import WandbServer
 from tests.tracking.sending.written_run import WrittenRun
 
@@ -158,10 +158,9 @@ def test_a_wandb_that_refuses_is_said_once_without_the_key(run: WrittenRun, serv
 
 
 def test_where_nobody_listens_tensorboard_goes_on(run: WrittenRun) -> None:
-    with socket.socket() as deaf:  # bound, so that nobody else takes its port
-        deaf.bind(("127.0.0.1", 0))
+    with silent_address() as address:
         run.step(1, loss=1.0)
-        followers = followers_of(run, f"http://127.0.0.1:{deaf.getsockname()[1]}")
+        followers = followers_of(run, address)
         said = follow_until(followers, bool)
         run.step(2, loss=2.0)
         said += follow_until(followers, lambda _: on_the_board(run) == [1, 2])

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import ray
 
 from meds_openrlhf.training.driver.members import Member, actor_table
 from meds_openrlhf.training.driver.stacks import collect, stacks_on_this_node
+from tests.waiting import wait_until
 
 ARMED = "from meds_openrlhf.training.driver import stacks; stacks.arm(); stacks.arm()"
 WAITS = """import time
@@ -57,13 +57,6 @@ class Busy:
     def works_for_ever(self, begun: Path) -> None:
         begun.touch()
         time.sleep(1000)
-
-
-def wait_until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 @pytest.mark.timeout(180)
