@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meds_openrlhf.cli.train import quiet_start
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.data.catalog import CATALOG, DataSet, find_sets
 
@@ -147,6 +148,8 @@ def run_arithmetic(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 def make_arithmetic(out: Path, seed: int = 0) -> ArithmeticAssets:
     """Make the demo's task in ``out``. Raises ConfigError where that folder holds something else."""
+    quiet_start(verbose=False)
+    print(f"{out}: arithmetic problems and a policy that makes mistakes in them", flush=True)
     from meds_openrlhf.data.warm_start import prepare
 
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from meds_openrlhf.cli.data import make_arithmetic
-from meds_openrlhf.cli.train import quiet_start, train
+from meds_openrlhf.cli.train import train
 from meds_openrlhf.config import ConfigError, load_config
 from meds_openrlhf.paths import RunPaths
 
@@ -31,18 +31,14 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
     """Prepare, train, sum up; the last line is the report's path."""
     run_dir = f"runs/demo-{datetime.now():%Y%m%d-%H%M%S}"
     config = load_config(arguments.config, ["--meds.run_dir", run_dir, *overrides])
-    quiet_start(verbose=False)
-    from meds_openrlhf.report import write_report
-    from meds_openrlhf.tracking.summary import summarize
-    from meds_openrlhf.training import cpu
-
-    if not cpu.has_cuda():
-        cpu.install()
     dataset = config.openrlhf.get("data.prompt_dataset")
     if dataset is None:
         raise ConfigError("data.prompt_dataset", None, f"is not set in {arguments.config}; it names what to make")
     make_arithmetic(Path(dataset).parent)
     train(config, resume=False, verbose=False)
+    from meds_openrlhf.report import write_report
+    from meds_openrlhf.tracking.summary import summarize
+
     paths = RunPaths(Path(config.meds.run_dir))
     print(summarize(paths.root))
     print(write_report([paths.root], paths.report).resolve())

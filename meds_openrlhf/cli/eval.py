@@ -95,7 +95,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
 
     require_lasting_in_job("--out", arguments.out)
     progress = Progress(sys.stderr)
-    evaluation = Evaluation(_request(arguments))
+    evaluation = Evaluation(_request(arguments), progress.say)
     _draw(evaluation, progress, arguments.verbose)
     subjects = evaluation.subjects
     labels = [subject.label for subject in subjects]

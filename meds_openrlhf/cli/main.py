@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from meds_openrlhf import __version__
 from meds_openrlhf.cli import data, demo, eval, memory, plan, report, submit, track, train
 from meds_openrlhf.cli.closed_pipe import silence_if_closed
+from meds_openrlhf.cli.extras import missing_extra
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError, MemoryLostError
 from meds_openrlhf.training.driver.errors import RunLostError, innermost
@@ -41,6 +42,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except (ConfigError, MemoryCorruptionError, MemoryLostError, MemoryBusyError) as error:
         print(f"meds: {innermost(error)}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        advice = missing_extra(known.command, error)
+        if advice is None:
+            raise
+        print(f"meds: {advice}", file=sys.stderr)
         return 2
     except RunLostError as error:
         print(f"meds: {error}", file=sys.stderr)

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meds_openrlhf.cli.reading import begin_reading
 from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig, load_config
 from meds_openrlhf.config.loader import build, parse_overrides, unflatten
 
@@ -120,6 +121,7 @@ def _add_compact(actions: Any) -> None:
 
 def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print what a memory holds."""
+    begin_reading([arguments.folder])
     from meds_openrlhf.memory.settings import method_of, transform_of_rows
     from meds_openrlhf.memory.tools.overview import survey
     from meds_openrlhf.memory.tools.prompt_texts import prompt_texts
@@ -144,6 +146,7 @@ def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 def verify(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print what was found; 1 where that is damage."""
+    begin_reading([arguments.folder])
     from meds_openrlhf.memory.tools.stored_memory import open_memory
     from meds_openrlhf.memory.tools.verify import verify_memory
 
@@ -160,6 +163,7 @@ def replay(arguments: argparse.Namespace, overrides: list[str]) -> int:
     from meds_openrlhf.memory.tools.replay import replay as replay_rows
 
     _require_replayable(overrides)
+    begin_reading([arguments.source])
     source, target = arguments.source, arguments.out
     with _recording(source, target, arguments.preset, overrides) as (recording, settings):
         summary = replay_rows(recording, settings, target)
@@ -169,6 +173,7 @@ def replay(arguments: argparse.Namespace, overrides: list[str]) -> int:
 
 def export(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Write the Parquet file."""
+    begin_reading([arguments.folder])
     from meds_openrlhf.memory.tools.export import export_parquet
     from meds_openrlhf.memory.tools.stored_memory import open_memory
 
@@ -179,6 +184,7 @@ def export(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 def compact(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Merge, and say what that brought."""
+    begin_reading([arguments.folder])
     from meds_openrlhf.memory.tools.compact import compact_memory
 
     try:

@@ -47,11 +47,9 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
     """Check, pack, submit, follow; the job's exit code."""
     load_config(arguments.config, overrides)  # what is wrong in it is said first, and at once
     address = _require_sense(arguments)
-    try:
-        from meds_openrlhf.jobs.cluster import connect
-        from meds_openrlhf.jobs.submission import prepare
-    except ModuleNotFoundError as error:
-        raise ConfigError("Ray", error.name, "is not installed here; pip install 'meds-openrlhf[submit]'") from error
+    from meds_openrlhf.jobs.cluster import connect
+    from meds_openrlhf.jobs.submission import prepare
+
     submission = prepare(
         arguments.config,
         overrides,

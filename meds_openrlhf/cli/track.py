@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from meds_openrlhf.cli.extras import require_installed
 from meds_openrlhf.config import ConfigError, load_config
 from meds_openrlhf.paths import RunPaths
 
@@ -38,12 +39,15 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Follow the run to its end; 0 when everything is sent."""
-    from meds_openrlhf.tracking.sending.destinations import destinations_of
+    from meds_openrlhf.tracking.sending.destinations import TENSORBOARD, WANDB, destinations_of, wandb_wanted
     from meds_openrlhf.tracking.sending.follower_process import FollowerProcesses, tasks_for
 
     paths = RunPaths(arguments.folder.absolute())
     if not paths.config.exists():
         raise ConfigError("RUN", str(arguments.folder), "holds no run: there is no config.yaml in it")
+    require_installed(TENSORBOARD)
+    if wandb_wanted(os.environ):
+        require_installed(WANDB)
     to = destinations_of(load_config(paths.config), paths)
     followers = FollowerProcesses(tasks_for(paths, to, os.environ), os.environ)
     try:

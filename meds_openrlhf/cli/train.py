@@ -35,10 +35,11 @@ def train(config: RunConfig, *, resume: bool, verbose: bool) -> None:
     """Train with the console's lines and bar."""
     quiet_start(verbose)
     from meds_openrlhf.tracking.console import RunConsole
-    from meds_openrlhf.training.driver.launch import run_training
 
     console = RunConsole(sys.stdout)
     console.say(f"{config.meds.run_dir}: checking the configuration")
+    from meds_openrlhf.training.driver.launch import run_training
+
     try:
         run_training(config, resume=resume, verbose=verbose, listener=console)
     finally:

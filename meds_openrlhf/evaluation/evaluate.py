@@ -9,7 +9,7 @@ OUT/                           the report over all labels
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,11 +64,12 @@ class Sampling:
 class Evaluation:
     """A request that has passed every check. Reads configurations and tokenizers; starts nothing, writes nothing."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, say: Callable[[str], None] = lambda line: None) -> None:
         request.check()
         self.request = request
         self.benchmarks = find_benchmarks(request.benchmarks, request.data)
         models = find_models(request.models, request.step)
+        say(f"reading tokenizers and prompts: {', '.join(model.label for model in models)}")  # imports transformers
         self.subjects = [self._subject(know(model, request.tensor_parallel)) for model in models]
 
     def _subject(self, known: KnownModel) -> Subject:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist  # type: ignore[import-untyped]
 
 from meds_openrlhf.features.transform import unit_vectors
 from meds_openrlhf.memory import linkage
@@ -96,14 +95,15 @@ def cluster_sets(features: NDArray[np.float64], offsets: NDArray[np.int64], sett
 
 def _cluster_compiled(features: NDArray[np.float64], offsets: NDArray[np.int64], settings: Clustering) -> Labels:
     epsilon = math.nan if settings.selection_epsilon == AUTO else float(settings.selection_epsilon)
-    return linkage.cluster_sets(
-        # Writable, which arrays out of Arrow and Ray are not: it would be compiled once more for the others.
-        np.require(features, np.float64, ["C", "W"]),
-        np.require(offsets, np.int64, ["C", "W"]),
-        int(settings.min_cluster_size),
-        bool(settings.allow_single_cluster),
-        np.full(len(offsets) - 1, epsilon),
-    )
+    with np.errstate(divide="ignore", invalid="ignore"):  # for the interpreter; compiled code does not warn
+        return linkage.cluster_sets(
+            # Writable, which arrays out of Arrow and Ray are not: it would be compiled once more for the others.
+            np.require(features, np.float64, ["C", "W"]),
+            np.require(offsets, np.int64, ["C", "W"]),
+            int(settings.min_cluster_size),
+            bool(settings.allow_single_cluster),
+            np.full(len(offsets) - 1, epsilon),
+        )
 
 
 def _cluster_by_hdbscan(points: NDArray[np.float64], settings: Clustering) -> Labels:
@@ -157,6 +157,8 @@ def _fit(points: NDArray[np.float64], settings: Clustering, epsilon: float) -> A
 
 def _distances(points: NDArray[np.float64], metric: str) -> NDArray[np.float64]:
     """Distances (n, n), exactly 0 between equal rows, which 1 - x.y and x.x - 2 x.y + y.y are not."""
+    from scipy.spatial.distance import cdist  # type: ignore[import-untyped]  # slow to import, as hdbscan is
+
     name = {"euclidean": "euclidean", "manhattan": "cityblock", "cosine": "sqeuclidean"}[metric]
     points = unit_vectors(points) if metric == "cosine" else points
     distances: NDArray[np.float64] = cdist(points, points, name) * (0.5 if metric == "cosine" else 1.0)

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import numba  # type: ignore[import-untyped]
-
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+_interpreted = False
+
+
+def interpret() -> None:
+    """From now on `compiled` leaves functions to the interpreter: for a process with little to do.
+
+    Compiling takes ten seconds where no earlier process has done it. Has no effect on functions imported before.
+    """
+    global _interpreted
+    _interpreted = True
 
 
 def compiled(function: Function) -> Function:
@@ -16,6 +25,10 @@ def compiled(function: Function) -> Function:
     The result is cached beside the module or in the user's cache folder; where neither can be written, it is compiled
     anew by every process.
     """
+    if _interpreted:
+        return function
+    import numba  # type: ignore[import-untyped]
+
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     try:
         decorated: Function = numba.njit(cache=True, **options)(function)

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+from meds_openrlhf.placement.model_config import load_config, local_file
+
 HUB = "https://huggingface.co"
 HUB_SECONDS = 3.0
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
@@ -77,9 +79,9 @@ class FoundShape:
 
 def find_shape(name: str) -> FoundShape:
     """The shape of the model ``name``: from its folder or the hub's cache, the built-in table, or the hub."""
-    found = _read(name, local=True)
-    if found.shape is None and name in KNOWN:
+    if name in KNOWN and local_file(name) is None:
         return FoundShape(name, KNOWN[name], "sizes built in")
+    found = _read(name, local=True)
     if found.shape is not None or Path(name).exists() or not hub_answers():
         return found
     return _read(name, local=False)
@@ -108,10 +110,8 @@ def shape_of(config: Any) -> ModelShape | None:
 
 
 def _read(name: str, local: bool) -> FoundShape:
-    from transformers import AutoConfig
-
     try:
-        config = AutoConfig.from_pretrained(name, trust_remote_code=not local, local_files_only=local)
+        config = load_config(name, trust_remote_code=not local, local_files_only=local)
     except (OSError, ValueError) as error:
         where = "there is none here, and the hub does not answer" if local else str(error).strip().splitlines()[0]
         if Path(name).exists():

@@ -19,13 +19,15 @@ class Models:
     groups: dict[str, Any]  # "policy", and "reference", "critic", "reward" where the recipe has one
 
 
-def start_models(args: SimpleNamespace, strategy: Any, groups: dict[str, Any], context: Any) -> Models:
+def start_models(args: SimpleNamespace, groups: dict[str, Any], context: Any) -> Models:
     """Start engines, policy, the other models and the trainer, each in its placement group; ready when this returns."""
     from openrlhf.trainer.ray.launcher import ReferenceModelActor, RewardModelActor
     from openrlhf.trainer.ray.ppo_critic import CriticModelActor
+    from openrlhf.utils import get_strategy
 
     from meds_openrlhf.training.actor import PolicyActor, RecordingPolicyActor
 
+    strategy = get_strategy(args)
     engines = _start_engines(args, groups)
     policy_class = ray.remote(num_gpus=1)(RecordingPolicyActor if context.records_layers else PolicyActor)
     starters = {

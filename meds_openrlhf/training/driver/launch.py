@@ -180,7 +180,7 @@ def _start_and_follow(
         prompt_ids=job.prompt_ids,
         recorder=_start_recorder(job),
     )
-    models = start_models(job.args, job.strategy, groups, context)
+    models = start_models(job.args, groups, context)
     members += members_of(models.trainer, models.engines, models.groups, shards)
     following = Following(control, members, listener, interruptions, trackers)
     stopped = following.to_the_end(models.trainer.fit.remote())

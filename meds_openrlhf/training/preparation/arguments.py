@@ -1,7 +1,7 @@
 """OpenRLHF's flags through OpenRLHF's own parser: names, defaults and validation are its own.
 
 Its parser lives in the `__main__` block of `openrlhf.cli.train_ppo_ray`. That block is run here with our flags as its
-command line, up to the moment when it would begin to train.
+command line, up to the moment when it would begin to train. The imports above it are not: they take ten seconds.
 """
 
 from __future__ import annotations
@@ -9,23 +9,14 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-import runpy
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.training.replaced import replaced
+from meds_openrlhf.training.openrlhf_source import module_alone, run_main_block
 
 ENTRY_POINT = "openrlhf.cli.train_ppo_ray"
-
-
-class _ArgumentsParsed(BaseException):
-    """Carries the validated arguments out of OpenRLHF's main block; no handler in there may catch it."""
-
-    def __init__(self, args: SimpleNamespace) -> None:
-        self.arguments = args
 
 
 def parse_openrlhf_arguments(flags: Mapping[str, Any]) -> SimpleNamespace:
@@ -33,30 +24,29 @@ def parse_openrlhf_arguments(flags: Mapping[str, Any]) -> SimpleNamespace:
 
     Raises ConfigError for an unknown flag, a value that its parser refuses, or a combination that it refuses.
     """
-    import openrlhf.utils
-    import ray
 
-    parse_args = argparse.ArgumentParser.parse_args
+    class Parser(argparse.ArgumentParser):
+        """argparse's, with our flags as its command line, and errors in one line."""
 
-    def parse_ours(parser: argparse.ArgumentParser, *_args: object) -> argparse.Namespace:
-        return parse_args(parser, _command_line(parser, flags))
+        def parse_args(self) -> argparse.Namespace:  # type: ignore[override]
+            return super().parse_args(_command_line(self, flags))
 
-    def stop(args: SimpleNamespace) -> None:
-        raise _ArgumentsParsed(args)
+        def error(self, message: str) -> NoReturn:
+            raise _refusal(flags, message)
 
-    with ExitStack() as stack:
-        stack.enter_context(replaced(argparse.ArgumentParser, parse_args=parse_ours, error=_refusal(flags)))
-        stack.enter_context(replaced(openrlhf.utils, get_strategy=stop))
-        # train() would start Ray before it reaches get_strategy.
-        stack.enter_context(replaced(ray, is_initialized=lambda: True))
-        try:
-            runpy.run_module(ENTRY_POINT, run_name="__main__")
-        except _ArgumentsParsed as parsed:
-            return parsed.arguments
-        except (AssertionError, AttributeError, TypeError) as error:
-            # Its checks are assertions, or stumble over a value that is missing.
-            raise ConfigError("OpenRLHF's settings", "this combination", f"is refused: {error}") from error
-    raise RuntimeError(f"{ENTRY_POINT} ended without building its strategy; is openrlhf 0.11.2 installed?")
+    parsed: list[SimpleNamespace] = []
+    provided = {
+        "argparse": SimpleNamespace(ArgumentParser=Parser),
+        "hierarchize": module_alone("openrlhf.utils.config").hierarchize,
+        "train": parsed.append,
+    }
+    try:
+        run_main_block(ENTRY_POINT, provided)
+    except (AssertionError, AttributeError, TypeError) as error:
+        # Its checks are assertions, or stumble over a value that is missing.
+        raise ConfigError("OpenRLHF's settings", "this combination", f"is refused: {error}") from error
+    (args,) = parsed
+    return args
 
 
 def _command_line(parser: argparse.ArgumentParser, flags: Mapping[str, Any]) -> list[str]:
@@ -91,14 +81,10 @@ def _unknown_flag(parser: argparse.ArgumentParser, key: str) -> str:
     return f"is neither a setting of meds nor a flag of OpenRLHF; {mend}"
 
 
-def _refusal(flags: Mapping[str, Any]) -> Callable[[argparse.ArgumentParser, str], None]:
-    """What stands in for argparse's usage text and exit: an error that names the flag and its value."""
-
-    def refuse(_parser: argparse.ArgumentParser, message: str) -> None:
-        found = re.fullmatch(r"argument --([\w.]+): (.*)", message, re.DOTALL)
-        if not found:
-            raise ConfigError("OpenRLHF's settings", "the command line", f"is refused: {message}")
-        detail = re.sub(r"(invalid \w+( value)?): '.*?'", r"\1", found[2])
-        raise ConfigError(found[1], flags[found[1]], f"is refused by OpenRLHF: {detail}")
-
-    return refuse
+def _refusal(flags: Mapping[str, Any], message: str) -> ConfigError:
+    """In place of argparse's usage text and exit: an error that names the flag and its value."""
+    found = re.fullmatch(r"argument --([\w.]+): (.*)", message, re.DOTALL)
+    if not found:
+        return ConfigError("OpenRLHF's settings", "the command line", f"is refused: {message}")
+    detail = re.sub(r"(invalid \w+( value)?): '.*?'", r"\1", found[2])
+    return ConfigError(found[1], flags[found[1]], f"is refused by OpenRLHF: {detail}")

@@ -15,12 +15,10 @@ import numpy as np
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.config.file_settings import DATA_SUFFIXES, FILE_SETTINGS
 from meds_openrlhf.features import final_answer
-from meds_openrlhf.features.decoder import find_decoder_parts
-from meds_openrlhf.memory.archive import Archive
-from meds_openrlhf.memory.branch import read_branch_point
 from meds_openrlhf.memory.settings import feature_transform, features_of_rows, remembers_answers
 from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.placement.model_config import PlainConfig, load_config
 
 _AT_LEAST_ONE = (
     *("actor.num_nodes", "actor.num_gpus_per_node", "vllm.tensor_parallel_size", "data.max_len"),
@@ -113,11 +111,9 @@ def require_at_least_one(key: str, value: Any) -> None:
 
 
 def model_config(name: str) -> Any:
-    """The Hugging Face configuration of the policy. Raises ConfigError where there is none."""
-    from transformers import AutoConfig
-
+    """The configuration of the policy. Raises ConfigError where there is none."""
     try:
-        return AutoConfig.from_pretrained(name, trust_remote_code=True)
+        return load_config(name, trust_remote_code=True)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError("actor.model_name_or_path", name, f"holds no model that can be loaded: {reason}") from error
@@ -224,6 +220,10 @@ def require_recordable(args: SimpleNamespace, policy: Any) -> None:
     """Refuse the ways to run a policy in which layer logits cannot be recorded (docs/recorder.md says why)."""
     if args.ds.deepcompile:
         raise ConfigError("ds.deepcompile", True, _NOT_WITH_A_MEMORY.format("compiled code runs no hooks"))
+    if isinstance(policy, PlainConfig):
+        return
+    from meds_openrlhf.features.decoder import find_decoder_parts
+
     try:
         find_decoder_parts(_without_weights(policy))
     except ValueError as error:
@@ -246,6 +246,9 @@ def require_memory_of(config: RunConfig, paths: RunPaths, wanted: MemoryFormat) 
 
     Raises ConfigError where that is another model's or another variant's.
     """
+    from meds_openrlhf.memory.archive import Archive
+    from meds_openrlhf.memory.branch import read_branch_point
+
     held, branch_from = read_format(paths.memory), config.meds.memory.branch_from
     if config.meds.memory.archive is not None:
         Archive.at(config.meds.memory.archive).require_usable(fresh=held is None)

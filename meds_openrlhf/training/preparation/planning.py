@@ -18,10 +18,7 @@ from meds_openrlhf.training.preparation.recipe import models_of
 
 def plan_run(config: RunConfig, nodes: Sequence[Node]) -> PlanReport:
     """Where everything of a new run would go on ``nodes``. Raises as ``meds train`` would for settings and cluster."""
-    on_cpu = False
-    if not cpu.has_cuda():
-        cpu.install()  # OpenRLHF's parser cannot be imported without, wherever the run itself will be
-        on_cpu = config.meds.allow_cpu
+    on_cpu = config.meds.allow_cpu and not cpu.has_cuda()
     checks.require_local_model(config)
     checks.require_reward(config)
     flags = openrlhf_flags(config, RunPaths(Path(config.meds.run_dir)), on_cpu, load=False)

@@ -54,7 +54,6 @@ class Job:
     flags: dict[str, Any]
     args: SimpleNamespace
     models: dict[str, FoundShape]  # of each role
-    strategy: Any
     on_cpu: bool
     memory: MemoryFormat
     transform: FeatureTransform
@@ -78,7 +77,7 @@ class PlacedJob(Job):
 
 
 def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
-    """Every check that needs no cluster. Imports OpenRLHF, loads no model."""
+    """Every check that needs no cluster, the quick ones first. Loads no model."""
     checks.require_reward(config)
     refusal = "but this machine has no GPU; set RAY_ADDRESS to a cluster, or allow the CPU"
     on_cpu = cpu.runs_on_cpu(config.meds.allow_cpu, "meds.allow_cpu", refusal)
@@ -90,22 +89,23 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     saved_ranks = ranks_saved(paths, checkpoint.tag) if checkpoint and not args.ds.use_universal_ckpt else {}
     if config.meds.placement.mode == "flags":
         require_saved_ranks(args, saved_ranks)
-    policy = checks.model_config(args.actor.model_name_or_path)
-    memory = checks.memory_format(config, policy)
     checks.require_engines(args)
     checks.require_two_checkpoints(args)
     checks.require_filtering(config, args)
     checks.require_minibatches(config, args)
     if config.meds.enabled:
         checks.require_readable_answers(args)
-        if not remembers_answers(config.meds.memory):
-            checks.require_recordable(args, policy)
+    data = prompts.load_prompts(args, config.meds.memory.prompt_id_key)
+    total_steps = prompts.steps_of_an_epoch(args, len(data)) * args.train.num_episodes
+    policy = checks.model_config(args.actor.model_name_or_path)
+    memory = checks.memory_format(config, policy)
+    if config.meds.enabled:
+        records_layers = not remembers_answers(config.meds.memory)
+        if records_layers:
             checks.require_features(config, policy)
         memory = checks.require_memory_of(config, paths, memory)
-    from openrlhf.utils import get_strategy
-
-    strategy = get_strategy(args)
-    data = prompts.load_prompts(args, strategy, config.meds.memory.prompt_id_key)
+        if records_layers:
+            checks.require_recordable(args, policy)  # last: it imports the model's code
     if checkpoint is not None:
         point_latest_to(paths, checkpoint.tag)
     return Job(
@@ -114,12 +114,11 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
         flags=flags,
         args=args,
         models=models_of(args),
-        strategy=strategy,
         on_cpu=on_cpu,
         memory=memory,
         transform=feature_transform(features_of_rows(config.meds.features, config.meds.memory)),
         prompt_ids=_prompt_ids(config, data, args),
-        total_steps=prompts.steps_of_an_epoch(args, len(data)) * args.train.num_episodes,
+        total_steps=total_steps,
         resume=resume,
         first_step=checkpoint.step if checkpoint else 0,
         saved_ranks=saved_ranks,
@@ -141,11 +140,8 @@ def place(job: Job, nodes: Sequence[Node], sized_to: Sequence[Node] | None = Non
 
     Raises Shortage, a ConfigError, where the nodes have not room for it.
     """
-    from openrlhf.utils import get_strategy
-
     placed = place_flags(job.config, job.flags, job.args, nodes, job.models, job.saved_ranks, sized_to)
-    decided = {"args": placed.args, "strategy": get_strategy(placed.args), "placement": placed.report}
-    return PlacedJob(**{**vars(job), **decided})
+    return PlacedJob(**{**vars(job), "args": placed.args, "placement": placed.report})
 
 
 def place_when_free(job: Job, inventory: Callable[[], Sequence[Node]]) -> PlacedJob:

@@ -8,18 +8,19 @@ from types import SimpleNamespace
 from typing import Any
 
 from meds_openrlhf.config import ConfigError
+from meds_openrlhf.training.openrlhf_source import module_alone
 
 
-def load_prompts(args: SimpleNamespace, strategy: Any, prompt_id_key: str | None) -> Any:
+def load_prompts(args: SimpleNamespace, prompt_id_key: str | None) -> Any:
     """The training set as OpenRLHF will load it. Raises ConfigError for a set or a column that is not there."""
     data = _load_dataset(
-        "data.prompt_dataset", args.data.prompt_dataset, args.data.prompt_split, args, strategy, args.data.prompt_probs
+        "data.prompt_dataset", args.data.prompt_dataset, args.data.prompt_split, args, args.data.prompt_probs
     )
     wanted = {"data.input_key": args.data.input_key, "data.label_key": args.data.label_key}
     wanted["meds.memory.prompt_id_key"] = prompt_id_key
     _require_columns(data, wanted)
     if args.eval.dataset:
-        evaluation = _load_dataset("eval.dataset", args.eval.dataset, args.eval.split, args, strategy)
+        evaluation = _load_dataset("eval.dataset", args.eval.dataset, args.eval.split, args)
         _require_columns(evaluation, {"data.input_key": args.data.input_key, "data.label_key": args.data.label_key})
     return data
 
@@ -38,17 +39,15 @@ def steps_of_an_epoch(args: SimpleNamespace, rows: int) -> int:
     return steps
 
 
-def _load_dataset(
-    key: str, name: str, split: str, args: SimpleNamespace, strategy: Any, probabilities: str | None = None
-) -> Any:
+def _load_dataset(key: str, name: str, split: str, args: SimpleNamespace, probabilities: str | None = None) -> Any:
     from datasets import disable_progress_bars
     from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
-    from openrlhf.datasets.utils import blending_datasets
 
     disable_progress_bars()
+    strategy = SimpleNamespace(args=args, print=print, is_rank_0=lambda: True)  # as far as it is asked for
     try:
         with redirect_stdout(io.StringIO()):  # it prints what it loads; the trainer will do so again
-            return blending_datasets(
+            return module_alone("openrlhf.datasets.utils").blending_datasets(
                 name, probabilities, strategy, args.train.seed, args.data.max_samples, dataset_split=split
             )
     except (DatasetNotFoundError, DatasetGenerationError, FileNotFoundError, ValueError, AttributeError) as error:
@@ -67,8 +66,7 @@ def prompt_ids(data: Any, args: SimpleNamespace, tokenizer: Any, column: str) ->
     Raises ConfigError for a row without an id, a text with two ids, or an id of two texts: the memories of different
     prompts would run together, or one prompt's fall apart.
     """
-    from openrlhf.datasets.prompts_dataset import preprocess_data
-
+    preprocess_data = module_alone("openrlhf.datasets.prompts_dataset").preprocess_data
     chat_template = tokenizer.apply_chat_template if args.data.apply_chat_template else None
     ids: dict[str, str] = {}
     texts: dict[str, str] = {}

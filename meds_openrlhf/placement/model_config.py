@@ -1,0 +1,68 @@
+"""A model's configuration: from `config.json` alone where that says everything, else from transformers.
+
+The import of transformers' configurations takes five seconds, in which a user waits for `meds plan` or for a refusal.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+# Decoders whose layers the recorder is tested on, and whose sizes are all in their files.
+PLAIN = frozenset({"llama", "mistral", "qwen2", "qwen3"})
+SIZES = frozenset(
+    {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"}
+    | {"vocab_size", "tie_word_embeddings"}
+)
+
+
+class PlainConfig(SimpleNamespace):
+    """What `config.json` of a plain decoder says, as attributes; the model is nothing but its text model."""
+
+    def get_text_config(self) -> PlainConfig:
+        """As transformers' configurations have it."""
+        return self
+
+
+def load_config(name: str, **options: Any) -> Any:
+    """The configuration of the model ``name``; ``options`` are those of transformers' `AutoConfig.from_pretrained`.
+
+    Raises OSError or ValueError, as transformers does, where there is none.
+    """
+    plain = _plain_config(name)
+    if plain is not None:
+        return plain
+    if Path(name).is_dir() and not Path(name, "config.json").exists():
+        raise OSError("there is no config.json in it")
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(name, **options)
+
+
+def _plain_config(name: str) -> PlainConfig | None:
+    path = local_file(name)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8")) if path is not None else None
+    except (OSError, ValueError):
+        return None
+    if not isinstance(content, dict) or content.get("model_type") not in PLAIN or not content.keys() >= SIZES:
+        return None
+    if content["model_type"] == "qwen3" and "head_dim" not in content:
+        return None  # its default is none that follows from the others
+    return None if "auto_map" in content else PlainConfig(**{"architectures": None, **content})
+
+
+def local_file(name: str) -> Path | None:
+    """The `config.json` of the model ``name`` on this machine: in its folder, or in the hub's cache."""
+    if Path(name).is_dir():
+        return Path(name, "config.json")
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(name, "config.json")
+    except HFValidationError:
+        return None
+    return Path(found) if isinstance(found, str) else None

@@ -1,0 +1,60 @@
+"""Parts of OpenRLHF's source without the packages around them, whose imports (DeepSpeed, vLLM) take many seconds."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from functools import cache
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+
+@cache
+def module_alone(name: str) -> ModuleType:
+    """The module ``name`` of OpenRLHF, executed by itself: for modules that import nothing else of OpenRLHF."""
+    spec = importlib.util.spec_from_file_location(name, _file_of(name))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_main_block(name: str, provided: dict[str, Any]) -> None:
+    """Do what the module ``name`` does as a script, with the names ``provided`` in place of those that it imports.
+
+    Of its other imports only those of the standard library are executed.
+    """
+    exec(_main_block(name, frozenset(provided)), {"__name__": "__main__", **provided})
+
+
+@cache
+def _main_block(name: str, provided: frozenset[str]) -> CodeType:
+    tree = ast.parse(_file_of(name).read_text(encoding="utf-8"))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)]
+    above = [node for node in tree.body if _imported_package(node) in sys.stdlib_module_names]
+    kept = [node for node in (*above, *block.body) if not _bound_names(node) & provided]
+    return compile(ast.Module(kept, type_ignores=[]), name, "exec")
+
+
+def _file_of(name: str) -> Path:
+    package, *rest = name.split(".")
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    return Path(spec.submodule_search_locations[0], *rest).with_suffix(".py")
+
+
+def _imported_package(node: ast.stmt) -> str | None:
+    """The package that an import statement is about; None for other statements."""
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").partition(".")[0]
+    return node.names[0].name.partition(".")[0] if isinstance(node, ast.Import) else None
+
+
+def _bound_names(node: ast.stmt) -> set[str]:
+    """The names that an import statement brings in; none for other statements."""
+    imports = isinstance(node, ast.Import | ast.ImportFrom)
+    return {alias.asname or alias.name for alias in node.names} if imports else set()  # type: ignore[attr-defined]

@@ -1,0 +1,53 @@
+"""The commands as `pip install meds-openrlhf` leaves them, without any extra."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def base_packages() -> set[str]:
+    """Distributions that the project needs without extras, directly or not."""
+    found: set[str] = set()
+    waiting = [Requirement(line) for line in distribution("meds-openrlhf").requires or []]
+    while waiting:
+        requirement = waiting.pop()
+        applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        name = re.sub(r"[-_.]+", "-", requirement.name).lower()
+        if applies and name not in found:
+            found.add(name)
+            waiting += [Requirement(line) for line in distribution(name).requires or []]
+    return found
+
+
+def make_site(folder: Path) -> Path:
+    """A folder to import from that holds these packages alone, as links to the installed ones."""
+    for name in base_packages():
+        for file in distribution(name).files or []:
+            top = file.parts[0]
+            if top not in ("..", "__pycache__") and not (folder / top).is_symlink():
+                (folder / top).symlink_to(distribution(name).locate_file(top))
+    (folder / "meds_openrlhf").symlink_to(REPOSITORY / "meds_openrlhf")
+    return folder
+
+
+def run_meds(site: Path, *words: str, cwd: Path, program: str | None = None) -> subprocess.CompletedProcess[str]:
+    """`meds` with ``words``, or a ``program``, importing from the standard library and ``site`` only."""
+    what = ["-m", "meds_openrlhf.cli.main", *words] if program is None else ["-c", program]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB_", "RAY_"))}
+    return subprocess.run(
+        [sys.executable, "-S", *what],
+        cwd=cwd,
+        env={**environment, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )

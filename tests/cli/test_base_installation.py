@@ -1,0 +1,91 @@
+"""Every command where no extra is installed: it works, or names the extra in one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from meds_openrlhf.config import MedsSettings, RunConfig
+from meds_openrlhf.paths import RunPaths
+from tests.cli.base_installation import REPOSITORY, make_site, run_meds
+from tests.memory.streams import stream
+from tests.memory.tools.stored import WrittenMemory
+
+CONFIG = str(REPOSITORY / "configs/cpu/meds.yaml")
+GPU = "pip install 'meds-openrlhf[gpu]'; without a GPU: `make setup` in a clone of the project"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_site(tmp_path_factory.mktemp("site"))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run's folder with a memory of two shards."""
+    paths = RunPaths(tmp_path_factory.mktemp("runs") / "run")
+    memory = WrittenMemory(paths.memory.root)
+    memory.observe(*stream(4))
+    memory.stop()
+    paths.config.write_text(RunConfig(MedsSettings(run_dir=str(paths.root)), {}).as_yaml())
+    return paths.root
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["train", CONFIG], f"train needs ray, which is not installed; {GPU}"),
+        (["plan", CONFIG, "--cluster", "1x8"], f"plan needs wrapt, which is not installed; {GPU}"),
+        (["eval", "x", "--benchmarks", "y.jsonl"], f"eval needs wrapt, which is not installed; {GPU}"),
+        (["demo", "--config", CONFIG], f"demo needs torch, which is not installed; {GPU}"),
+        (["data", "arithmetic"], f"data needs torch, which is not installed; {GPU}"),
+        (["data", "prepare", "aime24"], "aime24: 'HuggingFaceH4/aime_2024' needs the package datasets; install meds-"),
+        (
+            ["submit", CONFIG, "--address", "http://127.0.0.1:1"],
+            "submit needs ray, which is not installed; pip install 'meds-openrlhf[submit]'",
+        ),
+        (["track", "RUN"], "track needs tensorboard, which is not installed; pip install 'meds-openrlhf[track]'"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_missing_extra_is_named(site: Path, run: Path, tmp_path: Path, words: list[str], line: str) -> None:
+    finished = run_meds(site, *(str(run) if word == "RUN" else word for word in words), cwd=tmp_path)
+    *first, last = finished.stderr.splitlines()
+    assert last.startswith(f"meds: {line}")
+    assert first == []
+    assert finished.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [
+        (["--help"], "usage: meds"),
+        (["memory", "inspect", "RUN"], "clusters "),
+        (["memory", "verify", "RUN"], "sound"),
+        (["memory", "export", "RUN", "--out", "rows.parquet"], "rows in rows.parquet"),
+        (["memory", "replay", "RUN", "--out", "rows.arrow"], "written    rows.arrow"),
+        (["report", "RUN", "--output", "report.html"], "report.html"),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
+)
+def test_what_needs_no_extra(site: Path, run: Path, tmp_path: Path, words: list[str], printed: str) -> None:
+    finished = run_meds(site, *(str(run) if word == "RUN" else word for word in words), cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stderr == ""
+    assert printed in finished.stdout
+
+
+def test_a_small_memory_is_clustered_the_same_with_and_without_the_compiler(
+    site: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interpreted = run_meds(site, "memory", "inspect", str(run), "--json", cwd=tmp_path)
+    program = (
+        "from meds_openrlhf.cli import reading, main; reading.SMALL_MEMORY_BYTES = 0; import sys;"
+        f"code = main.main(['memory', 'inspect', {str(run)!r}, '--json']);"
+        "from meds_openrlhf.memory import linkage; assert hasattr(linkage.cluster_sets, 'py_func'); sys.exit(code)"
+    )
+    compiled = run_meds(site, program=program, cwd=tmp_path)
+    assert compiled.returncode == 0, compiled.stderr
+    assert compiled.stderr.startswith(f"reading {run}: 0.0 MB of rows\n")
+    assert json.loads(interpreted.stdout) == json.loads(compiled.stdout)
+    assert json.loads(interpreted.stdout)["clusters"] > 3
