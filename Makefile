@@ -9,14 +9,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
+# Tests that share something expensive (a Ray cluster, a fixture of their file) run in one process: tests/conftest.py.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=loadgroup --no-loadscope-reorder
 
-.PHONY: setup demo test test-unit lint types format clean
+.PHONY: setup demo test test-unit test-all lint types format clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make setup    install everything for this machine's CPU into .venv"
 	@echo "make demo     train a tiny policy with memory-enhanced reward shaping on the real stack"
-	@echo "make test     all tests;  make test-unit: the quick ones"
+	@echo "make test     the tests of every day;  make test-unit: without training;  make test-all: before a release"
 	@echo "make lint | types | format"
 
 setup: $(STAMP)
@@ -34,10 +36,13 @@ demo: $(STAMP)
 	$(BIN)/meds demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 test-unit: $(STAMP)
-	$(BIN)/python -m pytest -m "not e2e" $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow and not e2e" $(PYTEST_ARGS)
+
+test-all: $(STAMP)
+	$(PYTEST) $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 import random
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,6 +16,17 @@ def free_ports(count: int) -> list[int]:
             if port not in found and probe.connect_ex(("127.0.0.1", port)) != 0:
                 found.append(port)
     return found
+
+
+def wait_for_port(port: int, seconds: float = 60) -> None:
+    """Until somebody listens there."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise TimeoutError(f"nothing listens on port {port}")
 
 
 @contextmanager

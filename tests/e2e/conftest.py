@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import os
-import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.step_log import StepLog
-from tests.ports import free_ports
+from tests.e2e.ray_head import BIN, RayHead, ray_head
+from tests.e2e.runs import Run
 
 MEDS = [sys.executable, "-m", "meds_openrlhf.cli.main"]
 REPOSITORY = Path(__file__).parents[2]
-STEPS = 8  # 16 prompts, 4 a step, 2 episodes
-SAMPLES = 32  # a step's: 8 responses to each of its prompts
+# As long as Weights & Biases wants it, and such that no log holds it by chance.
+NODE_KEY = f"{'keyofthenodes':x<40}"
+
+# A job's working folder may bring a script, which then stands in for the training: manners need no model.
+STAND_IN = f"""#!/bin/sh
+if [ -f script.sh ]; then exec sh ./script.sh "$@"; fi
+exec {BIN}/meds "$@"
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,18 +31,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.e2e)
             item.add_marker(pytest.mark.timeout(420))
-
-
-@dataclass(frozen=True)
-class Run:
-    """A finished `meds train`."""
-
-    paths: RunPaths
-    output: str
-
-    @property
-    def steps(self) -> list[dict[str, float]]:
-        return StepLog(self.paths.metrics).read()
 
 
 @pytest.fixture(scope="session")
@@ -53,30 +44,19 @@ def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[str]:
-    """A Ray cluster of this machine with eight made-up GPUs; its address."""
-    port = free_ports(1)[0]
-    head = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={port}"]
-    head += ["--num-gpus=8", "--num-cpus=32", "--include-dashboard=false", "--disable-usage-stats"]
-    process = subprocess.Popen(head, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    try:
-        wait_for_port(port)
-        yield f"127.0.0.1:{port}"
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(60)
+def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayHead]:
+    """A Ray cluster of this machine with eight made-up GPUs and a dashboard; its nodes have a key for W&B."""
+    commands = tmp_path_factory.mktemp("commands")
+    (commands / "meds").write_text(STAND_IN)
+    (commands / "meds").chmod(0o755)
+    with ray_head(f"{commands}:{BIN}:{os.environ['PATH']}", WANDB_API_KEY=NODE_KEY, WANDB_MODE="offline") as head:
+        yield head
 
 
-def wait_for_port(port: int, seconds: float = 60) -> None:
-    import time
-
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.2)
-    raise TimeoutError(f"nothing listens on port {port}")
+@pytest.fixture(scope="session")
+def cluster(head: RayHead) -> str:
+    """What RAY_ADDRESS takes."""
+    return head.cluster
 
 
 def command(assets: Path, run_dir: Path, *overrides: str, method: str = "meds") -> list[str]:
@@ -93,6 +73,19 @@ def command(assets: Path, run_dir: Path, *overrides: str, method: str = "meds") 
         "--algo.dynamic_filtering_enable=false",
     ]
     return [*MEDS, "train", str(REPOSITORY / f"configs/cpu/{method}.yaml"), *small, *overrides]
+
+
+def start(assets: Path, run_dir: Path, *overrides: str, method: str = "meds", **environment: str) -> subprocess.Popen:
+    """`meds train` with a Ray cluster of its own, as on a machine where it is the only job."""
+    inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    return subprocess.Popen(
+        command(assets, run_dir, *overrides, method=method),
+        env={**inherited, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
 
 
 @pytest.fixture

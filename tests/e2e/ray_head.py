@@ -26,6 +26,7 @@ class RayHead:
     """A running head."""
 
     address: str  # of its dashboard
+    cluster: str  # what RAY_ADDRESS takes
     folder: Path  # where Ray keeps its logs and the jobs' files
 
 
@@ -47,7 +48,7 @@ def ray_head(path: str, **environment: str) -> Iterator[RayHead]:
         _wait_until_they_answer(
             [f"{address}/api/jobs/", f"http://127.0.0.1:{agent}/api/local_raylet_healthz"], process, folder
         )
-        yield RayHead(address, folder)
+        yield RayHead(address, f"127.0.0.1:{port}", folder)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)

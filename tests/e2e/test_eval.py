@@ -40,7 +40,7 @@ def evaluated(assets: Path, cluster: str, tmp_path_factory: pytest.TempPathFacto
     """The folder of an evaluation by two engines that was killed in the middle, and started again."""
     out = tmp_path_factory.mktemp("evaluated") / "eval"
     words = command(assets, out, N)
-    kill_with_first_samples(words, cluster, out / "policy" / "eval.jsonl")
+    kill_with_first_samples([*words, "--engines=1"], cluster, out / "policy" / "eval.jsonl")
     drawn = samples(out)
     assert 0 < len(drawn) < PROBLEMS * N
     finished = run(words, cluster)

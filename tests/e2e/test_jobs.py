@@ -4,40 +4,32 @@ import os
 import re
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import requests
 
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
-from tests.e2e.conftest import MEDS, REPOSITORY, command
-from tests.e2e.ray_head import BIN, RayHead, ray_head
-from tests.e2e.test_resume import processes_of, read_memory, wait_for_step
+from tests.e2e.conftest import MEDS, NODE_KEY, REPOSITORY, command
+from tests.e2e.ray_head import BIN, RayHead
+from tests.e2e.runs import (
+    EPOCH,
+    Run,
+    processes_of,
+    read_memory,
+    require_every_prompt_once_an_epoch,
+    require_memory_at_work,
+    rows_until,
+    wait_for_step,
+    wait_until,
+)
 
-STEPS = list(range(1, 9))  # 16 prompts, 2 a step, 1 episode
-SMALL = ("--rollout.batch_size=2", "--train.batch_size=16", "--train.num_episodes=1", "--ckpt.save_steps=3")
-# As long as Weights & Biases wants them, and such that no log holds them by chance.
-KEY = f"{'keyofthenodes':x<40}"
+CHECKPOINT = 3  # in the middle of an epoch
 KEY_AT_HOME = f"{'keyathome':x<40}"
 KEY_IN_A_FILE = f"{'keyinafile':x<40}"
-
-# A job's working folder may bring a script, which then stands in for the training: manners need no model.
-STAND_IN = f"""#!/bin/sh
-if [ -f script.sh ]; then exec sh ./script.sh "$@"; fi
-exec {BIN}/meds "$@"
-"""
-
-
-@pytest.fixture(scope="module")
-def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayHead]:
-    commands = tmp_path_factory.mktemp("commands")
-    (commands / "meds").write_text(STAND_IN)
-    (commands / "meds").chmod(0o755)
-    with ray_head(f"{commands}:{BIN}:{os.environ['PATH']}", WANDB_API_KEY=KEY, WANDB_MODE="offline") as head:
-        yield head
 
 
 @pytest.fixture
@@ -87,63 +79,52 @@ def jobs(head: RayHead) -> dict[str, dict]:
 
 def overrides(assets: Path, run_dir: Path) -> list[str]:
     """What makes the demo's configuration small, without the command itself."""
-    words = command(assets, run_dir, *SMALL)
+    words = command(assets, run_dir, f"--ckpt.save_steps={CHECKPOINT}")
     return words[words.index("train") + 2 :]
 
 
-def prompts_of_steps(run_dir: Path) -> dict[bytes, int]:
-    return {row["prompt"]: row["step"] for row in read_memory(RunPaths(run_dir)).select(["prompt", "step"]).to_pylist()}
-
-
-@pytest.fixture(scope="module")
-def undisturbed(assets: Path, head: RayHead, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run folder of a run that `ray job submit` started and nothing disturbed."""
-    base = tmp_path_factory.mktemp("undisturbed")
-    (base / "run.yaml").write_text((REPOSITORY / "configs/cpu/meds.yaml").read_text())
-    words = ["ray", "job", "submit", "--address", head.address, "--working-dir", str(base), "--submission-id", "plain"]
-    words += ["--", "meds", "train", "run.yaml", *overrides(assets, base / "run")]
-    finished = subprocess.run([BIN / words[0], *words[1:]], capture_output=True, text=True, timeout=400)
-    print(finished.stdout[-6000:], finished.stderr[-3000:])
-    assert finished.returncode == 0
-    assert "Job 'plain' succeeded" in finished.stdout + finished.stderr
-    assert jobs(head)["plain"]["status"] == "SUCCEEDED"
-    return base / "run"
-
-
-def test_ray_job_submit_trains_to_the_end(undisturbed: Path) -> None:
-    assert [step["step"] for step in StepLog(RunPaths(undisturbed).metrics).read()] == STEPS
-
-
 def test_a_run_whose_driver_is_killed_goes_on_by_itself(
-    undisturbed: Path, assets: Path, head: RayHead, folder: Path, tmp_path: Path
+    assets: Path, head: RayHead, folder: Path, tmp_path: Path
 ) -> None:
-    run_dir = tmp_path / "run"
-    log = StepLog(RunPaths(run_dir).metrics)
-    process = submit(head, folder, "--name=killed", "--retries=1", *overrides(assets, run_dir))
-    wait_for_step(log, 3, process)
-    wait_until(RunPaths(run_dir).complete.joinpath("global_step3").exists)
-    os.kill(driver_of("killed", run_dir), signal.SIGKILL)
+    """Nothing before the checkpoint is lost, and nothing counts twice."""
+    paths = RunPaths(tmp_path / "run")
+    log = StepLog(paths.metrics)
+    # Time enough to look at what the killed run has left.
+    process = submit(head, folder, "--name=killed", "--retries=1", "--retry-wait=15", *overrides(assets, paths.root))
+    wait_for_step(log, CHECKPOINT + 1, process)
+    wait_until(paths.complete.joinpath(f"global_step{CHECKPOINT}").exists)
+    os.kill(driver_of("killed", paths.root), signal.SIGKILL)
+    wait_until(lambda: processes_of(paths.root) == [process.pid])
+    before, metrics_before = read_memory(paths), log.read()  # which nobody writes any more
+    assert before.column("step").to_numpy().max() > CHECKPOINT  # rows that the checkpoint does not know
     code, output = finish(process, 300)
     assert code == 0
     assert "meds: killed failed (killed); attempt 2 of 2 goes on with --resume\n" in output
     assert output.endswith("meds: killed-2 succeeded\n")
-    assert re.search(r"going on after step [36],", output)  # the training is quick, the kill may be late
+    resumed_after = int(re.search(r"going on after step (\d+),", output)[1])
+    assert resumed_after in (3, 6)  # the training is quick, the kill may be late
     assert output.count("checking the configuration") == 2  # each attempt's log once
 
-    assert [step["step"] for step in log.read()] == STEPS
-    ours, theirs = prompts_of_steps(run_dir), prompts_of_steps(undisturbed)
-    assert set(ours.values()) <= set(STEPS)
-    common = ours.keys() & theirs.keys()
-    assert len(common) > 8
-    assert {prompt: ours[prompt] for prompt in common} == {prompt: theirs[prompt] for prompt in common}
-    wait_until(lambda: processes_of(run_dir) == [])
+    require_memory_at_work(Run(paths, output))
+    assert log.read()[:resumed_after] == metrics_before[:resumed_after]
+    after = read_memory(paths)
+    assert rows_until(after, resumed_after).equals(rows_until(before, resumed_after))
+    require_every_prompt_once_an_epoch(after)
+    # The order of the prompts is that of the run that was killed.
+    visits = [
+        {(row["prompt"], row["step"]) for row in rows.to_pylist() if row["step"] <= 4} for rows in (before, after)
+    ]
+    steps_of = dict(visits[1])
+    assert all(steps_of.get(prompt, step) == step for prompt, step in visits[0])
+    assert {path.name for path in paths.complete.iterdir()} == {"global_step3", "global_step6"}
+    assert {path.stem for path in paths.memory.snapshots.iterdir()} == {"global_step3", "global_step6"}
+    wait_until(lambda: processes_of(paths.root) == [])
+    assert files_with_a_key(paths.root, head.folder) == []
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+def first_steps(rows: pa.Table) -> dict[str, int]:
+    """In which step of the first epoch each prompt came."""
+    return {row["prompt"]: row["step"] for row in rows_until(rows, EPOCH).to_pylist()}
 
 
 def driver_of(name: str, run_dir: Path) -> int:
@@ -202,19 +183,17 @@ def test_keys_are_inherited_from_the_nodes_and_written_nowhere(
     code, output = finish(script(text, "--name=keys", WANDB_API_KEY=KEY_AT_HOME, WANDB_PROJECT="math"))
     assert code == 0
     assert "keys: not sending: WANDB_API_KEY, set here, because Ray shows a job's environment" in output
-    assert f"length {len(KEY)}, project math\n" in output  # the nodes' own
+    assert f"length {len(NODE_KEY)}, project math\n" in output  # the nodes' own
     assert set(jobs(head)["keys"]["runtime_env"]["env_vars"]) == {"RAY_JOB_STOP_WAIT_TIME_S", "WANDB_PROJECT"}
     assert files_with_a_key(head.folder) == []
-
-
-def test_a_training_run_writes_no_key(undisturbed: Path, head: RayHead) -> None:
-    assert files_with_a_key(undisturbed.parent, head.folder) == []
 
 
 def files_with_a_key(*folders: Path) -> list[Path]:
     files = (path for folder in folders for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     return [
-        path for path in files if any(key.encode() in content_of(path) for key in (KEY, KEY_AT_HOME, KEY_IN_A_FILE))
+        path
+        for path in files
+        if any(key.encode() in content_of(path) for key in (NODE_KEY, KEY_AT_HOME, KEY_IN_A_FILE))
     ]
 
 

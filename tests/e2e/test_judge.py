@@ -24,6 +24,8 @@ from tests.analysis.runs import Rollout, kind, write_run
 from tests.e2e.conftest import REPOSITORY
 from tests.ports import free_ports
 
+pytestmark = pytest.mark.slow
+
 CONTEXT_LENGTH = 8192  # a token is a character
 CHAT_TEMPLATE = (
     "{% for turn in messages %}<|im_start|>{{ turn['role'] }}\n{{ turn['content'] }}<|im_end|>\n{% endfor %}"

@@ -43,6 +43,7 @@ def node_of(shard: ray.actor.ActorHandle) -> str:
     return ray.get(shard.__ray_call__.remote(lambda self: ray.get_runtime_context().get_node_id()), timeout=60)
 
 
+@pytest.mark.slow
 def test_fifty_steps_with_deaths_equal_fifty_without(cluster: Cluster, tmp_path: Path) -> None:
     batches = stream(STEPS, prompts=12, per_step=6)
     whole = MemoryShard(MemoryPaths(tmp_path / "whole"), Sharding(0, 1), ShardSettings(layers=LAYERS, fsync=False))

@@ -4,11 +4,12 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.ray_head import BIN
-from tests.e2e.test_resume import processes_of
+from tests.e2e.runs import processes_of, wait_until
 from tests.ports import free_ports
 from tests.ray_jobs.slurm_commands import notes, start_job, write_command
 
@@ -35,6 +36,7 @@ while "--end" not in sys.argv:
 """
 
 
+@pytest.mark.slow
 def test_a_cluster_is_made_used_and_queued_again(tmp_path: Path) -> None:
     write_command(tmp_path, "meds", DRIVER)
     scratch = Path(tempfile.mkdtemp(prefix="ray-"))  # short: Ray keeps sockets below it
@@ -56,8 +58,5 @@ def test_a_cluster_is_made_used_and_queued_again(tmp_path: Path) -> None:
     assert "all 3 nodes are in\n" in output
     assert "nodes 3 ['train', 'c.yaml']\nstopping: the time limit is near\nsaved\nmeds train: exit code 138\n" in output
     assert notes(tmp_path, "scontrol") == ["requeue 77"]
-    deadline = time.monotonic() + 60
-    while processes_of(scratch) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert processes_of(scratch) == []
+    wait_until(lambda: processes_of(scratch) == [])
     shutil.rmtree(scratch, ignore_errors=True)

@@ -1,65 +1,75 @@
-"""A run that loses an engine, is told to stop, and loses a rank of its policy: what is left of it, and what it says."""
+"""Runs that lose an engine, are told to stop, or lose a rank of their policy: what is left, and what they say."""
 
 import os
 import re
 import signal
-import subprocess
-import time
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from meds_openrlhf.checkpoints import newest_complete
 from meds_openrlhf.memory.tools.stored_memory import open_memory
 from meds_openrlhf.memory.tools.verify import verify_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
-from tests.e2e.conftest import SAMPLES, STEPS
-from tests.e2e.test_resume import read_memory, start, wait_for_step
+from tests.e2e.conftest import start
+from tests.e2e.runs import (
+    SAMPLES,
+    Run,
+    read_memory,
+    require_all_gone,
+    require_every_prompt_once_an_epoch,
+    require_memory_at_work,
+    wait_for_step,
+    wait_until,
+)
 from tests.tracking.sending.wandb_file import axes_of, history_of, read_wandb_file
+from tests.tracking.sending.wandb_server import wandb_server
 
 WANDB_KEY = "b7" * 20
 
 
-def ray_process(driver: subprocess.Popen, title: str) -> psutil.Process:
+def ray_process(driver: int, title: str) -> psutil.Process:
     """The last one of the driver's Ray workers that run the actor ``title``."""
     found = []
-    for one in psutil.Process(driver.pid).children(recursive=True):
+    for process in psutil.Process(driver).children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # others may go while one looks
-            if one.name().startswith(f"ray::{title}"):
-                found.append(one)
+            if process.name().startswith(f"ray::{title}"):
+                found.append(process)
     return found[-1]
 
 
-def require_all_gone(processes: list[psutil.Process]) -> None:
-    _, alive = psutil.wait_procs(processes, timeout=60)
-    assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
-
-
 def test_a_lost_engine_costs_no_rollouts_and_sigterm_ends_in_a_checkpoint(assets: Path, tmp_path: Path) -> None:
+    """GRPO with the entropy advantage, beside a tracking server that takes connections and never answers."""
     paths = RunPaths(tmp_path / "run")
     log = StepLog(paths.metrics)
-    run = start(assets, paths.root, "--vllm.num_engines=2", "--train.num_episodes=100")
-    output = ""
-    try:
-        wait_for_step(log, 2, run)
-        engine = ray_process(run, "RestartableEngine")
-        vllm = engine.children(recursive=True)
-        engine.kill()
+    with wandb_server() as server:
+        server.behaviour = "hangs"
+        tracking = {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": WANDB_KEY, "WANDB_MODE": "online"}
+        options = ("--vllm.num_engines=2", "--train.num_episodes=100")
+        options += ("--algo.kl.init_coef=0", "--algo.kl.use_loss=false", "--algo.kl.estimator=k1")  # and no reference
+        run = start(assets, paths.root, *options, method="grpo-entropy", **tracking)
         assert run.stdout is not None
-        while not re.search(r"vLLM engine \d is back", output):
-            output += run.stdout.readline()
-            assert run.poll() is None, output
-        require_all_gone(vllm)  # they would keep the engine's GPU
-        back_at = log.read()[-1]["step"]
-        wait_for_step(log, int(back_at) + 2, run)
-        family = psutil.Process(run.pid).children(recursive=True)
-        run.send_signal(signal.SIGTERM)
-        output += run.communicate(timeout=120)[0]
-    finally:
-        run.kill()
+        output = ""
+        try:
+            wait_for_step(log, 2, run)
+            engine = ray_process(run.pid, "RestartableEngine")
+            vllm = engine.children(recursive=True)
+            engine.kill()
+            while not (re.search(r"vLLM engine \d is back", output) and "W&B" in output):
+                output += run.stdout.readline()
+                assert run.poll() is None, output
+            require_all_gone(vllm)  # they would keep the engine's GPU
+            back_at = log.read()[-1]["step"]
+            wait_for_step(log, int(back_at) + 2, run)
+            family = psutil.Process(run.pid).children(recursive=True)
+            run.send_signal(signal.SIGTERM)
+            output += run.communicate(timeout=120)[0]
+        finally:
+            run.kill()
     assert run.returncode == 128 + signal.SIGTERM, output
     require_all_gone(family)
 
@@ -74,22 +84,29 @@ def test_a_lost_engine_costs_no_rollouts_and_sigterm_ends_in_a_checkpoint(assets
     assert verify_memory(open_memory(paths.root)).damage == []
     assert read_memory(paths).num_rows == steps[-1]["meds/rows"]
 
+    assert output.count("W&B does not answer since 20 s; training goes on") == 1
+    events = EventAccumulator(str(paths.tensorboard / paths.root.name)).Reload()
+    assert [one.step for one in events.Scalars("train/meds/rows")] == [step["step"] for step in steps]
+
+    assert all(step["entropy_loss"] > 0 for step in steps)
+    assert steps[-1]["meds/rows"] > 20  # remembered, to be compared with,
+    assert all(step["meds/penalty_mean"] == 0 for step in steps)  # at no cost
+
 
 @pytest.mark.timeout(600)
-def test_a_lost_policy_rank_ends_the_run_with_a_word_and_the_next_goes_on(
-    assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_API_KEY", WANDB_KEY)
+def test_a_lost_policy_rank_ends_the_run_with_a_word_and_the_next_goes_on(assets: Path, tmp_path: Path) -> None:
+    """Asynchronous, ZeRO-3 over two ranks, a reference model, evaluations; resumed with another number of shards."""
+    tracking = {"WANDB_MODE": "offline", "WANDB_API_KEY": WANDB_KEY}
     paths = RunPaths(tmp_path / "run")
-    # Asynchronous, with more rollouts at once than a step takes: what is left over belongs to the checkpoint.
-    options = ["--actor.num_gpus_per_node=2", "--ckpt.save_steps=3", "--train.async_enable"]
+    options = ["--train.async_enable", "--ds.zero_stage=3", "--actor.num_gpus_per_node=2", "--ckpt.save_steps=3"]
+    options += ["--algo.kl.init_coef=0.001", "--ref.num_gpus_per_node=1"]
+    options += [f"--eval.dataset={assets}/eval.jsonl", "--eval.steps=4", "--eval.n_samples_per_prompt=2"]
+    # More rollouts at once than a step takes: what is left over belongs to the checkpoint.
     options += ["--rollout.vllm_generate_batch_size=7"]
-    first = start(assets, paths.root, *options)
+    first = start(assets, paths.root, *options, **tracking)
     wait_for_step(StepLog(paths.metrics), 4, first)
-    while newest_complete(paths) is None:
-        time.sleep(0.1)
-    rank = ray_process(first, "RecordingPolicyActor")
+    wait_until(lambda: newest_complete(paths) is not None)
+    rank = ray_process(first.pid, "RecordingPolicyActor")
     family = psutil.Process(first.pid).children(recursive=True)
     os.kill(rank.pid, signal.SIGKILL)
     output = first.communicate(timeout=120)[0]
@@ -99,19 +116,24 @@ def test_a_lost_policy_rank_ends_the_run_with_a_word_and_the_next_goes_on(
     )
     assert re.search(lost, output), output
     assert "Traceback" not in output
+    assert "policy: 2 GPUs on 1 node" in output
+    assert "reference: 1 GPU on 1 node" in output
     require_all_gone(family)
     assert [path.name for path in paths.leftovers_folder.iterdir()] == ["global_step3.pt"]
+    before = read_memory(paths)
 
-    second = start(assets, paths.root, *options, "--resume")
+    # With another number of shards: the prompts are divided again.
+    second = start(assets, paths.root, *options, "--resume", "--meds.memory.shards=3", **tracking)
     output = second.communicate(timeout=300)[0]
     assert second.returncode == 0, output
-    assert [step["step"] for step in StepLog(paths.metrics).read()] == list(range(1, STEPS + 1))
-    # No prompt came twice in an epoch of four steps, nor more than four in a step: so none was left out.
-    visits = {(row["prompt"], row["step"]) for row in read_memory(paths).select(["prompt", "step"]).to_pylist()}
-    for epoch in (range(1, 5), range(5, 9)):
-        prompts = [prompt for prompt, step in visits if step in epoch]
-        assert len(set(prompts)) == len(prompts) > 10
-    assert max(sum(step == other for _, other in visits) for step in range(1, STEPS + 1)) <= 4
+    require_memory_at_work(Run(paths))
+    require_every_prompt_once_an_epoch(read_memory(paths))
+    assert before.column("step").to_numpy().max() > 3  # rows that the checkpoint did not know
+    assert {path.name for path in paths.memory.root.glob("shard-*")} >= {"shard-0000", "shard-0001", "shard-0002"}
+    evaluations = StepLog(paths.evaluations).read()
+    assert [one["step"] for one in evaluations] == [4]  # of the last step nobody waits for one
+    assert f"evaluation after step 4: arithmetic pass@1 {evaluations[0]['eval_arithmetic_pass1']:.3f}" in output
+    assert any(path.name.startswith("best_") for path in paths.complete.iterdir())
     require_tracked(paths)
 
 

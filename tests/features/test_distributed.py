@@ -18,7 +18,7 @@ MODES = ("zero2", "zero3", "ring", "tp")  # tensor parallelism last: DeepSpeed k
 REPOSITORY = Path(__file__).parents[2]
 
 
-pytestmark = pytest.mark.timeout(330)  # a minute; much more on a machine that is busy
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(330)]  # a minute; much more on a machine that is busy
 
 
 @pytest.fixture(scope="module")

@@ -65,6 +65,28 @@ def test_a_batch_is_on_the_disk_when_append_returns(tmp_path: Path) -> None:
     assert [batch.num_rows for batch, _ in read_batches(segment_of(tmp_path), SCHEMA)] == [3]
 
 
+@pytest.mark.parametrize("fsync", [True, False])
+def test_every_batch_is_synced_before_it_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: bool
+) -> None:
+    """Without ``fsync`` the batches wait for `sync`, which a snapshot calls."""
+    synced: dict[int, int] = {}  # size at the last sync, by inode
+    real_fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        real_fsync(descriptor)
+        synced[os.fstat(descriptor).st_ino] = os.fstat(descriptor).st_size
+
+    monkeypatch.setattr(os, "fsync", noted)
+    log = opened(tmp_path, fsync=fsync)
+    for step in range(3):
+        log.append(batch_of(step), step)
+        state = segment_of(tmp_path).stat()
+        assert synced.get(state.st_ino) == (state.st_size if fsync else None)
+    log.sync()
+    assert synced[state.st_ino] == state.st_size
+
+
 def test_every_possible_tear_leaves_the_whole_batches(tmp_path: Path) -> None:
     log = log_of(tmp_path / "whole", 2, fsync=False)
     content = segment_of(tmp_path / "whole").read_bytes()
@@ -96,7 +118,8 @@ def test_a_torn_tail_is_reported_and_the_next_writer_begins_a_new_segment(
     assert steps_in(opened(tmp_path)) == [0, 1, 2]
 
 
-def test_every_flipped_byte_is_an_error_that_names_the_file_or_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_flipped_byte_is_an_error_that_names_the_file_or_changes_nothing(tmp_path: Path, every: int) -> None:
     """Of the last batch a flipped byte may read as torn: it is cut, which the pool's count of rows then notices."""
     log = log_of(tmp_path, 3)
     expected = [segment.read(n).to_pydict() for segment in log.segments for n in range(3)]
@@ -105,7 +128,8 @@ def test_every_flipped_byte_is_an_error_that_names_the_file_or_changes_nothing(t
     content = path.read_bytes()
     last = log.segments[0].index.batches[-1].start
     errors = []
-    flips = [(position, mask) for position in range(len(content)) for mask in (0x80, (0x55, 0xFF, 0x01)[position % 3])]
+    positions = range(0, len(content), every)
+    flips = [(position, mask) for position in positions for mask in (0x80, (0x55, 0xFF, 0x01)[position % 3])]
     for position, mask in flips:
         path.write_bytes(content[:position] + bytes([content[position] ^ mask]) + content[position + 1 :])
         index_path(path).unlink(missing_ok=True)

@@ -4,7 +4,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 import ray
 
+from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory.errors import MemoryLostError
 from meds_openrlhf.memory.moments import Moments
 from meds_openrlhf.memory.pool import MemoryPool, PoolAnswer, start_shards
@@ -23,12 +24,7 @@ from meds_openrlhf.memory.snapshot import MemoryFormat
 from meds_openrlhf.paths import MemoryPaths
 from tests.memory.streams import LAYERS, stream
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _cluster() -> Iterator[None]:
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, ignore_reinit_error=False, address="local")
-    yield
-    ray.shutdown()
+pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
 def make_pool(root: Path, shards: int) -> tuple[MemoryPool, list]:
@@ -100,6 +96,20 @@ def test_restore_repeats_the_steps_after_the_snapshot(tmp_path: Path) -> None:
     assert resumed.stats().rows == sum(map(len, batches))
 
 
+def test_a_snapshot_of_another_model_and_other_rows_of_a_step_are_refused(tmp_path: Path) -> None:
+    pool, handles = make_pool(tmp_path, 1)
+    run(pool, stream(2))
+    pool.snapshot("global_step2")
+    rows = pool.stats().rows
+    for change in ({"model": {"architecture": "Other"}}, {"layers": LAYERS + 1}):
+        other = MemoryPool(handles, tmp_path, replace(MemoryFormat(shards=1, layers=LAYERS, model={}), **change))
+        with pytest.raises(ConfigError, match=r"actor.model_name_or_path: .* is not the model of the memory in"):
+            other.restore("global_step2")
+    assert pool.stats().rows == rows
+    with pytest.raises(ValueError, match="a step is observed only once"):
+        pool.observe(2, stream(2)[1].slice(2))  # other rows for a step that is stored
+
+
 def test_a_shard_whose_files_are_gone_says_so(tmp_path: Path) -> None:
     batches = stream(3)
     pool, handles = make_pool(tmp_path, 1)
@@ -119,14 +129,6 @@ def test_restore_to_nothing_then_prune(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "snapshots").iterdir()] == ["global_step2.json"]
     assert pool.restore(None).rows == 0
     assert not list(tmp_path.glob("shard-*/*.arrow"))
-
-
-def test_other_rows_for_a_step_that_is_stored_are_refused(tmp_path: Path) -> None:
-    pool, _ = make_pool(tmp_path, 1)
-    rows = stream(1)[0]
-    pool.observe(1, rows)
-    with pytest.raises(ValueError, match="a step is observed only once"):
-        pool.observe(1, rows.slice(2))
 
 
 def test_keys_and_routing_are_the_same_everywhere() -> None:

@@ -1,35 +1,19 @@
 """The pool's gauges, read as Prometheus reads them: from the endpoint that Ray exports."""
 
 import re
-import socket
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import ray
 
 from meds_openrlhf.memory.pool_metrics import GAUGES
+from tests.conftest import RayCluster
 from tests.memory.streams import stream
 from tests.memory.test_pool import make_pool
 
 
-@pytest.fixture
-def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    monkeypatch.setenv("RAY_enable_open_telemetry", "true")
-    ray.init(
-        num_cpus=4, include_dashboard=False, log_to_driver=False, address="local",
-        _metrics_export_port=port, _system_config={"metrics_report_interval_ms": 500},
-    )  # fmt: skip
-    yield f"http://127.0.0.1:{port}/metrics"
-    ray.shutdown()
-
-
-def test_every_gauge_is_exported_for_every_shard(endpoint: str, tmp_path: Path) -> None:
+def test_every_gauge_is_exported_for_every_shard(ray_cluster: RayCluster, tmp_path: Path) -> None:
     pool, _ = make_pool(tmp_path / "my-run" / "memory", 2)
     batches = stream(3)
     for step, rows in enumerate(batches, start=1):
@@ -39,7 +23,7 @@ def test_every_gauge_is_exported_for_every_shard(endpoint: str, tmp_path: Path) 
                          r'ray_(meds_memory_\w+)\{.*shard="(\d)".*run="my-run".*\} (\S+)')  # fmt: skip
 
     def exported() -> dict[tuple[str, str], float]:
-        text = urllib.request.urlopen(endpoint).read().decode()
+        text = urllib.request.urlopen(ray_cluster.metrics).read().decode()
         return {(m[1] or m[4], m[2] or m[5]): float(m[3] or m[6]) for m in pattern.finditer(text)}
 
     def rows() -> float:

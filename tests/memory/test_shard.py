@@ -11,7 +11,7 @@ import pytest
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory import shard as shard_module
 from meds_openrlhf.memory.assignment import UNASSIGNED, assign_sets
-from meds_openrlhf.memory.clustering import cluster
+from meds_openrlhf.memory.clustering import Clustering, cluster, cluster_sets
 from meds_openrlhf.memory.errors import MemoryCorruptionError, MemoryLostError
 from meds_openrlhf.memory.presets import PRESETS, make_method
 from meds_openrlhf.memory.rows import layer_logits_of, make_rows
@@ -332,3 +332,32 @@ def test_statistics_count_clusters_and_noise(tmp_path: Path) -> None:
     assert stats.noise == sum((one == -1).sum() for one in labels)
     assert stats.clusters == sum(one.max() + 1 for one in labels) > 0
     assert stats.bytes == sum(path.stat().st_size for path in tmp_path.rglob("*.arrow"))
+
+
+def test_a_clustering_that_ends_after_a_restore_leaves_no_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = stream(6)
+    shard = make_shard(tmp_path / "restored")
+    run(shard, batches[:3])
+    states = shard.snapshot()
+    for step, rows in enumerate(batches[3:], 4):
+        shard.observe(step, rows)
+    restored = []
+
+    def restore_meanwhile(features: np.ndarray, offsets: np.ndarray, settings: Clustering) -> np.ndarray:
+        if restored:
+            return cluster_sets(features, offsets, settings)
+        shard.restore(states)
+        restored.append(shard.stats().rows)
+        return np.zeros(len(features), np.int32)  # everything one cluster, which it is not
+
+    monkeypatch.setattr(shard_module, "cluster_sets", restore_meanwhile)
+    shard.recluster()
+    monkeypatch.undo()
+    assert restored == [sum(map(len, batches[:3]))]
+    expected = make_shard(tmp_path / "undisturbed")
+    run(expected, batches[:3])
+    for prompt in {key for rows in batches for key in rows.column("prompt").to_pylist()}:
+        assert shard.labels(prompt).tolist() == expected.labels(prompt).tolist()
+    assert shard.stats() == expected.stats()

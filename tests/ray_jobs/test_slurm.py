@@ -9,6 +9,8 @@ import pytest
 
 from tests.ray_jobs.slurm_commands import notes, start_job, write_command
 
+pytestmark = pytest.mark.e2e
+
 REQUEUE = ["requeue 77"]
 # The head listens, as Ray's does; a worker only runs.
 RAY = """#!/bin/bash

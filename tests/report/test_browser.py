@@ -15,6 +15,8 @@ from tests.report.conftest import Opened
 from tests.report.stored_runs import RUN, Rollout, write_config, write_log, write_memory, write_metrics, write_run
 from tests.report.test_page import HOSTILE
 
+pytestmark = pytest.mark.e2e
+
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -12,6 +12,8 @@ from meds_openrlhf.report import write_report
 from tests.report.conftest import Opened
 from tests.report.stored_runs import write_metrics
 
+pytestmark = pytest.mark.e2e
+
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -135,12 +135,16 @@ def test_memory_beyond_the_limit_is_refused() -> None:
     process.join()
 
 
+def _ends_at_once(*_: object) -> None:
+    os._exit(1)
+
+
 def test_a_process_that_cannot_start_is_an_error_and_no_verdict(
     verifier: Callable[..., AnswerVerifier], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = verifier()
     with monkeypatch.context() as broken:
-        broken.setattr(sys, "path", [])  # children get this one
+        broken.setattr("meds_openrlhf.rewards.verifier._serve", _ends_at_once)
         with pytest.raises(RuntimeError, match="while it started"):
             pool.equal("0.5", "1/2")
     assert pool.equal("0.5", "1/2") is True

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import torch
 from openrlhf.models import Actor
 from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
@@ -106,3 +107,24 @@ def test_an_agents_answer_is_its_own_never_a_tools() -> None:
     text = "".join(text for text, _ in turns)
     assert positions.tolist() == [text.index("{5")]
     assert TOKENIZER.decode(targets.tolist()) == "5"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "response", "found"),
+    [
+        ("ask ", "\\boxed{5", "{5"),  # cut off right after the answer's first token
+        ("ask ", "\\boxed{", None),
+        ("ask \\", "boxed{5}", None),  # the opening begins in the prompt
+        ("ask", "\\boxed{5}", "{5"),
+    ],
+)
+def test_generated_tokens_begin_with_the_response_and_end_with_it(
+    prompt: str, response: str, found: str | None
+) -> None:
+    policy = make_actor(RecordingPolicyActor)
+    policy.set_up_recording(FeatureSettings())
+    ids = TOKENIZER(prompt + response, add_special_tokens=False)["input_ids"]
+    sequences = torch.tensor([ids])
+    actions = torch.tensor([[token >= len(prompt) for token in range(1, len(ids))]])
+    positions, _ = policy._locate(sequences, actions, torch.ones_like(sequences))
+    assert positions.tolist() == [-1 if found is None else (prompt + response).index(found)]

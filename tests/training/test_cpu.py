@@ -44,6 +44,7 @@ def test_padding_helpers_undo_each_other() -> None:
     torch.testing.assert_close(pad_input(packed, indices, 2, 4), hidden * mask[:, :, None])
 
 
+@pytest.mark.e2e
 @pytest.mark.timeout(330)  # half a minute; much more on a machine that is busy
 def test_parameters_of_two_ranks_are_whole_when_they_are_read() -> None:
     port = str(free_ports(1)[0])

@@ -1,13 +1,11 @@
 """Experience from the same recorded rollouts: OpenRLHF's own where nothing is taken, the penalty where it is due."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import ray
 import torch
 from openrlhf.models import PolicyLoss
 from openrlhf.trainer.ppo_utils.experience import Experience
@@ -35,12 +33,7 @@ from tests.training.rollouts import (
     recorded_rollouts,
 )
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _ray() -> Iterator[None]:
-    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
-    yield
-    ray.shutdown()
+pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
 TOKENIZER = SimpleNamespace(pad_token_id=0)
@@ -183,6 +176,19 @@ def test_metrics_say_what_was_done(tmp_path: Path) -> None:
     assert 0 < metrics["meds/penalized_share"] <= wrong / 12
     assert metrics["meds/clusters"] == pool.shard.stats().clusters
     assert metrics["meds/time_recording_ms"] == pytest.approx(3.0)  # three micro-batches of 1 ms
+
+
+def test_the_verifiers_score_decides_what_is_wrong_and_not_the_reward(tmp_path: Path) -> None:
+    """A reward may hold more than the verdict: here a point for the form, given to wrong answers only."""
+    samples = recorded_rollouts()
+    for sample in samples:
+        sample.scores, sample.rewards = sample.rewards.clone(), 1 - sample.rewards
+    wrong = [i for i, sample in enumerate(samples) if sample.scores.item() == 0]
+    maker, pool = memory_maker(arguments(), tmp_path)
+    maker.step = 1
+    maker.make_experience_batch(samples)
+    assert pool.observed[0].column("sample").to_pylist() == wrong
+    assert set(pool.observed[0].column("correct").to_pylist()) == {False}
 
 
 def test_rows_carry_their_own_samples_features_even_when_batches_are_reordered(tmp_path: Path) -> None:

@@ -1,19 +1,11 @@
 """Starting OpenRLHF's models."""
 
 import time
-from collections.abc import Iterator
 
 import pytest
 import ray
 
 from meds_openrlhf.training.models import _wait_for
-
-
-@pytest.fixture
-def _ray() -> Iterator[None]:
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, address="local")
-    yield
-    ray.shutdown()
 
 
 class Engine:
@@ -23,7 +15,7 @@ class Engine:
     def status(self) -> None: ...
 
 
-@pytest.mark.usefixtures("_ray")
+@pytest.mark.usefixtures("ray_cluster")
 def test_an_engine_that_cannot_start_ends_the_wait_for_the_policy(tmp_path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "there").touch()
     engine = ray.remote(num_cpus=0)(Engine)

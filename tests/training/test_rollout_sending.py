@@ -1,7 +1,6 @@
 """Rollouts on their way to the log: every sample's own tokens, nobody waits, and a full disk is said once."""
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,7 @@ from meds_openrlhf.training.rollout_sending import RolloutSender, judged_without
 from tests.training.rollouts import arguments, recorded_rollouts
 from tests.training.test_experience import memory_maker, plain_maker
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _ray() -> Iterator[None]:
-    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
-    yield
-    ray.shutdown()
+pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
 FLAGS = {"train.dynamic_batch_enable": True, "rollout.max_tokens_per_gpu": 40, "train.max_tokens_per_gpu": 40}

@@ -1,6 +1,5 @@
 """What our mixin adds to OpenRLHF's trainers at a checkpoint, around a hand-written base that saves files."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +20,8 @@ from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.training.context import TrainerContext
 from meds_openrlhf.training.driver.run_control import StepReport, Stopped, start_run_control
 from meds_openrlhf.training.trainer import MedsTraining
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
 class SavingTrainer:
@@ -78,13 +79,6 @@ class RecordingPool:
 
     def prune_snapshots(self, keep: set[str]) -> None:
         self.snapshots = [name for name in self.snapshots if name in keep]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _cluster() -> Iterator[None]:
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, address="local")
-    yield
-    ray.shutdown()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,8 @@ from meds_openrlhf.training.driver.following import Following
 from meds_openrlhf.training.driver.interruption import Interrupted, WatchdogExpired, interruptible
 from meds_openrlhf.training.driver.members import Member
 from meds_openrlhf.training.driver.run_control import StepReport, Stopped, start_run_control
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
 class Trainer:
@@ -51,13 +52,6 @@ class Listener:
 
     def say(self, line: str) -> None:
         self.heard.append(line)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _cluster() -> Iterator[None]:
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, address="local")
-    yield
-    ray.shutdown()
 
 
 class Trackers:

@@ -49,17 +49,14 @@ def test_the_watchdog_counts_from_the_last_rewind() -> None:
         assert interruptions.expired
 
 
+@pytest.mark.usefixtures("ray_cluster")
 def test_an_interruption_ends_rays_blocking_calls_at_once() -> None:
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, address="local")
     never = ray.remote(lambda: time.sleep(600)).remote()
-    try:
-        for call in (lambda: ray.wait([never]), lambda: ray.get(never)):
-            with pytest.raises(WatchdogExpired), interruptible(0.5 / 60) as interruptions:  # noqa: PT012 - as above
-                interruptions.rewind_watchdog()
-                call()
-        with pytest.raises(Interrupted) as raised, interruptible(None):  # noqa: PT012 - as above
-            Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
-            ray.get(never)
-        assert raised.value.signum == signal.SIGTERM
-    finally:
-        ray.shutdown()
+    for call in (lambda: ray.wait([never]), lambda: ray.get(never)):
+        with pytest.raises(WatchdogExpired), interruptible(0.5 / 60) as interruptions:  # noqa: PT012 - as above
+            interruptions.rewind_watchdog()
+            call()
+    with pytest.raises(Interrupted) as raised, interruptible(None):  # noqa: PT012 - as above
+        Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
+        ray.get(never)
+    assert raised.value.signum == signal.SIGTERM

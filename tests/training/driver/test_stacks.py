@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import ray
 
+from meds_openrlhf.training.driver import worker
 from meds_openrlhf.training.driver.members import Member, actor_table
 from meds_openrlhf.training.driver.stacks import collect, stacks_on_this_node
 from tests.waiting import wait_until
@@ -52,7 +53,10 @@ def test_an_unarmed_process_is_never_harmed() -> None:
 
 
 class Busy:
-    """An actor that answers no call."""
+    """An actor that answers no call, in a process that began as all of a run do."""
+
+    def __init__(self) -> None:
+        worker.set_up()
 
     def works_for_ever(self, begun: Path) -> None:
         begun.touch()
@@ -60,21 +64,17 @@ class Busy:
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.usefixtures("ray_cluster")
 def test_a_file_for_every_process_of_the_run(tmp_path: Path) -> None:
-    hook = {"worker_process_setup_hook": "meds_openrlhf.training.driver.worker.set_up"}
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, address="local", runtime_env=hook)
-    try:
-        busy, dead = (ray.remote(num_cpus=0)(Busy).remote() for _ in range(2))
-        ray.get([busy.__ray_ready__.remote(), dead.__ray_ready__.remote()])
-        begun = tmp_path / "begun"
-        busy.works_for_ever.remote(begun)
-        ray.kill(dead)
-        wait_until(begun.exists)
-        wait_until(lambda: actor_table()[dead._actor_id.hex()]["State"] == "DEAD")
-        names = {"policy rank 0": busy, "policy rank 1": dead}
-        members = [Member(name, actor._actor_id.hex(), vital=True) for name, actor in names.items()]
-        folder = collect(tmp_path, members)
-    finally:
-        ray.shutdown()
+    busy, dead = (ray.remote(num_cpus=0)(Busy).remote() for _ in range(2))
+    ray.get([busy.__ray_ready__.remote(), dead.__ray_ready__.remote()])
+    begun = tmp_path / "begun"
+    busy.works_for_ever.remote(begun)
+    ray.kill(dead)
+    wait_until(begun.exists)
+    wait_until(lambda: actor_table()[dead._actor_id.hex()]["State"] == "DEAD")
+    names = {"policy rank 0": busy, "policy rank 1": dead}
+    members = [Member(name, actor._actor_id.hex(), vital=True) for name, actor in names.items()]
+    folder = collect(tmp_path, members)
     assert "works_for_ever" in (folder / "policy-rank-0.txt").read_text()
     assert (folder / "policy-rank-1.txt").read_text() == "not running: DEAD\n"

@@ -1,7 +1,6 @@
 """Which engines are used, from what they say of themselves."""
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -112,13 +111,6 @@ def test_an_engine_that_waits_to_be_loaded_is_loaded_at_the_sync() -> None:
     assert fleet.used == [0, 1]
 
 
-@pytest.fixture
-def _ray() -> Iterator[None]:
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, address="local")
-    yield
-    ray.shutdown()
-
-
 @pytest.mark.parametrize("life", ["first-0", "of-long-ago"])
 def test_a_late_error_of_an_earlier_life_drops_nobody(life: str) -> None:
     fleet = Fleet([first_life(0), first_life(1)])
@@ -164,7 +156,7 @@ def error_of(call: Any) -> Exception:
     return raised.value
 
 
-@pytest.mark.usefixtures("_ray")
+@pytest.mark.usefixtures("ray_cluster")
 def test_only_the_loss_of_its_own_engines_is_a_loss() -> None:
     engine, tool, asking = (ray.remote(num_cpus=0)(DeadTool).remote() for _ in range(3))
     ray.get([one.__ray_ready__.remote() for one in (engine, tool, asking)])

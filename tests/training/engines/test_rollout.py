@@ -1,7 +1,6 @@
 """Rollouts from engines that die, and from a run that stops in the middle of an epoch."""
 
 import itertools
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +9,7 @@ import ray
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from openrlhf.trainer.ppo_utils import samples_generator
 from openrlhf.trainer.ppo_utils.experience import Experience
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -19,11 +19,10 @@ from meds_openrlhf.training.engines.rollout import RolloutGenerator
 from tests.training.engines.fake_engine import SAMPLES, Engine
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, address="local")
-    yield
-    ray.shutdown()
+@pytest.fixture(autouse=True)
+def _light_sampling_params(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's would make every engine's process import vLLM, to read what it has no use for."""
+    monkeypatch.setattr(samples_generator, "SamplingParams", dict)
 
 
 def start_engines(*deaths: int | None) -> list[Any]:
@@ -66,7 +65,7 @@ def prompts_of(experiences: list[Experience]) -> list[int]:
     return [int(one.prompts[0]) for one in experiences]
 
 
-def test_the_prompts_of_a_lost_engine_are_answered_by_the_others(cluster: None) -> None:
+def test_the_prompts_of_a_lost_engine_are_answered_by_the_others(ray_cluster: object) -> None:
     told: list[str] = []
     generator = make_generator(start_engines(None, 3, None), arguments(batch=12, at_once=12), 24, told)
     first, _, consumed, _ = generator.generate_samples()
@@ -79,7 +78,7 @@ def test_the_prompts_of_a_lost_engine_are_answered_by_the_others(cluster: None) 
     assert generator.generate_samples()[3]
 
 
-def test_filtered_prompts_are_replaced_also_when_an_engine_dies(cluster: None) -> None:
+def test_filtered_prompts_are_replaced_also_when_an_engine_dies(ray_cluster: object) -> None:
     generator = make_generator(start_engines(2, None), arguments(4, 4, filtering=True), 40, [])
     samples, passed, consumed, _ = generator.generate_samples()
     assert all(prompt % 2 for prompt in prompts_of(samples))
@@ -87,7 +86,7 @@ def test_filtered_prompts_are_replaced_also_when_an_engine_dies(cluster: None) -
     assert passed == pytest.approx(len(samples) / consumed * 100)
 
 
-def test_what_fills_no_mini_batch_at_an_epochs_end_is_left_out_and_said(cluster: None) -> None:
+def test_what_fills_no_mini_batch_at_an_epochs_end_is_left_out_and_said(ray_cluster: object) -> None:
     told: list[str] = []
     generator = make_generator(start_engines(None), arguments(4, 4), 7, told, even_batch=4)
     assert len(generator.generate_samples()[0]) == 4 * SAMPLES
@@ -96,14 +95,14 @@ def test_what_fills_no_mini_batch_at_an_epochs_end_is_left_out_and_said(cluster:
     assert told == ["an epoch's last 2 responses fill no mini-batch, and are not trained on"]
 
 
-def test_groups_without_a_right_answer_are_kept_where_that_is_wanted(cluster: None) -> None:
+def test_groups_without_a_right_answer_are_kept_where_that_is_wanted(ray_cluster: object) -> None:
     generator = make_generator(start_engines(None), arguments(4, 4, filtering=True), 12, [], keep_below=0.5)
     samples, _, consumed, _ = generator.generate_samples()
     assert consumed == 4
     assert {prompt % 2 for prompt in prompts_of(samples)} == {0, 1}
 
 
-def test_the_last_engine_gets_the_policys_weights_after_its_restart(cluster: None) -> None:
+def test_the_last_engine_gets_the_policys_weights_after_its_restart(ray_cluster: object) -> None:
     engines = start_engines(2)
     told: list[str] = []
     syncs = itertools.count()
@@ -123,7 +122,7 @@ def test_the_last_engine_gets_the_policys_weights_after_its_restart(cluster: Non
     ]
 
 
-def test_a_run_that_cannot_sync_ends_with_its_last_engine(cluster: None) -> None:
+def test_a_run_that_cannot_sync_ends_with_its_last_engine(ray_cluster: object) -> None:
     generator = make_generator(start_engines(2), arguments(4, 4), 8, [])
     with pytest.raises(RunLostError, match="every vLLM engine was lost"):
         generator.generate_samples()

@@ -1,0 +1,291 @@
+"""Do the tests notice small faults? Puts them into the core one at a time and runs the tests of the room.
+
+    python -m tests.mutation --sample 300
+
+Each fault (a comparison turned, a number changed by one, an argument left out) is tried in a process forked from one
+that has the heavy libraries imported already; no file is changed. Faults that change no behaviour are listed in
+equivalent_mutants.txt, each with the reason. The exit code is 1 where fewer than 95 % of the others are noticed. Tools
+that do the same import everything for every fault, or leave out decorated functions, which are the compiled ones here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+PACKAGE = REPOSITORY / "meds_openrlhf"
+EQUIVALENT = Path(__file__).with_name("equivalent_mutants.txt")
+WANTED = 0.95
+SECONDS = 240.0  # a fault that makes a test hang is noticed too
+
+TRAINING = ("actor", "experience", "minibatches", "policy_update")
+# Beside the test of the same name; they need Ray, or are about other processes.
+LEFT_OUT = ("test_pool_metrics.py", "test_crash.py", "test_distributed.py")
+NEEDS_RAY = ("pool.py", "experience.py")
+
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Div, ast.Mod: ast.Mult,
+    ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.Pow: ast.Mult,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One fault: ``number`` counts those of its file."""
+
+    file: str
+    line: int
+    before: str
+    after: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.file} | {self.before} | {self.after}"
+
+
+# ── faults ──
+
+
+def _variants(node: ast.AST) -> Iterator[ast.AST]:
+    """The node with one small fault, in every way that there is for its kind."""
+    if isinstance(node, ast.Compare):
+        for place, operator in enumerate(node.ops):
+            yield _changed(node, ops=[*node.ops[:place], COMPARISONS[type(operator)](), *node.ops[place + 1 :]])
+    elif (isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC and not _is_type(node)) or (
+        isinstance(node, ast.AugAssign) and type(node.op) in ARITHMETIC
+    ):
+        yield _changed(node, op=ARITHMETIC[type(node.op)]())
+    elif isinstance(node, ast.BoolOp):
+        yield _changed(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub, ast.Invert)):
+        yield node.operand
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        yield ast.Constant(not node.value)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
+        yield ast.Constant(node.value + 1)
+    elif isinstance(node, ast.Call) and node.keywords:
+        yield _changed(node, keywords=node.keywords[:-1])
+    elif isinstance(node, (ast.If, ast.While, ast.IfExp)) and not isinstance(node.test, (ast.Compare, ast.BoolOp)):
+        yield _changed(node, test=ast.UnaryOp(ast.Not(), node.test))
+    elif isinstance(node, ast.Return) and node.value is not None:
+        yield ast.Return(ast.Constant(None))
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        yield ast.Pass()  # a call for its effect
+    elif isinstance(node, (ast.Break, ast.Continue)):
+        yield ast.Continue() if isinstance(node, ast.Break) else ast.Break()
+
+
+def _changed(node: ast.AST, **fields: object) -> ast.AST:
+    changed = copy.copy(node)
+    for name, value in fields.items():
+        setattr(changed, name, value)
+    return changed
+
+
+def _is_type(node: ast.BinOp) -> bool:
+    """``int | None`` in an annotation or an isinstance."""
+    return isinstance(node.op, ast.BitOr) and any(
+        isinstance(side, ast.Name | ast.Constant | ast.Attribute) and ast.unparse(side)[-1].isalpha()
+        for side in (node.left, node.right)
+    ) and "None" in ast.unparse(node)  # fmt: skip
+
+
+class _Changing(ast.NodeTransformer):
+    """Walks a module, and makes the fault with the number ``wanted``; without one it counts them all."""
+
+    def __init__(self, wanted: int | None) -> None:
+        self.wanted, self.found = wanted, list[tuple[int, str, str]]()
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        if isinstance(node, (ast.AnnAssign, ast.arg)):
+            node = _changed(node, annotation=None) if isinstance(node, ast.arg) else node
+            if isinstance(node, ast.AnnAssign):
+                return _changed(node, value=self.visit(node.value) if node.value else None)
+            return node
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            returns, node.returns = node.returns, None
+            done = self._visit(node)
+            node.returns = returns
+            return done
+        return self._visit(node)
+
+    def _visit(self, node: ast.AST) -> ast.AST:
+        chosen = None
+        for variant in _variants(node):
+            if len(self.found) == self.wanted:
+                chosen = variant
+            before, after = (ast.unparse(one).splitlines()[0] for one in (node, ast.fix_missing_locations(variant)))
+            self.found.append((getattr(node, "lineno", 0), before, after))
+        if chosen is not None:
+            return ast.copy_location(chosen, node)
+        return self.generic_visit(node)
+
+
+def mutants_of(file: Path) -> list[Mutant]:
+    """All faults of a file."""
+    walk = _Changing(None)
+    walk.visit(ast.parse(file.read_text()))
+    name = str(file.relative_to(REPOSITORY))
+    return [Mutant(name, line, before, after, n) for n, (line, before, after) in enumerate(walk.found)]
+
+
+# ── trying them ──
+
+
+class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
+    """Imports one module of the project with a fault in it."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self._path = REPOSITORY / mutant.file
+        self._name = mutant.file.removesuffix(".py").replace("/", ".")
+        self._number = mutant.number
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
+        return importlib.util.spec_from_loader(name, self) if name == self._name else None
+
+    def get_filename(self, _name: str) -> str:
+        return str(self._path)
+
+    def get_data(self, _path: str) -> bytes:
+        return self._path.read_bytes()
+
+    def source_to_code(self, data: bytes, path: str, **_: object) -> object:  # type: ignore[override]
+        tree = _Changing(self._number).visit(ast.parse(data))
+        return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
+
+
+def tests_of(file: str) -> list[str]:
+    """The tests of the file's room, that of the same name first."""
+    room, name = REPOSITORY / "tests" / Path(file).parent.relative_to("meds_openrlhf"), Path(file).name
+    if "training" in file:
+        return [str(room / f"test_{name}")]
+    found = [one for one in sorted(room.glob("test_*.py")) if one.name not in LEFT_OUT]
+    found = [one for one in found if one.name != "test_pool.py" or name in NEEDS_RAY]
+    tools = sorted((room / "tools").glob("test_*.py")) if name in ("settings.py", "snapshot.py", "rows.py") else []
+    return [str(one) for one in sorted([*found, *tools], key=lambda one: one.name != f"test_{name}")]
+
+
+def begin(mutant: Mutant | None, file: str) -> int:
+    """Fork a process that runs the tests with the fault; without one, with none."""
+    child = os.fork()
+    if child:
+        return child
+    os.setsid()
+    silent = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(silent, descriptor)
+    import pytest
+
+    from meds_openrlhf.memory.compiled import interpret
+
+    interpret()  # compiling the faulty code would take longer than its tests
+    if mutant is not None:
+        sys.meta_path.insert(0, _Mutated(mutant))
+    quiet = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    code = pytest.main([*quiet, *tests_of(file)])
+    os._exit(int(code))
+
+
+def run_all(mutants: list[Mutant], processes: int) -> dict[Mutant, bool]:
+    """Whether each was noticed."""
+    waiting, running = list(reversed(mutants)), dict[int, tuple[Mutant, float]]()
+    noticed: dict[Mutant, bool] = {}
+    while waiting or running:
+        while waiting and len(running) < processes:
+            mutant = waiting.pop()
+            running[begin(mutant, mutant.file)] = mutant, time.monotonic()
+        child, status = os.waitpid(-1, os.WNOHANG)
+        if child in running:
+            mutant, _ = running.pop(child)
+            noticed[mutant] = status != 0
+            _end(child)
+            print(f"{len(noticed)}/{len(mutants)} {'noticed' if status else 'SURVIVED'} {mutant}", flush=True)
+        for process, (_, started) in running.items():
+            if time.monotonic() > started + SECONDS:
+                _end(process)
+        time.sleep(0.05)
+    return noticed
+
+
+def _end(process: int) -> None:
+    """A process, and what it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process, signal.SIGKILL)
+
+
+def core_files() -> list[Path]:
+    """The files that faults are put into."""
+    rooms = [path for room in ("features", "memory", "shaping") for path in sorted((PACKAGE / room).glob("*.py"))]
+    return [*rooms, *(PACKAGE / "training" / f"{name}.py" for name in TRAINING)]
+
+
+def equivalent() -> set[str]:
+    """The faults that change no behaviour; a line is the fault and, behind the last bar, the reason."""
+    lines = EQUIVALENT.read_text().splitlines() if EQUIVALENT.exists() else []
+    return {line.rpartition(" | ")[0] for line in lines if line and not line.startswith("#")}
+
+
+def main() -> int:
+    """Try faults and report those that nobody noticed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sample", type=int, metavar="N", help="faults to try, drawn at random (all)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--files", nargs="+", type=Path, help="instead of the whole core")
+    arguments = parser.parse_args()
+    files = [path.absolute() for path in arguments.files or core_files()]
+    known = equivalent()
+    mutants = [mutant for file in files for mutant in mutants_of(file) if str(mutant) not in known]
+    if arguments.sample is not None and arguments.sample < len(mutants):
+        mutants = random.Random(arguments.seed).sample(mutants, arguments.sample)
+    _import_libraries()
+    for file in sorted({mutant.file for mutant in mutants}):
+        if os.waitpid(begin(None, file), 0)[1]:
+            print(f"{file}: its tests fail without any fault", file=sys.stderr)
+            return 2
+    noticed = run_all(mutants, arguments.processes)
+    survivors = sorted((one for one, seen in noticed.items() if not seen), key=lambda one: (one.file, one.line))
+    for mutant in survivors:
+        print(f"nobody noticed: {mutant.file}:{mutant.line}: {mutant.before}  ->  {mutant.after}")
+    share = 1 - len(survivors) / max(len(noticed), 1)
+    print(f"{len(noticed) - len(survivors)} of {len(noticed)} noticed, {share:.1%}")
+    return 0 if share >= WANTED else 1
+
+
+def _import_libraries() -> None:
+    """What every test imports, but nothing of what faults are put into."""
+    from meds_openrlhf.training import cpu
+
+    if not cpu.has_cuda():
+        cpu.install()
+    import hdbscan  # noqa: F401
+    import hypothesis  # noqa: F401
+    import openrlhf.trainer.ppo_utils.experience_maker
+    import openrlhf.trainer.ray.ppo_actor  # noqa: F401
+    import pyarrow  # noqa: F401
+    import pytest  # noqa: F401
+
+    for name in [name for name in sys.modules if name.startswith(("meds_openrlhf.memory", "meds_openrlhf.features"))]:
+        raise RuntimeError(f"{name} is imported already; a fault in it would not be seen")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
