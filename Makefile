@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
 # Tests that share something expensive (a Ray cluster, a fixture of their file) run in one process: tests/conftest.py.
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --no-loadscope-reorder
 
 .PHONY: setup demo test test-unit test-all lint types format clean
 .DEFAULT_GOAL := help
@@ -43,6 +43,7 @@ test-unit: $(STAMP)
 
 test-all: $(STAMP)
 	$(PYTEST) $(PYTEST_ARGS)
+	$(BIN)/python -m tests.mutation --sample 300
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

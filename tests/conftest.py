@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.ports import free_ports, wait_for_port
 
@@ -20,20 +22,37 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
-@pytest.hookimpl(tryfirst=True)
+REPOSITORY = Path(__file__).parents[1]
+# End-to-end tests with processes of their own; the others share one head.
+ALONE = ("test_staying_alive.py", "test_bad_input.py", "test_eval_checkpoints.py", "test_slurm.py", "test_judge.py")
+FIRST = ("head", "tests/e2e/test_staying_alive.py", "ray")
+
+
+class Groups(LoadScopeScheduling):
+    """What is shared is made once: tests of one group run in one process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid.partition("::")[0])
+
+
+@cache
+def group_of(file: str) -> str:
+    """Tests of one file are a group; so are all that share a Ray cluster."""
+    path = REPOSITORY / file
+    if path.parent.name == "e2e" and path.name not in ALONE:
+        return "head"
+    return "ray" if "ray_cluster" in path.read_text() else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Groups:
+    return Groups(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is shared is made once: tests of one group run in one process, the groups that take longest first."""
-    groups = {item: _group_of(item) for item in items}
-    for item, group in groups.items():
-        item.add_marker(pytest.mark.xdist_group(group))
-    first = {"head": 0, "tests/e2e/test_staying_alive.py": 1, "ray": 2}
-    items.sort(key=lambda item: first.get(groups[item], len(first)))
-
-
-def _group_of(item: pytest.Item) -> str:
-    fixtures = getattr(item, "fixturenames", ())
-    shared = [name for name, fixture in (("head", "head"), ("ray", "ray_cluster")) if fixture in fixtures]
-    return shared[0] if shared else item.nodeid.partition("::")[0]
+    """The groups that take longest come first."""
+    rank = {group: place for place, group in enumerate(FIRST)}
+    items.sort(key=lambda item: rank.get(group_of(item.nodeid.partition("::")[0]), len(FIRST)))
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ FLAGS = {
     "vllm.enforce_eager": True,
     "vllm.sync_backend": "gloo",
     "ds.attn_implementation": "sdpa",
-    "ds.adam_offload": True,
     "vllm.enable_sleep": False,  # its memory pools are CUDA's
 }
 # The machine's GPUs, as far as Ray is concerned: placement is the real thing, only the devices are not there.
@@ -134,6 +133,27 @@ def _adapt_replay_buffer(module: Any) -> None:
     module.torch = CpuTorch("torch")
 
 
+def _adapt_optimizer(module: Any) -> None:
+    """torch's Adam in place of DeepSpeed's own, which the first training on a machine would compile for a minute."""
+    if has_cuda():
+        return
+    config_of = module.get_train_ds_config
+
+    def with_torch_adam(*args: Any, optim_config: dict[str, Any] | None = None, **kwargs: Any) -> dict[str, Any]:
+        if optim_config is not None and "adam" in optim_config["type"].lower():
+            optim_config = {**optim_config, "params": {**optim_config["params"], "torch_adam": True}}
+        config: dict[str, Any] = config_of(*args, optim_config=optim_config, **kwargs)
+        return config
+
+    module.get_train_ds_config = with_torch_adam
+
+
+def _adapt_communication(module: Any) -> None:
+    """Without DeepSpeed's shared-memory collectives, which would be compiled as well; Gloo does without."""
+    if not has_cuda():
+        module.build_shm_op = lambda: None
+
+
 def _adapt_parameter_gathering(module: Any) -> None:
     """DeepSpeed gathers several ZeRO-3 parameters at once and waits for the last one only.
 
@@ -177,8 +197,10 @@ def _adapt_engines(module: Any) -> None:
 
 _ADAPTERS = {
     "openrlhf": _adapt_torch_cuda,
+    "deepspeed.comm.torch": _adapt_communication,
     "deepspeed.runtime.zero.partition_parameters": _adapt_parameter_gathering,
     "openrlhf.trainer.ppo_utils.replay_buffer": _adapt_replay_buffer,
+    "openrlhf.utils.deepspeed.deepspeed": _adapt_optimizer,
     "openrlhf.utils.distributed_util": _adapt_weight_sync,
     "openrlhf.trainer.ray.vllm_engine": _adapt_engines,
 }

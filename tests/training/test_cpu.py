@@ -1,5 +1,6 @@
 """The CPU runtime changes what it must without CUDA, and nothing with it."""
 
+import importlib
 import subprocess
 import sys
 import types
@@ -29,9 +30,22 @@ def test_with_cuda_nothing_is_adapted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "has_cuda", lambda: True)
     for name, adapt in cpu._ADAPTERS.items():
         module = types.ModuleType(name)
-        module.torch = module.RolloutRayActor = module.stateless_init_process_group = original = object()
+        original = object()
+        names = ("torch", "RolloutRayActor", "stateless_init_process_group", "build_shm_op", "get_train_ds_config")
+        vars(module).update(dict.fromkeys(names, original))
         adapt(module)
-        assert module.torch is module.RolloutRayActor is module.stateless_init_process_group is original
+        assert {getattr(module, name) for name in names} == {original}
+
+
+def test_adam_is_torchs_and_nothing_of_deepspeeds_is_compiled() -> None:
+    from openrlhf.utils.deepspeed.deepspeed import get_train_ds_config
+
+    adam = {"type": "Adam", "params": {"lr": 1e-3, "betas": (0.9, 0.95)}}
+    config = get_train_ds_config(offload=False, adam_offload=False, optim_config=adam)
+    assert config["optimizer"] == {"type": "Adam", "params": {**adam["params"], "torch_adam": True}}
+    assert "torch_adam" not in adam["params"]
+    assert "optimizer" not in get_train_ds_config(offload=False, adam_offload=False)
+    assert importlib.import_module("deepspeed.comm.torch").build_shm_op() is None
 
 
 def test_padding_helpers_undo_each_other() -> None:
