@@ -153,7 +153,7 @@ def test_interrupted_the_job_goes_on_and_stopped_it_has_time(
 ) -> None:
     saved = tmp_path / "saved"
     # Longer than the 3 seconds that Ray itself leaves a job that is stopped.
-    text = f"trap 'sleep 5; touch {saved}; exit 143' TERM\necho started\nwhile :; do sleep 0.2; done"
+    text = f"trap 'sleep 5; touch {saved}; exit 143' TERM\necho started\nfor i in $(seq 600); do sleep 0.2; done"
     process = script(text, "--name=stoppable", "--retries=3")
     for line in process.stdout:
         if line == "started\n":

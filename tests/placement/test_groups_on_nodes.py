@@ -6,14 +6,13 @@ from collections.abc import Iterator
 import pytest
 import ray
 from ray.cluster_utils import Cluster
-from ray.util.placement_group import PlacementGroup, placement_group_table
+from ray.util.placement_group import placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from meds_openrlhf.config import ConfigError
-from meds_openrlhf.placement.groups import release, reserve, shard_options
-from meds_openrlhf.placement.plan import Plan, RoleRequest, make_plan
+from meds_openrlhf.placement.groups import release, reserve
+from meds_openrlhf.placement.plan import RoleRequest
 from meds_openrlhf.placement.ray_cluster import inventory
-from meds_openrlhf.placement.shortage import Shortage
+from tests.placement.test_groups import Rank, nodes_of, plan_of
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -38,15 +37,6 @@ def cluster() -> Iterator[Cluster]:
 def _all_free() -> None:
     """Ray reports what was given back within a moment."""
     wait_until(lambda: all(node.free_gpus == node.gpus and node.free_cpus == node.cpus for node in inventory()))
-
-
-def plan_of(requests: list[RoleRequest], shards: int = 2) -> Plan:
-    return make_plan(requests, inventory(), shards, controller_cpus=1)
-
-
-def nodes_of(group: PlacementGroup) -> list[str]:
-    placed = placement_group_table(group)["bundles_to_node_id"]
-    return [placed[index] for index in sorted(placed)]
 
 
 def test_the_inventory_tells_nodes_of_one_machine_apart() -> None:
@@ -81,12 +71,6 @@ def test_every_bundle_lands_on_its_planned_node(requests: list[RoleRequest]) -> 
         release(groups)
 
 
-@ray.remote(num_cpus=0.2, num_gpus=0.2)
-class Rank:
-    def node(self) -> str:
-        return str(ray.get_runtime_context().get_node_id())
-
-
 def test_ranks_run_where_the_plan_says() -> None:
     plan = plan_of(SPLIT)
     groups = reserve(plan, timeout_seconds=20)
@@ -102,53 +86,6 @@ def test_ranks_run_where_the_plan_says() -> None:
         for rank in ranks:
             ray.kill(rank)
         release(groups)
-
-
-def test_colocated_roles_get_one_group_and_everything_is_given_back() -> None:
-    plan = plan_of(COLOCATED)
-    groups = reserve(plan, timeout_seconds=20)
-    assert groups["engines"] is groups["policy"]
-    wait_until(lambda: sum(node.free_gpus for node in inventory()) == 0)
-    options = shard_options(groups["memory"], 2)
-    assert [one["scheduling_strategy"].placement_group_bundle_index for one in options] == [0, 1]
-    release(groups)
-    wait_until(lambda: sum(node.free_gpus for node in inventory()) == NODES * GPUS)
-
-
-def test_a_plan_sees_what_is_in_use() -> None:
-    held = reserve(plan_of([RoleRequest("policy", 1, 1)], shards=0), timeout_seconds=20)
-    try:
-        wait_until(lambda: min(node.free_gpus for node in inventory() if node.gpus) == 3)
-        busy = next(node for node in inventory() if node.free_gpus == 3)
-        with pytest.raises(
-            Shortage, match=rf"needs 3 nodes with 4 GPUs and 5 CPUs each; node {busy.name} has 3 GPUs free"
-        ):
-            plan_of(COLOCATED)
-        assert busy not in make_plan([RoleRequest("policy", 2, 4)], inventory(), 0, 1).groups[0].nodes
-    finally:
-        release(held)
-
-
-def test_what_cannot_be_placed_in_time_is_said_and_released() -> None:
-    plan = plan_of(COLOCATED)
-    held = reserve(plan_of([RoleRequest("policy", 1, 2)], shards=0), timeout_seconds=20)
-    try:
-        name = next(node.name for node in inventory() if node.id == nodes_of(held["policy"])[0])
-        wait_until(lambda: min(node.free_gpus for node in inventory() if node.gpus) == 2)
-        with pytest.raises(ConfigError) as caught:
-            reserve(plan, timeout_seconds=1)
-        text = str(caught.value)
-        assert text.startswith(
-            "meds.placement.timeout_seconds: 1 have passed: still waiting for room for policy ranks "
-        )
-        assert f": 4 GPUs and 4 CPUs on {name}, where 2 GPUs and 4 CPUs are free" in text
-        assert text.count("GPUs and") == 2  # the other nodes have room
-        with pytest.raises(ConfigError, match=r"^--wait: 0.1 have passed"):
-            reserve(plan, timeout_seconds=0.1, setting="--wait")
-    finally:
-        release(held)
-    wait_until(lambda: sum(node.free_gpus for node in inventory()) == NODES * GPUS)
-    release(reserve(plan, timeout_seconds=20))
 
 
 def test_the_memory_moves_when_a_node_dies(cluster: Cluster) -> None:
