@@ -53,12 +53,13 @@ class Mutant:
 
     file: str
     line: int
+    text: str  # of that line
     before: str
     after: str
     number: int
 
     def __str__(self) -> str:
-        return f"{self.file} | {self.before} | {self.after}"
+        return f"{self.file} | {self.text} | {self.before} | {self.after}"
 
 
 # ── faults ──
@@ -141,10 +142,11 @@ class _Changing(ast.NodeTransformer):
 
 def mutants_of(file: Path) -> list[Mutant]:
     """All faults of a file."""
-    walk = _Changing(None)
-    walk.visit(ast.parse(file.read_text()))
-    name = str(file.relative_to(REPOSITORY))
-    return [Mutant(name, line, before, after, n) for n, (line, before, after) in enumerate(walk.found)]
+    walk, source = _Changing(None), file.read_text()
+    walk.visit(ast.parse(source))
+    name, lines = str(file.relative_to(REPOSITORY)), source.splitlines()
+    found = enumerate(walk.found)
+    return [Mutant(name, line, lines[line - 1].strip(), before, after, n) for n, (line, before, after) in found]
 
 
 # ── trying them ──
@@ -217,7 +219,8 @@ def run_all(mutants: list[Mutant], processes: int) -> dict[Mutant, bool]:
             mutant, _ = running.pop(child)
             noticed[mutant] = status != 0
             _end(child)
-            print(f"{len(noticed)}/{len(mutants)} {'noticed' if status else 'SURVIVED'} {mutant}", flush=True)
+            told = "noticed" if status else "not noticed"
+            print(f"{len(noticed)}/{len(mutants)} {told}: {mutant}", flush=True)
         for process, (_, started) in running.items():
             if time.monotonic() > started + SECONDS:
                 _end(process)
@@ -257,14 +260,15 @@ def main() -> int:
     if arguments.sample is not None and arguments.sample < len(mutants):
         mutants = random.Random(arguments.seed).sample(mutants, arguments.sample)
     _import_libraries()
-    for file in sorted({mutant.file for mutant in mutants}):
+    rooms = {frozenset(tests_of(mutant.file)): mutant.file for mutant in mutants}
+    for file in rooms.values():
         if os.waitpid(begin(None, file), 0)[1]:
             print(f"{file}: its tests fail without any fault", file=sys.stderr)
             return 2
     noticed = run_all(mutants, arguments.processes)
     survivors = sorted((one for one, seen in noticed.items() if not seen), key=lambda one: (one.file, one.line))
     for mutant in survivors:
-        print(f"nobody noticed: {mutant.file}:{mutant.line}: {mutant.before}  ->  {mutant.after}")
+        print(f"nobody noticed, line {mutant.line}: {mutant}")
     share = 1 - len(survivors) / max(len(noticed), 1)
     print(f"{len(noticed) - len(survivors)} of {len(noticed)} noticed, {share:.1%}")
     return 0 if share >= WANTED else 1

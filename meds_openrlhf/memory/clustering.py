@@ -95,7 +95,7 @@ def cluster_sets(features: NDArray[np.float64], offsets: NDArray[np.int64], sett
 
 def _cluster_compiled(features: NDArray[np.float64], offsets: NDArray[np.int64], settings: Clustering) -> Labels:
     epsilon = math.nan if settings.selection_epsilon == AUTO else float(settings.selection_epsilon)
-    with np.errstate(divide="ignore", invalid="ignore"):  # for the interpreter; compiled code does not warn
+    with np.errstate(all="ignore"):  # for the interpreter; compiled code does not warn
         return linkage.cluster_sets(
             # Writable, which arrays out of Arrow and Ray are not: it would be compiled once more for the others.
             np.require(features, np.float64, ["C", "W"]),
@@ -133,7 +133,7 @@ def _automatic_distances(points: NDArray[np.float64], settings: Clustering) -> t
     tree = _fit(points, exact, 0.0).single_linkage_tree_.to_numpy()
     left, right, heights, _ = np.ascontiguousarray(tree.T)
     farthest = linkage.farthest_distance(points)
-    epsilon = linkage.automatic_epsilon(left.astype(np.int64), right.astype(np.int64), heights, farthest)
+    epsilon = float(linkage.automatic_epsilon(left.astype(np.int64), right.astype(np.int64), heights, farthest))
     return (epsilon**2 / 2, farthest**2 / 2) if cosine else (epsilon, farthest)
 
 

@@ -200,6 +200,8 @@ def _collect(
     visits, skip, starts = np.empty(total, np.int64), np.zeros(total, np.int64), np.empty(total, np.int64)
     end_of_visits = 0
     for place in range(len(groups)):
+        if visits_per_group[place] == 0:  # as of every group that does not exist
+            continue
         end_of_visits += visits_per_group[place]
         visit, position = newest[groups[place]], offsets[place + 1]
         for back in range(visits_per_group[place]):

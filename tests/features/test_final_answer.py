@@ -37,3 +37,10 @@ def test_any_text_has_a_row_that_float32_holds_exactly(text: str) -> None:
     assert row.dtype == np.float32
     assert row.shape == (2,)
     assert ((row >= 0) & (row < 2**24) & (row == np.floor(row))).all()
+
+
+def test_a_row_holds_whole_numbers_that_a_float32_holds_exactly() -> None:
+    rows = np.array([answer_row(str(number)) for number in range(200)])
+    assert rows.dtype == np.float32
+    assert rows.max() < 2**24
+    assert len(np.unique(rows[:, 0])) == len(np.unique(rows[:, 1])) == 200

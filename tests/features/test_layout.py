@@ -12,6 +12,7 @@ POSITIONS = torch.tensor([2, 1, -1])
 
 def test_padded() -> None:
     assert padded_positions(POSITIONS, 4).tolist() == [2, 5, -1]
+    assert padded_positions(torch.tensor([0, 3, 0]), 4).tolist() == [0, 7, 8]
 
 
 def test_packed_with_padding_on_either_side() -> None:

@@ -361,3 +361,5 @@ def test_a_clustering_that_ends_after_a_restore_leaves_no_labels(
     for prompt in {key for rows in batches for key in rows.column("prompt").to_pylist()}:
         assert shard.labels(prompt).tolist() == expected.labels(prompt).tolist()
     assert shard.stats() == expected.stats()
+    assert expected.stats().owed == 0
+    assert expected.stats().clusters > 3

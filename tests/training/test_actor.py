@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 
 from meds_openrlhf.config import FeatureSettings
 from meds_openrlhf.data.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.training import actor
 from meds_openrlhf.training.actor import RecordingPolicyActor
 from meds_openrlhf.training.actor_classes import plain_class
 
@@ -128,3 +129,17 @@ def test_generated_tokens_begin_with_the_response_and_end_with_it(
     actions = torch.tensor([[token >= len(prompt) for token in range(1, len(ids))]])
     positions, _ = policy._locate(sequences, actions, torch.ones_like(sequences))
     assert positions.tolist() == [-1 if found is None else (prompt + response).index(found)]
+
+
+def test_ranks_of_one_batch_share_what_they_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ring attention's ranks and tensor parallelism's get the same micro-batch, and a part of its tokens or weights."""
+    policy = make_actor(RecordingPolicyActor)
+    assert policy._groups_of_one_batch() == []
+    mesh = {"tp": SimpleNamespace(get_group=lambda: "tensor group")}
+    policy.strategy = SimpleNamespace(ring_attn_group="ring", ds_tensor_parallel_size=2, ds_device_mesh=mesh)
+    assert policy._groups_of_one_batch() == ["ring", "tensor group"]
+
+    monkeypatch.setattr(actor, "dist", SimpleNamespace(get_rank=lambda _: 1, get_world_size=lambda _: 2))
+    policy.actor.packing_samples = True
+    mask = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]])  # seven tokens: four on the first rank, three here
+    assert policy._in_model_input(torch.tensor([2, 3]), mask).tolist() == [-1, 2]
