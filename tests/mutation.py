@@ -82,7 +82,7 @@ def _variants(node: ast.AST) -> Iterator[ast.AST]:
         yield ast.Constant(not node.value)
     elif isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
         yield ast.Constant(node.value + 1)
-    elif isinstance(node, ast.Call) and node.keywords:
+    elif isinstance(node, ast.Call) and node.keywords and ast.unparse(node.func) != "dataclass":
         yield _changed(node, keywords=node.keywords[:-1])
     elif isinstance(node, (ast.If, ast.While, ast.IfExp)) and not isinstance(node.test, (ast.Compare, ast.BoolOp)):
         yield _changed(node, test=ast.UnaryOp(ast.Not(), node.test))
