@@ -12,9 +12,9 @@ from typing import Any
 
 # Decoders whose layers the recorder is tested on, and whose sizes are all in their files.
 PLAIN = frozenset({"llama", "mistral", "qwen2", "qwen3"})
-SIZES = frozenset(
+NEEDED = frozenset(
     {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"}
-    | {"vocab_size", "tie_word_embeddings"}
+    | {"vocab_size", "tie_word_embeddings", "architectures"}
 )
 
 
@@ -47,11 +47,11 @@ def _plain_config(name: str) -> PlainConfig | None:
         content = json.loads(path.read_text(encoding="utf-8")) if path is not None else None
     except (OSError, ValueError):
         return None
-    if not isinstance(content, dict) or content.get("model_type") not in PLAIN or not content.keys() >= SIZES:
+    if not isinstance(content, dict) or content.get("model_type") not in PLAIN or not content.keys() >= NEEDED:
         return None
     if content["model_type"] == "qwen3" and "head_dim" not in content:
-        return None  # its default is none that follows from the others
-    return None if "auto_map" in content else PlainConfig(**{"architectures": None, **content})
+        return None  # transformers has a default that does not follow from the others
+    return None if "auto_map" in content else PlainConfig(**content)
 
 
 def local_file(name: str) -> Path | None:

@@ -43,6 +43,7 @@ def test_a_plan_and_refusals_import_no_model_code(tmp_path: Path) -> None:
     policy.mkdir()
     sizes = '"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 2'
     rest = '"num_key_value_heads": 2, "vocab_size": 100, "tie_word_embeddings": false'
+    rest += ', "architectures": ["Qwen2ForCausalLM"]'
     (policy / "config.json").write_text(f'{{"model_type": "qwen2", {sizes}, {rest}}}')
     (tmp_path / "train.jsonl").write_text('{"id": "1", "prompt": "1 + 1", "answer": "2"}\n' * 64)
     config = str(REPOSITORY / "configs/cpu/meds.yaml")

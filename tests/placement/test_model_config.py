@@ -11,7 +11,7 @@ from meds_openrlhf.placement.model_shape import shape_of
 
 SIZES = dict(
     vocab_size=100, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-    num_key_value_heads=2, tie_word_embeddings=False,
+    num_key_value_heads=2, tie_word_embeddings=False, architectures=["AForCausalLM"],
 )  # fmt: skip
 
 
