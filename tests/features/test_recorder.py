@@ -52,6 +52,15 @@ def test_equals_the_long_way_in_float32(name: str, side: str) -> None:
     assert recorded[2].isnan().all()
 
 
+def test_the_unembeddings_first_and_last_rows() -> None:
+    model = make_model("qwen2")
+    inputs, positions, _ = padded_batch("right")
+    targets = torch.tensor([0, VOCABULARY - 1, 0, 1])
+    tokens = padded_positions(positions, WIDTH)
+    expected = the_long_way(model, inputs, tokens[HAVE], targets[HAVE])
+    torch.testing.assert_close(record(model, inputs, tokens, targets)[HAVE], expected, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["qwen2", "llama", "gemma2"])
 def test_with_the_final_norm_on_every_layer(name: str) -> None:
     model = make_model(name)

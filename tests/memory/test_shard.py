@@ -363,3 +363,23 @@ def test_a_clustering_that_ends_after_a_restore_leaves_no_labels(
     assert shard.stats() == expected.stats()
     assert expected.stats().owed == 0
     assert expected.stats().clusters > 3
+
+
+def test_whatever_is_asked_first_a_new_process_has_read_the_log(tmp_path: Path) -> None:
+    batches = stream(4)
+    shard = make_shard(tmp_path)
+    run(shard, batches)
+    prompt = batches[0].column("prompt")[0].as_py()
+    questions = (
+        lambda one: one.stats().rows,
+        lambda one: one.moments().count,
+        lambda one: one.labels(prompt).tolist(),
+        lambda one: one.snapshot(),
+    )
+    expected = [question(shard) for question in questions]
+    assert expected[:2] == [sum(map(len, batches))] * 2
+    shard.close()
+    for question, answer in zip(questions, expected):
+        fresh = make_shard(tmp_path)
+        assert question(fresh) == answer
+        fresh.close()
