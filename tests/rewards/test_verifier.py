@@ -38,8 +38,19 @@ def verifier() -> Iterator[Callable[..., AnswerVerifier]]:
     assert not processes()
 
 
+_OTHERS: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def _leave_out_others() -> None:
+    """Processes that answer for other tests of this process, which keep theirs."""
+    _OTHERS.clear()
+    _OTHERS.update(processes())
+
+
 def processes() -> set[int]:
-    return {process.pid for process in multiprocessing.active_children() if process.pid is not None}
+    children = {process.pid for process in multiprocessing.active_children() if process.pid is not None}
+    return children - _OTHERS
 
 
 def test_a_hanging_answer_holds_up_nobody_and_ends_with_the_pool(verifier: Callable[..., AnswerVerifier]) -> None:
