@@ -116,11 +116,10 @@ class _Changing(ast.NodeTransformer):
         self.wanted, self.found = wanted, list[tuple[int, str, str]]()
 
     def visit(self, node: ast.AST) -> ast.AST:
-        if isinstance(node, (ast.AnnAssign, ast.arg)):
-            node = _changed(node, annotation=None) if isinstance(node, ast.arg) else node
-            if isinstance(node, ast.AnnAssign):
-                return _changed(node, value=self.visit(node.value) if node.value else None)
+        if isinstance(node, ast.arg):
             return node
+        if isinstance(node, ast.AnnAssign):
+            return _changed(node, value=self.visit(node.value) if node.value else None)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             returns, node.returns = node.returns, None
             done = self._visit(node)

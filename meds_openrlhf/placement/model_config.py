@@ -26,7 +26,7 @@ class PlainConfig(SimpleNamespace):
         return self
 
 
-def load_config(name: str, **options: Any) -> Any:
+def load_model_config(name: str, **options: Any) -> Any:
     """The configuration of the model ``name``; ``options`` are those of transformers' `AutoConfig.from_pretrained`.
 
     Raises OSError or ValueError, as transformers does, where there is none.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-from meds_openrlhf.placement.model_config import load_config, local_file
+from meds_openrlhf.placement.model_config import load_model_config, local_file
 
 HUB = "https://huggingface.co"
 HUB_SECONDS = 3.0
@@ -111,7 +111,7 @@ def shape_of(config: Any) -> ModelShape | None:
 
 def _read(name: str, local: bool) -> FoundShape:
     try:
-        config = load_config(name, trust_remote_code=not local, local_files_only=local)
+        config = load_model_config(name, trust_remote_code=not local, local_files_only=local)
     except (OSError, ValueError) as error:
         where = "there is none here, and the hub does not answer" if local else str(error).strip().splitlines()[0]
         if Path(name).exists():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from meds_openrlhf.memory.tools.stored_memory import open_memory
 from meds_openrlhf.memory.tools.verify import verify_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
+from tests import waiting
 
 # Of a run by `command`: 16 prompts, 4 a step, 2 episodes; 8 responses to each prompt.
 EPOCH = 4
@@ -37,11 +38,7 @@ class Run:
         return StepLog(self.paths.metrics).read()
 
 
-def wait_until(happened: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+wait_until = functools.partial(waiting.wait_until, seconds=120)  # for processes that start a whole stack
 
 
 def wait_for_step(log: StepLog, step: int, process: subprocess.Popen) -> None:

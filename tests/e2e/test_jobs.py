@@ -118,7 +118,7 @@ def test_a_run_whose_driver_is_killed_goes_on_by_itself(
     assert all(steps_of.get(prompt, step) == step for prompt, step in visits[0])
     assert {path.name for path in paths.complete.iterdir()} == {"global_step3", "global_step6"}
     assert {path.stem for path in paths.memory.snapshots.iterdir()} == {"global_step3", "global_step6"}
-    wait_until(lambda: processes_of(paths.root) == [])
+    wait_until(lambda: processes_of(paths.root) == [], seconds=120)
     assert files_with_a_key(paths.root, head.folder) == []
 
 

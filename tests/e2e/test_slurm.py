@@ -58,5 +58,5 @@ def test_a_cluster_is_made_used_and_queued_again(tmp_path: Path) -> None:
     assert "all 3 nodes are in\n" in output
     assert "nodes 3 ['train', 'c.yaml']\nstopping: the time limit is near\nsaved\nmeds train: exit code 138\n" in output
     assert notes(tmp_path, "scontrol") == ["requeue 77"]
-    wait_until(lambda: processes_of(scratch) == [])
+    wait_until(lambda: processes_of(scratch) == [], seconds=60)
     shutil.rmtree(scratch, ignore_errors=True)

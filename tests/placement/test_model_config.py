@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from transformers import LlamaConfig, MistralConfig, PhiConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 
-from meds_openrlhf.placement.model_config import PlainConfig, load_config
+from meds_openrlhf.placement.model_config import PlainConfig, load_model_config
 from meds_openrlhf.placement.model_shape import shape_of
 
 SIZES = dict(
@@ -22,7 +22,7 @@ SIZES = dict(
 )
 def test_plain_decoders_are_read_as_transformers_reads_them(config: PretrainedConfig, tmp_path: Path) -> None:
     config.save_pretrained(tmp_path)
-    plain = load_config(str(tmp_path))
+    plain = load_model_config(str(tmp_path))
     assert type(plain) is PlainConfig
     assert shape_of(plain) == shape_of(config)
     for name in (*SIZES, "model_type", "architectures"):
@@ -34,11 +34,11 @@ def test_what_a_file_leaves_open_is_left_to_transformers(tmp_path: Path) -> None
     content = json.loads((tmp_path / "config.json").read_text())
     del content["head_dim"]
     (tmp_path / "config.json").write_text(json.dumps(content))
-    assert load_config(str(tmp_path)).head_dim == 128
+    assert load_model_config(str(tmp_path)).head_dim == 128
     PhiConfig(**SIZES).save_pretrained(tmp_path)
-    assert type(load_config(str(tmp_path))) is PhiConfig
+    assert type(load_model_config(str(tmp_path))) is PhiConfig
 
 
 def test_a_folder_without_a_configuration(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"^there is no config.json in it$"):
-        load_config(str(tmp_path))
+        load_model_config(str(tmp_path))

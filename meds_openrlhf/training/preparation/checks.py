@@ -18,7 +18,7 @@ from meds_openrlhf.features import final_answer
 from meds_openrlhf.memory.settings import feature_transform, features_of_rows, remembers_answers
 from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.placement.model_config import PlainConfig, load_config
+from meds_openrlhf.placement.model_config import PlainConfig, load_model_config
 
 _AT_LEAST_ONE = (
     *("actor.num_nodes", "actor.num_gpus_per_node", "vllm.tensor_parallel_size", "data.max_len"),
@@ -113,7 +113,7 @@ def require_at_least_one(key: str, value: Any) -> None:
 def model_config(name: str) -> Any:
     """The configuration of the policy. Raises ConfigError where there is none."""
     try:
-        return load_config(name, trust_remote_code=True)
+        return load_model_config(name, trust_remote_code=True)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError("actor.model_name_or_path", name, f"holds no model that can be loaded: {reason}") from error
