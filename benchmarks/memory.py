@@ -8,7 +8,7 @@ are of five kinds; two fifths of the rows are word-for-word repeats of one. The 
 - clustering: `MemoryShard.recluster` of the 512 prompts beside hdbscan set by set; it runs while the policy trains.
   `robust alone` and `reference alone` are `cluster_sets` under those presets, without fetching rows.
 - snapshot: `MemoryShard.snapshot` and its manifest beside a JSON dump of the whole memory.
-- restart: a new process opens a memory and answers its first step, with and without the index of a clean end.
+- restart: a new process opens a memory and answers its first step.
 - growth: the same step in a large memory and in a small one, each in a process of its own; and memory per row.
 
 Everything takes turns in rounds, so that a slow minute of the machine hits both sides. A table row holds medians over

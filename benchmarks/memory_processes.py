@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from benchmarks.memory_stream import ROWS, Memory, Sizes, in_random_steps, in_steps, key
 from benchmarks.timing_table import Line
-from meds_openrlhf.memory.routing import shard_of
+from meds_openrlhf.memory.rows import shard_of
 
 _memory: Memory  # of a child process
 
@@ -62,21 +62,15 @@ def restart_here(folder: Path, step: int, prompts: NDArray[np.int64]) -> float:
 
 
 def measure_restart(sizes: Sizes, rounds: int, folder: Path) -> Iterator[Line]:
-    """Restart a memory, in turns without any index and with them."""
+    """Restart a memory in a new process."""
     with start_process() as process:
         process.submit(open_here, {"folder": folder}, in_steps(sizes.restart_prompts, sizes.per_step), 16).result()
         process.submit(close_here).result()
-    seconds: dict[bool, list[float]] = {True: [], False: []}
+    seconds = []
     for number, prompts in zip(range(rounds), in_random_steps(sizes.restart_prompts, sizes.per_step)):
-        for indexed in (False, True):
-            for index in [] if indexed else folder.rglob("*.index"):
-                index.unlink()  # a process that is killed leaves none
-            with start_process() as process:
-                step = 10**6 + 2 * number + indexed
-                seconds[indexed].append(process.submit(restart_here, folder, step, prompts).result())
-    name = f"restart, {16 * sizes.restart_prompts:,} rows"
-    yield Line(name, np.array(seconds[True]), at_most_seconds=1.5)
-    yield Line(f"{name}, no index", np.array(seconds[False]), at_most_seconds=1.5)
+        with start_process() as process:
+            seconds.append(process.submit(restart_here, folder, 10**6 + number, prompts).result())
+    yield Line(f"restart, {16 * sizes.restart_prompts:,} rows", np.array(seconds), at_most_seconds=1.0)
 
 
 def measure_growth(sizes: Sizes, rounds: int, folder: Path) -> Iterator[Line | str]:
@@ -100,7 +94,7 @@ def measure_growth(sizes: Sizes, rounds: int, folder: Path) -> Iterator[Line | s
     yield Line(f"observe, {against}", large[:, 0], small[:, 0], at_most_ratio=1.1)
     yield Line(f"observe and recluster, {against}", large[:, 1], small[:, 1], at_most_ratio=1.1)
     per_prompt = (used[1] - used[0]) / (sizes.large - sizes.small)
-    yield f"Resident memory beside mapped files: {per_prompt / ROWS:.0f} bytes per row, {per_prompt:.0f} per prompt."
+    yield f"Resident memory: {per_prompt / ROWS:.0f} bytes per row, {per_prompt:.0f} per prompt."
 
 
 def measure_scale(sizes: Sizes, rounds: int, folder: Path) -> Iterator[str]:

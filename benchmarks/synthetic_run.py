@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from meds_openrlhf.config import MedsSettings, MemorySettings, RunConfig
 from meds_openrlhf.memory.presets import make_method
-from meds_openrlhf.memory.routing import shard_of
-from meds_openrlhf.memory.rows import make_rows
+from meds_openrlhf.memory.rows import make_rows, shard_of
 from meds_openrlhf.memory.segment import Sharding
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat, write_format

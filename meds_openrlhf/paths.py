@@ -13,8 +13,6 @@ runs/NAME/
   stacks/20261121-093000/               what every process was doing when the run hung
   memory/format.json                    what the rows are: format version, shard count, model fingerprint
   memory/shard-0003/000007.arrow        append-only Arrow IPC stream, one record batch per step
-  memory/shard-0003/000007.index        where each prompt's rows are in it; derived, made again where it is missing
-  memory/shard-0003/earlier.json        older segments that hold its prompts, after a change of the number of shards
   memory/snapshots/global_step50.json   manifest of a checkpoint's memory; committed by rename
   model/                                the trained policy, Hugging Face format
   report.html                           curves and the atlas of errors, by `meds report`

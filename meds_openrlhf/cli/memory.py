@@ -1,4 +1,4 @@
-"""`meds memory`: look into a run's memory, prove it sound, try other settings on it, export and tidy it."""
+"""`meds memory`: look into a run's memory, prove it sound, try other settings on it, and export it."""
 
 from __future__ import annotations
 
@@ -32,22 +32,19 @@ def add_parser(subparsers: Any) -> None:
         "memory",
         help="look into a run's memory of past errors",
         description="Look into a run's memory of past errors, prove it sound, try other settings on it without "
-        "training, export and tidy it. All but compact only read, and can be used while the run is going on.",
+        "training, and export it. Nothing is changed, and the run may be going on.",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     _add_inspect(actions)
     _add_verify(actions)
     _add_replay(actions)
     _add_export(actions)
-    _add_compact(actions)
 
 
-def _add_action(
-    actions: Any, action: Callable[..., int], summary: str, description: str, folder_help: str = RUN_HELP
-) -> argparse.ArgumentParser:
+def _add_action(actions: Any, action: Callable[..., int], summary: str, description: str) -> argparse.ArgumentParser:
     """The parser of an action on one RUN, named as the function that carries it out."""
     parser: argparse.ArgumentParser = actions.add_parser(action.__name__, help=summary, description=description)
-    parser.add_argument("folder", metavar="RUN", type=Path, help=folder_help)
+    parser.add_argument("folder", metavar="RUN", type=Path, help=RUN_HELP)
     parser.set_defaults(run=action, takes_overrides=False)
     return parser
 
@@ -70,7 +67,7 @@ def _add_verify(actions: Any) -> None:
         actions,
         verify,
         "whether every file is what was written",
-        "Read everything and compare checksums, counts, indices and snapshots. One line per finding; the "
+        "Read everything and compare checksums, counts and snapshots. One line per finding; the "
         "exit code is 1 if there is damage, 0 if all is sound. A batch that is being written is no damage.",
     )
 
@@ -102,18 +99,6 @@ def _add_export(actions: Any) -> None:
         "Write all rows of the memory, ordered by step and sample, as one Parquet file.",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.parquet", help="file to write")
-
-
-def _add_compact(actions: Any) -> None:
-    _add_action(
-        actions,
-        compact,
-        "merge the small files that restarts leave",
-        "Merge the small files that restarts leave into few large ones. Nothing is lost, and every "
-        "checkpoint can still be resumed. The run must not be going on. Interrupted, it is finished by calling it "
-        "again.",
-        folder_help="a run's folder, or a memory's",
-    )
 
 
 # ── the actions ──
@@ -179,21 +164,6 @@ def export(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
     rows = export_parquet(open_memory(arguments.folder), arguments.out)
     print(f"{rows} rows in {arguments.out}")
-    return 0
-
-
-def compact(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Merge, and say what that brought."""
-    begin_reading([arguments.folder])
-    from meds_openrlhf.memory.tools.compact import compact_memory
-
-    try:
-        before, after = compact_memory(arguments.folder)
-    except OSError as error:
-        mend = f"could not be compacted ({error}); no row is lost: mend that, and compact again"
-        raise ConfigError("RUN", str(arguments.folder), mend) from error
-    print(f"before: {before.segments} segments, {before.bytes / 1e6:.1f} MB")
-    print(f"after:  {after.segments} segments, {after.bytes / 1e6:.1f} MB")
     return 0
 
 

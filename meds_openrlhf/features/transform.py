@@ -58,6 +58,10 @@ class FeatureTransform:
         """The (d, N) matrix that `select` multiplies the logits of N = ``layers`` layers by: selecting is linear."""
         return self.select(np.eye(layers)).T
 
+    def dimensions(self, layers: int) -> int:
+        """The number d of values that are selected from the logits of ``layers`` layers."""
+        return len(self.matrix(layers))
+
     def _count(self, available: int) -> int:
         if self.layers == "all":
             return available

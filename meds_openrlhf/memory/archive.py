@@ -15,9 +15,7 @@ from pyarrow import fs
 from meds_openrlhf.addresses import names_a_user, without_credentials
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.errors import MemoryCorruptionError
-from meds_openrlhf.memory.log import begins_with
-from meds_openrlhf.memory.segment import SegmentState
-from meds_openrlhf.memory.segment_index import index_path
+from meds_openrlhf.memory.segment import SegmentState, begins_with
 from meds_openrlhf.memory.snapshot import Snapshot, parse_manifest, read_snapshot, write_manifest
 from meds_openrlhf.paths import SNAPSHOT_NAME, MemoryPaths, write_atomically
 
@@ -44,7 +42,7 @@ class Archive:
         return Archive(filesystem, root)
 
     def store(self, paths: MemoryPaths, states: list[SegmentState]) -> None:
-        """Copy sealed segments that are not there yet."""
+        """Copy segments that are not there yet; nothing is being added to them."""
         self._fs.create_dir(f"{self._root}/segments", recursive=True)
         for state in states:
             target = self._segment(state)
@@ -65,7 +63,6 @@ class Archive:
                 content = self._fs.open_input_file(self._segment(state)).read()
             except (OSError, pa.ArrowException) as error:
                 raise MemoryCorruptionError(f"{self._segment(state)}: a snapshot names it, but {error}") from error
-            index_path(path).unlink(missing_ok=True)
             write_atomically(path, content)
 
     def require_usable(self, fresh: bool) -> None:

@@ -7,14 +7,14 @@ other. Pure functions; the same input gives the same answer on every machine.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meds_openrlhf.memory.clustering import NOISE, Labels
+from meds_openrlhf.memory.clustering import NOISE, Clustering, Labels, cluster_sets
 from meds_openrlhf.memory.compiled import compiled
-from meds_openrlhf.memory.equality import assign_equal
 
 UNASSIGNED = -2  # a first visit: nothing is stored yet, or nothing has been clustered
 
@@ -79,7 +79,7 @@ def assign_sets(
     sets = (_plain(queries, np.float64), query_offsets, _plain(stored, np.float64), offsets, _plain(labels, np.int32))
     assigned: Labels = np.full(len(queries), UNASSIGNED, dtype=np.int32)
     if settings.method == "equal":
-        assign_equal(*sets, assigned)
+        _find_equal(*sets, assigned)
     elif settings.ties == "nearest":
         _vote_nearest(*sets, settings.neighbors, settings.metric == "euclidean", assigned)
     else:
@@ -98,6 +98,26 @@ def sizes_of(assigned: Labels, query_offsets: Offsets, labels: Labels, offsets: 
     smallest = NOISE if noise == "cluster" else NOISE + 1
     _count_labels(_plain(assigned, np.int32), query_offsets, _plain(labels, np.int32), offsets, smallest, sizes)
     return sizes
+
+
+def assign_jointly(
+    new: FloatArray, new_offsets: Offsets, stored: FloatArray, offsets: Offsets, clustering: Clustering, noise: str
+) -> tuple[Labels, Labels]:
+    """Labels and sizes (m,) of ``new`` rows (m, d), from clustering each set's ``stored`` and new rows together.
+
+    The other arguments are as for `assign_sets` and `sizes_of`. A cluster's size counts the new rows as well. Sets with
+    nothing stored are UNASSIGNED: a first visit only fills the memory.
+    """
+    both = offsets + new_offsets
+    is_new = np.zeros(len(new) + len(stored), dtype=bool)
+    for end, count in zip(both[1:], np.diff(new_offsets)):
+        is_new[end - count : end] = True
+    together = np.empty((len(is_new), new.shape[1]))
+    together[is_new], together[~is_new] = new, stored
+    clustered = cluster_sets(together, both, clustering)
+    first_visit = np.repeat(np.diff(offsets) == 0, np.diff(new_offsets))
+    labels = np.where(first_visit, UNASSIGNED, clustered[is_new]).astype(np.int32)
+    return labels, sizes_of(labels, new_offsets, clustered, both, noise)
 
 
 def _checked(offsets: Offsets, rows: int) -> Offsets:
@@ -243,3 +263,21 @@ def _vote_smallest(
             nearest = model.kneighbors(queries[query : query + 1], return_distance=False)[0]
             candidates, votes = np.unique(labels[rows][nearest], return_counts=True)
             assigned[query] = candidates[votes.argmax()]
+
+
+# ── the cluster of an equal row ──
+
+
+def _find_equal(
+    queries: FloatArray,
+    query_offsets: Offsets,
+    stored: FloatArray,
+    offsets: Offsets,
+    labels: Labels,
+    assigned: Labels,
+) -> None:
+    """Fill ``assigned`` (m,) for all sets that hold something; NOISE if no stored row is equal."""
+    for (first, last), (start, stop) in zip(pairwise(query_offsets), pairwise(offsets), strict=True):
+        known = {stored[row].tobytes(): labels[row] for row in range(start, stop)}
+        for query in range(first, last) if known else ():
+            assigned[query] = known.get(queries[query].tobytes(), NOISE)

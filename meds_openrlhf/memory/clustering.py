@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from meds_openrlhf.features.transform import unit_vectors
 from meds_openrlhf.memory import linkage
-from meds_openrlhf.memory.equality import cluster_equal
 
 NOISE = linkage.NOISE
 
@@ -83,13 +82,36 @@ def cluster_sets(features: NDArray[np.float64], offsets: NDArray[np.int64], sett
     if not np.isfinite(features).all():
         raise ValueError("features: hold NaN or infinite values")
     if settings.algorithm == "equal":
-        return cluster_equal(features, offsets)
+        return _cluster_equal(features, offsets)
     if settings.exact and settings.metric == "euclidean" and settings.min_samples == 1:
         return _cluster_compiled(features, offsets, settings)
     labels = np.full(len(features), NOISE, dtype=np.int32)
     for start, stop in pairwise(offsets):
         if stop - start > settings.min_samples:
             labels[start:stop] = _cluster_by_hdbscan(features[start:stop], settings)
+    return labels
+
+
+def sizes_in_batch(features: NDArray[np.float64], codes: NDArray[np.int64], settings: Clustering) -> Labels:
+    """For each of n rows the number of rows (n,) int32 in its cluster, itself included; a row in none is alone.
+
+    Rows of ``features`` (n, d) with the same one of ``codes`` (n,) are clustered together. Nothing is remembered: it is
+    for comparing a memory with having none.
+    """
+    order = np.argsort(codes, kind="stable")
+    offsets = np.flatnonzero(np.diff(codes[order], prepend=-1, append=-1)) if len(codes) else np.zeros(1, np.int64)
+    labels = np.empty(len(codes), np.int32)
+    labels[order] = cluster_sets(features[order], offsets, settings)
+    _, cluster_of, counts = np.unique(np.stack([codes, labels]), axis=1, return_inverse=True, return_counts=True)
+    return np.where(labels == NOISE, 1, counts[cluster_of.reshape(-1)]).astype(np.int32)
+
+
+def _cluster_equal(features: NDArray[np.float64], offsets: NDArray[np.int64]) -> Labels:
+    labels = np.empty(len(features), dtype=np.int32)
+    for start, stop in pairwise(offsets):
+        known: dict[bytes, int] = {}
+        for row in range(start, stop):
+            labels[row] = known.setdefault(features[row].tobytes(), len(known))
     return labels
 
 

@@ -1,4 +1,4 @@
-"""The append-only log of one shard: segments of Arrow record batches, one per step, durable before `append` returns.
+"""The append-only log of one shard: a batch of rows per step, durable before `append` returns, read once at the start.
 
 A writer never adds to a segment that an earlier writer left: it begins a new one. docs/storage.md is the specification.
 """
@@ -7,48 +7,36 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
-import zlib
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
-from meds_openrlhf.memory.errors import MemoryCorruptionError, MemoryLostError
+from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.folder_lock import FolderLock
+from meds_openrlhf.memory.rows import shard_of
 from meds_openrlhf.memory.segment import (
-    BatchEntry,
     SegmentState,
     Sharding,
+    cut_file,
     encode_batch,
-    logits_address,
-    map_file,
-    read_schema,
-    require_schema,
+    read_batches,
+    read_sharding,
+    require_unchanged,
+    step_of,
 )
-from meds_openrlhf.memory.segment_index import SegmentIndex, index_path, read_index, scan_segment, write_index
-from meds_openrlhf.memory.snapshot import read_states, write_states
-from meds_openrlhf.memory.stored_segment import StoredSegment, Visits
-from meds_openrlhf.paths import MemoryPaths, name_in_memory, segment_name, segments_in, sync_folder, write_atomically
+from meds_openrlhf.paths import MemoryPaths, name_in_memory, segment_name, segments_in, sync_folder
 
 logger = logging.getLogger(__name__)
 
 SEGMENT_BYTES = 64 * 2**20
-EARLIER_NAME = "earlier.json"  # in a shard's folder: segments of an earlier division that hold its prompts
 
 
-@dataclass
-class _Writer:
-    """The segment being written."""
+class ShardLog:
+    """The segments that hold the prompts of one shard: those that it wrote, and those of another division.
 
-    segment: StoredSegment
-    descriptor: int
-
-
-class SegmentLog:
-    """The segments that hold the prompts of one shard: its own, and those of shards of an earlier division.
-
-    One writer at a time; readers need pyarrow alone.
+    After the number of shards has changed, every shard reads all older segments and keeps the prompts that are its own
+    now; it writes segments of its own. ``states``, by name, says how far each segment goes. One writer at a time.
     """
 
     def __init__(
@@ -67,258 +55,168 @@ class SegmentLog:
         self._segment_bytes = segment_bytes
         self._folder = paths.shard(sharding.shard)
         self._lock = FolderLock(self._folder)
-        self._writer: _Writer | None = None
-        self.segments: list[StoredSegment] = []
+        self._current: tuple[SegmentState, int] | None = None  # the segment being written, and its descriptor
+        self.states: dict[str, SegmentState] = {}
 
-    @property
-    def states(self) -> list[SegmentState]:
-        """The state of every segment that holds a batch."""
-        return [segment.state for segment in self.segments if segment.index.batches]
+    def open(self) -> Iterator[pa.RecordBatch]:
+        """Take the folder and read this shard's rows, oldest step first; to be read to the end before `append`.
 
-    def open(self) -> None:
-        """Take the folder and find out what it holds, ready to append.
-
-        A torn tail (the process died while it wrote) is cut off with a warning. Raises MemoryBusyError where another
-        process writes here, MemoryCorruptionError where a segment is damaged, or where the prompts were divided among
-        another number of shards when it was written, and no `restore` has said what belongs to this one.
+        A torn tail (the process died while it wrote) is cut off with a warning. Raises MemoryBusyError if another
+        process writes here, MemoryCorruptionError if a segment is damaged.
         """
         self.close()
-        self._folder.mkdir(parents=True, exist_ok=True)
         self._lock.acquire()
-        earlier = self._read_earlier()
-        known = {self._paths.root / state.name for state in earlier}
-        own = [self._opened(path) for path in segments_in(self._folder) if path not in known]
-        self.segments = sorted(
-            [*(segment for segment in own if segment is not None), *map(self._earlier_segment, earlier)],
-            key=lambda segment: (segment.index.batches[0].step, segment.name),
-        )
+        self.states = {}
+        for path in self._files():
+            yield from self._read(path)
+            if path.parent == self._folder:
+                self._cut_torn(path)
 
-    def append(self, batch: pa.RecordBatch, step: int) -> Visits:
-        """Add one batch to the last of `segments`; when this returns it is on the disk (with ``fsync``).
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Add one step's rows; when this returns they are on the disk (with ``fsync``).
 
-        Raises OSError where the disk refuses; nothing of the batch remains then.
+        Raises OSError if the disk refuses; nothing of the batch remains then.
         """
-        writer = self._writable()
-        segment, index = writer.segment, writer.segment.index
-        content, crc = encode_batch(batch, step, self._schema, first=not index.batches)
+        state, descriptor = self._writable()
+        content = encode_batch(batch, self._schema, first=state.batches == 0)
         try:
-            _write_all(writer.descriptor, content)
+            _write_all(descriptor, content)
             if self._fsync:
-                os.fsync(writer.descriptor)
+                os.fsync(descriptor)
         except OSError as error:
-            kept = "nothing was stored" if self._discard_torn(segment) else "and could not be cut back: cut it by hand"
+            kept = "nothing was stored" if self._discard_torn(state) else "and could not be cut back: cut it by hand"
             raise OSError(
-                error.errno, f"{segment.path}: step {step} could not be written ({error.strerror}); {kept}"
+                error.errno,
+                f"{self._paths.root / state.name}: step {step_of(batch)} could not be written "
+                f"({error.strerror}); {kept}",
             ) from error
-        return segment.append(batch, self._entry(content, crc, index, batch, step))
+        state = state.after(memoryview(content), len(batch))
+        self._current = state, descriptor
+        self.states[state.name] = state
 
-    def restore(self, states: list[SegmentState], folders: set[int]) -> None:
-        """Cut the log back to ``states``, those of all segments of an earlier moment; whatever came after is gone.
+    def rows_of(self, step: int) -> pa.RecordBatch | None:
+        """This shard's rows of a step, read again from the disk; None if it has none."""
+        found = [batch for path in self._files() for batch in self._read(path) if step_of(batch) == step]
+        return pa.concat_batches(found) if found else None
 
-        Of the folders of shards, only ``folders`` are this one's to cut. Raises MemoryCorruptionError, before anything
-        is cut, where a file is shorter than its state or differs from it.
+    def restore(self, states: list[SegmentState], *, disk_of_its_own: bool = False) -> None:
+        """Cut the log back to ``states``, those of all segments at an earlier moment; whatever came after is gone.
 
-        Segments of another division of the prompts are read from wherever they are; which ones is written down.
+        A folder is cut by one shard, also if nobody writes there any more: the one whose number is that of the folder
+        modulo the number of shards. If each node has a disk of its own, every shard cuts the segments of another
+        division that its disk has. Raises MemoryCorruptionError, before anything is cut, if a file is shorter than its
+        state or differs from it.
         """
         self.close()
         self._lock.acquire()
         kept = {state.name: state for state in states}
-        own = [self._paths.shard(number) for number in folders]
-        present = {name_in_memory(path): path for folder in own for path in segments_in(folder)}
-        missing = {state.name for state in states if state.shard in folders} - present.keys()
+        files = {
+            name_in_memory(path): path
+            for number, folder in self._paths.shard_folders().items()
+            for path in segments_in(folder)
+            if self.is_mine(number) or (disk_of_its_own and self._is_of_another_division(path))
+        }
+        missing = {name for name, state in kept.items() if self.is_mine(state.shard)} - files.keys()
         if missing:
-            name = self._paths.root / min(missing)
-            raise MemoryCorruptionError(f"{name}: is missing, but a snapshot names it; restore it from a backup")
-        lengths = [(path, self._verified_length(path, kept.get(name))) for name, path in present.items()]
-        for path, length in lengths:
-            cut_file(path, length)
-        for folder in own:
-            if folder.is_dir():
-                sync_folder(folder)
-        self._write_earlier([state for state in states if state.shards != self._sharding.shards])
-        for folder in own:  # of shards that there are none of any more
-            if folder != self._folder:
-                (folder / EARLIER_NAME).unlink(missing_ok=True)
-
-    def batches_of(self, step: int) -> list[pa.RecordBatch]:
-        """Every batch of one step."""
-        return [batch for segment in self.segments if segment.last_step >= step for batch in segment.of_step(step)]
+            path = self._paths.root / min(missing)
+            raise MemoryCorruptionError(f"{path}: is missing, but a snapshot names it; restore it from a backup")
+        for name in files.keys() & kept.keys():
+            require_unchanged(files[name], kept[name])
+        for name, path in files.items():
+            cut_file(path, kept[name].bytes if name in kept else 0)
+        for folder in {path.parent for path in files.values()}:
+            sync_folder(folder)
 
     def sync(self) -> None:
-        """Make everything written so far durable, also where single batches are not synced."""
-        for segment in self.segments:
-            with segment.path.open("rb") as file:
+        """Make everything written so far durable, also if single batches are not synced."""
+        for name in self.states:
+            with (self._paths.root / name).open("rb") as file:
                 os.fsync(file.fileno())
 
-    def seal(self) -> None:
-        """End the segment being written, with its index beside it; the next batch begins a new one."""
-        if self._writer is None:
-            return
-        segment = self._writer.segment
-        os.close(self._writer.descriptor)
-        self._writer = None
-        segment.seal()
-        if segment.index.batches:
-            _try_write_index(segment)
-        else:
-            segment.path.unlink(missing_ok=True)
-            self.segments.remove(segment)
+    def close_segment(self) -> None:
+        """End the segment being written; the next batch begins a new one."""
+        if self._current is not None:
+            state, descriptor = self._current
+            os.close(descriptor)
+            self._current = None
+            if state.batches == 0:
+                (self._paths.root / state.name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Seal, and let another process have the folder."""
-        self.seal()
+        """Let another process have the folder."""
+        self.close_segment()
         self._lock.release()
 
-    # ── opening ──
+    def is_mine(self, shard_number: int) -> bool:
+        """Whether the folder of a shard, of whatever division, is this one's to keep in order."""
+        return shard_number % self._sharding.shards == self._sharding.shard
 
-    def _opened(self, path: Path) -> StoredSegment | None:
-        """A segment of the own folder; None, and the file removed, where it holds no whole batch."""
-        schema = read_schema(path)
-        if schema is not None:
-            require_schema(schema, self._schema, path)
-            self._require_own_division(Sharding.of(schema, path), path)
-        index = read_index(path)
-        if index is not None:
-            return StoredSegment(path, index, self._schema, verified=False)
-        index = scan_segment(path, self._schema)
-        length = index.bytes if index else 0
+    # ── reading ──
+
+    def _files(self) -> list[Path]:
+        """The segments with a whole batch that hold prompts of this shard, in the order of their steps."""
+        steps: dict[Path, int] = {}
+        for folder in self._paths.shard_folders().values():
+            for path in segments_in(folder):
+                if folder == self._folder or self._is_of_another_division(path):
+                    batch, _ = next(read_batches(path, self._schema), (None, None))
+                    if batch is not None:
+                        steps[path] = step_of(batch)
+                    elif folder == self._folder:
+                        self._cut_torn(path)
+        return sorted(steps, key=lambda path: (steps[path], name_in_memory(path)))
+
+    def _is_of_another_division(self, path: Path) -> bool:
+        sharding = read_sharding(path)
+        return sharding is not None and sharding.shards != self._sharding.shards
+
+    def _read(self, path: Path) -> Iterator[pa.RecordBatch]:
+        """This shard's rows in a segment, batch by batch."""
+        for batch, state in read_batches(path, self._schema):
+            self.states[state.name] = state
+            rows = batch if state.shards == self._sharding.shards else self._own_rows(batch)
+            if len(rows):
+                yield rows
+
+    def _own_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        keys, shards = batch.column("prompt").to_pylist(), self._sharding.shards
+        return batch.filter(pa.array([shard_of(key, shards) == self._sharding.shard for key in keys]))
+
+    def _cut_torn(self, path: Path) -> None:
+        state = self.states.get(name_in_memory(path))
+        length = state.bytes if state else 0
         excess = path.stat().st_size - length
         if excess:
-            logger.warning("%s: cut %d bytes behind its last whole batch", path, excess)
+            logger.warning("%s: cut %d bytes after its last whole batch", path, excess)
+        if excess or length == 0:
             cut_file(path, length)
-        if index is None or not index.batches:
-            path.unlink(missing_ok=True)
-            return None
-        segment = StoredSegment(path, index, self._schema, verified=True)
-        _try_write_index(segment)
-        return segment
-
-    def _require_own_division(self, found: Sharding, path: Path) -> None:
-        if found.shards != self._sharding.shards:
-            raise MemoryCorruptionError(
-                f"{path}: was written by shard {found.shard} of {found.shards}, and this is one of "
-                f"{self._sharding.shards}; restore a snapshot, which divides the prompts anew"
-            )
-
-    # ── segments of an earlier division of the prompts ──
-
-    def _read_earlier(self) -> list[SegmentState]:
-        path = self._folder / EARLIER_NAME
-        return read_states(path) if path.exists() else []
-
-    def _write_earlier(self, states: list[SegmentState]) -> None:
-        path = self._folder / EARLIER_NAME
-        if states:
-            write_atomically(path, write_states(states))
-        else:
-            path.unlink(missing_ok=True)
-
-    def _earlier_segment(self, state: SegmentState) -> StoredSegment:
-        """The segment as far as ``state`` goes: another shard, whose file it is now, may not have cut it yet."""
-        path = self._paths.root / state.name
-        try:
-            index = read_index(path)
-            if index is None or index.bytes != state.bytes:
-                index = scan_segment(path, self._schema, state.bytes)
-        except FileNotFoundError:
-            raise MemoryLostError(f"{path}: cannot be reached from here, and holds rows of this shard") from None
-        if index is None or index.batches_until(state) is None:
-            raise MemoryCorruptionError(f"{path}: is not what its snapshot says; restore it from a backup")
-        return StoredSegment(path, index, self._schema, verified=False)
 
     # ── writing ──
 
-    def _writable(self) -> _Writer:
-        if self._writer is not None and self._writer.segment.index.bytes >= self._segment_bytes:
-            self.seal()
-        if self._writer is None:
-            self._writer = self._begin_segment()
-        return self._writer
+    def _writable(self) -> tuple[SegmentState, int]:
+        if self._current is not None and self._current[0].bytes >= self._segment_bytes:
+            self.close_segment()
+        if self._current is None:
+            self._current = self._begin_segment()
+        return self._current
 
-    def _begin_segment(self) -> _Writer:
+    def _begin_segment(self) -> tuple[SegmentState, int]:
         taken = [int(path.stem) for path in segments_in(self._folder)]
-        taken += [state.number for state in self._read_earlier() if state.shard == self._sharding.shard]
         path = self._folder / segment_name(max(taken, default=-1) + 1)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         sync_folder(self._folder)
-        segment = StoredSegment(path, SegmentIndex(self._sharding), self._schema, verified=True, sealed=False)
-        self.segments.append(segment)
-        return _Writer(segment, descriptor)
+        return SegmentState(name_in_memory(path), self._sharding.shards), descriptor
 
-    def _entry(self, content: bytes, crc: int, index: SegmentIndex, batch: pa.RecordBatch, step: int) -> BatchEntry:
-        """Where the batch just written lies."""
-        start = index.bytes
-        buffer = pa.py_buffer(content)
-        skip = 0 if index.batches else len(self._schema.serialize())
-        written = pa.ipc.read_record_batch(pa.ipc.read_message(buffer.slice(skip)), self._schema)
-        return BatchEntry(
-            start=start,
-            end=start + len(content),
-            rows=len(batch),
-            step=step,
-            crc32=crc,
-            running_crc32=zlib.crc32(content, index.batches[-1].running_crc32 if index.batches else 0),
-            logits=start + logits_address(written) - buffer.address,
-        )
-
-    def _discard_torn(self, segment: StoredSegment) -> bool:
+    def _discard_torn(self, state: SegmentState) -> bool:
         """After a failed write: cut what got through, and let the next batch begin a new segment. Whether it is cut."""
-        path, length = segment.path, segment.index.bytes
-        self.seal()  # first: whatever happens next, nothing is written behind torn bytes
+        self.close_segment()  # first: whatever happens next, nothing is written after torn bytes
+        path = self._paths.root / state.name
         try:
             if path.exists():
-                cut_file(path, length)
+                cut_file(path, state.bytes)
         except OSError:
             return False
         return True
-
-    # ── cutting ──
-
-    def _verified_length(self, path: Path, state: SegmentState | None) -> int:
-        """How many bytes of a segment a snapshot keeps, once they are proven to be the same."""
-        if state is None:
-            return 0
-        index = read_index(path)
-        if index is not None and index.batches_until(state) is not None:
-            return state.bytes
-        if not begins_with(path, state):
-            raise MemoryCorruptionError(f"{path}: is not what its snapshot says; restore it from a backup")
-        return state.bytes
-
-
-def begins_with(path: Path, state: SegmentState) -> bool:
-    """Whether a file begins with exactly the bytes that a snapshot names."""
-    content = memoryview(map_file(path))[: state.bytes]
-    return len(content) == state.bytes and zlib.crc32(content) == state.crc32
-
-
-def cut_file(path: Path, length: int) -> None:
-    """Cut a segment back to ``length`` bytes, or remove it if nothing is left; its index goes with what is cut.
-
-    The file is replaced, not changed: another run may share it by a hard link, and a tool may be reading it.
-    """
-    size = path.stat().st_size
-    if length == size and length > 0:
-        return
-    index_path(path).unlink(missing_ok=True)
-    if length == 0:
-        path.unlink()
-        return
-    temporary = path.with_name(f".{path.name}.tmp")
-    with path.open("rb") as source, temporary.open("wb") as target:
-        shutil.copyfileobj(source, target)
-        target.truncate(length)
-        target.flush()
-        os.fsync(target.fileno())
-    os.replace(temporary, path)
-
-
-def _try_write_index(segment: StoredSegment) -> None:
-    """An index that cannot be written (a full disk) is made again by the next process to open the segment."""
-    try:
-        write_index(segment.path, segment.index)
-    except OSError as error:
-        logger.warning("%s: its index could not be written (%s)", segment.path, error.strerror)
 
 
 def _write_all(descriptor: int, content: bytes) -> None:

@@ -22,7 +22,7 @@ from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.errors import MemoryLostError
 from meds_openrlhf.memory.moments import Moments, merge_moments
 from meds_openrlhf.memory.pool_metrics import PoolMetrics
-from meds_openrlhf.memory.routing import shard_of
+from meds_openrlhf.memory.rows import shard_of
 from meds_openrlhf.memory.segment import Sharding
 from meds_openrlhf.memory.shard import MemoryShard, ShardAnswer, ShardSettings, ShardStats
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot, read_snapshot

@@ -1,7 +1,8 @@
-"""What a row of the memory is, as Arrow schemas: handed in by the trainer, and kept in the log."""
+"""What a row of the memory is, as Arrow schemas: handed in by the trainer, and kept in the log; and whose it is."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +12,16 @@ from numpy.typing import NDArray
 from meds_openrlhf.memory.assignment import UNASSIGNED
 
 INCOMING_COLUMNS = ("sample", "prompt", "correct", "layer_logits")
+
+
+def prompt_key(prompt: str) -> str:
+    """The 128-bit hash of a prompt's text, as 32 hexadecimal digits: its key if the data set has no ids."""
+    return hashlib.blake2b(prompt.encode(), digest_size=16).hexdigest()
+
+
+def shard_of(key: str, shards: int) -> int:
+    """The shard that a prompt's key belongs to, the same in every process and run."""
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") % shards
 
 
 def log_schema(layers: int) -> pa.Schema:
@@ -87,6 +98,15 @@ def labels_of(batch: pa.RecordBatch) -> NDArray[np.int32]:
     """The (n,) int32 labels of a batch of the log, null as UNASSIGNED."""
     labels: NDArray[np.int32] = batch.column("label").fill_null(UNASSIGNED).to_numpy(zero_copy_only=False)
     return labels
+
+
+def visits_of(rows: pa.RecordBatch) -> tuple[list[str], list[bool], NDArray[np.int32]]:
+    """The runs of rows of one prompt and verdict: prompts, verdicts, and how many rows each has (v,)."""
+    code, names = group_codes(rows)
+    first = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
+    begins = code[first].tolist()
+    count = np.diff(np.r_[first, len(rows)]).astype(np.int32)
+    return [names[one // 2] for one in begins], [one % 2 == 1 for one in begins], count
 
 
 def group_codes(rows: pa.RecordBatch) -> tuple[NDArray[np.int64], list[str]]:

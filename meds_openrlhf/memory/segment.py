@@ -1,70 +1,27 @@
-"""One segment of the log, as it is read: an Arrow IPC stream whose batches each carry a step and a checksum.
+"""One file of the log: an Arrow IPC stream whose batches each carry a step and a checksum (docs/storage.md).
 
-Whatever a reader finds that is not what was written is an error that names the file, but for one thing: behind the last
-whole batch there may be a torn one, of a process that died while it wrote.
+Whatever a reader finds that is not what was written is an error that names the file, with one exception: after the last
+whole batch there may be a torn one, left by a process that died while it wrote.
 """
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
+import secrets
+import shutil
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from meds_openrlhf.memory.errors import MemoryCorruptionError
+from meds_openrlhf.paths import name_in_memory
 
 MESSAGE_MARK = b"\xff\xff\xff\xff"
 ALIGNMENT = 8
-FLOAT_BYTES = 4
-MADV_POPULATE_READ = 22  # Python's mmap has no name for it
-
-
-@dataclass(frozen=True)
-class SegmentState:
-    """How far a segment had been written: enough to cut it back to there and to prove that it is unchanged.
-
-    ``name`` is its path below the memory's folder, ``shard-0003/000007.arrow``, ``shards`` among how many the prompts
-    were divided when it was written; ``crc32`` is of its first ``bytes``.
-    """
-
-    name: str
-    shards: int
-    bytes: int
-    rows: int
-    batches: int
-    crc32: int
-
-    @property
-    def number(self) -> int:
-        """The segment's number in its folder."""
-        return int(self.name.split("/")[1].removesuffix(".arrow"))
-
-    @property
-    def shard(self) -> int:
-        """The number of the shard that wrote it."""
-        return int(self.name.split("/")[0].removeprefix("shard-"))
-
-
-@dataclass(frozen=True)
-class BatchEntry:
-    """Where one batch lies in its segment, in bytes, and what it holds.
-
-    ``crc32`` is of the batch alone, ``running_crc32`` of the file up to ``end``; ``logits`` is where its (rows, N)
-    float32 layer logits begin.
-    """
-
-    start: int
-    end: int
-    rows: int
-    step: int
-    crc32: int
-    running_crc32: int
-    logits: int
 
 
 @dataclass(frozen=True)
@@ -81,17 +38,149 @@ class Sharding:
 
     @staticmethod
     def of(schema: pa.Schema, path: Path) -> Sharding:
-        """Read it from a segment's schema. Raises MemoryCorruptionError where it is not there."""
+        """Read it from a segment's schema. Raises MemoryCorruptionError if it is not there."""
         try:
             return Sharding(int(schema.metadata[b"shard"]), int(schema.metadata[b"shards"]))
         except (TypeError, KeyError, ValueError) as error:
             raise MemoryCorruptionError(f"{path}: does not say whose prompts it holds ({error!r})") from error
 
 
-def checksum(batch: pa.RecordBatch) -> int:
-    """crc32 over the batch's IPC form without metadata, so that a reader can compute it from what it read.
+@dataclass(frozen=True)
+class SegmentState:
+    """How far a segment had been written: enough to cut it back to there and to prove that it is unchanged.
 
-    Raises ArrowInvalid for a batch that is none (what damaged bytes read as may not even be walked through safely).
+    ``name`` is its path below the memory's folder, ``shard-0003/000007.arrow``; ``shards`` is the number of shards that
+    the prompts were divided among when it was written; ``crc32`` is of its first ``bytes``.
+    """
+
+    name: str
+    shards: int
+    bytes: int = 0
+    rows: int = 0
+    batches: int = 0
+    crc32: int = 0
+
+    @property
+    def shard(self) -> int:
+        """The number of the shard that wrote it."""
+        return int(self.name.split("/")[0].removeprefix("shard-"))
+
+    def after(self, content: memoryview, rows: int) -> SegmentState:
+        """The state after one more batch of so many ``rows``, whose bytes are ``content``."""
+        return replace(
+            self,
+            bytes=self.bytes + len(content),
+            rows=self.rows + rows,
+            batches=self.batches + 1,
+            crc32=zlib.crc32(content, self.crc32),
+        )
+
+
+def step_of(batch: pa.RecordBatch) -> int:
+    """The training step whose rows a batch of the log holds."""
+    step: int = batch.column("step")[0].as_py()
+    return step
+
+
+def encode_batch(batch: pa.RecordBatch, schema: pa.Schema, first: bool) -> bytes:
+    """The bytes that a batch adds to a segment; the ``first`` one brings the ``schema`` with it."""
+    sink = pa.BufferOutputStream()
+    writer = pa.ipc.new_stream(sink, schema)
+    metadata = {"step": str(step_of(batch)), "crc32": str(_checksum(batch))}
+    writer.write_batch(batch.replace_schema_metadata(None), custom_metadata=metadata)
+    content = memoryview(sink.getvalue())
+    return bytes(content if first else content[len(schema.serialize()) :])
+
+
+def read_batches(path: Path, schema: pa.Schema) -> Iterator[tuple[pa.RecordBatch, SegmentState]]:
+    """Every whole batch of a segment, its checksum compared, with the segment's state up to there.
+
+    The batches are views of the mapped file. Ends at a torn tail. Raises MemoryCorruptionError for other columns than
+    those of ``schema``, and for bytes that are no batch, or one that fails its checksum, if a batch comes after them.
+    """
+    content = _map_file(path)
+    source = pa.BufferReader(content)
+    state, begin = SegmentState(name_in_memory(path), 0), 0  # begin: of the last message that was read as a batch
+    try:
+        reader = pa.ipc.open_stream(source)
+        if not reader.schema.equals(schema):
+            raise MemoryCorruptionError(f"{path}: holds other columns than this memory's; is it another model's?")
+        state = replace(state, shards=Sharding.of(reader.schema, path).shards)
+        message = source.tell()
+        while True:
+            batch, metadata = reader.read_next_batch_with_custom_metadata()
+            _require_sound(batch, dict(metadata or {}))
+            state = state.after(memoryview(content)[state.bytes : source.tell()], len(batch))
+            begin, message = message, state.bytes
+            yield batch, state
+    except (StopIteration, pa.ArrowException, OSError, EOFError) as error:
+        # Searched from the beginning of the last sound batch: if a length is damaged, it reaches into the next batch.
+        if _batch_follows(content, begin, schema):
+            raise MemoryCorruptionError(
+                f"{path}: batch {state.batches}, after byte {state.bytes}, is damaged ({error}); "
+                "restore it from a backup"
+            ) from None
+
+
+def read_sharding(path: Path) -> Sharding | None:
+    """Whose prompts a segment holds; None if its writer died before it had said so."""
+    try:
+        return Sharding.of(pa.ipc.open_stream(pa.BufferReader(_map_file(path))).schema, path)
+    except (pa.ArrowException, OSError, EOFError):
+        return None
+
+
+def require_unchanged(path: Path, state: SegmentState) -> None:
+    """Raise MemoryCorruptionError unless a file begins with exactly the bytes that a snapshot names."""
+    if not begins_with(path, state):
+        raise MemoryCorruptionError(f"{path}: is not what its snapshot says; restore it from a backup")
+
+
+def begins_with(path: Path, state: SegmentState) -> bool:
+    """Whether a file begins with exactly the bytes that a snapshot names."""
+    content = memoryview(_map_file(path))[: state.bytes]
+    return len(content) == state.bytes and zlib.crc32(content) == state.crc32
+
+
+def cut_file(path: Path, length: int) -> None:
+    """Cut a segment back to ``length`` bytes, or remove it if nothing is left.
+
+    The file is replaced, not changed: a tool may be reading it, and branches made by earlier versions are hard links.
+    """
+    if length == 0:
+        path.unlink(missing_ok=True)
+    elif length < path.stat().st_size:
+        copy_beginning(path, path, length)
+
+
+def copy_beginning(source: Path, target: Path, length: int) -> None:
+    """Make ``target``, durably, the first ``length`` bytes of ``source``, which may be the same path."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")  # shards of two nodes may cut the same
+    with source.open("rb") as old, temporary.open("wb") as new:
+        shutil.copyfileobj(old, new)
+        new.truncate(length)
+        new.flush()
+        os.fsync(new.fileno())
+    os.replace(temporary, target)
+
+
+def _map_file(path: Path) -> pa.Buffer:
+    """The file's bytes, mapped into memory; empty for an empty file. Raises MemoryCorruptionError if it is no file."""
+    try:
+        with path.open("rb") as file:
+            empty = os.fstat(file.fileno()).st_size == 0
+            return pa.py_buffer(b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise MemoryCorruptionError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def _checksum(batch: pa.RecordBatch) -> int:
+    """The CRC-32 of the batch's IPC form without metadata, so that a reader can compute it from what it read.
+
+    Raises ArrowInvalid for a batch that the log would not write (reading damaged bytes as one may not even be safe).
     """
     if batch.num_rows == 0:
         raise pa.ArrowInvalid("it holds no rows")
@@ -102,131 +191,16 @@ def checksum(batch: pa.RecordBatch) -> int:
     return zlib.crc32(batch.serialize())
 
 
-def encode_batch(batch: pa.RecordBatch, step: int, schema: pa.Schema, first: bool) -> tuple[bytes, int]:
-    """The bytes that a batch adds to a segment, those of the ``first`` one beginning with the schema; its checksum."""
-    sink = pa.BufferOutputStream()
-    writer = pa.ipc.new_stream(sink, schema)
-    crc = checksum(batch)
-    metadata = {"step": str(step), "crc32": str(crc)}
-    writer.write_batch(batch.replace_schema_metadata(None), custom_metadata=metadata)
-    content = memoryview(sink.getvalue())
-    return bytes(content if first else content[len(schema.serialize()) :]), crc
-
-
-def read_batches(
-    path: Path, schema: pa.Schema, limit: int | None = None
-) -> Iterator[tuple[pa.RecordBatch, BatchEntry]]:
-    """Every whole batch of a segment, or of its first ``limit`` bytes, its checksum compared.
-
-    Ends at a torn tail. Raises MemoryCorruptionError for another schema, and for bytes that are no batch, or one that
-    fails its checksum, though a batch comes after them.
-    """
-    content = map_file(path)
-    content = content if limit is None else content.slice(0, min(limit, len(content)))
-    source = pa.BufferReader(content)
-    end = batches = running = begin = 0  # begin: of the last message that read as a batch
-    try:
-        reader = pa.ipc.open_stream(source)
-        require_schema(reader.schema, schema, path)
-        message = source.tell()
-        while True:
-            batch, metadata = reader.read_next_batch_with_custom_metadata()
-            entry = _entry(content, batch, metadata, end, source.tell(), running)
-            end, batches, running = entry.end, batches + 1, entry.running_crc32
-            begin, message = message, end
-            yield batch, entry
-    except (StopIteration, pa.ArrowException, OSError, EOFError) as error:
-        # From behind its beginning: if its length is what is damaged, it reaches into the next one.
-        if _batch_follows(content, begin, schema):
-            raise MemoryCorruptionError(
-                f"{path}: batch {batches}, behind byte {end}, is damaged ({error}); restore it from a backup"
-            ) from None
-
-
-def read_batch(content: pa.Buffer, entry: BatchEntry, schema: pa.Schema, path: Path) -> pa.RecordBatch:
-    """One batch at a known place, its checksum compared. Raises MemoryCorruptionError where it is not the one."""
-    try:
-        source = pa.BufferReader(content.slice(entry.start, entry.end - entry.start))
-        message = pa.ipc.read_message(source)
-        if message.type == "schema":  # the first batch comes behind it
-            message = pa.ipc.read_message(source)
-        batch = pa.ipc.read_record_batch(message, schema)
-        if checksum(batch) == entry.crc32:
-            return batch
-        reason = "its checksum differs"
-    except (pa.ArrowException, OSError, EOFError, IndexError) as error:
-        reason = str(error)
-    raise MemoryCorruptionError(
-        f"{path}: the batch of step {entry.step} is damaged ({reason}); restore it from a backup"
-    )
-
-
-def map_file(path: Path, *, populate: bool = False) -> pa.Buffer:
-    """The file's bytes, mapped into memory; empty for an empty file. Raises MemoryCorruptionError where it is none.
-
-    ``populate``: all at once, in place of a page fault for each page that is touched.
-    """
-    try:
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                return pa.py_buffer(b"")
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise MemoryCorruptionError(f"{path}: cannot be read ({error.strerror or error})") from error
-    if populate:
-        with contextlib.suppress(OSError):  # Linux before 5.14
-            mapped.madvise(MADV_POPULATE_READ)
-    return pa.py_buffer(mapped)
-
-
-def read_schema(path: Path) -> pa.Schema | None:
-    """The schema that a segment begins with; None where its writer died before that was whole."""
-    try:
-        return pa.ipc.open_stream(pa.BufferReader(map_file(path))).schema
-    except (pa.ArrowException, OSError, EOFError):
-        return None
-
-
-def require_schema(found: pa.Schema, expected: pa.Schema, path: Path) -> None:
-    """Raise MemoryCorruptionError unless a segment has the columns of this memory."""
-    if not found.equals(expected):
-        raise MemoryCorruptionError(f"{path}: holds other columns than this memory's; is it another model's?")
-
-
-def _entry(
-    content: pa.Buffer, batch: pa.RecordBatch, metadata: object, start: int, end: int, running: int
-) -> BatchEntry:
-    stored = dict(metadata) if metadata is not None else {}  # type: ignore[call-overload]
-    crc = checksum(batch)
-    if stored.get(b"crc32") != str(crc).encode() or not stored.get(b"step", b"").isdigit():
+def _require_sound(batch: pa.RecordBatch, metadata: dict[bytes, bytes]) -> None:
+    """Raise ArrowInvalid unless a batch is what its metadata say."""
+    if metadata.get(b"crc32") != str(_checksum(batch)).encode() or not metadata.get(b"step", b"").isdigit():
         raise pa.ArrowInvalid("it does not match its checksum")
-    if (batch.column("step").to_numpy() != int(stored[b"step"])).any():
+    if (batch.column("step").to_numpy() != int(metadata[b"step"])).any():
         raise pa.ArrowInvalid("its step is not that of its rows")
-    logits = logits_address(batch) - content.address
-    size = len(batch) * batch.schema.field("layer_logits").type.list_size * FLOAT_BYTES
-    if logits % FLOAT_BYTES or not start <= logits <= end - size:
-        raise pa.ArrowInvalid("its logits are compressed, or not laid out as the log writes them")
-    return BatchEntry(
-        start=start,
-        end=end,
-        rows=len(batch),
-        step=int(stored[b"step"]),
-        crc32=crc,
-        running_crc32=zlib.crc32(memoryview(content)[start:end], running),
-        logits=logits,
-    )
-
-
-def logits_address(batch: pa.RecordBatch) -> int:
-    """The address in memory of a batch's first layer logit."""
-    address: int = batch.column("layer_logits").values.buffers()[1].address
-    return address
 
 
 def _batch_follows(content: pa.Buffer, position: int, schema: pa.Schema) -> bool:
-    """Whether a whole batch lies anywhere behind ``position``: then what does not read is damage, not a torn tail."""
+    """Whether a whole batch lies anywhere after ``position``: then what does not read is damage, not a torn tail."""
     data = content.slice(position)
     text = data.to_pybytes()
     place = text.find(MESSAGE_MARK, 1)
@@ -245,6 +219,6 @@ def _is_batch(data: pa.Buffer, schema: pa.Schema) -> bool:
             return False
         stream = schema.serialize().to_pybytes() + data.slice(0, source.tell()).to_pybytes()
         batch, metadata = pa.ipc.open_stream(stream).read_next_batch_with_custom_metadata()
-        return metadata is not None and metadata.get(b"crc32") == str(checksum(batch)).encode()
+        return metadata is not None and metadata.get(b"crc32") == str(_checksum(batch)).encode()
     except (pa.ArrowException, OSError, EOFError):
         return False

@@ -140,16 +140,6 @@ def parse_manifest(content: dict[str, Any], source: Path | str) -> Snapshot:
     return Snapshot(memory_format, config_hash, _parse_states(content, source))
 
 
-def write_states(states: list[SegmentState]) -> str:
-    """The text of a list of segments."""
-    return json.dumps({"segments": [asdict(state) for state in states]}, indent=1) + "\n"
-
-
-def read_states(path: Path) -> list[SegmentState]:
-    """Read such a list. Raises MemoryCorruptionError where it is broken or names files outside its memory."""
-    return _parse_states(_read_json(path), path)
-
-
 def _parse_states(content: dict[str, Any], source: Path | str) -> list[SegmentState]:
     try:
         states = [SegmentState(**segment) for segment in content["segments"]]

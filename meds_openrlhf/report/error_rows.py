@@ -16,10 +16,9 @@ from meds_openrlhf.config.loader import RunConfig
 from meds_openrlhf.features.final_answer import same_answer_form
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE, cluster_sets
+from meds_openrlhf.memory.columns import Columns
 from meds_openrlhf.memory.presets import Method
-from meds_openrlhf.memory.prompt_features import PromptFeatures, Window
 from meds_openrlhf.memory.settings import method_of, settings_of_format, transform_of_rows
-from meds_openrlhf.memory.stored_segment import StoredSegment, index_of
 from meds_openrlhf.memory.tools.stored_memory import StoredMemory
 from meds_openrlhf.report.rollout_rows import NONE, RolloutRows
 
@@ -70,27 +69,24 @@ def rows_of_memory(memory: StoredMemory, config: RunConfig | None) -> ErrorRows:
     """
     meds = config.meds if config is not None else settings_of_format(memory.format)
     method, transform = method_of(meds.memory), transform_of_rows(meds, memory.format)
-    segments = memory.segments()
-    index = index_of(segments)
-    keys = sorted({*index.keys(False), *index.keys(True)})
-    groups = index.find([key for key in keys for _ in (0, 1)], [False, True] * len(keys))  # NONE: no such rows
-    everything = index.select(groups)
-    features = PromptFeatures(index, segments, transform, memory.format.layers)
-    label = _labels(features, groups, everything.offsets, method)
-    step, sample = (column[everything.rows] for column in _places(segments))
+    rows = memory.load(transform)
+    columns = rows.columns
+    keys = sorted({*columns.keys(False), *columns.keys(True)})
+    groups = columns.find([key for key in keys for _ in (0, 1)], [False, True] * len(keys))  # NONE: no such rows
+    everything = columns.select(groups)
+    label = _labels(columns, groups, everything.offsets, method)
     right = np.repeat(np.arange(len(groups)) % 2 == 1, np.diff(everything.offsets))
 
     def logits(prompt: int) -> PromptLogits:
-        selection = index.select(groups[2 * prompt : 2 * prompt + 2])
-        stored = features.logits(selection)
-        return PromptLogits(stored, transform(stored))
+        own = columns.select(groups[2 * prompt : 2 * prompt + 2]).rows
+        return PromptLogits(rows.logits[own], columns.features[own])
 
     holds_logits = not memory.format.holds_answers
     return ErrorRows(
         prompts=keys,
         offsets=everything.offsets[::2].copy(),
-        step=step - memory.format.step_offset,
-        sample=sample,
+        step=rows.step[everything.rows].astype(np.int64) - memory.format.step_offset,
+        sample=rows.sample[everything.rows].astype(np.int64),
         right=right,
         label=np.where(label >= 0, 2 * label + right, label),  # those of right rows are others
         basis=f"clustered by the run's settings (preset {meds.memory.preset})"
@@ -121,28 +117,17 @@ def rows_of_log(rollouts: RolloutRows) -> ErrorRows:
     )
 
 
-def _places(segments: list[StoredSegment]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Step and sample (n,) of every row, in the index's order."""
-    steps, samples = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for segment in segments:
-        for number in range(len(segment.index.batches)):
-            batch = segment.read(number)
-            steps.append(batch.column("step").to_numpy().astype(np.int64))
-            samples.append(batch.column("sample").to_numpy().astype(np.int64))
-    return np.concatenate(steps), np.concatenate(samples)
-
-
 def _labels(
-    features: PromptFeatures, groups: NDArray[np.int64], offsets: NDArray[np.int64], method: Method
+    columns: Columns, groups: NDArray[np.int64], offsets: NDArray[np.int64], method: Method
 ) -> NDArray[np.int64]:
     """Labels (n,) within each group; its rows are ``offsets[i]:offsets[i + 1]``, of which the window takes the last."""
     label = np.full(offsets[-1], OUTSIDE, np.int64)
-    window = Window.of(method)
     for start in range(0, len(groups), GROUPS_AT_ONCE):
-        selection, vectors = features.select(groups[start : start + GROUPS_AT_ONCE], window)
+        some = groups[start : start + GROUPS_AT_ONCE]
+        selection = columns.select(some, method.window_rows, method.window_visits)
         sizes = np.diff(selection.offsets)
         shift = offsets[start + 1 : start + 1 + len(sizes)] - selection.offsets[1:]
-        found = cluster_sets(vectors, selection.offsets, method.clustering)
+        found = cluster_sets(columns.features[selection.rows], selection.offsets, method.clustering)
         label[np.arange(len(found)) + np.repeat(shift, sizes)] = found
     return label
 

@@ -10,7 +10,7 @@ import ray
 from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.pool import MemoryPool
-from meds_openrlhf.memory.routing import prompt_key
+from meds_openrlhf.memory.rows import prompt_key
 from meds_openrlhf.memory.settings import remembers_answers
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.training.driver.run_control import StepReport, Stopped

@@ -22,11 +22,9 @@ from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 from meds_openrlhf.config.schema import PenaltySettings
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.assignment import UNASSIGNED
-from meds_openrlhf.memory.batch import sizes_in_batch
-from meds_openrlhf.memory.clustering import Clustering
+from meds_openrlhf.memory.clustering import Clustering, sizes_in_batch
 from meds_openrlhf.memory.pool import MemoryPool, PoolAnswer
-from meds_openrlhf.memory.routing import prompt_key
-from meds_openrlhf.memory.rows import make_rows
+from meds_openrlhf.memory.rows import group_codes, layer_logits_of, make_rows, prompt_key
 from meds_openrlhf.shaping.penalty import cluster_penalty, rarity_bonus, shaped_reward
 from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.tracking.metrics import StepFacts, step_metrics
@@ -171,7 +169,8 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
     ) -> Judged:
         label, size = np.full(len(correct), UNASSIGNED, np.int32), np.zeros(len(correct), np.int32)
         if self._penalty.scope == "batch":
-            size[remembered] = sizes_in_batch(rows, self._transform, self._clustering)
+            features = self._transform(layer_logits_of(rows))
+            size[remembered] = sizes_in_batch(features, group_codes(rows)[0], self._clustering)
         else:
             label[remembered], size[remembered] = answer.label, answer.size
         return Judged(correct, label, size)

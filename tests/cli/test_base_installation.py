@@ -87,5 +87,6 @@ def test_a_small_memory_is_clustered_the_same_with_and_without_the_compiler(
     compiled = run_meds(site, program=program, cwd=tmp_path)
     assert compiled.returncode == 0, compiled.stderr
     assert compiled.stderr.startswith(f"reading {run}: 0.0 MB of rows\n")
+    assert interpreted.returncode == 0, interpreted.stderr
     assert json.loads(interpreted.stdout) == json.loads(compiled.stdout)
     assert json.loads(interpreted.stdout)["clusters"] > 3

@@ -10,7 +10,6 @@ import pytest
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.config import MedsSettings, MemorySettings, RunConfig
 from meds_openrlhf.memory.presets import PRESETS
-from meds_openrlhf.memory.segment_index import index_path
 from meds_openrlhf.paths import RunPaths
 from tests.memory.streams import stream
 from tests.memory.tools.stored import SETTINGS, WrittenMemory, file_of, flip
@@ -44,7 +43,7 @@ def meds(*words: object) -> int:
     return main(["memory", *map(str, words)])
 
 
-@pytest.mark.parametrize("action", ["inspect", "verify", "replay", "export", "compact"])
+@pytest.mark.parametrize("action", ["inspect", "verify", "replay", "export"])
 def test_every_action_explains_itself(action: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         meds(action, "--help")
@@ -92,7 +91,6 @@ def test_verify_says_sound_or_what_is_not(run: RunPaths, capsys: pytest.CaptureF
     assert meds("verify", run.root) == 0
     rows = sum(map(len, stream(6)))
     assert capsys.readouterr().out == f"{rows} rows in 4 segments, 1 snapshots: sound\n"
-    index_path(file_of(run.memory.root, 1)).unlink()
     with file_of(run.memory.root, 1).open("ab") as file:
         file.write(b"\xff\xff\xff\xff")
     assert meds("verify", run.root) == 0
@@ -160,15 +158,7 @@ def test_the_input_is_not_written_over(run: RunPaths, tmp_path: Path, capsys: py
     assert "lies inside the memory" in capsys.readouterr().err
 
 
-def test_compact_says_what_it_brought(run: RunPaths, capsys: pytest.CaptureFixture[str]) -> None:
-    assert meds("compact", run.root) == 0
-    out = capsys.readouterr().out.splitlines()
-    assert out[0].startswith("before: 4 segments, ")
-    assert out[1].startswith("after:  2 segments, ")
-    assert meds("verify", run.root) == 0
-
-
 def test_a_folder_without_a_memory_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for action in (["inspect"], ["verify"], ["compact"], ["export", "--out", "x"], ["replay", "--out", "x"]):
+    for action in (["inspect"], ["verify"], ["export", "--out", "x"], ["replay", "--out", "x"]):
         assert meds(action[0], tmp_path, *action[1:]) == 2
         assert "holds no memory; name a run's folder, or a memory's" in capsys.readouterr().err

@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from meds_openrlhf.data.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.features import token_bytes as token_bytes_module
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.token_bytes import token_bytes
 
@@ -72,7 +74,8 @@ def test_other_openings_and_ids_beyond_the_vocabulary() -> None:
     locator = AnswerLocator(plain(tokens), ["<answer>", "#### "])
     assert locator.locate([0, 2, 1, 2]) == 2
     assert locator.locate([1, 2, 0, 2]) == 2
-    assert locator.locate([999, 0, 2]) == 1
+    for beyond in (len(tokens), 999):  # engines pad the vocabulary
+        assert locator.locate([beyond, 0, 2]) == 1
 
 
 def test_special_tokens_stand_for_their_own_text() -> None:
@@ -196,3 +199,24 @@ def test_an_opening_without_brace_ends_with_the_line() -> None:
     ids = tokenizer.encode("1 + 2 = 3 \n4", add_special_tokens=False)
     assert locator.answer(ids) == "3"
     assert locator.answer(ids, [False] * len(ids)) is None
+
+
+def test_an_answer_may_hold_bytes_that_are_no_text() -> None:
+    tokens = ["\\boxed{", "<0xFF>", "4", "}"]
+    assert AnswerLocator(sentencepiece(tokens)).answer([0, 1, 2, 3]) == "\ufffd4"
+
+
+def test_byte_level_symbols_are_gpt2s() -> None:
+    assert token_bytes_module._bytes_of_symbols() == {symbol: byte for byte, symbol in bytes_to_unicode().items()}
+
+
+def test_a_token_without_an_id_below_it_leaves_a_gap_and_an_empty_vocabulary_no_table() -> None:
+    class Vocabulary:
+        backend_tokenizer = byte_level(["a"]).backend_tokenizer
+
+        def __init__(self, vocabulary: dict[str, int]) -> None:
+            self.get_vocab = lambda: vocabulary
+            self.get_added_vocab = lambda: {}
+
+    assert token_bytes(Vocabulary({"a": 2})) == [b"", b"", b"a"]
+    assert token_bytes(Vocabulary({})) == []

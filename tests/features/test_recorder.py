@@ -1,9 +1,15 @@
 """The recorder against the long way: output_hidden_states and the full unembedding matrix."""
 
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
+from meds_openrlhf.features import recorder as recorder_module
 from meds_openrlhf.features.layout import packed_positions, padded_positions
 from meds_openrlhf.features.recorder import LayerLogitRecorder
 from tests.features.models import CONFIGS, LAYERS, VOCABULARY, make_model, the_long_way
@@ -57,6 +63,7 @@ def test_the_unembeddings_first_and_last_rows() -> None:
     inputs, positions, _ = padded_batch("right")
     targets = torch.tensor([0, VOCABULARY - 1, 0, 1])
     tokens = padded_positions(positions, WIDTH)
+    tokens[0] = 0  # the very first token of the batch
     expected = the_long_way(model, inputs, tokens[HAVE], targets[HAVE])
     torch.testing.assert_close(record(model, inputs, tokens, targets)[HAVE], expected, atol=1e-5, rtol=1e-5)
 
@@ -191,3 +198,75 @@ def test_nothing_of_a_hidden_state_outlives_its_layer() -> None:
         model(torch.ones(1, 128, dtype=torch.long))
         assert recording._hidden == []
         assert [logit.untyped_storage().nbytes() for logit in recording._logits] == [4] * LAYERS
+
+
+@contextmanager
+def gathered_when_used(model: torch.nn.Module) -> Iterator[None]:
+    """As under ZeRO-3: the weights of the final norm and the unembedding are there for the module's own pass only."""
+    handles = []
+    for module in (model.model.norm, model.lm_head):
+        whole, weight = module.weight.data, module.weight
+
+        def gather(*_: object, weight: Any = weight, whole: torch.Tensor = whole) -> None:
+            weight.data = whole
+
+        def partition(*_: object, weight: Any = weight) -> None:
+            weight.data = torch.empty(0)
+
+        partition()
+        handles += [module.register_forward_pre_hook(gather), module.register_forward_hook(partition, always_call=True)]
+    yield
+    for handle in handles:
+        handle.remove()
+
+
+@pytest.mark.parametrize("lens", [False, True])
+def test_weights_that_are_gathered_for_their_own_pass_only(lens: bool) -> None:
+    model = make_model("qwen2")
+    inputs, positions, targets = padded_batch("right")
+    tokens = padded_positions(positions, WIDTH)
+    expected = record(model, inputs, tokens, targets, logit_lens=lens)
+    with gathered_when_used(model):
+        found = record(model, inputs, tokens, targets, logit_lens=lens)
+    torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+def test_a_rank_with_a_part_of_the_unembedding_leaves_the_other_rows_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As DeepSpeed's AutoTP cuts it; what the ranks found is added up over every group."""
+    model = make_model("qwen2")
+    inputs, positions, _ = padded_batch("right")
+    tokens, half = padded_positions(positions, WIDTH), VOCABULARY // 2
+    targets = torch.tensor([half - 1, half, 0, VOCABULARY - 1])
+    expected = record(model, inputs, tokens, targets)
+    whole = model.lm_head.weight.data
+    parts, groups = [], []
+
+    def add_up(total: torch.Tensor, group: str) -> None:
+        groups.append(group)
+        parts.append(total.clone())
+
+    monkeypatch.setattr(recorder_module.dist, "all_reduce", add_up)
+    for rank in (0, 1):
+        model.lm_head.weight.data = whole[half:] if rank else whole[:half]
+        sizes = [half, VOCABULARY - half]
+        for name, value in {"gather_output": True, "_partition_sizes": sizes, "tp_index": rank}.items():
+            setattr(model.lm_head, name, value)
+        with torch.no_grad(), LayerLogitRecorder(model, groups=("ring", "tensor")).record(tokens, targets) as recording:
+            model(**inputs)
+        assert recording.layer_logits is not None
+        assert recording.layer_logits[:, 0].isnan().tolist() == [rank == 1, rank == 0, True, rank == 0]
+    assert groups == ["ring", "tensor"] * 2
+    total = parts[0] + parts[2]
+    torch.testing.assert_close(total[:, :-1] / total[:, -1:], expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("gathered", [False, True])
+def test_every_hook_adds_its_time(monkeypatch: pytest.MonkeyPatch, gathered: bool) -> None:
+    clock = itertools.count(100)
+    monkeypatch.setattr(recorder_module.time, "perf_counter", lambda: next(clock))
+    model = make_model("qwen2")
+    with gathered_when_used(model) if gathered else nullcontext():
+        with LayerLogitRecorder(model, logit_lens=True).record(torch.tensor([3]), torch.tensor([7])) as recording:
+            model(torch.ones(1, 8, dtype=torch.long))
+    # Each layer, the unembedding, the end; and, if its weight was not there before, the final norm.
+    assert recording.seconds == LAYERS + 2 + gathered

@@ -48,3 +48,10 @@ def test_values_that_are_not_finite_are_refused(bad: float) -> None:
 def test_more_layers_than_the_model_has_are_refused() -> None:
     with pytest.raises(ValueError, match=r"meds.features.layers: 9 asks for 9 of the model's 4 layers"):
         FeatureTransform(layers=9)(LOGITS)
+
+
+def test_a_difference_after_the_selection_takes_two_layers() -> None:
+    assert FeatureTransform(layers=1).dimensions(4) == 1
+    assert FeatureTransform(layers=2, difference="after").dimensions(4) == 1
+    with pytest.raises(ValueError, match=r"meds.features.layers: 1 asks for 1 of the model's 4 layers"):
+        FeatureTransform(layers=1, difference="after").dimensions(4)

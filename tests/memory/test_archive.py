@@ -31,7 +31,7 @@ def test_a_run_resumes_where_none_of_its_files_are(tmp_path: Path, archive: Arch
     batches = stream(6)
     shard = make_shard(tmp_path / "old node")
     expected = run(shard, batches[:3])
-    shard._log.seal()
+    shard._log.close_segment()
     archive.store(MemoryPaths(tmp_path / "old node"), shard.snapshot())
     archive.commit("global_step3", Snapshot(FORMAT, "", shard.snapshot()))
     expected += run(shard, batches[3:], first=4)
@@ -45,7 +45,7 @@ def test_a_run_resumes_where_none_of_its_files_are(tmp_path: Path, archive: Arch
 
 
 def test_files_left_behind_on_a_node_give_way(tmp_path: Path) -> None:
-    """The run went on elsewhere; what this node has of the same name, and its index, is of steps that never were."""
+    """The run went on elsewhere; what this node has of the same name is of steps that never were."""
     batches, uri = stream(6), str(tmp_path / "archive")
     here, there = make_shard(tmp_path / "here"), make_shard(tmp_path / "there")
     run(here, batches[:2])
@@ -112,7 +112,7 @@ def test_nothing_is_stored_twice_and_only_what_a_snapshot_names_stays(tmp_path: 
     archive._write = lambda path, content: (writes.append(path), real(path, content))  # type: ignore[method-assign]
     for step, rows in enumerate(stream(3), 1):
         shard.observe(step, rows)
-        shard._log.seal()
+        shard._log.close_segment()
         archive.store(paths, shard.snapshot())
         archive.commit(f"global_step{step}", Snapshot(FORMAT, "", shard.snapshot()))
     assert sum("segments" in path for path in writes) == 3

@@ -11,6 +11,7 @@ from meds_openrlhf.memory.clustering import (
     _cluster_by_hdbscan,
     cluster,
     cluster_sets,
+    sizes_in_batch,
 )
 
 PAPER = Clustering()
@@ -183,3 +184,11 @@ def test_a_read_only_array_is_accepted(settings: Clustering) -> None:
     points = blobs([6, 6])
     points.flags.writeable = False
     assert cluster(points, settings).dtype == np.int32
+
+
+def test_sizes_in_a_batch_count_a_groups_own_rows_and_noise_is_alone() -> None:
+    near, wobble, far, single = [1.0, 0, 0, 0], [1.01, 0, 0, 0], [0, 0, 0, 9.0], [0, 50.0, 0, 0]
+    features = np.array([near, near, wobble, far, [0, 0, 0, 9.01], single, near])
+    codes = np.array([0, 2, 0, 0, 0, 0, 0])
+    assert sizes_in_batch(features, codes, Clustering()).tolist() == [3, 1, 3, 2, 2, 1, 3]
+    assert sizes_in_batch(features[:0], codes[:0], Clustering()).tolist() == []

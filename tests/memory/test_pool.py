@@ -16,8 +16,7 @@ from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory.errors import MemoryLostError
 from meds_openrlhf.memory.moments import Moments
 from meds_openrlhf.memory.pool import MemoryPool, PoolAnswer, start_shards
-from meds_openrlhf.memory.routing import prompt_key, shard_of
-from meds_openrlhf.memory.rows import layer_logits_of
+from meds_openrlhf.memory.rows import layer_logits_of, prompt_key, shard_of
 from meds_openrlhf.memory.segment import Sharding
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat

@@ -13,10 +13,10 @@ from meds_openrlhf.memory import shard as shard_module
 from meds_openrlhf.memory.assignment import UNASSIGNED, assign_sets
 from meds_openrlhf.memory.clustering import Clustering, cluster, cluster_sets
 from meds_openrlhf.memory.errors import MemoryCorruptionError, MemoryLostError
+from meds_openrlhf.memory.moments import merge_moments
 from meds_openrlhf.memory.presets import PRESETS, make_method
-from meds_openrlhf.memory.rows import layer_logits_of, make_rows
+from meds_openrlhf.memory.rows import layer_logits_of, make_rows, shard_of
 from meds_openrlhf.memory.segment import Sharding
-from meds_openrlhf.memory.segment_index import index_path
 from meds_openrlhf.memory.shard import MemoryShard, ShardAnswer, ShardSettings
 from meds_openrlhf.paths import MemoryPaths
 from tests.memory.streams import LAYERS, rows_by_prompt, stream
@@ -42,7 +42,7 @@ def as_lists(answers: list[ShardAnswer]) -> list[tuple[list[int], list[int], lis
 
 
 def crash(shard: MemoryShard) -> None:
-    """What a killed process leaves: nothing sealed, nothing handed over, the folder free."""
+    """What a killed process leaves: nothing handed over, the folder free."""
     shard._log._lock.release()
 
 
@@ -209,16 +209,6 @@ def test_another_process_goes_on_where_a_killed_one_stopped(tmp_path: Path) -> N
     np.testing.assert_allclose(second.moments().scatter, unbroken[-1].moments.scatter, rtol=1e-9)
 
 
-def test_opening_a_sealed_memory_reads_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = make_shard(tmp_path)
-    answers = run(first, stream(5))
-    first.close()
-    monkeypatch.setattr("meds_openrlhf.memory.log.scan_segment", lambda *_: pytest.fail("a segment was read"))
-    second = make_shard(tmp_path)
-    assert second.stats().rows == answers[-1].stats.rows
-    np.testing.assert_allclose(second.moments().scatter, answers[-1].moments.scatter, rtol=1e-9)
-
-
 def test_rows_that_were_acknowledged_and_are_not_there_are_an_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -264,7 +254,6 @@ def test_restore_refuses_a_changed_file_and_cuts_nothing(tmp_path: Path) -> None
     path = tmp_path / "shard-0000" / "000000.arrow"
     content = path.read_bytes()
     path.write_bytes(content[:40] + b"x" + content[41:])
-    index_path(path).unlink()
     with pytest.raises(MemoryCorruptionError, match=r"000000\.arrow"):
         make_shard(tmp_path).restore(moment)
     assert path.stat().st_size == len(content)
@@ -278,7 +267,7 @@ def test_another_number_of_shards_gives_the_same_answers(tmp_path: Path, before:
     def observe(shards: list[MemoryShard], step: int) -> dict[int, tuple[int, int]]:
         rows, found = batches[step - 1], {}
         for number, shard in enumerate(shards):
-            keep = [shard_module.shard_of(key, len(shards)) == number for key in rows.column("prompt").to_pylist()]
+            keep = [shard_of(key, len(shards)) == number for key in rows.column("prompt").to_pylist()]
             answer = shard.observe(step, rows.filter(pa.array(keep)))
             found.update(zip(answer.sample.tolist(), zip(answer.label.tolist(), answer.size.tolist())))
         return found
@@ -303,13 +292,12 @@ def test_another_number_of_shards_gives_the_same_answers(tmp_path: Path, before:
         zip(expected[2].sample.tolist(), zip(expected[2].label.tolist(), expected[2].size.tolist()))
     )
     check(new, range(5, 8))
-    assert {p.parent.name for p in tmp_path.glob("cut/*/earlier.json")} == {f"shard-{n:04d}" for n in range(after)}
     for shard in new:
         crash(shard)
     again = [make_shard(tmp_path / "cut", shard=number, shards=after) for number in range(after)]
     check(again, range(8, 10))
     assert sum(shard.stats().bytes for shard in again) == sum(p.stat().st_size for p in tmp_path.glob("cut/*/*.arrow"))
-    total = shard_module.merge_moments([shard.moments() for shard in again])
+    total = merge_moments([shard.moments() for shard in again])
     np.testing.assert_allclose(total.scatter, expected[-1].moments.scatter, rtol=1e-9)
 
 

@@ -16,8 +16,8 @@ from meds_openrlhf.config import PenaltySettings
 from meds_openrlhf.config.schema import FeatureSettings
 from meds_openrlhf.data.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.batch import sizes_in_batch
-from meds_openrlhf.memory.clustering import Clustering
+from meds_openrlhf.memory import rows as memory_rows
+from meds_openrlhf.memory.clustering import Clustering, sizes_in_batch
 from meds_openrlhf.memory.moments import NO_MOMENTS
 from meds_openrlhf.memory.pool import PoolAnswer
 from meds_openrlhf.memory.shard import ShardStats
@@ -252,8 +252,10 @@ def test_prompt_ids_of_the_data_set_are_the_keys(tmp_path: Path) -> None:
 def test_the_bonus_of_a_batch_needs_no_history(tmp_path: Path) -> None:
     maker, pool = memory_maker(arguments(), tmp_path, scope="batch", alpha=0.3, beta=0.2)
     experiences = run_steps(maker, 1)
-    wrong = pool.observed[0].column("sample").to_pylist()
-    sizes = dict(zip(wrong, sizes_in_batch(pool.observed[0], FeatureTransform(), Clustering()).tolist()))
+    rows = pool.observed[0]
+    features, codes = FeatureTransform()(memory_rows.layer_logits_of(rows)), memory_rows.group_codes(rows)[0]
+    expected = sizes_in_batch(features, codes, Clustering())
+    sizes = dict(zip(rows.column("sample").to_pylist(), expected.tolist()))
     assert set(sizes.values()) >= {1}
     for experience in experiences:
         for row, sample in enumerate(experience.index):

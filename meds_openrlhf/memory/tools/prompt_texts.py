@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from meds_openrlhf.config.loader import RunConfig
-from meds_openrlhf.memory.routing import prompt_key
+from meds_openrlhf.memory.rows import prompt_key
 
 _MARKER = re.compile(r"<\|\w+\|>")  # <|im_end|>
 OPENRLHF_INPUT_KEY = "input"  # its default for data.input_key

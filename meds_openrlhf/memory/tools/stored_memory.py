@@ -5,20 +5,35 @@ What a run appends meanwhile may be seen or not; a batch that is half written is
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.columns import Column, Columns
 from meds_openrlhf.memory.errors import MemoryCorruptionError
-from meds_openrlhf.memory.rows import log_schema
-from meds_openrlhf.memory.segment_index import read_index, scan_segment
+from meds_openrlhf.memory.rows import layer_logits_of, log_schema, visits_of
+from meds_openrlhf.memory.segment import read_batches, step_of
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
-from meds_openrlhf.memory.stored_segment import StoredSegment
 from meds_openrlhf.paths import MemoryPaths, RunPaths, segments_in
+
+
+@dataclass(frozen=True)
+class LoadedRows:
+    """All n rows of a memory, numbered as in ``columns``; ``logits`` (n, N) are those of all layers."""
+
+    columns: Columns
+    step: NDArray[np.int32]  # (n,)
+    sample: NDArray[np.int32]  # (n,)
+    logits: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -42,46 +57,45 @@ class StoredMemory:
         """The manifests of its snapshots, step 5 before step 10."""
         return sorted(self.paths.snapshots.glob("*.json"), key=lambda path: (len(path.stem), path.stem))
 
-    def segments(self) -> list[StoredSegment]:
-        """All segments that hold a whole batch, in the order in which the log has them.
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Every batch of the log, the oldest step first; those of one step in the order of the shards' numbers.
 
-        Raises MemoryCorruptionError where one is damaged.
+        Raises MemoryCorruptionError if a batch is damaged.
         """
-        found = [self._opened(path) for paths in self.segment_files().values() for path in paths]
-        present = [segment for segment in found if segment is not None]
-        return sorted(present, key=lambda segment: (segment.index.batches[0].step, segment.name))
+        return heapq.merge(*map(self._batches_of, self.segment_files().values()), key=step_of)
 
     def rows_by_step(self) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Each step that stored rows and its rows of all shards, in the order of ``sample``; one step at a time.
 
-        Raises MemoryCorruptionError where a batch is damaged.
+        Raises MemoryCorruptionError if a batch is damaged.
         """
-        places: dict[int, list[tuple[StoredSegment, int]]] = {}
-        for segment in self.segments():
-            for number, entry in enumerate(segment.index.batches):
-                places.setdefault(entry.step, []).append((segment, number))
-        for step in sorted(places):
-            rows = pa.concat_batches([segment.read(number) for segment, number in places[step]])
+        for step, batches in groupby(self.batches(), key=step_of):
+            rows = pa.concat_batches(list(batches))
             order = np.argsort(rows.column("sample").to_numpy(), kind="stable")
             yield step, rows.take(pa.array(order))
 
-    def _opened(self, path: Path) -> StoredSegment | None:
-        """None for one without a whole batch, or that the run has just removed."""
-        try:
-            index = read_index(path)
-            verified = index is None
-            index = index or scan_segment(path, self.schema)
-        except FileNotFoundError:
-            return None
-        if index is None or not index.batches:
-            return None
-        return StoredSegment(path, index, self.schema, verified=verified)
+    def load(self, transform: FeatureTransform) -> LoadedRows:
+        """Read everything. Raises MemoryCorruptionError if a batch is damaged."""
+        columns = Columns(transform.dimensions(self.format.layers))
+        logits = Column(np.float32, width=(self.format.layers,))
+        step, sample = Column(np.int32), Column(np.int32)
+        for batch in self.batches():
+            columns.add(*visits_of(batch), transform(layer_logits_of(batch)))
+            logits.extend(layer_logits_of(batch))
+            step.extend(batch.column("step").to_numpy())
+            sample.extend(batch.column("sample").to_numpy())
+        return LoadedRows(columns, step.array, sample.array, logits.array)
+
+    def _batches_of(self, paths: list[Path]) -> Iterator[pa.RecordBatch]:
+        for path in paths:
+            with suppress(FileNotFoundError):  # the run has just removed it
+                for batch, _ in read_batches(path, self.schema):
+                    yield batch
 
 
 def memory_root(folder: Path) -> Path:
     """The memory's folder, given it or its run's; it need not be there."""
-    is_memory = MemoryPaths(folder).format.exists() or (not folder.exists() and replaced_folder(folder).exists())
-    return folder if is_memory else RunPaths(folder).memory.root
+    return folder if MemoryPaths(folder).format.exists() else RunPaths(folder).memory.root
 
 
 def run_of(root: Path) -> RunPaths | None:
@@ -98,29 +112,10 @@ def open_memory(folder: Path) -> StoredMemory:
     paths = MemoryPaths(memory_root(folder))
     held = read_format(paths)
     if held is None:
-        raise ConfigError("RUN", str(folder), _why_none(folder, paths.root))
+        problem = "holds no memory" if folder.exists() else "does not exist"
+        raise ConfigError(
+            "RUN", str(folder), f"{problem}; name a run's folder, or a memory's (the one with format.json)"
+        )
     if held.layers < 1:
         raise MemoryCorruptionError(f"{paths.format}: gives {held.layers!r} as the number of layers")
     return StoredMemory(paths, held, run_of(paths.root))
-
-
-def _why_none(folder: Path, root: Path) -> str:
-    if not root.exists() and replaced_folder(root).exists():
-        return f"was left by a compaction that was interrupted; finish it: meds memory compact {folder}"
-    problem = "holds no memory" if folder.exists() else "does not exist"
-    return f"{problem}; name a run's folder, or a memory's (the one with format.json)"
-
-
-def replaced_folder(root: Path) -> Path:
-    """Where a compaction puts the memory that it replaces, for the moment."""
-    return _beside(root, "old")
-
-
-def compacted_folder(root: Path) -> Path:
-    """Where a compaction builds the memory that is to take the place."""
-    return _beside(root, "compact")
-
-
-def _beside(root: Path, suffix: str) -> Path:
-    real = root.resolve()  # on its own file system, so that a rename is all it takes
-    return real.with_name(f"{real.name}.{suffix}")

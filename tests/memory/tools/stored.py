@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from meds_openrlhf.memory.routing import shard_of
+from meds_openrlhf.memory.rows import shard_of
 from meds_openrlhf.memory.segment import SegmentState, Sharding
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot, write_format
@@ -37,7 +37,7 @@ class WrittenMemory:
         return MemoryPaths(self.root)
 
     def start(self, shards: int | None = None) -> None:
-        """A restart: the segments so far are sealed. With another number of shards a snapshot is restored."""
+        """A restart: new segments begin. With another number of shards a snapshot is restored."""
         states = self.states()
         self.stop()
         divided_anew, self.shards = shards not in (None, self.shards), shards or self.shards

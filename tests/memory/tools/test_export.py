@@ -7,7 +7,6 @@ from pyarrow import parquet
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory.errors import MemoryCorruptionError
-from meds_openrlhf.memory.segment_index import index_path
 from meds_openrlhf.memory.tools import export
 from meds_openrlhf.memory.tools.stored_memory import open_memory
 from tests.memory.streams import stream
@@ -50,7 +49,6 @@ def test_an_empty_memory_is_an_empty_table(tmp_path: Path) -> None:
 def test_damage_publishes_nothing(memory: WrittenMemory, tmp_path: Path) -> None:
     memory.stop()
     flip(file_of(memory.root), file_of(memory.root).stat().st_size // 2)
-    index_path(file_of(memory.root)).unlink()
     (tmp_path / "rows.parquet").write_text("of yesterday")
     with pytest.raises(MemoryCorruptionError, match=r"shard-0000/000000\.arrow"):
         export.export_parquet(open_memory(memory.root), tmp_path / "rows.parquet")
@@ -68,7 +66,6 @@ def test_places_that_cannot_be_written_are_refused(memory: WrittenMemory, tmp_pa
 def test_reading_takes_no_lock_and_changes_nothing(memory: WrittenMemory, tmp_path: Path) -> None:
     memory.stop()
     (memory.root / "shard-0000" / ".lock").unlink()
-    index_path(file_of(memory.root)).unlink()
     before = {path: path.stat().st_mtime_ns for path in memory.root.rglob("*")}
     export.export_parquet(open_memory(memory.root), tmp_path / "rows.parquet")
     assert {path: path.stat().st_mtime_ns for path in memory.root.rglob("*")} == before

@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.memory.log import SegmentLog
-from meds_openrlhf.memory.routing import shard_of
-from meds_openrlhf.memory.rows import log_schema, make_rows, with_answer
+from meds_openrlhf.memory.log import ShardLog
+from meds_openrlhf.memory.rows import log_schema, make_rows, shard_of, with_answer
 from meds_openrlhf.memory.segment import Sharding, read_batches
-from meds_openrlhf.memory.segment_index import index_path, read_index, write_index
 from meds_openrlhf.memory.tools.stored_memory import open_memory
 from meds_openrlhf.memory.tools.verify import Verification, verify_memory
 from meds_openrlhf.paths import MemoryPaths, RunPaths
@@ -66,11 +64,10 @@ def test_a_run_that_goes_on_is_sound_at_any_moment(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("torn", [b"\xff", b"\xff\xff\xff\xff\x10\x01", b"\0" * 300])
 def test_a_torn_tail_is_a_note_in_the_newest_segment_alone(root: Path, torn: bytes) -> None:
-    index_path(file_of(root, 1)).unlink()  # as it is while the segment is written
     with file_of(root, 1).open("ab") as file:
         file.write(torn)
     assert [finding.damage for finding in verified(root).findings] == [False]
-    assert f"000001.arrow: {len(torn)} bytes behind its last whole batch" in verified(root).findings[0].text
+    assert f"000001.arrow: {len(torn)} bytes after its last whole batch" in verified(root).findings[0].text
     with file_of(root, 0).open("ab") as file:
         file.write(torn)
     assert any("shard-0000/000000.arrow" in text and "torn (though others" in text for text in damage(root))
@@ -79,8 +76,8 @@ def test_a_torn_tail_is_a_note_in_the_newest_segment_alone(root: Path, torn: byt
 def test_every_flipped_byte_is_found(root: Path) -> None:
     """In any file of the memory; whatever the file, a line names it, or the snapshot that no longer fits."""
     generator = np.random.default_rng(0)
-    files = [path for path in sorted(root.rglob("*.*")) if path.suffix in (".arrow", ".index")]
-    assert len(files) == 8
+    files = sorted(root.rglob("*.arrow"))
+    assert len(files) == 4
     for path in files:
         content = path.read_bytes()
         for position in generator.integers(len(content), size=12).tolist():
@@ -90,30 +87,12 @@ def test_every_flipped_byte_is_found(root: Path) -> None:
     assert damage(root) == []
 
 
-def test_a_shortened_segment_is_found_by_its_index_and_by_snapshots(root: Path) -> None:
+def test_a_shortened_segment_is_found_by_snapshots(root: Path) -> None:
     path = file_of(root, 1)
-    index = read_index(path)
-    assert index is not None
-    path.write_bytes(path.read_bytes()[: index.batches[0].end])  # at the end of a batch: nothing is torn
-    assert damage(root) == [
-        "shard-0000/000001.index: is damaged or of another segment; remove it, and the next start makes it again",
-        f"snapshots/global_step6.json: does not fit shard-0000/000001.arrow, of which no sound batch ends at byte "
-        f"{index.bytes}",
-    ]
-
-
-def test_an_index_that_says_something_else_is_found(root: Path) -> None:
-    """Its own checksum is right: only the segment can say that it is not."""
-    path = file_of(root, 0)
-    index = read_index(path)
-    assert index is not None
-    index.correct[0] = True
-    write_index(path, index)
-    assert damage(root) == [
-        "shard-0000/000000.index: does not say what its segment holds; remove it, and the next start makes it again"
-    ]
-    index_path(path).unlink()
-    assert damage(root) == []
+    ends = [state.bytes for _, state in read_batches(path, log_schema(LAYERS))]
+    path.write_bytes(path.read_bytes()[: ends[0]])  # at the end of a batch: nothing is torn
+    fit = "does not fit shard-0000/000001.arrow, of which no sound batch ends at byte"
+    assert damage(root) == [f"snapshots/global_step6.json: {fit} {ends[-1]}"]
 
 
 def change_manifest(root: Path, snapshot: str, changes: dict) -> None:
@@ -198,12 +177,12 @@ def in_shard_0(key: str) -> bool:
 
 def test_steps_out_of_order_and_strangers_are_found(tmp_path: Path) -> None:
     WrittenMemory(tmp_path).stop()
-    log = SegmentLog(MemoryPaths(tmp_path), Sharding(0, 2), log_schema(LAYERS), fsync=False)
-    log.open()
+    log = ShardLog(MemoryPaths(tmp_path), Sharding(0, 2), log_schema(LAYERS), fsync=False)
+    list(log.open())
     keys = [f"p{i}" for i in range(8)]
     rows = make_rows(range(8), keys, [False] * 8, np.ones((8, LAYERS), np.float32))
-    log.append(with_answer(4, rows, np.zeros(8, np.int32), np.zeros(8, np.int32)), 4)
-    log.append(with_answer(2, rows, np.zeros(8, np.int32), np.zeros(8, np.int32)), 2)
+    log.append(with_answer(4, rows, np.zeros(8, np.int32), np.zeros(8, np.int32)))
+    log.append(with_answer(2, rows, np.zeros(8, np.int32), np.zeros(8, np.int32)))
     log.close()
     found = damage(tmp_path)
     assert "shard-0000/000000.arrow: step 2 comes after step 4" in found
