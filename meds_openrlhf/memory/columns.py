@@ -111,10 +111,20 @@ class Columns:
         return list(self._groups[correct])
 
     def add(
-        self, prompts: list[str], correct: list[bool], count: NDArray[np.int32], features: NDArray[np.float64]
+        self,
+        prompts: list[str],
+        correct: list[bool],
+        count: NDArray[np.int32],
+        features: NDArray[np.float64],
+        groups: NDArray[np.int64] | None = None,
     ) -> None:
-        """Take in one step's visits of so many rows each, with the rows' ``features``; they wait to be clustered."""
-        groups = np.array([self._number(prompt, right) for prompt, right in zip(prompts, correct)], dtype=np.int64)
+        """Take in one step's visits of so many rows each, with the rows' ``features``; they wait to be clustered.
+
+        ``groups`` (v,) are what `find` says of the visits, if the caller knows it.
+        """
+        groups = self.find(prompts, correct) if groups is None else groups
+        for place in np.flatnonzero(groups == NONE).tolist():
+            groups[place] = self._number(prompts[place], correct[place])
         for column in (self._newest, self._clusters, self._noise, self.owed):
             column.grow(len(self._groups[0]) + len(self._groups[1]))
         before = len(self._count)

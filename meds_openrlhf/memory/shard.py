@@ -220,7 +220,7 @@ class MemoryShard:
         batch = with_answer(step, rows, *self._assign(features, count, groups))
         assigned = time.perf_counter()
         self._log.append(batch)
-        self._take_in(batch, selected, features)
+        self._take_in(batch, selected, features, groups)
         self._last_batch = batch
         return self._answer(batch, settled - started, assigned - settled, time.perf_counter() - assigned)
 
@@ -297,9 +297,15 @@ class MemoryShard:
             self._opened = True
         self._require_all(acknowledged)
 
-    def _take_in(self, batch: pa.RecordBatch, selected: NDArray[np.float64], features: NDArray[np.float64]) -> None:
+    def _take_in(
+        self,
+        batch: pa.RecordBatch,
+        selected: NDArray[np.float64],
+        features: NDArray[np.float64],
+        groups: NDArray[np.int64] | None = None,
+    ) -> None:
         """Add a batch of the log to what is held in RAM."""
-        self._columns.add(*visits_of(batch), features)
+        self._columns.add(*visits_of(batch), features, groups)
         self._moments = self._moments.merge(Moments.of(selected))
         self._last_step = step_of(batch)
 

@@ -35,6 +35,17 @@ class RecordedLogProbs:
     layer_logits: NDArray[np.float32]
     seconds: float
 
+    def attached(self) -> torch.Tensor:
+        """The log-probs as OpenRLHF wants them, a tensor, which takes the rest along."""
+        self.action_log_probs.recorded = self  # type: ignore[attr-defined]
+        return self.action_log_probs
+
+
+def recorded_with(action_log_probs: torch.Tensor) -> RecordedLogProbs:
+    """What came with log-probs that were `attached`; taken off them, so that it goes no further."""
+    recorded: RecordedLogProbs = vars(action_log_probs).pop("recorded")
+    return recorded
+
 
 class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc]
     """OpenRLHF's DeepSpeed policy, whose engines may change, and whose updates have our settings as well."""

@@ -12,6 +12,7 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from meds_openrlhf.config.schema import FeatureSettings
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.final_answer import VALUES, answer_row
+from meds_openrlhf.training.samples import in_order
 
 
 class FinalAnswers:
@@ -21,11 +22,11 @@ class FinalAnswers:
         self._locator = AnswerLocator(tokenizer, features.answer_openings, features.answer_pattern)
 
     def rows_of(self, experiences: Sequence[Experience]) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-        """For the n samples in the order of the batches: whether there is an answer (n,), and its row (n, 2).
+        """For the n samples in the order of their index: whether there is an answer (n,), and its row (n, 2).
 
         A sample without an answer has a row of NaN.
         """
-        answers = [answer for experience in experiences for answer in self._answers(experience)]
+        answers = in_order(experiences, map(self._answers, experiences))
         rows = np.full((len(answers), VALUES), np.nan, np.float32)
         for row, answer in zip(rows, answers):
             if answer is not None:

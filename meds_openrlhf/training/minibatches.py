@@ -13,6 +13,7 @@ from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_ba
 from torch.utils.data import DataLoader
 
 from meds_openrlhf.training.roles import role_requests
+from meds_openrlhf.training.samples import in_order
 
 
 def order_by_prompts(
@@ -33,14 +34,12 @@ def order_by_prompts(
 
 def by_prompts(experiences: list[Experience], args: SimpleNamespace, step: int) -> list[Experience]:
     """The step's experiences arranged in mini-batches of whole prompts: one batch for each data-parallel rank."""
-    index = [sample for experience in experiences for sample in experience.index]
-    items = [item for experience in experiences for item in split_experience_batch(experience)]
-    by_sample = [items[place] for place in np.argsort(index)]
+    by_sample = in_order(experiences, map(split_experience_batch, experiences))
     samples = args.rollout.n_samples_per_prompt
     ranks = args.actor.num_nodes * args.actor.num_gpus_per_node
     ranks = ranks // args.ds.ring_attn_size // args.ds.tensor_parallel_size
     minibatch = args.train.batch_size // samples
-    order = order_by_prompts(len(items) // samples, samples, minibatch, ranks, [args.train.seed, step])
+    order = order_by_prompts(len(by_sample) // samples, samples, minibatch, ranks, [args.train.seed, step])
     return [_batch([by_sample[sample] for sample in of_rank]) for of_rank in order]
 
 

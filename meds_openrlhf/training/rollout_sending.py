@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,31 +12,14 @@ import ray
 from numpy.typing import NDArray
 from openrlhf.trainer.ppo_utils.experience import Experience
 
-from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.tracking.rollout_recorder import StepRollouts
+from meds_openrlhf.training.experience import StepResult
+from meds_openrlhf.training.samples import in_order, values_in_order
 
 logger = logging.getLogger(__name__)
 
 STEPS_AHEAD = 4  # that may wait to be written, each as large as its tokens; then training waits
 PATIENCE_SECONDS = 60.0
-
-
-@dataclass(frozen=True)
-class Judged:
-    """What was found of a step's n rollouts, in the order of the samples' index: verdicts, clusters and their sizes."""
-
-    correct: NDArray[np.bool_]
-    label: NDArray[np.int32]  # UNASSIGNED where the memory said nothing
-    cluster_size: NDArray[np.int32]
-
-
-def judged_without_memory(experiences: Sequence[Experience], threshold: float) -> Judged:
-    """Verdicts from scores (rewards where there are none), and no clusters."""
-    sample = np.concatenate([one.index for one in experiences])
-    correct = np.zeros(len(sample), bool)
-    scores = [one.info["reward"] if one.scores is None else one.scores for one in experiences]
-    correct[sample] = _values(scores) >= threshold
-    return Judged(correct, np.full(len(sample), UNASSIGNED, np.int32), np.zeros(len(sample), np.int32))
 
 
 class RolloutSender:
@@ -84,53 +66,40 @@ class RolloutSender:
             self._has_failed = True
 
 
-def step_rollouts(
-    step: int,
-    experiences: Sequence[Experience],
-    key_of: Callable[[str], str],
-    judged: Judged,
-) -> StepRollouts:
-    """What the log keeps of a step; ``key_of`` gives a prompt's key."""
-    sample = np.array([one for experience in experiences for one in experience.index], np.int32)
-    texts = [prompt for experience in experiences for prompt in experience.prompts]
+def step_rollouts(step: int, result: StepResult, key_of: Callable[[str], str]) -> StepRollouts:
+    """What the log keeps of a step, in the order of the samples; ``key_of`` gives a prompt's key."""
+    experiences, judged = result.experiences, result.judged
+    texts = in_order(experiences, [one.prompts for one in experiences])
     keys = {text: key_of(text) for text in dict.fromkeys(texts)}  # a prompt stands there once for each of its samples
-    shaped = _values([one.info.get("shaped_reward", one.info["reward"]) for one in experiences])
-    tokens, lengths, generated = _responses(experiences)
+    responses = in_order(experiences, map(_responses, experiences))
     return StepRollouts(
         step=step,
-        sample=sample,
+        sample=np.arange(len(texts), dtype=np.int32),
         prompt=[keys[text] for text in texts],
         prompt_text=texts,
-        tokens=tokens,
-        lengths=lengths,
-        generated=generated,
-        correct=judged.correct[sample],
-        reward=_values([one.info["reward"] for one in experiences]),
-        shaped_reward=shaped,
-        label=judged.label[sample],
-        cluster_size=judged.cluster_size[sample],
-        truncated=np.concatenate([one.truncated.bool().numpy() for one in experiences]),
+        tokens=np.concatenate([tokens for tokens, _ in responses]),
+        lengths=np.array([len(tokens) for tokens, _ in responses]),
+        generated=np.concatenate([generated for _, generated in responses]),
+        correct=judged.correct,
+        reward=values_in_order(experiences, [one.info["reward"].float() for one in experiences]),
+        shaped_reward=values_in_order(
+            experiences, [one.info.get("shaped_reward", one.info["reward"]).float() for one in experiences]
+        ),
+        label=judged.label,
+        cluster_size=judged.cluster_size,
+        truncated=values_in_order(experiences, [one.truncated.bool() for one in experiences]),
     )
 
 
-def _values(tensors: Sequence[Any]) -> NDArray[np.float32]:
-    return np.concatenate([tensor.float().numpy() for tensor in tensors])
-
-
-def _responses(experiences: Sequence[Experience]) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
-    """Tokens (t,) from each response's first generated one on, their number per response (n,), and which are generated.
+def _responses(experience: Experience) -> Iterator[tuple[NDArray[np.int32], NDArray[np.bool_]]]:
+    """Of each sample the tokens (t,) from the response's first generated one on, and which are generated (t,).
 
     ``action_mask[t]`` speaks of the token at ``t + 1``.
     """
-    tokens, lengths, generated = [], [], []
-    for one in experiences:
-        present = one.attention_mask[:, 1:].numpy() != 0
-        own = (one.action_mask.numpy() != 0) & present
-        starts = np.where(own.any(axis=1), own.argmax(axis=1), own.shape[1])
-        ends = own.shape[1] - present[:, ::-1].argmax(axis=1)
-        ids = one.sequences[:, 1:].numpy()
-        for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist())):
-            tokens.append(ids[row, start:end].astype(np.int32))
-            lengths.append(max(end - start, 0))
-            generated.append(own[row, start:end])
-    return np.concatenate(tokens), np.array(lengths), np.concatenate(generated)
+    present = experience.attention_mask[:, 1:].numpy() != 0
+    own = (experience.action_mask.numpy() != 0) & present
+    starts = np.where(own.any(axis=1), own.argmax(axis=1), own.shape[1])
+    ends = own.shape[1] - present[:, ::-1].argmax(axis=1)
+    ids = experience.sequences[:, 1:].numpy().astype(np.int32)
+    for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist())):
+        yield ids[row, start:end], own[row, start:end]

@@ -6,7 +6,6 @@ They also survive lost engines, stop after a step when they are asked to, and ke
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import openrlhf.trainer.ppo_trainer as sync_module
@@ -14,6 +13,7 @@ import openrlhf.trainer.ppo_trainer_async as async_module
 import ray
 import transformers
 from openrlhf.trainer.ppo_trainer import BasePPOTrainer, PPOTrainer
+from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from meds_openrlhf.memory.pool import MemoryPool
@@ -25,11 +25,11 @@ from meds_openrlhf.training.context import TrainerContext
 from meds_openrlhf.training.driver.errors import RunLostError
 from meds_openrlhf.training.engines.engine_fleet import EngineFleet
 from meds_openrlhf.training.engines.rollout import RolloutGenerator
-from meds_openrlhf.training.experience import MemoryExperienceMaker
+from meds_openrlhf.training.experience import MemoryExperienceMaker, StepResult, step_without_memory
 from meds_openrlhf.training.final_answers import FinalAnswers
 from meds_openrlhf.training.minibatches import by_prompts, even_batch
 from meds_openrlhf.training.replaced import replaced
-from meds_openrlhf.training.rollout_sending import Judged, RolloutSender, judged_without_memory, step_rollouts
+from meds_openrlhf.training.rollout_sending import RolloutSender, step_rollouts
 
 
 class MedsTraining(CheckpointedTraining):
@@ -76,29 +76,26 @@ class MedsTraining(CheckpointedTraining):
 
     def train_step(self, rollout_samples: Any, global_step: int) -> tuple[dict[str, Any], int]:
         """One step; its number, also in the memory, is ``global_step + 1``."""
-        if self._pool is not None:
-            self.experience_maker.step = global_step + 1
-        make = functools.partial(self._make_experiences, self.experience_maker.make_experience_batch, global_step + 1)
+        step, metrics = global_step + 1, dict[str, float]()
+
+        def make(samples: Any) -> Any:
+            result = self._make_step(samples, step)
+            metrics.update(result.metrics)
+            if self._context.recorder is not None:
+                self._rollouts.send(step_rollouts(step, result, self._context.key_of))
+            by_prompt = self._context.meds.policy.minibatches == "prompts"
+            return by_prompts(result.experiences, self.args, step) if by_prompt else result.experiences
+
         with replaced(self.experience_maker, make_experience_batch=make):
             status, finished = super().train_step(rollout_samples, global_step)  # type: ignore[misc]
+        return {**status, **metrics}, finished
+
+    def _make_step(self, samples: Any, step: int) -> StepResult:
         if self._pool is not None:
-            status.update(self.experience_maker.metrics)
-        return status, finished
-
-    def _make_experiences(self, make: Callable[[Any], Any], step: int, rollout_samples: Any) -> Any:
-        """OpenRLHF's experiences, logged, in the mini-batches that are wanted."""
-        experiences = make(rollout_samples)
-        if self._context.recorder is not None:
-            self._rollouts.send(step_rollouts(step, experiences, self._context.key_of, self._judged(experiences)))
-        if self._context.meds.policy.minibatches == "prompts":
-            return by_prompts(experiences, self.args, step)
-        return experiences
-
-    def _judged(self, experiences: list[Any]) -> Judged:
-        if self._pool is None:
-            return judged_without_memory(experiences, self._context.meds.penalty.correct_threshold)
-        judged: Judged = self.experience_maker.judged
-        return judged
+            result: StepResult = self.experience_maker.make_step(samples, step)
+            return result
+        experiences = RemoteExperienceMaker.make_experience_batch(self.experience_maker, samples)
+        return step_without_memory(experiences, self._context.meds.penalty.correct_threshold)
 
     def broadcast_to_vllm(self) -> None:
         """OpenRLHF's weight sync; an engine that is lost meanwhile ends the run, with one message."""

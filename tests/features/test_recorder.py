@@ -265,8 +265,11 @@ def test_every_hook_adds_its_time(monkeypatch: pytest.MonkeyPatch, gathered: boo
     clock = itertools.count(100)
     monkeypatch.setattr(recorder_module.time, "perf_counter", lambda: next(clock))
     model = make_model("qwen2")
-    with gathered_when_used(model) if gathered else nullcontext():
-        with LayerLogitRecorder(model, logit_lens=True).record(torch.tensor([3]), torch.tensor([7])) as recording:
-            model(torch.ones(1, 8, dtype=torch.long))
+    recorder = LayerLogitRecorder(model, logit_lens=True)
+    with (
+        gathered_when_used(model) if gathered else nullcontext(),
+        recorder.record(torch.tensor([3]), torch.tensor([7])) as recording,
+    ):
+        model(torch.ones(1, 8, dtype=torch.long))
     # Each layer, the unembedding, the end; and, if its weight was not there before, the final norm.
     assert recording.seconds == LAYERS + 2 + gathered

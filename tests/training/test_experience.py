@@ -21,7 +21,7 @@ from meds_openrlhf.memory.clustering import Clustering, sizes_in_batch
 from meds_openrlhf.memory.moments import NO_MOMENTS
 from meds_openrlhf.memory.pool import PoolAnswer
 from meds_openrlhf.memory.shard import ShardStats
-from meds_openrlhf.training.experience import MemoryExperienceMaker
+from meds_openrlhf.training.experience import MemoryExperienceMaker, StepResult
 from meds_openrlhf.training.final_answers import FinalAnswers
 from meds_openrlhf.training.trainer import MedsTraining
 from tests.training.rollouts import (
@@ -86,9 +86,9 @@ def test_without_a_penalty_everything_is_openrlhfs(tmp_path: Path, estimator: st
     flags = {"algo.advantage.estimator": estimator, **flags}
     expected = plain_maker(arguments(**flags)).make_experience_batch(recorded_rollouts())
     maker, _ = memory_maker(arguments(**flags), tmp_path, alpha=0.0, beta=0.0)
-    for maker.step in (1, 2):
-        got = maker.make_experience_batch(recorded_rollouts())
-    require_equal(got, expected)
+    for step in (1, 2):
+        got = maker.make_step(recorded_rollouts(), step)
+    require_equal(got.experiences, expected)
 
 
 def test_a_disabled_memory_leaves_openrlhfs_own_experience_maker() -> None:
@@ -110,9 +110,14 @@ def test_a_disabled_memory_leaves_openrlhfs_own_experience_maker() -> None:
 
 
 def run_steps(maker: MemoryExperienceMaker, steps: int) -> list[Experience]:
-    for maker.step in range(1, steps + 1):
-        experiences = maker.make_experience_batch(recorded_rollouts())
-    return experiences
+    return last_step(maker, steps).experiences
+
+
+def last_step(maker: MemoryExperienceMaker, steps: int = 1) -> StepResult:
+    """The same rollouts so many times."""
+    for step in range(1, steps + 1):
+        result = maker.make_step(recorded_rollouts(), step)
+    return result
 
 
 def test_the_penalty_reaches_the_shaped_reward_and_not_the_raw_one(tmp_path: Path) -> None:
@@ -150,7 +155,7 @@ class SizesBySample:
 def test_who_is_remembered_is_who_loses_reward(tmp_path: Path, remember: str) -> None:
     maker, _ = memory_maker(arguments(), tmp_path, remember)
     maker._pool = pool = SizesBySample()
-    experiences = maker.make_experience_batch(recorded_rollouts())
+    experiences = run_steps(maker, 1)
     right = [bool(sample.rewards) for sample in recorded_rollouts()]
     wanted = {"wrong": [False], "right": [True], "both": [False, True]}[remember]
     remembered = [sample for sample in range(12) if right[sample] in wanted]
@@ -166,9 +171,8 @@ def test_who_is_remembered_is_who_loses_reward(tmp_path: Path, remember: str) ->
 
 def test_metrics_say_what_was_done(tmp_path: Path) -> None:
     maker, pool = memory_maker(arguments(), tmp_path)
-    run_steps(maker, 4)
+    metrics = last_step(maker, 4).metrics
     wrong = sum(sample.rewards.item() == 0 for sample in recorded_rollouts())
-    metrics = maker.metrics
     assert metrics["meds/rows_step"] == wrong
     assert metrics["meds/rows"] == 4 * wrong
     assert metrics["meds/reward_raw"] == pytest.approx(1 - wrong / 12)
@@ -178,6 +182,41 @@ def test_metrics_say_what_was_done(tmp_path: Path) -> None:
     assert metrics["meds/time_recording_ms"] == pytest.approx(3.0)  # three micro-batches of 1 ms
 
 
+class Diversity:
+    """Keeps what it is given."""
+
+    def add(self, remembered: np.ndarray, right: np.ndarray, _stored: Any) -> dict[str, float]:
+        self.remembered, self.right = remembered, right
+        return {"diversity": 1.0}
+
+
+def test_diversity_is_of_what_is_remembered_and_of_right_answers_with_a_feature(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = recorded_rollouts()
+    right = [i for i, sample in enumerate(samples) if sample.rewards.item() == 1]
+    wrong = [i for i in range(12) if i not in right]
+    absent = samples[right[0]].sequences[0, :10].tolist()
+
+    def with_a_gap(sequences: torch.Tensor) -> np.ndarray:
+        logits = layer_logits_of(sequences)
+        logits[[ids[:10].tolist() == absent for ids in sequences]] = NO_ANSWER
+        return logits
+
+    monkeypatch.setattr("tests.training.rollouts.layer_logits_of", with_a_gap)
+    maker, _ = memory_maker(arguments(), tmp_path)
+    maker._diversity = diversity = Diversity()
+    assert last_step(maker).metrics["diversity"] == 1.0
+    for found, expected in ((diversity.remembered, wrong), (diversity.right, right[1:])):
+        logits = np.concatenate([layer_logits_of(samples[i].sequences) for i in expected])
+        np.testing.assert_array_equal(found, FeatureTransform().select(logits))
+
+
+def test_nothing_that_was_recorded_goes_on_to_the_update(tmp_path: Path) -> None:
+    maker, _ = memory_maker(arguments(), tmp_path)
+    assert not any(vars(experience.action_log_probs) for experience in run_steps(maker, 1))
+
+
 def test_the_verifiers_score_decides_what_is_wrong_and_not_the_reward(tmp_path: Path) -> None:
     """A reward may hold more than the verdict: here a point for the form, given to wrong answers only."""
     samples = recorded_rollouts()
@@ -185,8 +224,7 @@ def test_the_verifiers_score_decides_what_is_wrong_and_not_the_reward(tmp_path: 
         sample.scores, sample.rewards = sample.rewards.clone(), 1 - sample.rewards
     wrong = [i for i, sample in enumerate(samples) if sample.scores.item() == 0]
     maker, pool = memory_maker(arguments(), tmp_path)
-    maker.step = 1
-    maker.make_experience_batch(samples)
+    maker.make_step(samples, 1)
     assert pool.observed[0].column("sample").to_pylist() == wrong
     assert set(pool.observed[0].column("correct").to_pylist()) == {False}
 
@@ -195,8 +233,7 @@ def test_rows_carry_their_own_samples_features_even_when_batches_are_reordered(t
     """Dynamic batching packs samples by length; a row's fingerprint must still be its own sample's."""
     flags = {"train.dynamic_batch_enable": True, "rollout.max_tokens_per_gpu": 40, "train.max_tokens_per_gpu": 40}
     maker, pool = memory_maker(arguments(**flags), tmp_path)
-    maker.step = 1
-    experiences = maker.make_experience_batch(recorded_rollouts())
+    experiences = run_steps(maker, 1)
     assert [sample for experience in experiences for sample in experience.index] != list(range(12))
     samples = recorded_rollouts()
     rows = pool.observed[0]
@@ -226,43 +263,40 @@ def test_rollouts_without_an_answer_or_with_broken_logits_have_no_row(
 
     monkeypatch.setattr("tests.training.rollouts.layer_logits_of", with_gaps)
     maker, pool = memory_maker(arguments(), tmp_path)
-    maker.step = 1
-    maker.make_experience_batch(recorded_rollouts())
+    run_steps(maker, 1)
     assert pool.observed[0].column("sample").to_pylist() == wrong[2:]
     assert "step 1: layer logits of 1 of 11 answers are not finite" in caplog.text
 
 
 def test_a_step_with_only_right_answers_stores_nothing(tmp_path: Path) -> None:
     maker, pool = memory_maker(arguments(), tmp_path, correct_threshold=-1.0)
-    maker.step = 1
-    maker.make_experience_batch(recorded_rollouts())
+    metrics = last_step(maker).metrics
     assert len(pool.observed[0]) == 0
-    assert maker.metrics["meds/rows"] == 0
-    assert "meds/eigen_ratio_step" not in maker.metrics
+    assert metrics["meds/rows"] == 0
+    assert "meds/eigen_ratio_step" not in metrics
 
 
 def test_prompt_ids_of_the_data_set_are_the_keys(tmp_path: Path) -> None:
     maker, pool = memory_maker(arguments(), tmp_path)
     maker._key_of = {f"prompt {i}": f"math-{i}" for i in range(3)}.__getitem__
-    maker.step = 1
-    maker.make_experience_batch(recorded_rollouts())
+    run_steps(maker, 1)
     assert set(pool.observed[0].column("prompt").to_pylist()) <= {"math-0", "math-1", "math-2"}
 
 
 def test_the_bonus_of_a_batch_needs_no_history(tmp_path: Path) -> None:
     maker, pool = memory_maker(arguments(), tmp_path, scope="batch", alpha=0.3, beta=0.2)
-    experiences = run_steps(maker, 1)
+    result = last_step(maker)
     rows = pool.observed[0]
     features, codes = FeatureTransform()(memory_rows.layer_logits_of(rows)), memory_rows.group_codes(rows)[0]
     expected = sizes_in_batch(features, codes, Clustering())
     sizes = dict(zip(rows.column("sample").to_pylist(), expected.tolist()))
     assert set(sizes.values()) >= {1}
-    for experience in experiences:
+    for experience in result.experiences:
         for row, sample in enumerate(experience.index):
             bonus = min(0.3 / sizes[sample], 0.2) if sample in sizes else 0
             gained = experience.info["shaped_reward"][row] - experience.info["reward"][row]
             assert gained.item() == pytest.approx(bonus)
-    assert maker.metrics["meds/penalty_mean"] < 0
+    assert result.metrics["meds/penalty_mean"] < 0
 
 
 def test_a_memory_of_answers_counts_equal_ones(tmp_path: Path) -> None:
@@ -270,16 +304,17 @@ def test_a_memory_of_answers_counts_equal_ones(tmp_path: Path) -> None:
     tokenizer = build_char_tokenizer()
     texts = ["1+1 is \\boxed{12}", "so \\boxed{12}", "\\boxed{3}", "no answer"]
     experiences = []
-    for text in texts:
+    for place, text in enumerate(texts):
         ids = torch.tensor([tokenizer.encode("2*(3)" + text, add_special_tokens=False)])
         mask = torch.zeros(1, ids.shape[1] - 1, dtype=torch.long)
         mask[:, 4:] = 1
         experiences.append(Experience(sequences=ids, attention_mask=torch.ones_like(ids), action_mask=mask))
+        experiences[-1].index = [len(texts) - 1 - place]  # dealt out from the last one
     answered, rows = FinalAnswers(tokenizer, FeatureSettings()).rows_of(experiences)
-    assert answered.tolist() == [True, True, True, False]
-    assert np.array_equal(rows[0], rows[1])
-    assert not np.array_equal(rows[0], rows[2])
-    assert np.isnan(rows[3]).all()
+    assert answered.tolist() == [False, True, True, True]
+    assert np.array_equal(rows[3], rows[2])
+    assert not np.array_equal(rows[3], rows[1])
+    assert np.isnan(rows[0]).all()
 
 
 @pytest.mark.parametrize("reward", [-0.2, -0.1, 0.1, 0.0])
@@ -290,8 +325,7 @@ def test_a_group_of_equal_rewards_has_no_advantage(tmp_path: Path, reward: float
     samples = recorded_rollouts(prompts=3, responses=16)
     for sample in samples[16:32]:
         sample.rewards = torch.tensor([reward])
-    maker.step = 1
-    for experience in maker.make_experience_batch(samples):
+    for experience in maker.make_step(samples, 1).experiences:
         for row, sample in enumerate(experience.index):
             if 16 <= sample < 32:
                 assert experience.advantages[row].abs().max() == 0

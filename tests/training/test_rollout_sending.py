@@ -9,7 +9,8 @@ import pytest
 import ray
 
 from meds_openrlhf.memory.assignment import UNASSIGNED
-from meds_openrlhf.training.rollout_sending import RolloutSender, judged_without_memory, step_rollouts
+from meds_openrlhf.training.experience import step_without_memory
+from meds_openrlhf.training.rollout_sending import RolloutSender, step_rollouts
 from tests.training.rollouts import arguments, recorded_rollouts
 from tests.training.test_experience import memory_maker, plain_maker
 
@@ -19,12 +20,13 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 FLAGS = {"train.dynamic_batch_enable": True, "rollout.max_tokens_per_gpu": 40, "train.max_tokens_per_gpu": 40}
 
 
-def test_each_sample_with_its_own_tokens_prompt_and_rewards_in_any_order(tmp_path: Path) -> None:
+def test_each_sample_with_its_own_tokens_prompt_and_rewards_in_their_order(tmp_path: Path) -> None:
     maker, _ = memory_maker(arguments(**FLAGS), tmp_path)
-    for maker.step in (1, 2, 3):
-        experiences = maker.make_experience_batch(recorded_rollouts())
-    rollouts = step_rollouts(3, experiences, lambda text: f"key of {text}", maker.judged)
-    assert rollouts.sample.tolist() != sorted(rollouts.sample.tolist())
+    for step in (1, 2, 3):
+        result = maker.make_step(recorded_rollouts(), step)
+    assert [sample for one in result.experiences for sample in one.index] != list(range(12))
+    rollouts = step_rollouts(3, result, lambda text: f"key of {text}")
+    assert rollouts.sample.tolist() == list(range(12))
     responses = np.split(rollouts.tokens, np.cumsum(rollouts.lengths)[:-1])
     originals = recorded_rollouts()
     for row, sample in enumerate(rollouts.sample):
@@ -32,7 +34,7 @@ def test_each_sample_with_its_own_tokens_prompt_and_rewards_in_any_order(tmp_pat
         assert rollouts.prompt[row] == f"key of prompt {sample // 4}"
         assert rollouts.reward[row] == originals[sample].rewards.item()
         assert rollouts.correct[row] == bool(originals[sample].rewards)
-        assert rollouts.label[row] == maker.judged.label[sample]
+        assert rollouts.label[row] == result.judged.label[sample]
         lost = min(0.1 * np.log(rollouts.cluster_size[row] + 1), 0.2)
         assert rollouts.reward[row] - rollouts.shaped_reward[row] == pytest.approx(lost)
     assert rollouts.generated.all()
@@ -41,7 +43,7 @@ def test_each_sample_with_its_own_tokens_prompt_and_rewards_in_any_order(tmp_pat
 
 def test_without_a_memory_there_are_verdicts_and_no_clusters() -> None:
     experiences = plain_maker(arguments(**FLAGS)).make_experience_batch(recorded_rollouts())
-    rollouts = step_rollouts(1, experiences, str, judged_without_memory(experiences, 0.5))
+    rollouts = step_rollouts(1, step_without_memory(experiences, 0.5), str)
     rewards = [sample.rewards.item() for sample in recorded_rollouts()]
     assert rollouts.correct.tolist() == [bool(rewards[sample]) for sample in rollouts.sample]
     assert set(rollouts.label.tolist()) == {UNASSIGNED}
