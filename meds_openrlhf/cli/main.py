@@ -14,8 +14,8 @@ from meds_openrlhf.cli.closed_pipe import silence_if_closed
 from meds_openrlhf.cli.extras import missing_extra
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError, MemoryLostError
-from meds_openrlhf.training.driver.errors import RunLostError, innermost
 from meds_openrlhf.training.driver.interruption import Interrupted
+from meds_openrlhf.training.errors import RunLostError, innermost
 
 SUBCOMMANDS = (train, eval, plan, submit, demo, data, memory, report, track)
 TRAINERS = ("train", "demo")

@@ -16,7 +16,6 @@ from meds_openrlhf.config.loader import build, parse_overrides, unflatten
 
 if TYPE_CHECKING:
     from meds_openrlhf.memory.tools.overview import Overview
-    from meds_openrlhf.memory.tools.prompt_texts import PromptTexts
     from meds_openrlhf.memory.tools.recorded_rows import Recording
     from meds_openrlhf.memory.tools.replay import ReplaySummary
     from meds_openrlhf.memory.tools.stored_memory import StoredMemory
@@ -107,9 +106,9 @@ def _add_export(actions: Any) -> None:
 def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print what a memory holds."""
     begin_reading([arguments.folder])
+    from meds_openrlhf.data.prompt_texts import texts_of_data_set, without_template
     from meds_openrlhf.memory.settings import method_of, transform_of_rows
     from meds_openrlhf.memory.tools.overview import survey
-    from meds_openrlhf.memory.tools.prompt_texts import prompt_texts
     from meds_openrlhf.memory.tools.stored_memory import open_memory
 
     if arguments.top < 0:
@@ -118,14 +117,14 @@ def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
     config = _config_of(memory, arguments.preset, [])
     transform = transform_of_rows(config.meds, memory.format)
     overview = survey(memory, method_of(config.meds.memory), transform, arguments.top)
-    texts = prompt_texts(config, {one.prompt for one in overview.biggest})
+    texts = texts_of_data_set(config)
     if arguments.json:
         content = asdict(overview)
         for one in content["biggest"]:
-            one["text"] = texts.by_key.get(one["prompt"])
+            one["text"] = texts.get(one["prompt"])
         print(json.dumps(content, indent=2))
     else:
-        print(_as_text(overview, texts, config.meds.memory.preset))
+        print(_as_text(overview, without_template(texts), config.meds.memory.preset))
     return 0
 
 
@@ -231,7 +230,7 @@ def _preset_words(preset: str | None) -> list[str]:
 # ── printing ──
 
 
-def _as_text(overview: Overview, texts: PromptTexts, preset: str) -> str:
+def _as_text(overview: Overview, texts: dict[str, str], preset: str) -> str:
     rows = overview.wrong + overview.right
     steps = f", from {overview.first_step} to {overview.last_step}" if overview.steps else ""
     lines = [
@@ -245,7 +244,7 @@ def _as_text(overview: Overview, texts: PromptTexts, preset: str) -> str:
     if overview.biggest:
         lines += ["", f"{'size':>6} {'share':>6}  {'steps':<11} {'verdict':<8} prompt"]
     for one in overview.biggest:
-        text = texts.own(one.prompt)
+        text = " ".join(texts.get(one.prompt, "").split())
         name = f"{one.prompt}  {text if len(text) <= TEXT_WIDTH else text[: TEXT_WIDTH - 1] + '…'}".rstrip()
         verdict, span = "right" if one.correct else "wrong", f"{one.first_step}-{one.last_step}"
         lines.append(f"{one.size:>6} {one.share:>6.0%}  {span:<11} {verdict:<8} {name}")

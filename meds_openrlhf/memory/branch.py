@@ -33,7 +33,7 @@ def make_branch(manifest: Path, paths: MemoryPaths, wanted: MemoryFormat) -> Mem
     another model's or another variant's, or if its files are damaged.
     """
     snapshot = read_branch_point(manifest)
-    snapshot.format.require_match(wanted, manifest)
+    snapshot.format.require_match(wanted, manifest, "meds.memory.branch_from")
     last_step = 0
     for state in snapshot.segments:
         source, target = _memory_of(manifest) / state.name, paths.root / state.name

@@ -39,19 +39,19 @@ class MemoryFormat:
         """Whether rows are final answers, of whatever model, and not layer logits."""
         return self.model == ANSWERS
 
-    def require_match(self, other: MemoryFormat, folder: Path) -> None:
-        """Raise ConfigError, naming the field, unless a memory of this format can go on as ``other`` wants it."""
+    def require_match(self, other: MemoryFormat, folder: Path, setting: str = "meds.run_dir") -> None:
+        """Raise ConfigError, naming the field, unless a memory of this format can go on as ``other`` wants it.
+
+        ``folder`` is where the memory lies, ``setting`` the one that named it.
+        """
         if self.holds_answers != other.holds_answers:
             held = "final answers; set it to answers" if self.holds_answers else "layer logits; choose another preset"
             mend = f"does not go with the memory in {folder}, whose rows are {held}, or name another run_dir"
             raise ConfigError("meds.memory.preset", "answers" if other.holds_answers else "of logits", mend)
         if (self.model, self.layers) != (other.model, other.layers):
-            raise ConfigError(
-                "actor.model_name_or_path",
-                _describe(other.model),
-                f"is not the model of the memory in {folder} ({_describe(self.model)}); name that model, "
-                "or another meds.run_dir",
-            )
+            model = f"another model ({_describe(self.model)}), not of {_describe(other.model)}"
+            hint = f"holds the memory of {model}; train that model, or name another memory"
+            raise ConfigError(setting, str(folder), hint)
         for name, value in self.features.items():
             if other.features.get(name) != value:
                 raise ConfigError(

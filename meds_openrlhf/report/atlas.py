@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meds_openrlhf.config.loader import RunConfig
+from meds_openrlhf.data.prompt_texts import questions
 from meds_openrlhf.memory.tools.stored_memory import open_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.clusters import Clusters, Visits, find_clusters, noise_of, right_answers, visits_of
@@ -21,7 +22,6 @@ from meds_openrlhf.report.error_rows import ErrorRows, rows_of_log, rows_of_memo
 from meds_openrlhf.report.examples import candidates, choose
 from meds_openrlhf.report.heatmap import heatmap_of
 from meds_openrlhf.report.limits import Limits
-from meds_openrlhf.report.prompts import questions
 from meds_openrlhf.report.rollout_rows import NONE, Response, RolloutRows, read_responses, read_rollout_rows
 
 PROMPTS_IN_PORTION = 64

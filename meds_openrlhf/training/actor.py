@@ -16,10 +16,9 @@ from meds_openrlhf.config.schema import FeatureSettings, PolicySettings
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.layout import packed_positions, padded_positions, positions_on_rank
 from meds_openrlhf.features.recorder import LayerLogitRecorder
-from meds_openrlhf.training.actor_classes import plain_class
 from meds_openrlhf.training.minibatches import in_given_order
+from meds_openrlhf.training.openrlhf_source import plain_class, replaced
 from meds_openrlhf.training.policy_update import EntropyAdvantageLoss, warmup_ratio
-from meds_openrlhf.training.replaced import replaced
 
 
 @dataclass(frozen=True)

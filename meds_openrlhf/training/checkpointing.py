@@ -14,9 +14,9 @@ from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT
 from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.training.context import TrainerContext
-from meds_openrlhf.training.driver.run_control import StepReport, Stopped
 from meds_openrlhf.training.leftovers import load_leftovers, save_leftovers
 from meds_openrlhf.training.rollout_sending import RolloutSender
+from meds_openrlhf.training.run_control import StepReport, Stopped
 
 
 class TrainingStopped(Exception):

@@ -13,8 +13,8 @@ from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.memory.rows import prompt_key
 from meds_openrlhf.memory.settings import remembers_answers
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.training.driver.run_control import StepReport, Stopped
 from meds_openrlhf.training.eval_metrics import eval_line, eval_metrics
+from meds_openrlhf.training.run_control import StepReport, Stopped
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ def _adapt_engines(module: Any) -> None:
         return
     import ray
 
-    from meds_openrlhf.training.actor_classes import plain_class
+    from meds_openrlhf.training.openrlhf_source import plain_class
 
     engine = plain_class(module.RolloutRayActor)
 

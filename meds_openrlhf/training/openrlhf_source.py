@@ -1,10 +1,15 @@
-"""Parts of OpenRLHF's source without the packages around them, whose imports (DeepSpeed, vLLM) take many seconds."""
+"""Parts of OpenRLHF, to extend: modules without the packages around them, plain classes, names that stand for ours.
+
+Importing OpenRLHF's packages imports DeepSpeed and vLLM, which takes many seconds.
+"""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -28,6 +33,27 @@ def run_main_block(name: str, provided: dict[str, Any]) -> None:
     Of its other imports only those of the standard library are executed.
     """
     exec(_main_block(name, frozenset(provided)), {"__name__": "__main__", **provided})
+
+
+def plain_class(actor_class: Any) -> Any:
+    """The class that ``@ray.remote`` was put on: Ray's own forbids to subclass it."""
+    return actor_class.__ray_metadata__.modified_class.__ray_actor_class__
+
+
+@contextmanager
+def replaced(owner: Any, **values: Any) -> Iterator[None]:
+    """Inside, the attributes of ``owner`` that are named have these values; afterwards those that they had.
+
+    OpenRLHF makes its parts by name: meanwhile, a name may stand for a part of ours.
+    """
+    originals = {name: getattr(owner, name) for name in values}
+    for name, value in values.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(owner, name, original)
 
 
 @cache

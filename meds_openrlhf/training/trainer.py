@@ -19,16 +19,15 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.memory.settings import method_of
 from meds_openrlhf.tracking.diversity import DiversityTracker
-from meds_openrlhf.training.actor_classes import plain_class
 from meds_openrlhf.training.checkpointing import CheckpointedTraining
 from meds_openrlhf.training.context import TrainerContext
-from meds_openrlhf.training.driver.errors import RunLostError
 from meds_openrlhf.training.engines.engine_fleet import EngineFleet
 from meds_openrlhf.training.engines.rollout import RolloutGenerator
+from meds_openrlhf.training.errors import RunLostError
 from meds_openrlhf.training.experience import MemoryExperienceMaker, StepResult, step_without_memory
 from meds_openrlhf.training.final_answers import FinalAnswers
 from meds_openrlhf.training.minibatches import by_prompts, even_batch
-from meds_openrlhf.training.replaced import replaced
+from meds_openrlhf.training.openrlhf_source import plain_class, replaced
 from meds_openrlhf.training.rollout_sending import RolloutSender, step_rollouts
 
 

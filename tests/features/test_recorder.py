@@ -187,7 +187,7 @@ def test_the_model_class_is_named_where_the_rule_finds_no_decoder() -> None:
     class Odd(torch.nn.Module):
         pass
 
-    with pytest.raises(ValueError, match="the decoder layers of Odd cannot be told"):
+    with pytest.raises(ValueError, match="the decoder layers of Odd cannot be found"):
         LayerLogitRecorder(Odd())
 
 

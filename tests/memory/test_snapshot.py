@@ -87,7 +87,7 @@ def test_the_format_of_another_model_is_refused(tmp_path: Path) -> None:
     assert held == FORMAT
     held.require_match(FORMAT, tmp_path)
     other = MemoryFormat(shards=2, layers=4, model={"architecture": "LlamaForCausalLM", "layers": 4})
-    with pytest.raises(ConfigError, match=r"actor.model_name_or_path: .*LlamaForCausalLM.*Qwen2ForCausalLM"):
+    with pytest.raises(ConfigError, match=r"meds.run_dir: .* another model .*Qwen2ForCausalLM.*LlamaForCausalLM"):
         held.require_match(other, tmp_path)
     held.require_match(MemoryFormat(3, 8, FORMAT.model), tmp_path)  # prompts may be divided anew
 

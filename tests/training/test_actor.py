@@ -13,7 +13,7 @@ from meds_openrlhf.config import FeatureSettings
 from meds_openrlhf.data.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.training import actor
 from meds_openrlhf.training.actor import RecordingPolicyActor
-from meds_openrlhf.training.actor_classes import plain_class
+from meds_openrlhf.training.openrlhf_source import plain_class
 
 TOKENIZER = build_char_tokenizer()
 PROMPT = "1+1 \\boxed{9} "

@@ -18,7 +18,7 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.training.context import TrainerContext
-from meds_openrlhf.training.driver.run_control import StepReport, Stopped, start_run_control
+from meds_openrlhf.training.run_control import StepReport, Stopped, start_run_control
 from meds_openrlhf.training.trainer import MedsTraining
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import ray
 
-from meds_openrlhf.training.driver.errors import RunLostError
 from meds_openrlhf.training.driver.interruption import Interruptions, WatchdogExpired
 from meds_openrlhf.training.driver.members import Member, first_loss
-from meds_openrlhf.training.driver.run_control import StepReport, Stopped
+from meds_openrlhf.training.errors import RunLostError
+from meds_openrlhf.training.run_control import StepReport, Stopped
 
 POLL_SECONDS = 0.5
 CENSUS_SECONDS = 5.0

@@ -28,7 +28,6 @@ from meds_openrlhf.tracking.sending.follower_process import FollowerProcesses, f
 from meds_openrlhf.tracking.sending.tracking_state import rewind
 from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.training.driver import stacks
-from meds_openrlhf.training.driver.errors import RunLostError, innermost
 from meds_openrlhf.training.driver.following import Following, RunListener
 from meds_openrlhf.training.driver.interruption import (
     Interrupted,
@@ -38,11 +37,12 @@ from meds_openrlhf.training.driver.interruption import (
 )
 from meds_openrlhf.training.driver.members import Member, actors_of_this_job, loss_behind, members_of
 from meds_openrlhf.training.driver.ray_connection import ray_connection
-from meds_openrlhf.training.driver.run_control import Stopped, start_run_control, this_node
 from meds_openrlhf.training.driver.run_folder import run_paths_of, sole_driver_of
+from meds_openrlhf.training.errors import RunLostError, innermost
 from meds_openrlhf.training.models import start_models
 from meds_openrlhf.training.preparation import checks
 from meds_openrlhf.training.preparation.prepare import Job, place_when_free, prepare
+from meds_openrlhf.training.run_control import Stopped, start_run_control, this_node
 
 
 def run_training(

@@ -9,7 +9,7 @@ from typing import Any
 import ray
 import ray._private.state
 
-from meds_openrlhf.training.driver.errors import innermost
+from meds_openrlhf.training.errors import innermost
 
 # A dead actor is known to its callers a moment before the cluster's table says so.
 EXPLANATION_SECONDS = 10.0

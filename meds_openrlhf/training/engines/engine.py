@@ -18,9 +18,8 @@ import ray
 from openrlhf.trainer.ray import vllm_engine
 
 from meds_openrlhf.orphans import end_children_with_this_process
-from meds_openrlhf.training.actor_classes import plain_class
 from meds_openrlhf.training.engines.engine_fleet import AS_STARTED, NONE, EngineStatus, StaleWeightsError
-from meds_openrlhf.training.replaced import replaced
+from meds_openrlhf.training.openrlhf_source import plain_class, replaced
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import ray
 
-from meds_openrlhf.training.driver.errors import RunLostError, innermost
+from meds_openrlhf.training.errors import RunLostError, innermost
 
 # Ray says within seconds that an engine is away. One that is silent is busy, up to this long.
 STATUS_SECONDS = 300.0

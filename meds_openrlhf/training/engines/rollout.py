@@ -11,8 +11,8 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator, _collect_prompt_batch
 from openrlhf.trainer.ray.vllm_engine import batch_vllm_engine_call
 
-from meds_openrlhf.training.driver.errors import RunLostError, innermost
 from meds_openrlhf.training.engines.engine_fleet import EngineFleet, StaleWeightsError
+from meds_openrlhf.training.errors import RunLostError, innermost
 
 
 @dataclass(frozen=True)

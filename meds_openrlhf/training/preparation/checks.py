@@ -256,5 +256,6 @@ def require_memory_of(config: RunConfig, paths: RunPaths, wanted: MemoryFormat) 
         held.require_match(wanted, paths.memory.root)
         return replace(wanted, step_offset=held.step_offset)
     if branch_from is not None:
-        read_branch_point(Path(branch_from)).format.require_match(wanted, Path(branch_from))
+        branched = read_branch_point(Path(branch_from)).format
+        branched.require_match(wanted, Path(branch_from), "meds.memory.branch_from")
     return wanted

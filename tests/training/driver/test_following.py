@@ -11,11 +11,11 @@ import ray
 
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
-from meds_openrlhf.training.driver.errors import RunLostError
 from meds_openrlhf.training.driver.following import Following
 from meds_openrlhf.training.driver.interruption import Interrupted, WatchdogExpired, interruptible
 from meds_openrlhf.training.driver.members import Member
-from meds_openrlhf.training.driver.run_control import StepReport, Stopped, start_run_control
+from meds_openrlhf.training.errors import RunLostError
+from meds_openrlhf.training.run_control import StepReport, Stopped, start_run_control
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

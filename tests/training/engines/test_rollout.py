@@ -13,9 +13,9 @@ from openrlhf.trainer.ppo_utils import samples_generator
 from openrlhf.trainer.ppo_utils.experience import Experience
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from meds_openrlhf.training.driver.errors import RunLostError
 from meds_openrlhf.training.engines.engine_fleet import EngineFleet
 from meds_openrlhf.training.engines.rollout import RolloutGenerator
+from meds_openrlhf.training.errors import RunLostError
 from tests.training.engines.fake_engine import SAMPLES, Engine
 
 

@@ -1,0 +1,82 @@
+"""What the prompts behind the memory's keys say, as people read them: without what their template puts around all."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from meds_openrlhf.config.loader import RunConfig
+from meds_openrlhf.memory.rows import prompt_key
+
+_MARKER = re.compile(r"<\|\w+\|>")  # <|im_end|>
+OPENRLHF_INPUT_KEY = "input"  # its default for data.input_key
+
+
+def questions(keys: Collection[str], logged: Mapping[str, str], config: RunConfig | None) -> dict[str, str]:
+    """The prompts' own texts by key: from the log of rollouts, or else from the run's data set, if it is at hand."""
+    wanted = set(keys)
+    if logged:
+        return without_template({key: text for key, text in logged.items() if key in wanted})
+    texts = without_template(texts_of_data_set(config)) if config is not None else {}
+    return {key: text for key, text in texts.items() if key in wanted}
+
+
+def texts_of_data_set(config: RunConfig) -> dict[str, str]:
+    """The texts of the run's data set, a local JSON Lines file, by prompt key; empty for any other data set.
+
+    A row's key is its id if the run names a column of ids, else the hash of its text as the engines get it; that is
+    found for plain texts and input templates, not for chat templates.
+    """
+    flags, column = config.openrlhf, config.meds.memory.prompt_id_key
+    path = Path(str(flags.get("data.prompt_dataset")))
+    if path.suffix not in (".jsonl", ".json") or not path.is_file():
+        return {}
+    texts = {}
+    for row in _json_rows(path):
+        text = row.get(str(flags.get("data.input_key", OPENRLHF_INPUT_KEY)))
+        if isinstance(text, str):
+            key = str(row.get(column)) if column else prompt_key(_as_sent(text, flags.get("data.input_template")))
+            texts[key] = text
+    return texts
+
+
+def without_template(texts: dict[str, str]) -> dict[str, str]:
+    """The texts without the lines that all of them begin and end with, and without chat markers."""
+    distinct = sorted(set(texts.values()))
+    if len(distinct) < 2:
+        return {key: _plain(text) for key, text in texts.items()}
+    head = _common_start(distinct[0], distinct[-1])
+    head = head[: head.rfind("\n") + 1]
+    turned = sorted(text[::-1] for text in distinct)
+    tail = _common_start(turned[0], turned[-1])[::-1]
+    tail = tail[tail.find("\n") :] if "\n" in tail else ""
+    return {key: _plain(text[len(head) :].removesuffix(tail)) or text for key, text in texts.items()}
+
+
+def _common_start(one: str, other: str) -> str:
+    """What both begin with; of sorted texts the first and the last have in common what all have."""
+    return "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other)))
+
+
+def _plain(text: str) -> str:
+    return _MARKER.sub("", text).strip()
+
+
+def _as_sent(text: str, template: Any) -> str:
+    return template.replace("{}", text, 1) if isinstance(template, str) else text
+
+
+def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a JSON Lines file; other lines are skipped."""
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(row, dict):
+                yield row
