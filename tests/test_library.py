@@ -1,0 +1,62 @@
+"""The package as other trainers use it: the page's own code, without OpenRLHF, Ray or a GPU."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import meds_openrlhf
+
+REPOSITORY = Path(meds_openrlhf.__file__).parents[1]
+PROGRAM = """
+import sys
+from pathlib import Path
+for name in ("openrlhf", "ray", "deepspeed", "vllm"):
+    sys.modules[name] = None  # cannot be imported
+import torch
+from transformers import AutoModelForCausalLM, Qwen2Config
+from meds_openrlhf.data.char_tokenizer import build_char_tokenizer
+assert not torch.cuda.is_available()
+folder, tokenizer = Path(sys.argv[1]), build_char_tokenizer()
+torch.manual_seed(0)
+model = AutoModelForCausalLM.from_config(Qwen2Config(
+    vocab_size=len(tokenizer), hidden_size=32, intermediate_size=48, num_hidden_layers=6, num_attention_heads=2,
+    num_key_value_heads=2))
+{example}
+prompt = "2+3="
+responses = [*["\\\\boxed{{7}}"] * 3, "\\\\boxed{{8}}", "\\\\boxed{{5}}", "no box"]
+width = max(len(prompt + text) for text in responses)
+rows = [tokenizer.encode(prompt + text, add_special_tokens=False) for text in responses]
+ids = torch.tensor([row + [tokenizer.pad_token_id] * (width - len(row)) for row in rows])
+own = torch.tensor([[len(prompt) <= t < len(row) for t in range(width)] for row in rows])
+for step in (1, 2, 3):
+    shaped = shape_rewards(step, ids, own, [prompt] * 6, [0, 0, 0, 0, 1, 0])
+    print(*(f"{{reward:.4f}}" for reward in shaped))
+print(memory.stats().rows)
+"""
+
+
+def test_the_example_shapes_the_rewards_of_repeated_mistakes(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "library.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    program = PROGRAM.format(example=example)
+    finished = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=100
+    )
+    assert finished.returncode == 0, finished.stderr
+    first, _, third, stored = finished.stdout.splitlines()
+    assert first == "0.0000 0.0000 0.0000 0.0000 1.0000 0.0000"
+    assert third == "-0.1946 -0.1946 -0.1946 -0.1099 1.0000 0.0000"  # 0.1 ln 7 for six before, 0.1 ln 3 for two
+    assert stored == "12"
+
+
+def test_everything_that_is_exported_is_there_and_named_on_the_page() -> None:
+    page = (REPOSITORY / "docs" / "library.md").read_text()
+    for name in meds_openrlhf.__all__:
+        assert getattr(meds_openrlhf, name).__name__ == name
+        assert f"`{name}" in page or f" {name}(" in page or f"{name}(" in page, name
+
+
+def test_importing_the_package_loads_nothing() -> None:
+    program = "import meds_openrlhf, sys; print({'numpy', 'torch', 'pyarrow'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "set()\n"
