@@ -82,11 +82,11 @@ def _variants(node: ast.AST) -> Iterator[ast.AST]:
         yield ast.Constant(not node.value)
     elif isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
         yield ast.Constant(node.value + 1)
-    elif isinstance(node, ast.Call) and node.keywords and ast.unparse(node.func) != "dataclass":
+    elif isinstance(node, ast.Call) and node.keywords:
         yield _changed(node, keywords=node.keywords[:-1])
     elif isinstance(node, (ast.If, ast.While, ast.IfExp)) and not isinstance(node.test, (ast.Compare, ast.BoolOp)):
         yield _changed(node, test=ast.UnaryOp(ast.Not(), node.test))
-    elif isinstance(node, ast.Return) and node.value is not None:
+    elif isinstance(node, ast.Return) and node.value is not None and ast.unparse(node.value) != "None":
         yield ast.Return(ast.Constant(None))
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         yield ast.Pass()  # a call for its effect
@@ -116,7 +116,7 @@ class _Changing(ast.NodeTransformer):
         self.wanted, self.found = wanted, list[tuple[int, str, str]]()
 
     def visit(self, node: ast.AST) -> ast.AST:
-        if isinstance(node, ast.arg):
+        if isinstance(node, ast.arg) or (isinstance(node, ast.Call) and ast.unparse(node.func) == "dataclass"):
             return node
         if isinstance(node, ast.AnnAssign):
             return _changed(node, value=self.visit(node.value) if node.value else None)
