@@ -9,9 +9,8 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from meds_openrlhf.cli.closed_pipe import silence_if_closed
-from meds_openrlhf.cli.main import DISK_ERRORS
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.exits import DISK_ERRORS, silence_if_closed
 from meds_openrlhf.memory.errors import MemoryCorruptionError, MemoryLostError
 
 

@@ -48,8 +48,8 @@ def logged_curves(runs: Sequence[Path]) -> list[Curve]:
     for run, name in zip(runs, names_of(runs)):
         found = curves_of(run, name, METRICS)
         if not found:
-            mend = "logged no eigen ratio; a baseline needs a memory of layer logits too: --meds.penalty.alpha 0"
-            raise ConfigError("RUN", str(run), mend)
+            hint = "logged no eigen ratio; a baseline needs a memory of layer logits too: --meds.penalty.alpha 0"
+            raise ConfigError("RUN", str(run), hint)
         curves += found
     return curves
 
@@ -123,8 +123,8 @@ def draw(curves: Sequence[Curve], recomputed: Sequence[Curve] = ()) -> Figure:
 def _transform_and_window(memory: StoredMemory) -> tuple[FeatureTransform, int | None]:
     """How the run's logits become vectors, and how many steps its sliding window holds."""
     if memory.format.holds_answers:
-        mend = "remembers final answers, not layer logits; leave out --recompute, or name another run"
-        raise ConfigError("RUN", str(memory.paths.root), mend)
+        hint = "remembers final answers, not layer logits; leave out --recompute, or name another run"
+        raise ConfigError("RUN", str(memory.paths.root), hint)
     if memory.run is not None and memory.run.config.exists():
         meds = load_config(memory.run.config).meds
         return transform_of_rows(meds, memory.format), meds.tracking.eigen_window
@@ -167,8 +167,8 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
     """What was typed."""
     parser = argparse.ArgumentParser(prog="python -m analysis.eigen_ratio", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="folders of runs to compare")
-    mend = "calculate them from the memories' rows as well, and say how far that is from what was logged"
-    parser.add_argument("--recompute", action="store_true", help=mend)
+    hint = "calculate them from the memories' rows as well, and say how far that is from what was logged"
+    parser.add_argument("--recompute", action="store_true", help=hint)
     add_result_arguments(parser, "eigen_ratio")
     return parser.parse_args(command_line)
 

@@ -87,10 +87,10 @@ def read_groups(run: Path, visits: Collection[Visit]) -> dict[Visit, Group]:
 
 def too_few_texts(run: Path, texts: int, rollouts: int) -> ConfigError:
     """The error for a run whose log does not have the texts that the judge would read."""
-    mend = (
+    hint = (
         f"keeps the texts of {texts} of {rollouts} rollouts, too few to judge; train with meds.tracking.rollouts: all"
     )
-    return ConfigError("RUN", str(run), mend)
+    return ConfigError("RUN", str(run), hint)
 
 
 def _grouped(step: int, rows: pa.Table) -> dict[Visit, Group]:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from meds_openrlhf.arithmetic.problems import MISTAKES, Working, make_problem, work
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.data.arithmetic import MISTAKES, Working, make_problem, work
 
 _EXPRESSION = re.compile(r"[\d(][\d+\-*()]*[\d)]")
 # `(?<![\d+*])-`: a minus sign that is no operator; `15--1` is 15 minus -1.
@@ -92,8 +92,8 @@ def expression_of(prompt_text: str) -> str:
     """The arithmetic problem in a prompt. Raises ConfigError where it does not hold exactly one."""
     found = [one for one in _EXPRESSION.findall(prompt_text) if re.search(r"[+*-]", one) and _is_problem(one)]
     if len(found) != 1:
-        mend = f"holds {len(found)} arithmetic problems in place of one; name a run of the demo's task"
-        raise ConfigError("RUN", _shortened(prompt_text), mend)
+        hint = f"holds {len(found)} arithmetic problems in place of one; name a run of the demo's task"
+        raise ConfigError("RUN", _shortened(prompt_text), hint)
     expression: str = found[0]
     return expression
 

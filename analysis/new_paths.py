@@ -188,8 +188,8 @@ def find_pairs(arguments: argparse.Namespace) -> dict[str, list[tuple[Group, Gro
     places = [returns_to_prompts(index) for index in indices]
     drawn = draw_returns(places, arguments.pairs, arguments.seed)
     if not drawn:
-        mend = "have no prompt that came back an epoch later in all of them; give runs of two epochs and more"
-        raise ConfigError("RUN", [str(run) for run in arguments.runs], mend)
+        hint = "have no prompt that came back an epoch later in all of them; give runs of two epochs and more"
+        raise ConfigError("RUN", [str(run) for run in arguments.runs], hint)
     notes = [index.note for index in indices if index.note]
     if len(drawn) < arguments.pairs:
         notes.append(f"{len(drawn)} of {arguments.pairs} pairs: no more prompts came back in all runs.")

@@ -67,8 +67,8 @@ def weights_of(run: Path, alpha: float | None, beta: float | None) -> PenaltyWei
         raise ConfigError("RUN", str(run), "has no config.yaml to say its penalty; give --alpha and --beta")
     own = load_config(config).meds.penalty
     if own.scope == "batch":
-        mend = "gives a bonus within the step (meds.penalty.scope: batch), no penalty; give --alpha and --beta"
-        raise ConfigError("RUN", str(run), mend)
+        hint = "gives a bonus within the step (meds.penalty.scope: batch), no penalty; give --alpha and --beta"
+        raise ConfigError("RUN", str(run), hint)
     return PenaltyWeights(own.alpha if alpha is None else alpha, own.beta if beta is None else beta)
 
 

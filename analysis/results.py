@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from meds_openrlhf.paths import write_atomically
+from meds_openrlhf.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -86,8 +86,8 @@ def steps_to_judge(indices: Sequence[GroupIndex], asked: Sequence[int] | None) -
     steps = [step for step in sorted(set(asked or PAPER_STEPS)) if step in shared]
     if not steps:
         held = f"{len(shared)} steps, {shared[0]} to {shared[-1]}" if shared else "no step"
-        mend = f"are in neither or only one of the runs, which have the texts of {held} in common; name others"
-        raise ConfigError("--steps", sorted(set(asked or PAPER_STEPS)), mend)
+        hint = f"are in neither or only one of the runs, which have the texts of {held} in common; name others"
+        raise ConfigError("--steps", sorted(set(asked or PAPER_STEPS)), hint)
     return steps
 
 

@@ -161,8 +161,8 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("runs", metavar="RUN", nargs="*", type=Path, help="folders of runs with a log of rollouts")
     parser.add_argument("--problems", type=int, default=10_000, help="random problems; default: %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="of the random problems; default: %(default)s")
-    mend = "how far the update goes, 1 over the weight of the KL term; default: 1 10 100"
-    parser.add_argument("--eta", type=float, nargs="+", default=[1.0, 10.0, 100.0], help=mend)
+    hint = "how far the update goes, 1 over the weight of the KL term; default: 1 10 100"
+    parser.add_argument("--eta", type=float, nargs="+", default=[1.0, 10.0, 100.0], help=hint)
     parser.add_argument("--alpha", type=float, help="of the penalty; default: what each run's config.yaml says")
     parser.add_argument("--beta", type=float, help="of the penalty; default: what each run's config.yaml says")
     add_result_arguments(parser, "theorem")

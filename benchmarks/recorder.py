@@ -36,7 +36,7 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config
 
-from meds_openrlhf.data.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.layout import padded_positions
 from meds_openrlhf.features.recorder import LayerLogitRecorder

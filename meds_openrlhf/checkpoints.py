@@ -10,7 +10,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from meds_openrlhf.paths import RunPaths, write_atomically
+from meds_openrlhf.files import write_atomically
+from meds_openrlhf.paths import RunPaths
 
 ROLES = ("_actor", "_critic")
 

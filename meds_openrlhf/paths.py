@@ -23,7 +23,6 @@ runs/NAME/
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -203,28 +202,3 @@ def segments_in(folder: Path) -> list[Path]:
 def name_in_memory(segment: Path) -> str:
     """A segment's path below its memory's folder, ``shard-0003/000007.arrow``: its name in manifests."""
     return f"{segment.parent.name}/{segment.name}"
-
-
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Publish ``content`` as ``path``, durably: whoever reads sees the old content or the new, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # two processes may publish the same
-    try:
-        with temporary.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a folder's new or renamed entries durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -27,8 +27,8 @@ class Budget:
     def add_tokens(self, tokens: int | None) -> None:
         """Count a reply's tokens. Raises ConfigError where there is a limit and the server does not say how many."""
         if tokens is None and self.most_tokens is not None:
-            mend = "cannot be kept: the server does not count tokens; use --budget-requests"
-            raise ConfigError("--budget-tokens", self.most_tokens, mend)
+            hint = "cannot be kept: the server does not count tokens; use --budget-requests"
+            raise ConfigError("--budget-tokens", self.most_tokens, hint)
         self.tokens += tokens or 0
 
 

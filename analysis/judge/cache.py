@@ -13,7 +13,7 @@ from pathlib import Path
 
 from analysis.judge.protocols import Body, Reply
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.paths import write_atomically
+from meds_openrlhf.files import write_atomically
 
 
 class ReplyCache:

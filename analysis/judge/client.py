@@ -125,12 +125,12 @@ class JudgeClient:
                 return outcome
             failure = outcome
             if failure.pause > LONGEST_REQUESTED:
-                mend = f"asks to be left alone for {failure.pause:.0f} s ({failure.reason}); come back later"
-                raise ConfigError("--judge-url", self._settings.base_url, mend)
+                hint = f"asks to be left alone for {failure.pause:.0f} s ({failure.reason}); come back later"
+                raise ConfigError("--judge-url", self._settings.base_url, hint)
             if attempt < self._settings.tries:
                 await self._wait(max(failure.pause, backoff(attempt, self._settings.backoff_seconds)))
-        mend = f"does not answer, tried {self._settings.tries} times; the last time: {failure.reason}"
-        raise ConfigError("--judge-url", self._settings.base_url, mend)
+        hint = f"does not answer, tried {self._settings.tries} times; the last time: {failure.reason}"
+        raise ConfigError("--judge-url", self._settings.base_url, hint)
 
     async def _send(self, http: httpx.AsyncClient, body: Body) -> Reply | _Failure:
         """Send the request once. Raises ConfigError where sending it again is no use."""
@@ -157,20 +157,20 @@ class JudgeClient:
         """The error for a status that stays as it is."""
         status, words, settings = response.status_code, self._readable(_words(response)), self._settings
         if status == 401:  # the server's words may quote a part of the key
-            mend = (
+            hint = (
                 "holds a key that the server refuses (401)" if self._key else "is not set, and the server wants a key"
             )
-            return ConfigError("--judge-key-variable", settings.variable, mend)
+            return ConfigError("--judge-key-variable", settings.variable, hint)
         if status == 403:
             return ConfigError("--judge-model", settings.model, f"is not open to this key (403): {words}")
         if status == 404 or 300 <= status < 400:
-            mend = f"has no {self._protocol.path} for the model {settings.model!r} ({status}): {words}"
-            return ConfigError("--judge-url", settings.base_url, mend)
-        mend = (
+            hint = f"has no {self._protocol.path} for the model {settings.model!r} ({status}): {words}"
+            return ConfigError("--judge-url", settings.base_url, hint)
+        hint = (
             f"gets requests that its server refuses ({status}): {words}; --response-characters makes them shorter, "
             "--judge-request changes their fields"
         )
-        return ConfigError("--judge-model", settings.model, mend)
+        return ConfigError("--judge-model", settings.model, hint)
 
     async def _wait(self, seconds: float) -> None:
         """Wait so long, or until all is stopped."""

@@ -167,16 +167,16 @@ def _json_object(text: str) -> dict[str, Any]:
 
 
 def _check_url(url: str) -> None:
-    mend = "is no address; give one such as http://localhost:8000/v1"
+    hint = "is no address; give one such as http://localhost:8000/v1"
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
         shown = url.rpartition("@")[2].partition("?")[0]  # without what may be a key
-        raise ConfigError("--judge-url", shown, mend) from None
+        raise ConfigError("--judge-url", shown, hint) from None
     if "@" in parts.netloc or parts.query:
         # Not shown: what stands there may be a key.
         more = "holds more than a host and a path; keys come from the environment (--judge-key-variable)"
         raise ConfigError("--judge-url", f"{parts.scheme}://...", more)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError("--judge-url", url, mend)
+        raise ConfigError("--judge-url", url, hint)

@@ -13,9 +13,9 @@ from meds_openrlhf.config import ConfigError
 from meds_openrlhf.data.catalog import CATALOG, DataSet, find_sets
 
 if TYPE_CHECKING:
+    from meds_openrlhf.arithmetic.warm_start import ArithmeticAssets
     from meds_openrlhf.data.prepare import Prepared
     from meds_openrlhf.data.sources import Source
-    from meds_openrlhf.data.warm_start import ArithmeticAssets
 
 LEVELS = ("1", "2", "3", "4", "5")
 
@@ -150,7 +150,7 @@ def make_arithmetic(out: Path, seed: int = 0) -> ArithmeticAssets:
     """Make the demo's task in ``out``. Raises ConfigError where that folder holds something else."""
     quiet_start(verbose=False)
     print(f"{out}: arithmetic problems and a policy that makes mistakes in them", flush=True)
-    from meds_openrlhf.data.warm_start import prepare
+    from meds_openrlhf.arithmetic.warm_start import prepare
 
     try:
         return prepare(out, seed=seed, report=print)

@@ -1,18 +1,17 @@
-"""`meds`: finds the subcommand, and turns what a user can mend into one line and exit code 2."""
+"""`meds`: finds the subcommand, and turns what a user can correct into one line and exit code 2."""
 
 from __future__ import annotations
 
 import argparse
-import errno
 import logging
 import sys
 from collections.abc import Sequence
 
 from meds_openrlhf import __version__
 from meds_openrlhf.cli import data, demo, eval, memory, plan, report, submit, track, train
-from meds_openrlhf.cli.closed_pipe import silence_if_closed
 from meds_openrlhf.cli.extras import missing_extra
 from meds_openrlhf.config import ConfigError
+from meds_openrlhf.exits import DISK_ERRORS, silence_if_closed
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError, MemoryLostError
 from meds_openrlhf.training.driver.interruption import Interrupted
 from meds_openrlhf.training.errors import RunLostError, innermost
@@ -20,8 +19,6 @@ from meds_openrlhf.training.errors import RunLostError, innermost
 SUBCOMMANDS = (train, eval, plan, submit, demo, data, memory, report, track)
 TRAINERS = ("train", "demo")
 READERS = ("memory", "report", "track")  # whose output may go to `| head`
-# What a user can mend: a full disk or quota, a folder that cannot be written to.
-DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -174,8 +174,8 @@ def _recording(
     source: Path, target: Path, preset: str | None, overrides: list[str]
 ) -> Iterator[tuple[Recording, MedsSettings]]:
     """The rows to replay and the settings to replay them with; a folder is a run's. ``target`` may not be the input."""
+    from meds_openrlhf.files import refuse_inside
     from meds_openrlhf.memory.settings import transform_of_rows
-    from meds_openrlhf.memory.tools.published_file import refuse_inside
     from meds_openrlhf.memory.tools.recorded_rows import open_stream, recording_of
     from meds_openrlhf.memory.tools.stored_memory import open_memory
 
@@ -204,8 +204,8 @@ def _require_replayable(overrides: list[str]) -> None:
     known = [f"{section}.{name}" for section, names in replayed.items() for name in names]
     for key, value in parse_overrides(overrides).items():
         if key not in known:
-            mend = f"cannot be changed for rollouts that are recorded already; what can: {', '.join(known)}"
-            raise ConfigError(key, value, mend)
+            hint = f"cannot be changed for rollouts that are recorded already; what can: {', '.join(known)}"
+            raise ConfigError(key, value, hint)
 
 
 def _config_of(memory: StoredMemory, preset: str | None, overrides: list[str]) -> RunConfig:

@@ -1,4 +1,4 @@
-"""The one error that a user can mend: it names the field, the value and what to do."""
+"""The one error that a user can correct: it names the field, the value and what to do."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from __future__ import annotations
 class ConfigError(ValueError):
     """A setting, path or machine that does not fit the run. The command line prints it in one line and exits with 2.
 
-    ``field`` is the dotted name that the user typed (or would type), ``value`` what it holds now, and ``mend`` says
+    ``field`` is the dotted name that the user typed (or would type), ``value`` what it holds now, and ``hint`` says
     what is wrong with it and what would be right.
     """
 
-    def __init__(self, field: str, value: object, mend: str) -> None:
+    def __init__(self, field: str, value: object, hint: str) -> None:
         self.field = field
         self.value = value
-        self.mend = mend
-        super().__init__(f"{field}: {value!r} {mend}")
+        self.hint = hint
+        super().__init__(f"{field}: {value!r} {hint}")
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[str, object, str]]:
         # Exceptions are rebuilt from their args when they cross a process; ours has three, not the one message.
-        return ConfigError, (self.field, self.value, self.mend)
+        return ConfigError, (self.field, self.value, self.hint)

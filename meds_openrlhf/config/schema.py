@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from meds_openrlhf.config.errors import ConfigError
 
 
-def _require(condition: bool, name: str, value: object, mend: str) -> None:
+def _require(condition: bool, name: str, value: object, hint: str) -> None:
     if not condition:
-        raise ConfigError(f"meds.{name}", value, mend)
+        raise ConfigError(f"meds.{name}", value, hint)
 
 
 def _require_pattern(pattern: str | None) -> None:
@@ -140,22 +140,22 @@ class MemorySettings:
         self._require_epsilon()
         self._require_possible_metric()
         for name in _OF_LOGITS if self.preset == "answers" else ():
-            mend = 'says nothing of the preset "answers", in which equal answers are a cluster; leave it out'
-            _require(getattr(self, name) is None, f"memory.{name}", getattr(self, name), mend)
+            hint = 'says nothing of the preset "answers", in which equal answers are a cluster; leave it out'
+            _require(getattr(self, name) is None, f"memory.{name}", getattr(self, name), hint)
 
     def _require_epsilon(self) -> None:
         epsilon = self.selection_epsilon
         is_distance = isinstance(epsilon, (int, float)) and 0 <= epsilon < float("inf")
-        mend = 'is neither "auto" nor a distance from 0 up'
-        _require(epsilon in (None, "auto") or is_distance, "memory.selection_epsilon", epsilon, mend)
+        hint = 'is neither "auto" nor a distance from 0 up'
+        _require(epsilon in (None, "auto") or is_distance, "memory.selection_epsilon", epsilon, hint)
 
     def _require_possible_metric(self) -> None:
         is_auto = self.selection_epsilon == "auto" or (self.selection_epsilon is None and self.preset == "robust")
-        mend = 'does not go with selection_epsilon "auto" (which the preset "robust" has); give that a distance'
-        _require(not is_auto or self.metric != "manhattan", "memory.metric", self.metric, mend)
+        hint = 'does not go with selection_epsilon "auto" (which the preset "robust" has); give that a distance'
+        _require(not is_auto or self.metric != "manhattan", "memory.metric", self.metric, hint)
         # The preset takes the hdbscan library's default algorithm, which has no such metric.
-        mend = 'does not go with the preset "reference"; use "euclidean" or "manhattan", or another preset'
-        _require(self.preset != "reference" or self.metric != "cosine", "memory.metric", self.metric, mend)
+        hint = 'does not go with the preset "reference"; use "euclidean" or "manhattan", or another preset'
+        _require(self.preset != "reference" or self.metric != "cosine", "memory.metric", self.metric, hint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,8 +174,8 @@ class PenaltySettings:
     """A rollout whose score (before shaping) reaches this is right; the others are wrong."""
 
     def __post_init__(self) -> None:
-        mend = 'is neither "history" nor "batch"'
-        _require(self.scope in ("history", "batch"), "penalty.scope", self.scope, mend)
+        hint = 'is neither "history" nor "batch"'
+        _require(self.scope in ("history", "batch"), "penalty.scope", self.scope, hint)
         _require(self.alpha >= 0, "penalty.alpha", self.alpha, "is negative; a penalty never adds reward")
         _require(self.beta >= 0, "penalty.beta", self.beta, "is negative; a penalty never adds reward")
 
@@ -202,8 +202,8 @@ class EntropyAdvantageSettings:
 
     def __post_init__(self) -> None:
         _require(self.alpha >= 0, "policy.entropy_advantage.alpha", self.alpha, "is negative; 0 switches it off")
-        mend = "is not above 1; the advantage could turn its sign"
-        _require(self.kappa > 1, "policy.entropy_advantage.kappa", self.kappa, mend)
+        hint = "is not above 1; the advantage could turn its sign"
+        _require(self.kappa > 1, "policy.entropy_advantage.kappa", self.kappa, hint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,8 +217,8 @@ class PolicySettings:
     entropy_advantage: EntropyAdvantageSettings = field(default_factory=EntropyAdvantageSettings)
 
     def __post_init__(self) -> None:
-        mend = 'is neither "responses" nor "prompts"'
-        _require(self.minibatches in ("responses", "prompts"), "policy.minibatches", self.minibatches, mend)
+        hint = 'is neither "responses" nor "prompts"'
+        _require(self.minibatches in ("responses", "prompts"), "policy.minibatches", self.minibatches, hint)
         steps = self.warmup_steps
         _require(steps is None or steps >= 0, "policy.warmup_steps", steps, "is negative; 0 is no warm-up")
 
@@ -247,8 +247,8 @@ class WatchdogSettings:
     """No step (or, at the start, no model) finished for so long ends the run; above the longest step. null: never."""
 
     def __post_init__(self) -> None:
-        mend = "is not above 0; null switches the watchdog off"
-        _require(self.minutes is None or self.minutes > 0, "watchdog.minutes", self.minutes, mend)
+        hint = "is not above 0; null switches the watchdog off"
+        _require(self.minutes is None or self.minutes > 0, "watchdog.minutes", self.minutes, hint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,10 +264,10 @@ class TrackingSettings:
     """Steps that the sliding window of meds/eigen_ratio_window and its like holds."""
 
     def __post_init__(self) -> None:
-        mend = 'is none of "all", "sampled" and "none"'
-        _require(self.rollouts in ("all", "sampled", "none"), "tracking.rollouts", self.rollouts, mend)
-        mend = 'is none of "reference", "upload" and "none"'
-        _require(self.snapshots in ("reference", "upload", "none"), "tracking.snapshots", self.snapshots, mend)
+        hint = 'is none of "all", "sampled" and "none"'
+        _require(self.rollouts in ("all", "sampled", "none"), "tracking.rollouts", self.rollouts, hint)
+        hint = 'is none of "reference", "upload" and "none"'
+        _require(self.snapshots in ("reference", "upload", "none"), "tracking.snapshots", self.snapshots, hint)
         _require(self.eigen_window >= 1, "tracking.eigen_window", self.eigen_window, "is below 1")
 
 
@@ -295,11 +295,11 @@ class MedsSettings:
     def __post_init__(self) -> None:
         _require(bool(self.run_dir), "run_dir", self.run_dir, "is empty; name the run's folder, e.g. runs/my-run")
         for name in _OF_HISTORY if self.penalty.scope == "batch" else ():
-            mend = 'is about earlier rollouts, which meds.penalty.scope "batch" does not look at; leave it out'
-            _require(getattr(self.memory, name) is None, f"memory.{name}", getattr(self.memory, name), mend)
+            hint = 'is about earlier rollouts, which meds.penalty.scope "batch" does not look at; leave it out'
+            _require(getattr(self.memory, name) is None, f"memory.{name}", getattr(self.memory, name), hint)
         for name in ("layers", "difference", "normalize", "logit_lens") if self.memory.preset == "answers" else ():
             value, default = getattr(self.features, name), getattr(FeatureSettings, name)
-            mend = 'is about layer logits, of which the preset "answers" remembers none; leave it out'
-            _require(value == default, f"features.{name}", value, mend)
+            hint = 'is about layer logits, of which the preset "answers" remembers none; leave it out'
+            _require(value == default, f"features.{name}", value, hint)
         listed = ", ".join(f'"{reward}"' for reward in REWARDS)
         _require(self.reward in (None, *REWARDS), "reward", self.reward, f"is none of {listed}; or leave it out")

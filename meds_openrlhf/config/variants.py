@@ -27,6 +27,6 @@ def read_variant(reference: object) -> tuple[str, dict[str, Any]]:
     settings = variants[name]
     flat = flatten(settings) if isinstance(settings, dict) else {"": None}
     if not _NAME.fullmatch(name) or not all("." in key for key in flat):
-        mend = "is no variant: a plain name, and below it settings by dotted key, e.g. meds.penalty.alpha"
-        raise ConfigError("--variant", reference, mend)
+        hint = "is no variant: a plain name, and below it settings by dotted key, e.g. meds.penalty.alpha"
+        raise ConfigError("--variant", reference, hint)
     return name, flat

@@ -1,1 +1,1 @@
-"""Prompt templates and data sets, the demo's synthetic task among them."""
+"""Prompt templates and data sets."""

@@ -16,7 +16,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.data.catalog import TRAINING_FILE
 from meds_openrlhf.data.selection import DUPLICATE, Counts, Problem, Selection
 from meds_openrlhf.data.sources import Source, check_hub, read_rows
-from meds_openrlhf.paths import write_atomically
+from meds_openrlhf.files import write_atomically
 
 Report = Callable[[str], None]
 

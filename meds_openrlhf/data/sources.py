@@ -56,11 +56,11 @@ class Source:
         """Whether it is on the hub, rather than in a file or folder."""
         return self.path is None and not Path(str(self.dataset.hub)).exists()
 
-    def error(self, mend: str) -> ConfigError:
+    def error(self, hint: str) -> ConfigError:
         """What to raise for this source."""
         if self.path is None:
-            return ConfigError(self.dataset.name, self.dataset.hub, mend)
-        return ConfigError("--from", str(self.path), mend)
+            return ConfigError(self.dataset.name, self.dataset.hub, hint)
+        return ConfigError("--from", str(self.path), hint)
 
 
 @dataclass(frozen=True)
@@ -261,8 +261,8 @@ def _client(source: Source) -> Any:
         import datasets
         from huggingface_hub.utils import logging as hub_logging
     except ModuleNotFoundError as error:
-        mend = f"needs the package {error.name}; install meds-openrlhf[gpu], or give a file: {_offline(source)}"
-        raise source.error(mend) from error
+        hint = f"needs the package {error.name}; install meds-openrlhf[gpu], or give a file: {_offline(source)}"
+        raise source.error(hint) from error
     hub_logging.set_verbosity_error()  # each of its tries would be a warning
     datasets.disable_progress_bars()
     return datasets
@@ -278,8 +278,8 @@ def _open_hub(source: Source) -> _Opened:
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         # The client's words for a hub that is away are names of its classes.
         reason = "the hub cannot be reached" if isinstance(error, ConnectionError) else _first_line(error)
-        mend = WANTED if source.path else f"give a file of it: {_offline(source)}"
-        raise source.error(f"cannot be loaded ({reason}); {mend}") from error
+        hint = WANTED if source.path else f"give a file of it: {_offline(source)}"
+        raise source.error(f"cannot be loaded ({reason}); {hint}") from error
 
     def read(columns: list[str]) -> Iterator[Record]:
         for table in data.select_columns(columns).with_format("arrow").iter(BATCH_ROWS):

@@ -71,6 +71,6 @@ def _text(fields: dict[str, Any], key: str, where: str) -> str:
         raise ConfigError("--benchmarks", where, f"{present}; `meds data prepare` writes such files")
     text = fields[key]
     if not isinstance(text, str) or not text.strip():
-        mend = f"holds {json.dumps(text)} in the field {key!r}; a text or a number is needed"
-        raise ConfigError("--benchmarks", where, mend)
+        hint = f"holds {json.dumps(text)} in the field {key!r}; a text or a number is needed"
+        raise ConfigError("--benchmarks", where, hint)
     return text

@@ -10,7 +10,7 @@ from meds_openrlhf.evaluation.intervals import LEVEL, RESAMPLES
 from meds_openrlhf.evaluation.results import BenchmarkResult, Comparison
 from meds_openrlhf.evaluation.settings import Settings
 from meds_openrlhf.evaluation.tables import csv_text, json_text, markdown, models_and_sampling
-from meds_openrlhf.paths import write_atomically
+from meds_openrlhf.files import write_atomically
 
 TABLE, CSV, JSON, PICTURE, PAGE = "table.md", "table.csv", "results.json", "pass_at_k.png", "report.md"
 

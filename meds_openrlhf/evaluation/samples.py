@@ -17,7 +17,7 @@ from types import TracebackType
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.problems import Problem
-from meds_openrlhf.paths import sync_folder
+from meds_openrlhf.files import sync_folder
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,8 @@ def iterate_samples(path: Path) -> Iterator[Sample]:
                 if (sample.problem, sample.index) in seen:
                     raise ValueError(f"sample {sample.index} of problem {sample.problem!r} comes twice")
             except ValueError as error:
-                mend = f"is damaged ({error}); restore the file from a backup, or remove it and sample again"
-                raise ConfigError("samples", f"{path}, line {number}", mend) from error
+                hint = f"is damaged ({error}); restore the file from a backup, or remove it and sample again"
+                raise ConfigError("samples", f"{path}, line {number}", hint) from error
             seen.add((sample.problem, sample.index))
             yield sample
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.problems import Problem
-from meds_openrlhf.paths import write_atomically
+from meds_openrlhf.files import write_atomically
 
 SETTINGS = "settings.json"
 # What each has to be turned by, and what makes samples comparable between labels.

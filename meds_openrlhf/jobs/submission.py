@@ -47,12 +47,12 @@ class Submission:
             server.submit_job(entrypoint=self.entrypoint(attempt), submission_id=name, runtime_env=runtime_env)
         except RuntimeError as error:
             if "already exists" in str(error):
-                mend = "is the name of another job of this cluster; choose a new one"
-                raise ConfigError("--name", name, mend) from error
+                hint = "is the name of another job of this cluster; choose a new one"
+                raise ConfigError("--name", name, hint) from error
             raise ConfigError("job", name, f"is refused by the head: {first_sentence(error)}") from error
         except requests.RequestException as error:
-            mend = f"was not submitted: the head does not answer ({first_sentence(error)})"
-            raise ConfigError("job", name, mend) from error
+            hint = f"was not submitted: the head does not answer ({first_sentence(error)})"
+            raise ConfigError("job", name, hint) from error
         return name
 
     def sent(self, address: str) -> list[str]:

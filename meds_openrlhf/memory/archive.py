@@ -14,10 +14,11 @@ from pyarrow import fs
 
 from meds_openrlhf.addresses import names_a_user, without_credentials
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.files import write_atomically
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.segment import SegmentState, begins_with
 from meds_openrlhf.memory.snapshot import Snapshot, parse_manifest, read_snapshot, write_manifest
-from meds_openrlhf.paths import SNAPSHOT_NAME, MemoryPaths, write_atomically
+from meds_openrlhf.paths import SNAPSHOT_NAME, MemoryPaths
 
 
 class Archive:
@@ -37,8 +38,8 @@ class Archive:
             reason = str(error).partition("\n")[0].replace(uri, shown)  # HDFS lists all folders without a JVM
             if names_a_user(reason):  # it has the address in a form of its own
                 reason = type(error).__name__
-            mend = f"is no file system's address ({reason}); use s3://bucket/folder or the like"
-            raise ConfigError("meds.memory.archive", shown, mend) from error
+            hint = f"is no file system's address ({reason}); use s3://bucket/folder or the like"
+            raise ConfigError("meds.memory.archive", shown, hint) from error
         return Archive(filesystem, root)
 
     def store(self, paths: MemoryPaths, states: list[SegmentState]) -> None:
@@ -74,8 +75,8 @@ class Archive:
         except (pa.ArrowException, OSError) as error:
             raise ConfigError("meds.memory.archive", self._root, f"cannot be written to ({error})") from error
         if fresh and held:
-            mend = "holds another run's snapshots; name another folder, or --resume that run"
-            raise ConfigError("meds.memory.archive", self._root, mend)
+            hint = "holds another run's snapshots; name another folder, or --resume that run"
+            raise ConfigError("meds.memory.archive", self._root, hint)
 
     def commit(self, name: str, snapshot: Snapshot) -> None:
         """Publish a manifest, after its segments were stored."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from meds_openrlhf.files import sync_folder
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.folder_lock import FolderLock
 from meds_openrlhf.memory.rows import shard_of
@@ -25,7 +26,7 @@ from meds_openrlhf.memory.segment import (
     require_unchanged,
     step_of,
 )
-from meds_openrlhf.paths import MemoryPaths, name_in_memory, segment_name, segments_in, sync_folder
+from meds_openrlhf.paths import MemoryPaths, name_in_memory, segment_name, segments_in
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.files import write_atomically
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.segment import SegmentState
-from meds_openrlhf.paths import SEGMENT_PATH, MemoryPaths, write_atomically
+from meds_openrlhf.paths import SEGMENT_PATH, MemoryPaths
 
 FORMAT_VERSION = 2
 # Stands for the model where rows are final answers.
@@ -46,8 +47,8 @@ class MemoryFormat:
         """
         if self.holds_answers != other.holds_answers:
             held = "final answers; set it to answers" if self.holds_answers else "layer logits; choose another preset"
-            mend = f"does not go with the memory in {folder}, whose rows are {held}, or name another run_dir"
-            raise ConfigError("meds.memory.preset", "answers" if other.holds_answers else "of logits", mend)
+            hint = f"does not go with the memory in {folder}, whose rows are {held}, or name another run_dir"
+            raise ConfigError("meds.memory.preset", "answers" if other.holds_answers else "of logits", hint)
         if (self.model, self.layers) != (other.model, other.layers):
             model = f"another model ({_describe(self.model)}), not of {_describe(other.model)}"
             hint = f"holds the memory of {model}; train that model, or name another memory"
@@ -76,8 +77,8 @@ def _parse_format(content: Any, source: Path | str) -> MemoryFormat:
     """Raises ConfigError for a format of another version, MemoryCorruptionError for what is none."""
     version = content.get("format_version", FORMAT_VERSION) if isinstance(content, dict) else FORMAT_VERSION
     if version != FORMAT_VERSION:
-        mend = f"holds a memory of format {version}, this program reads {FORMAT_VERSION}"
-        raise ConfigError("meds.run_dir", str(source), mend)
+        hint = f"holds a memory of format {version}, this program reads {FORMAT_VERSION}"
+        raise ConfigError("meds.run_dir", str(source), hint)
     try:
         found = MemoryFormat(**content)
     except TypeError as error:

@@ -33,8 +33,8 @@ def inventory_of_running_cluster() -> list[Node]:
     try:
         ray.init(address=address or "auto", log_to_driver=False, logging_level="ERROR")
     except ConnectionError as error:
-        mend = "names no Ray cluster that answers, nor does one run here; name an imagined one with --cluster, e.g. 4x8"
-        raise ConfigError("RAY_ADDRESS", address, mend) from error
+        hint = "names no Ray cluster that answers, nor does one run here; name an imagined one with --cluster, e.g. 4x8"
+        raise ConfigError("RAY_ADDRESS", address, hint) from error
     try:
         return inventory()
     finally:

@@ -25,7 +25,7 @@ class Shortage(ConfigError):
         super().__init__("cluster", cluster, f"does not fit the run, which {text}; {advice}")
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[str, object, str]]:
-        return ConfigError, (self.field, self.value, self.mend)
+        return ConfigError, (self.field, self.value, self.hint)
 
 
 @dataclass(frozen=True)

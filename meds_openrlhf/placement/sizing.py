@@ -62,8 +62,8 @@ def size(recipe: Recipe, mode: str, room: Room, saved_ranks: Mapping[str, int] |
     if mode == "flags":
         return Sizing(mode, "OpenRLHF's own as given", {})
     if not recipe.even_counts():
-        mend = f"cannot be split over any number of policy ranks ({recipe.batches})"
-        raise ConfigError("train.batch_size", recipe.train_batch, mend)
+        hint = f"cannot be split over any number of policy ranks ({recipe.batches})"
+        raise ConfigError("train.batch_size", recipe.train_batch, hint)
     if mode == "auto":
         return _choose(recipe, room, saved)
     return _sized(recipe, mode, "as the configuration says", room, saved)

@@ -15,7 +15,8 @@ from typing import Any
 from meds_openrlhf import __version__
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import RunConfig
-from meds_openrlhf.paths import RunPaths, write_atomically
+from meds_openrlhf.files import write_atomically
+from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.atlas import Atlas, portions, read_atlas, tables_of
 from meds_openrlhf.report.history import history_of, read_lines, summary_of
 from meds_openrlhf.report.limits import Limits

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from meds_openrlhf.files import write_atomically
 from meds_openrlhf.memory.moments import NO_MOMENTS, Moments, merge_moments
-from meds_openrlhf.paths import write_atomically
 
 
 class DiversityTracker:

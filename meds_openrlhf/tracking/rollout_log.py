@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.paths import RunPaths, write_atomically
+from meds_openrlhf.files import write_atomically
+from meds_openrlhf.paths import RunPaths
 
 ROLLOUT_SCHEMA = pa.schema(
     [
@@ -70,8 +71,8 @@ def read_step(paths: RunPaths, step: int, columns: Sequence[str] | None = None) 
     except FileNotFoundError:
         return None
     except pa.ArrowInvalid as error:
-        mend = f"cannot be read as Arrow ({' '.join(str(error).split())}); remove it"
-        raise ConfigError("RUN", str(path), mend) from error
+        hint = f"cannot be read as Arrow ({' '.join(str(error).split())}); remove it"
+        raise ConfigError("RUN", str(path), hint) from error
 
 
 def cut_rollouts(paths: RunPaths, step: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from meds_openrlhf.paths import write_atomically
+from meds_openrlhf.files import write_atomically
 
 
 class StepLog:

@@ -12,7 +12,7 @@ import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
 from PIL.Image import Image
 
-from meds_openrlhf.paths import write_atomically
+from meds_openrlhf.files import write_atomically
 
 
 def save_leftovers(path: Path, experiences: list[Experience]) -> None:

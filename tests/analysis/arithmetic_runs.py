@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from meds_openrlhf.data.arithmetic import MISTAKES, NO_MISTAKE, make_problem, work, write_solution
+from meds_openrlhf.arithmetic.problems import MISTAKES, NO_MISTAKE, make_problem, work, write_solution
 from meds_openrlhf.data.templates import qwen_math_prompt
 from tests.analysis.runs import Rollout, kind, write_run
 

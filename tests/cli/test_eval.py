@@ -8,8 +8,8 @@ import pytest
 import ray
 from transformers import Qwen2Config
 
+from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.cli.main import main
-from meds_openrlhf.data.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.evaluation.samples import Sample, SampleStore
 
 

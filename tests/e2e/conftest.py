@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The arithmetic task with a policy that was trained just long enough to make mistakes in boxes."""
-    from meds_openrlhf.data.warm_start import WarmStartRecipe, prepare
+    from meds_openrlhf.arithmetic.warm_start import WarmStartRecipe, prepare
 
     folder = tmp_path_factory.mktemp("assets") / "arithmetic"
     prepare(folder, recipe=WarmStartRecipe(steps=160, layers=4, train_problems=16, eval_problems=8))

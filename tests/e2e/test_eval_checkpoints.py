@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
 
-from meds_openrlhf.data.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.evaluation.models.conversion import converted
 from meds_openrlhf.evaluation.models.naming import find_models, fingerprint_of
 from tests.e2e.conftest import REPOSITORY

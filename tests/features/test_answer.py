@@ -7,7 +7,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from meds_openrlhf.data.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.features import token_bytes as token_bytes_module
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.token_bytes import token_bytes

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from meds_openrlhf.data.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.tracking.rollout_recorder import StepRollouts
 

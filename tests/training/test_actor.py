@@ -9,8 +9,8 @@ from openrlhf.models import Actor
 from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
 from transformers import AutoModelForCausalLM, Qwen2Config
 
+from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.config import FeatureSettings
-from meds_openrlhf.data.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.training import actor
 from meds_openrlhf.training.actor import RecordingPolicyActor
 from meds_openrlhf.training.openrlhf_source import plain_class

@@ -12,9 +12,9 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
 
+from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.config import PenaltySettings
 from meds_openrlhf.config.schema import FeatureSettings
-from meds_openrlhf.data.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory import rows as memory_rows
 from meds_openrlhf.memory.clustering import Clustering, sizes_in_batch

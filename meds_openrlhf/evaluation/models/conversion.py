@@ -43,8 +43,8 @@ def _weights(shards: Path) -> dict[str, Any]:
         with _silence():
             return dict(get_fp32_state_dict_from_zero_checkpoint(str(shards.parent), shards.name, lazy_mode=True))
     except (ValueError, KeyError, OSError, RuntimeError) as error:
-        mend = f"cannot be put together by DeepSpeed ({error}); runs with --ckpt.save_hf need no conversion"
-        raise ConfigError("MODEL", str(shards), mend) from error
+        hint = f"cannot be put together by DeepSpeed ({error}); runs with --ckpt.save_hf need no conversion"
+        raise ConfigError("MODEL", str(shards), hint) from error
 
 
 def _save(base: str, weights: dict[str, Any], folder: Path, shards: Path) -> None:

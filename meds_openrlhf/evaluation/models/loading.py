@@ -33,8 +33,8 @@ class KnownModel:
         }
         for problem, tokens in found.items():
             if self.context is not None and len(tokens) >= self.context:
-                mend = f"has {len(tokens)} tokens, and {self.model.label} reads {self.context} with the response"
-                raise ConfigError(benchmark, problem, mend)
+                hint = f"has {len(tokens)} tokens, and {self.model.label} reads {self.context} with the response"
+                raise ConfigError(benchmark, problem, hint)
         return found
 
     def longest(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> int:
@@ -59,8 +59,8 @@ def know(model: Model, tensor_parallel: int) -> KnownModel:
         tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=here)
     except (OSError, ValueError) as error:
         if unreachable and isinstance(error, OSError):
-            mend = "is no folder here, and the hub cannot be reached; nor is it in the hub's cache on this machine"
-            raise ConfigError("MODEL", name, mend) from error
+            hint = "is no folder here, and the hub cannot be reached; nor is it in the hub's cache on this machine"
+            raise ConfigError("MODEL", name, hint) from error
         reason = str(error).strip().splitlines()[0]
         raise ConfigError("MODEL", name, f"holds no model that can be loaded: {reason}") from error
     shape = shape_of(config)

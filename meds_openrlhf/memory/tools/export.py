@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from meds_openrlhf.memory.tools.published_file import published_file, refuse_inside
+from meds_openrlhf.files import published_file, refuse_inside
 from meds_openrlhf.memory.tools.stored_memory import StoredMemory
 
 ROWS_AT_ONCE = 65_536  # rows of a Parquet row group, which is also about what is held in memory

@@ -106,8 +106,8 @@ class Recording:
         except pa.ArrowInvalid as error:
             self._refuse(name, f"cannot be taken as {wanted} ({error})")
 
-    def _refuse(self, column: str, mend: str) -> Any:
-        raise ConfigError("STREAM", self.name, f"cannot be replayed: its column {column} {mend}")
+    def _refuse(self, column: str, hint: str) -> Any:
+        raise ConfigError("STREAM", self.name, f"cannot be replayed: its column {column} {hint}")
 
 
 @contextmanager
@@ -148,8 +148,8 @@ def _read(path: Path, reader: Any) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_arrays([c.cast(t) for c, t in zip(batch.columns, schema.types)], schema=schema)
             rows += len(batch)
     except (pa.ArrowInvalid, OSError) as error:
-        mend = f"breaks off after {rows} rows ({_one_line(error)}); record it anew"
-        raise ConfigError("STREAM", str(path), mend) from error
+        hint = f"breaks off after {rows} rows ({_one_line(error)}); record it anew"
+        raise ConfigError("STREAM", str(path), hint) from error
 
 
 def _one_line(error: Exception) -> str:
@@ -168,8 +168,8 @@ def _plain(schema: pa.Schema) -> pa.Schema:
 def _require_columns(path: Path, schema: pa.Schema) -> None:
     for name in COLUMNS:
         if len(schema.get_all_field_indices(name)) != 1:
-            mend = f"has no column {name}; it needs step, prompt_key, correct and layer_logits"
-            raise ConfigError("STREAM", str(path), mend)
+            hint = f"has no column {name}; it needs step, prompt_key, correct and layer_logits"
+            raise ConfigError("STREAM", str(path), hint)
     checks = {
         "step": pa.types.is_integer,
         "correct": pa.types.is_boolean,

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.schema import MedsSettings
+from meds_openrlhf.files import published_file
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.rows import make_rows
 from meds_openrlhf.memory.segment import Sharding
 from meds_openrlhf.memory.settings import features_of_rows, method_of, transform_of
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
-from meds_openrlhf.memory.tools.published_file import published_file
 from meds_openrlhf.memory.tools.recorded_rows import ANSWER_COLUMNS, RecordedStep, Recording
 from meds_openrlhf.paths import MemoryPaths
 from meds_openrlhf.shaping.penalty import cluster_penalty

@@ -20,11 +20,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from meds_openrlhf.orphans import MARK
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.processes import MARK, end_family
 from meds_openrlhf.tracking.sending.destinations import TENSORBOARD, Destinations
 from meds_openrlhf.tracking.sending.patience import PATIENCE_SECONDS, Patience
-from meds_openrlhf.tracking.sending.process_family import end_family
 from meds_openrlhf.tracking.sending.run_lines import RunLines
 from meds_openrlhf.tracking.sending.tracking_state import SentBackError, StateFile
 
@@ -146,8 +145,8 @@ def _follow_to_wandb(
         if not is_refusal(error):
             say(f"W&B cannot be reached ({type(error).__name__}); {way_on}")
             return UNREACHED
-        mend = f"check WANDB_API_KEY, then: meds track {task.run}"
-        say(f"W&B refuses (its answer is in {paths.tracking_log}); training goes on. To send it later, {mend}")
+        hint = f"check WANDB_API_KEY, then: meds track {task.run}"
+        say(f"W&B refuses (its answer is in {paths.tracking_log}); training goes on. To send it later, {hint}")
         sys.stderr.write(f"{type(error).__name__}: {without_keys(str(error))}\n")
         return REFUSED
 

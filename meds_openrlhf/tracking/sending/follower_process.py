@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from meds_openrlhf.orphans import MARK
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.processes import MARK, end_family
 from meds_openrlhf.tracking.sending.destinations import TENSORBOARD, WANDB, Destinations, wandb_wanted
 from meds_openrlhf.tracking.sending.follower import (
     AGAIN,
@@ -28,7 +28,6 @@ from meds_openrlhf.tracking.sending.follower import (
     Task,
 )
 from meds_openrlhf.tracking.sending.patience import PATIENCE_SECONDS
-from meds_openrlhf.tracking.sending.process_family import end_family
 
 PACKAGE = Path(__file__).parents[3]  # the folder that holds the package
 FINISH_SECONDS = 30.0

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.paths import RunPaths, write_atomically
+from meds_openrlhf.files import write_atomically
+from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.sending.run_lines import STREAMS, RunLines
 
 # How many lines of each stream were handed on. W&B gets the clusters twice: as histograms and, later, as a table.
@@ -114,8 +115,8 @@ class StateFile:
             handed = content.pop("wandb")
             return TrackingState(wandb=Handed(handed["settled"], tuple(handed["before"])), **content)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            mend = f"holds no state of tracking ({error!r}); remove it, and everything is sent again"
-            raise ConfigError("RUN", str(self._path), mend) from error
+            hint = f"holds no state of tracking ({error!r}); remove it, and everything is sent again"
+            raise ConfigError("RUN", str(self._path), hint) from error
 
     def change(self, change: Callable[[TrackingState], TrackingState], of: int | None = None) -> TrackingState:
         """Publish what ``change`` makes of the state.

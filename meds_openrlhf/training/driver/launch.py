@@ -12,13 +12,14 @@ import ray
 from meds_openrlhf.checkpoints import newest_complete
 from meds_openrlhf.config import RunConfig
 from meds_openrlhf.features.answer import AnswerOpenings
+from meds_openrlhf.files import write_atomically
 from meds_openrlhf.memory.archive import archive_snapshot
 from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT, make_branch
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
 from meds_openrlhf.memory.settings import method_of
 from meds_openrlhf.memory.shard import ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
-from meds_openrlhf.paths import RunPaths, write_atomically
+from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.groups import release, reserve, shard_options
 from meds_openrlhf.placement.ray_cluster import inventory
 from meds_openrlhf.tracking.response_texts import ResponseReader
@@ -54,7 +55,7 @@ def run_training(
 ) -> None:
     """Train to the end.
 
-    Raises ConfigError, with nothing started, for whatever the user can mend; RunLostError where a process was lost that
+    Raises ConfigError, with nothing started, for whatever the user can correct; RunLostError if a process was lost that
     the run cannot do without, or nothing was finished for too long; Interrupted at Ctrl-C or SIGTERM.
     """
     paths = run_paths_of(config)

@@ -32,8 +32,8 @@ def sole_driver_of(paths: RunPaths, resume: bool) -> Iterator[None]:
     """
     if paths.config.exists() and not resume:
         held = "holds a run already" if StepLog(paths.metrics).read() else "holds a run that has finished no step"
-        mend = f"{held}; add --resume to go on with it, or name another folder"
-        raise ConfigError("meds.run_dir", str(paths.root), mend)
+        hint = f"{held}; add --resume to go on with it, or name another folder"
+        raise ConfigError("meds.run_dir", str(paths.root), hint)
     fresh = not paths.root.exists()
     try:
         paths.root.mkdir(parents=True, exist_ok=True)

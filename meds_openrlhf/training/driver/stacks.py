@@ -20,7 +20,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from meds_openrlhf.paths import write_atomically
+from meds_openrlhf.files import write_atomically
 from meds_openrlhf.training.driver.members import Member, actor_table
 
 SIGNAL = signal.SIGUSR2

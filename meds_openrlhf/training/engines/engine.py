@@ -17,7 +17,7 @@ from typing import Any
 import ray
 from openrlhf.trainer.ray import vllm_engine
 
-from meds_openrlhf.orphans import end_children_with_this_process
+from meds_openrlhf.processes import end_children_with_this_process
 from meds_openrlhf.training.engines.engine_fleet import AS_STARTED, NONE, EngineStatus, StaleWeightsError
 from meds_openrlhf.training.openrlhf_source import plain_class, replaced
 

@@ -77,8 +77,8 @@ def _words_of(parser: argparse.ArgumentParser, action: argparse.Action, key: str
 def _unknown_flag(parser: argparse.ArgumentParser, key: str) -> str:
     known = [option.removeprefix("--") for option in parser._option_string_actions]
     close = difflib.get_close_matches(key, known, n=1)
-    mend = f"did you mean {close[0]}?" if close else "see `python -m openrlhf.cli.train_ppo_ray --help` for its flags"
-    return f"is neither a setting of meds nor a flag of OpenRLHF; {mend}"
+    hint = f"did you mean {close[0]}?" if close else "see `python -m openrlhf.cli.train_ppo_ray --help` for its flags"
+    return f"is neither a setting of meds nor a flag of OpenRLHF; {hint}"
 
 
 def _refusal(flags: Mapping[str, Any], message: str) -> ConfigError:

@@ -146,21 +146,21 @@ def require_features(config: RunConfig, policy: Any) -> None:
     try:
         feature_transform(features).select(np.zeros((1, layers)))
     except ValueError as error:
-        mend = f"does not fit the {layers} layers of this {policy.model_type} model"
-        raise ConfigError("meds.features.layers", features.layers, mend) from error
+        hint = f"does not fit the {layers} layers of this {policy.model_type} model"
+        raise ConfigError("meds.features.layers", features.layers, hint) from error
 
 
 def require_filtering(config: RunConfig, args: SimpleNamespace) -> None:
     """Raise ConfigError where groups shall be kept that nothing leaves out, or that no penalty reaches."""
-    meds, mend = config.meds, None
+    meds, hint = config.meds, None
     if not meds.rollout.keep_all_wrong:
         return
     if not args.algo.dynamic_filtering_enable:
-        mend = "says which groups dynamic filtering keeps; set algo.dynamic_filtering_enable too"
+        hint = "says which groups dynamic filtering keeps; set algo.dynamic_filtering_enable too"
     elif not meds.enabled or meds.memory.remember == "right" or not meds.penalty.alpha or not meds.penalty.beta:
-        mend = "keeps groups for their penalties, but no wrong rollout gets one (meds.enabled, remember, alpha, beta)"
-    if mend is not None:
-        raise ConfigError("meds.rollout.keep_all_wrong", True, mend)
+        hint = "keeps groups for their penalties, but no wrong rollout gets one (meds.enabled, remember, alpha, beta)"
+    if hint is not None:
+        raise ConfigError("meds.rollout.keep_all_wrong", True, hint)
 
 
 def require_minibatches(config: RunConfig, args: SimpleNamespace) -> None:
@@ -170,10 +170,10 @@ def require_minibatches(config: RunConfig, args: SimpleNamespace) -> None:
     name, samples = "meds.policy.minibatches", args.rollout.n_samples_per_prompt
     if args.train.batch_size % samples:
         nearest = max(args.train.batch_size // samples, 1) * samples
-        mend = (
+        hint = (
             f"is no whole number of prompts with {samples} responses each; take {nearest}, or set {name} to responses"
         )
-        raise ConfigError("train.batch_size", args.train.batch_size, mend)
+        raise ConfigError("train.batch_size", args.train.batch_size, hint)
     for flag, on in (
         ("critic.model_name_or_path", args.critic.model_name_or_path),
         ("train.dynamic_batch_enable", args.train.dynamic_batch_enable),

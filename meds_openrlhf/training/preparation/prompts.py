@@ -34,8 +34,8 @@ def steps_of_an_epoch(args: SimpleNamespace, rows: int) -> int:
     whole, left = divmod(prompts, args.rollout.batch_size)
     steps: int = whole + (left * samples >= args.train.batch_size)
     if not steps:
-        mend = f"is more than the {prompts} prompts with {samples} responses each make; lower it, or give more prompts"
-        raise ConfigError("train.batch_size", args.train.batch_size, mend)
+        hint = f"is more than the {prompts} prompts with {samples} responses each make; lower it, or give more prompts"
+        raise ConfigError("train.batch_size", args.train.batch_size, hint)
     return steps
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from meds_openrlhf.files import write_atomically
 from meds_openrlhf.memory.segment import SegmentState
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, write_manifest
-from meds_openrlhf.paths import write_atomically
 from tests.tracking.sending.wandb_server import WandbServer, wandb_server
 from tests.tracking.sending.written_run import WrittenRun
 

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from meds_openrlhf.orphans import MARK
-from meds_openrlhf.tracking.sending import follower_process, process_family
+from meds_openrlhf import processes
+from meds_openrlhf.processes import MARK
+from meds_openrlhf.tracking.sending import follower_process
 from meds_openrlhf.tracking.sending.follower import AGAIN
 from meds_openrlhf.tracking.sending.follower_process import FollowerProcesses, following_process, tasks_for
 from tests.ports import silent_address
@@ -261,9 +262,9 @@ def test_a_driver_that_cannot_look_for_a_family_goes_on(monkeypatch: pytest.Monk
         asked.append(family)
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(process_family, "family_members", no_more)
-    monkeypatch.setattr(process_family, "TRIES", 2)
-    process_family.end_family("a")
+    monkeypatch.setattr(processes, "family_members", no_more)
+    monkeypatch.setattr(processes, "TRIES", 2)
+    processes.end_family("a")
     assert asked == ["a", "a"]
 
 

@@ -22,8 +22,8 @@ import transformers
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
-from meds_openrlhf.data.arithmetic import NO_MISTAKE, Problem, dominant_mistakes, draw_problems, write_solution
-from meds_openrlhf.data.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.arithmetic.problems import NO_MISTAKE, Problem, dominant_mistakes, draw_problems, write_solution
 from meds_openrlhf.data.templates import qwen_math_prompt
 
 CONTEXT_LENGTH = 512

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from wandb_workspaces.workspaces.internal import WorkspaceViewspec
 
-from analysis.wandb_dashboard import AXIS, BIGGEST_CLUSTERS, PASS_AT_K, main, make_dashboard, specification
+from dashboards.wandb_workspace import AXIS, BIGGEST_CLUSTERS, PASS_AT_K, main, make_dashboard, specification
 from meds_openrlhf.tracking.cluster_log import cluster_line
 from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA
 from meds_openrlhf.tracking.sending.wandb_records import TABLE_NAME

@@ -1,10 +1,14 @@
-"""What happens when whoever reads the output of a command has seen enough, as in ``meds memory inspect RUN | head``."""
+"""How a command ends: what a user can correct, and readers that have seen enough, as ``| head``."""
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 from typing import TextIO
+
+# What a user can correct: a full disk or quota, a folder that cannot be written to.
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 
 
 def silence_if_closed(stream: TextIO) -> bool:

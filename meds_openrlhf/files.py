@@ -1,4 +1,4 @@
-"""A file that a command makes: whole under its name, or not there."""
+"""Files that are whole under their name, or not there."""
 
 from __future__ import annotations
 
@@ -34,3 +34,28 @@ def refuse_inside(target: Path, folder: Path) -> None:
     """Raise ConfigError where ``target`` lies in ``folder``: what is read is not to be written over."""
     if folder.resolve() in target.resolve().parents:
         raise ConfigError("--out", str(target), f"lies inside the memory {folder}; name another file")
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Publish ``content`` as ``path``, durably: whoever reads sees the old content or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # two processes may publish the same
+    try:
+        with temporary.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a folder's new or renamed entries durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from meds_openrlhf.arithmetic.warm_start import WarmStartRecipe, prepare
 from meds_openrlhf.data.templates import qwen_math_prompt
-from meds_openrlhf.data.warm_start import WarmStartRecipe, prepare
 
 TINY = WarmStartRecipe(
     layers=2,

@@ -1,4 +1,6 @@
-"""A process that is killed leaves its children behind, and vLLM's would keep their GPU. Not a family watched from here.
+"""Families of processes: what a process has started, known by a mark in the environment, and ended with it.
+
+A process that is killed leaves its children behind, and vLLM's would keep their GPU.
 
 Run as a script, by `end_children_with_this_process`, it waits for its parent's death and ends what is left.
 """
@@ -16,6 +18,7 @@ from pathlib import Path
 
 MARK = "MEDS_PROCESS_FAMILY"
 POLL_SECONDS = 1.0
+TRIES = 20
 
 
 def end_children_with_this_process() -> None:
@@ -45,6 +48,24 @@ def family_members(family: str) -> list[int]:
         except OSError:  # another user's, or gone meanwhile
             continue
     return found
+
+
+def end_family(family: str | None, but: int | None = None) -> None:
+    """Kill the processes that carry the mark ``family``, the process ``but`` excepted, and see them gone."""
+    if family is None:
+        return
+    for _ in range(TRIES):
+        try:
+            members = [process for process in family_members(family) if process != but]
+        except OSError:  # this process has too many files open to look
+            time.sleep(0.05)
+            continue
+        if not members:
+            return
+        for process in members:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        time.sleep(0.05)
 
 
 def _watch(parent: int, family: str) -> None:

@@ -1,7 +1,7 @@
 """The dashboard of runs at Weights & Biases, as code: eigen ratios, penalties, rewards, pass@k, memory, step times.
 
-    python -m analysis.wandb_dashboard --offline dashboard.json          # look at its specification, no network
-    WANDB_API_KEY=... python -m analysis.wandb_dashboard --entity my-team --project my-project
+    python -m dashboards.wandb_workspace --offline dashboard.json          # look at its specification, no network
+    WANDB_API_KEY=... python -m dashboards.wandb_workspace --entity my-team --project my-project
 
 Saves a workspace view of the project; saving once more makes another view. Every run of the project is in it, so runs
 are compared by logging them to one project. It refers to metrics by the names of docs/metrics.md.
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.command_line import exit_code_of
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.paths import write_atomically
+from meds_openrlhf.files import write_atomically
 from meds_openrlhf.tracking.sending.destinations import PROJECT
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ def save(dashboard: ws.Workspace) -> str:
         return str(dashboard.url)
     except wandb.Error as error:
         place = f"{dashboard.entity}/{dashboard.project}"
-        mend = f"could not be saved at W&B ({type(error).__name__}); check the project, your key and WANDB_BASE_URL"
-        raise ConfigError("--project", place, mend) from error
+        hint = f"could not be saved at W&B ({type(error).__name__}); check the project, your key and WANDB_BASE_URL"
+        raise ConfigError("--project", place, hint) from error
 
 
 def _plot(title: str, metrics: tuple[str, ...], style: str | None) -> Any:
@@ -148,7 +148,7 @@ def _plot(title: str, metrics: tuple[str, ...], style: str | None) -> Any:
 def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
     """What was typed."""
     summary = (__doc__ or "").split("\n")[0]
-    parser = argparse.ArgumentParser(prog="python -m analysis.wandb_dashboard", description=summary)
+    parser = argparse.ArgumentParser(prog="python -m dashboards.wandb_workspace", description=summary)
     parser.add_argument("--entity", help="user or team at W&B that the project is of")
     parser.add_argument("--project", default=PROJECT, help="project at W&B; default: %(default)s, that of runs")
     parser.add_argument("--name", default=NAME, help="of the view; default: %(default)s")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers.decoders import DecodeStream
 from transformers import AutoTokenizer, Qwen2Config
 
-from meds_openrlhf.data.char_tokenizer import build_char_tokenizer, template_pieces
+from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer, template_pieces
 from meds_openrlhf.data.templates import qwen_math_prompt
 
 TOKENIZER = build_char_tokenizer()

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from meds_openrlhf.cli import memory
-from meds_openrlhf.cli.closed_pipe import silence_if_closed
 from meds_openrlhf.cli.main import main
+from meds_openrlhf.exits import silence_if_closed
 
 
 def test_a_pipe_that_is_read_is_left_as_it_is() -> None:

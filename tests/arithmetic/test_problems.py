@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meds_openrlhf.data.arithmetic import (
+from meds_openrlhf.arithmetic.problems import (
     LONGEST_SOLUTION,
     MISTAKES,
     NO_MISTAKE,

@@ -9,9 +9,9 @@ from tests.processes import is_alive
 
 PARENT = """
 import subprocess, sys, time
-from meds_openrlhf import orphans
+from meds_openrlhf import processes
 if sys.argv[1] == "watched":
-    orphans.end_children_with_this_process()
+    processes.end_children_with_this_process()
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 print(child.pid, flush=True)
 time.sleep(60)

@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 
 from meds_openrlhf.memory.pool_metrics import GAUGES
-from tests.ray_jobs.grafana_schema import DASHBOARD
+from tests.dashboards.grafana_schema import DASHBOARD
 
-DASHBOARD_FILE = Path(__file__).parents[2] / "ray_jobs/grafana/meds.json"
+DASHBOARD_FILE = Path(__file__).parents[2] / "dashboards/grafana.json"
 CONTENT = json.loads(DASHBOARD_FILE.read_text())
 PANELS = [panel for panel in CONTENT["panels"] if panel["type"] != "row"]
 QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]]
