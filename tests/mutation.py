@@ -177,7 +177,7 @@ def tests_of(file: str) -> list[str]:
     """The tests of the file's room, that of the same name first."""
     room, name = REPOSITORY / "tests" / Path(file).parent.relative_to("meds_openrlhf"), Path(file).name
     if "training" in file:
-        return [str(room / f"test_{name}")]
+        return [str(room / f"test_{one}.py") for one in sorted(TRAINING, key=lambda one: f"{one}.py" != name)]
     found = [one for one in sorted(room.glob("test_*.py")) if one.name not in LEFT_OUT]
     found = [one for one in found if one.name != "test_pool.py" or name in NEEDS_RAY]
     tools = sorted((room / "tools").glob("test_*.py")) if name in ("settings.py", "snapshot.py", "rows.py") else []

@@ -43,4 +43,5 @@ def test_a_row_holds_whole_numbers_that_a_float32_holds_exactly() -> None:
     rows = np.array([answer_row(str(number)) for number in range(200)])
     assert rows.dtype == np.float32
     assert rows.max() < 2**24
+    assert (rows.max(axis=0) > 2**23).all()
     assert len(np.unique(rows[:, 0])) == len(np.unique(rows[:, 1])) == 200

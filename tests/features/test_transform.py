@@ -55,3 +55,7 @@ def test_a_difference_after_the_selection_takes_two_layers() -> None:
     assert FeatureTransform(layers=2, difference="after").dimensions(4) == 1
     with pytest.raises(ValueError, match=r"meds.features.layers: 1 asks for 1 of the model's 4 layers"):
         FeatureTransform(layers=1, difference="after").dimensions(4)
+
+
+def test_as_many_layers_as_the_model_has_are_all() -> None:
+    np.testing.assert_array_equal(FeatureTransform(layers=4).select(LOGITS), FeatureTransform("all").select(LOGITS))

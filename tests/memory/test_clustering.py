@@ -1,5 +1,7 @@
 """Clustering on sets whose structure is known."""
 
+from dataclasses import replace
+
 import hdbscan
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 
 from meds_openrlhf.memory.clustering import (
     Clustering,
+    _automatic_distances,
     _cluster_by_hdbscan,
     cluster,
     cluster_sets,
@@ -111,6 +114,15 @@ def test_the_automatic_rule_goes_with_other_settings(changes: dict) -> None:
     robust = Clustering(allow_single_cluster=True, selection_epsilon="auto", **changes)
     labels = cluster(np.concatenate([modes([20, 20], 0.13, 0.01), directions(5)]), robust)
     np.testing.assert_array_equal(np.bincount(labels + 1), [5, 20, 20])
+
+
+def test_by_cosine_the_automatic_distances_are_half_the_squares_of_those_between_unit_vectors() -> None:
+    points = np.concatenate([modes([20, 20], 0.5, 0.1), directions(5)]) * 3
+    by_cosine = _automatic_distances(points, replace(ROBUST, metric="cosine"))
+    unit = points / np.linalg.norm(points, axis=1, keepdims=True)
+    epsilon, farthest = _automatic_distances(unit, ROBUST)
+    assert by_cosine == pytest.approx((epsilon**2 / 2, farthest**2 / 2))
+    assert farthest == pytest.approx(0.45)
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "manhattan"])

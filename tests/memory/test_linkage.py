@@ -164,3 +164,13 @@ def test_what_is_far_grows_with_the_rows() -> None:
     points = np.array([[3.0, 4.0], [0.0, 5.0]])
     assert linkage.farthest_distance(points) == pytest.approx(5 * linkage.FARTHEST)
     assert linkage.farthest_distance(points / 5) == pytest.approx(linkage.FARTHEST)
+
+
+def test_where_half_of_the_rows_have_copies_each_repeated_row_stays_a_cluster() -> None:
+    """Rows 0 and 1 are equal, and 2 and 3, at a distance of 1; four single rows join one after the other."""
+    left = np.array([0, 2, 8, 10, 11, 12, 13])
+    right = np.array([1, 3, 9, 4, 5, 6, 7])
+    heights = np.array([0.0, 0.0, 1.0, 2.0, 2.0, 2.0, 2.0])
+    assert linkage.automatic_epsilon(left, right, heights, 10.0) == 0.0
+    further = np.array([0.0, 0.0, 5.0, 5.0, 5.0, 5.0, 5.0])  # epsilon is the limit, and would not join the two
+    assert linkage.automatic_epsilon(left, right, further, 4.0) == 4.0

@@ -93,6 +93,7 @@ def test_every_batch_is_synced_before_it_is_acknowledged(
         log.append(batch_of(step))
         state = segment_of(tmp_path).stat()
         assert synced.get(state.st_ino) == (state.st_size if fsync else None)
+        assert segment_of(tmp_path).parent.stat().st_ino in synced  # the file's name
     log.sync()
     assert synced[state.st_ino] == state.st_size
 
@@ -181,14 +182,26 @@ def test_damage_after_a_snapshot_does_not_hinder_going_back_to_it(tmp_path: Path
     assert steps_in(tmp_path) == [0]
 
 
-def test_a_batch_without_rows_is_refused(tmp_path: Path) -> None:
+def no_text() -> pa.RecordBatch:
+    """A prompt that is no UTF-8, as damage may leave it."""
+    batch = batch_of(0, rows=1)
+    _, offsets, data = batch.column("prompt").buffers()
+    prompt = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(b"\xff" * data.size))
+    return batch.set_column(2, batch.schema.field("prompt"), prompt)
+
+
+@pytest.mark.parametrize(
+    ("batch", "problem"), [(batch_of(0).slice(0, 0), "it holds no rows"), (no_text(), "Invalid UTF8")]
+)
+def test_a_batch_that_the_log_would_not_write_is_refused(tmp_path: Path, batch: pa.RecordBatch, problem: str) -> None:
     path = segment_of(tmp_path)
     path.parent.mkdir(parents=True)
     with pa.OSFile(str(path), "wb") as file:
         writer = pa.ipc.new_stream(file, SCHEMA.with_metadata(ALONE.metadata))
-        for content in (batch_of(0).slice(0, 0), batch_of(1)):
-            writer.write_batch(content, custom_metadata={"step": "0", "crc32": str(zlib.crc32(content.serialize()))})
-    with pytest.raises(MemoryCorruptionError, match=r"000000.arrow: batch 0.*no rows"):
+        for content in (batch, batch_of(1)):
+            step = str(content.column("step")[0].as_py() if len(content) else 0)
+            writer.write_batch(content, custom_metadata={"step": step, "crc32": str(zlib.crc32(content.serialize()))})
+    with pytest.raises(MemoryCorruptionError, match=rf"000000.arrow: batch 0.*{problem}"):
         opened(tmp_path)
 
 
@@ -205,6 +218,9 @@ def test_segments_roll_over_by_size(tmp_path: Path) -> None:
     log = log_of(tmp_path, 4, segment_bytes=1500)
     assert len(log.states) > 1
     assert sum(state.batches for state in log.states.values()) == 4
+    exactly_full = log_of(tmp_path / "full", 1, segment_bytes=ends_of(segment_of(tmp_path))[0])
+    exactly_full.append(batch_of(1))
+    assert [state.batches for state in states_of(exactly_full)] == [1, 1]
     log.close()
     assert steps_in(tmp_path) == [0, 1, 2, 3]
 
@@ -305,3 +321,13 @@ def test_a_second_writer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         list(second.open())
     first.close()
     assert [step_of(batch) for batch in second.open()] == [0]
+
+
+def test_a_lock_that_nobody_holds_any_more_is_free(tmp_path: Path) -> None:
+    lock = folder_lock.FolderLock(tmp_path)
+    lock.acquire()
+    other = folder_lock.FolderLock(tmp_path, patience_seconds=0.2)
+    with pytest.raises(MemoryBusyError):
+        other.acquire()
+    del lock
+    other.acquire()

@@ -64,3 +64,4 @@ def test_no_ratio_without_variation() -> None:
     same = np.tile([0.1, 0.2, 0.3], (7, 1))  # whose mean is not quite 0.1, 0.2, 0.3
     assert Moments.of(same).spectrum() is None
     assert Moments.of(same).merge(Moments.of(same)).spectrum() is None
+    assert Moments.of(np.zeros((3, 2))).spectrum() is None

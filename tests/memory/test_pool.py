@@ -19,7 +19,8 @@ from meds_openrlhf.memory.pool import MemoryPool, PoolAnswer, start_shards
 from meds_openrlhf.memory.rows import layer_logits_of, prompt_key, shard_of
 from meds_openrlhf.memory.segment import Sharding
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
-from meds_openrlhf.memory.snapshot import MemoryFormat
+from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
+from meds_openrlhf.memory.tools.stored_memory import open_memory
 from meds_openrlhf.paths import MemoryPaths
 from tests.memory.streams import LAYERS, stream
 
@@ -133,3 +134,14 @@ def test_restore_to_nothing_then_prune(tmp_path: Path) -> None:
 def test_keys_and_routing_are_the_same_everywhere() -> None:
     assert prompt_key("What is 1 + 1?") == "3b79aa0bbae7d002ee48ddc253f3f71b"
     assert [shard_of(key, 4) for key in "abcd"] == [3, 1, 3, 3]
+
+
+def test_a_branched_memory_counts_its_steps_from_where_it_began(tmp_path: Path) -> None:
+    options = [{"num_cpus": 0.1}]
+    memory_format = MemoryFormat(shards=1, layers=LAYERS, model={}, step_offset=100)
+    handles = start_shards(MemoryPaths(tmp_path), memory_format, ShardSettings(layers=LAYERS), options)
+    pool = MemoryPool(handles, tmp_path, memory_format)
+    run(pool, stream(2))
+    pool.snapshot("global_step2")
+    write_format(MemoryPaths(tmp_path), memory_format)
+    assert [step for step, _ in open_memory(tmp_path).rows_by_step()] == [101, 102]

@@ -6,7 +6,8 @@ import pytest
 
 from meds_openrlhf.config import ConfigError, MemorySettings
 from meds_openrlhf.memory.presets import PRESETS, Method, make_method
-from meds_openrlhf.memory.settings import method_of
+from meds_openrlhf.memory.settings import method_of, settings_of_format, transform_of_rows
+from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat
 
 
 @pytest.mark.parametrize("preset", ["paper", "reference", "robust"])
@@ -40,3 +41,13 @@ def test_what_the_configuration_takes_the_memory_takes() -> None:
     }.items():  # fmt: skip
         for value in values:
             assert isinstance(method_of(MemorySettings(**{name: value})), Method)
+
+
+def test_a_memory_without_its_run_says_how_its_rows_are_compared_and_settings_may_be_changed() -> None:
+    held = MemoryFormat(1, 28, {"architecture": "Qwen2"}, {"layers": "all", "difference": "after", "logit_lens": True})
+    plain, changed = settings_of_format(held), settings_of_format(held, {"memory.preset": "robust"})
+    assert (plain.features.layers, plain.features.difference, plain.memory.preset) == ("all", "after", "paper")
+    assert (changed.features.layers, changed.memory.preset) == ("all", "robust")
+    answers = settings_of_format(MemoryFormat(1, 2, dict(ANSWERS)))
+    assert answers.memory.preset == "answers"
+    assert transform_of_rows(answers, MemoryFormat(1, 2, dict(ANSWERS))).dimensions(2) == 2

@@ -1,5 +1,6 @@
 """The recording policy actor on a tiny model: OpenRLHF's log-probs unchanged, the right rows of the right layers."""
 
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,9 +12,11 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.config import FeatureSettings
+from meds_openrlhf.config.schema import EntropyAdvantageSettings, PolicySettings
 from meds_openrlhf.training import actor
 from meds_openrlhf.training.actor import RecordingPolicyActor
 from meds_openrlhf.training.openrlhf_source import plain_class
+from meds_openrlhf.training.policy_update import EntropyAdvantageLoss
 
 TOKENIZER = build_char_tokenizer()
 PROMPT = "1+1 \\boxed{9} "
@@ -143,3 +146,40 @@ def test_ranks_of_one_batch_share_what_they_record(monkeypatch: pytest.MonkeyPat
     policy.actor.packing_samples = True
     mask = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]])  # seven tokens: four on the first rank, three here
     assert policy._in_model_input(torch.tensor([2, 3]), mask).tolist() == [-1, 2]
+
+
+def test_the_time_of_finding_and_of_recording_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = make_actor(RecordingPolicyActor)
+    policy.set_up_recording(FeatureSettings())
+    clock = itertools.count(100)
+    monkeypatch.setattr(actor.time, "perf_counter", lambda: next(clock))
+    assert policy.forward(*batch()).seconds == 1 + 4 + 2  # finding; four layers, the unembedding, the end
+
+
+def test_the_entropy_of_each_update_reaches_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(policy: actor.PolicyActor, *_: object) -> None:
+        policy.actor = torch.nn.Identity()
+        policy.trainer = SimpleNamespace(actor_loss_fn=torch.nn.Identity())
+
+    monkeypatch.setattr(actor.PolicyActor.__mro__[1], "init_model_from_pretrained", load)
+    policy = actor.PolicyActor.__new__(actor.PolicyActor)
+    for alpha in (0.0, 0.4):
+        policy.use_settings(PolicySettings(entropy_advantage=EntropyAdvantageSettings(alpha=alpha)))
+        policy.init_model_from_pretrained(SimpleNamespace(), "model")
+        wrapped = isinstance(policy.trainer.actor_loss_fn, EntropyAdvantageLoss)
+        assert (wrapped, len(policy.actor._forward_hooks)) == ((True, 1) if alpha else (False, 0))
+
+
+@pytest.mark.parametrize(("rank", "cuda_ipc", "joins"), [(0, False, True), (0, True, False), (1, False, False)])
+def test_new_engines_form_a_new_group_with_rank_0(
+    monkeypatch: pytest.MonkeyPatch, rank: int, cuda_ipc: bool, joins: bool
+) -> None:
+    groups: list[str] = []
+    policy = actor.PolicyActor.__new__(actor.PolicyActor)
+    policy.trainer = SimpleNamespace(use_cuda_ipc=cuda_ipc, _init_vllm_sync_group=groups.append)
+    policy.strategy = SimpleNamespace(args=SimpleNamespace(vllm=SimpleNamespace(num_engines=3, sync_backend="gloo")))
+    monkeypatch.setattr(actor.dist, "get_rank", lambda: rank)
+    policy.use_engines(["one", "two"])
+    assert groups == (["gloo"] if joins else [])
+    assert policy.trainer.vllm_engines == policy.vllm_engines == ["one", "two"]
+    assert policy.strategy.args.vllm.num_engines == 2

@@ -104,3 +104,20 @@ def test_the_warm_up_ends_after_so_many_training_steps(steps: int, epochs: int, 
         optimizer.step()
         schedule.step()
     assert schedule.get_last_lr()[0] == pytest.approx(1e-6)
+
+
+def test_the_loss_gets_all_else_that_openrlhf_passes_and_needs_a_new_entropy_each_time() -> None:
+    passed = {}
+
+    class Loss(torch.nn.Module):
+        def forward(self, *_: torch.Tensor, **batch: object) -> None:
+            passed.update(batch)
+
+    loss = EntropyAdvantageLoss(Loss(), SETTINGS)
+    loss.keep_entropy(loss, (), (None, SimpleNamespace(entropy=torch.zeros(1, 2))))
+    loss.keep_entropy(loss, (), torch.zeros(1, 2))  # a log-prob recompute between: nothing is kept of it
+    numbers = torch.zeros(1, 2)
+    loss(numbers, numbers, numbers, action_mask=1, dp_size=2)
+    assert passed == {"action_mask": 1, "dp_size": 2}
+    with pytest.raises(AssertionError):
+        loss(numbers, numbers, numbers)
