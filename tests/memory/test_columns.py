@@ -36,6 +36,8 @@ def test_a_selection_is_the_newest_rows_of_the_newest_visits(visits, max_rows, m
     assert columns.features[:, 0].tolist() == list(range(sum(count for _, _, count in visits)))
     assert len(columns) == len(columns.labels) == len(columns.features)
     assert columns.prompts == len({prompt for prompt, _, _ in visits})
+    for correct in (False, True):
+        assert columns.keys(correct) == [prompt for prompt, right in plain if right == correct]
 
 
 def test_labels_are_kept_and_totals_follow() -> None:

@@ -15,10 +15,10 @@ import ray
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory.errors import MemoryLostError
 from meds_openrlhf.memory.moments import Moments
-from meds_openrlhf.memory.pool import MemoryPool, PoolAnswer, start_shards
+from meds_openrlhf.memory.pool import MemoryPool, PoolAnswer, add_stats, start_shards
 from meds_openrlhf.memory.rows import layer_logits_of, prompt_key, shard_of
 from meds_openrlhf.memory.segment import Sharding
-from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
+from meds_openrlhf.memory.shard import MemoryShard, ShardSettings, ShardStats
 from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
 from meds_openrlhf.memory.tools.stored_memory import open_memory
 from meds_openrlhf.paths import MemoryPaths
@@ -145,3 +145,8 @@ def test_a_branched_memory_counts_its_steps_from_where_it_began(tmp_path: Path) 
     pool.snapshot("global_step2")
     write_format(MemoryPaths(tmp_path), memory_format)
     assert [step for step, _ in open_memory(tmp_path).rows_by_step()] == [101, 102]
+
+
+def test_the_statistics_of_shards_add_up() -> None:
+    total = add_stats([ShardStats(1, 2, 3, 4, 5, 6), ShardStats(10, 20, 30, 40, 50, 60)])
+    assert total == ShardStats(rows=11, prompts=22, clusters=33, noise=44, bytes=55, owed=66)
