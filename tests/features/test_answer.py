@@ -220,3 +220,7 @@ def test_a_token_without_an_id_below_it_leaves_a_gap_and_an_empty_vocabulary_no_
 
     assert token_bytes(Vocabulary({"a": 2})) == [b"", b"", b"a"]
     assert token_bytes(Vocabulary({})) == []
+
+
+def test_a_byte_level_token_of_other_symbols_stands_for_its_own_text() -> None:
+    assert token_bytes(byte_level(["a", "日本"])) == [b"a", "日本".encode()]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meds_openrlhf.features.final_answer import answer_row, same_answer_form
+from meds_openrlhf.features.final_answer import VALUES, answer_row, same_answer_form
 
 
 @pytest.mark.parametrize(
@@ -43,5 +43,6 @@ def test_a_row_holds_whole_numbers_that_a_float32_holds_exactly() -> None:
     rows = np.array([answer_row(str(number)) for number in range(200)])
     assert rows.dtype == np.float32
     assert rows.max() < 2**24
+    assert rows.shape == (200, VALUES)
     assert (rows.max(axis=0) > 2**23).all()
     assert len(np.unique(rows[:, 0])) == len(np.unique(rows[:, 1])) == 200

@@ -237,8 +237,9 @@ def test_a_rank_with_a_part_of_the_unembedding_leaves_the_other_rows_to_others(m
     inputs, positions, _ = padded_batch("right")
     tokens, half = padded_positions(positions, WIDTH), VOCABULARY // 2
     targets = torch.tensor([half - 1, half, 0, VOCABULARY - 1])
+    model.lm_head.bias = torch.nn.Parameter(torch.linspace(-1, 1, VOCABULARY))
     expected = record(model, inputs, tokens, targets)
-    whole = model.lm_head.weight.data
+    whole, bias = model.lm_head.weight.data, model.lm_head.bias.data
     parts, groups = [], []
 
     def add_up(total: torch.Tensor, group: str) -> None:
@@ -248,6 +249,7 @@ def test_a_rank_with_a_part_of_the_unembedding_leaves_the_other_rows_to_others(m
     monkeypatch.setattr(recorder_module.dist, "all_reduce", add_up)
     for rank in (0, 1):
         model.lm_head.weight.data = whole[half:] if rank else whole[:half]
+        model.lm_head.bias.data = bias[half:] if rank else bias[:half]
         sizes = [half, VOCABULARY - half]
         for name, value in {"gather_output": True, "_partition_sizes": sizes, "tp_index": rank}.items():
             setattr(model.lm_head, name, value)
@@ -273,3 +275,9 @@ def test_every_hook_adds_its_time(monkeypatch: pytest.MonkeyPatch, gathered: boo
         model(torch.ones(1, 8, dtype=torch.long))
     # Each layer, the unembedding, the end; and, if its weight was not there before, the final norm.
     assert recording.seconds == LAYERS + 2 + gathered
+
+
+def test_a_layer_may_return_more_than_its_hidden_state() -> None:
+    recording = recorder_module.Recording(torch.tensor([1]), torch.tensor([0]), torch.device("cpu"))
+    recording.keep_hidden(None, None, (torch.tensor([[[1.0, 2], [3, 4]]]), torch.zeros(1, 2, 2)))
+    assert recording._hidden[0].tolist() == [[3.0, 4.0]]

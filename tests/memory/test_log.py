@@ -12,7 +12,7 @@ from meds_openrlhf.memory import folder_lock
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from meds_openrlhf.memory.log import ShardLog
 from meds_openrlhf.memory.rows import log_schema, make_rows, with_answer
-from meds_openrlhf.memory.segment import SegmentState, Sharding, read_batches, step_of
+from meds_openrlhf.memory.segment import SegmentState, Sharding, cut_file, read_batches, step_of
 from meds_openrlhf.paths import MemoryPaths
 
 SCHEMA = log_schema(4)
@@ -331,3 +331,11 @@ def test_a_lock_that_nobody_holds_any_more_is_free(tmp_path: Path) -> None:
         other.acquire()
     del lock
     other.acquire()
+
+
+def test_two_shards_may_cut_the_same_file(tmp_path: Path) -> None:
+    path = tmp_path / "shard-0000" / "000000.arrow"
+    cut_file(path, 0)  # the other one was faster
+    log_of(tmp_path, 1).close()
+    cut_file(path, path.stat().st_size)
+    assert steps_in(tmp_path) == [0]

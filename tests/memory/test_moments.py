@@ -65,3 +65,5 @@ def test_no_ratio_without_variation() -> None:
     assert Moments.of(same).spectrum() is None
     assert Moments.of(same).merge(Moments.of(same)).spectrum() is None
     assert Moments.of(np.zeros((3, 2))).spectrum() is None
+    nearly = 1 + 1e-8 * np.random.default_rng(0).normal(size=(50, 3))
+    assert Moments.of(nearly).spectrum() is not None
