@@ -1,10 +1,10 @@
 """Memory-enhanced dynamic reward shaping (MEDS) for RL training of language models on OpenRLHF.
 
-The rooms: ``config`` (typed settings), ``features`` (the fingerprint of an answer), ``memory`` (fingerprints of past
-errors, durable and clustered), ``shaping`` (cluster size to penalty), ``placement`` (who sits on which GPU),
-``training`` (the only room that knows OpenRLHF), ``rewards``, ``data``, ``tracking`` and ``cli``.
+Packages: ``config`` (typed settings), ``features`` (the feature vector of an answer), ``memory`` (durable, clustered
+features of past errors), ``shaping`` (cluster size to penalty), ``placement`` (assignment of roles to GPUs),
+``training`` (the only package that imports OpenRLHF), ``rewards``, ``data``, ``tracking`` and ``cli``.
 
-What any other trainer can use is imported from here (docs/library.md); nothing is loaded before its name is used.
+This module exports the parts that other trainers can use (docs/library.md) and imports each of them on first access.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which checkpoints of a run are whole; a run goes on from the newest.
+"""Finds the complete checkpoints of a run; a run resumes from the newest.
 
-A checkpoint is whole when its marker is there, which is written last, and every file that the marker lists is there
-with its size. OpenRLHF removes old checkpoints file by file, so a folder alone proves nothing.
+A checkpoint is complete if its marker exists, which is written last, and every file that the marker lists exists with
+the listed size. OpenRLHF removes old checkpoints file by file, so the existence of a folder is not sufficient.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ ROLES = ("_actor", "_critic")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A whole checkpoint: its tag, and the training step after which it was saved."""
+    """A complete checkpoint: its tag, and the training step after which it was saved."""
 
     tag: str
     step: int
 
 
 def mark_complete(paths: RunPaths, tag: str, step: int) -> None:
-    """Write the marker of a checkpoint whose parts are all on disk."""
+    """Write the marker of a checkpoint; all of its parts must be on disk."""
     parts = [*(paths.checkpoints / role / tag for role in ROLES), paths.leftovers(tag), paths.diversity(tag)]
     files = {
         str(file.relative_to(paths.checkpoints)): file.stat().st_size
@@ -38,13 +38,13 @@ def mark_complete(paths: RunPaths, tag: str, step: int) -> None:
 
 
 def whole_checkpoints(paths: RunPaths) -> list[Checkpoint]:
-    """All whole checkpoints, newest last; of one step, a regular one after the best one's."""
+    """Return all complete checkpoints, newest last; for equal steps, regular checkpoints follow best checkpoints."""
     found = [whole for marker in paths.complete.glob("*global_step*") if (whole := _whole(paths, marker)) is not None]
     return sorted(found, key=lambda one: (one.step, not one.tag.startswith("best_"), one.tag))
 
 
 def newest_complete(paths: RunPaths) -> Checkpoint | None:
-    """The newest whole checkpoint; of one step, a regular one before the best one's. None where there is none."""
+    """Return the newest complete checkpoint, or None; for equal steps, prefer a regular to a best checkpoint."""
     return next(reversed(whole_checkpoints(paths)), None)
 
 
@@ -63,7 +63,7 @@ def _whole(paths: RunPaths, marker: Path) -> Checkpoint | None:
 
 
 def remove_stale(paths: RunPaths, saved: set[str]) -> None:
-    """Remove what belongs to checkpoints that are not in ``saved`` any more: markers, leftover rollouts, moments."""
+    """Remove markers, leftover rollouts and moments of checkpoints that are not in ``saved``."""
     for marker in paths.complete.glob("*global_step*"):
         if marker.name not in saved:
             marker.unlink()
@@ -73,13 +73,13 @@ def remove_stale(paths: RunPaths, saved: set[str]) -> None:
 
 
 def saved_tags(paths: RunPaths) -> set[str]:
-    """Tags of all checkpoints of the policy that have a folder, whole or not."""
+    """Return the tags of all checkpoints of the policy that have a folder, complete or not."""
     folder = paths.policy_checkpoints
     return {entry.name for entry in folder.iterdir() if entry.is_dir()} if folder.exists() else set()
 
 
 def point_latest_to(paths: RunPaths, tag: str) -> None:
-    """Make DeepSpeed, which loads what a role's file ``latest`` names, take ``tag`` for every role."""
+    """Write ``tag`` to the file ``latest`` of every role, which names the checkpoint that DeepSpeed loads."""
     for role in ROLES:
         if (paths.checkpoints / role / tag).is_dir():
             write_atomically(paths.checkpoints / role / "latest", tag)

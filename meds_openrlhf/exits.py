@@ -1,4 +1,4 @@
-"""How a command ends: what a user can correct, and readers that have seen enough, as ``| head``."""
+"""Helpers for the end of a command: errors that a user can correct, and readers that close the pipe (``| head``)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import os
 import select
 from typing import TextIO
 
-# What a user can correct: a full disk or quota, a folder that cannot be written to.
+# Errors that a user can correct: a full disk or quota, a folder that is not writable.
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 
 
 def silence_if_closed(stream: TextIO) -> bool:
-    """Whether nobody reads from the pipe that ``stream`` writes to any more.
+    """Return whether the reader of the pipe of ``stream`` has closed it; if so, discard further output.
 
-    What it still holds then goes nowhere, so that the interpreter does not complain when it flushes at its end.
+    Buffered output then goes to the null device, so that the interpreter's flush at exit raises no error.
     """
     poll = select.poll()
     poll.register(stream.fileno(), 0)

@@ -1,4 +1,4 @@
-"""Files that are whole under their name, or not there."""
+"""Atomic and durable file writes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from meds_openrlhf.config.errors import ConfigError
 
 @contextmanager
 def published_file(target: Path) -> Iterator[Path]:
-    """A path to write to; the file there becomes ``target`` if the block ends well, and is removed if not.
+    """Yield a temporary path; its file becomes ``target`` if the block succeeds, and is removed otherwise.
 
-    Raises ConfigError, naming ``--out``, where the file cannot be written.
+    Raises ConfigError, naming ``--out``, if the file cannot be written.
     """
     if target.is_dir() or not target.parent.is_dir():
         raise ConfigError("--out", str(target), "is no file that can be written; name one in a folder that exists")
@@ -31,15 +31,15 @@ def published_file(target: Path) -> Iterator[Path]:
 
 
 def refuse_inside(target: Path, folder: Path) -> None:
-    """Raise ConfigError where ``target`` lies in ``folder``: what is read is not to be written over."""
+    """Raise ConfigError if ``target`` is inside ``folder``, so that input files are not overwritten."""
     if folder.resolve() in target.resolve().parents:
         raise ConfigError("--out", str(target), f"lies inside the memory {folder}; name another file")
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Publish ``content`` as ``path``, durably: whoever reads sees the old content or the new, never a part."""
+    """Durably write ``content`` to ``path``; readers see either the old or the new content, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # two processes may publish the same
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # two processes may write the same path
     try:
         with temporary.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)

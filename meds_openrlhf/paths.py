@@ -1,24 +1,24 @@
-"""Every name on disk. A run folder looks like this:
+"""Names of all files on disk, in a run folder with this layout.
 
 runs/NAME/
   config.yaml                           the resolved configuration
   metrics.jsonl                         one line of metrics per training step
-  evaluations.jsonl                     one line of metrics per evaluation during training; only where there are some
-  clusters.jsonl                        one line per step: how big its rollouts' clusters are, and the biggest
+  evaluations.jsonl                     one line of metrics per evaluation during training, if there are any
+  clusters.jsonl                        one line per step: sizes of its rollouts' clusters, and the biggest clusters
   rollouts/000050.arrow                 the rollouts of step 50: texts, answers, rewards, labels, penalties
   checkpoints/_actor/global_step50/     OpenRLHF / DeepSpeed
   checkpoints/complete/global_step50    marker, written last: the step, and all files of the checkpoint with sizes
-  checkpoints/leftovers/global_step50.pt   rollouts generated ahead, not yet trained on; only where there are some
-  checkpoints/diversity/global_step50.npz  moments behind the eigen ratios; only with a memory of layer logits
-  stacks/20261121-093000/               what every process was doing when the run hung
-  memory/format.json                    what the rows are: format version, shard count, model fingerprint
+  checkpoints/leftovers/global_step50.pt   rollouts generated ahead, not yet trained on, if there are any
+  checkpoints/diversity/global_step50.npz  moments for the eigen ratios; only with a memory of layer logits
+  stacks/20261121-093000/               stacks of every process when the run hung
+  memory/format.json                    format of the rows: format version, shard count, model fingerprint
   memory/shard-0003/000007.arrow        append-only Arrow IPC stream, one record batch per step
   memory/snapshots/global_step50.json   manifest of a checkpoint's memory; committed by rename
   model/                                the trained policy, Hugging Face format
-  report.html                           curves and the atlas of errors, by `meds report`
-  tracking.json, tracking.log           what has been sent to W&B and TensorBoard; what they complained about
-  wandb/, tensorboard/                  their own files
-  .lock, .tracking*.lock                held by the processes that write here
+  report.html                           curves and the atlas of errors, from `meds report`
+  tracking.json, tracking.log           state of the data sent to W&B and TensorBoard; errors of the senders
+  wandb/, tensorboard/                  files of W&B and TensorBoard
+  .lock, .tracking*.lock                locks of the processes that write here
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RunPaths:
 
     @property
     def lock(self) -> Path:
-        """Held by the process that drives the run, so that two never write into one folder."""
+        """The lock of the run's driver, so that two drivers never write to the same folder."""
         return self.root / ".lock"
 
     @property
@@ -67,32 +67,32 @@ class RunPaths:
 
     @property
     def rollouts_folder(self) -> Path:
-        """The log of rollouts, a file per training step."""
+        """The rollout log, one file per training step."""
         return self.root / "rollouts"
 
     def rollouts(self, step: int) -> Path:
-        """The rollouts of one step."""
+        """Return the file with the rollouts of a step."""
         return self.rollouts_folder / f"{step:06d}.arrow"
 
     def rollout_steps(self) -> list[int]:
-        """The steps whose rollouts are there, in order."""
+        """Return the steps whose rollouts are stored, in ascending order."""
         if not self.rollouts_folder.is_dir():
             return []
         return sorted(int(path.stem) for path in self.rollouts_folder.iterdir() if ROLLOUTS_NAME.fullmatch(path.name))
 
     @property
     def report(self) -> Path:
-        """What `meds report` writes."""
+        """The file that `meds report` writes."""
         return self.root / "report.html"
 
     @property
     def tracking(self) -> Path:
-        """The run's id at Weights & Biases, and what has been sent there and to TensorBoard."""
+        """The run's id at Weights & Biases, and how much has been sent there and to TensorBoard."""
         return self.root / "tracking.json"
 
     @property
     def tracking_log(self) -> Path:
-        """What the processes that send complained about."""
+        """Errors of the processes that send metrics."""
         return self.root / "tracking.log"
 
     @property
@@ -102,35 +102,35 @@ class RunPaths:
 
     @property
     def policy_checkpoints(self) -> Path:
-        """DeepSpeed's checkpoints of the policy, a folder per tag."""
+        """DeepSpeed's checkpoints of the policy, one folder per tag."""
         return self.checkpoints / "_actor"
 
     @property
     def complete(self) -> Path:
-        """Markers of the checkpoints that are whole, a file per tag."""
+        """Markers of complete checkpoints, one file per tag."""
         return self.checkpoints / "complete"
 
     @property
     def leftovers_folder(self) -> Path:
-        """Rollouts that were generated before a checkpoint and are trained on after it, a file per tag."""
+        """Rollouts that were generated before a checkpoint and are trained on after it, one file per tag."""
         return self.checkpoints / "leftovers"
 
     def leftovers(self, tag: str) -> Path:
-        """Those of one checkpoint. Raises ValueError for a tag that could lead out of the folder."""
+        """Return the leftovers file of a checkpoint. Raises ValueError for a tag that could leave the folder."""
         return self.leftovers_folder / f"{_plain_name(tag)}.pt"
 
     @property
     def diversity_folder(self) -> Path:
-        """Moments of layer logits, a file per tag."""
+        """Moments of layer logits, one file per tag."""
         return self.checkpoints / "diversity"
 
     def diversity(self, tag: str) -> Path:
-        """Those of one checkpoint. Raises ValueError for a tag that could lead out of the folder."""
+        """Return the moments file of a checkpoint. Raises ValueError for a tag that could leave the folder."""
         return self.diversity_folder / f"{_plain_name(tag)}.npz"
 
     @property
     def stacks(self) -> Path:
-        """What every process was doing when the run hung, a folder per time."""
+        """Stacks of every process from the times when the run hung, one folder per time."""
         return self.root / "stacks"
 
     @property
@@ -140,7 +140,7 @@ class RunPaths:
 
     @property
     def tensorboard(self) -> Path:
-        """TensorBoard's files, where ``logger.tensorboard_dir`` says nothing else."""
+        """TensorBoard's files, unless ``logger.tensorboard_dir`` names another folder."""
         return self.root / "tensorboard"
 
     @property
@@ -157,15 +157,15 @@ class MemoryPaths:
 
     @property
     def format(self) -> Path:
-        """What the rows are; written when a run with this memory starts."""
+        """The format of the rows, written when a run with this memory starts."""
         return self.root / "format.json"
 
     def shard(self, index: int) -> Path:
-        """The folder of one shard's segments."""
+        """Return the folder of a shard's segments."""
         return self.root / f"shard-{index:04d}"
 
     def shard_folders(self) -> dict[int, Path]:
-        """The folders of shards that are there, by number."""
+        """Return the existing folders of shards, by number."""
         if not self.root.is_dir():
             return {}
         found = {SHARD_NAME.fullmatch(entry.name): entry for entry in sorted(self.root.iterdir())}
@@ -177,7 +177,7 @@ class MemoryPaths:
         return self.root / "snapshots"
 
     def snapshot(self, name: str) -> Path:
-        """The manifest of one snapshot. Raises ValueError for a name that could lead out of the folder."""
+        """Return the manifest of a snapshot. Raises ValueError for a name that could leave the folder."""
         return self.snapshots / f"{_plain_name(name)}.json"
 
 
@@ -188,17 +188,17 @@ def _plain_name(name: str) -> str:
 
 
 def segment_name(number: int) -> str:
-    """``7`` to ``"000007.arrow"``."""
+    """Format a segment number: ``7`` becomes ``"000007.arrow"``."""
     return f"{number:06d}.arrow"
 
 
 def segments_in(folder: Path) -> list[Path]:
-    """The segments in a shard's folder, oldest first; none where there is no folder."""
+    """Return the segments in a shard's folder, oldest first; empty if the folder does not exist."""
     if not folder.is_dir():
         return []
     return sorted(path for path in folder.iterdir() if SEGMENT_NAME.fullmatch(path.name))
 
 
 def name_in_memory(segment: Path) -> str:
-    """A segment's path below its memory's folder, ``shard-0003/000007.arrow``: its name in manifests."""
+    """Return a segment's path below its memory's folder, as in manifests: ``shard-0003/000007.arrow``."""
     return f"{segment.parent.name}/{segment.name}"

@@ -1,8 +1,9 @@
-"""Families of processes: what a process has started, known by a mark in the environment, and ended with it.
+"""Process families: the descendants of a process, marked by an environment variable, end together with it.
 
-A process that is killed leaves its children behind, and vLLM's would keep their GPU.
+The children of a killed process survive, and those of vLLM would keep their GPU.
 
-Run as a script, by `end_children_with_this_process`, it waits for its parent's death and ends what is left.
+`end_children_with_this_process` runs this module as a script, which waits until its parent ends and kills the rest
+of the family.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ TRIES = 20
 
 
 def end_children_with_this_process() -> None:
-    """From now on the children that this process starts end with it, however it ends.
+    """Make child processes started from now on end when this process ends, even if it is killed.
 
-    They are known by a variable in their environment, which a process keeps when its parent is gone.
+    The children are identified by an environment variable, which a process keeps after its parent has ended.
     """
     family = uuid.uuid4().hex
     os.environ[MARK] = family
@@ -33,31 +34,31 @@ def end_children_with_this_process() -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,  # what ends the parent shall not end this one with it
+        start_new_session=True,  # survives signals sent to the parent
     )
 
 
 def family_members(family: str) -> list[int]:
-    """Processes of this user that carry the family's mark."""
+    """Return this user's processes that have the family's mark."""
     mark = f"{MARK}={family}".encode()
     found = []
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
-        except OSError:  # another user's, or gone meanwhile
+        except OSError:  # the process belongs to another user or has ended
             continue
     return found
 
 
 def end_family(family: str | None, but: int | None = None) -> None:
-    """Kill the processes that carry the mark ``family``, the process ``but`` excepted, and see them gone."""
+    """Kill the processes with the mark ``family``, except the process ``but``, and wait until they have ended."""
     if family is None:
         return
     for _ in range(TRIES):
         try:
             members = [process for process in family_members(family) if process != but]
-        except OSError:  # this process has too many files open to look
+        except OSError:  # this process has too many open files to read /proc
             time.sleep(0.05)
             continue
         if not members:
@@ -72,7 +73,7 @@ def _watch(parent: int, family: str) -> None:
     while os.getppid() == parent:
         time.sleep(POLL_SECONDS)
     empty_looks = 0
-    while empty_looks < 2:  # a child that was just being started carries no mark yet
+    while empty_looks < 2:  # a child that is being started has no mark yet
         left = [process for process in family_members(family) if process != os.getpid()]
         for process in left:
             with suppress(ProcessLookupError):

@@ -1,1 +1,1 @@
-"""Room A: where the answer token is, the layer logits recorded there, and the feature vector made of them."""
+"""Features: locates the answer token, records layer logits there, and turns them into feature vectors."""

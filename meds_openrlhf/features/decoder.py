@@ -1,10 +1,10 @@
-"""Which modules of a causal language model the recorder listens to: one rule for all architectures.
+"""Finds the modules of a causal language model that the recorder hooks, with one rule for all architectures.
 
-1. Unwrap what stands around the Hugging Face model: DeepSpeed's and DDP's engines, PEFT's adapters.
-2. The unembedding is its output embedding (``lm_head``, ``embed_out`` …).
-3. The decoder is what ``get_decoder()`` gives: the language model, also inside a vision-language model.
-4. The layers are the decoder's list of as many modules as its configuration has hidden layers.
-5. The final norm is the one module beside that list whose class is called a norm.
+1. Unwrap the Hugging Face model from DeepSpeed's and DDP's engines and PEFT's adapters.
+2. The unembedding is the model's output embedding (such as ``lm_head`` or ``embed_out``).
+3. The decoder is the result of ``get_decoder()``: the language model, also inside a vision-language model.
+4. The layers are the decoder's module list whose length is the number of hidden layers in the configuration.
+5. The final norm is the only sibling of that list whose class name contains "norm".
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 
 @dataclass(frozen=True)
 class DecoderParts:
-    """The modules of a causal language model that the recorder listens to."""
+    """The modules of a causal language model that the recorder hooks."""
 
     layers: list[torch.nn.Module]
     final_norm: torch.nn.Module
@@ -26,10 +26,10 @@ class DecoderParts:
 
 
 def find_decoder_parts(model: torch.nn.Module) -> DecoderParts:
-    """Decoder layers, final norm and unembedding of ``model`` by the rule above.
+    """Return decoder layers, final norm and unembedding of ``model`` by the module's rule.
 
-    Raises ValueError, naming the model's class, where the rule finds none, and for a compiled model: compiled code does
-    not run the hooks that are put on its modules later.
+    Raises ValueError, naming the model's class, if the rule does not apply, and for a compiled model, because compiled
+    code does not run hooks that are registered later.
     """
     inner = _unwrap(model)
     name = type(inner).__name__

@@ -1,9 +1,10 @@
-"""Keeping one logit per decoder layer at the answer token, from the forward pass that runs anyway.
+"""Records one logit per decoder layer at the answer token, during a forward pass that runs anyway.
 
 For layer n the logit is <W_U[y*], h(n)>: the residual stream after layer n at the position that predicts y*, times the
-unembedding row of y*. The last entry is taken after the final norm; the others are raw (the paper's figures, Section
-3.1), or after it as well (``logit_lens``). Hooks take one row per layer as it passes, so neither all hidden states nor
-a full-vocabulary product ever exist. A model's soft cap on its logits is not applied: it belongs to no single layer.
+unembedding row of y*. The last entry is taken after the final norm. The others are taken before it (the paper's
+figures, Section 3.1), or also after it with ``logit_lens``. Hooks copy one row per layer, so the recorder never stores
+all hidden states or a full-vocabulary product. It does not apply a model's soft cap on logits, which belongs to no
+layer.
 """
 
 from __future__ import annotations
@@ -21,31 +22,30 @@ from meds_openrlhf.features.decoder import find_decoder_parts
 
 
 class Recording:
-    """What one forward pass left: ``layer_logits`` (B, N) float32 and the ``seconds`` that keeping them took.
+    """The result of a forward pass: ``layer_logits`` (B, N) float32 and the ``seconds`` spent on recording.
 
-    Rows without an answer position are NaN. On a GPU, ``seconds`` is the host's time; the kernels run on, and nothing
-    here waits for them.
+    Rows without an answer position are NaN. On a GPU, ``seconds`` is host time, because the kernels run asynchronously.
     """
 
     def __init__(self, positions: torch.Tensor, targets: torch.Tensor, device: torch.device) -> None:
         self.layer_logits: torch.Tensor | None = None
         self.seconds = 0.0
         present = positions >= 0
-        # Chosen on the host and sent once, so that no hook has to wait for the device.
+        # Selected on the host and copied once, so that no hook has to wait for the device.
         self._rows = present.nonzero(as_tuple=True)[0].to(device)  # (P,)
         self._positions = positions[present].to(device)  # (P,)
         self._targets = targets[present].to(device)  # (P,)
         self._batch = len(positions)
         self._unembedding: torch.Tensor | None = None  # (P, H)
         self._bias: torch.Tensor | float = 0.0  # (P, 1)
-        self._held: torch.Tensor | None = None  # (P,): whether this rank holds the unembedding row
+        self._held: torch.Tensor | None = None  # (P,): whether this rank has the unembedding row
         self._logits: list[torch.Tensor] = []  # one (P,) per layer
-        self._hidden: list[torch.Tensor] = []  # one (P, H) per layer, while the unembedding is not there
+        self._hidden: list[torch.Tensor] = []  # one (P, H) per layer, until the unembedding is available
 
     def keep_unembedding(self, module: Any, _inputs: object = None) -> None:
-        """Keep the targets' rows of the unembedding; also its forward pre-hook, when its weight is whole only then.
+        """Store the targets' rows of the unembedding; under ZeRO-3 this runs as its forward pre-hook.
 
-        Under tensor parallelism a rank holds some of the rows; the others count as zero.
+        With tensor parallelism a rank has only part of the rows; the others count as zero.
         """
         started = time.perf_counter()
         local = self._targets.to(module.weight.device) - _first_row(module)
@@ -61,9 +61,9 @@ class Recording:
         self.seconds += time.perf_counter() - started
 
     def keep_hidden(self, _module: object, _inputs: object, output: Any, lens: Any = None) -> None:
-        """Forward hook of a layer: take the answer positions' rows of its (..., H) hidden state, through ``lens``."""
+        """Forward hook of a layer: store the answer rows of its (..., H) hidden state, after ``lens`` if given."""
         started = time.perf_counter()
-        # Detached first: gradient checkpointing counts what is saved for the backward pass inside a layer.
+        # Detach first, because gradient checkpointing counts the tensors saved for the backward pass in a layer.
         hidden = (output[0] if isinstance(output, tuple) else output).detach()
         rows = hidden.reshape(-1, hidden.shape[-1]).index_select(0, self._positions.to(hidden.device))
         if lens is not None:
@@ -76,19 +76,19 @@ class Recording:
         self.seconds += time.perf_counter() - started
 
     def apply_lens(self, norm: Any, _inputs: object) -> None:
-        """Forward pre-hook of the final norm: put the rows kept so far through it, now that its weight is whole."""
+        """Forward pre-hook of the final norm: apply the norm to the stored rows while its weight is gathered."""
         started = time.perf_counter()
         with torch.no_grad():
             self._hidden = [norm.forward(hidden) for hidden in self._hidden]
         self.seconds += time.perf_counter() - started
 
     def _multiply(self, hidden: torch.Tensor) -> torch.Tensor:
-        """One float32 dot product per row: (P, H) to (P,)."""
+        """Compute one float32 dot product per row: (P, H) to (P,)."""
         assert self._unembedding is not None
         return torch.linalg.vecdot(hidden.to(self._unembedding.device).float(), self._unembedding)
 
     def finish(self, layer_count: int, groups: Sequence[Any]) -> None:
-        """Put the logits into their rows, and add up over ``groups`` of ranks."""
+        """Put the logits into their rows, and sum over the ranks of ``groups``."""
         started = time.perf_counter()
         if self._held is None or len(self._logits) != layer_count:
             seen = len(self._logits) + len(self._hidden)
@@ -96,22 +96,22 @@ class Recording:
                 f"expected one pass over {layer_count} layers and the unembedding, saw {seen} hidden states; is the "
                 "model compiled, or does it leave its last layers out?"
             )
-        # (B, N + 1): the logits, and how many ranks hold the row.
+        # (B, N + 1): the logits, and the number of ranks that have the row.
         total = torch.zeros(self._batch, layer_count + 1, device=self._held.device)
         logits = torch.stack(self._logits, dim=1) + self._bias  # (P, N)
         total[self._rows.to(total.device)] = torch.cat([logits, self._held[:, None].float()], dim=1)
         for group in groups:
             dist.all_reduce(total, group=group)
-        # Divided by the number of holders: 0 / 0 is the NaN of a row that nobody holds.
+        # Divide by the number of ranks with the row; 0 / 0 gives NaN for rows on no rank.
         self.layer_logits = total[:, :-1] / total[:, -1:]
         self.seconds += time.perf_counter() - started
 
 
 class LayerLogitRecorder:
-    """Records layer logits of a causal language model while it does a forward pass for someone else.
+    """Records layer logits of a causal language model during a forward pass.
 
-    ``logit_lens``: put the intermediate layers through the final norm as well. ``groups``: process groups whose ranks
-    work on one batch together (ring attention, tensor parallelism); after a pass every rank has every row.
+    ``logit_lens``: apply the final norm to the intermediate layers as well. ``groups``: process groups whose ranks
+    share a batch (ring attention, tensor parallelism); after a pass every rank has every row.
     """
 
     def __init__(self, model: torch.nn.Module, *, logit_lens: bool = False, groups: Sequence[Any] = ()) -> None:
@@ -121,7 +121,7 @@ class LayerLogitRecorder:
 
     @property
     def layer_count(self) -> int:
-        """N, the number of decoder layers and so of logits per row."""
+        """N, the number of decoder layers and of logits per row."""
         return len(self._parts.layers)
 
     @contextmanager
@@ -129,8 +129,8 @@ class LayerLogitRecorder:
         """Record the next forward pass of the model.
 
         ``positions`` (B,) int64 index the flattened tokens of the model's input (`features.layout`) at the token before
-        y*; -1 for a row that has no answer, or has it on another rank. ``targets`` (B,) int64 are the token ids y*.
-        Both on the host. After the block the yielded recording's ``layer_logits`` is (B, N) float32.
+        y*; -1 for a row without an answer, or with its answer on another rank. ``targets`` (B,) int64 are the token ids
+        y*. Both are on the host. After the block, the recording's ``layer_logits`` is (B, N) float32.
         """
         parts = self._parts
         recording = Recording(positions, targets, next(parts.final_norm.parameters()).device)
@@ -143,10 +143,10 @@ class LayerLogitRecorder:
         recording.finish(self.layer_count, self._groups)
 
     def _listen(self, recording: Recording) -> list[Any]:
-        """Register the hooks. With whole weights each row becomes a logit at once, and nothing of it is kept.
+        """Register the hooks. If weights are not partitioned, each row becomes a logit at once and is not stored.
 
-        ZeRO-3 gathers a weight for its own module's pass only. Then rows wait for the unembedding's turn, which costs
-        (P, H) per layer, and saves gathering the largest matrix of the model a second time.
+        ZeRO-3 gathers a weight only for the pass of its module. The recorder then stores (P, H) per layer until the
+        unembedding runs, which avoids gathering the largest matrix of the model a second time.
         """
         parts, lens = self._parts, self._parts.final_norm if self._logit_lens else None
         handles = []
@@ -164,14 +164,14 @@ class LayerLogitRecorder:
 
 
 def _first_row(module: Any) -> int:
-    """The vocabulary index of the first row of ``module.weight``: not 0 where DeepSpeed's AutoTP has cut it."""
+    """Return the vocabulary index of the first row of ``module.weight``, nonzero if DeepSpeed's AutoTP has split it."""
     if getattr(module, "gather_output", False) and module.weight.shape[0] == module._partition_sizes[module.tp_index]:
         return int(sum(module._partition_sizes[: module.tp_index]))
     return 0
 
 
 def _weight_rows(module: Any, rows: torch.Tensor) -> torch.Tensor:
-    """Rows of the unembedding's weight, with what LoRA adds to them where it adapts the unembedding."""
+    """Return rows of the unembedding's weight, including LoRA's contribution if LoRA adapts the unembedding."""
     weight = module.weight.index_select(0, rows)
     for name in getattr(module, "active_adapters", ()):
         if name in getattr(module, "lora_A", {}):

@@ -1,4 +1,4 @@
-"""The bytes that each token of a tokenizer stands for."""
+"""The bytes of each token of a tokenizer."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _BYTE_FALLBACK = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def token_bytes(tokenizer: Any) -> list[bytes]:
-    """The bytes that each token id stands for; ids without a token stand for none.
+    """Return the bytes of each token id; ids without a token have no bytes.
 
-    Knows byte-level BPE (GPT-2, Llama 3, Qwen), SentencePiece style with byte fallback (Llama 2, Mistral, Gemma) and
-    plain vocabularies. A processor of a vision-language model is asked for its tokenizer. Raises ValueError for a slow
-    tokenizer, whose tokens' bytes are unknown.
+    Supports byte-level BPE (GPT-2, Llama 3, Qwen), SentencePiece style with byte fallback (Llama 2, Mistral, Gemma) and
+    plain vocabularies. For the processor of a vision-language model its tokenizer is used. Raises ValueError for a slow
+    tokenizer, because the bytes of its tokens are unknown.
     """
     tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
     vocabulary = tokenizer.get_vocab()
@@ -44,7 +44,7 @@ def _token_converter(tokenizer: Any) -> Callable[[str], bytes]:
 
 @functools.cache
 def _bytes_of_symbols() -> dict[str, int]:
-    """GPT-2's reversible map: printable bytes stand for themselves, the others for symbols from U+0100 up."""
+    """Return GPT-2's reversible map: printable bytes map to themselves, the others to symbols from U+0100 up."""
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
     others = [byte for byte in range(256) if byte not in set(printable)]
     symbols = {chr(byte): byte for byte in printable}

@@ -1,4 +1,4 @@
-"""From the logits of all layers to the vector that is clustered."""
+"""Transforms the logits of all layers into the vectors to cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FloatArray = NDArray[np.float64]
 
 
 def unit_vectors(vectors: FloatArray) -> FloatArray:
-    """``vectors`` (n, d) scaled to length 1; a zero vector stays zero."""
+    """Scale ``vectors`` (n, d) to length 1; a zero vector stays zero."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit: FloatArray = vectors / np.where(norms > 0, norms, 1.0)
     return unit
@@ -21,9 +21,9 @@ def unit_vectors(vectors: FloatArray) -> FloatArray:
 class FeatureTransform:
     """Select layers, optionally take differences, optionally scale to unit length (Sections 3.1 and 5.3 of the paper).
 
-    ``layers``: "last-half" (the paper's), "all", the number of last layers, or the last layers as a share of all (a
-    float between 0 and 1). ``difference``: of adjacent layers, "none", "before" the last ones are selected (the
-    ablation's ``14-diff``), or "after" (one value fewer). ``normalize``: "l2" or "none".
+    ``layers``: "last-half" (the paper's choice), "all", the number of last layers, or the last layers as a share of all
+    (a float between 0 and 1). ``difference`` between adjacent layers: "none", "before" the selection of layers (the
+    ablation's ``14-diff``), or "after" it (one value fewer). ``normalize``: "l2" or "none".
     """
 
     layers: str | int | float = "last-half"
@@ -31,9 +31,9 @@ class FeatureTransform:
     normalize: str = "l2"
 
     def select(self, layer_logits: NDArray[np.floating]) -> FloatArray:
-        """(n, N) logits of all layers to (n, d) float64 of the chosen ones, not scaled.
+        """Map (n, N) logits of all layers to (n, d) float64 of the selected layers, not scaled.
 
-        Raises ValueError for logits that are not a finite matrix, or where more layers are asked for than there are.
+        Raises ValueError if the logits are not a finite matrix or there are too few layers.
         """
         if layer_logits.ndim != 2:
             raise ValueError(f"layer_logits: shape {layer_logits.shape} is not (rows, layers)")
@@ -47,19 +47,19 @@ class FeatureTransform:
         return np.diff(values, axis=1) if self.difference == "after" else values
 
     def scale(self, selected: FloatArray) -> FloatArray:
-        """(n, d) selected logits to the (n, d) vectors that are clustered; a zero vector stays zero."""
+        """Map (n, d) selected logits to the (n, d) vectors to cluster; a zero vector stays zero."""
         return selected if self.normalize == "none" else unit_vectors(selected)
 
     def __call__(self, layer_logits: NDArray[np.floating]) -> FloatArray:
-        """(n, N) logits of all layers to (n, d) float64 feature vectors."""
+        """Map (n, N) logits of all layers to (n, d) float64 feature vectors."""
         return self.scale(self.select(layer_logits))
 
     def matrix(self, layers: int) -> FloatArray:
-        """The (d, N) matrix that `select` multiplies the logits of N = ``layers`` layers by: selecting is linear."""
+        """Return the (d, N) matrix of the linear map `select`, for the logits of N = ``layers`` layers."""
         return self.select(np.eye(layers)).T
 
     def dimensions(self, layers: int) -> int:
-        """The number d of values that are selected from the logits of ``layers`` layers."""
+        """Return the number d of values that `select` returns per row of ``layers`` logits."""
         return len(self.matrix(layers))
 
     def _count(self, available: int) -> int:

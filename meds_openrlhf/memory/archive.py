@@ -1,7 +1,7 @@
-"""Snapshots on any file system that Arrow knows (S3, GCS, HDFS, NFS), so that nodes without a shared disk can resume.
+"""Snapshots on any file system that Arrow supports (S3, GCS, HDFS, NFS), so nodes without a shared disk can resume.
 
-Segments are stored once, under a name that says what they hold, and never changed; a manifest names those that make up
-a snapshot and is written last. What no manifest names any more is removed afterwards.
+Each segment is stored once, under a name that contains its length and checksum, and never changes. A manifest lists the
+segments of a snapshot and is written last. Segments that no manifest lists are removed afterwards.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from meds_openrlhf.paths import SNAPSHOT_NAME, MemoryPaths
 
 
 class Archive:
-    """Snapshots below ``root`` of a file system: ``snapshots/NAME.json`` and ``segments/...``."""
+    """Snapshots under ``root`` in a file system: ``snapshots/NAME.json`` and ``segments/...``."""
 
     def __init__(self, filesystem: fs.FileSystem, root: str) -> None:
         self._fs = filesystem
@@ -30,20 +30,23 @@ class Archive:
 
     @staticmethod
     def at(uri: str) -> Archive:
-        """The archive at a URI (``s3://bucket/runs/my-run``) or an absolute path; ConfigError for any other text."""
+        """Open the archive at a URI (``s3://bucket/runs/my-run``) or an absolute path.
+
+        Raises ConfigError for any other text.
+        """
         try:
             filesystem, root = fs.FileSystem.from_uri(uri)
         except (pa.ArrowException, OSError) as error:
             shown = without_credentials(uri)
-            reason = str(error).partition("\n")[0].replace(uri, shown)  # HDFS lists all folders without a JVM
-            if names_a_user(reason):  # it has the address in a form of its own
+            reason = str(error).partition("\n")[0].replace(uri, shown)  # without a JVM, HDFS lists all folders
+            if names_a_user(reason):  # the message contains the address in another form
                 reason = type(error).__name__
             hint = f"is no file system's address ({reason}); use s3://bucket/folder or the like"
             raise ConfigError("meds.memory.archive", shown, hint) from error
         return Archive(filesystem, root)
 
     def store(self, paths: MemoryPaths, states: list[SegmentState]) -> None:
-        """Copy segments that are not there yet; nothing is being added to them."""
+        """Copy segments that the archive lacks; no writer may append to them meanwhile."""
         self._fs.create_dir(f"{self._root}/segments", recursive=True)
         for state in states:
             target = self._segment(state)
@@ -51,10 +54,10 @@ class Archive:
                 self._write(target, (paths.root / state.name).read_bytes()[: state.bytes])
 
     def fetch(self, paths: MemoryPaths, states: list[SegmentState]) -> None:
-        """Bring segments that the folder lacks, or holds with other bytes.
+        """Fetch segments that are missing in the folder or have different content there.
 
-        Raises MemoryCorruptionError where they are gone. A node may have files of its own, left behind when the run
-        went on elsewhere; they give way.
+        Raises MemoryCorruptionError if the archive lacks one of them. If the run continued on another node, this node
+        may still have old files; they are overwritten.
         """
         for state in states:
             path = paths.root / state.name
@@ -67,7 +70,7 @@ class Archive:
             write_atomically(path, content)
 
     def require_usable(self, fresh: bool) -> None:
-        """Raise ConfigError where nothing can be written, or where a ``fresh`` run would meet another one's files."""
+        """Raise ConfigError if the archive is not writable, or if a ``fresh`` run finds another run's snapshots."""
         try:
             self._fs.create_dir(f"{self._root}/snapshots", recursive=True)
             self._write(f"{self._root}/writable", b"")
@@ -79,19 +82,19 @@ class Archive:
             raise ConfigError("meds.memory.archive", self._root, hint)
 
     def commit(self, name: str, snapshot: Snapshot) -> None:
-        """Publish a manifest, after its segments were stored."""
+        """Publish a manifest; its segments must be stored already."""
         self._fs.create_dir(f"{self._root}/snapshots", recursive=True)
         self._write(self._manifest(name), write_manifest(snapshot).encode())
 
     def read(self, name: str) -> Snapshot | None:
-        """The snapshot of that name; None where there is none."""
+        """Return the snapshot called ``name``, or None if there is none."""
         path = self._manifest(name)
         if self._size(path) is None:
             return None
         return self._parse(path)
 
     def prune(self, keep: set[str]) -> None:
-        """Remove manifests whose name is not in ``keep``, then segments that no manifest names."""
+        """Remove manifests whose name is not in ``keep``, then segments that no manifest lists."""
         manifests = self._files("snapshots")
         for path in manifests:
             if Path(path).stem not in keep:
@@ -127,7 +130,7 @@ class Archive:
         return [entry.path for entry in self._fs.get_file_info(selector) if entry.type == fs.FileType.File]
 
     def _write(self, path: str, content: bytes) -> None:
-        """Whole or not at all: an object store publishes on close, a file system by a rename."""
+        """Write a file atomically: an object store publishes on close, a file system on rename."""
         temporary = f"{path}.tmp"
         with self._fs.open_output_stream(temporary) as stream:
             stream.write(content)
@@ -135,7 +138,7 @@ class Archive:
 
 
 def archive_snapshot(uri: str, paths: MemoryPaths, name: str) -> None:
-    """Copy a snapshot that is on this machine, segments and manifest, to the archive at ``uri``, unless it is there."""
+    """Copy a local snapshot (segments and manifest) to the archive at ``uri``, unless the archive has it already."""
     archive = Archive.at(uri)
     if archive.read(name) is not None:
         return

@@ -1,7 +1,7 @@
-"""Which cluster a new rollout belongs to: a vote of its nearest stored neighbours, for many prompts at once.
+"""Assigns new rollouts to clusters by a vote of their nearest stored neighbours, for many prompts at once.
 
-Everything here works on *sets*: the rows of set i are ``rows[offsets[i]:offsets[i + 1]]``, and sets never see each
-other. Pure functions; the same input gives the same answer on every machine.
+Everything here works on *sets*: the rows of set i are ``rows[offsets[i]:offsets[i + 1]]``, and sets are independent of
+each other. The functions are pure; the same input gives the same answer on every machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from meds_openrlhf.memory.clustering import NOISE, Clustering, Labels, cluster_sets
 from meds_openrlhf.memory.compiled import compiled
 
-UNASSIGNED = -2  # a first visit: nothing is stored yet, or nothing has been clustered
+UNASSIGNED = -2  # a first visit: no rows are stored or clustered yet
 
 FloatArray = NDArray[np.float64]
 Offsets = NDArray[np.int64]
@@ -26,13 +26,13 @@ _CHOICES = {"method": ("knn", "joint", "equal"), "metric": ("cosine", "euclidean
 
 @dataclass(frozen=True)
 class Assignment:
-    """How a new rollout finds its cluster.
+    """How a new rollout is assigned to a cluster.
 
     ``method``: "knn", the majority among the ``neighbors`` nearest stored rows; "equal", the cluster of an equal stored
-    row; or "joint", clustering stored and new rows together (which is clustering's work; nothing here carries it out).
-    The others are of knn. ``metric``: "cosine" or "euclidean". ``ties``, of the vote: "nearest" gives them to the
-    nearest neighbour, fast; "smallest" gives them to the smallest label, noise being the smallest, and is slow (see
-    `assign_sets`). Raises ValueError for anything else.
+    row; or "joint", clustering stored and new rows together (see `assign_jointly`). The other fields apply to "knn"
+    only. ``metric``: "cosine" or "euclidean". ``ties``: in a tied vote "nearest" picks the label of the nearest
+    neighbour and is fast; "smallest" picks the smallest label, noise included, and is slow (see `assign_sets`). Raises
+    ValueError for other values.
     """
 
     method: str = "knn"
@@ -56,17 +56,18 @@ def assign_sets(
     labels: Labels,
     settings: Assignment,
 ) -> Labels:
-    """Labels (m,) int32 of ``queries`` (m, d): set i's queries are voted on by set i's ``stored`` rows.
+    """Return labels (m,) int32 for ``queries`` (m, d); the ``stored`` rows of set i vote on the queries of set i.
 
     ``query_offsets`` and ``offsets`` (g + 1,) int64 bound the g sets in ``queries`` and in ``stored`` (n, d) with
-    their ``labels`` (n,). All values are finite; rows may be of any length, and by cosine a zero row is similar to
-    nothing. With fewer stored rows than neighbours all of them vote; with none the answer is UNASSIGNED. Noise votes
-    and can win. Of equally near rows the one stored first counts as nearer.
+    their ``labels`` (n,). All values must be finite. Rows may have any length; with the cosine metric a zero row is not
+    similar to any row. If a set stores fewer rows than ``neighbors``, all of them vote; if it stores no rows, the label
+    is UNASSIGNED. Noise votes and can win. Among equally near rows the row stored first counts as nearer.
 
-    With ties "smallest" it is scikit-learn that looks for the neighbours, one query at a time as the reference code
-    does: half a millisecond a row or more, several hundred times slower than "nearest", to compare with that code.
+    With ties "smallest", scikit-learn searches the neighbours of one query at a time, as the reference code does. This
+    takes at least half a millisecond per row, several hundred times as long as "nearest"; use it to compare with that
+    code.
 
-    Raises ValueError for method "joint" and for arrays whose sizes do not fit together.
+    Raises ValueError for method "joint" and for arrays with inconsistent sizes.
     """
     if settings.method == "joint":
         raise ValueError(f"method: {settings.method!r} is no vote; cluster stored and new rows together instead")
@@ -88,10 +89,10 @@ def assign_sets(
 
 
 def sizes_of(assigned: Labels, query_offsets: Offsets, labels: Labels, offsets: Offsets, noise: str) -> Labels:
-    """Sizes (m,) int32 of the clusters ``assigned`` (m,): their stored rows, before any new ones are added.
+    """Return the sizes (m,) int32 of the clusters ``assigned`` (m,), counting stored rows only.
 
-    ``labels`` (n,) are those of the stored rows; the offsets bound the sets as in `assign_sets`. UNASSIGNED has size
-    0. ``noise``: "none" gives noise size 0, "cluster" counts its rows like any cluster's.
+    ``labels`` (n,) are the labels of the stored rows; the offsets bound the sets as in `assign_sets`. UNASSIGNED has
+    size 0. ``noise``: "none" gives noise size 0, "cluster" counts noise rows like those of any cluster.
     """
     query_offsets, offsets = _checked(query_offsets, len(assigned)), _checked(offsets, len(labels))
     sizes: Labels = np.zeros(len(assigned), dtype=np.int32)
@@ -103,10 +104,10 @@ def sizes_of(assigned: Labels, query_offsets: Offsets, labels: Labels, offsets: 
 def assign_jointly(
     new: FloatArray, new_offsets: Offsets, stored: FloatArray, offsets: Offsets, clustering: Clustering, noise: str
 ) -> tuple[Labels, Labels]:
-    """Labels and sizes (m,) of ``new`` rows (m, d), from clustering each set's ``stored`` and new rows together.
+    """Cluster the ``stored`` and ``new`` rows of each set together; return labels and sizes (m,) of ``new`` (m, d).
 
-    The other arguments are as for `assign_sets` and `sizes_of`. A cluster's size counts the new rows as well. Sets with
-    nothing stored are UNASSIGNED: a first visit only fills the memory.
+    The other arguments are as for `assign_sets` and `sizes_of`. A cluster's size includes the new rows. New rows of
+    sets without stored rows are UNASSIGNED: a first visit only fills the memory.
     """
     both = offsets + new_offsets
     is_new = np.zeros(len(new) + len(stored), dtype=bool)
@@ -121,7 +122,7 @@ def assign_jointly(
 
 
 def _checked(offsets: Offsets, rows: int) -> Offsets:
-    """Bounds that compiled code can trust: it looks no index up twice."""
+    """Validate ``offsets``, because compiled code does not check bounds."""
     bounds: Offsets = _plain(offsets, np.int64)
     if len(bounds) == 0 or bounds[0] != 0 or bounds[-1] != rows or (np.diff(bounds) < 0).any():
         raise ValueError(f"offsets: do not rise from 0 to the number of rows, {rows}")
@@ -129,11 +130,11 @@ def _checked(offsets: Offsets, rows: int) -> Offsets:
 
 
 def _plain(array: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
-    """The array in the one form that code is compiled for; out of Arrow and Ray they come read-only, and are copied."""
+    """Return the array in the form that the compiled code expects; read-only arrays from Arrow and Ray are copied."""
     return np.require(array, dtype, ["C", "W"])
 
 
-# ── ties to the nearest: compiled ──
+# ── ties to the nearest neighbour: compiled ──
 
 
 @compiled
@@ -147,7 +148,7 @@ def _vote_nearest(
     euclidean: bool,
     assigned: Labels,
 ) -> None:
-    """Fill ``assigned`` (m,) for all sets that hold something."""
+    """Fill ``assigned`` (m,) for all sets that have stored rows."""
     longest = np.diff(offsets).max() if len(offsets) > 1 else 0
     columns = np.empty((stored.shape[1], longest))
     similarity = np.empty(longest)
@@ -169,7 +170,7 @@ def _vote_nearest(
 
 @compiled
 def _inverse_length(row: FloatArray) -> float:
-    """What makes ``row`` (d,) a unit vector; a zero row stays zero."""
+    """Return the factor that scales ``row`` (d,) to unit length; 1 for a zero row."""
     squares = 0.0
     for value in row:
         squares += value * value
@@ -178,11 +179,11 @@ def _inverse_length(row: FloatArray) -> float:
 
 @compiled
 def _similarities(query: FloatArray, columns: FloatArray, count: int, euclidean: bool, similarity: FloatArray) -> None:
-    """Similarity (count,) of a query (d,) to the stored rows that are the columns of ``columns`` (d, count or more).
+    """Fill ``similarity`` (count,) of a query (d,) to the stored rows in the columns of ``columns`` (d, count or more).
 
-    By cosine the columns are unit vectors; the query need not be, since its length changes no order. Rows run in the
-    inner loop and every row's sum in the order of its dimensions: that is fast without any reordering of sums, so exact
-    duplicates are exactly equally similar.
+    For cosine the columns are unit vectors; the query need not be, since its length does not affect the order. The
+    inner loop runs over rows, and each row's terms are summed in the order of its dimensions. This is fast without
+    reordering sums, so exact duplicates get exactly equal similarities.
     """
     similarity[:count] = 0.0
     for dimension in range(len(query)):
@@ -198,11 +199,11 @@ def _similarities(query: FloatArray, columns: FloatArray, count: int, euclidean:
 
 @compiled
 def _nearest(similarity: FloatArray, labels: Labels, near_similarity: FloatArray, near_label: Labels) -> int:
-    """Put the labels of the nearest rows into ``near_label`` (k,), nearest first; how many there are."""
+    """Put the labels of the nearest rows into ``near_label`` (k,), nearest first; return their number."""
     filled = 0
     for row in range(len(labels)):
         if filled == len(near_label) and similarity[row] <= near_similarity[filled - 1]:
-            continue  # not nearer than the last of the nearest: by far the most frequent case
+            continue  # not among the nearest: by far the most frequent case
         place = min(filled, len(near_label) - 1)
         while place > 0 and similarity[row] > near_similarity[place - 1]:
             near_similarity[place], near_label[place] = near_similarity[place - 1], near_label[place - 1]
@@ -214,7 +215,7 @@ def _nearest(similarity: FloatArray, labels: Labels, near_similarity: FloatArray
 
 @compiled
 def _majority(near_label: Labels, voters: int) -> Any:
-    """The most frequent of ``near_label[:voters]``; of equally frequent ones the label that comes first."""
+    """Return the most frequent label in ``near_label[:voters]``; a tie goes to the label that comes first."""
     winner, most = near_label[0], 0
     for candidate in range(voters):
         votes = 0
@@ -229,7 +230,7 @@ def _majority(near_label: Labels, voters: int) -> Any:
 def _count_labels(
     assigned: Labels, query_offsets: Offsets, labels: Labels, offsets: Offsets, smallest: int, sizes: Labels
 ) -> None:
-    """Fill ``sizes`` (m,) where the label is ``smallest`` or above."""
+    """Fill ``sizes`` (m,) for labels of at least ``smallest``."""
     for group in range(len(offsets) - 1):
         for query in range(query_offsets[group], query_offsets[group + 1]):
             if assigned[query] >= smallest:
@@ -237,7 +238,7 @@ def _count_labels(
                     sizes[query] += labels[row] == assigned[query]
 
 
-# ── ties to the smallest: the reference's own way ──
+# ── ties to the smallest label, as in the reference code ──
 
 
 def _vote_smallest(
@@ -249,7 +250,7 @@ def _vote_smallest(
     settings: Assignment,
     assigned: Labels,
 ) -> None:
-    """Fill ``assigned`` (m,) for all sets that hold something."""
+    """Fill ``assigned`` (m,) for all sets that have stored rows."""
     from sklearn.neighbors import NearestNeighbors  # type: ignore[import-untyped]
 
     for group in range(len(offsets) - 1):
@@ -258,7 +259,7 @@ def _vote_smallest(
         if count == 0:
             continue
         model = NearestNeighbors(n_neighbors=min(settings.neighbors, count), metric=settings.metric).fit(stored[rows])
-        # One at a time: a product with many queries rounds differently, and that decides between equal distances.
+        # One query at a time: a product with many queries rounds differently, which can decide between equal distances.
         for query in range(query_offsets[group], query_offsets[group + 1]):
             nearest = model.kneighbors(queries[query : query + 1], return_distance=False)[0]
             candidates, votes = np.unique(labels[rows][nearest], return_counts=True)
@@ -276,7 +277,7 @@ def _find_equal(
     labels: Labels,
     assigned: Labels,
 ) -> None:
-    """Fill ``assigned`` (m,) for all sets that hold something; NOISE if no stored row is equal."""
+    """Fill ``assigned`` (m,) for all sets that have stored rows; NOISE if no stored row is equal."""
     for (first, last), (start, stop) in zip(pairwise(query_offsets), pairwise(offsets), strict=True):
         known = {stored[row].tobytes(): labels[row] for row in range(start, stop)}
         for query in range(first, last) if known else ():

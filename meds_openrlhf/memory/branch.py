@@ -1,4 +1,4 @@
-"""A new memory that begins where a snapshot of another one ends, with copies of its segments."""
+"""Creates a new memory from a snapshot of another memory, with copies of its segments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BRANCH_SNAPSHOT = "branch"
 
 
 def read_branch_point(manifest: Path) -> Snapshot:
-    """The snapshot to branch from. Raises ConfigError if it or a segment of it is not there."""
+    """Read the snapshot to branch from. Raises ConfigError if its manifest or one of its segments is missing."""
     if not manifest.is_file():
         _refuse(manifest, "is no file; name a manifest such as runs/old/memory/snapshots/global_step50.json")
     snapshot = read_snapshot(manifest)
@@ -27,10 +27,10 @@ def read_branch_point(manifest: Path) -> Snapshot:
 
 
 def make_branch(manifest: Path, paths: MemoryPaths, wanted: MemoryFormat) -> MemoryFormat:
-    """Fill the empty memory at ``paths`` from a snapshot, and commit that as its snapshot `BRANCH_SNAPSHOT`.
+    """Fill the empty memory at ``paths`` from a snapshot, and commit the result as its snapshot `BRANCH_SNAPSHOT`.
 
-    Returns the new memory's format: steps go on from the last one of the snapshot. Raises ConfigError if its rows are
-    another model's or another variant's, or if its files are damaged.
+    Returns the new memory's format, in which steps continue from the last step of the snapshot. Raises ConfigError if
+    the snapshot's rows come from another model or feature variant, or if its files are damaged.
     """
     snapshot = read_branch_point(manifest)
     snapshot.format.require_match(wanted, manifest, "meds.memory.branch_from")

@@ -1,7 +1,7 @@
-"""HDBSCAN over prompts' features, and which cluster a new rollout belongs to. Pure functions.
+"""HDBSCAN over the features of each prompt. Pure functions.
 
-The same rows in the same order give the same labels on every machine, shard count and resume, whichever other prompts
-are clustered in the same call.
+The same rows in the same order give the same labels on every machine, with every number of shards and after a resume,
+regardless of which other prompts are clustered in the same call.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Labels = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Clustering:
-    """HDBSCAN's settings, cluster selection by excess of mass; the defaults are the paper's (Section 3.2).
+    """HDBSCAN settings, with cluster selection by excess of mass; the defaults are the paper's (Section 3.2).
 
-    ``selection_epsilon`` is the distance below which clusters are not split. "auto" takes it from each set's own
-    nearest-neighbour distances (`linkage.automatic_epsilon`) and drops scatter; "manhattan" has no such rule. With
-    ``exact`` false it is the hdbscan package with its own defaults, an approximate spanning tree among them: for
-    comparisons with code that calls it so. ``algorithm`` "equal" is not HDBSCAN at all: equal rows are a cluster, one
-    row too, and nothing is noise. Raises ValueError for what HDBSCAN does not allow.
+    ``selection_epsilon`` is the distance below which clusters are not split. "auto" derives it from the
+    nearest-neighbour distances of each set (`linkage.automatic_epsilon`) and drops scatter; "manhattan" does not
+    support it. If ``exact`` is false, the hdbscan package runs with its own defaults, which include an approximate
+    spanning tree; use this to compare with code that calls it that way. ``algorithm`` "equal" replaces HDBSCAN: equal
+    rows form a cluster, which may have a single row, and no row is noise. Raises ValueError for invalid settings.
     """
 
     min_cluster_size: int = 2
@@ -45,7 +45,7 @@ class Clustering:
     algorithm: str = "hdbscan"
 
     def __post_init__(self) -> None:
-        """Refuse what no path below can do."""
+        """Reject settings that no code path supports."""
         if self.algorithm not in ("hdbscan", "equal"):
             raise ValueError(f"algorithm: {self.algorithm!r}, must be hdbscan or equal")
         if self.min_cluster_size < 2:
@@ -64,18 +64,19 @@ class Clustering:
 
 
 def cluster(features: NDArray[np.float64], settings: Clustering) -> Labels:
-    """Labels (n,) int32 of one set ``features`` (n, d): clusters from 0 up, -1 for noise.
+    """Return labels (n,) int32 of one set ``features`` (n, d): clusters from 0 up, -1 for noise.
 
-    Fewer than two rows, or no more than ``min_samples``, are noise. Raises ValueError for values that are not finite.
+    If there are fewer than two rows, or at most ``min_samples``, all are noise. Raises ValueError for non-finite
+    values.
     """
     return cluster_sets(features, np.array([0, len(features)], dtype=np.int64), settings)
 
 
 def cluster_sets(features: NDArray[np.float64], offsets: NDArray[np.int64], settings: Clustering) -> Labels:
-    """Labels (n,) int32 of g sets at once, as `cluster` gives them to each alone.
+    """Return labels (n,) int32 of g sets at once; each set gets the labels that `cluster` gives it.
 
     Set i is rows ``offsets[i]`` to ``offsets[i + 1]`` of ``features`` (n, d); ``offsets`` (g + 1,) rises from 0 to n.
-    Raises ValueError for other offsets and for values that are not finite.
+    Raises ValueError for other offsets and for non-finite values.
     """
     if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != len(features) or (np.diff(offsets) < 0).any():
         raise ValueError(f"offsets: must rise from 0 to the number of rows, {len(features)}")
@@ -93,10 +94,10 @@ def cluster_sets(features: NDArray[np.float64], offsets: NDArray[np.int64], sett
 
 
 def sizes_in_batch(features: NDArray[np.float64], codes: NDArray[np.int64], settings: Clustering) -> Labels:
-    """For each of n rows the number of rows (n,) int32 in its cluster, itself included; a row in none is alone.
+    """Return for each row the size (n,) int32 of its cluster, including the row itself; 1 for noise.
 
-    Rows of ``features`` (n, d) with the same one of ``codes`` (n,) are clustered together. Nothing is remembered: it is
-    for comparing a memory with having none.
+    Rows of ``features`` (n, d) with the same value in ``codes`` (n,) are clustered together. The function keeps no
+    state; it serves to compare training with and without a memory.
     """
     order = np.argsort(codes, kind="stable")
     offsets = np.flatnonzero(np.diff(codes[order], prepend=-1, append=-1)) if len(codes) else np.zeros(1, np.int64)
@@ -119,7 +120,7 @@ def _cluster_compiled(features: NDArray[np.float64], offsets: NDArray[np.int64],
     epsilon = math.nan if settings.selection_epsilon == AUTO else float(settings.selection_epsilon)
     with np.errstate(all="ignore"):  # for the interpreter; compiled code does not warn
         return linkage.cluster_sets(
-            # Writable, which arrays out of Arrow and Ray are not: it would be compiled once more for the others.
+            # Arrays from Arrow and Ray are read-only, and numba would compile a second version for them.
             np.require(features, np.float64, ["C", "W"]),
             np.require(offsets, np.int64, ["C", "W"]),
             int(settings.min_cluster_size),
@@ -129,8 +130,8 @@ def _cluster_compiled(features: NDArray[np.float64], offsets: NDArray[np.int64],
 
 
 def _cluster_by_hdbscan(points: NDArray[np.float64], settings: Clustering) -> Labels:
-    """Labels (n,) of one set of ``points`` (n, d) with n > ``min_samples``."""
-    points = np.array(points, dtype=np.float64)  # writable, which hdbscan insists on
+    """Return labels (n,) of one set of ``points`` (n, d) with n > ``min_samples``."""
+    points = np.array(points, dtype=np.float64)  # a writable copy, which hdbscan requires
     if settings.selection_epsilon != AUTO:
         plain: Labels = _fit(points, settings, float(settings.selection_epsilon)).labels_.astype(np.int32)
         return plain
@@ -144,10 +145,10 @@ def _cluster_by_hdbscan(points: NDArray[np.float64], settings: Clustering) -> La
 
 
 def _automatic_distances(points: NDArray[np.float64], settings: Clustering) -> tuple[float, float]:
-    """Epsilon and the distance beyond which rows are scatter, by the rule of the compiled path.
+    """Return epsilon and the distance beyond which rows are scatter, by the rule of the compiled path.
 
-    The rule is about lengths, here of the exact tree over mutual reachability. Cosine distance is half the
-    square of the distance between unit vectors.
+    The rule uses Euclidean lengths, here from the exact tree over mutual reachability. The cosine distance is half the
+    squared distance between unit vectors.
     """
     cosine = settings.metric == "cosine"
     points = unit_vectors(points) if cosine else points
@@ -160,12 +161,12 @@ def _automatic_distances(points: NDArray[np.float64], settings: Clustering) -> t
 
 
 def _fit(points: NDArray[np.float64], settings: Clustering, epsilon: float) -> Any:
-    """A fitted hdbscan model. The exact one is given distances, which it would take from dot products itself."""
+    """Return a fitted hdbscan model; with ``exact`` it gets distances and does not compute them from dot products."""
     options: dict[str, Any] = {"metric": settings.metric}
     if settings.exact:
         options = {"metric": "precomputed", "algorithm": "generic", "approx_min_span_tree": False}
         points = _distances(points, settings.metric)
-    import hdbscan  # a second of imports that the compiled path does without
+    import hdbscan  # takes a second to import, and the compiled path does not need it
 
     return hdbscan.HDBSCAN(
         min_cluster_size=int(settings.min_cluster_size),
@@ -178,8 +179,8 @@ def _fit(points: NDArray[np.float64], settings: Clustering, epsilon: float) -> A
 
 
 def _distances(points: NDArray[np.float64], metric: str) -> NDArray[np.float64]:
-    """Distances (n, n), exactly 0 between equal rows, which 1 - x.y and x.x - 2 x.y + y.y are not."""
-    from scipy.spatial.distance import cdist  # type: ignore[import-untyped]  # slow to import, as hdbscan is
+    """Return distances (n, n), exactly 0 between equal rows, unlike 1 - x.y and x.x - 2 x.y + y.y."""
+    from scipy.spatial.distance import cdist  # type: ignore[import-untyped]  # slow to import, like hdbscan
 
     name = {"euclidean": "euclidean", "manhattan": "cityblock", "cosine": "sqeuclidean"}[metric]
     points = unit_vectors(points) if metric == "cosine" else points

@@ -1,8 +1,8 @@
-"""The rows of one shard in RAM, in flat growing columns: feature vectors, labels, and where each group's rows are.
+"""The rows of one shard in RAM, in flat growing columns: feature vectors, labels, and positions of each group's rows.
 
-A group is one prompt's rows of one verdict. Rows are numbered in the order in which they came. Those of a group in one
-step are a visit; the visits of a group are chained from the newest back, so that a group needs no Python object but its
-key. docs/benchmarks.md has the bytes per row.
+A group is all rows of one prompt with one verdict. Rows are numbered in order of arrival. The rows that a group gets in
+one step are a visit. The visits of a group form a chain from the newest to the oldest, so the key is the only Python
+object that a group needs. docs/benchmarks.md lists the bytes per row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ALL = np.iinfo(np.int64).max
 
 
 class Column:
-    """A growing array of rows; ``array`` (length, ...) is a view that the next `extend` may leave behind."""
+    """A growing array of rows; ``array`` (length, ...) is a view that the next `extend` may invalidate."""
 
     def __init__(self, dtype: Any, fill: int = 0, width: tuple[int, ...] = ()) -> None:
         self._storage = np.empty((16, *width), dtype)
@@ -34,24 +34,24 @@ class Column:
 
     @property
     def array(self) -> NDArray[Any]:
-        """Everything so far."""
+        """A view of all values."""
         return self._storage[: self._length]
 
     def extend(self, values: NDArray[Any]) -> None:
-        """Add values at the end."""
+        """Append values."""
         begin = self._length
         self._lengthen(begin + len(values))
         self.array[begin:] = values
 
     def grow(self, length: int) -> None:
-        """Make it ``length`` long; new places hold the fill value."""
+        """Grow to ``length`` values; new values are set to the fill value."""
         begin = self._length
         self._lengthen(length)
         self.array[begin:] = self._fill
 
     def _lengthen(self, length: int) -> None:
         if length > len(self._storage):
-            # Not filled: the system gives no memory to pages that nothing was written to.
+            # Not filled: the operating system allocates a page only when it is first written.
             larger = np.empty((max(length, 2 * len(self._storage)), *self._storage.shape[1:]), self._storage.dtype)
             larger[: self._length] = self._storage[: self._length]
             self._storage = larger
@@ -60,7 +60,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Selection:
-    """The rows of some ``groups`` (g,), oldest first: those of group i are ``rows[offsets[i]:offsets[i + 1]]`` (n,)."""
+    """Rows (n,) of some ``groups`` (g,), oldest first: group i has ``rows[offsets[i]:offsets[i + 1]]``."""
 
     groups: NDArray[np.int64]
     offsets: NDArray[np.int64]
@@ -73,41 +73,41 @@ class Columns:
     def __init__(self, dimensions: int) -> None:
         self._groups: tuple[dict[str, int], dict[str, int]] = ({}, {})  # numbers by prompt, of wrong and right rollouts
         self._queue: deque[NDArray[np.int64]] = deque()  # groups that wait to be clustered, oldest first
-        self.prompts = 0  # that have rows
+        self.prompts = 0  # number of prompts with rows
         self.total_clusters = self.total_noise = 0
         # per group
-        self._newest = Column(np.int32, NONE)  # its last visit
-        self._clusters = Column(np.int32)  # as of its last clustering, as is the noise
+        self._newest = Column(np.int32, NONE)  # the group's last visit
+        self._clusters = Column(np.int32)  # as of the group's last clustering, like the noise count
         self._noise = Column(np.int32)
-        self.owed = Column(np.bool_)  # rows came that no clustering has seen
+        self.owed = Column(np.bool_)  # the group has rows newer than its last clustering
         # per visit
-        self._previous = Column(np.int32, NONE)  # the group's visit before
+        self._previous = Column(np.int32, NONE)  # the group's previous visit
         self._count = Column(np.int32)
         self._first_row = Column(np.int64)
         # per row
         self._features = Column(np.float64, width=(dimensions,))
-        self._labels = Column(np.int32, UNASSIGNED)  # as of its group's last clustering
+        self._labels = Column(np.int32, UNASSIGNED)  # as of the group's last clustering
 
     def __len__(self) -> int:
         return len(self._labels)
 
     @property
     def features(self) -> NDArray[np.float64]:
-        """The vectors (n, d) that are clustered. Rows are added and never changed, so a view stays right."""
+        """The vectors (n, d) to cluster. Rows are appended and never changed, so a view stays valid."""
         return self._features.array
 
     @property
     def labels(self) -> NDArray[np.int32]:
-        """The label (n,) of every row, as of its group's last clustering."""
+        """The labels (n,) of all rows, as of the last clustering of each row's group."""
         return self._labels.array
 
     def find(self, prompts: list[str], correct: list[bool]) -> NDArray[np.int64]:
-        """Group numbers (g,), NONE for one that has no rows yet."""
+        """Return group numbers (g,), NONE for groups without rows."""
         found = [self._groups[right].get(prompt, NONE) for prompt, right in zip(prompts, correct)]
         return np.array(found, dtype=np.int64)
 
     def keys(self, correct: bool) -> list[str]:
-        """The prompts that have rows of this verdict."""
+        """Return the prompts that have rows with this verdict."""
         return list(self._groups[correct])
 
     def add(
@@ -118,9 +118,9 @@ class Columns:
         features: NDArray[np.float64],
         groups: NDArray[np.int64] | None = None,
     ) -> None:
-        """Take in one step's visits of so many rows each, with the rows' ``features``; they wait to be clustered.
+        """Append one step's visits, visit i with ``count[i]`` rows of ``features``, and queue their groups.
 
-        ``groups`` (v,) are what `find` says of the visits, if the caller knows it.
+        ``groups`` (v,) is the result of `find` for the visits, if the caller has it.
         """
         groups = self.find(prompts, correct) if groups is None else groups
         for place in np.flatnonzero(groups == NONE).tolist():
@@ -138,7 +138,7 @@ class Columns:
         self._queue.append(groups)
 
     def next_owed(self, most: int) -> NDArray[np.int64]:
-        """Up to ``most`` groups that wait to be clustered and were not given out before; empty if there are none."""
+        """Dequeue up to ``most`` groups that wait to be clustered; empty if there are none."""
         while self._queue:
             groups, rest = self._queue[0][:most], self._queue[0][most:]
             self._queue[0] = rest
@@ -152,7 +152,7 @@ class Columns:
     def select(
         self, groups: NDArray[np.int64], max_rows: int | None = None, max_visits: int | None = None
     ) -> Selection:
-        """The newest ``max_rows`` rows of the newest ``max_visits`` visits of each group, None for all of them.
+        """Select the newest ``max_rows`` rows of the newest ``max_visits`` visits of each group; None means no limit.
 
         A group NONE has no rows.
         """
@@ -164,7 +164,7 @@ class Columns:
         return Selection(groups, offsets, _collect(groups, *chain, self._first_row.array, offsets))
 
     def set_labels(self, selection: Selection, labels: NDArray[np.int32]) -> None:
-        """Keep the clustering of a selection. Groups that got rows since then keep waiting, and their old labels."""
+        """Store the clustering of a selection. Groups that got rows meanwhile keep their old labels and stay queued."""
         clusters, noise = _set_labels(
             *(selection.groups, selection.offsets, selection.rows, labels),
             *(self._newest.array, self._first_row.array, self._count.array),
@@ -174,7 +174,7 @@ class Columns:
         self.total_noise += int(noise)
 
     def _number(self, prompt: str, right: bool) -> int:
-        """A group's number; a new group gets the next one."""
+        """Return a group's number; a new group gets the next free number."""
         numbers = self._groups[right]
         if prompt not in numbers:
             self.prompts += prompt not in self._groups[not right]
@@ -191,7 +191,7 @@ def _chain(groups: Any, first_visit: Any, newest: Any, previous: Any) -> None:
 
 @compiled
 def _measure(groups: Any, newest: Any, previous: Any, count: Any, max_rows: Any, max_visits: Any) -> Any:
-    """How many rows (g,) of each group are inside the window."""
+    """Return how many rows (g,) of each group are inside the window."""
     sizes = np.zeros(len(groups), np.int64)
     for place in range(len(groups)):
         visits = 0
@@ -205,7 +205,7 @@ def _measure(groups: Any, newest: Any, previous: Any, count: Any, max_rows: Any,
 
 @compiled
 def _collect(groups: Any, newest: Any, previous: Any, count: Any, first_row: Any, offsets: Any) -> Any:
-    """The numbers (n,) of the newest rows of each group, as many as its offsets leave room for."""
+    """Return the numbers (n,) of the newest rows of each group, as many as its offsets leave room for."""
     rows = np.empty(offsets[-1], np.int64)
     for place in range(len(groups)):
         position = offsets[place + 1]
@@ -224,7 +224,7 @@ def _set_labels(
     groups: Any, offsets: Any, rows: Any, labels: Any, newest: Any, first_row: Any, count: Any,
     all_labels: Any, all_clusters: Any, all_noise: Any, owed: Any,
 ) -> Any:  # fmt: skip
-    """Write labels and counts of the groups whose newest row is among ``rows``; the change of the two totals."""
+    """Write labels and counts of the groups whose newest row is in ``rows``; return the changes of the two totals."""
     more_clusters, more_noise = 0, 0
     for place in range(len(groups)):
         group, begin, end = groups[place], offsets[place], offsets[place + 1]

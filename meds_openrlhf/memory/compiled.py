@@ -1,4 +1,4 @@
-"""How the memory's inner loops are compiled: without the interpreter's lock, and kept on the disk between starts."""
+"""Compiles the memory's inner loops with numba: they release the GIL and are cached on disk between starts."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _interpreted = False
 
 
 def interpret() -> None:
-    """From now on `compiled` leaves functions to the interpreter: for a process with little to do.
+    """Make `compiled` return functions unchanged from now on, for a process with little work.
 
-    Compiling takes ten seconds where no earlier process has done it. Has no effect on functions imported before.
+    Compiling takes ten seconds if the cache is empty. Functions that are imported already are not affected.
     """
     global _interpreted
     _interpreted = True
 
 
 def compiled(function: Function) -> Function:
-    """``function`` compiled by numba at its first call; a division by zero gives infinity or NaN, as in numpy.
+    """Compile ``function`` with numba at its first call; division by zero gives infinity or NaN, as in numpy.
 
-    The result is cached beside the module or in the user's cache folder; where neither can be written, it is compiled
-    anew by every process.
+    The result is cached next to the module or in the user's cache folder. If neither is writable, every process
+    compiles it again.
     """
     if _interpreted:
         return function
@@ -32,6 +32,6 @@ def compiled(function: Function) -> Function:
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     try:
         decorated: Function = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # "no locator available": nowhere to keep it
+    except RuntimeError:  # "no locator available": no cache folder is writable
         decorated = numba.njit(**options)(function)
     return decorated

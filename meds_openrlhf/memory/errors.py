@@ -1,14 +1,14 @@
-"""The memory's own errors; light, so that the command line can know them without loading the memory."""
+"""Errors of the memory, in a light module so that the command line can import them without loading the memory."""
 
 from __future__ import annotations
 
 
 class MemoryCorruptionError(RuntimeError):
-    """A file of the memory does not hold what was written there; the message names the file."""
+    """A file of the memory does not contain what was written to it; the message names the file."""
 
 
 class MemoryLostError(RuntimeError):
-    """Rows that were acknowledged cannot be reached any more; the message says whose they are and what to do."""
+    """Acknowledged rows are no longer reachable; the message names their owner and a remedy."""
 
 
 class MemoryBusyError(RuntimeError):

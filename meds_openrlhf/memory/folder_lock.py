@@ -1,4 +1,4 @@
-"""One writer per shard folder: a lock that the system releases when its process dies, however it dies."""
+"""A lock that allows one writer per shard folder; the system releases it when the process dies for any reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOCK_NAME = ".lock"
 
 
 class FolderLock:
-    """Held from `acquire` to `release`, to the end of the process, or until it is garbage collected."""
+    """A lock from `acquire` until `release`, garbage collection of the object, or the end of the process."""
 
     def __init__(self, folder: Path, patience_seconds: float = 10.0) -> None:
         self._folder = folder
@@ -23,9 +23,9 @@ class FolderLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock; held already, nothing happens. A predecessor that is just dying is waited for.
+        """Take the lock, or do nothing if it is taken already; waits briefly for a predecessor that is exiting.
 
-        Raises MemoryBusyError where another process holds it, and OSError where the folder cannot be written.
+        Raises MemoryBusyError if another process holds the lock, and OSError if the folder is not writable.
         """
         if self._descriptor is not None:
             return
@@ -39,12 +39,12 @@ class FolderLock:
                 raise MemoryBusyError(f"{self._folder}: is being written by {holder}; stop it, or name another run_dir")
             time.sleep(0.1)
         self._descriptor = descriptor
-        with contextlib.suppress(OSError):  # the name is a courtesy; a full disk shall not fail here
+        with contextlib.suppress(OSError):  # the name is informational; a full disk must not cause a failure here
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Give it up; not held, nothing happens."""
+        """Release the lock, or do nothing if it is not taken."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

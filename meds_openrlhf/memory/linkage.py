@@ -1,15 +1,15 @@
-"""HDBSCAN for min_samples = 1 in Euclidean space, compiled: many prompts' sets in one call, outside Python's lock.
+"""Compiled HDBSCAN for min_samples = 1 in Euclidean space: clusters many sets in one call, without the GIL.
 
 With min_samples = 1 the mutual reachability of two rows is their distance, so the hierarchy is the single linkage tree.
-The steps are the published ones (Campello, Moulavi and Sander 2013; McInnes and Healy 2017; Malzer and Baum 2020 for
-epsilon), and end in the labels of the hdbscan package, infinite densities and float32 sums included:
+The steps follow the publications (Campello, Moulavi and Sander 2013; McInnes and Healy 2017; Malzer and Baum 2020 for
+epsilon) and give the same labels as the hdbscan package, including its infinite densities and float32 sums:
 
     rows -> minimum spanning tree -> single linkage tree -> condensed tree -> excess of mass, epsilon -> labels
 
-A density (lambda) is one over a distance; rows at distance zero have infinite density. Where distances tie, the lower
-row is taken first, into the spanning tree and out of it, so labels depend on nothing but the rows and their order.
+A density (lambda) is the inverse of a distance; rows at distance zero have infinite density. If distances tie, the row
+with the lower number comes first in every step, so labels depend only on the rows and their order.
 
-All of it is in this file, because numba's cache notices a change in the file of the caller only.
+All code is in this file, because numba's cache detects changes only in the file of the caller.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from meds_openrlhf.memory.compiled import compiled
 
 NOISE = -1
 # Chosen by simulation; the tables are in docs/clustering.md.
-NEIGHBOR_QUANTILE = 0.75  # of the distinct rows' distances to their nearest neighbours,
-NEIGHBOR_FACTOR = 2.0  # times this: the automatic epsilon,
-FARTHEST = 0.45  # but at most this part of the rows' length; rows farther from all others are scatter
+# The automatic epsilon is this quantile of the distinct rows' distances to their nearest neighbours,
+NEIGHBOR_QUANTILE = 0.75
+NEIGHBOR_FACTOR = 2.0  # times this factor,
+FARTHEST = 0.45  # but at most this fraction of the rows' length; rows farther from all others are scatter
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -37,12 +38,12 @@ Labels = NDArray[np.int32]
 def cluster_sets(
     features: Floats, offsets: Integers, min_cluster_size: int, allow_single_cluster: bool, epsilons: Floats
 ) -> Labels:
-    """Labels (n,) of g sets: rows ``offsets[i]`` to ``offsets[i + 1]`` of ``features`` (n, d) are clustered alone.
+    """Return labels (n,) of g sets: rows ``offsets[i]`` to ``offsets[i + 1]`` of ``features`` (n, d) are set i.
 
     ``offsets`` (g + 1,) rises from 0 to n; ``min_cluster_size`` is at least 2. ``epsilons`` (g,) are the distances
-    below which a set's clusters are not split: 0 for none, NaN to take `automatic_epsilon` and to drop scatter. Within
-    a set clusters are numbered from 0 and noise is -1; a row alone is noise. The arrays are C-contiguous and writable,
-    the values finite: nothing is checked here.
+    below which a set's clusters are not split: 0 for no limit, NaN to use `automatic_epsilon` and drop scatter. Within
+    a set clusters are numbered from 0 and noise is -1; a set with a single row is noise. The arrays must be
+    C-contiguous and writable, and the values finite; this function checks nothing.
     """
     labels = np.full(len(features), np.int32(NOISE))
     for i in range(len(offsets) - 1):
@@ -54,22 +55,23 @@ def cluster_sets(
 
 @compiled
 def automatic_epsilon(left: Integers, right: Integers, heights: Floats, farthest: float) -> float:
-    """Epsilon for one set of n rows, from the (n - 1,) children and rising heights of its single linkage tree.
+    """Return epsilon for a set of n rows, from the (n - 1,) children and rising heights of its single linkage tree.
 
-    The distance between a row and its nearest neighbour, the height at which the row is first joined, is the scale of a
-    mode; unlike the tree's heights at large it never spans the gap between two. Twice the upper quartile of these
-    distances joins a mode whole and stays below a gap of four times a mode's usual distance. Copies count as one row,
-    or they would pull the scale to zero; rows farther than ``farthest`` from all others are scatter and do not count.
-    Without a row that counts it is ``farthest``.
+    The distance of a row to its nearest neighbour is the height at which the row is first joined. It gives the scale of
+    a mode and, unlike other heights of the tree, never spans the gap between two modes. Twice the upper quartile of
+    these distances joins a whole mode and stays below a gap of four times a mode's usual distance. Copies count as one
+    row, since they would pull the scale to zero; rows farther than ``farthest`` from all others are scatter and do not
+    count. If no row counts, the result is ``farthest``.
 
-    One exception: a few answers given word for word look like one loose mode, their gaps like its scale. Where at least
-    half of the rows have copies and epsilon would join all of those, it is 0, which keeps each repeated row a cluster.
+    Exception: a few answers that are repeated verbatim look like one loose mode, with their gaps as its scale. If at
+    least half of the rows have copies and epsilon would join all of these, the result is 0, so that each repeated row
+    stays a cluster.
     """
     count = len(heights) + 1
-    nearest = np.empty(count)  # of each distinct row that counts; found in rising order
+    nearest = np.empty(count)  # distance of each distinct row that counts, in rising order
     distinct = single = 0
-    repeats = np.zeros(2 * count - 1, np.bool_)  # whether a node holds a row that has copies
-    between = np.inf  # the greatest height at which two nodes that do are joined
+    repeats = np.zeros(2 * count - 1, np.bool_)  # whether a node contains a row that has copies
+    between = np.inf  # the greatest height at which two such nodes are joined
     for i in range(count - 1):
         repeats[count + i] = heights[i] == 0.0 or repeats[left[i]] or repeats[right[i]]
         if heights[i] == 0.0:
@@ -90,11 +92,11 @@ def automatic_epsilon(left: Integers, right: Integers, heights: Floats, farthest
 
 @compiled
 def drop_scatter(labels: Labels, lambdas: Floats, farthest: float, min_cluster_size: int) -> None:
-    """Make rows noise that are farther than ``farthest`` from the rest of their cluster, in place.
+    """Relabel rows as noise, in place, if they are farther than ``farthest`` from the rest of their cluster.
 
-    Excess of mass gives a cluster all rows that it has since its birth, and calls two far rows a cluster if they are
-    nearer to each other than to the rest. ``lambdas`` (n,) are those at which rows leave their clusters. Clusters that
-    keep fewer than ``min_cluster_size`` rows are dissolved, the others numbered anew in their order.
+    Excess of mass gives a cluster all rows that it had at its birth, and makes two distant rows a cluster if they are
+    nearer to each other than to the rest. ``lambdas`` (n,) are the densities at which rows leave their clusters.
+    Clusters left with fewer than ``min_cluster_size`` rows are dissolved; the others are renumbered in order.
     """
     sizes = np.zeros(len(labels), np.int64)
     for row in range(len(labels)):
@@ -115,7 +117,7 @@ def drop_scatter(labels: Labels, lambdas: Floats, farthest: float, min_cluster_s
 
 @compiled
 def farthest_distance(points: Floats) -> float:
-    """The distance beyond which rows of ``points`` (n, d) are scatter: `FARTHEST` for unit vectors, else in scale."""
+    """Return the distance beyond which rows of ``points`` (n, d) are scatter: `FARTHEST` times their RMS length."""
     total = 0.0
     for row in range(len(points)):
         for k in range(points.shape[1]):
@@ -144,20 +146,20 @@ def _cluster(points: Floats, min_cluster_size: int, allow_single_cluster: bool, 
 
 @compiled
 def _spanning_tree(points: Floats) -> tuple[Integers, Integers, Floats]:
-    """Prim's algorithm from row 0: (n - 1,) sources, targets and lengths of the edges, in the order of their finding.
+    """Run Prim's algorithm from row 0; return (n - 1,) sources, targets and lengths of the edges in insertion order.
 
-    Rows outside the tree are kept transposed and without gaps, so that the loops over them are vectorised. Squares are
-    compared and roots taken of the edges alone: that is the same order, except that lengths that differ in the square's
-    last bit may have one root.
+    Rows outside the tree are stored transposed and without gaps, so that the loops over them are vectorized. The code
+    compares squared distances and takes roots of the edges only. The order is the same, except that two squares that
+    differ in the last bit may have the same root.
     """
     count, dims = points.shape
     outside = np.empty((dims, count))  # columns: rows not yet in the tree
     for j in range(count):
         for k in range(dims):
             outside[k, j] = points[j, k]
-    row = np.arange(count)  # of each column
+    row = np.arange(count)  # row number of each column
     nearest = np.full(count, np.inf)  # squared distance of each column to the tree
-    source = np.zeros(count, np.int64)  # the row of the tree that it is measured from
+    source = np.zeros(count, np.int64)  # the row of the tree at that distance
     squared = np.empty(count)
     sources = np.empty(count - 1, np.int64)
     targets = np.empty(count - 1, np.int64)
@@ -184,7 +186,7 @@ def _spanning_tree(points: Floats) -> tuple[Integers, Integers, Floats]:
 
 @compiled
 def _squared_distances(point: Floats, outside: Floats, squared: Floats) -> None:
-    """Squared distances (m,) of ``point`` (d,) to the first m columns, summed in the order of the dimensions."""
+    """Fill ``squared`` (m,) with squared distances of ``point`` (d,) to the first m columns, summed by dimension."""
     squared[:] = 0.0
     for k in range(len(point)):
         for j in range(len(squared)):
@@ -196,16 +198,16 @@ def _squared_distances(point: Floats, outside: Floats, squared: Floats) -> None:
 def _single_linkage(
     sources: Integers, targets: Integers, weights: Floats
 ) -> tuple[Integers, Integers, Floats, Integers]:
-    """Left and right children and heights (n - 1,) of the inner nodes, and sizes (2n - 1,) of all nodes.
+    """Return left and right children and heights (n - 1,) of the inner nodes, and sizes (2n - 1,) of all nodes.
 
-    Nodes below n are rows; node n + i joins what the two ends of the i-th shortest edge are in.
+    Nodes below n are rows; node n + i joins the two components that the i-th shortest edge connects.
     """
     count = len(weights) + 1
     above = np.full(2 * count - 1, -1)
     left = np.empty(count - 1, np.int64)
     right = np.empty(count - 1, np.int64)
     sizes = np.ones(2 * count - 1, np.int64)
-    order = np.argsort(weights, kind="mergesort")  # stable: of equal edges the one found first
+    order = np.argsort(weights, kind="mergesort")  # stable: equal edges keep their order
     for i in range(count - 1):
         left[i], right[i] = _top(above, sources[order[i]]), _top(above, targets[order[i]])
         above[left[i]] = above[right[i]] = count + i
@@ -215,7 +217,7 @@ def _single_linkage(
 
 @compiled
 def _top(above: Integers, node: int) -> int:
-    """The node without one above it; the path there is halved on the way."""
+    """Return the root above ``node``, and halve the path to it."""
     while above[node] != -1:
         if above[above[node]] != -1:
             above[node] = above[above[node]]
@@ -227,10 +229,11 @@ def _top(above: Integers, node: int) -> int:
 def _condense(
     left: Integers, right: Integers, heights: Floats, sizes: Integers, min_cluster_size: int
 ) -> tuple[Integers, Floats, Integers, Integers, Floats, Floats]:
-    """The condensed tree: from the top, a split counts where both sides have ``min_cluster_size`` rows.
+    """Build the condensed tree from the top; a split counts if both sides have at least ``min_cluster_size`` rows.
 
-    Per row (n,): the cluster that it falls out of, and the lambda there. Per cluster: its parent, the first of its two
-    children (0: none), the lambda of its birth, its stability. Clusters are numbered breadth first; 0 is the root.
+    Returns per row (n,) the cluster that it falls out of and the lambda of that event, and per cluster the parent, the
+    first of its two children (0 if none), the lambda of its birth and its stability. Clusters are numbered breadth
+    first; 0 is the root.
     """
     count = len(left) + 1
     row_cluster = np.empty(count, np.int64)
@@ -240,7 +243,7 @@ def _condense(
     birth = np.zeros(count)
     stability = np.zeros(count)
     clusters = 1
-    queue = np.empty(count, np.int64)  # nodes that are still clusters, and which
+    queue = np.empty(count, np.int64)  # nodes that are still clusters; `cluster_of` has the cluster of each
     cluster_of = np.empty(count, np.int64)
     queue[0], cluster_of[0] = 2 * count - 2, 0
     waiting = 1
@@ -284,7 +287,7 @@ def _condense(
 
 @compiled
 def _excess_of_mass(parent: Integers, first_child: Integers, stability: Floats, allow_single_cluster: bool) -> Flags:
-    """Which clusters are selected: those more stable than their descendants, and below no other such."""
+    """Return which clusters are selected: those more stable than their descendants and below no selected cluster."""
     clusters = len(parent)
     selected = np.ones(clusters, np.bool_)
     for cluster in range(clusters - 1, -1, -1):  # children come after their parents
@@ -333,13 +336,13 @@ def _label(
     epsilon: float,
     labels: Labels,
 ) -> None:
-    """Number the selected clusters and write the labels (n,); rows of none are noise.
+    """Number the selected clusters and write the labels (n,); rows of no selected cluster are noise.
 
-    The root as the one cluster keeps only rows that fall out of it at no more than ``epsilon``; without epsilon only
-    those that are still in it at its first split, or at the end. Beside another cluster, which was split off at exactly
-    ``epsilon``, the root has a number and no rows: so it is in hdbscan.
+    If the root is the only cluster, it keeps only rows that fall out of it at a distance of at most ``epsilon``;
+    without epsilon, only rows that are still in it at its first split, or at the end. If there is another cluster,
+    split off at exactly ``epsilon``, the root gets a number but no rows, as in hdbscan.
     """
-    number = np.full(len(parent), np.int32(NOISE))  # of the selected cluster at or above each one
+    number = np.full(len(parent), np.int32(NOISE))  # of the selected cluster at or above each cluster
     alone = selected.sum() == 1
     found = 0
     for cluster in range(len(parent)):

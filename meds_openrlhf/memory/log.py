@@ -1,6 +1,6 @@
 """The append-only log of one shard: a batch of rows per step, durable before `append` returns, read once at the start.
 
-A writer never adds to a segment that an earlier writer left: it begins a new one. docs/storage.md is the specification.
+A writer never appends to a segment of an earlier writer; it starts a new segment. docs/storage.md is the specification.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ SEGMENT_BYTES = 64 * 2**20
 
 
 class ShardLog:
-    """The segments that hold the prompts of one shard: those that it wrote, and those of another division.
+    """The segments with the prompts of one shard: its own, and those written with another number of shards.
 
-    After the number of shards has changed, every shard reads all older segments and keeps the prompts that are its own
-    now; it writes segments of its own. ``states``, by name, says how far each segment goes. One writer at a time.
+    After the number of shards has changed, every shard reads all older segments, keeps the prompts that now belong to
+    it, and writes its own segments. ``states`` maps each segment's name to its state. Only one writer may be active.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class ShardLog:
         self._segment_bytes = segment_bytes
         self._folder = paths.shard(sharding.shard)
         self._lock = FolderLock(self._folder)
-        self._current: tuple[SegmentState, int] | None = None  # the segment being written, and its descriptor
+        self._current: tuple[SegmentState, int] | None = None  # the segment being written and its file descriptor
         self.states: dict[str, SegmentState] = {}
 
     def open(self) -> Iterator[pa.RecordBatch]:
-        """Take the folder and read this shard's rows, oldest step first; to be read to the end before `append`.
+        """Lock the folder and yield this shard's rows, oldest step first; exhaust the iterator before `append`.
 
-        A torn tail (the process died while it wrote) is cut off with a warning. Raises MemoryBusyError if another
-        process writes here, MemoryCorruptionError if a segment is damaged.
+        A torn tail (the process died during a write) is cut off with a warning. Raises MemoryBusyError if another
+        process writes to the folder, and MemoryCorruptionError if a segment is damaged.
         """
         self.close()
         self._lock.acquire()
@@ -74,9 +74,9 @@ class ShardLog:
                 self._cut_torn(path)
 
     def append(self, batch: pa.RecordBatch) -> None:
-        """Add one step's rows; when this returns they are on the disk (with ``fsync``).
+        """Append one step's rows; with ``fsync`` they are on disk when this returns.
 
-        Raises OSError if the disk refuses; nothing of the batch remains then.
+        Raises OSError if the write fails; in this case no part of the batch remains.
         """
         state, descriptor = self._writable()
         content = encode_batch(batch, self._schema, first=state.batches == 0)
@@ -96,17 +96,17 @@ class ShardLog:
         self.states[state.name] = state
 
     def rows_of(self, step: int) -> pa.RecordBatch | None:
-        """This shard's rows of a step, read again from the disk; None if it has none."""
+        """Read this shard's rows of a step from disk; None if there are none."""
         found = [batch for path in self._files() for batch in self._read(path) if step_of(batch) == step]
         return pa.concat_batches(found) if found else None
 
     def restore(self, states: list[SegmentState], *, disk_of_its_own: bool = False) -> None:
-        """Cut the log back to ``states``, those of all segments at an earlier moment; whatever came after is gone.
+        """Cut the log back to ``states``, the states of all segments at an earlier time; removes all later rows.
 
-        A folder is cut by one shard, also if nobody writes there any more: the one whose number is that of the folder
-        modulo the number of shards. If each node has a disk of its own, every shard cuts the segments of another
-        division that its disk has. Raises MemoryCorruptionError, before anything is cut, if a file is shorter than its
-        state or differs from it.
+        Each folder, including folders without a writer, is cut by the shard whose number is that of the folder modulo
+        the number of shards. If each node has its own disk, every shard also cuts the segments on its disk that were
+        written with another number of shards. Raises MemoryCorruptionError, before cutting anything, if a file is
+        missing, shorter than its state or different from it.
         """
         self.close()
         self._lock.acquire()
@@ -129,13 +129,13 @@ class ShardLog:
             sync_folder(folder)
 
     def sync(self) -> None:
-        """Make everything written so far durable, also if single batches are not synced."""
+        """Make all written rows durable, even if ``fsync`` is off."""
         for name in self.states:
             with (self._paths.root / name).open("rb") as file:
                 os.fsync(file.fileno())
 
     def close_segment(self) -> None:
-        """End the segment being written; the next batch begins a new one."""
+        """Close the segment being written; the next batch starts a new segment."""
         if self._current is not None:
             state, descriptor = self._current
             os.close(descriptor)
@@ -144,18 +144,18 @@ class ShardLog:
                 (self._paths.root / state.name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let another process have the folder."""
+        """Close the segment and release the folder for other processes."""
         self.close_segment()
         self._lock.release()
 
     def is_mine(self, shard_number: int) -> bool:
-        """Whether the folder of a shard, of whatever division, is this one's to keep in order."""
+        """Return whether this shard maintains the folder ``shard_number``, whatever number of shards wrote it."""
         return shard_number % self._sharding.shards == self._sharding.shard
 
     # ── reading ──
 
     def _files(self) -> list[Path]:
-        """The segments with a whole batch that hold prompts of this shard, in the order of their steps."""
+        """Return the segments with at least one whole batch that may contain this shard's prompts, ordered by step."""
         steps: dict[Path, int] = {}
         for folder in self._paths.shard_folders().values():
             for path in segments_in(folder):
@@ -172,7 +172,7 @@ class ShardLog:
         return sharding is not None and sharding.shards != self._sharding.shards
 
     def _read(self, path: Path) -> Iterator[pa.RecordBatch]:
-        """This shard's rows in a segment, batch by batch."""
+        """Yield this shard's rows in a segment, batch by batch."""
         for batch, state in read_batches(path, self._schema):
             self.states[state.name] = state
             rows = batch if state.shards == self._sharding.shards else self._own_rows(batch)
@@ -209,8 +209,8 @@ class ShardLog:
         return SegmentState(name_in_memory(path), self._sharding.shards), descriptor
 
     def _discard_torn(self, state: SegmentState) -> bool:
-        """After a failed write: cut what got through, and let the next batch begin a new segment. Whether it is cut."""
-        self.close_segment()  # first: whatever happens next, nothing is written after torn bytes
+        """Cut off the bytes of a failed write and close the segment; return whether the cut succeeded."""
+        self.close_segment()  # first, so that no later batch is written after torn bytes
         path = self._paths.root / state.name
         try:
             if path.exists():

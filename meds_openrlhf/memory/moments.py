@@ -1,7 +1,7 @@
-"""Running moments of vectors, and the eigen ratio that says how much they all point one way.
+"""Running moments of vectors, and the eigenvalue ratios that measure how concentrated their variance is.
 
-Shards keep moments of what they store and the pool adds them up: the covariance of everything stored, with no pass
-over the data and O(d^2) memory.
+Each shard keeps the moments of its stored rows and the pool merges them. This gives the covariance of all rows without
+a pass over the data and with O(d^2) memory.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Spectrum:
-    """How the variance is shared out among the d eigenvalues of the covariance; p are their shares of the sum.
+    """The distribution of variance over the d eigenvalues of the covariance; p are their shares of the sum.
 
-    ``top_eigen_ratio``, the largest p (Section 4.3), is 1 where all vectors vary along one line and 1/d where they vary
-    alike in every direction. The two others say along how many: ``participation_ratio`` is 1 / sum(p^2),
-    ``effective_rank`` exp(-sum(p ln p)) (Roy and Vetterli, 2007), each between 1 and d.
+    ``top_eigen_ratio``, the largest p (Section 4.3), is 1 if all vectors vary along one line and 1/d if they vary
+    equally in every direction. The other two measure the number of such directions: ``participation_ratio`` is
+    1 / sum(p^2), ``effective_rank`` is exp(-sum(p ln p)) (Roy and Vetterli, 2007); both lie between 1 and d.
     """
 
     top_eigen_ratio: float
@@ -40,7 +40,7 @@ class Moments:
 
     @staticmethod
     def of(vectors: FloatArray) -> Moments:
-        """Moments of ``vectors`` (n, d); none of them gives a count of 0."""
+        """Return the moments of ``vectors`` (n, d); the count is 0 if there are no vectors."""
         count, dimensions = vectors.shape
         if count == 0:
             return Moments(0, np.zeros(dimensions), np.zeros((dimensions, dimensions)))
@@ -48,7 +48,7 @@ class Moments:
         return Moments(count, mean, _scatter(vectors - mean))
 
     def merge(self, other: Moments) -> Moments:
-        """Moments of both sets together (Chan, Golub and LeVeque, 1979)."""
+        """Return the moments of both sets together (Chan, Golub and LeVeque, 1979)."""
         if not self.count or not other.count:
             return self if self.count else other
         count = self.count + other.count
@@ -58,17 +58,17 @@ class Moments:
         return Moments(count, mean, scatter)
 
     def mapped(self, matrix: FloatArray) -> Moments:
-        """Moments of the vectors multiplied by ``matrix`` (k, d)."""
+        """Return the moments of the vectors multiplied by ``matrix`` (k, d)."""
         if self.count == 0:
             return self
         return Moments(self.count, matrix @ self.mean, matrix @ self.scatter @ matrix.T)
 
     def spectrum(self) -> Spectrum | None:
-        """How the vectors' variance is shared out; None for fewer than two vectors, or where all are the same."""
+        """Return the spectrum of the covariance, or None if there are fewer than two vectors or all are equal."""
         rounding = self.count * (8 * np.finfo(float).eps) ** 2 * (self.mean @ self.mean)
         if self.count < 2 or np.trace(self.scatter) <= rounding:
             return None
-        values = np.maximum(np.linalg.eigvalsh(self.scatter), 0.0)  # rounding may leave one just below
+        values = np.maximum(np.linalg.eigvalsh(self.scatter), 0.0)  # rounding may make a value slightly negative
         shares = values / values.sum()
         positive = shares[shares > 0]
         return Spectrum(
@@ -80,7 +80,7 @@ class Moments:
 
 @compiled
 def _scatter(deviations: FloatArray) -> FloatArray:
-    """The sum of outer products of rows (n, d). BLAS would set every core to work on what takes one a millisecond."""
+    """Return the sum of outer products of rows (n, d); BLAS would use all cores for a millisecond of work."""
     dimensions = deviations.shape[1]
     scatter = np.zeros((dimensions, dimensions))
     for row in range(len(deviations)):
@@ -94,7 +94,7 @@ NO_MOMENTS = Moments(0, np.zeros(0), np.zeros((0, 0)))
 
 
 def merge_moments(parts: list[Moments]) -> Moments:
-    """Moments of all parts together."""
+    """Return the moments of all parts together."""
     total = NO_MOMENTS
     for part in parts:
         total = total.merge(part)

@@ -1,8 +1,8 @@
-"""The memory as the trainer sees it: shards behind Ray actors, each prompt always with the same one.
+"""The memory as the trainer sees it: shards in Ray actors; each prompt always belongs to the same shard.
 
-observe(step, rows) ──► shard 0 ┐            answers come back at once; then, while the policy trains,
-                    ──► shard 1 ├─► answer   recluster() runs on every shard, beside whatever is asked
-                    ──► shard 2 ┘            of it next
+observe(step, rows) ──► shard 0 ┐            shards answer at once; then, while the policy trains,
+                    ──► shard 1 ├─► answer   recluster() runs on every shard, concurrently with
+                    ──► shard 2 ┘            the next calls
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from meds_openrlhf.paths import MemoryPaths
 
 logger = logging.getLogger(__name__)
 
-CLUSTERING = "clustering"  # the concurrency group, a thread of the actor, in which `recluster` runs
-PATIENCE_SECONDS = 60.0  # after which a shard that does not answer is reported, and waited for again
+CLUSTERING = "clustering"  # the concurrency group (one thread of the actor) in which `recluster` runs
+PATIENCE_SECONDS = 60.0  # time without an answer from a shard after which a warning is logged
 
 
 @dataclass(frozen=True)
 class PoolAnswer:
-    """Per row handed to `observe`, in its order: label and cluster size (n,); and what the memory holds.
+    """The label and cluster size (n,) of each row passed to `observe`, in its order, and statistics of the memory.
 
-    A label is -1 for noise and `assignment.UNASSIGNED` on a first visit. Times are the longest that a shard took:
-    waiting for clusterings that should have been over, assigning, appending; ``cluster_seconds`` is of the last
-    clusterings that have ended.
+    A label is -1 for noise and `assignment.UNASSIGNED` on a first visit. Each time is the maximum over shards:
+    ``wait_seconds`` for clustering that was still due, ``assign_seconds``, ``append_seconds``, and ``cluster_seconds``
+    of the last finished background clusterings.
     """
 
     label: NDArray[np.int32]
@@ -56,10 +56,10 @@ class PoolAnswer:
 def start_shards(
     paths: MemoryPaths, memory_format: MemoryFormat, settings: ShardSettings, options: list[Any]
 ) -> list[Any]:
-    """Start one Ray actor per shard; ``options[i]`` are Ray's actor options of shard i (where it sits).
+    """Start one Ray actor per shard; ``options[i]`` are the Ray actor options of shard i, such as its placement.
 
-    A shard that dies is started again by Ray, wherever its bundle is then, opens its log, and answers the call that was
-    under way.
+    If a shard dies, Ray restarts it where its bundle is scheduled; the shard opens its log and answers the interrupted
+    call.
     """
     actor = ray.remote(max_restarts=-1, max_task_retries=-1, concurrency_groups={CLUSTERING: 1})(MemoryShard)
     count = memory_format.shards
@@ -67,7 +67,7 @@ def start_shards(
 
 
 class MemoryPool:
-    """All shards as one memory. Made where the trainer runs; ``shards`` are handles from `start_shards`."""
+    """All shards as one memory, in the process of the trainer; ``shards`` are handles from `start_shards`."""
 
     def __init__(
         self,
@@ -88,10 +88,10 @@ class MemoryPool:
         self._acknowledged = [0] * len(shards)
 
     def observe(self, step: int, rows: pa.RecordBatch) -> PoolAnswer:
-        """Label and store one step's rows (`memory.rows.make_rows`); durable when this returns.
+        """Label and store one step's rows (`memory.rows.make_rows`); they are durable when this returns.
 
-        Labels come from what was known before this step. Raises OSError, ValueError, MemoryLostError or
-        MemoryCorruptionError as a shard raised it.
+        Labels depend only on rows stored before this step. Raises the OSError, ValueError, MemoryLostError or
+        MemoryCorruptionError of a shard.
         """
         owner = _owners(rows, len(self._shards))
         indices = [np.flatnonzero(owner == shard) for shard in range(len(self._shards))]
@@ -120,7 +120,7 @@ class MemoryPool:
         )
 
     def snapshot(self, name: str) -> None:
-        """Commit a snapshot of everything stored so far, in the archive too where there is one; whole or not at all."""
+        """Atomically commit a snapshot of all stored rows, also to the archive if there is one."""
         if self._archive_uri is not None:
             _get([shard.archive.remote(self._archive_uri, rows) for shard, rows in self._with_acknowledged()])
         states = _get([shard.snapshot.remote(rows) for shard, rows in self._with_acknowledged()])
@@ -136,10 +136,10 @@ class MemoryPool:
         commit_snapshot(self._paths, name, snapshot)
 
     def restore(self, name: str | None) -> ShardStats:
-        """Go back to the snapshot ``name``, or to an empty memory; rows stored later are cut away.
+        """Restore the snapshot ``name``, or an empty memory if it is None; removes rows stored later.
 
-        It may have been taken with more or fewer shards, and on other nodes where there is an archive. Raises
-        MemoryCorruptionError where files are not what the snapshot says, MemoryLostError where some are out of reach.
+        The snapshot may come from a run with another number of shards and, if there is an archive, from other nodes.
+        Raises MemoryCorruptionError if files differ from the snapshot, and MemoryLostError if rows are unreachable.
         """
         snapshot = self._snapshot_of(name) if name else None
         if snapshot is not None:
@@ -158,7 +158,7 @@ class MemoryPool:
         return total
 
     def prune_snapshots(self, keep: set[str]) -> None:
-        """Remove snapshots whose name is not in ``keep``: their checkpoints are gone."""
+        """Remove snapshots whose name is not in ``keep``, since their checkpoints no longer exist."""
         for path in self._paths.snapshots.glob("*.json"):
             if path.stem not in keep:
                 path.unlink()
@@ -166,24 +166,24 @@ class MemoryPool:
             Archive.at(self._archive_uri).prune(keep)
 
     def has_snapshot(self, name: str) -> bool:
-        """Whether there is a snapshot of that name, on this machine or in the archive."""
+        """Return whether a snapshot called ``name`` exists on this machine or in the archive."""
         if self._paths.snapshot(name).exists():
             return True
         return self._archive_uri is not None and Archive.at(self._archive_uri).read(name) is not None
 
     def stats(self) -> ShardStats:
-        """What all shards hold together."""
+        """Return the statistics of all shards together."""
         return add_stats(_get([shard.stats.remote() for shard in self._shards]))
 
     def moments(self) -> Moments:
-        """Moments of all rows stored."""
+        """Return the moments of all stored rows."""
         return merge_moments(_get([shard.moments.remote() for shard in self._shards]))
 
     def _with_acknowledged(self) -> list[tuple[Any, int]]:
         return list(zip(self._shards, self._acknowledged))
 
     def _recluster(self) -> None:
-        """Set every shard to work that is not at it already. One that is finds newer rows by itself."""
+        """Start `recluster` on every shard that is not running it; a running call also picks up newer rows."""
         running = {one: number for number, one in enumerate(self._reclustering) if one is not None}
         done, _ = ray.wait(list(running), num_returns=len(running), timeout=0) if running else ([], [])
         seconds = _get(done)
@@ -196,13 +196,13 @@ class MemoryPool:
                 self._reclustering[number] = shard.recluster.options(concurrency_group=CLUSTERING).remote()
 
     def _snapshot_of(self, name: str) -> Snapshot:
-        # The archive first: what this node has of that name may be of steps that a run elsewhere has undone.
+        # The archive first: the local snapshot of this name may contain steps that a run on another node has undone.
         archived = Archive.at(self._archive_uri).read(name) if self._archive_uri is not None else None
         return archived or read_snapshot(self._paths.snapshot(name))
 
 
 def add_stats(stats: list[ShardStats]) -> ShardStats:
-    """Totals over shards."""
+    """Return the totals over shards."""
     return ShardStats(
         rows=sum(one.rows for one in stats),
         prompts=sum(one.prompts for one in stats),
@@ -214,16 +214,16 @@ def add_stats(stats: list[ShardStats]) -> ShardStats:
 
 
 def _owners(rows: pa.RecordBatch, shards: int) -> NDArray[np.int64]:
-    """The shard of every row; each prompt is hashed once."""
+    """Return the shard of every row; each prompt is hashed once."""
     keys = rows.column("prompt").dictionary_encode()
     owners = np.array([shard_of(key, shards) for key in keys.dictionary.to_pylist()], dtype=np.int64)
     return owners[keys.indices.to_numpy(zero_copy_only=False)] if len(rows) else owners
 
 
 def _in_order_of(rows: pa.RecordBatch, chosen: NDArray[np.int64], answer: ShardAnswer) -> tuple[Any, Any]:
-    """A shard's labels and sizes for ``rows[chosen]``, joined by the rollouts' indices, never by position.
+    """Return a shard's labels and sizes for ``rows[chosen]``, joined by the rollouts' indices, never by position.
 
-    Raises ValueError where the shard holds the step with other rows: the same step was observed differently before.
+    Raises ValueError if the shard has stored this step with other rows.
     """
     wanted = rows.column("sample").to_numpy()[chosen]
     order, wanted_order = np.argsort(answer.sample), np.argsort(wanted)
@@ -235,7 +235,7 @@ def _in_order_of(rows: pa.RecordBatch, chosen: NDArray[np.int64], answer: ShardA
 
 
 def _get(references: list[Any]) -> list[Any]:
-    """`ray.get`, raising the error that the actor raised, not Ray's wrapping of it. Long silence is reported."""
+    """Like `ray.get`, but raise the actor's original error instead of Ray's wrapper, and warn about slow answers."""
     waiting = references
     while waiting:
         _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=PATIENCE_SECONDS)

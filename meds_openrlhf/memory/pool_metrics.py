@@ -1,4 +1,4 @@
-"""What each shard does, for Prometheus: gauges that Ray exports from the process of the pool."""
+"""Prometheus gauges for each shard, which Ray exports from the process of the pool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GAUGES = {
 
 
 class PoolMetrics:
-    """One gauge for each of `GAUGES`, with the labels ``run`` and ``shard``."""
+    """One gauge for each entry of `GAUGES`, with the labels ``run`` and ``shard``."""
 
     def __init__(self, run: str) -> None:
         self._run = run
@@ -30,7 +30,7 @@ class PoolMetrics:
         }
 
     def step(self, shard: int, answer: ShardAnswer) -> None:
-        """What a shard said with its answer to a step."""
+        """Set the gauges from a shard's answer to a step."""
         values = {
             "rows": answer.stats.rows,
             "prompts": answer.stats.prompts,
@@ -44,7 +44,7 @@ class PoolMetrics:
             self._set(name, shard, value)
 
     def clustered(self, shard: int, seconds: float) -> None:
-        """A shard has clustered all that it was owed."""
+        """Record that a shard finished clustering all waiting groups."""
         self._set("cluster_seconds", shard, seconds)
 
     def _set(self, name: str, shard: int, value: float) -> None:

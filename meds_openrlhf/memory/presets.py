@@ -1,4 +1,4 @@
-"""The ways of clustering and assigning that have a name: the paper's, the reference code's, and a sturdier one."""
+"""Named presets for clustering and assignment: the paper's, the reference code's, a more robust one, and answers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from meds_openrlhf.memory.clustering import Clustering
 
 @dataclass(frozen=True)
 class Method:
-    """How a prompt's memory is clustered, how new rollouts find their cluster, and how much of the past counts.
+    """How a prompt's memory is clustered, how new rollouts are assigned, and how many of the stored rows take part.
 
-    ``noise``: "none", a rollout among noise has size 0, or "cluster", noise counts as a cluster of all its rows.
-    ``window_rows`` and ``window_visits``: only a prompt's newest so many rows, or the rows of its newest so many visits
-    take part; None: all. A visit is a step in which the prompt got rows; an epoch visits each prompt once.
+    ``noise``: with "none" a rollout among noise has size 0; with "cluster" noise counts as a cluster of all its rows.
+    ``window_rows`` and ``window_visits`` limit the memory to a prompt's newest rows or to the rows of its newest
+    visits; None means no limit. A visit is a step in which the prompt got rows; an epoch visits each prompt once.
     """
 
     clustering: Clustering
@@ -28,11 +28,11 @@ class Method:
 ANSWERS = "answers"
 PRESETS = {
     "paper": Method(Clustering(min_cluster_size=2, min_samples=1), Assignment()),
-    # hdbscan itself, with its own defaults: label numbers decide the reference's three-way votes.
+    # The hdbscan package with its own defaults, because label numbers decide the reference's three-way votes.
     "reference": Method(Clustering(exact=False), Assignment(ties="smallest"), noise="cluster"),
-    # The paper's setting calls one tight group noise, however large; this one finds it.
+    # The paper's setting labels a single tight group as noise, whatever its size; this preset finds it.
     "robust": Method(Clustering(allow_single_cluster=True, selection_epsilon="auto"), Assignment()),
-    # Final answers in place of layer logits: how often the same one was given before.
+    # Final answers instead of layer logits: counts how often the same answer was given before.
     ANSWERS: Method(Clustering(algorithm="equal"), Assignment("equal")),
 }
 
@@ -47,10 +47,10 @@ OVERRIDES = (*_CLUSTERING, *_ASSIGNMENT, *_METHOD)
 
 
 def make_method(preset: str, **overrides: Any) -> Method:
-    """The preset of that name with single settings changed; one that is None stays as the preset has it.
+    """Return the preset with ``overrides`` applied; an override of None keeps the preset's value.
 
     Overrides are the fields of `Clustering` and `Method`, and of `Assignment` as ``assignment`` (its method),
-    ``neighbors``, ``neighbor_metric`` and ``ties``. Raises ValueError for a preset or override that does not exist.
+    ``neighbors``, ``neighbor_metric`` and ``ties``. Raises ValueError for an unknown preset or override.
     """
     if preset not in PRESETS:
         raise ValueError(f"preset: {preset!r} is none of {', '.join(PRESETS)}")
@@ -67,5 +67,5 @@ def make_method(preset: str, **overrides: Any) -> Method:
 
 
 def _given(overrides: dict[str, Any], fields: dict[str, str]) -> dict[str, Any]:
-    """Those of ``overrides`` that stand for ``fields``, by the fields' names."""
+    """Return the overrides that are set, keyed by the names of the ``fields`` that they stand for."""
     return {field: overrides[name] for name, field in fields.items() if overrides.get(name) is not None}

@@ -1,4 +1,4 @@
-"""What a row of the memory is, as Arrow schemas: handed in by the trainer, and kept in the log; and whose it is."""
+"""Arrow schemas for the rows of the memory, as the trainer passes them and as the log stores them, and their shards."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ INCOMING_COLUMNS = ("sample", "prompt", "correct", "layer_logits")
 
 
 def prompt_key(prompt: str) -> str:
-    """The 128-bit hash of a prompt's text, as 32 hexadecimal digits: its key if the data set has no ids."""
+    """Return the 128-bit hash of a prompt's text as 32 hexadecimal digits: its key if the data set has no ids."""
     return hashlib.blake2b(prompt.encode(), digest_size=16).hexdigest()
 
 
 def shard_of(key: str, shards: int) -> int:
-    """The shard that a prompt's key belongs to, the same in every process and run."""
+    """Return the shard that a prompt's key belongs to, the same in every process and run."""
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") % shards
 
 
 def log_schema(layers: int) -> pa.Schema:
-    """The columns of the log for a model of ``layers`` decoder layers; docs/storage.md says what each means."""
+    """Return the columns of the log for a model with ``layers`` decoder layers; docs/storage.md explains them."""
     return pa.schema(
         [
             pa.field("step", pa.int32(), nullable=False),
@@ -40,7 +40,7 @@ def log_schema(layers: int) -> pa.Schema:
 
 
 def incoming_schema(layers: int) -> pa.Schema:
-    """The columns that a trainer hands in: those of the log that are not the memory's own answer."""
+    """Return the columns that a trainer passes: those of the log except the step and the memory's answer."""
     full = log_schema(layers)
     return pa.schema([full.field(name) for name in INCOMING_COLUMNS])
 
@@ -51,11 +51,10 @@ def make_rows(
     correct: Sequence[bool] | NDArray[np.bool_],
     layer_logits: NDArray[np.float32],
 ) -> pa.RecordBatch:
-    """Rows of one step for `MemoryPool.observe`.
+    """Build the rows of one step for `MemoryPool.observe`.
 
-    ``sample`` are the rollouts' indices in the step, each once; ``prompt`` their keys; ``correct`` their verdicts;
-    ``layer_logits`` (n, N) float32. Raises ValueError for logits that are not a finite (n, N) matrix or for an index
-    that repeats.
+    ``sample`` are the rollouts' unique indices in the step; ``prompt`` their keys; ``correct`` their verdicts;
+    ``layer_logits`` (n, N) float32. Raises ValueError if the logits are not a finite (n, N) matrix or an index repeats.
     """
     if layer_logits.ndim != 2 or len(layer_logits) != len(sample):
         raise ValueError(
@@ -78,14 +77,14 @@ def make_rows(
 
 
 def layer_logits_of(rows: pa.RecordBatch) -> NDArray[np.float32]:
-    """The (n, N) float32 matrix of a batch's ``layer_logits``."""
+    """Return the (n, N) float32 matrix of a batch's ``layer_logits``."""
     column = rows.column("layer_logits")
     values: NDArray[np.float32] = column.flatten().to_numpy(zero_copy_only=False)
     return values.reshape(len(rows), column.type.list_size)
 
 
 def with_answer(step: int, rows: pa.RecordBatch, labels: NDArray[np.int32], sizes: NDArray[np.int32]) -> pa.RecordBatch:
-    """The log's batch: incoming rows together with the step and what the memory answered; no label is null."""
+    """Add the step and the memory's answer to incoming rows, for the log; stores UNASSIGNED labels as null."""
     schema = log_schema(rows.schema.field("layer_logits").type.list_size)
     columns = {name: rows.column(name) for name in INCOMING_COLUMNS}
     columns["step"] = pa.array(np.full(len(rows), step, dtype=np.int32))
@@ -95,13 +94,13 @@ def with_answer(step: int, rows: pa.RecordBatch, labels: NDArray[np.int32], size
 
 
 def labels_of(batch: pa.RecordBatch) -> NDArray[np.int32]:
-    """The (n,) int32 labels of a batch of the log, null as UNASSIGNED."""
+    """Return the (n,) int32 labels of a batch of the log, with null as UNASSIGNED."""
     labels: NDArray[np.int32] = batch.column("label").fill_null(UNASSIGNED).to_numpy(zero_copy_only=False)
     return labels
 
 
 def visits_of(rows: pa.RecordBatch) -> tuple[list[str], list[bool], NDArray[np.int32]]:
-    """The runs of rows of one prompt and verdict: prompts, verdicts, and how many rows each has (v,)."""
+    """Return the runs of rows with one prompt and verdict: prompts, verdicts, and row counts (v,)."""
     code, names = group_codes(rows)
     first = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
     begins = code[first].tolist()
@@ -110,9 +109,9 @@ def visits_of(rows: pa.RecordBatch) -> tuple[list[str], list[bool], NDArray[np.i
 
 
 def group_codes(rows: pa.RecordBatch) -> tuple[NDArray[np.int64], list[str]]:
-    """A number (n,) for each row, the same for rows of one prompt and verdict: ``2 * place + correct``.
+    """Return a code (n,) per row, equal for rows of one prompt and verdict: ``2 * place + correct``.
 
-    ``place`` is that of the prompt in the list that is returned with it.
+    ``place`` is the index of the prompt in the list, which is returned as well.
     """
     keys, correct = rows.column("prompt").dictionary_encode(), rows.column("correct")
     codes = keys.indices.to_numpy().astype(np.int64) * 2 + correct.to_numpy(zero_copy_only=False)
@@ -120,7 +119,7 @@ def group_codes(rows: pa.RecordBatch) -> tuple[NDArray[np.int64], list[str]]:
 
 
 def group_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows with those of one prompt and verdict together, in the order of their first row."""
+    """Reorder rows so that those of one prompt and verdict are adjacent, in the order of their first row."""
     code, _ = group_codes(rows)
     _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
     order = np.argsort(first[inverse], kind="stable")

@@ -1,7 +1,7 @@
 """One file of the log: an Arrow IPC stream whose batches each carry a step and a checksum (docs/storage.md).
 
-Whatever a reader finds that is not what was written is an error that names the file, with one exception: after the last
-whole batch there may be a torn one, left by a process that died while it wrote.
+If a reader finds content that differs from what was written, it raises an error that names the file. The exception is a
+torn batch after the last whole batch, which remains if a process dies during a write.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ ALIGNMENT = 8
 
 @dataclass(frozen=True)
 class Sharding:
-    """Whose prompts a segment holds: those of shard number ``shard`` of ``shards``."""
+    """The owner of a segment's prompts: shard number ``shard`` of ``shards``."""
 
     shard: int
     shards: int
 
     @property
     def metadata(self) -> dict[str, str]:
-        """As it is written into the segment's schema."""
+        """The metadata of the segment's schema."""
         return {"shard": str(self.shard), "shards": str(self.shards)}
 
     @staticmethod
     def of(schema: pa.Schema, path: Path) -> Sharding:
-        """Read it from a segment's schema. Raises MemoryCorruptionError if it is not there."""
+        """Read the sharding from a segment's schema. Raises MemoryCorruptionError if it is missing."""
         try:
             return Sharding(int(schema.metadata[b"shard"]), int(schema.metadata[b"shards"]))
         except (TypeError, KeyError, ValueError) as error:
@@ -47,10 +47,10 @@ class Sharding:
 
 @dataclass(frozen=True)
 class SegmentState:
-    """How far a segment had been written: enough to cut it back to there and to prove that it is unchanged.
+    """The state of a segment at some time, sufficient to cut it back to that state and to verify its content.
 
-    ``name`` is its path below the memory's folder, ``shard-0003/000007.arrow``; ``shards`` is the number of shards that
-    the prompts were divided among when it was written; ``crc32`` is of its first ``bytes``.
+    ``name`` is its path below the memory's folder, such as ``shard-0003/000007.arrow``; ``shards`` is the number of
+    shards at the time of writing; ``crc32`` is the checksum of its first ``bytes`` bytes.
     """
 
     name: str
@@ -66,7 +66,7 @@ class SegmentState:
         return int(self.name.split("/")[0].removeprefix("shard-"))
 
     def after(self, content: memoryview, rows: int) -> SegmentState:
-        """The state after one more batch of so many ``rows``, whose bytes are ``content``."""
+        """Return the state after another batch with ``rows`` rows and the bytes ``content``."""
         return replace(
             self,
             bytes=self.bytes + len(content),
@@ -77,13 +77,13 @@ class SegmentState:
 
 
 def step_of(batch: pa.RecordBatch) -> int:
-    """The training step whose rows a batch of the log holds."""
+    """Return the training step of a batch of the log."""
     step: int = batch.column("step")[0].as_py()
     return step
 
 
 def encode_batch(batch: pa.RecordBatch, schema: pa.Schema, first: bool) -> bytes:
-    """The bytes that a batch adds to a segment; the ``first`` one brings the ``schema`` with it."""
+    """Return the bytes that a batch adds to a segment; those of the ``first`` batch include the ``schema``."""
     sink = pa.BufferOutputStream()
     writer = pa.ipc.new_stream(sink, schema)
     metadata = {"step": str(step_of(batch)), "crc32": str(_checksum(batch))}
@@ -93,14 +93,14 @@ def encode_batch(batch: pa.RecordBatch, schema: pa.Schema, first: bool) -> bytes
 
 
 def read_batches(path: Path, schema: pa.Schema) -> Iterator[tuple[pa.RecordBatch, SegmentState]]:
-    """Every whole batch of a segment, its checksum compared, with the segment's state up to there.
+    """Yield every whole, verified batch of a segment together with the segment's state after it.
 
-    The batches are views of the mapped file. Ends at a torn tail. Raises MemoryCorruptionError for other columns than
-    those of ``schema``, and for bytes that are no batch, or one that fails its checksum, if a batch comes after them.
+    The batches are views of the mapped file. Stops at a torn tail. Raises MemoryCorruptionError if the columns differ
+    from ``schema``, or if bytes that are not a valid batch precede a valid one.
     """
     content = _map_file(path)
     source = pa.BufferReader(content)
-    state, begin = SegmentState(name_in_memory(path), 0), 0  # begin: of the last message that was read as a batch
+    state, begin = SegmentState(name_in_memory(path), 0), 0  # begin: start of the last message read as a batch
     try:
         reader = pa.ipc.open_stream(source)
         if not reader.schema.equals(schema):
@@ -114,7 +114,7 @@ def read_batches(path: Path, schema: pa.Schema) -> Iterator[tuple[pa.RecordBatch
             begin, message = message, state.bytes
             yield batch, state
     except (StopIteration, pa.ArrowException, OSError, EOFError) as error:
-        # Searched from the beginning of the last sound batch: if a length is damaged, it reaches into the next batch.
+        # Search from the start of the last valid batch: a damaged length may extend a batch into the next one.
         if _batch_follows(content, begin, schema):
             raise MemoryCorruptionError(
                 f"{path}: batch {state.batches}, after byte {state.bytes}, is damaged ({error}); "
@@ -123,7 +123,7 @@ def read_batches(path: Path, schema: pa.Schema) -> Iterator[tuple[pa.RecordBatch
 
 
 def read_sharding(path: Path) -> Sharding | None:
-    """Whose prompts a segment holds; None if its writer died before it had said so."""
+    """Return the owner of a segment's prompts, or None if the writer died before it wrote the schema."""
     try:
         return Sharding.of(pa.ipc.open_stream(pa.BufferReader(_map_file(path))).schema, path)
     except (pa.ArrowException, OSError, EOFError):
@@ -131,21 +131,21 @@ def read_sharding(path: Path) -> Sharding | None:
 
 
 def require_unchanged(path: Path, state: SegmentState) -> None:
-    """Raise MemoryCorruptionError unless a file begins with exactly the bytes that a snapshot names."""
+    """Raise MemoryCorruptionError unless a file begins with exactly the bytes that ``state`` describes."""
     if not begins_with(path, state):
         raise MemoryCorruptionError(f"{path}: is not what its snapshot says; restore it from a backup")
 
 
 def begins_with(path: Path, state: SegmentState) -> bool:
-    """Whether a file begins with exactly the bytes that a snapshot names."""
+    """Return whether a file begins with exactly the bytes that ``state`` describes."""
     content = memoryview(_map_file(path))[: state.bytes]
     return len(content) == state.bytes and zlib.crc32(content) == state.crc32
 
 
 def cut_file(path: Path, length: int) -> None:
-    """Cut a segment back to ``length`` bytes, or remove it if nothing is left.
+    """Cut a segment back to ``length`` bytes, or remove it if ``length`` is 0.
 
-    The file is replaced, not changed: a tool may be reading it, and branches made by earlier versions are hard links.
+    The file is replaced, not modified: a tool may be reading it, and earlier versions created branches as hard links.
     """
     if length == 0:
         path.unlink(missing_ok=True)
@@ -154,9 +154,9 @@ def cut_file(path: Path, length: int) -> None:
 
 
 def copy_beginning(source: Path, target: Path, length: int) -> None:
-    """Make ``target``, durably, the first ``length`` bytes of ``source``, which may be the same path."""
+    """Durably replace ``target`` with the first ``length`` bytes of ``source``, which may be the same path."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")  # shards of two nodes may cut the same
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")  # two nodes may cut the same file
     with source.open("rb") as old, temporary.open("wb") as new:
         shutil.copyfileobj(old, new)
         new.truncate(length)
@@ -166,7 +166,7 @@ def copy_beginning(source: Path, target: Path, length: int) -> None:
 
 
 def _map_file(path: Path) -> pa.Buffer:
-    """The file's bytes, mapped into memory; empty for an empty file. Raises MemoryCorruptionError if it is no file."""
+    """Map a file into memory; empty for an empty file. Raises MemoryCorruptionError if the file is unreadable."""
     try:
         with path.open("rb") as file:
             empty = os.fstat(file.fileno()).st_size == 0
@@ -178,9 +178,10 @@ def _map_file(path: Path) -> pa.Buffer:
 
 
 def _checksum(batch: pa.RecordBatch) -> int:
-    """The CRC-32 of the batch's IPC form without metadata, so that a reader can compute it from what it read.
+    """Return the CRC-32 of the batch's IPC form without metadata, so that a reader can compute it from the batch.
 
-    Raises ArrowInvalid for a batch that the log would not write (reading damaged bytes as one may not even be safe).
+    Raises ArrowInvalid for a batch that the log never writes, since a batch read from damaged bytes may be unsafe to
+    use.
     """
     if batch.num_rows == 0:
         raise pa.ArrowInvalid("it holds no rows")
@@ -192,7 +193,7 @@ def _checksum(batch: pa.RecordBatch) -> int:
 
 
 def _require_sound(batch: pa.RecordBatch, metadata: dict[bytes, bytes]) -> None:
-    """Raise ArrowInvalid unless a batch is what its metadata say."""
+    """Raise ArrowInvalid unless a batch matches its metadata."""
     if metadata.get(b"crc32") != str(_checksum(batch)).encode() or not metadata.get(b"step", b"").isdigit():
         raise pa.ArrowInvalid("it does not match its checksum")
     if (batch.column("step").to_numpy() != int(metadata[b"step"])).any():
@@ -200,7 +201,7 @@ def _require_sound(batch: pa.RecordBatch, metadata: dict[bytes, bytes]) -> None:
 
 
 def _batch_follows(content: pa.Buffer, position: int, schema: pa.Schema) -> bool:
-    """Whether a whole batch lies anywhere after ``position``: then what does not read is damage, not a torn tail."""
+    """Return whether a whole batch follows ``position``; if so, unreadable bytes are damage, not a torn tail."""
     data = content.slice(position)
     text = data.to_pybytes()
     place = text.find(MESSAGE_MARK, 1)
@@ -212,7 +213,7 @@ def _batch_follows(content: pa.Buffer, position: int, schema: pa.Schema) -> bool
 
 
 def _is_batch(data: pa.Buffer, schema: pa.Schema) -> bool:
-    """Whether ``data`` begins with a batch that matches its checksum."""
+    """Return whether ``data`` begins with a batch that matches its checksum."""
     try:
         source = pa.BufferReader(data)
         if pa.ipc.read_message(source).type != "record batch":

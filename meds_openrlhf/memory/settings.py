@@ -1,4 +1,4 @@
-"""From the settings under ``meds.`` to what shards and tools go by."""
+"""Converts the settings under ``meds.`` into the objects that shards and tools use."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.presets import ANSWERS, OVERRIDES, Method, make_method
 from meds_openrlhf.memory.snapshot import MemoryFormat
 
-# A preset's settings that a user may change one by one.
+# Settings of a preset that a user can override individually.
 METHOD_SETTINGS = tuple(name for name in OVERRIDES if hasattr(MemorySettings, name))
 
-# What a memory says itself of how recorded logits become features.
+# Feature settings that a memory's format stores.
 FEATURE_SETTINGS = ("layers", "difference", "normalize")
 
 
 def method_of(settings: MemorySettings) -> Method:
-    """The preset with those single settings that are not null."""
+    """Return the preset with the settings that are not null applied."""
     return make_method(settings.preset, **{name: getattr(settings, name) for name in METHOD_SETTINGS})
 
 
 def settings_of_format(memory_format: MemoryFormat, changed: Mapping[str, Any] | None = None) -> MedsSettings:
-    """For a memory without its run's configuration, which still says what its rows are.
+    """Return settings for a memory without its run's configuration, as far as its format records them.
 
-    ``changed``: other settings, flat and without ``meds.``; they win. Raises ConfigError for one that is no setting.
+    ``changed`` are overrides, flat and without ``meds.``; they take precedence. Raises ConfigError for an unknown
+    setting.
     """
     held = memory_format.features
     own = {f"features.{name}": held[name] for name in FEATURE_SETTINGS if name in held}
@@ -40,24 +41,24 @@ def settings_of_format(memory_format: MemoryFormat, changed: Mapping[str, Any] |
 
 
 def remembers_answers(settings: MemorySettings) -> bool:
-    """Whether rows are final answers, and not logits."""
+    """Return whether rows are final answers instead of logits."""
     return settings.preset == ANSWERS
 
 
 def features_of_rows(features: FeatureSettings, memory: MemorySettings) -> FeatureSettings:
-    """The settings as they are for this memory's rows: a final answer is compared whole, as it is."""
+    """Return the feature settings for this memory's rows; final answers are compared whole and unchanged."""
     if not remembers_answers(memory):
         return features
     return replace(features, layers="all", difference="none", normalize="none", logit_lens=False)
 
 
 def feature_transform(settings: FeatureSettings) -> FeatureTransform:
-    """From the logits of all layers to what is clustered."""
+    """Return the transform from the logits of all layers to the vectors to cluster."""
     return FeatureTransform(settings.layers, settings.difference, settings.normalize)
 
 
 def transform_of_rows(meds: MedsSettings, memory_format: MemoryFormat) -> FeatureTransform:
-    """What a stored memory's rows are clustered by. Raises ConfigError where the preset or the layers do not fit."""
+    """Return the transform for a stored memory's rows. Raises ConfigError if the preset or the layers do not match."""
     if memory_format.holds_answers != remembers_answers(meds.memory):
         held = "final answers" if memory_format.holds_answers else "layer logits"
         raise ConfigError("meds.memory.preset", meds.memory.preset, f"does not fit this memory, which holds {held}")
@@ -65,7 +66,7 @@ def transform_of_rows(meds: MedsSettings, memory_format: MemoryFormat) -> Featur
 
 
 def transform_of(settings: FeatureSettings, layers: int) -> FeatureTransform:
-    """From the logits of ``layers`` layers to what is clustered. Raises ConfigError where there are too few layers."""
+    """Return the transform for rows of ``layers`` layers. Raises ConfigError if there are too few layers."""
     transform = feature_transform(settings)
     try:
         transform.select(np.zeros((1, layers)))

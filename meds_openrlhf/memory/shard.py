@@ -1,8 +1,8 @@
-"""One shard of the memory: some of the prompts, their rows, and the answers given from them. A plain class.
+"""One shard of the memory: a subset of the prompts and their rows. A plain class that does not depend on Ray.
 
-The log on the disk is the truth, and is read once; answers come from columns in RAM. `observe` answers and stores;
-`recluster` may run in another thread at the same time. It changes no answer: whatever `observe` needs that is not
-clustered yet, `observe` clusters itself.
+The log on disk is authoritative and is read once; answers come from columns in RAM. `observe` answers and stores;
+`recluster` may run in another thread at the same time. `recluster` does not affect answers, because `observe` clusters
+the groups that it needs if they are still waiting.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from meds_openrlhf.paths import MemoryPaths
 
 logger = logging.getLogger(__name__)
 
-GROUPS_AT_ONCE = 64  # clustered in one compiled call of some milliseconds; then `observe` may have its turn
+GROUPS_AT_ONCE = 64  # clustered in one compiled call of some milliseconds, after which `observe` can run
 
 
 @dataclass(frozen=True)
 class ShardSettings:
-    """How a shard makes features of rows, clusters them and writes them down.
+    """How a shard computes features of rows, clusters them and stores them.
 
-    ``forget_lost_rows``: go on, with a warning, if acknowledged rows cannot be reached any more.
+    ``forget_lost_rows``: continue with a warning if acknowledged rows are no longer reachable.
     """
 
     layers: int
@@ -60,9 +60,9 @@ class ShardSettings:
 
 @dataclass(frozen=True)
 class ShardStats:
-    """What a shard holds, clusters and noise as of the last clustering; ``bytes`` of segments.
+    """Contents of a shard; ``clusters`` and ``noise`` are as of the last clustering, ``bytes`` is the size of segments.
 
-    ``owed``: groups of rows, of one prompt and verdict each, that wait to be clustered.
+    ``owed``: groups (rows of one prompt and verdict) that wait to be clustered.
     """
 
     rows: int = 0
@@ -75,9 +75,9 @@ class ShardStats:
 
 @dataclass(frozen=True)
 class ShardAnswer:
-    """Per row handed in: its rollout's index, its cluster and its size, -1 for noise and UNASSIGNED for a first visit.
+    """For each incoming row the rollout's index, its label (-1 for noise, UNASSIGNED on a first visit) and size.
 
-    ``wait_seconds`` went into clusterings that should have been over, ``moments`` are of all selected layer logits.
+    ``wait_seconds`` is the time for clustering that was still due; ``moments`` are of all selected layer logits.
     """
 
     sample: NDArray[np.int32]
@@ -91,7 +91,7 @@ class ShardAnswer:
 
 
 class MemoryShard:
-    """Remembers rows of its prompts below ``paths``; asked twice for a step, it answers the same and stores once."""
+    """Stores the rows of its prompts under ``paths``; a repeated step gets the same answer and is stored once."""
 
     def __init__(self, paths: MemoryPaths, sharding: Sharding, settings: ShardSettings) -> None:
         self._settings = settings
@@ -99,17 +99,17 @@ class MemoryShard:
         self._paths = paths
         schema, fsync, segment_bytes = log_schema(settings.layers), settings.fsync, settings.segment_bytes
         self._log = ShardLog(paths, sharding, schema, fsync=fsync, segment_bytes=segment_bytes)
-        self._lock = threading.RLock()  # of everything below; never held while a clustering runs
+        self._lock = threading.RLock()  # guards all attributes below; `recluster` releases it while it clusters
         self._opened = False
         self._last_batch: pa.RecordBatch | None = None
         self._clear()
 
     def observe(self, step: int, rows: pa.RecordBatch, acknowledged: int = 0) -> ShardAnswer:
-        """Label ``rows`` (columns of `memory.rows.incoming_schema`) by what was known before, then store them durably.
+        """Label ``rows`` (columns of `memory.rows.incoming_schema`) from the rows stored before, then store them.
 
-        ``acknowledged``: how many rows the caller knows to be stored. Raises MemoryLostError if fewer are there,
-        ValueError for other columns or a step before the last one stored (unless its answer is on file), and OSError,
-        with nothing stored, if the disk refuses.
+        ``acknowledged``: how many rows the caller knows to be stored. Raises MemoryLostError if there are fewer,
+        ValueError for other columns or for a step before the last stored step (unless that step is stored), and
+        OSError, with nothing stored, if the write fails.
         """
         with self._lock:
             self._open_once(acknowledged)
@@ -117,11 +117,11 @@ class MemoryShard:
             return self._observe_new(step, rows) if earlier is None else self._answer(earlier)
 
     def recluster(self) -> float:
-        """Cluster the prompts that wait for it; the seconds that it took. May run beside `observe`."""
+        """Cluster the waiting groups and return the seconds taken. May run concurrently with `observe`."""
         started = time.perf_counter()
         while True:
             with self._lock:
-                if not self._opened:  # nothing has been asked of it yet, or a restore is under way
+                if not self._opened:  # no other call has come yet, or a restore is in progress
                     return time.perf_counter() - started
                 columns = self._columns
                 selection = self._select(columns, columns.next_owed(GROUPS_AT_ONCE))
@@ -130,12 +130,12 @@ class MemoryShard:
                 return time.perf_counter() - started
             labels = self._cluster(features, selection)
             with self._lock:
-                columns.set_labels(selection, labels)  # no harm if a restore has replaced these columns
+                columns.set_labels(selection, labels)  # harmless if a restore has replaced these columns
 
     def snapshot(self, acknowledged: int = 0) -> list[SegmentState]:
-        """How far the log has been written, for a manifest; all of it is on the disk.
+        """Return the state of the log's segments, for a manifest; all of their content is on disk.
 
-        Raises MemoryLostError if that is less than ``acknowledged`` rows.
+        Raises MemoryLostError if the shard has fewer than ``acknowledged`` rows.
         """
         with self._lock:
             self._open_once(acknowledged)
@@ -144,7 +144,7 @@ class MemoryShard:
             return list(self._log.states.values())
 
     def archive(self, uri: str, acknowledged: int = 0) -> None:
-        """Copy everything stored so far to the archive at ``uri``; what is there already is not copied again."""
+        """Copy all stored rows to the archive at ``uri``; segments that are already there are not copied again."""
         with self._lock:
             self._open_once(acknowledged)
             self._log.close_segment()
@@ -152,10 +152,10 @@ class MemoryShard:
         Archive.at(uri).store(self._paths, states)
 
     def restore(self, segments: list[SegmentState], archive_uri: str | None = None) -> None:
-        """Go back to the moment that ``segments``, those of the whole memory, describe; what came later is cut away.
+        """Restore the state described by ``segments``, those of the whole memory, and remove later rows.
 
-        The segments may have been written by more or fewer shards; those that are not here come from the archive.
-        Raises MemoryCorruptionError, with nothing cut, if the files are not what they were.
+        The segments may come from another number of shards; missing segments are fetched from the archive. Raises
+        MemoryCorruptionError, with nothing cut, if files differ from ``segments``.
         """
         with self._lock:
             self._opened = False
@@ -166,7 +166,7 @@ class MemoryShard:
             self._log.restore(segments, disk_of_its_own=archive_uri is not None)
 
     def stats(self) -> ShardStats:
-        """What the shard holds."""
+        """Return the shard's statistics."""
         with self._lock:
             self._open_once()
             columns, states = self._columns, self._log.states.values()
@@ -180,13 +180,13 @@ class MemoryShard:
             )
 
     def moments(self) -> Moments:
-        """Moments of the selected layer logits (not scaled) of all rows stored."""
+        """Return the moments of the selected layer logits (not scaled) of all stored rows."""
         with self._lock:
             self._open_once()
             return self._moments
 
     def labels(self, prompt: str, correct: bool = False) -> NDArray[np.int32]:
-        """Labels of a prompt's rows inside the window, oldest first; empty for a prompt never seen."""
+        """Return the labels of a prompt's rows inside the window, oldest first; empty for an unknown prompt."""
         with self._lock:
             self._open_once()
             groups = self._columns.find([prompt], [correct])
@@ -194,7 +194,7 @@ class MemoryShard:
             return self._columns.labels[self._select(self._columns, groups).rows]
 
     def close(self) -> None:
-        """Give the folder back."""
+        """Release the folder for other processes."""
         with self._lock:
             self._log.close()
             self._opened = False
@@ -214,7 +214,7 @@ class MemoryShard:
         prompts, correct, count = visits_of(rows)
         groups = self._columns.find(prompts, correct)
         started = time.perf_counter()
-        if self._settings.method.assignment.method != "joint":  # which clusters everything itself
+        if self._settings.method.assignment.method != "joint":  # "joint" clusters all rows in `_assign`
             self._settle(groups)
         settled = time.perf_counter()
         batch = with_answer(step, rows, *self._assign(features, count, groups))
@@ -225,7 +225,7 @@ class MemoryShard:
         return self._answer(batch, settled - started, assigned - settled, time.perf_counter() - assigned)
 
     def _settle(self, groups: NDArray[np.int64]) -> None:
-        """Cluster those of ``groups`` that still wait for it."""
+        """Cluster the ``groups`` that still wait."""
         known = groups[groups >= 0]
         waiting = known[self._columns.owed.array[known]]
         if len(waiting):
@@ -235,7 +235,7 @@ class MemoryShard:
     def _assign(
         self, new: NDArray[np.float64], count: NDArray[np.int32], groups: NDArray[np.int64]
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Labels and sizes (m,) of ``new`` rows (m, d), of which ``count[i]`` are of group ``groups[i]``."""
+        """Return labels and sizes (m,) of ``new`` rows (m, d), of which ``count[i]`` belong to ``groups[i]``."""
         method, columns = self._settings.method, self._columns
         new_offsets = np.concatenate([[0], np.cumsum(count, dtype=np.int64)])
         selection = self._select(columns, groups)
@@ -247,7 +247,7 @@ class MemoryShard:
         return labels, sizes_of(labels, new_offsets, stored_labels, offsets, method.noise)
 
     def _select(self, columns: Columns, groups: NDArray[np.int64]) -> Selection:
-        """The rows of ``groups`` that the method's window lets take part."""
+        """Select the rows of ``groups`` inside the method's window."""
         method = self._settings.method
         return columns.select(groups, method.window_rows, method.window_visits)
 
@@ -273,7 +273,7 @@ class MemoryShard:
         )
 
     def _answer_on_file(self, step: int) -> pa.RecordBatch | None:
-        """This shard's rows of a step that is stored already."""
+        """Return this shard's rows of a step that is already stored, or None."""
         if step > self._last_step:
             return None
         if step == self._last_step and self._last_batch is not None:
@@ -304,7 +304,7 @@ class MemoryShard:
         features: NDArray[np.float64],
         groups: NDArray[np.int64] | None = None,
     ) -> None:
-        """Add a batch of the log to what is held in RAM."""
+        """Add a batch of the log to the columns in RAM."""
         self._columns.add(*visits_of(batch), features, groups)
         self._moments = self._moments.merge(Moments.of(selected))
         self._last_step = step_of(batch)

@@ -1,4 +1,4 @@
-"""What identifies a memory, and the manifests of its snapshots: small JSON files, committed by rename."""
+"""The format that identifies a memory, and the manifests of its snapshots: small JSON files, committed by rename."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from meds_openrlhf.memory.segment import SegmentState
 from meds_openrlhf.paths import SEGMENT_PATH, MemoryPaths
 
 FORMAT_VERSION = 2
-# Stands for the model where rows are final answers.
+# Takes the place of the model if rows are final answers.
 ANSWERS = {"rows": "final answers"}
 
 
 @dataclass(frozen=True)
 class MemoryFormat:
-    """What the rows of a memory are; fixed when it is made.
+    """The format of a memory's rows, fixed when the memory is created.
 
-    ``model`` identifies the policy (architecture, layers, sizes): logits of another one mean nothing here. ``features``
-    says how rows are made and compared (settings of ``meds.features``): clusters of another variant are other clusters.
-    ``shards`` may change from one start to the next. ``step_offset`` is the last step of the memory that this one was
-    branched from: its own steps are counted from there.
+    ``model`` identifies the policy (architecture, layers, sizes), because logits of different models are not
+    comparable. ``features`` records how rows are computed and compared (settings of ``meds.features``), because other
+    variants give other clusters. ``shards`` may change between starts. ``step_offset`` is the last step of the memory
+    that this one was branched from; its own steps are counted from there.
     """
 
     shards: int
@@ -37,13 +37,13 @@ class MemoryFormat:
 
     @property
     def holds_answers(self) -> bool:
-        """Whether rows are final answers, of whatever model, and not layer logits."""
+        """Whether rows are final answers, of any model, instead of layer logits."""
         return self.model == ANSWERS
 
     def require_match(self, other: MemoryFormat, folder: Path, setting: str = "meds.run_dir") -> None:
-        """Raise ConfigError, naming the field, unless a memory of this format can go on as ``other`` wants it.
+        """Raise ConfigError, naming the field, unless a memory of this format can continue with the format ``other``.
 
-        ``folder`` is where the memory lies, ``setting`` the one that named it.
+        ``folder`` contains the memory; ``setting`` is the setting that names it.
         """
         if self.holds_answers != other.holds_answers:
             held = "final answers; set it to answers" if self.holds_answers else "layer logits; choose another preset"
@@ -67,14 +67,14 @@ def _describe(model: dict[str, Any]) -> str:
 
 
 def read_format(paths: MemoryPaths) -> MemoryFormat | None:
-    """The format of the memory in ``paths``; None where there is none yet."""
+    """Return the format of the memory in ``paths``, or None if there is none yet."""
     if not paths.format.exists():
         return None
     return _parse_format(_read_json(paths.format), paths.format)
 
 
 def _parse_format(content: Any, source: Path | str) -> MemoryFormat:
-    """Raises ConfigError for a format of another version, MemoryCorruptionError for what is none."""
+    """Parse a format. Raises ConfigError for another format version, MemoryCorruptionError for invalid content."""
     version = content.get("format_version", FORMAT_VERSION) if isinstance(content, dict) else FORMAT_VERSION
     if version != FORMAT_VERSION:
         hint = f"holds a memory of format {version}, this program reads {FORMAT_VERSION}"
@@ -98,7 +98,7 @@ def write_format(paths: MemoryPaths, memory_format: MemoryFormat) -> None:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The memory at a checkpoint: how far every segment had been written."""
+    """The memory at a checkpoint, as the states of all segments."""
 
     format: MemoryFormat
     config_hash: str
@@ -106,12 +106,12 @@ class Snapshot:
 
     @property
     def rows(self) -> int:
-        """Rows of all segments."""
+        """The number of rows in all segments."""
         return sum(segment.rows for segment in self.segments)
 
 
 def write_manifest(snapshot: Snapshot) -> str:
-    """The text of a snapshot's manifest."""
+    """Return the text of a snapshot's manifest."""
     content = {
         "format": asdict(snapshot.format),
         "config_hash": snapshot.config_hash,
@@ -121,19 +121,19 @@ def write_manifest(snapshot: Snapshot) -> str:
 
 
 def commit_snapshot(paths: MemoryPaths, name: str, snapshot: Snapshot) -> None:
-    """Publish the manifest ``name``; once this returns, the snapshot exists whole."""
+    """Atomically publish the manifest ``name``."""
     write_atomically(paths.snapshot(name), write_manifest(snapshot))
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """Read a manifest. Raises MemoryCorruptionError where it is missing, broken or names files outside its memory."""
+    """Read a manifest. Raises MemoryCorruptionError if it is missing, broken or names files outside its memory."""
     if not path.exists():
         raise MemoryCorruptionError(f"{path}: is missing, but a checkpoint names it; restore it from a backup")
     return parse_manifest(_read_json(path), path)
 
 
 def parse_manifest(content: dict[str, Any], source: Path | str) -> Snapshot:
-    """The snapshot that a manifest's JSON describes; ``source`` is named in errors."""
+    """Return the snapshot that a manifest's JSON describes; errors name ``source``."""
     try:
         memory_format, config_hash = _parse_format(content["format"], source), content["config_hash"]
     except KeyError as error:

@@ -1,1 +1,1 @@
-"""From a run's wishes and the cluster's inventory to a plan, and from the plan to Ray placement groups."""
+"""Makes a placement plan from a run's requests and the cluster's inventory, and Ray placement groups from the plan."""

@@ -1,4 +1,4 @@
-"""A plan as text that can be pasted into a ticket: who, how many, how much memory, and a map of the GPUs."""
+"""Formats a plan as plain text: roles, counts, memory, and a map of the GPUs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IMAGINED = re.compile(r"node (\d+)")
 
 
 def draw(report: PlanReport, title: str) -> str:
-    """The whole page; lines end without spaces."""
+    """Return the whole page, without trailing spaces."""
     parts = [
         f"{title} on {_describe(report.plan.nodes)}",
         _facts(report),
@@ -82,7 +82,7 @@ def _of_memory(report: PlanReport, used: float | None, of: bool = True) -> str:
 
 
 def _map(plan: Plan) -> str:
-    """Every node's GPUs, equal nodes that follow each other in one line; ranks of one engine are joined."""
+    """Draw every node's GPUs, with adjacent equal nodes in one line and the ranks of an engine joined."""
     used = Counter(node for group in plan.groups for node in group.nodes)
     shards = Counter(plan.shards)
     drawn = [
@@ -107,7 +107,7 @@ def _gpus(plan: Plan, node: Node) -> str:
 
 
 def _cells(group: Group, node: Node) -> Iterator[str]:
-    """One cell per GPU, the GPUs of one engine joined into one: ``E``, ``E─E``, ``PE─PE``."""
+    """Yield one cell per GPU, with the GPUs of an engine joined into one cell: ``E``, ``E─E``, ``PE─PE``."""
     letters = "".join(LETTERS[role] for role in group.roles)
     joined = next((member.block_gpus for member in group.members if member.role == "engines"), 1)
     for _ in range(group.nodes.count(node) // joined):
@@ -140,7 +140,7 @@ def _totals(report: PlanReport) -> str:
 
 
 def _nodes_label(nodes: Sequence[Node]) -> str:
-    """``0-3, 5`` for imagined nodes; an address, or the first and last of several, for real ones."""
+    """Return ``0-3, 5`` for imagined nodes; for real nodes up to two addresses, or the first and last of more."""
     names = list(dict.fromkeys(node.name for node in nodes))
     found = [IMAGINED.fullmatch(name) for name in names]
     if all(found):

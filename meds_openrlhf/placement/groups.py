@@ -1,8 +1,8 @@
-"""The only place that makes Ray placement groups: from a plan, on the planned nodes, awaited with a time limit.
+"""Creates Ray placement groups from a plan, on the planned nodes, and waits for them with a time limit.
 
-Bundles of GPUs are pinned to their nodes by Ray's label of the node's id, so that what runs is what was planned.
-Engines that have GPUs of their own may also go to nodes that come later: when theirs dies and is replaced, Ray moves
-their bundles there and starts them again. The memory's bundles it may move anywhere, and the shards with them.
+Bundles of GPUs are pinned to their nodes by Ray's label with the node's id, so that the run matches the plan. Engines
+with their own GPUs may also use nodes that join later: if an engine's node dies and is replaced, Ray moves the bundles
+to the new node and restarts the engines. Ray may move the memory's bundles, and the shards with them, to any node.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def reserve(
 ) -> dict[str, PlacementGroup]:
     """Reserve every group of the plan; the result maps each role to its placement group.
 
-    Raises ConfigError, with everything released again, where a group is not ready in time; it names ``setting``, which
-    the time comes from.
+    If a group is not ready in time, releases everything and raises ConfigError, which names ``setting`` as the source
+    of the timeout.
     """
     deadline = time.monotonic() + timeout_seconds
     made: dict[str, PlacementGroup] = {}
@@ -52,13 +52,13 @@ def reserve(
 
 
 def release(groups: dict[str, PlacementGroup]) -> None:
-    """Give every group back; what still runs in one is ended by Ray."""
+    """Release every group; Ray kills the actors that still run in them."""
     for reserved in {group.id: group for group in groups.values()}.values():
         remove_placement_group(reserved)
 
 
 def shard_options(group: PlacementGroup, count: int) -> list[dict[str, Any]]:
-    """Ray actor options that put memory shard i into bundle i."""
+    """Return Ray actor options that put memory shard i into bundle i."""
     return [
         {
             "num_cpus": 1,
@@ -76,7 +76,7 @@ def _on_its_nodes(group: Group, plan: Plan) -> PlacementGroup:
 
 
 def _none_of(nodes: Iterable[Node]) -> str:
-    """Ray's selector for any other node, those included that the plan does not know."""
+    """Return Ray's selector for any other node, including nodes that are not in the plan."""
     return f"!in({','.join(node.id for node in nodes)})"
 
 

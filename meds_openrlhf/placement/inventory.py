@@ -1,4 +1,4 @@
-"""What a cluster has: its nodes with their GPUs, CPUs and GPU memory. Pure; `ray_cluster` reads it from Ray."""
+"""A cluster's nodes with their GPUs, CPUs and GPU memory. Pure; `ray_cluster` reads them from Ray."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from meds_openrlhf.config.errors import ConfigError
 
-# Ray's `accelerator_type:*` resource to the memory of one such GPU. GB are 2**30 bytes, as nvidia-smi counts them.
+# GPU memory by Ray's `accelerator_type:*` resource. GB are 2**30 bytes, as in nvidia-smi.
 GPU_MEMORY_GB = {
     "B300": 288.0,
     "B200": 180.0,
@@ -25,12 +25,12 @@ GPU_MEMORY_GB = {
     "V100": 32.0,
     "T4": 16.0,
 }
-CPUS_PER_GPU = 16  # of an imagined node; today's GPU servers have 12 to 28
+CPUS_PER_GPU = 16  # of an imagined node; typical GPU servers have 12 to 28
 
 
 @dataclass(frozen=True)
 class Node:
-    """One machine of the cluster. ``name`` is what a user is shown, ``id`` Ray's (empty for an imagined node)."""
+    """A machine of the cluster. ``name`` is shown to the user; ``id`` is Ray's, empty for an imagined node."""
 
     name: str
     gpus: float
@@ -42,26 +42,26 @@ class Node:
 
     @property
     def room(self) -> int:
-        """How many bundles of one GPU and one CPU it can still take."""
+        """The number of free bundles of one GPU and one CPU."""
         return min(math.floor(self.free_gpus), math.floor(self.free_cpus))
 
     @property
     def room_for_cpus(self) -> int:
-        """Whole CPUs that are free."""
+        """The number of free whole CPUs."""
         return math.floor(self.free_cpus)
 
     def emptied(self) -> Node:
-        """The same node with nothing running on it."""
+        """Return the same node with all resources free."""
         return replace(self, free_gpus=self.gpus, free_cpus=self.cpus)
 
 
 def free_node(name: str, gpus: float, cpus: float, gpu_memory_gb: float | None = None) -> Node:
-    """A node on which nothing runs."""
+    """Return a node with all resources free."""
     return Node(name, gpus, cpus, free_gpus=gpus, free_cpus=cpus, gpu_memory_gb=gpu_memory_gb)
 
 
 def imagined_cluster(shape: str, gpu_memory_gb: float, cpus: int | None = None) -> list[Node]:
-    """``"4x8"``: four equal nodes with eight GPUs each. ``cpus`` are those of one node, 16 per GPU unless given."""
+    """Return equal nodes, four with eight GPUs each for ``"4x8"``; ``cpus`` is per node, by default 16 per GPU."""
     found = re.fullmatch(r"([1-9]\d{0,3})x([1-9]\d{0,2})", shape)
     if not found:
         raise ConfigError("--cluster", shape, "is no cluster; write nodes x GPUs of each, e.g. 4x8")
@@ -75,13 +75,13 @@ def imagined_cluster(shape: str, gpu_memory_gb: float, cpus: int | None = None) 
 
 
 def smallest_gpu_memory(nodes: list[Node]) -> float | None:
-    """Memory of the smallest GPU in GB: what every rank has to fit. None where a node does not say."""
+    """Return the memory of the smallest GPU in GB, which every rank has to fit; None if a node's is unknown."""
     known = [node.gpu_memory_gb for node in nodes if node.gpus >= 1]
     return None if not known or None in known else min(memory for memory in known if memory is not None)
 
 
 def describe_nodes(nodes: list[Node]) -> str:
-    """``4 nodes with 8 GPUs and 128 CPUs each``, equal nodes together, what is in use named."""
+    """Describe nodes as in ``4 nodes with 8 GPUs and 128 CPUs each``, grouped by equal nodes, with free resources."""
     kinds = Counter((node.gpus, node.free_gpus, node.cpus, node.free_cpus) for node in nodes)
     parts = []
     for (gpus, free_gpus, cpus, free_cpus), count in kinds.items():
@@ -96,5 +96,5 @@ def _part_free(total: float, free: float, noun: str) -> str:
 
 
 def plural(count: float, noun: str) -> str:
-    """``1 GPU``, ``2 GPUs``."""
+    """Format a count with its noun: ``1 GPU``, ``2 GPUs``."""
     return f"{count:g} {noun}{'' if count == 1 else 's'}"

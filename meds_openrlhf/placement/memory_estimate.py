@@ -1,4 +1,4 @@
-"""GPU memory per rank, estimated before anything runs. Bytes; P parameters, W ranks, T tokens of a micro-batch.
+"""Estimates GPU memory per rank before anything runs, in bytes; P parameters, W ranks, T tokens of a micro-batch.
 
 Policy and critic, by ZeRO stage (DeepSpeed's own estimators `estimate_zero2_model_states_mem_needs` and
 `estimate_zero3_model_states_mem_needs`; Rajbhandari et al. 2020, "ZeRO", section 3):
@@ -7,20 +7,22 @@ Policy and critic, by ZeRO stage (DeepSpeed's own estimators `estimate_zero2_mod
     gradients   2 P (4 P in fp32)    stages 2, 3: divided by W
     optimizer   12 P                 fp32 weights and Adam's two moments; stages 1 to 3: divided by W
     step        4 P                  gradients in fp32 while Adam runs; divided by W, in stage 3 by parts of 1e9
-    buckets     2e9                  gradients on their way (reduce_bucket_size 5e8, two of them)
+    buckets     2e9                  gradients in transfer (two buckets with reduce_bucket_size 5e8)
 
-With ds.adam_offload gradients, optimizer and step are in the CPU's memory. With LoRA only its matrices are trained.
+With ds.adam_offload, gradients, optimizer and step are in CPU memory. With LoRA, only its matrices are trained.
 
 Activations of training (Korthikanti et al. 2022, "Reducing activation recomputation", section 4, for a gated MLP and
-flash attention): a layer keeps T (20 hidden + 4 kv + 8 ffn). All layers do; with gradient checkpointing each keeps its
-input, 2 T hidden, and one at a time the rest. Logits: OpenRLHF makes bf16 logits and a float32 copy, and the
-backward pass a gradient of each: 12 T vocabulary (16 with the entropy); without gradients, in the recompute, 6.
+flash attention): a layer stores T (20 hidden + 4 kv + 8 ffn). Without gradient checkpointing all layers do; with it,
+each layer stores its input, 2 T hidden, and one layer at a time stores the rest. Logits: OpenRLHF creates bf16 logits
+and a float32 copy, and the backward pass a gradient of each: 12 T vocabulary (16 with the entropy); the recompute,
+which has no gradients, takes 6 T vocabulary.
 
-Engine: vLLM takes gpu_memory_utilization of the GPU and fills it: weights 2 P / TP, about 3 GB of work space, and the
-rest is KV cache, 4 layers x kv heads x head_dim a token / TP. In mode colocate it sleeps while others work: level 1
-moves weights to the CPU and drops the cache (vLLM, "Sleep mode").
+Engine: vLLM allocates gpu_memory_utilization of the GPU: weights 2 P / TP, about 3 GB of work space, and KV cache in
+the rest, 4 layers x kv heads x head_dim per token / TP. In mode colocate it sleeps while others work: level 1 moves
+weights to the CPU and drops the cache (vLLM, "Sleep mode").
 
-Every process takes about 2 GB besides: CUDA's context, NCCL, the allocator's gaps; vLLM counts half of an engine's.
+Every process takes about 2 GB more for CUDA's context, NCCL and allocator fragmentation; for an engine, vLLM's share
+includes half of it.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ BUCKETS = 2_000_000_000
 
 @dataclass(frozen=True)
 class Footprint:
-    """A role's memory on one GPU in bytes: at its peak, and while the roles that share the GPU are at work."""
+    """A role's memory on one GPU in bytes: at its peak, and while other roles on the GPU work."""
 
     role: str
     peak: float
@@ -49,7 +51,7 @@ class Footprint:
 
 
 def footprints(recipe: Recipe, ranks: Mapping[str, int], gpu_memory: float) -> dict[str, Footprint] | None:
-    """Each role's footprint on a GPU with ``gpu_memory`` bytes, for so many ranks of it; None for an unknown model."""
+    """Return each role's footprint on a GPU with ``gpu_memory`` bytes, by its ``ranks``; None for an unknown model."""
     found = {}
     for role in recipe.roles:
         shape = recipe.models[role].shape
@@ -65,15 +67,15 @@ def footprints(recipe: Recipe, ranks: Mapping[str, int], gpu_memory: float) -> d
 
 
 def together(parts: Sequence[Footprint]) -> float:
-    """The peak on a GPU that roles share: they work one after another while the others rest."""
+    """Return the peak on a GPU that roles share: one role works at a time while the others rest."""
     return sum(part.resting for part in parts) + max(part.peak - part.resting for part in parts)
 
 
 def sequences_held(recipe: Recipe, shape: ModelShape, tensor_parallel: int, gpu_memory: float) -> float:
-    """Full-length sequences in the KV cache of an engine on ``tensor_parallel`` GPUs; below 1 it cannot start."""
+    """Return how many full-length sequences fit into the KV cache of an engine; below 1 it cannot start."""
     weights = 2 * shape.parameters / tensor_parallel
     free = recipe.gpu_memory_utilization * gpu_memory - weights - ENGINE_WORK_SPACE
-    heads = max(1, shape.kv_heads / tensor_parallel)  # fewer heads than GPUs: each GPU keeps one
+    heads = max(1, shape.kv_heads / tensor_parallel)  # with fewer heads than GPUs, each GPU stores one head
     per_token = 4 * shape.layers * heads * shape.head_dim
     return max(0.0, free) / (per_token * recipe.max_len)
 
@@ -113,7 +115,7 @@ def _weights(recipe: Recipe, shape: ModelShape, ranks: int) -> float:
 
 
 def _training_states(recipe: Recipe, shape: ModelShape, ranks: int) -> float:
-    """Gradients, optimizer and the step's copies."""
+    """Return the bytes of gradients, optimizer and the step's copies."""
     if recipe.adam_offload:
         return BUCKETS
     trained = _trainable(recipe, shape) / recipe.tensor_parallel
@@ -135,7 +137,7 @@ def _trainable(recipe: Recipe, shape: ModelShape) -> float:
 
 
 def _gathered(recipe: Recipe, shape: ModelShape) -> float:
-    """Parameters that ZeRO-3 has gathered while a layer computes."""
+    """Return the bytes of parameters that ZeRO-3 has gathered while a layer computes."""
     return 2 * min(shape.parameters, GATHERED_PARAMETERS) if recipe.zero_stage == 3 else 0.0
 
 

@@ -1,6 +1,6 @@
-"""A model's configuration: from `config.json` alone where that says everything, else from transformers.
+"""Loads a model's configuration from `config.json` alone if that is sufficient, otherwise with transformers.
 
-The import of transformers' configurations takes five seconds, in which a user waits for `meds plan` or for a refusal.
+Importing transformers' configurations takes five seconds, which would delay `meds plan` and error messages.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-# Decoders whose layers the recorder is tested on, and whose sizes are all in their files.
+# Decoders that the recorder is tested with and whose configuration files contain all sizes.
 PLAIN = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 NEEDED = frozenset(
     {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"}
@@ -19,17 +19,17 @@ NEEDED = frozenset(
 
 
 class PlainConfig(SimpleNamespace):
-    """What `config.json` of a plain decoder says, as attributes; the model is nothing but its text model."""
+    """The contents of a plain decoder's `config.json` as attributes; the model consists only of its text model."""
 
     def get_text_config(self) -> PlainConfig:
-        """As transformers' configurations have it."""
+        """Return itself, for compatibility with transformers' configurations."""
         return self
 
 
 def load_model_config(name: str, **options: Any) -> Any:
-    """The configuration of the model ``name``; ``options`` are those of transformers' `AutoConfig.from_pretrained`.
+    """Load the configuration of the model ``name``; ``options`` are passed to `AutoConfig.from_pretrained`.
 
-    Raises OSError or ValueError, as transformers does, where there is none.
+    Raises OSError or ValueError, as transformers does, if there is none.
     """
     plain = _plain_config(name)
     if plain is not None:
@@ -50,12 +50,12 @@ def _plain_config(name: str) -> PlainConfig | None:
     if not isinstance(content, dict) or content.get("model_type") not in PLAIN or not content.keys() >= NEEDED:
         return None
     if content["model_type"] == "qwen3" and "head_dim" not in content:
-        return None  # transformers has a default that does not follow from the others
+        return None  # the default in transformers does not follow from the other sizes
     return None if "auto_map" in content else PlainConfig(**content)
 
 
 def local_file(name: str) -> Path | None:
-    """The `config.json` of the model ``name`` on this machine: in its folder, or in the hub's cache."""
+    """Return the path of the model's `config.json` in its folder or in the hub's cache, or None if not cached."""
     if Path(name).is_dir():
         return Path(name, "config.json")
     from huggingface_hub import try_to_load_from_cache

@@ -1,8 +1,8 @@
-"""What a model's memory follows from: layers, widths, heads. Read from its configuration, or built in for three models.
+"""A model's layers, widths and heads, which determine its memory; from its configuration or a table of three models.
 
-The parameter count is that of today's decoders (Llama, Qwen2, Qwen3, Mistral): attention with grouped key and value
-heads, a gated MLP, two norms a layer. Mixtures of experts and vision towers are not among them, and are said to be
-unknown rather than guessed.
+The parameter count applies to plain decoders (Llama, Qwen2, Qwen3, Mistral): attention with grouped key and value
+heads, a gated MLP, two norms per layer. The shapes of mixtures of experts and vision-language models are reported as
+unknown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 @dataclass(frozen=True)
 class ModelShape:
-    """A decoder's sizes; ``kv_heads`` of ``head_dim`` keep keys and values, ``tied`` shares embedding and LM head."""
+    """A decoder's sizes; ``kv_heads`` is the number of key and value heads, ``tied`` shares embedding and LM head."""
 
     layers: int
     hidden: int
@@ -38,13 +38,13 @@ class ModelShape:
 
     @property
     def parameters(self) -> int:
-        """Parameters in all."""
+        """The total number of parameters."""
         embedding = self.vocabulary * self.hidden * (1 if self.tied else 2)
         return embedding + self.layers * self.layer_parameters + self.hidden
 
     @property
     def layer_parameters(self) -> int:
-        """Parameters of one decoder layer."""
+        """The number of parameters of a decoder layer."""
         query, key_value = self.heads * self.head_dim, self.kv_heads * self.head_dim
         attention = self.hidden * (2 * query + 2 * key_value)
         bias = query + 2 * key_value if self.attention_bias else 0
@@ -52,9 +52,9 @@ class ModelShape:
         return attention + bias + norms + 3 * self.hidden * self.ffn
 
     def splits_over(self, gpus: int) -> bool:
-        """Whether vLLM can deal the attention heads and the MLP's width to so many tensor-parallel GPUs.
+        """Return whether vLLM can split the attention heads and the MLP over ``gpus`` tensor-parallel GPUs.
 
-        Key and value heads are dealt, or repeated where there are fewer than GPUs.
+        Key and value heads are split, or repeated if there are fewer heads than GPUs.
         """
         shared = self.kv_heads % gpus == 0 or gpus % self.kv_heads == 0
         return self.heads % gpus == 0 and self.ffn % gpus == 0 and shared
@@ -70,7 +70,7 @@ KNOWN = {
 
 @dataclass(frozen=True)
 class FoundShape:
-    """A model's shape (None: not known) and, in a few words, where it comes from or why it is not known."""
+    """A model's shape, None if unknown, with a short description of its source or of why it is unknown."""
 
     name: str
     shape: ModelShape | None
@@ -78,7 +78,7 @@ class FoundShape:
 
 
 def find_shape(name: str) -> FoundShape:
-    """The shape of the model ``name``: from its folder or the hub's cache, the built-in table, or the hub."""
+    """Find the shape of the model ``name`` in its folder or the hub's cache, in the built-in table, or on the hub."""
     if name in KNOWN and local_file(name) is None:
         return FoundShape(name, KNOWN[name], "sizes built in")
     found = _read(name, local=True)
@@ -88,7 +88,7 @@ def find_shape(name: str) -> FoundShape:
 
 
 def shape_of(config: Any) -> ModelShape | None:
-    """The shape that a Hugging Face configuration describes; None for what is no plain decoder."""
+    """Return the shape that a Hugging Face configuration describes, or None if the model is no plain decoder."""
     text = config.get_text_config()
     if hasattr(config, "vision_config") or any(hasattr(text, name) for name in EXPERTS):
         return None
@@ -124,7 +124,7 @@ def _read(name: str, local: bool) -> FoundShape:
 
 
 def hub_answers() -> bool:
-    """Whether the hub can be reached; its client would try for half a minute. A proxy is left to the client."""
+    """Return whether the hub is reachable, since its client retries for half a minute; True if a proxy is set."""
     if os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE"):
         return False
     if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):

@@ -1,4 +1,4 @@
-"""How roles may share GPUs: what each `meds.placement.mode` means in OpenRLHF's flags, and what contradicts it."""
+"""How roles share GPUs: the OpenRLHF flags of each `meds.placement.mode`, and the flags that contradict it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from meds_openrlhf.config.errors import ConfigError
 
-# Share of a GPU that an engine takes in mode colocate unless the file says: OpenRLHF's own hybrid-engine examples.
+# Default share of a GPU for an engine in mode colocate, as in OpenRLHF's hybrid-engine examples.
 COLOCATED_UTILIZATION = 0.7
 
 _CONTRADICTIONS = {
@@ -23,9 +23,9 @@ _CONTRADICTIONS = {
 
 
 def require_consistent(mode: str, given: Mapping[str, Any]) -> None:
-    """Raise ConfigError where a flag that the user set contradicts the mode."""
+    """Raise ConfigError if a flag that the user set contradicts the mode."""
     for (flag, value), meaning in _CONTRADICTIONS.get(mode, {}).items():
-        # An asynchronous run's train.colocate_all is about the DeepSpeed models alone.
+        # In an asynchronous run, train.colocate_all applies only to the DeepSpeed models.
         if given.get(flag) is value and not (mode == "split" and given.get("train.async_enable")):
             raise ConfigError(
                 flag, value, f"{meaning}, which contradicts meds.placement.mode {mode}; leave it out or change the mode"
@@ -33,7 +33,7 @@ def require_consistent(mode: str, given: Mapping[str, Any]) -> None:
 
 
 def mode_flags(mode: str, given: Mapping[str, Any], deepspeed_can_sleep: bool) -> dict[str, Any]:
-    """The flags that make OpenRLHF run in a mode, without those that the user set."""
+    """Return the flags for OpenRLHF to run in a mode, without those that the user set."""
     flags: dict[str, Any] = {}
     if mode == "colocate":
         flags = {

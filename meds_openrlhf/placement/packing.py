@@ -1,4 +1,4 @@
-"""Equal blocks of GPUs onto nodes, exactly: where this finds no place for them, there is none."""
+"""Packs equal blocks of GPUs onto nodes, exactly: if it finds no placement, there is none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 
-# Larger blocks still missing, by size, to: smallest ones still missing, the state before, and how its node was filled.
+# Maps missing larger blocks, by size, to (missing smallest blocks, previous state, how the last node was filled).
 _Reached = dict[tuple[int, ...], tuple[int, tuple[int, ...], tuple[int, ...]]]
 
 
@@ -19,11 +19,11 @@ class Demand:
 
 
 def pack(room: Sequence[int], demands: Sequence[Demand]) -> list[list[int]] | None:
-    """How many blocks of each demand go to each node with ``room`` for so many bundles; None where they do not fit.
+    """Return how many blocks of each demand go to each node; ``room`` is in bundles per node. None if they do not fit.
 
-    Large blocks first, each demand on as few nodes as it can. Where every block size divides the next larger one (8, 4,
-    1, as nearly always) it does not matter where the larger ones go, since as many smaller blocks fit afterwards: that
-    way decides. Otherwise, where it fails, all ways are compared.
+    Places large blocks first, and each demand on as few nodes as possible. If every block size divides the next larger
+    size (such as 8, 4, 1, the usual case), the position of larger blocks does not affect how many smaller blocks fit,
+    so this is exact. Otherwise, if it fails, all placements are compared.
     """
     order = sorted(range(len(demands)), key=lambda index: -demands[index].size)
     sorted_demands = [demands[index] for index in order]
@@ -40,7 +40,7 @@ def _each_divides_the_one_before(demands: list[Demand]) -> bool:
 
 
 def _in_turn(room: Sequence[int], demands: list[Demand]) -> list[list[int]] | None:
-    """One demand after the other: the roomiest nodes as long as they are filled, then the tightest for the rest."""
+    """Place one demand after the other: fill the roomiest nodes, then put the rest on the tightest node."""
     left, packed = list(room), []
     for demand in demands:
         slots = [free // demand.size for free in left]
@@ -66,12 +66,12 @@ def _tight(slots: list[int], room: list[int], count: int) -> list[int]:
 
 
 def _best_of_all(room: Sequence[int], demands: list[Demand]) -> list[list[int]] | None:
-    """Node by node, for every number of larger blocks placed so far the most blocks of the smallest size beside them.
+    """Maximize, node by node, the blocks of the smallest size for every number of larger blocks placed so far.
 
-    More blocks than are wanted count as those that are wanted, so the numbers stay small.
+    Counts above the demand are capped at the demand, so the number of states stays small.
     """
     if sum(demand.count * demand.size for demand in demands) > sum(room):
-        return None  # the plain case, told at once
+        return None  # a quick check of the simple case
     sizes = sorted({demand.size for demand in demands}, reverse=True)
     wanted = tuple(sum(demand.count for demand in demands if demand.size == size) for size in sizes)
     reached: list[_Reached] = [{wanted[:-1]: (wanted[-1], (), ())}]
@@ -96,7 +96,7 @@ def _best_of_all(room: Sequence[int], demands: list[Demand]) -> list[list[int]] 
 
 
 def _fills(free: int, sizes: list[int]) -> Iterator[tuple[int, ...]]:
-    """The ways to fill a node: any numbers of the larger blocks, and as many of the smallest as fit beside them."""
+    """Yield the ways to fill a node: any numbers of larger blocks, and as many of the smallest as fit with them."""
     for larger in product(*(range(free // size + 1) for size in sizes[:-1])):
         left = free - sum(count * size for count, size in zip(larger, sizes))
         if left >= 0:
@@ -104,7 +104,7 @@ def _fills(free: int, sizes: list[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _deal(demands: list[Demand], chosen: list[dict[int, int]]) -> list[list[int]]:
-    """The blocks that every node has for a size, to the demands of that size, one after the other."""
+    """Distribute each node's blocks of a size to the demands of that size, one after the other."""
     packed = []
     for demand in demands:
         missing, blocks = demand.count, []

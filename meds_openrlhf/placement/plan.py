@@ -1,13 +1,13 @@
-"""Where everything goes, decided before anything starts. Pure: neither Ray nor a cluster is needed to make a plan.
+"""Plans the placement of all roles before anything starts. Pure: planning needs neither Ray nor a cluster.
 
 split                                colocate
-GPU 0..k    vLLM engines             GPU 0..n    vLLM engines and policy (and reference …) together
+GPU 0..k    vLLM engines             GPU 0..n    vLLM engines, policy and other models together
 GPU k+1..n  policy
 CPUs        memory shards            CPUs        memory shards
 
-A role asks for equal blocks of GPUs: an engine for each of its tensor-parallel groups, a DeepSpeed model for each
-``num_gpus_per_node``. A block never spans two nodes. Roles that share GPUs make a group; its bundles are numbered node
-by node, so OpenRLHF's ranks and engines count through them in that order.
+A role requests equal blocks of GPUs: the engines one block per tensor-parallel group, a DeepSpeed model one block of
+``num_gpus_per_node`` per node. A block never spans two nodes. Roles that share GPUs form a group; its bundles are
+numbered node by node, and OpenRLHF's ranks and engines use them in that order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from meds_openrlhf.placement.inventory import Node, plural
 from meds_openrlhf.placement.packing import Demand, pack
 from meds_openrlhf.placement.shortage import Need, shortage
 
-# The flag that a user turns to make a role smaller.
+# The flag that a user lowers to make a role smaller.
 ROLE_FLAGS = {
     "policy": "actor.num_gpus_per_node",
     "engines": "vllm.num_engines",
@@ -35,7 +35,7 @@ ROLE_FLAGS = {
 
 @dataclass(frozen=True)
 class RoleRequest:
-    """What a role asks for: equal blocks of GPUs, each on one node; and whose GPUs it shares (None: its own)."""
+    """A role's request for equal blocks of GPUs, each on one node, and the role whose GPUs it shares, if any."""
 
     role: str
     blocks: int
@@ -44,25 +44,25 @@ class RoleRequest:
 
     @property
     def gpus(self) -> int:
-        """GPUs in all."""
+        """The total number of GPUs."""
         return self.blocks * self.block_gpus
 
 
 @dataclass(frozen=True)
 class Group:
-    """Roles on the same GPUs. ``nodes[i]`` is the node of bundle i; all of a node's bundles follow each other."""
+    """Roles on the same GPUs. ``nodes[i]`` is the node of bundle i; the bundles of a node are adjacent."""
 
     members: tuple[RoleRequest, ...]
     nodes: tuple[Node, ...]
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """The roles' names, the one that owns the GPUs first."""
+        """The roles' names; the owner of the GPUs comes first."""
         return tuple(member.role for member in self.members)
 
     @property
     def bundles(self) -> list[dict[str, float]]:
-        """What Ray reserves: one GPU and one CPU per bundle."""
+        """The bundles that Ray reserves: one GPU and one CPU each."""
         return [{"GPU": 1.0, "CPU": 1.0} for _ in self.nodes]
 
     def __str__(self) -> str:
@@ -72,9 +72,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Plan:
-    """Which GPUs of which node serve whom, where the memory's shards are expected, and the controllers' CPUs.
+    """The assignment of roles to GPUs, the expected nodes of the memory's shards, and the controllers' CPUs.
 
-    The shards' nodes are a forecast: Ray spreads them, and may move them when a node dies.
+    The shards' nodes are a prediction: Ray spreads the shards, and may move them if a node dies.
     """
 
     groups: tuple[Group, ...]
@@ -84,20 +84,20 @@ class Plan:
 
     @property
     def gpus(self) -> int:
-        """GPUs in all."""
+        """The total number of GPUs."""
         return sum(len(group.nodes) for group in self.groups)
 
     @property
     def cpus(self) -> int:
-        """CPUs in all."""
+        """The total number of CPUs."""
         return self.gpus + len(self.shards) + self.controller_cpus
 
     def group_of(self, role: str) -> Group | None:
-        """The group of GPUs that a role lives in; None where the run has no such role."""
+        """Return the group that contains a role, or None if the run has no such role."""
         return next((group for group in self.groups if role in group.roles), None)
 
     def request_of(self, role: str) -> RoleRequest | None:
-        """What a role asked for; None where the run has no such role."""
+        """Return a role's request, or None if the run has no such role."""
         return next((member for group in self.groups for member in group.members if member.role == role), None)
 
     def __str__(self) -> str:
@@ -108,8 +108,8 @@ class Plan:
 def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_shards: int, controller_cpus: int) -> Plan:
     """Assign every role's GPUs and the memory's CPUs to nodes.
 
-    Raises ConfigError where roles that share GPUs ask for different numbers of them, and Shortage, which is one too,
-    where the nodes have not room for all.
+    Raises ConfigError if roles that share GPUs request different numbers of them, and its subclass Shortage if the
+    nodes do not have enough room.
     """
     members = sharing_roles(requests)
     demands = [_demand(group) for group in members]
@@ -118,7 +118,7 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
     if packed is None or left < memory_shards + controller_cpus:
         needs = [Need(" + ".join(r.role for r in group), d) for group, d in zip(members, demands)]
         largest = max(requests, key=lambda request: request.gpus).role
-        only_cpus = packed is not None and memory_shards > 1  # every GPU has found its place
+        only_cpus = packed is not None and memory_shards > 1  # all GPUs fit
         flag = ROLE_FLAGS["memory" if only_cpus else largest]
         raise shortage(needs, nodes, memory_shards, controller_cpus, flag)
     groups = tuple(
@@ -129,7 +129,7 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
 
 
 def sharing_roles(requests: Sequence[RoleRequest]) -> list[list[RoleRequest]]:
-    """The requests by the GPUs they are for. Raises ConfigError where they share but ask for different numbers."""
+    """Group requests that share GPUs. Raises ConfigError if they request different numbers of GPUs."""
     groups = []
     for owner in requests:
         if owner.shares_with is not None or owner.gpus == 0:
@@ -148,13 +148,13 @@ def sharing_roles(requests: Sequence[RoleRequest]) -> list[list[RoleRequest]]:
 
 
 def _demand(members: list[RoleRequest]) -> Demand:
-    """Blocks that hold whole blocks of every member, so that none of them is torn over nodes."""
+    """Return blocks that contain whole blocks of every member, so that no block is split over nodes."""
     size = lcm(*(member.block_gpus for member in members))
     return Demand(members[0].gpus // size, size)
 
 
 def _spread_shards(groups: Sequence[Group], nodes: Sequence[Node], shards: int) -> tuple[Node, ...]:
-    """A node for each shard: the one with the fewest shards so far, then the one with the most CPUs left."""
+    """Choose a node for each shard: the node with the fewest shards so far, and among these the most free CPUs."""
     taken = Counter(nodes.index(node) for group in groups for node in group.nodes)
     left = [node.room_for_cpus - taken[index] for index, node in enumerate(nodes)]
     held: Counter[int] = Counter()

@@ -16,18 +16,18 @@ ACCELERATOR = "accelerator_type:"
 
 
 def inventory() -> list[Node]:
-    """The cluster's living nodes with what they have and what of it is free, by address."""
+    """Return the cluster's alive nodes with their total and free resources, sorted by address."""
     alive = sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: (_address(node), node["NodeID"]))
     free = available_resources_per_node()
     shared = {address for address, count in Counter(map(_address, alive)).items() if count > 1}
-    # A node that joined a moment ago has not reported what is free: all of it.
+    # A node that has just joined has not reported free resources yet; all of them are free.
     return [_node(node, free.get(node["NodeID"], node["Resources"]), _address(node) in shared) for node in alive]
 
 
 def inventory_of_running_cluster() -> list[Node]:
-    """The inventory of the cluster that RAY_ADDRESS names, or that runs on this machine; none is started.
+    """Return the inventory of the cluster at RAY_ADDRESS or on this machine, without starting a cluster.
 
-    Raises ConfigError where no cluster answers.
+    Raises ConfigError if no cluster answers.
     """
     address = os.environ.get("RAY_ADDRESS")
     try:
@@ -47,7 +47,7 @@ def _address(node: dict[str, Any]) -> str:
 
 def _node(node: dict[str, Any], free: dict[str, float], shares_address: bool) -> Node:
     total = node["Resources"]
-    # Several nodes of one machine have one address: a piece of Ray's id tells them apart.
+    # Several nodes on one machine have the same address; the beginning of Ray's node id distinguishes them.
     name = f"{_address(node)}#{node['NodeID'][:6]}" if shares_address else _address(node)
     types = [key.removeprefix(ACCELERATOR) for key in total if key.startswith(ACCELERATOR)]
     known = [GPU_MEMORY_GB[name] for name in types if name in GPU_MEMORY_GB]

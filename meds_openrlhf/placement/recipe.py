@@ -1,4 +1,4 @@
-"""What a run asks of its GPUs, in plain numbers: the settings that placement and memory follow from."""
+"""The settings of a run that determine its placement and GPU memory, as plain numbers."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from meds_openrlhf.placement.model_shape import FoundShape
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """OpenRLHF's settings as far as they decide where roles go and how much memory they take."""
+    """OpenRLHF's settings that determine the placement of roles and their memory."""
 
     roles: tuple[str, ...]
-    """Policy, engines, and those of reference, critic and reward that the run has."""
+    """Policy, engines, and reference, critic and reward if the run has them."""
     models: Mapping[str, FoundShape]
     """The model of each role."""
     given: Mapping[str, Any] = field(default_factory=dict)
-    """Flags that the user set, by their dotted names: they are kept."""
+    """Flags that the user set, by dotted name; placement does not change them."""
 
     asynchronous: bool = False
     zero_stage: int = 2
     zero_subgroup: int = 1
-    """ZeRO++: weights are kept once more within so many ranks."""
+    """ZeRO++: the number of ranks that share a second copy of the weights."""
     adam_offload: bool = False
     gradient_bytes: int = 2
     checkpointing: bool = False
@@ -32,40 +32,40 @@ class Recipe:
     lora_rank: int = 0
     context_parallel: int = 1
     tensor_parallel: int = 1
-    """DeepSpeed's, not the engines'."""
+    """DeepSpeed's tensor parallel size, not the engines'."""
     offloaded: frozenset[str] = frozenset()
-    """Roles among reference and reward whose weights wait in the CPU's memory."""
+    """Roles (reference, reward) whose weights are offloaded to CPU memory."""
 
     max_len: int = 4096
     train_tokens: int = 4096
-    """Tokens of one micro-batch that is trained on."""
+    """Tokens of a training micro-batch."""
     forward_tokens: int = 4096
-    """Tokens of one micro-batch whose log-probs are recomputed."""
+    """Tokens of a micro-batch in the log-prob recompute."""
     gpu_memory_utilization: float = 0.95
     deepspeed_can_sleep: bool = True
-    """Its optimizer can be moved out of the way: Adam under ZeRO."""
+    """Whether the optimizer can be offloaded while others work, which requires Adam with ZeRO."""
     deepspeed_sleeps: bool = False
     engines_sleep: bool = False
 
     train_batch: int = 128
     train_micro_batch: int = 1
     samples: int = 1024
-    """Responses of one step."""
+    """Responses per step."""
     rollout_micro_batch: int = 1
     dynamic_batches: bool = False
 
     @property
     def batches(self) -> str:
-        """The batches that are split over ranks, in words."""
+        """A description of the batches that are split over ranks."""
         by = "" if self.dynamic_batches else f" by micro-batches of {self.train_micro_batch}"
         return f"train.batch_size {self.train_batch}{by}, {self.samples} responses by {self.rollout_micro_batch}"
 
     def takes(self, ranks: int, role: str = "policy") -> bool:
-        """Whether a DeepSpeed model of so many ranks gets through OpenRLHF's and DeepSpeed's checks of the batches.
+        """Return whether a DeepSpeed model with ``ranks`` ranks passes OpenRLHF's and DeepSpeed's batch checks.
 
-        DeepSpeed asserts that the training batch is micro-batch x accumulation x data-parallel ranks, except for what
-        is trained with dynamic batches. OpenRLHF deals a step's responses to the policy's and the critic's ranks, which
-        then train together: as many micro-batches each, one at least.
+        DeepSpeed asserts that the training batch is micro-batch x accumulation x data-parallel ranks, except for models
+        trained with dynamic batches. OpenRLHF distributes a step's responses over the ranks of the policy and the
+        critic, which train in lockstep: each rank needs the same number of micro-batches, at least one.
         """
         duplicates = self.context_parallel * self.tensor_parallel
         if ranks < 1 or ranks % duplicates:
@@ -73,14 +73,14 @@ class Recipe:
         parallel, trained = ranks // duplicates, role in ("policy", "critic")
         if trained and self.dynamic_batches:
             least = self.train_batch >= parallel and self.samples >= parallel
-            # OpenRLHF's parser counts the policy's pieces in micro-batches, though nothing is split that way here.
+            # OpenRLHF's parser counts the policy's work in micro-batches, although dynamic batches do not use them.
             return least and (role != "policy" or self.samples // self.rollout_micro_batch >= parallel)
         if self.train_batch % (self.train_micro_batch * parallel):
             return False
         return not trained or self._steps_are_equal(parallel)
 
     def splits_evenly(self, ranks: int) -> bool:
-        """Whether so many ranks of every DeepSpeed model get equal parts of all batches: what counts are sized to."""
+        """Return whether all batches split evenly over ``ranks`` ranks of every DeepSpeed model, as sizing requires."""
         parallel = ranks // (self.context_parallel * self.tensor_parallel)
         if not all(self.takes(ranks, role) for role in self.roles if role != "engines"):
             return False
@@ -89,15 +89,15 @@ class Recipe:
         return (self.samples // self.rollout_micro_batch) % parallel == 0
 
     def even_counts(self) -> list[int]:
-        """Every number of ranks that the batches can be split evenly over, the smallest first."""
+        """Return every number of ranks over which the batches split evenly, in ascending order."""
         duplicates = self.context_parallel * self.tensor_parallel
         most = min(self.train_batch, self.samples)
         return [ranks for ranks in range(duplicates, most * duplicates + 1, duplicates) if self.splits_evenly(ranks)]
 
     def _steps_are_equal(self, parallel: int) -> bool:
-        """Whether the first and the last rank, which gets what is left, train on as many micro-batches, one at least.
+        """Return whether the first rank and the last, which gets the rest, train on equally many micro-batches, >= 1.
 
-        OpenRLHF deals micro-batches of the rollout in runs of ``ceil(pieces / ranks)``.
+        OpenRLHF distributes micro-batches of the rollout in runs of ``ceil(pieces / ranks)``.
         """
         if self.samples // self.rollout_micro_batch < parallel:
             return False

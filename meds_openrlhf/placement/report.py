@@ -1,4 +1,4 @@
-"""A plan with the memory that it takes: what `meds plan` prints and `meds train` warns of."""
+"""A plan with its memory estimate, for the output of `meds plan` and the warnings of `meds train`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from meds_openrlhf.placement.plan import Group, Plan
 from meds_openrlhf.placement.recipe import Recipe
 from meds_openrlhf.placement.sizing import Sizing, listed
 
-COUNTS = ("num_nodes", "num_gpus_per_node", "num_engines")  # what the flags of counts end with
-FULL_UTILIZATION = 0.9  # of a GPU for an engine; above that there is little left to raise
+COUNTS = ("num_nodes", "num_gpus_per_node", "num_engines")  # suffixes of flags for counts
+FULL_UTILIZATION = 0.9  # share of a GPU for an engine above which raising it does not help
 
 
 @dataclass(frozen=True)
 class PlanReport:
-    """A plan, its mode and why, and each role's footprint. Without footprints, ``unknown`` says why."""
+    """A plan with its sizing and each role's footprint. Without footprints, ``unknown`` gives the reason."""
 
     plan: Plan
     sizing: Sizing
@@ -28,20 +28,20 @@ class PlanReport:
 
     @property
     def sequences(self) -> float | None:
-        """Full-length sequences that an engine's KV cache holds; None where it cannot be estimated."""
+        """The number of full-length sequences in an engine's KV cache; None if it cannot be estimated."""
         request, shape = self.plan.request_of("engines"), self.recipe.models["engines"].shape
         if request is None or shape is None or self.gpu_memory_gb is None:
             return None
         return sequences_held(self.recipe, shape, request.block_gpus, self.gpu_memory_gb * GB)
 
     def peak_gb(self, group: Group) -> float | None:
-        """What a group's roles take of one GPU at the peak, one working while the others rest."""
+        """Return the peak memory of a group's roles on one GPU in GB; one role works while the others rest."""
         parts = [self.footprints[role] for role in group.roles if role in self.footprints]
         return together(parts) / GB if parts else None
 
     @property
     def overfull(self) -> list[str]:
-        """One line for every group that needs more memory than its GPUs have, and for an engine without a cache."""
+        """One line for every group that exceeds the memory of its GPUs, and for engines with too small a cache."""
         lines = []
         for group in self.plan.groups:
             peak, memory = self.peak_gb(group), self.gpu_memory_gb
@@ -57,7 +57,7 @@ class PlanReport:
 
     @property
     def idle(self) -> str:
-        """How many free GPUs the plan leaves alone, and why; empty where it leaves none."""
+        """The number of free GPUs that the plan does not use, and the reason; empty if it uses all."""
         free = sum(int(node.free_gpus) for node in self.plan.nodes)
         if free <= self.plan.gpus:
             return ""
@@ -100,7 +100,7 @@ class PlanReport:
 
 
 def report(plan: Plan, sizing: Sizing, recipe: Recipe) -> PlanReport:
-    """The plan with its estimates, or with the reason why there are none."""
+    """Return the plan with its estimates, or with the reason why there are none."""
     memory = smallest_gpu_memory([node for group in plan.groups for node in group.nodes])
     strangers = dict.fromkeys(found for found in recipe.models.values() if found.shape is None)
     unknown = "; ".join(f"{found.name}: {found.source}" for found in strangers)

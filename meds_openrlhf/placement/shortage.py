@@ -1,4 +1,4 @@
-"""What a cluster lacks for a run, in one line: what is needed, node by node, and which nodes fall short."""
+"""Describes in one line what a cluster lacks for a run: the need per node, and the nodes that are too small."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from meds_openrlhf.placement.packing import Demand, pack
 class Shortage(ConfigError):
     """The cluster is too small for the run, or too much of it is in use.
 
-    ``text`` says what is lacking, ``advice`` what to do.
+    ``text`` describes what is lacking, ``advice`` what the user can do.
     """
 
     def __init__(self, cluster: str, text: str, advice: str) -> None:
@@ -30,19 +30,19 @@ class Shortage(ConfigError):
 
 @dataclass(frozen=True)
 class Need:
-    """Blocks of GPUs for one or several roles."""
+    """Blocks of GPUs for one or more roles."""
 
     owner: str
     demand: Demand
 
     @property
     def gpus(self) -> int:
-        """GPUs in all."""
+        """The total number of GPUs."""
         return self.demand.count * self.demand.size
 
 
 def shortage(needs: Sequence[Need], nodes: Sequence[Node], shards: int, controllers: int, flag: str) -> Shortage:
-    """The error for a run that does not fit ``nodes``."""
+    """Return the error for a run that does not fit ``nodes``."""
     cluster = describe_nodes(list(nodes))
     largest = max((int(node.gpus) for node in nodes), default=0)
     advice = f"lower {flag} or add nodes"
@@ -62,7 +62,7 @@ def shortage(needs: Sequence[Need], nodes: Sequence[Node], shards: int, controll
 
 
 def _ideal_nodes(needs: Sequence[Need], size: int, shards: int, controllers: int) -> list[tuple[int, int]]:
-    """GPUs and CPUs per node if there were as many empty nodes of ``size`` GPUs as it takes; the fullest first."""
+    """Return GPUs and CPUs per node on sufficiently many empty nodes with ``size`` GPUs, fullest node first."""
     count = max(1, sum(need.demand.count for need in needs))
     packed = pack([size] * count, [need.demand for need in needs]) or []
     gpus = [sum(blocks[i] * need.demand.size for blocks, need in zip(packed, needs)) for i in range(count)]
@@ -80,7 +80,7 @@ def _describe(wanted: list[tuple[int, int]]) -> str:
 
 
 def _lacking(wanted: list[tuple[int, int]], nodes: Sequence[Node]) -> str:
-    """The nodes that fall short of what is wanted, the fullest need against the emptiest node."""
+    """Describe the nodes that are too small; matches the largest need with the emptiest node."""
     ranked = sorted(nodes, key=lambda node: -node.room)
     short = [
         f"{_named(node)} has {_free(node, gpus, cpus)}"

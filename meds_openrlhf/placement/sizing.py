@@ -1,6 +1,6 @@
-"""Counts that a run's file leaves out, sized to the cluster, and the mode that `auto` takes. Pure.
+"""Chooses counts that a run's configuration omits, and the mode for `auto`, to fit the cluster. Pure.
 
-docs/cluster-plan.md states the rules in words.
+docs/cluster-plan.md describes the rules.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from meds_openrlhf.placement.packing import Demand, pack
 from meds_openrlhf.placement.recipe import Recipe
 
 SECTIONS = {"policy": "actor", "reference": "ref", "critic": "critic", "reward": "reward"}
-# Full-length sequences that an engine's KV cache should hold at least: fewer, and it generates them in small batches.
+# The least number of full-length sequences in an engine's KV cache; with fewer it generates in small batches.
 DECENT_SEQUENCES = 32
-# `auto` shares GPUs where the estimate leaves this much of their memory: it is an estimate.
+# `auto` shares GPUs if the estimated peak is at most this fraction of their memory; the margin covers estimate errors.
 COLOCATE_UP_TO = 0.95
 MODE = "meds.placement.mode"
 TENSOR_PARALLEL = "vllm.tensor_parallel_size"
@@ -27,7 +27,7 @@ TENSOR_PARALLEL = "vllm.tensor_parallel_size"
 
 @dataclass(frozen=True)
 class Sizing:
-    """The mode that a run takes, why, and the flags that it adds to those that the user set."""
+    """A run's mode, the reason for it, and the flags added to those that the user set."""
 
     mode: str
     why: str
@@ -36,7 +36,7 @@ class Sizing:
 
 @dataclass(frozen=True)
 class Room:
-    """Where GPUs are free: bundles per node, and how many of them may be used so that CPUs are left for the rest."""
+    """Free bundles per node, and how many of them are usable if CPUs stay free for shards and controllers."""
 
     nodes: tuple[int, ...]
     usable: int
@@ -44,7 +44,7 @@ class Room:
 
     @staticmethod
     def of(nodes: Sequence[Node], reserved_cpus: int) -> Room:
-        """The room of a cluster of which ``reserved_cpus`` go to memory shards and controllers."""
+        """Return the room of a cluster, with ``reserved_cpus`` for memory shards and controllers."""
         rooms = tuple(node.room for node in nodes)
         cpus = sum(node.room_for_cpus for node in nodes) - reserved_cpus
         memory = smallest_gpu_memory(list(nodes))
@@ -52,10 +52,10 @@ class Room:
 
 
 def size(recipe: Recipe, mode: str, room: Room, saved_ranks: Mapping[str, int] | None = None) -> Sizing:
-    """The mode and the counts of a run on a cluster with ``room``.
+    """Choose the mode and the counts of a run on a cluster with ``room``.
 
-    ``saved_ranks`` are the ranks of the roles in the checkpoint that a run goes on from; they are kept. Raises
-    ConfigError where `auto` lacks the figures to choose, or OpenRLHF cannot split its batches over the ranks.
+    ``saved_ranks`` are the ranks of the roles in the checkpoint to resume, which stay unchanged. Raises ConfigError if
+    `auto` lacks the figures to choose, or if OpenRLHF cannot split its batches over the ranks.
     """
     saved = saved_ranks or {}
     _require_splittable_heads(recipe, max(room.nodes, default=0))
@@ -70,7 +70,7 @@ def size(recipe: Recipe, mode: str, room: Room, saved_ranks: Mapping[str, int] |
 
 
 def _choose(recipe: Recipe, room: Room, saved: Mapping[str, int]) -> Sizing:
-    """The rule of `auto`."""
+    """Choose the mode by the rule of `auto`."""
     _require_figures(recipe, room)
     if recipe.asynchronous:
         return _sized(
@@ -126,9 +126,9 @@ def _require_splittable_heads(recipe: Recipe, largest: int) -> None:
 
 
 def require_splittable_batches(recipe: Recipe, ranks: Mapping[str, int], decided: Mapping[str, Any]) -> None:
-    """Raise ConfigError where DeepSpeed or OpenRLHF refuses the batches for a role's number of ranks.
+    """Raise ConfigError if DeepSpeed or OpenRLHF rejects the batches for a role's number of ranks.
 
-    ``decided`` are the counts that were sized: where the role's own is among them, what they follow from is named.
+    ``decided`` are the counts that were chosen here; if there are any, the error names the flag that they depend on.
     """
     for role, count in ranks.items():
         if not recipe.takes(count, role):
@@ -142,7 +142,7 @@ def require_splittable_batches(recipe: Recipe, ranks: Mapping[str, int], decided
 
 
 def _flag_that_decides(role: str, given: Mapping[str, Any], decided: Mapping[str, Any]) -> str:
-    """The flag, if there is one, that the user set and the role's ranks follow from."""
+    """Return the user's flag that determines the role's ranks; by default the role's num_gpus_per_node."""
     section = SECTIONS[role]
     own = [f"{section}.num_gpus_per_node", f"{section}.num_nodes"]
     others = ["vllm.num_engines", TENSOR_PARALLEL, "actor.num_gpus_per_node", "actor.num_nodes"]
@@ -151,16 +151,16 @@ def _flag_that_decides(role: str, given: Mapping[str, Any], decided: Mapping[str
 
 
 def listed(counts: Sequence[int]) -> str:
-    """``1, 2, 4, 8, 16, … 256``."""
+    """Format counts as in ``1, 2, 4, 8, 16, … 256``."""
     if len(counts) <= 6:
         return ", ".join(map(str, counts))
     return f"{', '.join(map(str, counts[:5]))}, … {counts[-1]}"
 
 
 def _cannot_share(recipe: Recipe, tensor_parallel: int) -> bool:
-    """Whether the counts that are given make different numbers of GPUs, so that not all roles can have the same ones.
+    """Return whether the given counts lead to different numbers of GPUs, so that not all roles can share them.
 
-    Of a role with one count given, nodes or GPUs of each, the number is a multiple of it.
+    If only one count of a role is given (nodes or GPUs per node), the role's number of GPUs is a multiple of it.
     """
     given, totals, parts = recipe.given, set(), []
     for role in recipe.roles:
@@ -181,7 +181,7 @@ def _product(first: int | None, second: int | None) -> int | None:
 
 
 def with_mode(recipe: Recipe, flags: Mapping[str, Any]) -> Recipe:
-    """The recipe as the mode's flags change it."""
+    """Return the recipe with the mode's flags applied."""
     return replace(
         recipe,
         engines_sleep=flags.get("vllm.enable_sleep", recipe.engines_sleep),
@@ -204,7 +204,10 @@ def _sized(recipe: Recipe, mode: str, why: str, room: Room, saved: Mapping[str, 
 
 
 def _tensor_parallel(recipe: Recipe, room: Room) -> int:
-    """What is given, or the smallest power of two at which weights and a decent KV cache fit, or else the largest."""
+    """Return the given size, or the smallest power of two for which weights and a sufficient KV cache fit.
+
+    If none does, returns the largest power of two that the nodes and the model's heads allow.
+    """
     given: int | None = recipe.given.get(TENSOR_PARALLEL)
     if given is not None:
         return given
@@ -219,7 +222,7 @@ def _tensor_parallel(recipe: Recipe, room: Room) -> int:
 
 
 def _colocate(recipe: Recipe, room: Room, tensor_parallel: int, saved: Mapping[str, int]) -> dict[str, int]:
-    """As many ranks as there are GPUs and the batches allow, engines over all of them."""
+    """Use as many ranks as the GPUs and the batches allow, with engines on all of these GPUs."""
     engines = recipe.given.get("vllm.num_engines")
     fixed = saved.get("policy") or _product(engines, tensor_parallel)
     nodes, gpus = _layout(recipe, "policy", room.nodes, room.usable, fixed, multiple=tensor_parallel)
@@ -231,14 +234,14 @@ def _colocate(recipe: Recipe, room: Room, tensor_parallel: int, saved: Mapping[s
 
 
 def _in_all(recipe: Recipe, section: str, nodes: int, gpus: int) -> dict[str, int]:
-    """Counts of a role that has ``nodes * gpus`` ranks too, in blocks of its own where one of its counts is given."""
+    """Return counts of a role with ``nodes * gpus`` ranks, in other blocks if the user gave one of its counts."""
     ranks, own = nodes * gpus, recipe.given.get(f"{section}.num_gpus_per_node")
     own_nodes = recipe.given.get(f"{section}.num_nodes") or (nodes if own is None else max(1, ranks // own))
     return {f"{section}.num_nodes": own_nodes, f"{section}.num_gpus_per_node": max(1, ranks // own_nodes)}
 
 
 def _split(recipe: Recipe, room: Room, tensor_parallel: int, saved: Mapping[str, int]) -> dict[str, int]:
-    """Half of the GPUs to the models that DeepSpeed runs, whole nodes where there are several; the rest to engines."""
+    """Give half of the GPUs to DeepSpeed's models, as whole nodes if possible, and the rest to engines."""
     owners = _owners(recipe)
     engines = recipe.given.get("vllm.num_engines")
     for_deepspeed = room.usable // 2 if engines is None else room.usable - engines * tensor_parallel
@@ -258,9 +261,9 @@ def _split(recipe: Recipe, room: Room, tensor_parallel: int, saved: Mapping[str,
 
 
 def _owners(recipe: Recipe) -> dict[str, list[str]]:
-    """The roles with GPUs of their own in mode split, engines aside, and who shares each one's."""
+    """Return the roles with their own GPUs in mode split, except engines, and the roles that share these GPUs."""
     given, others = recipe.given, [role for role in recipe.roles if role in SECTIONS and role != "policy"]
-    if given.get("train.colocate_all"):  # an asynchronous run: the DeepSpeed models together
+    if given.get("train.colocate_all"):  # an asynchronous run with the DeepSpeed models on the same GPUs
         return {"policy": others}
     owners: dict[str, list[str]] = {"policy": []}
     hosts = {"reference": ("policy", "train.colocate_actor_ref"), "reward": ("critic", "train.colocate_critic_reward")}
@@ -284,9 +287,10 @@ def _left(room: Sequence[int], demands: list[Demand]) -> tuple[int, ...]:
 def _layout(
     recipe: Recipe, role: str, room: Sequence[int], budget: int, fixed: int | None, multiple: int = 1
 ) -> tuple[int, int]:
-    """Nodes and GPUs per node of a DeepSpeed model: whole nodes first, then the most ranks, then the fewest nodes.
+    """Return nodes and GPUs per node of a DeepSpeed model: prefer whole nodes, then most ranks, then fewest nodes.
 
-    ``fixed`` ranks are taken as they are. Where nothing fits, the least that is asked for: the plan says what lacks.
+    If ``fixed`` is given, it is the number of ranks. If nothing fits, returns the smallest request, for which planning
+    then reports the shortage.
     """
     section = SECTIONS[role]
     nodes, gpus = recipe.given.get(f"{section}.num_nodes"), recipe.given.get(f"{section}.num_gpus_per_node")
@@ -324,7 +328,7 @@ def _least(nodes: int | None, gpus: int | None, fixed: int | None, multiple: int
 
 
 def _colocated_peak(recipe: Recipe, sizing: Sizing, room: Room) -> float:
-    """Bytes on one GPU that all roles share."""
+    """Return the peak bytes on a GPU that all roles share."""
     counts = {**recipe.given, **sizing.flags}
     ranks = {role: counts["actor.num_nodes"] * counts["actor.num_gpus_per_node"] for role in recipe.roles}
     found = footprints(with_mode(recipe, sizing.flags), ranks, room.gpu_memory or 0.0)

@@ -1,4 +1,4 @@
-"""What a run still waits for when its time is over: which ranks, on which node, and what is free there. Pure."""
+"""Describes what a run still waits for at its timeout: which ranks, on which node, and the free resources. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from meds_openrlhf.placement.inventory import Node, plural
 from meds_openrlhf.placement.plan import Group, Plan
 
-SHOWN = 4  # nodes that a message lists
+SHOWN = 4  # number of nodes in a message
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Bundles that belong together: for whom, on which node (None: CPUs on any), and what they take."""
+    """Bundles of the same owners on the same node (None for CPUs on any node), with their resources."""
 
     owners: str
     node: Node | None
@@ -22,7 +22,7 @@ class Wanted:
 
 
 def wanted_by(group: Group) -> list[Wanted]:
-    """What a group of GPUs waits for, node by node."""
+    """Return the bundles of a group of GPUs, node by node."""
     found = []
     for node in dict.fromkeys(group.nodes):
         first = group.nodes.index(node)
@@ -32,12 +32,12 @@ def wanted_by(group: Group) -> list[Wanted]:
 
 
 def wanted_by_memory(plan: Plan) -> list[Wanted]:
-    """What the memory's shards wait for: CPUs on any node."""
+    """Return the bundles of the memory's shards: CPUs on any node."""
     return [Wanted(f"memory {_numbered('shard', 0, len(plan.shards) - 1)}", None, 0, len(plan.shards))]
 
 
 def describe_waiting(wanted: Sequence[Wanted], nodes: Sequence[Node]) -> str:
-    """One line about what is wanted and not free on ``nodes``, as they are now."""
+    """Describe in one line which wanted resources are not free on ``nodes``, given in their current state."""
     now = {node.id or node.name: node for node in nodes}
     lacking = []
     for one in wanted:
@@ -83,5 +83,5 @@ def _owners(group: Group, first: int, last: int) -> str:
 
 
 def _numbered(noun: str, first: int, last: int) -> str:
-    """``rank 3``, ``ranks 3-7``."""
+    """Format a range of numbers: ``rank 3``, ``ranks 3-7``."""
     return f"{noun} {first}" if first == last else f"{noun}s {first}-{last}"

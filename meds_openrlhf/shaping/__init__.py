@@ -1,1 +1,1 @@
-"""Room C: from the size of the cluster of past errors to the reward that the policy is trained on."""
+"""Reward shaping: turns the size of a cluster of past errors into the reward that the policy is trained on."""

@@ -1,6 +1,6 @@
-"""The penalty of Section 3.3 of the paper: the bigger the cluster that a rollout falls into, the less it is rewarded.
+"""The penalty of Section 3.3 of the paper: the bigger a rollout's cluster, the smaller its reward.
 
-Whose rollouts are clustered at all, and whether noise is a cluster, is the memory's affair: it says so by the sizes.
+The memory decides which rollouts are clustered and whether noise counts as a cluster; the sizes reflect this.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from numpy.typing import NDArray
 
 
 def cluster_penalty(sizes: NDArray[np.integer], *, alpha: float, beta: float) -> NDArray[np.float64]:
-    """``min(alpha * ln(size + 1), beta)`` (n,) float64, between 0 and ``beta``.
+    """Return ``min(alpha * ln(size + 1), beta)`` (n,) float64, between 0 and ``beta``.
 
-    ``sizes`` (n,): rows of the rollout's cluster stored before this step; 0 for one in no cluster, which costs nothing.
+    ``sizes`` (n,): the number of stored rows in the rollout's cluster; 0 for a rollout in no cluster, whose penalty
+    is 0.
     """
     penalty: NDArray[np.float64] = np.minimum(alpha * np.log(sizes.astype(np.float64) + 1.0), beta)
     return penalty
 
 
 def rarity_bonus(sizes: NDArray[np.integer], *, alpha: float, beta: float) -> NDArray[np.float64]:
-    """``min(alpha / size, beta)`` (n,) float64: the fewer rollouts of this step are like it, the more.
+    """Return ``min(alpha / size, beta)`` (n,) float64, larger if fewer rollouts of the step are similar.
 
-    ``sizes`` (n,): rollouts of the step in the rollout's cluster, itself among them; 0 for one that is not clustered,
-    which gets nothing. For comparison with the penalty: the same features, no history.
+    ``sizes`` (n,): the number of the step's rollouts in the rollout's cluster, including itself; 0 for a rollout that
+    is not clustered, whose bonus is 0. It serves to compare with the penalty: the same features without history.
     """
     bonus: NDArray[np.float64] = np.minimum(alpha / np.maximum(sizes, 1), beta)
     return np.where(sizes > 0, bonus, 0.0)
@@ -31,11 +32,11 @@ def rarity_bonus(sizes: NDArray[np.integer], *, alpha: float, beta: float) -> ND
 def shaped_reward(
     raw: NDArray[np.floating], penalty: NDArray[np.float64], correct: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """Rewards (n,) float64 to train on: ``raw - penalty`` of wrong rollouts, ``raw / (1 + penalty)`` of right ones.
+    """Return rewards (n,) float64: ``raw - penalty`` for wrong rollouts, ``raw / (1 + penalty)`` for right ones.
 
-    ``raw``, ``penalty`` and ``correct`` (n,). The quotient, which is the reference code's, shrinks the reward of a
-    right rollout but never turns its sign; where the penalty is 0 both leave the reward as it is. Raises ValueError
-    where the shapes differ.
+    ``raw``, ``penalty`` and ``correct`` are (n,). The quotient comes from the reference code; it shrinks the reward of
+    a right rollout but never changes its sign. A penalty of 0 leaves the reward unchanged. Raises ValueError if the
+    shapes differ.
     """
     if not raw.shape == penalty.shape == correct.shape:
         raise ValueError(f"raw {raw.shape}, penalty {penalty.shape} and correct {correct.shape} differ in shape")

@@ -1,1 +1,1 @@
-"""The only room that knows OpenRLHF: its parser, policy actor, experience maker and trainers, extended by subclass."""
+"""The only package that imports OpenRLHF; it subclasses its policy actor, experience maker and trainers."""

@@ -1,4 +1,4 @@
-"""OpenRLHF's policy actor, which can change its engines, and records layer logits while it recomputes log-probs."""
+"""OpenRLHF's policy actor with replaceable engines; it records layer logits while it recomputes log-probs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from meds_openrlhf.training.policy_update import EntropyAdvantageLoss, warmup_ra
 
 @dataclass(frozen=True)
 class RecordedLogProbs:
-    """What one log-prob recompute returns: OpenRLHF's log-probs, and the layer logits of the same samples.
+    """The result of one log-prob recompute: OpenRLHF's log-probs and the layer logits of the same samples.
 
     ``action_log_probs`` (B, A); ``answered`` (B,) whether a response has an answer; ``layer_logits`` (B, N) float32, a
-    row of NaN where it has none; ``seconds`` spent on finding and recording.
+    row of NaN if it has none; ``seconds`` spent on locating answers and recording.
     """
 
     action_log_probs: torch.Tensor
@@ -35,28 +35,28 @@ class RecordedLogProbs:
     seconds: float
 
     def attached(self) -> torch.Tensor:
-        """The log-probs as OpenRLHF wants them, a tensor, which takes the rest along."""
+        """Return the log-probs as the tensor that OpenRLHF expects, with this object attached to it."""
         self.action_log_probs.recorded = self  # type: ignore[attr-defined]
         return self.action_log_probs
 
 
 def recorded_with(action_log_probs: torch.Tensor) -> RecordedLogProbs:
-    """What came with log-probs that were `attached`; taken off them, so that it goes no further."""
+    """Return and remove what `attached` stored on the log-probs."""
     recorded: RecordedLogProbs = vars(action_log_probs).pop("recorded")
     return recorded
 
 
 class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc]
-    """OpenRLHF's DeepSpeed policy, whose engines may change, and whose updates have our settings as well."""
+    """OpenRLHF's DeepSpeed policy with replaceable engines and the settings under ``meds.policy``."""
 
     def use_settings(self, settings: PolicySettings) -> None:
-        """Called once, before the model is loaded."""
+        """Set the policy settings; called once, before the model is loaded."""
         self._policy_settings = settings
 
     def init_model_from_pretrained(
         self, strategy: Any, pretrain: str, max_steps: int | None = None, vllm_engines: list[Any] | None = None
     ) -> None:
-        """OpenRLHF's loading, with the warm-up counted in training steps and the entropy in the advantages."""
+        """Load the model, with the warm-up counted in training steps and the entropy added to the advantages."""
         settings = self._policy_settings
         if settings.warmup_steps is not None and max_steps is not None:
             strategy.args.actor.lr_warmup_ratio = warmup_ratio(settings.warmup_steps, strategy.args, max_steps)
@@ -67,16 +67,16 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
             self.trainer.actor_loss_fn = loss
 
     def fit(self, kl_ctl: float = 0) -> dict[str, float]:
-        """OpenRLHF's updates; on mini-batches of whole prompts they are in the order in which they came."""
+        """Run OpenRLHF's updates; with mini-batches of whole prompts, samples keep their order."""
         loaders = {"DataLoader": in_given_order} if self._policy_settings.minibatches == "prompts" else {}
         with replaced(ppo_actor, **loaders):
             status: dict[str, float] = super().fit(kl_ctl)
         return status
 
     def use_engines(self, engines: list[Any]) -> None:
-        """From the next weight sync on, the weights go to ``engines``; they and rank 0 form a new group."""
+        """Send the weights to ``engines`` from the next weight sync on; the engines and rank 0 form a new group."""
         self.vllm_engines = self.trainer.vllm_engines = engines
-        self.strategy.args.vllm.num_engines = len(engines)  # what OpenRLHF sizes the group by
+        self.strategy.args.vllm.num_engines = len(engines)  # OpenRLHF derives the group's size from it
         if dist.get_rank() == 0 and not self.trainer.use_cuda_ipc:
             self.trainer._init_vllm_sync_group(self.strategy.args.vllm.sync_backend)
 
@@ -85,7 +85,7 @@ class RecordingPolicyActor(PolicyActor):
     """The DeepSpeed policy of a run with memory."""
 
     def set_up_recording(self, features: FeatureSettings) -> None:
-        """Called once, after the model is there."""
+        """Create the answer locator and the recorder; called once, after the model is loaded."""
         self._locator = AnswerLocator(self.tokenizer, features.answer_openings, features.answer_pattern)
         self._recorder = LayerLogitRecorder(
             self.actor.model, logit_lens=features.logit_lens, groups=self._groups_of_one_batch()
@@ -94,7 +94,7 @@ class RecordingPolicyActor(PolicyActor):
     def forward(  # type: ignore[override]
         self, sequences: torch.Tensor, action_mask: torch.Tensor, attention_mask: torch.Tensor, **kwargs: Any
     ) -> RecordedLogProbs:
-        """OpenRLHF's log-prob recompute of one micro-batch, (B, T) ids with an action mask (B, T - 1)."""
+        """Recompute log-probs of one micro-batch, (B, T) ids with an action mask (B, T - 1), and record logits."""
         started = time.perf_counter()
         positions, targets = self._locate(sequences, action_mask, attention_mask)
         tokens = self._in_model_input(positions, attention_mask)
@@ -110,7 +110,7 @@ class RecordingPolicyActor(PolicyActor):
         )
 
     def _groups_of_one_batch(self) -> list[Any]:
-        """Process groups whose ranks get the same micro-batch: ring attention's and tensor parallelism's."""
+        """Return the process groups whose ranks get the same micro-batch: ring attention and tensor parallelism."""
         ring = self.strategy.ring_attn_group
         groups = [] if ring is None else [ring]
         if self.strategy.ds_tensor_parallel_size > 1:
@@ -120,9 +120,9 @@ class RecordingPolicyActor(PolicyActor):
     def _locate(
         self, sequences: torch.Tensor, action_mask: torch.Tensor, attention_mask: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """For each row the position before the answer's first token, -1 for none, and that token: two (B,) int64.
+        """Return per row the position before the answer's first token (-1 if none) and that token: two (B,) int64.
 
-        Only generated tokens count: no prompt, no tool's reply. ``action_mask[t]`` speaks of the token at ``t + 1``.
+        Only generated tokens count, no prompt or tool reply. ``action_mask[t]`` refers to the token at ``t + 1``.
         """
         positions = torch.full((len(sequences),), -1)
         targets = torch.zeros(len(sequences), dtype=torch.long)
@@ -134,7 +134,7 @@ class RecordingPolicyActor(PolicyActor):
         return positions, targets
 
     def _in_model_input(self, positions: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """The same positions among the tokens of what the model will get on this rank."""
+        """Convert positions to indices into the tokens that the model receives on this rank."""
         if not self.actor.packing_samples:
             return padded_positions(positions, attention_mask.shape[1])
         packed = packed_positions(positions, attention_mask)

@@ -1,4 +1,4 @@
-"""What a checkpoint of ours holds beyond OpenRLHF's, and a training that ends after the step under way."""
+"""Checkpoints of policy, data and memory together, and a clean stop after the current step."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from meds_openrlhf.training.run_control import StepReport, Stopped
 
 
 class TrainingStopped(Exception):
-    """Training ends after the step that has just been saved, because it was asked to."""
+    """Training ends on request, after the step that was just saved."""
 
 
 class CheckpointedTraining:
-    """Mixed into OpenRLHF's trainers: policy, data and memory are saved as one, and a stop is heard."""
+    """A mixin for OpenRLHF's trainers that saves policy, data and memory atomically and handles stop requests."""
 
-    # OpenRLHF's, from the class that this one is mixed into.
+    # Attributes of the OpenRLHF trainer.
     args: Any
     best_eval_metric_value: float
 
-    # Ours.
+    # Attributes of the subclass in this package.
     _context: TrainerContext
     _pool: MemoryPool | None
     _diversity: DiversityTracker | None
@@ -39,12 +39,12 @@ class CheckpointedTraining:
     def save_logs_and_checkpoints(
         self, global_step: int, logs_dict: Any = None, client_states: dict[str, Any] | None = None
     ) -> None:
-        """Log, and at a checkpoint save policy, memory and data so that they count as one: all or none.
+        """Log the step and, at a checkpoint, save policy, memory and data atomically.
 
-        Raises TrainingStopped after the step, saved, where the driver wants the run to end.
+        If the driver requested a stop, saves the step and raises TrainingStopped.
         """
         numbers = {k: float(v) for k, v in (logs_dict or {}).items() if isinstance(v, (int, float))}
-        # Reported first: after a crash a line too many is cut, one that is missing could not be restored.
+        # Report before saving: after a crash a surplus line can be cut, but a missing line cannot be restored.
         if ray.get(self._context.control.report.remote(StepReport(global_step, numbers))):
             self._stop_after(global_step, logs_dict, client_states or {})
         self._save_if_due(global_step, logs_dict, client_states or {})
@@ -66,10 +66,10 @@ class CheckpointedTraining:
             self._mark_complete(tag, step)
 
     def save_best_checkpoint(self, eval_metrics: Any, global_step: int, client_states: Any = None) -> None:
-        """OpenRLHF's best checkpoint, with the memory as it is now.
+        """Save OpenRLHF's best checkpoint, with the current memory.
 
-        An asynchronous run evaluates step ``global_step`` and is further on by the time that it hears the result: the
-        step of what is saved is the client state's. Raises TrainingStopped as after a step: an evaluation is long.
+        An asynchronous run evaluates step ``global_step`` but has advanced by the time the result arrives, so the saved
+        step is that of the client state. Raises TrainingStopped on request, because evaluations take long.
         """
         if eval_metrics:
             self._context.report_evaluation(global_step, eval_metrics)
@@ -89,7 +89,10 @@ class CheckpointedTraining:
         return key in eval_metrics and eval_metrics[key] > self.best_eval_metric_value
 
     def init_checkpoint_states(self) -> dict[str, Any]:
-        """What a checkpoint holds beside the weights; the memory goes back to the same moment, or to nothing."""
+        """Load a checkpoint's state except the weights, and restore the memory to the same step or to empty.
+
+        Raises ConfigError if the run has a memory and the checkpoint has none.
+        """
         states: dict[str, Any] = super().init_checkpoint_states()  # type: ignore[misc]
         if self._pool is not None:
             name = states.get("memory_snapshot")
@@ -107,7 +110,7 @@ class CheckpointedTraining:
 
     @contextmanager
     def _stoppable(self) -> Iterator[None]:
-        """Around OpenRLHF's loop: a stop that was asked for is told to the driver, and all rollouts are logged."""
+        """Wrap OpenRLHF's loop: flush the rollout log at the end, and report a requested stop to the driver."""
         try:
             yield
             self._rollouts.flush()
@@ -116,7 +119,7 @@ class CheckpointedTraining:
             self._context.tell(Stopped(*stopped.args))
 
     def _save_ours(self, tag: str, client_states: dict[str, Any]) -> dict[str, Any]:
-        """Save what OpenRLHF does not: the client state that names it. The caller's own stays as it is."""
+        """Save what OpenRLHF does not; return a copy of the client state that refers to it."""
         ours = dict(client_states)
         self._rollouts.flush()
         if self._diversity is not None:
@@ -126,16 +129,16 @@ class CheckpointedTraining:
             ours["memory_snapshot"] = tag
         data = ours.get("data_loader_state_dict")
         if data:
-            # Not in DeepSpeed's files: under ZeRO-3 each rank would write them.
+            # Stored outside DeepSpeed's files, because under ZeRO-3 each rank would write a copy.
             if data["leftovers"]:
                 save_leftovers(self._context.paths.leftovers(tag), data["leftovers"])
             ours["data_loader_state_dict"] = {**data, "leftovers": tag if data["leftovers"] else None}
         return ours
 
     def _mark_complete(self, tag: str, step: int) -> None:
-        """The last thing written of a checkpoint. What belongs to checkpoints that are gone goes too."""
+        """Mark a checkpoint complete, as its last write, and remove files of checkpoints that no longer exist."""
         mark_complete(self._context.paths, tag, step)
-        # A shared disk may be slow to show what another node has written.
+        # On a shared disk, files from another node may appear with a delay.
         saved = saved_tags(self._context.paths) | {tag}
         remove_stale(self._context.paths, saved)
         if self._pool is not None:

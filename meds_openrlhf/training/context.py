@@ -1,4 +1,4 @@
-"""What our trainers know beyond OpenRLHF's arguments."""
+"""The context that trainers get in addition to OpenRLHF's arguments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from meds_openrlhf.training.run_control import StepReport, Stopped
 
 @dataclass(frozen=True)
 class TrainerContext:
-    """What our trainers know beyond OpenRLHF's arguments. ``pool`` is None where the run has no memory."""
+    """Settings and handles that trainers get besides OpenRLHF's arguments; ``pool`` is None without a memory."""
 
     meds: MedsSettings
     paths: RunPaths
@@ -27,30 +27,30 @@ class TrainerContext:
     pool: MemoryPool | None
     transform: FeatureTransform
     prompt_ids: dict[str, str] | None
-    recorder: Any  # handle of the run's RolloutRecorder; None where nothing is to be recorded
+    recorder: Any  # handle of the run's RolloutRecorder; None if rollouts are not recorded
 
     @property
     def records_layers(self) -> bool:
-        """Whether the policy's layer logits are remembered."""
+        """Whether the memory stores the policy's layer logits."""
         return self.pool is not None and not remembers_answers(self.meds.memory)
 
     @property
     def keeps_scores_below(self) -> float | None:
-        """Groups whose every score is below it are kept by dynamic filtering; None: as OpenRLHF filters."""
+        """Dynamic filtering keeps groups whose scores are all below this value; None keeps OpenRLHF's filter."""
         return self.meds.penalty.correct_threshold if self.meds.rollout.keep_all_wrong else None
 
     def key_of(self, prompt: str) -> str:
-        """A prompt's key in the memory and the logs."""
+        """Return a prompt's key in the memory and the logs."""
         return prompt_key(prompt) if self.prompt_ids is None else self.prompt_ids[prompt]
 
     def eval_metrics(self, eval_dataloader: Any, samples: list[Any], n: int) -> dict[str, float]:
-        """Stands in for OpenRLHF's ``compute_eval_metrics``."""
+        """Replace OpenRLHF's ``compute_eval_metrics``."""
         return eval_metrics(eval_dataloader, samples, n, threshold=self.meds.penalty.correct_threshold)
 
     def report_evaluation(self, step: int, metrics: dict[str, float]) -> None:
-        """Write an evaluation down, and show it to the user."""
+        """Log an evaluation and show it to the user."""
         ray.get(self.control.report_evaluation.remote(StepReport(step, metrics), eval_line(step, metrics)))
 
     def tell(self, news: Stopped | str) -> None:
-        """Send the driver something beside finished steps; a text is shown to the user."""
+        """Send a stop notice or a text to the driver; a text is shown to the user."""
         ray.get(self.control.tell.remote(news))

@@ -1,7 +1,7 @@
-"""Running OpenRLHF where there is no CUDA: the only module that knows how. Where CUDA is present it does nothing.
+"""Adapts OpenRLHF to machines without CUDA; has no effect if CUDA is present. All such code is in this module.
 
-`install` registers functions that each adapt one module at the moment it is imported; it costs nothing until then, so
-every Ray worker can run it as its set-up hook. The classes at the end run vLLM's CPU build under OpenRLHF.
+`install` registers functions that each adapt one module when it is imported. It costs nothing until then, so every Ray
+worker can run it as its setup hook. The classes at the end run vLLM's CPU build under OpenRLHF.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ import wrapt
 
 from meds_openrlhf.config.errors import ConfigError
 
-# What the CPU builds of vLLM, DeepSpeed and the tokenizers want to find in every worker.
+# Environment variables that the CPU builds of vLLM, DeepSpeed and the tokenizers need in every worker.
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "OMP_NUM_THREADS": "1",
-    # An engine's one worker lives in the engine's process; else vLLM starts another, to bind OpenMP threads to cores.
+    # Run an engine's only worker in the engine's process; otherwise vLLM starts another process to bind OpenMP threads.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "DS_ACCELERATOR": "cpu",
     "TOKENIZERS_PARALLELISM": "false",
 }
-# OpenRLHF's flags that its defaults set for CUDA; a run's own file wins over these.
+# OpenRLHF flags whose defaults are meant for CUDA; the run's configuration file overrides these.
 FLAGS = {
     "vllm.enforce_eager": True,
     "vllm.sync_backend": "gloo",
     "ds.attn_implementation": "sdpa",
-    "vllm.enable_sleep": False,  # its memory pools are CUDA's
+    "vllm.enable_sleep": False,  # its memory pools need CUDA
 }
-# The machine's GPUs, as far as Ray is concerned: placement is the real thing, only the devices are not there.
+# The GPUs and CPUs that Ray sees: placement works as on real hardware, although the devices do not exist.
 MADE_UP_GPUS = 8
 MADE_UP_CPUS = 32
 
 
 def has_cuda() -> bool:
-    """Whether this process sees a CUDA device. Without NVIDIA's driver the answer takes no time."""
+    """Return whether this process sees a CUDA device; without an NVIDIA driver this does not import torch."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -50,9 +50,9 @@ def has_cuda() -> bool:
 
 
 def runs_on_cpu(allowed: bool, setting: str, refusal: str) -> bool:
-    """Whether this runtime stands in. A machine without a GPU may still belong to a cluster that has some.
+    """Return whether to use the CPU runtime; a machine without a GPU may still belong to a cluster with GPUs.
 
-    Raises ConfigError, about the ``setting``, where it would have to and is not ``allowed``.
+    Raises ConfigError about ``setting`` if the CPU runtime is needed but not ``allowed``.
     """
     if has_cuda():
         return False
@@ -62,7 +62,7 @@ def runs_on_cpu(allowed: bool, setting: str, refusal: str) -> bool:
 
 
 def install() -> None:
-    """Make this process ready to run OpenRLHF without CUDA; the work is done when its modules are imported."""
+    """Prepare this process to run OpenRLHF without CUDA; each module is adapted when it is imported."""
     os.environ.update(ENVIRONMENT)
     if getattr(install, "done", False):
         return
@@ -72,7 +72,7 @@ def install() -> None:
 
 
 def _adapt_torch_cuda(_openrlhf: types.ModuleType) -> None:
-    """OpenRLHF asks torch.cuda for its device and synchronises with it; the device is the CPU."""
+    """Patch torch.cuda, which OpenRLHF uses to find and synchronize its device, to use the CPU."""
     if has_cuda():
         return
     import torch
@@ -87,12 +87,12 @@ def _adapt_torch_cuda(_openrlhf: types.ModuleType) -> None:
 
 
 def _provide_flash_attention_names() -> None:
-    """OpenRLHF imports padding helpers from flash_attn, which needs CUDA to build; transformers holds the same ones."""
+    """Provide the padding helpers of flash_attn, which needs CUDA to build, from transformers."""
     from einops import rearrange
     from transformers import modeling_flash_attention_utils as helpers
 
     padding = _module("flash_attn.bert_padding")
-    padding.index_first_axis = lambda tensor, indices: tensor[indices]  # transformers' own flattens two axes first
+    padding.index_first_axis = lambda tensor, indices: tensor[indices]  # transformers' version flattens two axes first
     padding.pad_input = helpers._pad_input
     padding.unpad_input = helpers._unpad_input
     padding.rearrange = rearrange
@@ -115,13 +115,13 @@ def _no_ring_attention(*_args: object) -> None:
 
 
 def _adapt_replay_buffer(module: Any) -> None:
-    """The replay buffer builds its device from the text "cuda:<index>"."""
+    """Patch the replay buffer, which creates its device from the text "cuda:<index>"."""
     if has_cuda():
         return
     import torch
 
     class CpuTorch(types.ModuleType):
-        """torch, but its `device` is always the CPU."""
+        """The torch module with a `device` that is always the CPU."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(torch, name)
@@ -134,7 +134,7 @@ def _adapt_replay_buffer(module: Any) -> None:
 
 
 def _adapt_optimizer(module: Any) -> None:
-    """torch's Adam in place of DeepSpeed's own, which the first training on a machine would compile for a minute."""
+    """Use torch's Adam instead of DeepSpeed's, which the first run on a machine would compile for a minute."""
     if has_cuda():
         return
     config_of = module.get_train_ds_config
@@ -149,16 +149,17 @@ def _adapt_optimizer(module: Any) -> None:
 
 
 def _adapt_communication(module: Any) -> None:
-    """Without DeepSpeed's shared-memory collectives, which would be compiled as well; Gloo does without."""
+    """Disable DeepSpeed's shared-memory collectives, which also need compiling; Gloo works without them."""
     if not has_cuda():
         module.build_shm_op = lambda: None
 
 
 def _adapt_parameter_gathering(module: Any) -> None:
-    """DeepSpeed gathers several ZeRO-3 parameters at once and waits for the last one only.
+    """Gather ZeRO-3 parameters one after the other.
 
-    That is right on a CUDA stream, where they end in order. Gloo's end in any order, so a large parameter could be read
-    while parts of it were still on their way, as NaN or as old weights: gather one after the other.
+    DeepSpeed gathers several parameters at once and waits only for the last. This is correct on a CUDA stream, where
+    operations finish in order. With Gloo they finish in any order, so a large parameter could be read as NaN or old
+    weights before all of it has arrived.
     """
     if has_cuda():
         return
@@ -170,13 +171,13 @@ def _adapt_parameter_gathering(module: Any) -> None:
 
 
 def _adapt_weight_sync(module: Any) -> None:
-    """Weights travel to the engines over a TCP process group instead of NCCL."""
+    """Send weights to the engines over a TCP process group instead of NCCL."""
     if not has_cuda():
         module.stateless_init_process_group = _tcp_process_group
 
 
 def _adapt_engines(module: Any) -> None:
-    """OpenRLHF's engine actor, with our worker extension for vLLM's CPU build."""
+    """Give OpenRLHF's engine actor the worker extension for vLLM's CPU build."""
     if has_cuda():
         return
     import ray
@@ -207,7 +208,7 @@ _ADAPTERS = {
 
 
 class _TcpProcessGroup:
-    """vLLM's store-based process group with the one call that OpenRLHF makes of NCCL's: a broadcast from rank 0."""
+    """vLLM's store-based process group with the only NCCL call that OpenRLHF makes: a broadcast from rank 0."""
 
     def __init__(self, group: Any) -> None:
         self._group = group
@@ -226,10 +227,10 @@ def _tcp_process_group(address: str, port: int, rank: int, world_size: int, _dev
 
 
 class CpuWeightReceiver:
-    """vLLM worker extension: OpenRLHF's weight updates on the CPU build.
+    """A vLLM worker extension that receives OpenRLHF's weight updates on the CPU build.
 
-    That build repacks the linear layers when it loads a model, so single weights cannot be loaded into it later. All
-    weights of one update are collected, and loaded together when OpenRLHF marks the last one.
+    The CPU build repacks the linear layers when it loads a model, so it cannot load single weights later. The extension
+    collects all weights of an update and loads them together when OpenRLHF marks the last one.
     """
 
     def init_process_group(

@@ -1,14 +1,14 @@
-"""How a run ends that the user did not mean to end. Light: the command line imports it."""
+"""Errors that end a run unintentionally, in a light module that the command line can import."""
 
 from __future__ import annotations
 
 
 class RunLostError(RuntimeError):
-    """A part of the run is gone that it cannot go on without; what it had saved can be resumed."""
+    """An essential part of the run is lost; the run can be resumed from its last checkpoint."""
 
 
 def innermost(error: BaseException) -> BaseException:
-    """The error itself: one from a Ray worker comes wrapped in its traceback, once per worker that it passed."""
+    """Return the original error; Ray wraps an error once for each worker that it passes through."""
     while isinstance(getattr(error, "cause", None), BaseException):
         error = error.cause  # type: ignore[attr-defined]
     return error

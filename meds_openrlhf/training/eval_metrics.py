@@ -1,4 +1,4 @@
-"""The metrics of an evaluation during training: the same pass@k as `meds eval` gives, from the verdicts alone."""
+"""Metrics of an evaluation during training: the same pass@k as in `meds eval`, computed from the verdicts only."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from meds_openrlhf.evaluation.results import ks_up_to
 
 
 def eval_metrics(eval_dataloader: Any, samples: list[Any], n: int, *, threshold: float) -> dict[str, float]:
-    """OpenRLHF's metrics, with ``eval_SOURCE_pass{k}`` unbiased and for every k in 1, 2, 4, ... up to ``n``.
+    """Return OpenRLHF's metrics with unbiased ``eval_SOURCE_pass{k}`` for every k in 1, 2, 4, ... up to ``n``.
 
-    ``samples`` are OpenRLHF's experiences of one response each, the ``n`` of a prompt in a row. One is right where its
-    score reaches ``threshold``; neither a reward's format part nor any shaping counts.
+    ``samples`` are OpenRLHF's experiences with one response each; the ``n`` responses to a prompt are adjacent. A
+    response is right if its score is at least ``threshold``; format rewards and shaping do not count.
     """
     metrics: dict[str, float] = compute_eval_metrics(eval_dataloader, samples, n)
     source_of = {prompt: source for sources, prompts, *_ in eval_dataloader for prompt, source in zip(prompts, sources)}
@@ -32,7 +32,7 @@ def eval_metrics(eval_dataloader: Any, samples: list[Any], n: int, *, threshold:
 
 
 def eval_line(step: int, metrics: dict[str, float]) -> str:
-    """``evaluation after step 20: aime24 pass@1 0.102, pass@8 0.312``."""
+    """Format metrics as in ``evaluation after step 20: aime24 pass@1 0.102, pass@8 0.312``."""
     found: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for name, value in metrics.items():
         source, marker, k = name.removeprefix("eval_").rpartition("_pass")

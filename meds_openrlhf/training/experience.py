@@ -1,12 +1,12 @@
 """A training step from rollouts to advantages: OpenRLHF's experience maker with a memory.
 
-    make_experience    OpenRLHF's forward passes; the policy's layer logits come back with its log-probs
-    collect            what the memory is asked about, in the order of the samples
-    ask                the memory: cluster and size of each wrong rollout
-    apply              the penalty, before OpenRLHF's group mean, deviation and advantages
+    make_experience    run OpenRLHF's forward passes; the policy returns layer logits with its log-probs
+    collect            put the step's rollouts in the order of the samples and select those to remember
+    ask                get the cluster and size of each selected rollout from the memory
+    apply              subtract the penalty, before OpenRLHF's group mean, deviation and advantages
 
-The raw reward stays what it was: dynamic filtering saw it before, and ``info["reward"]`` and all of OpenRLHF's metrics
-keep it. What the policy is trained on has its own name, ``info["shaped_reward"]``.
+The raw reward stays unchanged: dynamic filtering uses it earlier, and ``info["reward"]`` and all of OpenRLHF's metrics
+keep it. The reward that the policy is trained on is ``info["shaped_reward"]``.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Collected:
-    """What the memory is asked about: n rollouts in the order of the samples' index, the ``remembered`` ones of them.
+    """A step's n rollouts in the order of the samples' index; the memory gets the ``remembered`` rollouts.
 
-    ``features`` (n, N) are the rows that a memory stores, layer logits or a final answer, NaN for a rollout that has
-    none; ``seconds`` went into recording them.
+    ``features`` (n, N) are the rows for the memory, layer logits or final answers, NaN for a rollout without a feature;
+    ``seconds`` is the time spent on recording them.
     """
 
     raw: NDArray[np.float32]  # (n,) rewards, after OpenRLHF's length penalties
@@ -59,16 +59,16 @@ class Collected:
 
 @dataclass(frozen=True)
 class Judged:
-    """What was found of a step's n rollouts, in the order of the samples' index: verdicts, clusters and their sizes."""
+    """Verdicts, clusters and cluster sizes of a step's n rollouts, in the order of the samples' index."""
 
     correct: NDArray[np.bool_]
-    label: NDArray[np.int32]  # UNASSIGNED if the memory said nothing
+    label: NDArray[np.int32]  # UNASSIGNED if the memory gave no label
     cluster_size: NDArray[np.int32]
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step's rollouts have become: experiences to train on, verdicts, and the memory's metrics."""
+    """The result of a step: experiences to train on, verdicts, and the memory's metrics."""
 
     experiences: list[Experience]
     judged: Judged
@@ -76,7 +76,7 @@ class StepResult:
 
 
 def step_without_memory(experiences: list[Experience], threshold: float) -> StepResult:
-    """OpenRLHF's own experiences; a rollout is right if its score is at least ``threshold``."""
+    """Judge OpenRLHF's experiences without a memory; a rollout is right if its score is at least ``threshold``."""
     scores = values_in_order(
         experiences, [one.info["reward"] if one.scores is None else one.scores for one in experiences]
     )
@@ -85,10 +85,10 @@ def step_without_memory(experiences: list[Experience], threshold: float) -> Step
 
 
 class MemoryExperienceMaker(RemoteExperienceMaker):
-    """Turns rollouts into experience whose rewards are shaped by the memory of past errors.
+    """Turns rollouts into experiences with rewards shaped by the memory of past errors.
 
-    ``remember``: whose rollouts are stored and lose reward, the "wrong" ones', the "right" ones' or "both". With
-    ``answers`` the memory's rows are final answers; without, the layer logits that the policy records.
+    ``remember``: which rollouts are stored and penalized, "wrong", "right" or "both". With ``answers`` the memory's
+    rows are final answers; without, they are the layer logits that the policy records.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
 
     @torch.no_grad()
     def make_step(self, rollout_samples: list[Experience], step: int) -> StepResult:
-        """OpenRLHF's ``make_experience_batch``, with rewards that the memory has shaped."""
+        """Do the work of OpenRLHF's ``make_experience_batch``, with rewards shaped by the memory."""
         experiences = self.make_experience(self.split_rollout_samples(rollout_samples))
         collected = self._collect(experiences, step)
         answer, judged = self._ask(collected, step)
@@ -131,14 +131,14 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         return StepResult(experiences, judged, step_metrics(facts, answer))
 
     def _flatten_results(self, refs: Any, duplicate_factor: int) -> list[Any]:
-        """OpenRLHF's results. What the policy recorded stays with its log-probs, and so with its samples."""
+        """Return OpenRLHF's results, with the recorded data attached to the log-probs and so to the samples."""
         results = super()._flatten_results(refs, duplicate_factor)
         return [one.attached() if isinstance(one, RecordedLogProbs) else one for one in results]
 
     # ── collect, ask, apply ──
 
     def _collect(self, experiences: list[Experience], step: int) -> Collected:
-        """Bring a step's rollouts into the order of the samples, and choose those that the memory is asked about."""
+        """Put a step's rollouts into the order of the samples, and select those for the memory."""
         for experience in experiences:
             experience.rewards = experience.rewards.to(torch.promote_types(experience.rewards.dtype, torch.float32))
         correct = values_in_order(experiences, map(_scores, experiences)) >= self._penalty.correct_threshold
@@ -163,7 +163,7 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         )
 
     def _ask(self, collected: Collected, step: int) -> tuple[PoolAnswer, Judged]:
-        """Ask the memory, which stores the rows, for the clusters that they fall into."""
+        """Store the remembered rows in the memory and return their clusters."""
         remembered = collected.remembered
         rows = make_rows(
             remembered,
@@ -182,7 +182,7 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         return answer, Judged(collected.correct, label, size)
 
     def _apply(self, collected: Collected, judged: Judged) -> NDArray[np.float64]:
-        """Shaped rewards (n,) of all samples of the step."""
+        """Return the shaped rewards (n,) of all samples of the step."""
         limits = {"alpha": self._penalty.alpha, "beta": self._penalty.beta}
         if self._penalty.scope == "batch":
             return collected.raw + rarity_bonus(judged.cluster_size, **limits)
@@ -191,7 +191,7 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
     def _advantages(
         self, experiences: list[Experience], raw: NDArray[np.float32], shaped: NDArray[np.float64]
     ) -> list[Experience]:
-        """OpenRLHF's advantages, from the ``shaped`` rewards (n,); ``raw`` ones stay in the metrics."""
+        """Compute OpenRLHF's advantages from the ``shaped`` rewards (n,); metrics keep the ``raw`` rewards."""
         trained_on = self._without_equal_groups(shaped.astype(raw.dtype))
         for experience in experiences:
             experience.rewards = torch.from_numpy(trained_on[experience.index])
@@ -203,10 +203,11 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         return experiences
 
     def _without_equal_groups(self, rewards: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Groups whose rewards are all the same get rewards of 0, where the group's mean is subtracted anyway.
+        """Set rewards to 0 in groups with equal rewards, if the estimator subtracts the group's mean anyway.
 
-        In float32 the mean of sixteen times -0.2 is not quite -0.2, and OpenRLHF divides that difference by a deviation
-        of 0 plus 1e-9: without this a group at the limit of the penalty gets advantages of 15 in place of none.
+        In float32 the mean of sixteen values of -0.2 is not exactly -0.2, and OpenRLHF divides the difference by a
+        deviation of 0 plus 1e-9. Without this correction a group at the limit of the penalty would get advantages of 15
+        instead of 0.
         """
         if self.advantage_estimator != "group_norm":
             return rewards
@@ -215,7 +216,7 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         return np.where(equal, np.float32(0), groups).reshape(-1)
 
     def _diversity_of(self, collected: Collected, answer: PoolAnswer) -> dict[str, float]:
-        """Metrics of the layer logits that were remembered and of those of right answers."""
+        """Return metrics of the remembered layer logits and of the layer logits of right answers."""
         if self._diversity is None:
             return {}
         select, right = self._transform.select, collected.correct & collected.has_feature
@@ -229,7 +230,7 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
 
 
 def _has_feature(answered: NDArray[np.bool_], features: NDArray[np.float32], step: int) -> NDArray[np.bool_]:
-    """Rollouts (n,) with an answer. One whose logits are infinite or NaN has no feature either, and is reported."""
+    """Return which rollouts (n,) have an answer with finite features; warn about answers with non-finite ones."""
     finite = np.isfinite(features).all(axis=1)
     broken = int((answered & ~finite).sum())
     if broken:
@@ -239,12 +240,12 @@ def _has_feature(answered: NDArray[np.bool_], features: NDArray[np.float32], ste
 
 
 def _scores(experience: Experience) -> torch.Tensor:
-    """What decides right or wrong: the verifier's score, or the reward if it gives no score."""
+    """Return the values that decide right or wrong: the verifier's scores, or the rewards if there are no scores."""
     return (experience.rewards if experience.scores is None else experience.scores).float()
 
 
 def _without_length_penalties(strategy: Any) -> Any:
-    """The strategy as the base class is to see it: length penalties are applied here, before ours, and only once."""
+    """Return a copy of the strategy without length penalties, which `_collect` applies before the memory's penalty."""
     changed = copy.copy(strategy)
     changed.args = copy.copy(strategy.args)
     changed.args.reward = copy.copy(strategy.args.reward)

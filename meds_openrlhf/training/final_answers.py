@@ -1,4 +1,4 @@
-"""The rows of a memory of final answers: read off the responses, where a memory of layer logits asks the policy."""
+"""Rows for a memory of final answers, extracted from the responses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FinalAnswers:
         self._locator = AnswerLocator(tokenizer, features.answer_openings, features.answer_pattern)
 
     def rows_of(self, experiences: Sequence[Experience]) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-        """For the n samples in the order of their index: whether there is an answer (n,), and its row (n, 2).
+        """Return whether each sample has an answer (n,), and its row (n, 2), in the order of the samples' index.
 
         A sample without an answer has a row of NaN.
         """
@@ -34,7 +34,7 @@ class FinalAnswers:
         return np.array([answer is not None for answer in answers]), rows
 
     def _answers(self, experience: Experience) -> list[str | None]:
-        """Only generated tokens count. ``action_mask[t]`` speaks of the token at ``t + 1``."""
+        """Return the answers in generated tokens; ``action_mask[t]`` refers to the token at ``t + 1``."""
         generated = experience.action_mask.bool() & experience.attention_mask[:, 1:].bool()
         return [
             self._locator.answer(ids, [False, *own])

@@ -1,4 +1,4 @@
-"""Rollouts that were generated ahead of training, on disk between two runs: nothing but tensors, texts and numbers."""
+"""Saves rollouts that were generated ahead of training, as tensors, texts and numbers only, for the next start."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from meds_openrlhf.files import write_atomically
 
 
 def save_leftovers(path: Path, experiences: list[Experience]) -> None:
-    """Publish ``experiences`` as ``path``. Raises TypeError for a field that could not be read back safely."""
+    """Atomically write ``experiences`` to ``path``. Raises TypeError for a field that cannot be read back safely."""
     content = io.BytesIO()
     torch.save([{f.name: _plain(getattr(one, f.name)) for f in fields(one)} for one in experiences], content)
     write_atomically(path, content.getvalue())
 
 
 def load_leftovers(path: Path) -> list[Experience]:
-    """What `save_leftovers` wrote; runs no code from the file."""
+    """Read a file that `save_leftovers` wrote, without executing code from it."""
     return [Experience(**one) for one in torch.load(path, map_location="cpu", weights_only=True)]
 
 
@@ -33,7 +33,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Image):
         encoded = io.BytesIO()
         value.save(encoded, "PNG")
-        return encoded.getvalue()  # OpenRLHF takes images in this form too
+        return encoded.getvalue()  # OpenRLHF also accepts images in this form
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Mini-batches of whole prompts: all responses to a prompt go into one update. OpenRLHF draws response by response."""
+"""Mini-batches of whole prompts: all responses to a prompt go into one update. OpenRLHF shuffles single responses."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from meds_openrlhf.training.samples import in_order
 def order_by_prompts(
     prompts: int, samples: int, minibatch: int, ranks: int, seed: list[int]
 ) -> list[NDArray[np.int64]]:
-    """For each rank, the samples that it trains on, in order; sample i answers prompt ``i // samples``.
+    """Return for each rank the samples that it trains on, in order; sample i answers prompt ``i // samples``.
 
-    Prompts are drawn in a random order that ``seed`` gives. A mini-batch holds the responses to the next ``minibatch``
-    prompts, of which each rank gets the same share. Raises ValueError where the numbers do not go into each other.
+    ``seed`` determines a random order of the prompts. A mini-batch contains the responses to the next ``minibatch``
+    prompts; each rank gets an equal share of them. Raises ValueError if the numbers do not divide evenly.
     """
     if prompts % minibatch or minibatch * samples % ranks:
         raise ValueError(f"{prompts} prompts make no whole mini-batches of {minibatch} for {ranks} ranks")
@@ -33,7 +33,7 @@ def order_by_prompts(
 
 
 def by_prompts(experiences: list[Experience], args: SimpleNamespace, step: int) -> list[Experience]:
-    """The step's experiences arranged in mini-batches of whole prompts: one batch for each data-parallel rank."""
+    """Arrange the step's experiences in mini-batches of whole prompts: one batch for each data-parallel rank."""
     by_sample = in_order(experiences, map(split_experience_batch, experiences))
     samples = args.rollout.n_samples_per_prompt
     ranks = args.actor.num_nodes * args.actor.num_gpus_per_node
@@ -44,7 +44,7 @@ def by_prompts(experiences: list[Experience], args: SimpleNamespace, step: int) 
 
 
 def _batch(items: list[Experience]) -> Experience:
-    """One batch of single samples, in which ``info`` is as in those that OpenRLHF makes first."""
+    """Join single samples into a batch, with ``info`` in the form of OpenRLHF's first batches."""
     batch = make_experience_batch(items)
     info = batch.info or {}
     batch.info = {name: torch.stack(one) if isinstance(one, list) else one for name, one in info.items()}
@@ -52,10 +52,11 @@ def _batch(items: list[Experience]) -> Experience:
 
 
 def even_batch(args: SimpleNamespace) -> int:
-    """Responses that make whole mini-batches of whole groups, and as many pieces of work for every rank of each model.
+    """Return the number of responses that divides into whole mini-batches, whole groups and equal work for all ranks.
 
-    OpenRLHF's batches have a multiple of this but for an epoch's last one. Ranks with unequal parts would wait for each
-    other for ever, and DeepSpeed would carry a half mini-batch's gradients into the next step.
+    The size of OpenRLHF's batches is a multiple of this number, except for the last batch of an epoch. Ranks with
+    unequal work would wait for each other forever, and DeepSpeed would carry the gradients of a partial mini-batch into
+    the next step.
     """
     duplicates = args.ds.ring_attn_size * args.ds.tensor_parallel_size
     ranks = [request.gpus // duplicates for request in role_requests(args) if request.role != "engines"]
@@ -64,5 +65,5 @@ def even_batch(args: SimpleNamespace) -> int:
 
 
 def in_given_order(*args: Any, **kwargs: Any) -> DataLoader:
-    """A loader that does not shuffle, whatever it is told."""
+    """Create a DataLoader that never shuffles, even with ``shuffle=True``."""
     return DataLoader(*args, **{**kwargs, "shuffle": False})

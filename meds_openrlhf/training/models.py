@@ -1,4 +1,4 @@
-"""Starting OpenRLHF's models in their placement groups."""
+"""Starts OpenRLHF's models in their placement groups."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 @dataclass(frozen=True)
 class Models:
-    """What runs, as Ray actor handles: OpenRLHF's trainer, the vLLM engines, and each role's actor group."""
+    """The run's Ray actor handles: OpenRLHF's trainer, the vLLM engines, and each role's actor group."""
 
     trainer: Any
     engines: list[Any]
-    groups: dict[str, Any]  # "policy", and "reference", "critic", "reward" where the recipe has one
+    groups: dict[str, Any]  # "policy", and "reference", "critic", "reward" if the recipe has them
 
 
 def start_models(args: SimpleNamespace, groups: dict[str, Any], context: Any) -> Models:
-    """Start engines, policy, the other models and the trainer, each in its placement group; ready when this returns."""
+    """Start engines, policy, other models and trainer, each in its placement group; returns when all are ready."""
     from openrlhf.trainer.ray.launcher import ReferenceModelActor, RewardModelActor
     from openrlhf.trainer.ray.ppo_critic import CriticModelActor
     from openrlhf.utils import get_strategy
@@ -66,7 +66,7 @@ def _start_engines(args: SimpleNamespace, groups: dict[str, Any]) -> list[Any] |
             args.vllm.enable_prefix_caching,
             args.vllm.enforce_eager,
             args.data.max_len,
-            shared_pg=groups["engines"],  # our own group: OpenRLHF makes none
+            shared_pg=groups["engines"],  # with a group given, OpenRLHF creates none
             gpu_memory_utilization=args.vllm.gpu_memory_utilization,
             vllm_enable_sleep=args.vllm.enable_sleep,
             logprobs_mode="processed_logprobs" if args.algo.advantage.is_correction_level != "off" else None,
@@ -104,7 +104,7 @@ def _start_trainer(
     from meds_openrlhf.training.trainer import MedsPPOTrainer, MedsPPOTrainerAsync
 
     trainer_class = MedsPPOTrainerAsync if args.train.async_enable else MedsPPOTrainer
-    # Beside the policy's first rank, without which the run ends anyway; Ray would choose any node.
+    # On the node of the policy's first rank, whose loss ends the run anyway; otherwise Ray would choose any node.
     beside = PlacementGroupSchedulingStrategy(groups["policy"], placement_group_bundle_index=0)
     return (
         ray.remote(num_cpus=0)(trainer_class)
@@ -144,9 +144,9 @@ def _load_models(
 
 
 def _wait_for(loading: list[Any], engines: list[Any]) -> None:
-    """Until all models are loaded. Raises what a model raises, or an engine that cannot start.
+    """Wait until all models are loaded; raises the error of a model or of an engine that cannot start.
 
-    The policy waits for engines that will never come: nobody but us looks at them meanwhile.
+    The policy waits for all engines, including failed ones, so this function must check the engines itself.
     """
     left = [*loading, *(engine.status.remote() for engine in engines)]
     while left:

@@ -1,4 +1,4 @@
-"""Parts of OpenRLHF, to extend: modules without the packages around them, plain classes, names that stand for ours.
+"""Access to parts of OpenRLHF to extend: modules without their packages, classes without Ray, and replaced names.
 
 Importing OpenRLHF's packages imports DeepSpeed and vLLM, which takes many seconds.
 """
@@ -18,7 +18,7 @@ from typing import Any
 
 @cache
 def module_alone(name: str) -> ModuleType:
-    """The module ``name`` of OpenRLHF, executed by itself: for modules that import nothing else of OpenRLHF."""
+    """Import the OpenRLHF module ``name`` without its packages; it must not import other parts of OpenRLHF."""
     spec = importlib.util.spec_from_file_location(name, _file_of(name))
     assert spec is not None
     assert spec.loader is not None
@@ -28,23 +28,23 @@ def module_alone(name: str) -> ModuleType:
 
 
 def run_main_block(name: str, provided: dict[str, Any]) -> None:
-    """Do what the module ``name`` does as a script, with the names ``provided`` in place of those that it imports.
+    """Run the ``__main__`` block of the module ``name`` with the names ``provided`` in place of its imports.
 
-    Of its other imports only those of the standard library are executed.
+    Of the other imports, only those from the standard library are executed.
     """
     exec(_main_block(name, frozenset(provided)), {"__name__": "__main__", **provided})
 
 
 def plain_class(actor_class: Any) -> Any:
-    """The class that ``@ray.remote`` was put on: Ray's own forbids to subclass it."""
+    """Return the class that ``@ray.remote`` decorated; Ray does not allow subclassing the decorated class."""
     return actor_class.__ray_metadata__.modified_class.__ray_actor_class__
 
 
 @contextmanager
 def replaced(owner: Any, **values: Any) -> Iterator[None]:
-    """Inside, the attributes of ``owner`` that are named have these values; afterwards those that they had.
+    """Temporarily set attributes of ``owner`` to ``values``.
 
-    OpenRLHF makes its parts by name: meanwhile, a name may stand for a part of ours.
+    OpenRLHF looks up the classes that it creates by name, so a replaced name makes it use a class of this package.
     """
     originals = {name: getattr(owner, name) for name in values}
     for name, value in values.items():
@@ -74,13 +74,13 @@ def _file_of(name: str) -> Path:
 
 
 def _imported_package(node: ast.stmt) -> str | None:
-    """The package that an import statement is about; None for other statements."""
+    """Return the package that an import statement imports from, or None for other statements."""
     if isinstance(node, ast.ImportFrom):
         return (node.module or "").partition(".")[0]
     return node.names[0].name.partition(".")[0] if isinstance(node, ast.Import) else None
 
 
 def _bound_names(node: ast.stmt) -> set[str]:
-    """The names that an import statement brings in; none for other statements."""
+    """Return the names that an import statement binds; empty for other statements."""
     imports = isinstance(node, ast.Import | ast.ImportFrom)
     return {alias.asname or alias.name for alias in node.names} if imports else set()  # type: ignore[attr-defined]

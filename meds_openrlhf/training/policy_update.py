@@ -1,4 +1,4 @@
-"""What the policy's update has beyond OpenRLHF's: entropy in the advantages, a warm-up counted in training steps."""
+"""Additions to OpenRLHF's policy update: entropy in the advantages, and a warm-up counted in training steps."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from meds_openrlhf.config.schema import EntropyAdvantageSettings
 
 
 def entropy_bonus(entropy: torch.Tensor, advantages: torch.Tensor, *, alpha: float, kappa: float) -> torch.Tensor:
-    """``min(alpha * entropy, |advantage| / kappa)``, (B, A) like its two arguments, without a gradient.
+    """Return ``min(alpha * entropy, |advantage| / kappa)``, (B, A) like its two arguments, without a gradient.
 
     Cheng et al., "Reasoning with Exploration: An Entropy Perspective" (2025), Section 3: tokens at which the policy is
-    uncertain are rewarded more, or punished less, but none of them the other way round.
+    uncertain get a larger reward or a smaller penalty, but for kappa > 1 no advantage changes its sign.
     """
     return torch.minimum(alpha * entropy.detach(), advantages.abs() / kappa)
 
 
 class EntropyAdvantageLoss(nn.Module):
-    """OpenRLHF's policy loss on advantages with the entropy added.
+    """OpenRLHF's policy loss on advantages with the entropy bonus added.
 
-    The entropy is of the forward pass that the loss belongs to: `keep_entropy` is a forward hook of OpenRLHF's Actor,
-    which computes it where ``actor.entropy_coef`` is set.
+    The entropy comes from the same forward pass as the loss: `keep_entropy` is a forward hook of OpenRLHF's Actor,
+    which computes the entropy if ``actor.entropy_coef`` is set.
     """
 
     def __init__(self, policy_loss: nn.Module, settings: EntropyAdvantageSettings) -> None:
@@ -34,14 +34,14 @@ class EntropyAdvantageLoss(nn.Module):
         self._entropy: torch.Tensor | None = None
 
     def keep_entropy(self, _actor: nn.Module, _arguments: Any, result: Any) -> None:
-        """Take the entropy (B, T - 1), in nats, out of what the Actor returns while it trains."""
-        if isinstance(result, tuple):  # with its output; without, while log-probs are recomputed
+        """Store the entropy (B, T - 1), in nats, from the result of the Actor's forward pass in training."""
+        if isinstance(result, tuple):  # a tuple with the model output in training, not in a log-prob recompute
             self._entropy = result[1].entropy.detach()
 
     def forward(
         self, log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, **batch: Any
     ) -> Any:
-        """What OpenRLHF's loss returns. All three are (B, A), of the last A tokens."""
+        """Return the result of OpenRLHF's loss; all three arguments are (B, A), for the last A tokens."""
         assert self._entropy is not None
         entropy, self._entropy = self._entropy[:, -advantages.shape[1] :], None
         bonus = entropy_bonus(entropy, advantages, alpha=self._settings.alpha, kappa=self._settings.kappa)
@@ -49,9 +49,9 @@ class EntropyAdvantageLoss(nn.Module):
 
 
 def warmup_ratio(warmup_steps: int, args: SimpleNamespace, max_updates: int) -> float:
-    """``actor.lr_warmup_ratio`` that makes OpenRLHF warm up over ``warmup_steps`` training steps.
+    """Return the ``actor.lr_warmup_ratio`` with which OpenRLHF warms up over ``warmup_steps`` training steps.
 
-    Its scheduler counts optimizer updates, ``max_updates`` in all, and rounds the ratio of them up.
+    Its scheduler counts optimizer updates, ``max_updates`` in total, and rounds the number of warm-up updates up.
     """
     samples: int = args.rollout.batch_size * args.rollout.n_samples_per_prompt
     updates: float = warmup_steps * (samples // args.train.batch_size) * args.train.max_epochs

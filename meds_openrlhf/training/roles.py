@@ -1,4 +1,4 @@
-"""OpenRLHF's models as roles: how many GPUs each asks for, and whose it shares."""
+"""OpenRLHF's models as roles: the number of GPUs of each role and the role with which it shares them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from meds_openrlhf.placement.plan import RoleRequest
 
 
 def role_requests(args: SimpleNamespace) -> list[RoleRequest]:
-    """What OpenRLHF's arguments ask of the cluster, and which roles share GPUs."""
+    """Return the resources that OpenRLHF's arguments request, and which roles share GPUs."""
     all_together = args.train.colocate_all
     with_policy = "policy" if all_together else None
     # Engines of an asynchronous run generate while the policy trains, so they never share its GPUs.

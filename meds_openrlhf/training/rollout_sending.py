@@ -1,4 +1,4 @@
-"""From the trainer to the log of rollouts: what a step generated, handed over without waiting for it to be written."""
+"""Sends the rollouts of each step from the trainer to the rollout log, without waiting for the write."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from meds_openrlhf.training.samples import in_order, values_in_order
 
 logger = logging.getLogger(__name__)
 
-STEPS_AHEAD = 4  # that may wait to be written, each as large as its tokens; then training waits
+STEPS_AHEAD = 4  # unwritten steps, kept in RAM with their tokens, beyond which training waits
 PATIENCE_SECONDS = 60.0
 
 
 class RolloutSender:
-    """Sends rollouts to ``recorder``, an actor of `RolloutRecorder`; ``tell`` is for what the user should know.
+    """Sends rollouts to ``recorder``, an actor of `RolloutRecorder`; ``tell`` sends messages to the user.
 
-    A step that could not be written is said once and lost; training goes on.
+    If a step cannot be written, its rollouts are lost and training continues; only the first failure is reported.
     """
 
     def __init__(self, recorder: Any, tell: Callable[[str], None]) -> None:
@@ -35,16 +35,16 @@ class RolloutSender:
         self._has_failed = False
 
     def send(self, rollouts: StepRollouts) -> None:
-        """Hand over one step; waits only where several before it are still being written."""
+        """Send one step; waits only if `STEPS_AHEAD` earlier steps are still being written."""
         self._settle(STEPS_AHEAD - 1)
         self._under_way.append(self._recorder.record.remote(rollouts))
 
     def flush(self) -> None:
-        """Until everything handed over is on the disk."""
+        """Wait until all sent steps are on disk."""
         self._settle(0)
 
     def _settle(self, allowed: int) -> None:
-        """Take note of the steps that are written, and wait until at most ``allowed`` are not."""
+        """Collect finished writes, and wait until at most ``allowed`` steps are unwritten."""
         while self._under_way:
             must_wait = len(self._under_way) > allowed
             done, _ = ray.wait([self._under_way[0]], timeout=PATIENCE_SECONDS if must_wait else 0)
@@ -67,10 +67,10 @@ class RolloutSender:
 
 
 def step_rollouts(step: int, result: StepResult, key_of: Callable[[str], str]) -> StepRollouts:
-    """What the log keeps of a step, in the order of the samples; ``key_of`` gives a prompt's key."""
+    """Return a step's data for the log, in the order of the samples; ``key_of`` gives a prompt's key."""
     experiences, judged = result.experiences, result.judged
     texts = in_order(experiences, [one.prompts for one in experiences])
-    keys = {text: key_of(text) for text in dict.fromkeys(texts)}  # a prompt stands there once for each of its samples
+    keys = {text: key_of(text) for text in dict.fromkeys(texts)}  # `texts` repeats a prompt for each of its samples
     responses = in_order(experiences, map(_responses, experiences))
     return StepRollouts(
         step=step,
@@ -92,9 +92,9 @@ def step_rollouts(step: int, result: StepResult, key_of: Callable[[str], str]) -
 
 
 def _responses(experience: Experience) -> Iterator[tuple[NDArray[np.int32], NDArray[np.bool_]]]:
-    """Of each sample the tokens (t,) from the response's first generated one on, and which are generated (t,).
+    """Yield per sample the tokens (t,) from the first generated token on, and which of them are generated (t,).
 
-    ``action_mask[t]`` speaks of the token at ``t + 1``.
+    ``action_mask[t]`` refers to the token at ``t + 1``.
     """
     present = experience.attention_mask[:, 1:].numpy() != 0
     own = (experience.action_mask.numpy() != 0) & present

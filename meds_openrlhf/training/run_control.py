@@ -1,4 +1,4 @@
-"""What driver and trainer tell each other while a run goes on: news one way, "stop" the other."""
+"""Messages between driver and trainer during a run: progress to the driver, stop requests to the trainer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from meds_openrlhf.tracking.step_log import StepLog
 
 @dataclass(frozen=True)
 class StepReport:
-    """One finished training step, as the console and the metrics file get it."""
+    """A finished training step, for the console and the metrics file."""
 
     step: int
     metrics: dict[str, float]
@@ -22,16 +22,16 @@ class StepReport:
 
 @dataclass(frozen=True)
 class Stopped:
-    """Training has ended after ``step`` because it was asked to; ``tag`` is the checkpoint saved, None without one."""
+    """Training ended on request after ``step``; ``tag`` names the saved checkpoint, or is None if there is none."""
 
     step: int
     tag: str | None
 
 
 class RunControl:
-    """A mailbox; `start_run_control` makes it a Ray actor, since driver and trainer are on different nodes.
+    """A mailbox; `start_run_control` makes it a Ray actor, since driver and trainer may be on different nodes.
 
-    It keeps the run's logs itself: a step is on the disk before the trainer goes on to save its checkpoint.
+    It also writes the run's logs, so that a step is on disk before the trainer saves its checkpoint.
     """
 
     def __init__(self, paths: RunPaths) -> None:
@@ -40,39 +40,39 @@ class RunControl:
         self._stop = False
 
     def report(self, step: StepReport) -> bool:
-        """The trainer has finished a step; whether it shall stop after it."""
+        """Log a finished step; return whether the trainer must stop after it."""
         self._log.append(step.step, step.metrics)
         self._news.append(step)
         return self._stop
 
     def report_evaluation(self, evaluation: StepReport, line: str) -> None:
-        """The policy was evaluated after a step; ``line`` is for the user to read."""
+        """Log an evaluation after a step; ``line`` is shown to the user."""
         self._evaluations.append(evaluation.step, evaluation.metrics)
         self._news.append(line)
 
     def tell(self, news: Stopped | str) -> None:
-        """Anything else that the driver should know; a text is for the user to read."""
+        """Queue another message for the driver; a text is shown to the user."""
         self._news.append(news)
 
     def take_news(self) -> list[StepReport | Stopped | str]:
-        """What was reported since the last call, oldest first."""
+        """Return all messages since the last call, oldest first."""
         news, self._news = self._news, []
         return news
 
     def stop_is_requested(self) -> bool:
-        """Whether training shall end now, asked between two steps."""
+        """Return whether training must end now; called between two steps."""
         return self._stop
 
     def request_stop(self) -> None:
-        """Training shall end after the step under way."""
+        """Request that training ends after the current step."""
         self._stop = True
 
 
 def start_run_control(paths: RunPaths) -> Any:
-    """The mailbox of one run, as a handle."""
+    """Start the mailbox of a run on this node and return its handle."""
     return ray.remote(num_cpus=0)(RunControl).options(scheduling_strategy=this_node()).remote(paths)
 
 
 def this_node() -> Any:
-    """For actors that belong beside the driver, so that no other node's death takes them away."""
+    """Return a scheduling strategy that pins actors to the driver's node, so they survive the loss of other nodes."""
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)

@@ -1,4 +1,4 @@
-"""The one order of a step's samples: by their index. OpenRLHF deals them out to micro-batches in any other."""
+"""Puts a step's samples in the order of their index; OpenRLHF distributes them to micro-batches in another order."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 
 
 def in_order(experiences: Sequence[Experience], items: Iterable[Iterable[Any]]) -> list[Any]:
-    """One item for each of the n samples; ``items`` are those of each micro-batch."""
+    """Return one item per sample in the order of the index; ``items`` are the items of each micro-batch."""
     places = _places(experiences)
     flat = [item for of_batch in items for item in of_batch]
     return [flat[place] for place in places]
 
 
 def values_in_order(experiences: Sequence[Experience], values: Iterable[ArrayLike]) -> NDArray[Any]:
-    """The same for tensors and arrays, (B,) or (B, ...) of each micro-batch: (n,) or (n, ...)."""
+    """Like `in_order`, for tensors and arrays: (B,) or (B, ...) per micro-batch become (n,) or (n, ...)."""
     flat: NDArray[Any] = np.concatenate([np.asarray(of_batch) for of_batch in values])
     return flat[_places(experiences)]
 
 
 def _places(experiences: Sequence[Experience]) -> NDArray[np.intp]:
-    """Where sample 0, 1, ... is among the micro-batches' samples."""
+    """Return the position of sample 0, 1, ... among the samples of all micro-batches."""
     return np.argsort([sample for experience in experiences for sample in experience.index])

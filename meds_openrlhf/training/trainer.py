@@ -1,6 +1,6 @@
-"""OpenRLHF's trainers, synchronous and asynchronous, with a memory: metrics, checkpoints and resume take it along.
+"""OpenRLHF's synchronous and asynchronous trainers with a memory, which metrics, checkpoints and resume include.
 
-They also survive lost engines, stop after a step when they are asked to, and keep what was generated ahead.
+The trainers also survive lost engines, stop after a step on request, and keep rollouts that were generated ahead.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from meds_openrlhf.training.rollout_sending import RolloutSender, step_rollouts
 
 
 class MedsTraining(CheckpointedTraining):
-    """Mixed into OpenRLHF's trainers, with a memory or without: does its part around OpenRLHF's own."""
+    """A mixin for OpenRLHF's trainers that adds the memory, if there is one, the rollout log and the engine fleet."""
 
-    # OpenRLHF's, from the class that this one is mixed into.
+    # Attributes of the OpenRLHF trainer.
     args: Any
     experience_maker: Any
     vllm_engines: list[Any]
@@ -42,7 +42,7 @@ class MedsTraining(CheckpointedTraining):
     best_eval_metric_value: float
 
     def __init__(self, *args: Any, context: TrainerContext, strategy: Any, **kwargs: Any) -> None:
-        transformers.set_seed(strategy.args.train.seed)  # the order of the prompts is drawn from it
+        transformers.set_seed(strategy.args.train.seed)  # the order of the prompts depends on it
         super().__init__(*args, strategy=strategy, **kwargs)  # type: ignore[call-arg]
         self._context = context
         self._pool = context.pool
@@ -74,7 +74,7 @@ class MedsTraining(CheckpointedTraining):
         )
 
     def train_step(self, rollout_samples: Any, global_step: int) -> tuple[dict[str, Any], int]:
-        """One step; its number, also in the memory, is ``global_step + 1``."""
+        """Train one step; its number, also in the memory, is ``global_step + 1``."""
         step, metrics = global_step + 1, dict[str, float]()
 
         def make(samples: Any) -> Any:
@@ -97,7 +97,7 @@ class MedsTraining(CheckpointedTraining):
         return step_without_memory(experiences, self._context.meds.penalty.correct_threshold)
 
     def broadcast_to_vllm(self) -> None:
-        """OpenRLHF's weight sync; an engine that is lost meanwhile ends the run, with one message."""
+        """Run OpenRLHF's weight sync. Raises RunLostError if an engine is lost meanwhile."""
         try:
             super().broadcast_to_vllm()  # type: ignore[misc]
         except ray.exceptions.RayError as error:
@@ -107,12 +107,12 @@ class MedsTraining(CheckpointedTraining):
 
 
 class EngineSync(BasePPOTrainer):  # type: ignore[misc]
-    """Comes after OpenRLHF's trainers in the order of calls: what an asynchronous one does under its lock, this too."""
+    """Comes after OpenRLHF's trainers in the method resolution order, so asynchronous runs call it under their lock."""
 
     _fleet: EngineFleet
 
     def broadcast_to_vllm(self) -> None:
-        """OpenRLHF's weight sync, with the engines that are there, restarted ones among them."""
+        """Run OpenRLHF's weight sync with all usable engines, including restarted ones."""
         if self._fleet.take_in_restarted():
             if self.args.vllm.sync_with_ray:
                 raise RunLostError("a vLLM engine was lost, and with vllm.sync_with_ray none can be taken in again")
@@ -122,7 +122,7 @@ class EngineSync(BasePPOTrainer):  # type: ignore[misc]
 
 
 class MedsPPOTrainer(MedsTraining, plain_class(PPOTrainer), EngineSync):  # type: ignore[misc]
-    """OpenRLHF's synchronous trainer."""
+    """OpenRLHF's synchronous trainer with the additions of this package."""
 
     prompts_dataloader: Any
 
@@ -141,12 +141,12 @@ class MedsPPOTrainer(MedsTraining, plain_class(PPOTrainer), EngineSync):  # type
         self.prompts_dataloader = self.samples_generator.prompts_dataloader
 
     def fit(self, global_step: int = 0) -> None:
-        """OpenRLHF's training loop."""
+        """Run OpenRLHF's training loop."""
         with self._stoppable():
             super().fit(global_step)
 
     def evaluate(self, global_step: int, **generate_kwargs: Any) -> dict[str, float]:
-        """OpenRLHF's evaluation, with unbiased metrics."""
+        """Run OpenRLHF's evaluation with unbiased metrics."""
         with replaced(sync_module, compute_eval_metrics=self._context.eval_metrics):
             metrics: dict[str, float] = super().evaluate(global_step, **generate_kwargs)
         return metrics
@@ -156,21 +156,22 @@ class MedsTrainingActor(MedsTraining, plain_class(async_module.TrainingActor), E
     """The training half of OpenRLHF's asynchronous trainer."""
 
     def fit(self, global_step: int = 0) -> None:
-        """OpenRLHF's training loop."""
+        """Run OpenRLHF's training loop."""
         with self._stoppable():
             super().fit(global_step)
 
     def broadcast_to_vllm(self) -> None:
-        """OpenRLHF's, reached by import.
+        """Run the weight sync; defined here so that Ray finds the method by import.
 
-        Ray wraps every method of an actor class and pickles those that it cannot find by name, inherited ones of a
-        decorated class among them, with a copy of their class; this one calls super(), which a copy breaks.
+        Ray wraps every method of an actor class. Methods that it cannot find by name, such as those inherited from a
+        decorated class, are pickled with a copy of their class. The inherited method calls super(), which fails on a
+        copy.
         """
         super().broadcast_to_vllm()
 
 
 class MedsSamplesActor(plain_class(async_module.GenerateSamplesActor)):  # type: ignore[misc]
-    """The generating half: the order of its prompts is fixed, and an engine that dies costs no rollouts."""
+    """The generating half, with a fixed order of prompts; no rollouts are lost if an engine dies."""
 
     prompts_dataloader: Any
     samples_generator: Any
@@ -194,14 +195,14 @@ class MedsSamplesActor(plain_class(async_module.GenerateSamplesActor)):  # type:
         self._context = context
 
     def _run_eval(self) -> dict[str, float]:
-        """OpenRLHF's evaluation, with unbiased metrics."""
+        """Run OpenRLHF's evaluation with unbiased metrics."""
         with replaced(async_module, compute_eval_metrics=self._context.eval_metrics):
             metrics: dict[str, float] = super()._run_eval()
         return metrics
 
 
 class MedsPPOTrainerAsync(plain_class(async_module.PPOTrainerAsync)):  # type: ignore[misc]
-    """OpenRLHF's asynchronous trainer; it makes its two halves by name, so the names stand for ours meanwhile."""
+    """OpenRLHF's asynchronous trainer; it looks up its two halves by name, so `__init__` replaces the names."""
 
     def __init__(self, *args: Any, context: TrainerContext, **kwargs: Any) -> None:
         ours = {
@@ -213,7 +214,7 @@ class MedsPPOTrainerAsync(plain_class(async_module.PPOTrainerAsync)):  # type: i
 
 
 class _Remote:
-    """Looks like a Ray actor class with some arguments given; its actors are on this node."""
+    """Looks like a Ray actor class with some arguments bound; prefers this node for its actors."""
 
     def __init__(self, plain: type, **given: Any) -> None:
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)

@@ -1,1 +1,1 @@
-"""What `meds memory` does with a memory on the disk: look at it, check it, replay it, take it elsewhere, tidy it up."""
+"""Implementation of `meds memory`: inspect, verify, replay and export a memory on disk."""

@@ -1,4 +1,4 @@
-"""The whole log as one Parquet file, for notebooks and data frames."""
+"""Exports the whole log to one Parquet file, for notebooks and data frames."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pyarrow as pa
 from meds_openrlhf.files import published_file, refuse_inside
 from meds_openrlhf.memory.tools.stored_memory import StoredMemory
 
-ROWS_AT_ONCE = 65_536  # rows of a Parquet row group, which is also about what is held in memory
+ROWS_AT_ONCE = 65_536  # rows of a Parquet row group, and roughly the number of rows in RAM
 
 
 def export_parquet(memory: StoredMemory, target: Path) -> int:
-    """Write all rows of the log to ``target``, ordered by step and sample; how many they are.
+    """Write all rows of the log to ``target``, ordered by step and sample; return their number.
 
-    The columns are the log's (docs/storage.md). Raises ConfigError where the file cannot be written, and
-    MemoryCorruptionError, with nothing published, where a segment is damaged.
+    The columns are the log's (docs/storage.md). Raises ConfigError if the file cannot be written, and
+    MemoryCorruptionError, with nothing published, if a segment is damaged.
     """
     from pyarrow import parquet
 
@@ -31,7 +31,7 @@ def export_parquet(memory: StoredMemory, target: Path) -> int:
 
 
 def _in_portions(memory: StoredMemory) -> Iterator[pa.Table]:
-    """The steps' rows, many steps together."""
+    """Yield the rows of several steps at a time."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for _, batch in memory.rows_by_step():

@@ -1,4 +1,4 @@
-"""What a memory holds, in numbers, and its biggest clusters: the errors that come back most."""
+"""Summarizes the contents of a memory and its biggest clusters, which are the most frequent errors."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from meds_openrlhf.memory.columns import Selection
 from meds_openrlhf.memory.presets import Method
 from meds_openrlhf.memory.tools.stored_memory import LoadedRows, StoredMemory
 
-GROUPS_AT_ONCE = 64  # whose features are held in memory together
+GROUPS_AT_ONCE = 64  # groups whose features are in RAM at the same time
 
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """One cluster: ``size`` rows, a ``share`` of its prompt's rows of that verdict, seen from step to step."""
+    """A cluster: ``size`` rows, their ``share`` of the prompt's rows with that verdict, its first and last step."""
 
     prompt: str
     correct: bool
@@ -31,9 +31,9 @@ class ClusterFacts:
 
 @dataclass(frozen=True)
 class Overview:
-    """What a memory holds. ``steps`` counts those that stored rows; with no rows the first and last step are None.
+    """The contents of a memory. ``steps`` counts steps with rows; without rows the first and last step are None.
 
-    ``clusters``, ``noise`` (rows in none) and ``biggest`` (by size, largest first) are of the rows inside the window.
+    ``clusters``, ``noise`` (rows in no cluster) and ``biggest`` (largest first) cover the rows inside the window.
     """
 
     prompts: int
@@ -51,7 +51,7 @@ class Overview:
 
 
 def survey(memory: StoredMemory, method: Method, transform: FeatureTransform, top: int = 10) -> Overview:
-    """Cluster all prompts as ``method`` says and sum up; ``top`` clusters are named.
+    """Cluster all prompts with ``method`` and return a summary with the ``top`` biggest clusters.
 
     Raises MemoryCorruptionError if a segment is damaged.
     """
@@ -88,7 +88,7 @@ def survey(memory: StoredMemory, method: Method, transform: FeatureTransform, to
 
 
 def _facts(groups: list[tuple[str, bool]], selection: Selection, rows: LoadedRows) -> Iterator[ClusterFacts]:
-    """The clusters of some groups, whose rows are a selection."""
+    """Yield the clusters of ``groups``, whose rows are ``selection``."""
     for (prompt, correct), begin, end in zip(groups, selection.offsets[:-1], selection.offsets[1:]):
         own = selection.rows[begin:end]
         labels, steps = rows.columns.labels[own], rows.step[own]

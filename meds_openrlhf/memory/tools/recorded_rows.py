@@ -1,4 +1,4 @@
-"""Recorded rollouts, step by step, as a replay takes them: from an Arrow file of anyone's, or from a run's log."""
+"""Reads recorded rollouts for a replay, step by step, from any Arrow file or from a run's log."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.tools.stored_memory import StoredMemory
 
 COLUMNS = ("step", "prompt_key", "correct", "layer_logits")
-ANSWER_COLUMNS = ("label", "cluster_size", "penalty")  # of an earlier replay or of the log itself: made anew
+ANSWER_COLUMNS = ("label", "cluster_size", "penalty")  # from an earlier replay or the log; recomputed
 FILE_MAGIC = b"ARROW1"
 
 
 @dataclass(frozen=True)
 class RecordedStep:
-    """The n rollouts of one step: ``table`` as it was recorded, and what the memory is asked with.
+    """The n rollouts of one step: the recorded ``table`` and the input for the memory.
 
-    ``features`` (k, N) float32 are the layer logits of the rows ``place`` (k,), those that have finite ones; the logits
-    of ``broken`` others are there and not finite.
+    ``features`` (k, N) float32 are the layer logits of the rows ``place`` (k,), which are the rows with finite logits;
+    ``broken`` counts the rows with non-finite logits.
     """
 
     table: pa.Table
@@ -40,19 +40,19 @@ class RecordedStep:
 
 @dataclass(frozen=True)
 class Recording:
-    """Rollouts with the columns of ``schema``, batch by batch; ``name`` is what errors call it."""
+    """Batches of rollouts with the columns of ``schema``; errors refer to the recording as ``name``."""
 
     name: str
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
 
     def steps(self) -> Iterator[RecordedStep]:
-        """Every step's rollouts. Raises ConfigError where steps decrease, a column has no sense or a value is null."""
+        """Yield the rollouts of every step. Raises ConfigError if steps decrease or a column has invalid values."""
         for table in self._tables():
             yield self._decoded(table)
 
     def layers(self, column: pa.ChunkedArray) -> int | None:
-        """How many logits each row has, for a column of lists; None where all are null. Raises ConfigError."""
+        """Return the list length of a column, None if all rows are null. Raises ConfigError if lengths differ."""
         if pa.types.is_fixed_size_list(column.type):
             return int(column.type.list_size)
         lengths = pc.unique(pc.list_value_length(column.drop_null())).to_pylist()
@@ -61,7 +61,7 @@ class Recording:
         return lengths[0] if lengths else None
 
     def _tables(self) -> Iterator[pa.Table]:
-        """The rows of each step, whatever batches they came in."""
+        """Yield the rows of each step, across batches."""
         waiting: list[pa.RecordBatch] = []
         last: int | None = None
         for batch in self.batches:
@@ -84,7 +84,7 @@ class Recording:
         features = np.empty((0, 0), np.float32)
         if len(present):
             values = pa.concat_arrays([chunk.drop_null().flatten() for chunk in column.chunks])
-            with np.errstate(over="ignore"):  # too large for a float32 is infinite, and counts as that
+            with np.errstate(over="ignore"):  # values too large for float32 become infinite
                 flat = values.to_numpy(zero_copy_only=False).astype(np.float32)
             features = flat.reshape(len(present), self.layers(column) or 0)
         finite = np.isfinite(features).all(axis=1)
@@ -112,7 +112,7 @@ class Recording:
 
 @contextmanager
 def open_stream(path: Path) -> Iterator[Recording]:
-    """An Arrow IPC file or stream. Raises ConfigError where it is neither, or lacks a column."""
+    """Open an Arrow IPC file or stream. Raises ConfigError if the file is neither or lacks a column."""
     try:
         source = pa.memory_map(str(path))
         is_file = source.read(len(FILE_MAGIC)) == FILE_MAGIC
@@ -126,7 +126,7 @@ def open_stream(path: Path) -> Iterator[Recording]:
 
 
 def recording_of(memory: StoredMemory) -> Recording:
-    """All rows of a run's log, under the names of a stream's columns."""
+    """Return all rows of a run's log as a recording, with the columns renamed to those of a stream."""
     names = {"step": "step", "sample": "sample", "prompt": "prompt_key", "correct": "correct"}
     names["layer_logits"] = "layer_logits"
     schema = pa.schema([memory.schema.field(old).with_name(new) for old, new in names.items()])
@@ -138,7 +138,7 @@ def recording_of(memory: StoredMemory) -> Recording:
 
 
 def _read(path: Path, reader: Any) -> Iterator[pa.RecordBatch]:
-    """Its batches, dictionaries spelled out: an Arrow file could not hold those that change on the way."""
+    """Yield batches with decoded dictionaries, since an Arrow file cannot store dictionaries that change."""
     schema = _plain(reader.schema)
     batches = (reader.get_batch(i) for i in range(reader.num_record_batches)) if _is_file(reader) else iter(reader)
     rows = 0
@@ -188,7 +188,7 @@ def _is_list_of_floats(found: pa.DataType) -> bool:
 
 
 def _runs(values: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Beginning and end of every run of equal ``values`` (n,)."""
+    """Return the start and end of every run of equal ``values`` (n,)."""
     bounds = np.flatnonzero(np.diff(values)) + 1
     edges = [0, *bounds.tolist(), len(values)]
     return ((begin, end) for begin, end in pairwise(edges) if begin < end)

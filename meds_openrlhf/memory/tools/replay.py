@@ -1,6 +1,6 @@
-"""What other settings would have made of recorded rollouts: the same memory, fed again, without training.
+"""Replays recorded rollouts through a memory with other settings, without training.
 
-Nothing is modelled: it is the shard itself that stores, clusters and answers, in a folder that is thrown away.
+The replay uses a real memory shard to store, cluster and answer, in a temporary folder.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ ANSWER_FIELDS = [
 
 @dataclass
 class ReplaySummary:
-    """Counts of rollouts: all, ``remembered``, with a cluster or noise (``assigned``), ``penalised``; not finite ones.
+    """Counts of rollouts: all, ``remembered``, labelled (``assigned``), ``penalised``, with non-finite logits.
 
-    ``penalty`` is the sum over all; ``clusters`` and ``noise`` are of the last clustering of what was remembered.
+    ``penalty`` is the sum over all rollouts; ``clusters`` and ``noise`` are from the last clustering.
     """
 
     rows: int = 0
@@ -52,12 +52,12 @@ class ReplaySummary:
 
 
 def replay(recording: Recording, settings: MedsSettings, target: Path) -> ReplaySummary:
-    """Write the rows of ``recording`` to ``target``, an Arrow IPC file, with what the settings make of each.
+    """Write the rows of ``recording`` to ``target``, an Arrow IPC file, with label, cluster size and penalty.
 
-    To the columns come ``label`` (int64; -1 for noise, null for a rollout without a feature, of a verdict that is not
-    remembered, or on a first visit), ``cluster_size`` (int64) and ``penalty`` (float32, 0 where there is no label).
-    Rows keep their order; those of one step are labelled by what was stored before it. Raises ConfigError where the
-    rows or the settings do not fit.
+    The added columns are ``label`` (int64; -1 for noise; null for a rollout without a feature, with a verdict that is
+    not remembered, or on a first visit), ``cluster_size`` (int64) and ``penalty`` (float32, 0 without a label). Rows
+    keep their order; the labels of a step depend on earlier steps only. Raises ConfigError if the rows do not match the
+    settings.
     """
     summary = ReplaySummary()
     schema = _answered_schema(recording.schema)
@@ -71,17 +71,17 @@ def replay(recording: Recording, settings: MedsSettings, target: Path) -> Replay
 
 
 class _ReplayedMemory:
-    """One shard that is asked step by step. It is made when the first features say how many layers there are."""
+    """A single shard, created when the first features determine the number of layers."""
 
     def __init__(self, settings: MedsSettings, folder: Path) -> None:
         self._settings = settings
         self._paths = MemoryPaths(folder)
         self._shard: MemoryShard | None = None
         self._layers = 0
-        self._step = 0  # counted anew: the recording's numbers may be anything that does not decrease
+        self._step = 0  # own count, since the recording's step numbers only need to be non-decreasing
 
     def answer(self, step: RecordedStep, summary: ReplaySummary) -> pa.Table:
-        """The step's table with the answer columns; adds to the summary."""
+        """Return the step's table with the answer columns, and update the summary."""
         chosen = self._remembered(step.correct[step.place])
         place, features = step.place[chosen], step.features[chosen]
         labels = np.full(len(step.correct), UNASSIGNED, np.int64)
@@ -103,14 +103,14 @@ class _ReplayedMemory:
         return table
 
     def count_clusters(self, summary: ReplaySummary) -> None:
-        """Cluster what is still owed it, and count."""
+        """Cluster the waiting groups and store the counts in the summary."""
         if self._shard is not None:
             self._shard.recluster()
             stats = self._shard.stats()
             summary.clusters, summary.noise = stats.clusters, stats.noise
 
     def close(self) -> None:
-        """Give the folder back."""
+        """Release the folder."""
         if self._shard is not None:
             self._shard.close()
 
@@ -121,11 +121,11 @@ class _ReplayedMemory:
     def _observe(
         self, step: RecordedStep, place: NDArray[np.int64], features: NDArray[np.float32]
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Labels and sizes (m,) of the rows ``place`` (m,) of a step."""
+        """Return labels and sizes (m,) of the rows ``place`` (m,) of a step."""
         rows = make_rows(place, [step.prompts[row] for row in place], step.correct[place], features)
         self._step += 1
         answer = self._shard_for(features.shape[1]).observe(self._step, rows)
-        order = np.argsort(answer.sample)  # it answers prompt by prompt; ``place`` rises
+        order = np.argsort(answer.sample)  # the answer is grouped by prompt, while ``place`` is ascending
         return answer.label[order], answer.size[order]
 
     def _shard_for(self, layers: int) -> MemoryShard:

@@ -1,6 +1,6 @@
-"""A memory as it lies on the disk, opened to be read: no lock is taken, nothing is changed, and its run may go on.
+"""Read-only access to a memory on disk, without a lock, so its run can continue.
 
-What a run appends meanwhile may be seen or not; a batch that is half written is not there yet.
+Rows that a run appends meanwhile may or may not be visible; a partially written batch is not visible.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from meds_openrlhf.paths import MemoryPaths, RunPaths, segments_in
 
 @dataclass(frozen=True)
 class LoadedRows:
-    """All n rows of a memory, numbered as in ``columns``; ``logits`` (n, N) are those of all layers."""
+    """All n rows of a memory, numbered as in ``columns``; ``logits`` (n, N) are of all layers."""
 
     columns: Columns
     step: NDArray[np.int32]  # (n,)
@@ -38,7 +38,7 @@ class LoadedRows:
 
 @dataclass(frozen=True)
 class StoredMemory:
-    """The files of one memory; ``run`` is the run that it belongs to, None for a folder that stands alone."""
+    """The files of one memory; ``run`` is the run that it belongs to, or None for a memory without a run."""
 
     paths: MemoryPaths
     format: MemoryFormat
@@ -46,26 +46,26 @@ class StoredMemory:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of its segments."""
+        """The schema of the segments."""
         return log_schema(self.format.layers)
 
     def segment_files(self) -> dict[int, list[Path]]:
-        """The segments in every shard's folder, oldest first, by the shard's number."""
+        """Return the segments in every shard's folder, oldest first, by the shard's number."""
         return {number: segments_in(folder) for number, folder in sorted(self.paths.shard_folders().items())}
 
     def manifests(self) -> list[Path]:
-        """The manifests of its snapshots, step 5 before step 10."""
+        """Return the manifests of the snapshots, step 5 before step 10."""
         return sorted(self.paths.snapshots.glob("*.json"), key=lambda path: (len(path.stem), path.stem))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Every batch of the log, the oldest step first; those of one step in the order of the shards' numbers.
+        """Yield every batch of the log, oldest step first; batches of one step are ordered by shard number.
 
         Raises MemoryCorruptionError if a batch is damaged.
         """
         return heapq.merge(*map(self._batches_of, self.segment_files().values()), key=step_of)
 
     def rows_by_step(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Each step that stored rows and its rows of all shards, in the order of ``sample``; one step at a time.
+        """Yield each step with rows and its rows from all shards, ordered by ``sample``.
 
         Raises MemoryCorruptionError if a batch is damaged.
         """
@@ -75,7 +75,7 @@ class StoredMemory:
             yield step, rows.take(pa.array(order))
 
     def load(self, transform: FeatureTransform) -> LoadedRows:
-        """Read everything. Raises MemoryCorruptionError if a batch is damaged."""
+        """Read all rows. Raises MemoryCorruptionError if a batch is damaged."""
         columns = Columns(transform.dimensions(self.format.layers))
         logits = Column(np.float32, width=(self.format.layers,))
         step, sample = Column(np.int32), Column(np.int32)
@@ -94,20 +94,21 @@ class StoredMemory:
 
 
 def memory_root(folder: Path) -> Path:
-    """The memory's folder, given it or its run's; it need not be there."""
+    """Return the memory's folder for a memory or run folder, which need not exist."""
     return folder if MemoryPaths(folder).format.exists() else RunPaths(folder).memory.root
 
 
 def run_of(root: Path) -> RunPaths | None:
-    """The run that a memory's folder belongs to."""
+    """Return the run that a memory's folder belongs to, or None."""
     run = RunPaths(root.absolute().parent)
     return run if run.memory.root.name == root.name and (run.config.exists() or run.lock.exists()) else None
 
 
 def open_memory(folder: Path) -> StoredMemory:
-    """The memory in ``folder``, a run's or the memory's own.
+    """Open the memory in ``folder``, which is the folder of a run or of a memory.
 
-    Raises ConfigError where there is none or one of another format, MemoryCorruptionError where that cannot be read.
+    Raises ConfigError if there is no memory or it has another format version, and MemoryCorruptionError if its format
+    cannot be read.
     """
     paths = MemoryPaths(memory_root(folder))
     held = read_format(paths)

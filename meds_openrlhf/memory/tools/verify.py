@@ -1,4 +1,4 @@
-"""Whether a memory on the disk is what was written: every checksum, count, shard and manifest."""
+"""Verifies a memory on disk: every checksum, count, shard and manifest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from meds_openrlhf.paths import name_in_memory
 
 @dataclass(frozen=True)
 class Finding:
-    """One line that names the file; ``damage`` is false for what is worth knowing and yet as it should be."""
+    """One line that names the file; ``damage`` is false for information that is not an error."""
 
     text: str
     damage: bool = True
@@ -27,7 +27,7 @@ class Finding:
 
 @dataclass
 class Verification:
-    """What was looked at, and what was found."""
+    """Counts of the verified files and rows, and the findings."""
 
     segments: int = 0
     rows: int = 0
@@ -36,19 +36,19 @@ class Verification:
 
     @property
     def damage(self) -> list[Finding]:
-        """The findings that are damage; none of a sound memory."""
+        """The findings that are damage; empty for an intact memory."""
         return [finding for finding in self.findings if finding.damage]
 
     def add(self, file: Path, text: str, damage: bool = True) -> None:
-        """Note a finding about a file."""
+        """Add a finding about a file."""
         self.findings.append(Finding(f"{file}: {text}", damage))
 
 
 @dataclass
 class _Scan:
-    """What is sound of one segment, up to the first damage.
+    """The intact part of a segment, up to the first damage.
 
-    ``keys`` hold step and sample of each row in one number; ``states`` are those after each batch.
+    ``keys`` combine step and sample of each row in one number; ``states`` are the states after each batch.
     """
 
     path: Path
@@ -57,11 +57,10 @@ class _Scan:
 
 
 def verify_memory(memory: StoredMemory) -> Verification:
-    """Read everything that the memory has and compare it with whatever says how it should be.
+    """Read the whole memory and check it against its checksums, schemas and manifests.
 
-    Manifests are read before segments: a run that goes on only ever adds to what these describe. A snapshot that no
-    whole checkpoint of the run names is left over from a step that a restart has undone; that it does not fit is no
-    damage.
+    Manifests are read before segments, since an active run only appends to the segments that they describe. A snapshot
+    that no complete checkpoint names remains from a step that a restart has undone; a mismatch there is not damage.
     """
     report = Verification()
     snapshots = _read_snapshots(memory, report)
@@ -82,7 +81,7 @@ def verify_memory(memory: StoredMemory) -> Verification:
 
 
 def _scan(memory: StoredMemory, path: Path, shard: int, newest: bool, report: Verification) -> _Scan | None:
-    """Read a segment from end to end; None if there is nothing of it."""
+    """Read a whole segment; None if it is gone or has no schema yet."""
     scan = _Scan(path)
     prompts: set[str] = set()
     try:
@@ -124,13 +123,13 @@ def _read_snapshots(memory: StoredMemory, report: Verification) -> dict[Path, Sn
         try:
             found[path] = read_snapshot(path)
         except MemoryCorruptionError as error:
-            if path.exists():  # else the run has just removed it with its checkpoint
+            if path.exists():  # otherwise the run has just removed it with its checkpoint
                 report.findings.append(Finding(str(error)))
     return found
 
 
 def _needed_snapshots(memory: StoredMemory) -> set[str] | None:
-    """Names of the snapshots that whole checkpoints name; None, for all, if no run's checkpoints are known."""
+    """Return the snapshots that complete checkpoints name; None (all) if the run's checkpoints are unknown."""
     if memory.run is None or not memory.run.complete.is_dir():
         return None
     return {BRANCH_SNAPSHOT, *(marker.name for marker in memory.run.complete.iterdir())}
@@ -151,7 +150,7 @@ def _check_snapshot(
 
 
 def _mismatch(wanted: SegmentState, scan: _Scan | None) -> str | None:
-    """In words, why a segment is not what a snapshot says of it; None if it is."""
+    """Describe why a segment does not match a snapshot's state of it; None if it matches."""
     if scan is None or not scan.states:
         return "which is missing or cannot be read"
     if scan.states[0].shards != wanted.shards:
@@ -168,7 +167,7 @@ def _mismatch(wanted: SegmentState, scan: _Scan | None) -> str | None:
 
 
 def _check_unique(scans: list[_Scan], report: Verification) -> None:
-    """No rollout of a step is stored twice, in whichever segments."""
+    """Check that no rollout of a step is stored twice, in any segments."""
     parts = [np.concatenate([*scan.keys, np.empty(0, np.int64)]) for scan in scans]
     keys = np.concatenate([*parts, np.empty(0, np.int64)])
     owner = np.repeat(np.arange(len(parts)), [len(part) for part in parts])

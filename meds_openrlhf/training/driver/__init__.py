@@ -1,1 +1,1 @@
-"""A run as its driver sees it: started, followed, interrupted, and what it says when something is lost."""
+"""The driver of a run: starts, follows and interrupts it, and reports lost processes."""

@@ -1,4 +1,4 @@
-"""The driver while a run goes on: takes news from the trainer, passes a stop on, and notices what was lost."""
+"""Follows a run: receives news from the trainer, forwards stop requests, and detects lost processes."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ CENSUS_SECONDS = 5.0
 
 
 class RunListener(Protocol):
-    """Whoever wants to know how a run goes on: the console."""
+    """An observer of a run's progress, such as the console."""
 
     def start(self, job: Any) -> None:
-        """The run has its share of the cluster; models are being loaded."""
+        """Called when the run has its resources and starts to load models."""
 
     def step(self, step: int, metrics: dict[str, float]) -> None:
-        """One finished training step."""
+        """Called after each training step."""
 
     def say(self, line: str) -> None:
-        """Something that a user should know."""
+        """Show a line to the user."""
 
 
 class Trackers(Protocol):
-    """Whoever sends the run's metrics on."""
+    """Processes that send the run's metrics to trackers."""
 
     def poll(self) -> list[str]:
-        """What they have to tell the user. Never waits."""
+        """Return lines for the user, without blocking."""
 
 
 @dataclass(frozen=True)
 class Following:
-    """Everything that the driver looks at while the trainer works."""
+    """Everything that the driver monitors while the trainer works."""
 
     control: Any  # handle of the run's RunControl
     members: list[Member]
@@ -48,10 +48,10 @@ class Following:
     trackers: Trackers
 
     def to_the_end(self, training: Any) -> Stopped | None:
-        """Follow the call ``training`` until it returns, or until the trainer says that it has stopped.
+        """Follow the call ``training`` until it returns or the trainer reports that it stopped.
 
-        Raises RunLostError when a process is lost that the run cannot do without, WatchdogExpired when nothing happens,
-        and what the call raises.
+        Raises RunLostError if a vital process is lost, WatchdogExpired if there is no progress, and any error of the
+        call.
         """
         self.interruptions.rewind_watchdog()
         self.interruptions.patient = True

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM (or SIGUSR1) and the watchdog: what can end a run from outside, turned into exceptions or a flag."""
+"""Turns Ctrl-C, SIGTERM, SIGUSR1 and the watchdog into exceptions or a flag."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NoReturn
 
 
 class Interrupted(KeyboardInterrupt):
-    """The user, or the node's owner, wants the run to end; ``signum`` is the signal."""
+    """The user or the cluster's scheduler requested the end of the run; ``signum`` is the signal."""
 
     def __init__(self, signum: int, message: str) -> None:
         super().__init__(message)
@@ -18,11 +18,11 @@ class Interrupted(KeyboardInterrupt):
 
 
 class WatchdogExpired(KeyboardInterrupt):
-    """Nothing was finished for too long."""
+    """The run made no progress for too long."""
 
 
 class Interruptions:
-    """The state of one run's signals. While ``patient``, the watchdog and a first signal are only noted."""
+    """The state of a run's signals. While ``patient``, the watchdog and the first signal are only recorded."""
 
     def __init__(self, watchdog_minutes: float | None) -> None:
         self.patient = False
@@ -32,7 +32,7 @@ class Interruptions:
         self._seconds = 0.0 if watchdog_minutes is None else watchdog_minutes * 60
 
     def handle(self, signum: int, _frame: FrameType | None) -> None:
-        """The signal handler."""
+        """Handle a signal."""
         if signum == signal.SIGALRM:
             self.expired = True
             if not self.patient:
@@ -49,9 +49,9 @@ class Interruptions:
 
     @contextmanager
     def themselves(self) -> Iterator[None]:
-        """What a handler raises in one of Ray's blocking calls comes out as another KeyboardInterrupt: here as itself.
+        """Re-raise the handler's exception in place of the KeyboardInterrupt that Ray's blocking calls replace it with.
 
-        Of a KeyboardInterrupt Ray knows that its call must end; any other exception waits until the call has returned.
+        Ray ends a blocking call only for a KeyboardInterrupt; other exceptions are delayed until the call returns.
         """
         try:
             yield
@@ -61,18 +61,18 @@ class Interruptions:
             raise self.raised from None
 
     def rewind_watchdog(self) -> None:
-        """Something was finished: begin to count anew."""
+        """Restart the watchdog's timer after progress."""
         signal.setitimer(signal.ITIMER_REAL, self._seconds)
 
 
 @contextmanager
 def interruptible(watchdog_minutes: float | None) -> Iterator[Interruptions]:
-    """Inside, the process's signals are ours. Only for the main thread; Ray's own handlers must be set before.
+    """Handle the process's signals inside the context. Main thread only; Ray must have set its handlers before.
 
-    The watchdog begins to count when it is rewound.
+    The watchdog starts at the first `rewind_watchdog`.
     """
     interruptions = Interruptions(watchdog_minutes)
-    # SIGUSR1 is what Slurm's srun passes on; at SIGTERM it kills.
+    # Slurm's srun forwards SIGUSR1; on SIGTERM it kills.
     ours = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM)
     before = {signum: signal.signal(signum, interruptions.handle) for signum in ours}
     try:

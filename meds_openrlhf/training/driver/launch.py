@@ -1,4 +1,4 @@
-"""A run as its driver sees it: hold the folder, check, reserve, start, follow, save."""
+"""Runs training: locks the folder, checks, reserves resources, starts, follows, saves."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def run_training(
 ) -> None:
     """Train to the end.
 
-    Raises ConfigError, with nothing started, for whatever the user can correct; RunLostError if a process was lost that
-    the run cannot do without, or nothing was finished for too long; Interrupted at Ctrl-C or SIGTERM.
+    Raises ConfigError, with nothing started, for mistakes that the user can correct; RunLostError if a vital process is
+    lost or the run makes no progress for too long; Interrupted on Ctrl-C or SIGTERM.
     """
     paths = run_paths_of(config)
     checks.require_local_paths(config)
@@ -84,7 +84,7 @@ def _train(
     listener: RunListener,
     trackers: FollowerProcesses,
 ) -> None:
-    """Start everything and follow it to the end; whatever was lost on the way becomes a RunLostError."""
+    """Start everything and follow it to the end; raises RunLostError if a process is lost."""
     members: list[Member] = []
     try:
         with interruptions.themselves():
@@ -118,7 +118,7 @@ def _way_on(paths: RunPaths) -> str:
 
 
 def _open_run_folder(job: Job) -> None:
-    """From here on the folder holds a run."""
+    """Write the run's configuration to its folder, and cut logs back to the first step."""
     for log in (job.paths.metrics, job.paths.evaluations):
         StepLog(log).cut_after(job.first_step)
     forget_after(job.paths, job.first_step)
@@ -127,7 +127,7 @@ def _open_run_folder(job: Job) -> None:
 
 
 def _memory_format(job: Job) -> MemoryFormat:
-    """The format of the run's memory, written down; a new one that branches from another gets its rows here."""
+    """Write and return the format of the run's memory; a new memory that branches from another gets its rows here."""
     settings, paths, memory = job.config.meds.memory, job.paths.memory, job.memory
     if settings.branch_from is not None and not paths.format.exists():
         memory = make_branch(Path(settings.branch_from), paths, memory)
@@ -150,7 +150,7 @@ def _start_shards(job: Job, memory_format: MemoryFormat, groups: dict[str, Any])
 
 
 def _start_memory(job: Job, groups: dict[str, Any]) -> tuple[list[Any], MemoryPool | None]:
-    """The shards as handles, and all of them as one memory; none where the run has no memory."""
+    """Start the memory; return the shards' handles and the pool, or an empty list and None without a memory."""
     if not job.config.meds.enabled:
         return [], None
     memory_format = _memory_format(job)
@@ -167,7 +167,7 @@ def _start_and_follow(
     listener: RunListener,
     trackers: FollowerProcesses,
 ) -> None:
-    """``members`` is filled once all are there."""
+    """Start all actors, add them to ``members``, follow the training and save the models."""
     from meds_openrlhf.training.context import TrainerContext
 
     control = start_run_control(job.paths)
@@ -198,7 +198,7 @@ def _how_it_stopped(stopped: Stopped) -> str:
 
 
 def _start_recorder(job: Job) -> Any:
-    """What writes the rollouts down, as a handle; on this node, whose disk has the run folder. None with no need."""
+    """Start the rollout recorder on this node, whose disk has the run folder; None if it is not needed."""
     features, keep = job.config.meds.features, job.config.meds.tracking.rollouts
     if keep == "none" and not job.config.meds.enabled:
         return None

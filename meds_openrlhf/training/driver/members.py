@@ -1,4 +1,4 @@
-"""The processes that a run cannot do without, by name, and what has become of them."""
+"""The processes of a run by name, and the reasons for their loss."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import ray._private.state
 
 from meds_openrlhf.training.errors import innermost
 
-# A dead actor is known to its callers a moment before the cluster's table says so.
+# Callers learn of a dead actor shortly before the cluster's actor table shows it.
 EXPLANATION_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Member:
-    """One Ray actor of the run; ``vital`` where the run ends with it (Ray starts the others again)."""
+    """A Ray actor of the run; ``vital`` if its loss ends the run (Ray restarts the others)."""
 
     name: str
     actor_id: str
     vital: bool
 
 
-# The halves of an asynchronous trainer, which Ray knows by their classes alone.
+# The halves of an asynchronous trainer, which can only be identified by class name.
 HALVES = {"MedsTrainingActor": "training half", "MedsSamplesActor": "generating half"}
 
 
 def members_of(trainer: Any, engines: list[Any], groups: dict[str, Any], shards: list[Any]) -> list[Member]:
-    """All actors of a run, and whatever else this driver has started."""
+    """Return all actors of a run, including others that this driver has started."""
     vital = [("trainer", trainer)]
     for role, group in groups.items():
         vital += [(f"{role} rank {rank}", handle) for rank, handle in enumerate(group._actor_handlers)]
@@ -42,13 +42,13 @@ def members_of(trainer: Any, engines: list[Any], groups: dict[str, Any], shards:
 
 
 def actor_table() -> dict[str, Any]:
-    """What the cluster knows of all its actors, by id. One request; needs no dashboard."""
+    """Return the cluster's table of all actors, by id. Takes one request and needs no dashboard."""
     table: dict[str, Any] = ray._private.state.actors()
     return table
 
 
 def actors_of_this_job() -> list[Member]:
-    """All actors that this driver has started, by their classes' names."""
+    """Return all actors that this driver has started, named by their classes."""
     job = ray.get_runtime_context().get_job_id()
     mine = [one for one in actor_table().values() if one["JobID"] == job]
     return [_by_class(one["ActorClassName"], one["ActorID"]) for one in mine]
@@ -60,20 +60,20 @@ def _by_class(name: str, actor_id: str) -> Member:
 
 
 def first_loss(members: list[Member]) -> str | None:
-    """A sentence about the first vital member that is dead; None while all live."""
+    """Describe the first vital member that died; None if all are alive."""
     table = actor_table()
     dead = [m for m in members if m.vital and m.actor_id in table and table[m.actor_id]["State"] == "DEAD"]
     if not dead:
         return None
-    # The trainer dies of what happened to the others, so it is named last.
+    # The trainer usually dies because another member did, so it comes last.
     first = min(dead, key=lambda member: (member.name == "trainer", table[member.actor_id]["EndTime"]))
     return f"{first.name} was lost: {_reason(table[first.actor_id])}"
 
 
 def loss_behind(error: BaseException, members: list[Member]) -> str | None:
-    """The same about the loss that ``error`` comes of; None where it comes of something else.
+    """Describe the loss that caused ``error``; None if it has another cause.
 
-    An actor whose start raised an error is no loss: the error is what the user needs.
+    An actor whose constructor raised an error does not count as lost, because the user needs to see that error.
     """
     cause = innermost(error)
     if not isinstance(cause, ray.exceptions.RayActorError) or cause.actor_init_failed:

@@ -1,4 +1,4 @@
-"""The driver's connection to a Ray cluster, and what every worker of the run is given."""
+"""The driver's connection to a Ray cluster, and the environment of the run's workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from meds_openrlhf.training.driver import worker
 
 @contextmanager
 def ray_connection(*, on_cpu: bool, verbose: bool) -> Iterator[None]:
-    """A connection to the cluster that RAY_ADDRESS names or `ray start` began here, or one of this machine alone."""
+    """Connect to the cluster of RAY_ADDRESS or a local `ray start`; otherwise start one on this machine."""
     own = not os.environ.get("RAY_ADDRESS")
     runtime_env = {
         "env_vars": worker_environment(cpu.ENVIRONMENT if on_cpu else _defaults()),
@@ -39,16 +39,13 @@ def ray_connection(*, on_cpu: bool, verbose: bool) -> Iterator[None]:
 
 
 def worker_environment(variables: dict[str, str]) -> dict[str, str]:
-    """``variables`` for the run's workers, less those that the submitted job sets.
-
-    Ray refuses a variable that is named twice.
-    """
+    """Return ``variables`` without those that the submitted job sets, since Ray rejects duplicate variables."""
     job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")
     given = job.get("runtime_env", {}).get("env_vars", {})
     return {name: value for name, value in variables.items() if name not in given}
 
 
 def _defaults() -> dict[str, str]:
-    """OpenRLHF's defaults for its workers; what this process's environment sets stays."""
+    """Return OpenRLHF's defaults for its workers; values in this process's environment take precedence."""
     defaults = {"TOKENIZERS_PARALLELISM": "true", "NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
     return {name: os.environ.get(name, value) for name, value in defaults.items()}

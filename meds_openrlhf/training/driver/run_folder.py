@@ -1,4 +1,4 @@
-"""The run's folder, held by one driver at a time."""
+"""The run's folder, locked by one driver at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RELEASE_SECONDS = 60.0
 
 
 def run_paths_of(config: RunConfig) -> RunPaths:
-    """Where the run's files go. Raises ConfigError for a folder that a submitted job would lose."""
+    """Return the paths of the run's files. Raises ConfigError for a folder that a submitted job would lose."""
     folder = Path(config.meds.run_dir)
     require_lasting_in_job("meds.run_dir", folder)
     return RunPaths(folder.absolute())
@@ -26,9 +26,10 @@ def run_paths_of(config: RunConfig) -> RunPaths:
 
 @contextmanager
 def sole_driver_of(paths: RunPaths, resume: bool) -> Iterator[None]:
-    """Hold the run folder for this process. Refuses one that is in use, or that holds a run and is not resumed.
+    """Lock the run folder for this process.
 
-    A resumed run waits a little: the file server of a lost node gives its lock back late.
+    Raises ConfigError if the folder is in use, or if it contains a run and ``resume`` is false. With ``resume``, waits
+    for the lock up to `RELEASE_SECONDS`, because a file server releases the lock of a lost node with a delay.
     """
     if paths.config.exists() and not resume:
         held = "holds a run already" if StepLog(paths.metrics).read() else "holds a run that has finished no step"

@@ -1,7 +1,8 @@
-"""What every process of a run is doing, written down when it hangs: a file of Python stacks per process.
+"""Writes the Python stacks of every process of a run that hangs, one file per process.
 
-A process that waits in a collective runs no Python and answers no call, so each one is asked by a signal, which
-Python's faulthandler answers from C into a file in memory; a task on its node reads that through /proc.
+A process that waits in a collective runs no Python code and answers no calls. Therefore each process gets a signal;
+Python's faulthandler handles it in C and writes to an in-memory file, which a task on the same node reads through
+/proc.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from meds_openrlhf.training.driver.members import Member, actor_table
 
 SIGNAL = signal.SIGUSR2
 MEMORY_FILE = "meds-stacks"
-# To answer the signal; most do within a millisecond.
+# Time limit for an answer to the signal; most processes answer within a millisecond.
 WRITING_SECONDS = 10.0
 LOOK_SECONDS = 0.2
 NODE_SECONDS = 60.0
 
 
 def arm() -> None:
-    """From now on this process answers the signal. Costs nothing until then."""
+    """Register the signal handler in this process; it costs nothing until the signal arrives."""
     if getattr(arm, "file", None) is None:
         arm.file = os.fdopen(os.memfd_create(MEMORY_FILE), "w")  # type: ignore[attr-defined]
         faulthandler.register(SIGNAL, file=arm.file, all_threads=True)  # type: ignore[attr-defined]
 
 
 def collect(folder: Path, members: Iterable[Member]) -> Path:
-    """Write the stacks of ``members`` and of their child processes; the new folder below ``folder``.
+    """Write the stacks of ``members`` and their child processes to a new folder below ``folder``; return its path.
 
-    A process that cannot be asked gets a file that says why.
+    A process that cannot be reached gets a file with the reason.
     """
     target = folder / f"{datetime.now():%Y%m%d-%H%M%S}"
     table = actor_table()
@@ -78,10 +79,10 @@ def _answer(reference: Any, names: dict[int, str]) -> dict[int, str]:
 
 
 def stacks_on_this_node(processes: list[int]) -> dict[int, str]:
-    """The stacks of armed processes of this node, and of the processes that they have started."""
+    """Return the stacks of processes on this node, including those of their child processes."""
     written = {process: _written(process) for process in processes}
     armed = {process: len(text) for process, text in written.items() if text is not None}
-    for process in armed:  # an unarmed one would die of the signal
+    for process in armed:  # the signal would kill an unarmed process
         with suppress(ProcessLookupError):
             os.kill(process, SIGNAL)
     _wait_for_more_than(armed)
@@ -92,12 +93,12 @@ def stacks_on_this_node(processes: list[int]) -> dict[int, str]:
 
 
 def _wait_for_more_than(before: dict[int, int]) -> None:
-    """Until each process has written more than ``before`` says and come to an end, for `WRITING_SECONDS` at most."""
+    """Wait up to `WRITING_SECONDS` until each process has written more than ``before`` and stopped writing."""
     deadline, last = time.monotonic() + WRITING_SECONDS, before
     while time.monotonic() < deadline:
         time.sleep(LOOK_SECONDS)
         texts = {process: _written(process) for process in before}
-        now = {process: len(text) for process, text in texts.items() if text is not None}  # those that still are
+        now = {process: len(text) for process, text in texts.items() if text is not None}  # processes still alive
         if all(before[process] < size == last[process] for process, size in now.items()):
             return
         last = {**last, **now}
@@ -111,7 +112,7 @@ def _answer_of(process: int, before: int) -> str:
 
 
 def _written(process: int) -> str | None:
-    """All that a process has written so far; None where it is not armed."""
+    """Return all that a process has written so far, or None if it is not armed."""
     for descriptor in Path(f"/proc/{process}/fd").glob("*"):
         try:
             if MEMORY_FILE in os.readlink(descriptor):
@@ -122,7 +123,7 @@ def _written(process: int) -> str | None:
 
 
 def _children(process: int) -> list[int]:
-    """vLLM's engine core and the like: processes of libraries, which nobody armed."""
+    """Return child processes recursively, such as vLLM's engine core, which libraries start unarmed."""
     try:
         lists = [(task / "children").read_text().split() for task in Path(f"/proc/{process}/task").iterdir()]
     except OSError:
@@ -132,7 +133,7 @@ def _children(process: int) -> list[int]:
 
 
 def _from_outside(process: int) -> str:
-    """A process's stacks as py-spy sees them, where the system lets it look."""
+    """Return a process's stacks from py-spy, if the system permits it."""
     title = f"process {process}"
     try:
         seen = subprocess.run(["py-spy", "dump", "--pid", str(process)], capture_output=True, text=True, timeout=20)

@@ -1,4 +1,4 @@
-"""What every Ray worker process of a run does first; Ray is given these functions by name."""
+"""Setup hooks of the run's Ray worker processes; Ray gets these functions by name."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ SET_UP_WITHOUT_CUDA = f"{__name__}.set_up_without_cuda"
 
 
 def set_up() -> None:
-    """Make the process able to say what it is doing."""
+    """Enable stack dumps on request."""
     stacks.arm()
 
 
 def set_up_without_cuda() -> None:
-    """The same, and make it ready to run OpenRLHF without CUDA."""
+    """Enable stack dumps on request and prepare the process to run OpenRLHF without CUDA."""
     stacks.arm()
     cpu.install()

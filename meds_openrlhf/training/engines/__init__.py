@@ -1,1 +1,1 @@
-"""The vLLM engines: lost ones, restarted ones, and the rollouts that none of that may cost."""
+"""vLLM engines that survive losses and restarts without losing rollouts."""

@@ -1,8 +1,8 @@
-"""OpenRLHF's vLLM engine as an actor that Ray may start again: it knows which of the policy's weights it has.
+"""OpenRLHF's vLLM engine as a restartable actor that tracks which of the policy's weights it has.
 
-A restarted engine has the weights that are on the disk, and belongs to no weight-sync group. It answers `status`,
-refuses to generate, and joins again at the policy's next weight sync (`training.engines.engine_fleet`). Where engines
-sleep while the policy trains on the same GPUs, it does not even load before: the GPU is the policy's at that moment.
+A restarted engine has the weights from disk and belongs to no weight-sync group. It answers `status`, rejects requests
+to generate, and joins again at the policy's next weight sync (`training.engines.engine_fleet`). If engines sleep while
+the policy trains on the same GPUs, it does not load before that sync, because the policy uses the GPU.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from meds_openrlhf.training.openrlhf_source import plain_class, replaced
 
 logger = logging.getLogger(__name__)
 
-# An engine that dies again and again has a cause that no restart mends.
+# More restarts do not help an engine that dies repeatedly.
 MAX_RESTARTS = 10
-# Another process may just be giving the GPU's memory back.
+# Gives another process time to release the GPU's memory.
 PAUSE_SECONDS = 10.0
 
 
@@ -35,7 +35,7 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
     async def __init__(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[misc]
         restarted = ray.get_runtime_context().was_current_actor_reconstructed
         self._life = uuid.uuid4().hex
-        # In its first life an engine starts from the same weights as the policy.
+        # An engine that was never restarted has the same initial weights as the policy.
         self._weights = NONE if restarted else AS_STARTED
         self._loaded = False
         self._given = (args, kwargs)
@@ -51,7 +51,7 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
         self._loaded = True
 
     async def load(self) -> None:
-        """Start vLLM in a restarted engine; asleep afterwards where engines sleep, as OpenRLHF lets all begin."""
+        """Start vLLM in a restarted engine; if engines sleep, put it to sleep, as OpenRLHF does at the start."""
         if self._loaded:
             return
         try:
@@ -59,28 +59,28 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
             if self._given[1].get("enable_sleep_mode"):
                 await self.sleep()
         except Exception:
-            # An error would end the actor for good; a dead process is started again, as often as Ray may.
+            # An error would end the actor permanently; Ray restarts a dead process up to `MAX_RESTARTS` times.
             logger.exception("a restarted engine could not start")
             await asyncio.sleep(PAUSE_SECONDS)
             os._exit(1)
 
     async def status(self) -> EngineStatus:
-        """Answered at any time, also while responses are generated."""
+        """Return the engine's status; also works while responses are generated."""
         if self._loaded and self.llm.errored:
             os._exit(1)  # the vLLM process inside is gone; Ray starts both again
         return EngineStatus(self._life, self._weights, self._loaded)
 
     async def has_received(self, weights: int) -> None:
-        """The weight sync with this number has come to its end."""
+        """Record that the weight sync with this number has finished."""
         self._weights = weights
 
     async def generate_responses(self, *args: Any, **kwargs: Any) -> Any:
-        """Responses to one prompt. Raises StaleWeightsError where they would not be the policy's."""
+        """Generate responses to one prompt. Raises StaleWeightsError if the engine lacks the policy's weights."""
         if self._weights == NONE:
             raise StaleWeightsError("restarted since the last weight sync")
         return await super().generate_responses(*args, **kwargs)
 
 
 def restartable_engines() -> AbstractContextManager[None]:
-    """Meanwhile OpenRLHF, which makes its engines by name, makes restartable ones."""
+    """Make OpenRLHF, which looks up its engine class by name, create restartable engines inside the context."""
     return replaced(vllm_engine, RolloutRayActor=ray.remote(max_restarts=MAX_RESTARTS)(RestartableEngine))

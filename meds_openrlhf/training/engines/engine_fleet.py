@@ -1,6 +1,6 @@
-"""Which vLLM engines can be used now, as one process sees it; lost ones are left out, restarted ones taken in again.
+"""Tracks which vLLM engines are usable from one process: drops lost engines and adds restarted engines again.
 
-Every weight sync has a number, and an engine says which one it has received. Only those with the newest are used.
+Weight syncs are numbered, and an engine reports the last sync that it received. Only engines with the newest are used.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import ray
 
 from meds_openrlhf.training.errors import RunLostError, innermost
 
-# Ray says within seconds that an engine is away. One that is silent is busy, up to this long.
+# Ray reports a lost engine within seconds. A silent engine counts as busy for this long.
 STATUS_SECONDS = 300.0
 RESTART_SECONDS = 900.0
 POLL_SECONDS = 2.0
-# Instead of a sync's number: the weights on the disk, with which the policy began too; and those after a restart.
+# Values instead of a sync's number: the policy's initial weights from disk; stale weights after a restart.
 AS_STARTED, NONE = 0, -1
 
 
 class StaleWeightsError(RuntimeError):
-    """A restarted engine was asked to generate before the policy's weights had reached it."""
+    """A restarted engine was asked to generate before it received the policy's weights."""
 
 
 @dataclass(frozen=True)
 class EngineStatus:
-    """One life of an engine, the weight sync that it has received last, and whether vLLM is running in it."""
+    """The life (process) of an engine, the last weight sync that it received, and whether vLLM is running."""
 
     life: str
     weights: int
@@ -37,7 +37,7 @@ class EngineStatus:
 
 
 class EngineFleet:
-    """All engines of a run. ``usable`` is the list that OpenRLHF's trainer and generator work with, kept up to date."""
+    """All engines of a run. ``usable`` is the list that OpenRLHF's trainer and generator use, updated in place."""
 
     def __init__(self, engines: list[Any], tell: Callable[[str], None]) -> None:
         self.usable = list(engines)
@@ -50,15 +50,15 @@ class EngineFleet:
         self._weights = AS_STARTED  # the newest sync that this process knows of
 
     def keep_those_with_weights(self) -> None:
-        """Before responses are generated: leave out engines that are away or have not the newest weights."""
+        """Drop engines that are unavailable or lack the newest weights; called before responses are generated."""
         statuses = self._statuses()
         self._weights = max([self._weights, *(status.weights for status in statuses if status is not None)])
         self._use([one if one is not None and one.weights == self._weights else None for one in statuses])
 
     def take_in_restarted(self) -> bool:
-        """Before a weight sync: use every engine that answers. Whether the sync group has to be formed anew.
+        """Use every engine that answers; called before a weight sync.
 
-        Raises RunLostError where no engine comes back.
+        Returns whether a new sync group is needed. Raises RunLostError if no engine comes back.
         """
         statuses = self._loaded_ones()
         self._use(statuses)
@@ -69,34 +69,34 @@ class EngineFleet:
         return changed
 
     def note_sync(self) -> None:
-        """After a weight sync: the engines in use have the newest weights, and say so from now on."""
+        """Record that the engines in use have the newest weights; called after a weight sync."""
         self._weights += 1
         ray.get([engine.has_received.remote(self._weights) for engine in self.usable])
 
     def life_of(self, call: Any) -> str:
-        """The life of the engine that a call was just made to; ``call`` is the reference to its result."""
+        """Return the life of the engine that received a call; ``call`` is the reference to its result."""
         return self._lives.get(call.task_id().actor_id().hex(), "")
 
     def drop(self, life: str, error: Exception) -> None:
-        """An engine failed a call in this life with ``error``; it comes back when Ray has started it again.
+        """Drop the engine whose call failed with ``error`` in this life, until Ray has restarted it.
 
-        One whose actor was lost is in Ray's hands already, and one without weights may well be in its next life.
+        Kills the actor so that Ray restarts it, unless the actor is lost already or was restarted and lacks weights.
         """
         lost = next((one for one in self.usable if self._lives.get(one._actor_id.hex()) == life), None)
         if lost is None:
-            return  # another of its calls failed before, and it may be in its next life by now
+            return  # another failed call has dropped it already, and it may be restarted by now
         self.usable.remove(lost)
         if not isinstance(innermost(error), (ray.exceptions.RayActorError, StaleWeightsError)):
-            ray.kill(lost, no_restart=False)  # it outlives the vLLM process inside
+            ray.kill(lost, no_restart=False)  # the actor outlives its vLLM process
         left = f"its prompts go to the {len(self.usable)} left" if self.usable else "waiting until it is restarted"
         self.tell(f"vLLM engine {self._engines.index(lost)} was lost ({type(error).__name__}); {left}")
 
     def is_loss(self, error: BaseException) -> bool:
-        """Whether ``error``, however wrapped, comes of the loss of one of these engines."""
+        """Return whether the loss of one of these engines caused ``error``, which may be wrapped."""
         cause = innermost(error)
         if isinstance(cause, ray.exceptions.RayActorError):
             return cause.actor_id in self._ids
-        exceptions = sys.modules.get("vllm.v1.engine.exceptions")  # loaded wherever such an error can be
+        exceptions = sys.modules.get("vllm.v1.engine.exceptions")  # imported if such an error can occur
         return exceptions is not None and isinstance(cause, exceptions.EngineDeadError)
 
     def _use(self, statuses: list[EngineStatus | None]) -> None:
@@ -111,7 +111,7 @@ class EngineFleet:
         self._lives = {name: status.life for name, status in zip(self._ids, statuses) if status is not None}
 
     def _loaded_ones(self) -> list[EngineStatus | None]:
-        """Statuses of all engines in which vLLM is running; at least one."""
+        """Wait until vLLM is running in at least one engine; return statuses, None for the other engines."""
         deadline = time.monotonic() + RESTART_SECONDS
         while True:
             statuses = self._statuses()
@@ -125,7 +125,7 @@ class EngineFleet:
             time.sleep(POLL_SECONDS)
 
     def _load_waiting(self, statuses: list[EngineStatus | None]) -> bool:
-        """Restarted engines that sleep while the policy trains wait for this moment to start vLLM; whether any did."""
+        """Start vLLM in restarted engines that have waited while the policy trained; return whether there were any."""
         named = zip(self._engines, statuses)
         calls = [engine.load.remote() for engine, status in named if status is not None and not status.loaded]
         if calls:
@@ -133,7 +133,7 @@ class EngineFleet:
         return bool(calls)
 
     def _statuses(self) -> list[EngineStatus | None]:
-        """None for an engine that is away."""
+        """Return the status of each engine, None for an unavailable engine."""
         references = [engine.status.remote() for engine in self._engines]
         done, _ = ray.wait(references, num_returns=len(references), timeout=STATUS_SECONDS)
         answered = set(done)
@@ -151,5 +151,5 @@ class EngineFleet:
                 self._given_up.add(self._ids[number])
                 self.tell(f"vLLM engine {number} was lost too often, and is not started again")
         except ray.exceptions.RayActorError:
-            pass  # on its way back
+            pass  # being restarted
         return None

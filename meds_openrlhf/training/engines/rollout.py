@@ -1,4 +1,4 @@
-"""Generating rollouts: OpenRLHF's generator, which loses no prompt when an engine dies or when a run is resumed."""
+"""OpenRLHF's generator of rollouts, extended to lose no prompt if an engine dies or a run is resumed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from meds_openrlhf.training.errors import RunLostError, innermost
 
 @dataclass(frozen=True)
 class PromptRequest:
-    """One prompt that the engines shall answer."""
+    """A prompt for the engines."""
 
     prompt: str
     label: str
@@ -26,7 +26,7 @@ class PromptRequest:
 
 @dataclass(frozen=True)
 class Dispatched:
-    """A request on its way, in the life of the engine that has it."""
+    """A request sent to an engine, with the life of that engine."""
 
     request: PromptRequest
     life: str
@@ -35,8 +35,8 @@ class Dispatched:
 class RolloutGenerator(SamplesGenerator):
     """OpenRLHF's generator of rollouts; see the module's docstring.
 
-    ``sync_weights`` brings the policy's weights to restarted engines; None where this process cannot (asynchronous
-    runs), so that a run which has lost its last engine ends.
+    ``sync_weights`` sends the policy's weights to restarted engines. It is None in asynchronous runs, which cannot do
+    this from the generating process and end if all engines are lost.
     """
 
     prompts_dataloader: Any
@@ -53,7 +53,7 @@ class RolloutGenerator(SamplesGenerator):
         super().__init__(*args, vllm_engines=fleet.usable, **kwargs)
         self._keep_below = keep_below
         self._even_batch = even_batch
-        self.vllm_engines = fleet.usable  # the list itself, also where it is empty
+        self.vllm_engines = fleet.usable  # the list itself, even if it is empty
         self._fleet = fleet
         self._sync_weights = sync_weights
         self._sample_buffer: list[Experience] = []
@@ -61,7 +61,7 @@ class RolloutGenerator(SamplesGenerator):
         self.prompts_dataloader = ResumablePrompts(self.prompts_dataloader, self)
 
     def generate_samples(self, **generate_kwargs: Any) -> tuple[list[Experience], float | None, int, bool]:
-        """OpenRLHF's, with the engines that can be used now; an epoch's last batch is cut to whole mini-batches."""
+        """Generate samples with the usable engines; the last batch of an epoch is cut to whole mini-batches."""
         self._fleet.keep_those_with_weights()
         samples, passed, consumed, exhausted = super().generate_samples(**generate_kwargs)
         return self._without_remainder(samples) if exhausted else samples, passed, consumed, exhausted
@@ -75,7 +75,7 @@ class RolloutGenerator(SamplesGenerator):
         return samples[: len(samples) - over]
 
     def generate_eval_samples(self, **generate_kwargs: Any) -> list[Experience]:
-        """OpenRLHF's, with the engines that can be used now."""
+        """Generate evaluation samples with the usable engines."""
         self._fleet.keep_those_with_weights()
         samples: list[Experience] = super().generate_eval_samples(**generate_kwargs)
         return samples
@@ -83,9 +83,9 @@ class RolloutGenerator(SamplesGenerator):
     def _generate_vllm(
         self, dataloader_iter: Iterator[Any], num_prompts: int, dynamic_filtering: bool, **generate_kwargs: Any
     ) -> tuple[list[Experience], int, bool]:
-        """As OpenRLHF's, but prompts whose engine was lost go to the others.
+        """Like OpenRLHF's method, but send the prompts of a lost engine to the others.
 
-        Accepted experiences, the number of prompts drawn, and whether there are no more.
+        Returns accepted experiences, the number of prompts drawn, and whether the prompts are exhausted.
         """
         requests, exhausted = _draw(dataloader_iter, num_prompts)
         consumed = len(requests)
@@ -109,7 +109,7 @@ class RolloutGenerator(SamplesGenerator):
         return accepted, consumed, exhausted if requests else True
 
     def _is_filtered_out(self, experiences: list[Experience]) -> bool:
-        """DAPO's dynamic sampling: whether a prompt's mean score lies outside the range."""
+        """Return whether dynamic sampling (DAPO) drops a prompt, because its mean score is outside the range."""
         if any(experience.scores is None for experience in experiences):
             return False
         scores = [experience.scores[0].item() for experience in experiences]
@@ -119,7 +119,7 @@ class RolloutGenerator(SamplesGenerator):
         return not lowest < sum(scores) / len(scores) < highest
 
     def _dispatch(self, requests: list[PromptRequest], generate_kwargs: dict[str, Any]) -> dict[Any, Dispatched]:
-        """Send requests to the engines, evenly: by reference to its responses, each request."""
+        """Distribute requests evenly over the engines; return them by the reference to their responses."""
         while requests:
             self._require_engine()
             try:
@@ -131,12 +131,12 @@ class RolloutGenerator(SamplesGenerator):
                 )
                 sent = [Dispatched(one, self._fleet.life_of(call)) for call, one in zip(references, requests)]
                 return dict(zip(references, sent))
-            except ray.exceptions.RayActorError:  # it asks every engine how busy it is, and one has just been lost
+            except ray.exceptions.RayActorError:  # the call queries every engine's load, and an engine was just lost
                 self._fleet.keep_those_with_weights()
         return {}
 
     def _responses(self, reference: Any, sent: Dispatched) -> list[Any] | None:
-        """The responses to one prompt; None where the engine that had it was lost."""
+        """Return the responses to one prompt, or None if its engine was lost."""
         try:
             responses: list[Any] = ray.get(reference)
             return responses
@@ -150,7 +150,7 @@ class RolloutGenerator(SamplesGenerator):
             return None
 
     def _require_engine(self) -> None:
-        """Where no engine is left, wait for one to come back and give it the policy's weights."""
+        """If no engine is left, wait until one is restarted and send it the policy's weights."""
         if self._fleet.usable:
             return
         if self._sync_weights is None:
@@ -162,26 +162,26 @@ class RolloutGenerator(SamplesGenerator):
         if self.args.vllm.enable_sleep:
             batch_vllm_engine_call(self._fleet.usable, "wake_up")
 
-    # ── where a checkpoint finds the generator ──
+    # ── state for checkpoints ──
 
     def state(self) -> dict[str, Any]:
-        """Rollouts that later steps will train on, and whether the epoch's prompts have all been drawn."""
+        """Return rollouts for later steps, and whether all prompts of the epoch have been drawn."""
         return {"leftovers": list(self._sample_buffer), "epoch_drawn": self._dataloader_iter is None}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from there. The loader must have been set to the same moment before."""
+        """Restore a state; the loader must have been restored to the same point before."""
         self._sample_buffer = list(state["leftovers"])
         if not state["epoch_drawn"]:
             self._dataloader_iter = iter(self.prompts_dataloader)
         elif not self._sample_buffer:
-            self._dataloader_iter = iter(())  # a loader that is asked again would begin the next epoch in this one
+            self._dataloader_iter = iter(())  # iterating the loader again would start the next epoch too early
 
 
 class ResumablePrompts:
-    """OpenRLHF's loader of prompts, whose state also says what became of the prompts that it gave out.
+    """OpenRLHF's loader of prompts, with the state of the generator included in its own.
 
-    OpenRLHF's own checkpoint forgets the rollouts beyond a step's batch, where more are generated at once, and repeats
-    an epoch whose last batch was smaller than the others.
+    OpenRLHF's checkpoints lose rollouts beyond a step's batch, if more are generated at once, and repeat an epoch whose
+    last batch was smaller than the others.
     """
 
     def __init__(self, loader: Any, generator: RolloutGenerator) -> None:
@@ -195,16 +195,16 @@ class ResumablePrompts:
         return iter(self._loader)
 
     def state_dict(self) -> dict[str, Any]:
-        """The loader's position and the generator's."""
+        """Return the states of the loader and the generator."""
         return {"loader": self._loader.state_dict(), **self._generator.state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Set both to where they were."""
+        """Restore the loader and the generator."""
         self._loader.load_state_dict(state["loader"])
         self._generator.restore(state)
 
 
 def _draw(prompts: Iterator[Any], count: int) -> tuple[list[PromptRequest], bool]:
-    """Up to ``count`` prompts, and whether there were fewer."""
+    """Draw up to ``count`` prompts; return them and whether there were fewer."""
     texts, labels, images, exhausted = _collect_prompt_batch(prompts, count)
     return [PromptRequest(*one) for one in zip(texts, labels, images, strict=True)], exhausted

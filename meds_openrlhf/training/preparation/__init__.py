@@ -1,1 +1,1 @@
-"""From a configuration to a job that has passed every check: flags, models, data, and its place in the cluster."""
+"""Turns a configuration into a checked job: flags, models, data, and its placement in the cluster."""

@@ -1,7 +1,7 @@
-"""OpenRLHF's flags through OpenRLHF's own parser: names, defaults and validation are its own.
+"""Parses OpenRLHF's flags with OpenRLHF's own parser, including its names, defaults and validation.
 
-Its parser lives in the `__main__` block of `openrlhf.cli.train_ppo_ray`. That block is run here with our flags as its
-command line, up to the moment when it would begin to train. The imports above it are not: they take ten seconds.
+The parser is in the `__main__` block of `openrlhf.cli.train_ppo_ray`. This module runs that block with the run's flags
+as its command line, up to the call that starts training. It skips the module's imports, which take ten seconds.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ ENTRY_POINT = "openrlhf.cli.train_ppo_ray"
 
 
 def parse_openrlhf_arguments(flags: Mapping[str, Any]) -> SimpleNamespace:
-    """OpenRLHF's nested arguments (``args.actor.num_nodes`` …) for flags by dotted name.
+    """Return OpenRLHF's nested arguments (such as ``args.actor.num_nodes``) for flags by dotted name.
 
-    Raises ConfigError for an unknown flag, a value that its parser refuses, or a combination that it refuses.
+    Raises ConfigError for an unknown flag, or for a value or combination that OpenRLHF rejects.
     """
 
     class Parser(argparse.ArgumentParser):
-        """argparse's, with our flags as its command line, and errors in one line."""
+        """An argparse parser with the run's flags as its command line and one-line errors."""
 
         def parse_args(self) -> argparse.Namespace:  # type: ignore[override]
             return super().parse_args(_command_line(self, flags))
@@ -43,14 +43,14 @@ def parse_openrlhf_arguments(flags: Mapping[str, Any]) -> SimpleNamespace:
     try:
         run_main_block(ENTRY_POINT, provided)
     except (AssertionError, AttributeError, TypeError) as error:
-        # Its checks are assertions, or stumble over a value that is missing.
+        # OpenRLHF's checks are assertions, or fail with other errors on missing values.
         raise ConfigError("OpenRLHF's settings", "this combination", f"is refused: {error}") from error
     (args,) = parsed
     return args
 
 
 def _command_line(parser: argparse.ArgumentParser, flags: Mapping[str, Any]) -> list[str]:
-    """The words that make ``parser`` see ``flags``; a value of None leaves the default."""
+    """Return the command line that sets ``flags`` in ``parser``; a value of None keeps the default."""
     words: list[str] = []
     for key, value in flags.items():
         action = parser._option_string_actions.get(f"--{key}")
@@ -82,7 +82,7 @@ def _unknown_flag(parser: argparse.ArgumentParser, key: str) -> str:
 
 
 def _refusal(flags: Mapping[str, Any], message: str) -> ConfigError:
-    """In place of argparse's usage text and exit: an error that names the flag and its value."""
+    """Convert argparse's error message into a ConfigError that names the flag and its value."""
     found = re.fullmatch(r"argument --([\w.]+): (.*)", message, re.DOTALL)
     if not found:
         return ConfigError("OpenRLHF's settings", "the command line", f"is refused: {message}")

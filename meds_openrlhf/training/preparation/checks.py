@@ -1,4 +1,4 @@
-"""What can be known to be wrong before anything expensive starts: model, data, memory, run folder."""
+"""Checks of model, data, memory and run folder before anything expensive starts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _AT_LEAST_ONE = (
 
 
 def require_local_paths(config: RunConfig) -> None:
-    """Refuse paths that plainly are not there; names on a hub (``owner/name``) are left to their loaders."""
+    """Raise ConfigError for local paths that do not exist; hub names (``owner/name``) are left to their loaders."""
     require_local_model(config)
     _require_local(config, "data.prompt_dataset")
     if config.openrlhf.get("eval.dataset"):
@@ -38,7 +38,7 @@ def require_local_paths(config: RunConfig) -> None:
 
 
 def require_local_model(config: RunConfig) -> None:
-    """Refuse a run without a policy, or one whose path plainly is not there."""
+    """Raise ConfigError if the policy is not set or its local path does not exist."""
     _require_local(config, "actor.model_name_or_path")
 
 
@@ -55,14 +55,14 @@ def _require_local(config: RunConfig, key: str) -> None:
 
 
 def require_reward_files(config: RunConfig) -> None:
-    """Refuse files of code that are not there, or in which OpenRLHF would not find what it calls."""
+    """Raise ConfigError for code files that do not exist or that lack the name that OpenRLHF calls."""
     for key, name, kind in (
         ("reward.remote_url", "reward_func", ast.FunctionDef | ast.AsyncFunctionDef),
         ("train.agent_func_path", "AgentExecutor", ast.ClassDef),
     ):
         value = config.openrlhf.get(key)
         if not isinstance(value, str) or not value.endswith(".py"):
-            continue  # servers that score responses
+            continue  # a server that scores responses
         try:
             tree = ast.parse(Path(value).read_text(encoding="utf-8"))
         except OSError as error:
@@ -75,7 +75,7 @@ def require_reward_files(config: RunConfig) -> None:
 
 
 def _defines(tree: ast.Module, name: str, kind: Any) -> bool:
-    """Whether the module has that name: defined so, assigned, or imported."""
+    """Return whether the module defines, assigns or imports ``name``."""
     for node in tree.body:
         names = {alias.asname or alias.name for alias in getattr(node, "names", []) if isinstance(alias, ast.alias)}
         targets = {target.id for target in getattr(node, "targets", []) if isinstance(target, ast.Name)}
@@ -85,7 +85,7 @@ def _defines(tree: ast.Module, name: str, kind: Any) -> bool:
 
 
 def require_reward(config: RunConfig) -> None:
-    """Raise ConfigError for a run that nothing rewards."""
+    """Raise ConfigError for a run without a reward."""
     sources = ("reward.remote_url", "reward.model_name_or_path", "train.agent_func_path")
     if config.meds.reward is None and not any(config.openrlhf.get(key) for key in sources):
         raise ConfigError("meds.reward", None, f"leaves the run without a reward; set math, or {_either(sources)}")
@@ -96,22 +96,22 @@ def _either(names: Sequence[str]) -> str:
 
 
 def require_positive(flags: Mapping[str, Any]) -> None:
-    """Raise ConfigError for counts and sizes below 1: OpenRLHF divides by them without looking."""
+    """Raise ConfigError for counts and sizes below 1, since OpenRLHF divides by them without a check."""
     for key in _AT_LEAST_ONE:
         require_at_least_one(key, flags.get(key))
     engines = flags.get("vllm.num_engines")
-    if engines != 0:  # without engines there is a reason to give
+    if engines != 0:  # `require_engines` explains why 0 is invalid
         require_at_least_one("vllm.num_engines", engines)
 
 
 def require_at_least_one(key: str, value: Any) -> None:
-    """Raise ConfigError for a number below 1; what is no number is left to the parser."""
+    """Raise ConfigError for a number below 1; the parser checks values that are not numbers."""
     if isinstance(value, int | float) and value < 1:
         raise ConfigError(key, value, "is below 1; it has to be at least 1")
 
 
 def model_config(name: str) -> Any:
-    """The configuration of the policy. Raises ConfigError where there is none."""
+    """Load the configuration of the policy. Raises ConfigError if it cannot be loaded."""
     try:
         return load_model_config(name, trust_remote_code=True)
     except (OSError, ValueError) as error:
@@ -120,12 +120,12 @@ def model_config(name: str) -> Any:
 
 
 def memory_format(config: RunConfig, policy: Any) -> MemoryFormat:
-    """The format of the rows that this policy makes."""
+    """Return the memory format for this policy and configuration."""
     features = features_of_rows(config.meds.features, config.meds.memory)
     row_features = {**asdict(features), "answer_openings": list(features.answer_openings)}
     if remembers_answers(config.meds.memory):
         return MemoryFormat(config.meds.memory.shards, final_answer.VALUES, dict(ANSWERS), row_features)
-    text = policy.get_text_config()  # a vision-language model's decoder has its own
+    text = policy.get_text_config()  # in a vision-language model, the decoder has a separate configuration
     return MemoryFormat(
         shards=config.meds.memory.shards,
         layers=text.num_hidden_layers,
@@ -140,7 +140,7 @@ def memory_format(config: RunConfig, policy: Any) -> MemoryFormat:
 
 
 def require_features(config: RunConfig, policy: Any) -> None:
-    """Raise ConfigError where the feature transform does not fit the policy."""
+    """Raise ConfigError if the feature transform does not fit the policy's number of layers."""
     features = config.meds.features
     layers = policy.get_text_config().num_hidden_layers
     try:
@@ -151,7 +151,7 @@ def require_features(config: RunConfig, policy: Any) -> None:
 
 
 def require_filtering(config: RunConfig, args: SimpleNamespace) -> None:
-    """Raise ConfigError where groups shall be kept that nothing leaves out, or that no penalty reaches."""
+    """Raise ConfigError if keep_all_wrong is set without dynamic filtering or without a penalty for wrong rollouts."""
     meds, hint = config.meds, None
     if not meds.rollout.keep_all_wrong:
         return
@@ -164,7 +164,7 @@ def require_filtering(config: RunConfig, args: SimpleNamespace) -> None:
 
 
 def require_minibatches(config: RunConfig, args: SimpleNamespace) -> None:
-    """Raise ConfigError where mini-batches cannot be made of whole prompts."""
+    """Raise ConfigError if mini-batches cannot consist of whole prompts."""
     if config.meds.policy.minibatches != "prompts":
         return
     name, samples = "meds.policy.minibatches", args.rollout.n_samples_per_prompt
@@ -183,13 +183,13 @@ def require_minibatches(config: RunConfig, args: SimpleNamespace) -> None:
 
 
 def require_engines(args: SimpleNamespace) -> None:
-    """OpenRLHF generates with vLLM only, and finds out late."""
+    """Raise ConfigError if there are no vLLM engines; OpenRLHF needs them and would fail late."""
     if not args.vllm.num_engines:
         raise ConfigError("vllm.num_engines", args.vllm.num_engines, "starts no engine, and nothing else generates")
 
 
 def require_two_checkpoints(args: SimpleNamespace) -> None:
-    """OpenRLHF removes old checkpoints before it saves the new one: with room for one there are moments without any."""
+    """Require room for two checkpoints, because OpenRLHF removes the old one before it saves the new one."""
     if args.ckpt.save_steps > 0 and args.ckpt.max_num < 2:
         raise ConfigError(
             "ckpt.max_num", args.ckpt.max_num, "leaves no whole checkpoint while the next one is saved; keep at least 2"
@@ -197,7 +197,7 @@ def require_two_checkpoints(args: SimpleNamespace) -> None:
 
 
 def with_absolute_paths(flags: dict[str, Any]) -> dict[str, Any]:
-    """Local files by their full names: workers of a cluster have other working directories."""
+    """Make paths of local files absolute, since workers of a cluster have other working directories."""
     changed = dict(flags)
     for key in FILE_SETTINGS:
         if isinstance(flags.get(key), str):
@@ -210,14 +210,14 @@ _NOT_WITH_A_MEMORY = "does not go with a memory ({}); set it or meds.enabled to 
 
 
 def require_readable_answers(args: SimpleNamespace) -> None:
-    """Refuse a tokenizer in whose tokens no answer can be found."""
+    """Raise ConfigError for a tokenizer in whose tokens answers cannot be located."""
     if args.data.disable_fast_tokenizer:
         reason = "it hides tokens' bytes"
         raise ConfigError("data.disable_fast_tokenizer", True, _NOT_WITH_A_MEMORY.format(reason))
 
 
 def require_recordable(args: SimpleNamespace, policy: Any) -> None:
-    """Refuse the ways to run a policy in which layer logits cannot be recorded (docs/recorder.md says why)."""
+    """Raise ConfigError if layer logits of this policy cannot be recorded (docs/recorder.md explains why)."""
     if args.ds.deepcompile:
         raise ConfigError("ds.deepcompile", True, _NOT_WITH_A_MEMORY.format("compiled code runs no hooks"))
     if isinstance(policy, PlainConfig):
@@ -232,7 +232,7 @@ def require_recordable(args: SimpleNamespace, policy: Any) -> None:
 
 
 def _without_weights(policy: Any) -> Any:
-    """The policy's modules, on a device that has no memory: made in no time, whatever its size."""
+    """Create the policy's modules on the meta device, without allocating weights."""
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
@@ -242,9 +242,9 @@ def _without_weights(policy: Any) -> Any:
 
 
 def require_memory_of(config: RunConfig, paths: RunPaths, wanted: MemoryFormat) -> MemoryFormat:
-    """The format of the run's memory: of the one that is there, or is branched from, as it goes on in this run.
+    """Return the format of the run's memory, with the step offset of the existing memory if there is one.
 
-    Raises ConfigError where that is another model's or another variant's.
+    Raises ConfigError if the existing memory, or the memory to branch from, has another model or feature variant.
     """
     from meds_openrlhf.memory.archive import Archive
     from meds_openrlhf.memory.branch import read_branch_point

@@ -1,4 +1,4 @@
-"""From a run's flags and a cluster's inventory to OpenRLHF's arguments with all counts, and the plan for them."""
+"""Computes OpenRLHF's arguments with all counts, and the placement plan, from flags and the cluster's inventory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from meds_openrlhf.training.preparation.recipe import recipe_of
 from meds_openrlhf.training.roles import role_requests
 
 CONTROLLER_CPUS = 1
-# Stand in for counts that the file leaves to the cluster, until there is one: OpenRLHF's parser checks them together.
+# Placeholders for counts that depend on the cluster, because OpenRLHF's parser checks all counts together.
 PROVISIONAL = {
     **{f"{section}.{count}": 1 for section in SECTIONS.values() for count in ("num_nodes", "num_gpus_per_node")},
     "vllm.num_engines": 1,
@@ -32,16 +32,16 @@ PROVISIONAL = {
 
 @dataclass(frozen=True)
 class Placed:
-    """A run's arguments with all counts, and where its roles go."""
+    """A run's arguments with all counts, and the placement of its roles."""
 
     args: SimpleNamespace
     report: PlanReport
 
 
 def provisional_arguments(config: RunConfig, flags: Mapping[str, Any]) -> SimpleNamespace:
-    """OpenRLHF's arguments before the cluster is known; in mode `flags` they are the run's own.
+    """Return OpenRLHF's arguments before the cluster is known; in mode `flags` they are final.
 
-    Raises ConfigError for flags that OpenRLHF refuses, or would stumble over, or that contradict the mode.
+    Raises ConfigError for flags that OpenRLHF rejects or fails on, or that contradict the mode.
     """
     mode = config.meds.placement.mode
     checks.require_positive(flags)
@@ -50,7 +50,7 @@ def provisional_arguments(config: RunConfig, flags: Mapping[str, Any]) -> Simple
         args = parse_openrlhf_arguments(flags)
     else:
         counts = {flag: count for flag, count in PROVISIONAL.items() if flags.get(flag) is None}
-        with redirect_stdout(io.StringIO()):  # what the parser remarks it will again, about the counts that are sized
+        with redirect_stdout(io.StringIO()):  # the parser prints its remarks again for the final counts
             args = parse_openrlhf_arguments({**flags, **counts})
     _require_counts_of_roles(args)
     return args
@@ -65,10 +65,10 @@ def place_flags(
     saved_ranks: Mapping[str, int] | None = None,
     sized_to: Sequence[Node] | None = None,
 ) -> Placed:
-    """Size what the flags leave out to ``sized_to``, or to ``nodes``, and plan where on ``nodes`` everything goes.
+    """Choose missing counts for ``sized_to``, by default ``nodes``, and plan the placement on ``nodes``.
 
-    ``provisional`` are the flags as ``provisional_arguments`` parses them. Raises ConfigError, as Shortage where the
-    cluster is too small.
+    ``provisional`` is the result of ``provisional_arguments`` for the flags. Raises ConfigError, or its subclass
+    Shortage if the cluster is too small.
     """
     draft = recipe_of(provisional, models, flags)
     shards = config.meds.memory.shards if config.meds.enabled else 0
@@ -83,12 +83,12 @@ def place_flags(
 
 
 def _ranks(args: SimpleNamespace) -> dict[str, int]:
-    """The number of ranks of each role that DeepSpeed runs."""
+    """Return the number of ranks of each role that DeepSpeed runs."""
     return {request.role: request.gpus for request in role_requests(args) if request.role in SECTIONS}
 
 
 def _require_counts_of_roles(args: SimpleNamespace) -> None:
-    """Raise ConfigError where a role that the run has asks for no GPUs; those that it has not may say 0."""
+    """Raise ConfigError if a role of the run requests no GPUs; counts of unused roles may be 0."""
     for request in role_requests(args):
         if request.role in SECTIONS:
             section = SECTIONS[request.role]
@@ -97,7 +97,7 @@ def _require_counts_of_roles(args: SimpleNamespace) -> None:
 
 
 def require_saved_ranks(args: SimpleNamespace, saved_ranks: Mapping[str, int]) -> None:
-    """Raise ConfigError where DeepSpeed could not load a checkpoint: each rank has saved its part of the optimizer."""
+    """Raise ConfigError if the number of ranks differs from the checkpoint's, which DeepSpeed cannot load then."""
     requests = {request.role: request for request in role_requests(args)}
     for role, saved in saved_ranks.items():
         request = requests.get(role)

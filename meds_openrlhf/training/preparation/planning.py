@@ -1,4 +1,4 @@
-"""A run's plan without the run: no Ray, no data, no weights, no folder."""
+"""Plans a run without starting it: needs no Ray, data, weights or folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from meds_openrlhf.training.preparation.recipe import models_of
 
 
 def plan_run(config: RunConfig, nodes: Sequence[Node]) -> PlanReport:
-    """Where everything of a new run would go on ``nodes``. Raises as ``meds train`` would for settings and cluster."""
+    """Plan the placement of a new run on ``nodes``; raises the same errors as ``meds train``."""
     on_cpu = config.meds.allow_cpu and not cpu.has_cuda()
     checks.require_local_model(config)
     checks.require_reward(config)

@@ -1,4 +1,4 @@
-"""From a configuration to a job that has passed every check and has started nothing; then its place in a cluster."""
+"""Checks a configuration and turns it into a job without starting anything; then places the job in a cluster."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from meds_openrlhf.training.preparation.placing import (
 from meds_openrlhf.training.preparation.recipe import models_of
 
 REWARD_FILES = Path(__file__).parents[2] / "rewards"
-# DeepSpeed's, one per rank: zero_pp_rank_3_mp_rank_00_optim_states.pt
+# DeepSpeed's optimizer files, one per rank: zero_pp_rank_3_mp_rank_00_optim_states.pt
 OPTIMIZER_PART = re.compile(r"(bf16_)?zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt")
 POLL_SECONDS = 1.0
 
@@ -44,40 +44,40 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Job:
-    """A run that has passed every check and has started nothing.
+    """A run that has passed every check and has not started anything.
 
-    Counts in ``args`` that its file leaves to the cluster are provisional: ``place`` sets them.
+    Counts in ``args`` that depend on the cluster are provisional; ``place`` sets them.
     """
 
     config: RunConfig
     paths: RunPaths
     flags: dict[str, Any]
     args: SimpleNamespace
-    models: dict[str, FoundShape]  # of each role
+    models: dict[str, FoundShape]  # by role
     on_cpu: bool
     memory: MemoryFormat
     transform: FeatureTransform
     prompt_ids: dict[str, str] | None
     total_steps: int
     resume: bool
-    first_step: int  # 0, or that of the checkpoint it goes on from
+    first_step: int  # 0, or the step of the checkpoint to resume
     saved_ranks: dict[str, int]  # of policy and critic in that checkpoint
 
 
 @dataclass(frozen=True)
 class PlacedJob(Job):
-    """A job whose place in the cluster is known."""
+    """A job with its placement in the cluster."""
 
     placement: PlanReport
 
     @property
     def plan(self) -> Plan:
-        """Where everything goes."""
+        """The placement plan."""
         return self.placement.plan
 
 
 def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
-    """Every check that needs no cluster, the quick ones first. Loads no model."""
+    """Run every check that needs no cluster, quick checks first. Loads no model."""
     checks.require_reward(config)
     refusal = "but this machine has no GPU; set RAY_ADDRESS to a cluster, or allow the CPU"
     on_cpu = cpu.runs_on_cpu(config.meds.allow_cpu, "meds.allow_cpu", refusal)
@@ -126,7 +126,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
 
 
 def ranks_saved(paths: RunPaths, tag: str) -> dict[str, int]:
-    """How many ranks of policy and critic have saved their part of the optimizer in the checkpoint ``tag``."""
+    """Return how many ranks of policy and critic saved their part of the optimizer in the checkpoint ``tag``."""
     folders = {"policy": paths.checkpoints / "_actor" / tag, "critic": paths.checkpoints / "_critic" / tag}
     parts = {
         role: sum(1 for file in folder.iterdir() if OPTIMIZER_PART.fullmatch(file.name)) if folder.is_dir() else 0
@@ -136,20 +136,20 @@ def ranks_saved(paths: RunPaths, tag: str) -> dict[str, int]:
 
 
 def place(job: Job, nodes: Sequence[Node], sized_to: Sequence[Node] | None = None) -> PlacedJob:
-    """The job on ``nodes``, with the counts that fit them, or ``sized_to`` where that is given.
+    """Place the job on ``nodes``, with counts chosen for ``sized_to`` if given, otherwise for ``nodes``.
 
-    Raises Shortage, a ConfigError, where the nodes have not room for it.
+    Raises Shortage, a ConfigError, if the nodes do not have enough room.
     """
     placed = place_flags(job.config, job.flags, job.args, nodes, job.models, job.saved_ranks, sized_to)
     return PlacedJob(**{**vars(job), "args": placed.args, "placement": placed.report})
 
 
 def place_when_free(job: Job, inventory: Callable[[], Sequence[Node]]) -> PlacedJob:
-    """``place`` as soon as the nodes have room, within the time that the run may wait.
+    """Place the job as soon as the nodes have room, within the timeout.
 
-    A new run is sized to the cluster as if nothing else ran there, however little is free now: it waits for that, and
-    is refused at once where not even the emptied cluster has room. A resumed one may have lost a node that comes back:
-    it waits in any case, and is sized to what is free. Raises Shortage when the time is over.
+    A new run is sized as if the cluster were empty and waits for enough free resources; Shortage is raised immediately
+    if even the empty cluster is too small. A resumed run may have lost a node that comes back, so it waits in any case
+    and is sized to the free resources. Raises Shortage after the timeout.
     """
     seconds = job.config.meds.placement.timeout_seconds
     deadline, told = time.monotonic() + seconds, False
@@ -157,7 +157,7 @@ def place_when_free(job: Job, inventory: Callable[[], Sequence[Node]]) -> Placed
         nodes = inventory()
         emptied = None if job.resume else [node.emptied() for node in nodes]
         try:
-            with redirect_stdout(io.StringIO()) if told else nullcontext():  # OpenRLHF's remarks are the same again
+            with redirect_stdout(io.StringIO()) if told else nullcontext():  # OpenRLHF repeats its remarks
                 return place(job, nodes, emptied)
         except Shortage as shortage:
             if emptied is not None:
@@ -171,7 +171,7 @@ def place_when_free(job: Job, inventory: Callable[[], Sequence[Node]]) -> Placed
 
 
 def _with_smaller_counts(job: Job, nodes: Sequence[Node], shortage: Shortage) -> Shortage:
-    """The shortage with the counts, in its advice, that would run on what is free; as it is where none would."""
+    """Return the shortage with advice on counts that fit the free resources; unchanged if no counts fit."""
     try:
         sized = place(job, nodes).placement.sizing.flags
     except ConfigError:
@@ -191,7 +191,7 @@ def _prompt_ids(config: RunConfig, data: Any, args: SimpleNamespace) -> dict[str
 
 
 def openrlhf_flags(config: RunConfig, paths: RunPaths, on_cpu: bool, load: bool) -> dict[str, Any]:
-    """The run's flags for OpenRLHF, with those that the run folder and the reward decide."""
+    """Return the run's flags for OpenRLHF, including those that the run folder and the reward determine."""
     decided: dict[str, Any] = {
         "ckpt.path": str(paths.checkpoints),
         "ckpt.output_dir": str(paths.model),
@@ -200,10 +200,10 @@ def openrlhf_flags(config: RunConfig, paths: RunPaths, on_cpu: bool, load: bool)
     for key in decided:
         if key in config.openrlhf:
             raise ConfigError(key, config.openrlhf[key], "is decided by meds.run_dir (and --resume); leave it out")
-    decided["logger.tensorboard_dir"] = None  # written from the run's files, by `tracking`
+    decided["logger.tensorboard_dir"] = None  # `tracking` writes it from the run's files
     defaults = cpu.FLAGS if on_cpu else {}
     if config.meds.policy.entropy_advantage.alpha > 0 and config.openrlhf.get("actor.entropy_coef") is None:
-        decided["actor.entropy_coef"] = 0  # OpenRLHF computes the entropy, and takes it for nothing else
+        decided["actor.entropy_coef"] = 0  # OpenRLHF computes the entropy but does not add it to the loss
     if config.meds.reward is not None:
         if config.openrlhf.get("reward.remote_url"):
             raise ConfigError("meds.reward", config.meds.reward, "and reward.remote_url exclude each other")

@@ -1,4 +1,4 @@
-"""The training set, as OpenRLHF will load it: its columns, its prompts' ids, and how many steps it makes."""
+"""Checks the training set as OpenRLHF loads it: its columns, its prompts' ids, and its number of steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meds_openrlhf.training.openrlhf_source import module_alone
 
 
 def load_prompts(args: SimpleNamespace, prompt_id_key: str | None) -> Any:
-    """The training set as OpenRLHF will load it. Raises ConfigError for a set or a column that is not there."""
+    """Load the training set as OpenRLHF does. Raises ConfigError for a missing data set or column."""
     data = _load_dataset(
         "data.prompt_dataset", args.data.prompt_dataset, args.data.prompt_split, args, args.data.prompt_probs
     )
@@ -26,9 +26,9 @@ def load_prompts(args: SimpleNamespace, prompt_id_key: str | None) -> Any:
 
 
 def steps_of_an_epoch(args: SimpleNamespace, rows: int) -> int:
-    """Training steps that an epoch over ``rows`` prompts has; the last one may be small, but holds a mini-batch.
+    """Return the number of training steps in an epoch over ``rows`` prompts; the last has at least one mini-batch.
 
-    Raises ConfigError where the prompts fill no mini-batch.
+    Raises ConfigError if the prompts do not fill a mini-batch.
     """
     prompts, samples = min(rows, args.data.max_samples), args.rollout.n_samples_per_prompt
     whole, left = divmod(prompts, args.rollout.batch_size)
@@ -44,9 +44,9 @@ def _load_dataset(key: str, name: str, split: str, args: SimpleNamespace, probab
     from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 
     disable_progress_bars()
-    strategy = SimpleNamespace(args=args, print=print, is_rank_0=lambda: True)  # as far as it is asked for
+    strategy = SimpleNamespace(args=args, print=print, is_rank_0=lambda: True)  # the parts that OpenRLHF uses here
     try:
-        with redirect_stdout(io.StringIO()):  # it prints what it loads; the trainer will do so again
+        with redirect_stdout(io.StringIO()):  # it prints what it loads, and the trainer prints it again
             return module_alone("openrlhf.datasets.utils").blending_datasets(
                 name, probabilities, strategy, args.train.seed, args.data.max_samples, dataset_split=split
             )
@@ -61,10 +61,10 @@ def _require_columns(data: Any, wanted: dict[str, str | None]) -> None:
 
 
 def prompt_ids(data: Any, args: SimpleNamespace, tokenizer: Any, column: str) -> dict[str, str]:
-    """Each prompt's text, as the engines get it, to its id in the data set's ``column``.
+    """Map each prompt's text, as the engines get it, to its id in the data set's ``column``.
 
-    Raises ConfigError for a row without an id, a text with two ids, or an id of two texts: the memories of different
-    prompts would run together, or one prompt's fall apart.
+    Raises ConfigError for a row without an id, a text with two ids, or an id with two texts, because the memory would
+    then mix prompts or split one.
     """
     preprocess_data = module_alone("openrlhf.datasets.prompts_dataset").preprocess_data
     chat_template = tokenizer.apply_chat_template if args.data.apply_chat_template else None

@@ -1,4 +1,4 @@
-"""OpenRLHF's arguments as the plain numbers that placement works with."""
+"""Converts OpenRLHF's arguments into the plain numbers that placement uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meds_openrlhf.training.roles import role_requests
 
 
 def models_of(args: SimpleNamespace) -> dict[str, FoundShape]:
-    """Each role that the run has, with the shape of its model. Reads configurations, no weights."""
+    """Return the shape of each role's model. Reads configurations, no weights."""
     policy = args.actor.model_name_or_path
     others = {
         "critic": args.critic.model_name_or_path,
@@ -24,7 +24,7 @@ def models_of(args: SimpleNamespace) -> dict[str, FoundShape]:
 
 
 def recipe_of(args: SimpleNamespace, models: Mapping[str, FoundShape], given: Mapping[str, Any]) -> Recipe:
-    """What placement has to know of a run. ``given`` are the flags that the user set."""
+    """Return what placement needs to know about a run. ``given`` are the flags that the user set."""
     dynamic = args.train.dynamic_batch_enable
     length = args.data.max_len
     return Recipe(
