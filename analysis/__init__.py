@@ -1,1 +1,1 @@
-"""Scripts that a researcher runs on finished runs: the paper's analyses, one a file (docs/analyses.md)."""
+"""Scripts for the analysis of finished runs: the paper's analyses, one per file (docs/analyses.md)."""

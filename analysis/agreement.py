@@ -1,7 +1,7 @@
-"""How far two labellings of the same rollouts agree: clusters with known mistakes, or with a judge's error categories.
+"""Agreement of two labellings of the same rollouts: clusters with known mistakes, or with a judge's categories.
 
-The measure of the paper's ablation (Section 5.3): of pairs of rollouts, the share on which both labellings say "the
-same cluster" or both say "different ones".
+The measure is that of the paper's ablation (Section 5.3): the share of pairs of rollouts that both labellings put into
+the same cluster, or both into different clusters.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ NOISE_READINGS = ("set", "alone")
 
 @dataclass(frozen=True)
 class Agreement:
-    """Of labels with a truth: ``pairwise`` over ``pairs`` of the ``rows``; the others over all rows.
+    """Agreement of labels with a truth: ``pairwise`` is over ``pairs`` of ``rows``, the others are over all rows.
 
-    ``adjusted_rand`` is 0 for labels at random and 1 for the truth itself; ``homogeneity`` is 1 where each cluster
-    holds one kind of the truth, ``completeness`` where each kind of the truth lies in one cluster.
+    ``adjusted_rand`` is 0 for random labels and 1 for the truth itself; ``homogeneity`` is 1 if each cluster holds a
+    single kind of the truth, ``completeness`` if each kind of the truth lies in a single cluster.
     """
 
     rows: int
@@ -36,10 +36,10 @@ class Agreement:
 
 
 def agreement(labels: Labels, truth: Labels, *, noise: str = "set") -> Agreement:
-    """How far ``labels`` (n,), -1 for noise, agree with ``truth`` (n,), which has no noise.
+    """Compute the agreement of ``labels`` (n,), -1 for noise, with ``truth`` (n,), which has no noise.
 
-    ``noise``: "set", all noise is one cluster, as in the paper, or "alone", each row of noise is a cluster of its own.
-    Raises ValueError as `pairwise_agreement` does.
+    ``noise``: "set" treats all noise as a single cluster, as in the paper; "alone" treats each row of noise as a
+    separate cluster. Raises ValueError for another ``noise``, and like `pairwise_agreement`.
     """
     if noise not in NOISE_READINGS:
         raise ValueError(f"noise: {noise!r}, must be one of {', '.join(NOISE_READINGS)}")
@@ -58,11 +58,11 @@ def agreement(labels: Labels, truth: Labels, *, noise: str = "set") -> Agreement
 
 
 def pairwise_agreement(one: Labels, other: Labels, pairs: NDArray[np.int64] | None = None) -> float:
-    """Share of pairs of rows on which both labellings (n,) say "same" or both say "different".
+    """Share of pairs of rows for which both labellings (n,) say "same" or both say "different".
 
-    ``pairs`` (p, 2) are indices of rows; None: all n (n - 1) / 2 pairs, counted by the contingency table. Equal labels
-    are the same cluster, -1 like any other: noise is a set of its own. `separate_noise` first makes each row of noise
-    stand alone. Raises ValueError for labellings of different length, or where there is no pair.
+    ``pairs`` (p, 2) are indices of rows; None: all n (n - 1) / 2 pairs, counted with the contingency table. Equal
+    labels are the same cluster, including -1: noise is a set. Apply `separate_noise` first to treat each row of noise
+    as a separate cluster. Raises ValueError if the labellings differ in length or there is no pair.
     """
     if one.shape != other.shape or one.ndim != 1:
         raise ValueError(f"labels: shapes {one.shape} and {other.shape}, must be the same (n,)")
@@ -76,7 +76,7 @@ def pairwise_agreement(one: Labels, other: Labels, pairs: NDArray[np.int64] | No
 
 
 def separate_noise(labels: Labels) -> NDArray[np.int64]:
-    """The same clusters, and each row of noise one of its own, numbered after them."""
+    """The same clusters, with each row of noise as an additional cluster, numbered after them."""
     separate = np.array(labels, dtype=np.int64)
     alone = separate == NOISE
     separate[alone] = separate.max(initial=NOISE) + 1 + np.arange(alone.sum())
@@ -97,6 +97,6 @@ def _agreement_of_all_pairs(one: Labels, other: Labels) -> float:
 
 
 def _pairs_within(labels: Labels) -> int:
-    """Pairs of rows with equal labels."""
+    """The number of pairs of rows with equal labels."""
     _, sizes = np.unique(labels, return_counts=True)
     return sum(math.comb(int(size), 2) for size in sizes)

@@ -1,8 +1,8 @@
 """One prompt's wrong rollouts, layer by layer, with their clusters marked (the paper's case study).
 
-A heatmap of layer logits, responses by layers, sorted by cluster, each response with its answer. One wrong answer can
-lie in several clusters (reached in several ways), and one cluster can hold several answers (one way to several ends):
-the table says which. Without --prompt it is the prompt that shows most of both.
+A heatmap of layer logits, responses by layers, sorted by cluster, each response with its answer. A wrong answer can
+occur in several clusters (reached in several ways), and a cluster can hold several answers (the same way with several
+results); the table shows both. Without --prompt, the script selects the prompt that shows most of both patterns.
 
     python -m analysis.case_study runs/cpu-meds
     python -m analysis.case_study runs/cpu-meds --prompt arith-000007 --preset robust
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 NO_ANSWER = "(none)"
 COLUMNS = ("prompt_text", "answer")  # of the log
-LONGEST_ANSWER = 24  # characters of it that are shown
+LONGEST_ANSWER = 24  # maximum number of characters shown
 
 
 @dataclass(frozen=True)
 class Case:
-    """The n wrong rollouts of one prompt, by cluster (noise last), then answer, then age.
+    """The n wrong rollouts of a prompt, sorted by cluster (noise last), then answer, then step.
 
-    ``clusters`` (n,) counts from 0 in this prompt, -1 is noise; ``answers`` (n,) are alike where only typesetting
-    differs; ``steps`` (n,); ``logits`` (n, N) float32.
+    ``clusters`` (n,) are numbered from 0 within the prompt, -1 is noise; ``answers`` (n,) are normalised, so that
+    answers that differ only in typesetting are equal; ``steps`` (n,); ``logits`` (n, N) float32.
     """
 
     prompt: str
@@ -57,7 +57,7 @@ class Case:
 
     @property
     def answers_in_clusters(self) -> dict[str, dict[int, int]]:
-        """Each answer, and how often it is in each cluster (noise left out); answers of most rollouts first."""
+        """The count of each answer in each cluster (without noise), the most frequent answers first."""
         found: dict[str, dict[int, int]] = {}
         for (answer, cluster), count in Counter(zip(self.answers, self.clusters.tolist())).items():
             if cluster != NOISE:
@@ -66,7 +66,7 @@ class Case:
 
     @property
     def split_answers(self) -> list[str]:
-        """Answers that lie in several clusters."""
+        """Answers that occur in several clusters."""
         return [answer for answer, clusters in self.answers_in_clusters.items() if len(clusters) > 1]
 
     @property
@@ -77,10 +77,11 @@ class Case:
 
     @property
     def telling(self) -> int:
-        """How much of both patterns it shows: rollouts off the commonest pairing of answer and cluster, either way.
+        """A score for how clearly the prompt shows both patterns.
 
-        Rollouts in a cluster whose answer is not the cluster's commonest, and rollouts of an answer that are not in
-        the answer's biggest cluster; a prompt with both patterns is more telling than one with more of one.
+        The number of rollouts whose answer is not their cluster's most frequent answer, plus the number of rollouts
+        outside of their answer's biggest cluster. A prompt with both patterns always scores above a prompt of equal
+        size with only one.
         """
         table = self.answers_in_clusters
         per_cluster: dict[int, list[int]] = {}
@@ -93,9 +94,9 @@ class Case:
 
 
 def case_of(wrong: pa.Table, labels: NDArray[np.int64], prompt: str) -> Case:
-    """The case of one prompt: ``wrong`` rows and their ``labels`` (n,), as `labels_of_variant` gives them.
+    """The case of a prompt from ``wrong`` rows and their ``labels`` (n,), as returned by `labels_of_variant`.
 
-    Raises ConfigError where the prompt has no wrong rollout.
+    Raises ConfigError if the prompt has no wrong rollout.
     """
     places = np.flatnonzero(pc.equal(wrong["prompt"], prompt).to_numpy())
     if len(places) == 0:
@@ -104,9 +105,9 @@ def case_of(wrong: pa.Table, labels: NDArray[np.int64], prompt: str) -> Case:
 
 
 def most_telling(wrong: pa.Table, labels: NDArray[np.int64]) -> Case:
-    """The case of the prompt with the largest `Case.telling`; of equals the one with most rollouts, then the first.
+    """The case of the prompt with the largest `Case.telling`; ties go to the most rollouts, then to the first prompt.
 
-    Raises ConfigError where there are no wrong rollouts.
+    Raises ConfigError if there are no wrong rollouts.
     """
     if len(wrong) == 0:
         raise ConfigError("RUN", 0, "wrong rollouts with layer logits; name a run whose policy errs and is recorded")
@@ -120,7 +121,7 @@ def _case(wrong: pa.Table, labels: NDArray[np.int64], places: NDArray[np.intp]) 
     answers = [NO_ANSWER if one is None else same_answer_form(one) for one in rows["answer"].to_pylist()]
     own = _numbered(labels[places])
     steps = rows["step"].to_numpy()
-    last = np.where(own == NOISE, own.max() + 1, own)  # noise after all clusters
+    last = np.where(own == NOISE, own.max() + 1, own)  # sort noise after all clusters
     order = np.array(sorted(range(len(rows)), key=lambda row: (last[row], answers[row], steps[row])))
     return Case(
         prompt=rows["prompt"][0].as_py(),
@@ -133,7 +134,7 @@ def _case(wrong: pa.Table, labels: NDArray[np.int64], places: NDArray[np.intp]) 
 
 
 def table_of(case: Case) -> str:
-    """Answers against clusters, how many rollouts each; noise in the last column."""
+    """A table of rollout counts, answers by clusters, with noise in the last column."""
     clusters = sorted(set(case.clusters.tolist()) - {NOISE})
     counts = Counter(zip(case.answers, case.clusters.tolist()))
     answers = sorted(set(case.answers), key=lambda one: (-case.answers.count(one), one))
@@ -142,7 +143,7 @@ def table_of(case: Case) -> str:
 
 
 def patterns_of(case: Case) -> str:
-    """The two patterns in words."""
+    """A description of the two patterns in words."""
     where = case.answers_in_clusters
     lines = [
         f"answer {_shortened(answer)} is in {len(where[answer])} clusters: {', '.join(map(str, sorted(where[answer])))}"
@@ -155,7 +156,7 @@ def patterns_of(case: Case) -> str:
 
 
 def draw(case: Case) -> Figure:
-    """The logits, and what sets each response apart from the mean over all; clusters beside them, lines between."""
+    """Draw the logits, and their deviation from the mean over all responses; clusters are marked at the side."""
     from matplotlib.figure import Figure
 
     rows, layers = case.logits.shape
@@ -182,7 +183,7 @@ def draw(case: Case) -> Figure:
 
 
 def _answers_by_place(case: Case) -> dict[float, str]:
-    """Each answer within a cluster, once, in the middle of its rows."""
+    """Each answer of a cluster at the middle position of its rows."""
     rows: dict[tuple[int, str], list[int]] = {}
     for row, key in enumerate(zip(case.clusters.tolist(), case.answers)):
         rows.setdefault(key, []).append(row)
@@ -190,7 +191,7 @@ def _answers_by_place(case: Case) -> dict[float, str]:
 
 
 def _mark_clusters(strip: Any, heatmaps: list[Any], case: Case) -> None:
-    """A name in the middle of each cluster, white for noise, and a line after it."""
+    """Write each cluster's name at its middle, draw a line after it, and make noise white."""
     for cluster in dict.fromkeys(case.clusters.tolist()):
         places = np.flatnonzero(case.clusters == cluster)
         if cluster == NOISE:
@@ -203,7 +204,7 @@ def _mark_clusters(strip: Any, heatmaps: list[Any], case: Case) -> None:
 
 
 def _numbered(labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The same clusters counted from 0, the biggest first; noise stays."""
+    """Renumber the clusters from 0, the biggest first; noise stays -1."""
     values, counts = np.unique(labels[labels != NOISE], return_counts=True)
     ranks = {int(values[place]): rank for rank, place in enumerate(np.argsort(-counts, kind="stable"))}
     return np.array([ranks.get(int(label), NOISE) for label in labels], dtype=np.int64)
@@ -230,7 +231,7 @@ def _as_numbers(case: Case) -> dict[str, object]:
 
 
 def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
-    """What was typed."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m analysis.case_study", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
     parser.add_argument("--prompt", metavar="KEY", help="the prompt to show; default: the most telling one")
@@ -242,7 +243,7 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
 
 
 def study(arguments: argparse.Namespace) -> None:
-    """Print the table, write figure and numbers."""
+    """Print the table, and write the figure and the numbers."""
     wrong = remembered_wrong(run_rows(arguments.run, COLUMNS))
     labels = labels_of_variant(wrong, arguments.variant, arguments.preset)
     case = most_telling(wrong, labels) if arguments.prompt is None else case_of(wrong, labels, arguments.prompt)

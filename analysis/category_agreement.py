@@ -1,6 +1,6 @@
 """Do a run's clusters, by each of the paper's features, agree with the categories that a judge gave its responses?
 
-Pairs are of one prompt, as clusters are: they agree where both say "the same" or both say "different".
+Pairs are within a prompt, like clusters. They agree if both labellings say "same" or both say "different".
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from meds_openrlhf.memory.clustering import NOISE
 
 @dataclass(frozen=True)
 class VariantAgreement:
-    """How far one feature's clusters agree with the categories on the pairs asked about; None where there is none.
+    """Agreement of a feature's clusters with the categories on pairs of judged responses; None if there are no pairs.
 
-    ``noise_alone`` takes each response in no cluster for a kind of its own, ``noise_together`` all of them for one.
+    ``noise_alone`` treats each response in no cluster as a separate kind, ``noise_together`` all of them as one kind.
     """
 
     variant: str
-    clusters: int  # that the judged responses are in
-    noise: int  # judged responses in none
+    clusters: int  # number of clusters with judged responses
+    noise: int  # number of judged responses in no cluster
     noise_together: float | None
     noise_alone: float | None
 
@@ -42,9 +42,9 @@ def agreements(
     most_pairs: int | None,
     seed: int,
 ) -> tuple[list[VariantAgreement], int]:
-    """Agreement of each feature's clusters with the ``categories`` (k,) of the ``rows`` (k,), and on how many pairs.
+    """Agreement of each feature's clusters with the ``categories`` (k,) of ``rows`` (k,), and the number of pairs.
 
-    Clusters are found among all of ``wrong``, as in the memory.
+    All rows of ``wrong`` are clustered, as in the memory.
     """
     layers = wrong.schema.field("layer_logits").type.list_size
     prompts = wrong["prompt"].take(pa.array(rows)).to_pylist()
@@ -57,13 +57,13 @@ def agreements(
 
 
 def paper_name(variant: str, layers: int) -> str:
-    """A feature's name in the paper's manner, by the layers of this model: 14-diff for the last half's differences."""
+    """A feature's name in the paper's notation for this model, e.g. 14-diff for the last half's differences."""
     chosen = layers // 2 if variant.startswith("last-half") else layers
     return variant if variant == SINGLE else f"{chosen}{'-diff' if variant.endswith('-diff') else ''}"
 
 
 def pairs_of_prompts(prompts: Sequence[str], most: int | None, seed: int) -> NDArray[np.int64]:
-    """Pairs (p, 2) of rows of one prompt: all, or so many drawn of them."""
+    """Pairs (p, 2) of rows with the same prompt: all, or a random sample of ``most``."""
     rows: dict[str, list[int]] = {}
     for row, prompt in enumerate(prompts):
         rows.setdefault(prompt, []).append(row)

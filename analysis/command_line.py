@@ -1,6 +1,6 @@
-"""What the command lines of all scripts share: how they end, and arguments that several take.
+"""Shared code of all scripts' command lines: exit codes and common arguments.
 
-What a user can mend, a full disk among it, is one line on stderr and exit code 2; a closed pipe is no error.
+Errors that a user can fix, including a full disk, give one line on stderr and exit code 2; a closed pipe is no error.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from meds_openrlhf.memory.errors import MemoryCorruptionError, MemoryLostError
 
 
 def exit_code_of(script: Callable[[], None]) -> int:
-    """Run ``script`` and return the process's exit code; other errors are defects and pass through."""
+    """Run ``script`` and return the process's exit code; other errors are defects and propagate."""
     try:
         script()
-        sys.stdout.flush()  # here, where a reader that is gone can still be told from a defect
+        sys.stdout.flush()  # a BrokenPipeError must surface inside this try
     except (ConfigError, MemoryCorruptionError, MemoryLostError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -37,7 +37,7 @@ def exit_code_of(script: Callable[[], None]) -> int:
 
 
 def positive(text: str) -> int:
-    """A whole number above 0, as an argument's type."""
+    """An argument type: an integer above 0."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
     return int(text)

@@ -1,13 +1,14 @@
 """How much do a policy's errors all look alike inside? The top-1 eigen ratio of runs over steps (Section 4.3).
 
-Of the covariance of layer logits of remembered rollouts: the largest eigenvalue over the sum of all. Lower is more
-diverse; the paper's MEDS stays below DAPO at later steps. Of all rollouts so far, of a sliding window of steps, and of
-each step alone; participation ratio and effective rank, which say along how many directions logits vary, beside it.
+The ratio is the largest eigenvalue over the sum of all eigenvalues of the covariance of layer logits of remembered
+rollouts. Lower is more diverse; the paper's MEDS stays below DAPO at later steps. It is computed for all rollouts so
+far, a sliding window of steps, and each step; with participation ratio and effective rank, which measure along how many
+directions logits vary.
 
     python -m analysis.eigen_ratio runs/cpu-meds runs/cpu-dapo
     python -m analysis.eigen_ratio runs/cpu-meds --recompute
 
-With --recompute they are calculated anew from the memory's rows and compared with what the run has logged.
+With --recompute, they are recomputed from the memory's rows and compared with the logged values.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ METRICS = tuple(f"meds/{measure}_{span}" for measure in MEASURES for span in SPA
 
 
 def logged_curves(runs: Sequence[Path]) -> list[Curve]:
-    """What the runs have logged of `METRICS`. Raises ConfigError for a run that has nothing of it."""
+    """The curves of `METRICS` that the runs have logged. Raises ConfigError if a run has logged none."""
     curves: list[Curve] = []
     for run, name in zip(runs, names_of(runs)):
         found = curves_of(run, name, METRICS)
@@ -55,9 +56,9 @@ def logged_curves(runs: Sequence[Path]) -> list[Curve]:
 
 
 def recomputed_curves(run: Path, name: str) -> list[Curve]:
-    """`METRICS` from the memory's rows, at the steps that stored some; the sliding window needs the run's config.yaml.
+    """`METRICS` from the memory's rows, at the steps with stored rows; the sliding window needs the run's config.yaml.
 
-    Raises ConfigError where the run remembers no layer logits.
+    Raises ConfigError if the memory stores no layer logits.
     """
     memory = open_memory(run)
     transform, window = _transform_and_window(memory)
@@ -72,7 +73,7 @@ def recomputed_curves(run: Path, name: str) -> list[Curve]:
 
 
 def largest_differences(logged: Sequence[Curve], recomputed: Sequence[Curve]) -> dict[str, float]:
-    """By metric: the largest difference at a step that has it logged and recomputed; none where no step has both."""
+    """The largest difference of each metric over the steps with a logged and a recomputed value, if there are any."""
     differences = {}
     for one in recomputed:
         other = next((curve for curve in logged if (curve.run, curve.metric) == (one.run, one.metric)), None)
@@ -84,7 +85,7 @@ def largest_differences(logged: Sequence[Curve], recomputed: Sequence[Curve]) ->
 
 
 def table_of(curves: Sequence[Curve]) -> str:
-    """One line per run and span: the eigen ratio's course, and the two other measures at the end."""
+    """A line per run and span: the eigen ratio's course, and the late means of the other two measures."""
     rows = []
     by_name = {(curve.run, curve.metric): curve for curve in curves}
     for run in dict.fromkeys(curve.run for curve in curves):
@@ -99,7 +100,7 @@ def table_of(curves: Sequence[Curve]) -> str:
 
 
 def draw(curves: Sequence[Curve], recomputed: Sequence[Curve] = ()) -> Figure:
-    """A panel per measure and span that any run has, a line per run; recomputed values as dots."""
+    """Draw a panel per measure and span that any run has, with a line per run and dots for recomputed values."""
     from matplotlib.figure import Figure
 
     present = {curve.metric for curve in curves}
@@ -121,7 +122,7 @@ def draw(curves: Sequence[Curve], recomputed: Sequence[Curve] = ()) -> Figure:
 
 
 def _transform_and_window(memory: StoredMemory) -> tuple[FeatureTransform, int | None]:
-    """How the run's logits become vectors, and how many steps its sliding window holds."""
+    """The run's feature transform, and the number of steps in its sliding window (None if unknown)."""
     if memory.format.holds_answers:
         hint = "remembers final answers, not layer logits; leave out --recompute, or name another run"
         raise ConfigError("RUN", str(memory.paths.root), hint)
@@ -134,9 +135,9 @@ def _transform_and_window(memory: StoredMemory) -> tuple[FeatureTransform, int |
 def _moments_by_span(
     memory: StoredMemory, transform: FeatureTransform, window: int | None
 ) -> Iterator[tuple[int, dict[str, Moments]]]:
-    """Each of the run's own steps that stored rows, and the moments of its spans.
+    """Yield each of the run's own steps with stored rows, and the moments of its spans.
 
-    Rows of the memory that this one was branched from count among all, as they do in the run.
+    Rows of the memory that this memory was branched from are included in "all", as in the run.
     """
     total, recent = NO_MOMENTS, deque[tuple[int, Moments]]()
     for stored_step, rows in memory.rows_by_step():
@@ -164,7 +165,7 @@ def _as_numbers(curves: Sequence[Curve]) -> list[dict[str, Any]]:
 
 
 def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
-    """What was typed."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m analysis.eigen_ratio", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="folders of runs to compare")
     hint = "calculate them from the memories' rows as well, and say how far that is from what was logged"
@@ -174,7 +175,7 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
 
 
 def compare(arguments: argparse.Namespace) -> None:
-    """Print the table, write figure and numbers."""
+    """Print the table, and write the figure and the numbers."""
     curves = logged_curves(arguments.runs)
     recomputed: list[Curve] = []
     print(table_of(curves))

@@ -1,8 +1,8 @@
 """Error categories: which kinds of errors does a run make, and do its clusters tell them apart?
 
-A judge gives each of a sample of wrong responses one of eleven categories. The clusters of the memory, by each of the
-paper's features (Section 5.3), agree with it on a pair of responses where both say "the same" or both say "different".
-Pairs are of one prompt, as clusters are. From the repository's root:
+A judge assigns one of eleven categories to each of a sample of wrong responses. The clusters of the memory, by each of
+the paper's features (Section 5.3), agree with the judge on a pair of responses if both say "same" or both say
+"different". Pairs are within a prompt, like clusters. From the repository's root:
 
     python -m analysis.error_categories runs/meds --judge-url http://localhost:8000/v1 --judge-model NAME
 """
@@ -58,7 +58,7 @@ that leads to the wrong answer, and say which one of these categories describes 
 
 
 def read_wrong(run: Path) -> pa.Table:
-    """The run's wrong rollouts that have layer logits. Raises ConfigError where there is none."""
+    """The run's wrong rollouts that have layer logits. Raises ConfigError if there are none."""
     wrong = remembered_wrong(run_rows(run))
     if not len(wrong):
         raise ConfigError("RUN", str(run), "has no wrong rollouts with layer logits; nothing can be labelled")
@@ -68,9 +68,9 @@ def read_wrong(run: Path) -> pa.Table:
 def draw_responses(
     wrong: pa.Table, steps: Collection[int], count: int, per_prompt: int, seed: int
 ) -> NDArray[np.int64]:
-    """At most ``count`` rows of ``wrong`` to label, rising, all of these steps.
+    """Draw at most ``count`` rows of ``wrong`` to label, in ascending order, all of them from ``steps``.
 
-    Prompt after prompt gives all that it has, or ``per_prompt`` of them. The same for the same seed.
+    Each prompt in random order contributes up to ``per_prompt`` of its rows. Depends only on the seed.
     """
     rows: dict[str, list[int]] = {}
     for row, (step, prompt) in enumerate(zip(wrong["step"].to_pylist(), wrong["prompt"].to_pylist())):
@@ -85,13 +85,13 @@ def draw_responses(
 
 
 def question_about(prompt: str, response: str, characters: int | None) -> Question:
-    """What is the error of this response?"""
+    """The question which error this response makes."""
     material = f"{tagged('question', prompt)}\n\n{tagged('wrong response', shortened(response, characters))}"
     return Question(RUBRIC, material, CATEGORY)
 
 
 def count_categories(answers: Sequence[Answer | None]) -> dict[int, int]:
-    """How many responses have each category."""
+    """The number of responses in each category."""
     return {number: sum(answer == (number,) for answer in answers) for number in CATEGORIES}
 
 
@@ -104,7 +104,7 @@ def category_table(counts: dict[int, int], malformed: int) -> str:
 
 
 def draw_figure(counts: dict[int, int], found: Sequence[VariantAgreement]) -> Figure:
-    """Responses per category, and agreement per feature."""
+    """Draw the responses per category, and the agreement per feature."""
     from matplotlib.figure import Figure
 
     from meds_openrlhf.evaluation.curves import COLORS
@@ -124,7 +124,7 @@ def draw_figure(counts: dict[int, int], found: Sequence[VariantAgreement]) -> Fi
 
 
 def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m analysis.error_categories", description=(__doc__ or "").split("\n")[0]
     )
@@ -140,7 +140,7 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
 
 
 def shortfalls(index: GroupIndex, drawn: int, arguments: argparse.Namespace) -> list[str]:
-    """Lines about what was asked for and is not there. Raises ConfigError where there is nothing to label."""
+    """Messages about missing responses. Raises ConfigError if there is nothing to label."""
     if not drawn:
         raise ConfigError("RUN", str(arguments.run), "has no wrong responses with layer logits and texts to label")
     lines = [index.note] if index.note else []
@@ -154,31 +154,31 @@ def shortfalls(index: GroupIndex, drawn: int, arguments: argparse.Namespace) -> 
 
 @dataclass(frozen=True)
 class Labelled:
-    """The ``rows`` (k,) of the wrong responses that were asked about, and what the judge said of each."""
+    """The ``rows`` (k,) of the judged wrong responses, and the judge's answer to each."""
 
     wrong: pa.Table
     rows: NDArray[np.int64]
     answers: list[Answer | None]
-    shortened: int  # of the responses
+    shortened: int  # number of shortened responses
 
     @property
     def malformed(self) -> int:
-        """Responses without a category."""
+        """The number of responses without a category."""
         return self.answers.count(None)
 
     def with_category(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows and categories of the responses that have one."""
+        """Rows and categories of the responses that have a category."""
         found = [(row, answer[0]) for row, answer in zip(self.rows, self.answers) if answer is not None]
         return np.array([row for row, _ in found], np.int64), np.array([number for _, number in found], np.int64)
 
     def places(self) -> list[dict[str, object]]:
-        """Where each response is in the run, and its category."""
+        """Each response's step, sample, prompt and category."""
         places = self.wrong.select(["step", "sample", "prompt"]).take(pa.array(self.rows)).to_pylist()
         return [{**place, "category": answer and answer[0]} for place, answer in zip(places, self.answers)]
 
 
 def ask(client: JudgeClient, arguments: argparse.Namespace) -> Labelled:
-    """Draw responses and let the judge label them. Raises ConfigError."""
+    """Draw responses and let the judge label them. Raises ConfigError if there are none or the judge fails."""
     index = index_groups(arguments.run)
     wrong = read_wrong(arguments.run)
     rows = draw_responses(wrong, index.sizes, arguments.responses, arguments.per_prompt, arguments.seed)
@@ -191,7 +191,7 @@ def ask(client: JudgeClient, arguments: argparse.Namespace) -> Labelled:
 
 
 def label(arguments: argparse.Namespace) -> None:
-    """Ask, cluster, print, write. Raises ConfigError."""
+    """Ask the judge, cluster, print the tables, and write the figure and the numbers."""
     settings = judge_settings(arguments)
     client = JudgeClient(settings)
     labelled = ask(client, arguments)

@@ -1,4 +1,4 @@
-"""A run's wrong rollouts clustered anew, by any feature of the paper's ablation (Section 5.3) and any preset."""
+"""Recluster a run's wrong rollouts, by any feature of the paper's ablation (Section 5.3) and any preset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE, cluster_sets
 from meds_openrlhf.memory.presets import PRESETS
 
-# The paper's names, for a model of 28 layers: 28, 14, 28-diff, 14-diff; "single" needs no features.
+# The paper's names for a model of 28 layers are 28, 14, 28-diff, 14-diff; "single" needs no features.
 TRANSFORMS = {
     "all": FeatureTransform(layers="all"),
     "last-half": FeatureTransform(layers="last-half"),
@@ -23,26 +23,26 @@ TRANSFORMS = {
 }
 SINGLE = "single"
 VARIANTS = (*TRANSFORMS, SINGLE)
-LOGIT_PRESETS = ("paper", "reference", "robust")  # those that cluster layer logits
+LOGIT_PRESETS = ("paper", "reference", "robust")  # the presets that cluster layer logits
 
 
 def labels_of_variant(rows: pa.Table, variant: str, preset: str) -> NDArray[np.int64]:
-    """Cluster (n,) of each row, found among all rows of its prompt; numbers are unique over prompts, noise is -1.
+    """Cluster all rows of each prompt: cluster numbers (n,), unique over prompts, -1 for noise.
 
-    ``rows``: remembered rollouts of one verdict, as `run_rows.remembered_wrong` gives them; all that a cluster may be
-    made of, so draw samples afterwards. ``single`` makes every prompt one cluster, of one row too. Raises ValueError
-    for a variant or preset that does not exist, for rows without logits, and for right rows beside wrong ones.
+    ``rows`` are remembered rollouts of a single verdict, as returned by `run_rows.remembered_wrong`. Pass all of them,
+    because they determine the clusters, and draw samples afterwards. ``single`` makes every prompt a cluster, even with
+    a single row. Raises ValueError for an unknown variant or preset, rows without logits, or mixed verdicts.
     """
     if variant not in VARIANTS:
-        raise ValueError(f"variant: {variant!r} is none of {', '.join(VARIANTS)}")
+        raise ValueError(f"variant: {variant!r} is not one of {', '.join(VARIANTS)}")
     if preset not in LOGIT_PRESETS:
-        raise ValueError(f"preset: {preset!r} is none of {', '.join(LOGIT_PRESETS)}")
+        raise ValueError(f"preset: {preset!r} is not one of {', '.join(LOGIT_PRESETS)}")
     if len(rows["correct"].unique()) > 1:
         raise ValueError("rows: hold right and wrong rollouts, which are never clustered together; filter them first")
     prompts = prompt_codes(rows)
     if variant == SINGLE:
         return prompts
-    order = np.argsort(prompts, kind="stable")  # rows of a prompt together, oldest first
+    order = np.argsort(prompts, kind="stable")  # by prompt, oldest rows first
     offsets = np.concatenate([[0], np.cumsum(np.bincount(prompts))]).astype(np.int64)
     features = TRANSFORMS[variant](layer_logits(rows))[order]
     labels = np.empty(len(rows), dtype=np.int64)
@@ -51,7 +51,7 @@ def labels_of_variant(rows: pa.Table, variant: str, preset: str) -> NDArray[np.i
 
 
 def _unique(labels: NDArray[np.int32], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Labels of sets that each count from 0, made one count."""
+    """Shift the labels of each set, which start from 0, so that they are unique over all sets."""
     clusters = np.array([labels[begin:end].max(initial=NOISE) + 1 for begin, end in pairwise(offsets)])
     before = np.repeat(np.cumsum(clusters) - clusters, np.diff(offsets))
     return np.where(labels == NOISE, NOISE, labels + before)

@@ -1,7 +1,7 @@
-"""A run's rollouts in groups, the responses to one prompt in one step, as far as their texts are in its log.
+"""A run's rollouts in groups: the responses to a prompt in a step, if the log has their texts.
 
-A step counts only where the texts of all its rollouts were kept. A log of samples has one response per prompt, verdict,
-cluster and answer: more varied than the group that it was drawn from, whatever the policy does.
+Only steps with the texts of all rollouts count. A log with sampled texts has one response per prompt, verdict, cluster
+and answer, which is more varied than the whole group, whatever the policy does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Visit = tuple[int, str]  # (step, prompt)
 
 @dataclass(frozen=True)
 class Group:
-    """The responses to one prompt in one step."""
+    """The responses to a prompt in a step."""
 
     step: int
     prompt: str
@@ -31,13 +31,13 @@ class Group:
     responses: tuple[str, ...]
 
     def drawn(self, most: int, generator: random.Random) -> tuple[str, ...]:
-        """At most so many of the responses, in an order of the generator's."""
+        """Draw at most ``most`` of the responses, in random order."""
         return tuple(generator.sample(self.responses, min(most, len(self.responses))))
 
 
 @dataclass(frozen=True)
 class GroupIndex:
-    """How many rollouts each prompt has in each step that has all its texts, and what is left out."""
+    """The number of rollouts of each prompt in each step that has all its texts, and counts of what is left out."""
 
     run: Path
     sizes: dict[int, dict[str, int]]  # step -> prompt -> rollouts
@@ -47,7 +47,7 @@ class GroupIndex:
 
     @property
     def note(self) -> str | None:
-        """What is left out, in words."""
+        """A message about what is left out; None if nothing is."""
         if not self.without_text:
             return None
         return (
@@ -57,7 +57,7 @@ class GroupIndex:
 
 
 def index_groups(run: Path) -> GroupIndex:
-    """Look through a run's log. Raises ConfigError where there is none, or no step has all its texts."""
+    """Index a run's log. Raises ConfigError if there is none, or no step has all its texts."""
     sizes: dict[int, dict[str, int]] = {}
     rollouts = without_text = left_out = 0
     for table in logged_steps(run, ("response",)):
@@ -72,7 +72,7 @@ def index_groups(run: Path) -> GroupIndex:
 
 
 def read_groups(run: Path, visits: Collection[Visit]) -> dict[Visit, Group]:
-    """The groups of these visits, responses in the order of their samples."""
+    """Read the groups of these visits, with responses in the order of their samples."""
     wanted: dict[int, list[str]] = {}
     for step, prompt in set(visits):
         wanted.setdefault(step, []).append(prompt)
@@ -86,7 +86,7 @@ def read_groups(run: Path, visits: Collection[Visit]) -> dict[Visit, Group]:
 
 
 def too_few_texts(run: Path, texts: int, rollouts: int) -> ConfigError:
-    """The error for a run whose log does not have the texts that the judge would read."""
+    """The error for a run whose log lacks the texts that the judge would read."""
     hint = (
         f"keeps the texts of {texts} of {rollouts} rollouts, too few to judge; train with meds.tracking.rollouts: all"
     )

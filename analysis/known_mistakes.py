@@ -1,8 +1,8 @@
 """Do the clusters find the mistakes? On the demo's task the mistakes are known, so agreement needs no judge.
 
 Clusters the wrong rollouts of a run of the arithmetic task by each feature variant of the paper's ablation (Section
-5.3) and each preset, and compares them, prompt by prompt, with the mistake that explains each rollout. Rollouts that no
-mistake explains, or that several may, take part in the clustering and not in the comparison.
+5.3) and each preset, and compares the clusters of each prompt with the mistake that explains each rollout. Rollouts
+that no mistake or several mistakes may explain are clustered but not compared.
 
     python -m analysis.known_mistakes runs/demo-20261121-120000
 """
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MEASURES = ("pairwise", "adjusted_rand", "homogeneity", "completeness")
-COLUMNS = ("prompt_text", "answer", "response")  # of the log: what a mistake is found from
-ANY_PRESET = "any"  # of the variant that clusters nothing
+COLUMNS = ("prompt_text", "answer", "response")  # of the log, to find the mistake
+ANY_PRESET = "any"  # for the variant without clustering
 
 Labels = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """How many of the wrong rollouts have one mistake as their truth, and by what."""
+    """The numbers of wrong rollouts with a unique mistake as truth, by kind of evidence."""
 
     wrong: int
     by_steps: int
@@ -56,10 +56,10 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Score:
-    """One variant and preset: clusters and share of noise among all wrong rows, and agreement with the mistakes.
+    """A variant and preset: clusters and share of noise among all wrong rows, and agreement with the mistakes.
 
-    ``per_prompt`` is the mean over prompts, each counting the same; ``over_all`` weighs a prompt by its pairs
-    (pairwise) or rows (the others). Pairs are of one prompt always.
+    ``per_prompt`` is the unweighted mean over prompts; ``over_all`` weights a prompt by its pairs (pairwise) or rows
+    (the others). Pairs are always within a prompt.
     """
 
     variant: str
@@ -73,7 +73,7 @@ class Score:
 
 
 def coverage_of(explanations: Sequence[Explanation]) -> Coverage:
-    """Count what explains the rows."""
+    """Count the explanations by kind and evidence."""
     named = [one.kind for one in explanations if one.kind is not None]
     evidence = Counter(one.evidence for one in explanations if one.kind is not None)
     return Coverage(
@@ -88,9 +88,9 @@ def coverage_of(explanations: Sequence[Explanation]) -> Coverage:
 
 
 def score(labels: Labels, truth: Labels, prompts: Labels, *, noise: str = "set") -> tuple[list[Agreement], Labels]:
-    """Agreement in each prompt that has two rows or more with a truth, and those prompts' numbers.
+    """Agreement in each prompt with at least two rows that have a truth, and the numbers of these prompts.
 
-    ``labels``, ``truth`` (-1: the row has none) and ``prompts`` are all (n,).
+    ``labels``, ``truth`` (-1 if the row has none) and ``prompts`` are all (n,).
     """
     found, names = [], []
     for prompt in np.unique(prompts):
@@ -102,7 +102,7 @@ def score(labels: Labels, truth: Labels, prompts: Labels, *, noise: str = "set")
 
 
 def scores_of(wrong: pa.Table, explanations: Sequence[Explanation], *, noise: str = "set") -> list[Score]:
-    """A `Score` for each variant and preset. Raises ConfigError where no prompt has two rows to compare."""
+    """A `Score` for each variant and preset. Raises ConfigError if no prompt has two rows to compare."""
     kinds = sorted({one.kind for one in explanations if one.kind is not None})
     truth = np.array([-1 if one.kind is None else kinds.index(one.kind) for one in explanations], dtype=np.int64)
     prompts = prompt_codes(wrong)
@@ -135,7 +135,7 @@ def _summed_up(variant: str, preset: str, labels: Labels, found: list[Agreement]
 
 
 def table_of(scores: Sequence[Score]) -> str:
-    """The scores as a table: means over prompts, and over all rows in brackets."""
+    """The scores as a table: means over prompts, and the weighted means in brackets."""
     header = ("variant", "preset", "clusters", "noise", "pairwise", "adjusted Rand", "homogeneity", "completeness")
     rows = [
         [
@@ -162,7 +162,7 @@ def coverage_lines(coverage: Coverage) -> str:
 
 
 def draw(scores: Sequence[Score]) -> Figure:
-    """Bars per variant and preset, one panel a measure."""
+    """Draw bars per variant and preset, with a panel per measure."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 7), layout="constrained")
@@ -186,7 +186,7 @@ def _draw_measure(axes: Any, scores: Sequence[Score], measure: str) -> None:
 
 
 def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
-    """What was typed."""
+    """Parse the command line."""
     summary = (__doc__ or "").split("\n")[0]
     parser = argparse.ArgumentParser(prog="python -m analysis.known_mistakes", description=summary)
     parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder, trained on the demo's arithmetic task")
@@ -197,7 +197,7 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
 
 
 def compare(arguments: argparse.Namespace) -> None:
-    """Print the table, write figure and numbers."""
+    """Print the table, and write the figure and the numbers."""
     wrong = remembered_wrong(run_rows(arguments.run, COLUMNS))
     explanations = explain_all(*(wrong[name].to_pylist() for name in COLUMNS))
     coverage, scores = coverage_of(explanations), scores_of(wrong, explanations, noise=arguments.noise)

@@ -1,6 +1,6 @@
-"""A run's log of rollouts as the scripts read it: step by step, as one table, or a few rollouts of it.
+"""Read a run's log of rollouts: step by step, as a single table, or only a few rollouts.
 
-Texts are the bulk of a log, so everything here takes only the columns that are asked for.
+Texts are the bulk of a log, so all functions read only the requested columns.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.rollout_log import read_rollouts, read_step
 
-KEYS = ("step", "sample", "prompt", "correct")  # are always read
+KEYS = ("step", "sample", "prompt", "correct")  # always read
 
 
 def logged_steps(run: Path, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
-    """The rollouts of each step of a run's log, in the order of their samples: `KEYS` and ``columns``.
+    """Yield the rollouts of each step of a run's log, in the order of samples, with `KEYS` and ``columns``.
 
-    Raises ConfigError where the run is not there or has no log, or a file of it cannot be read.
+    Raises ConfigError if the run does not exist or has no log, or if a file of the log cannot be read.
     """
     if not run.is_dir():
         raise ConfigError("RUN", str(run), "does not exist; name a run's folder")
@@ -36,19 +36,19 @@ def logged_steps(run: Path, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
 
 
 def logged_rollouts(run: Path, columns: Sequence[str] = ()) -> pa.Table:
-    """All rollouts of a run's log as one table, in the order of (step, sample). Raises as `logged_steps` does."""
+    """All rollouts of a run's log as a table, in the order of (step, sample). Raises like `logged_steps`."""
     return joined(list(logged_steps(run, columns)))
 
 
 def joined(steps: Sequence[pa.Table]) -> pa.Table:
-    """The steps' tables as one, a chunk each: 2 GiB of text are the most that one chunk can hold."""
+    """Concatenate the steps' tables, with a chunk per step because a chunk holds at most 2 GiB of text."""
     return pa.concat_tables(steps).unify_dictionaries()
 
 
 def texts_of(run: Path, rows: pa.Table) -> list[tuple[str, str]]:
-    """Prompt and response (k,) of ``rows``, which have step and sample and are of steps with all their texts.
+    """Prompt and response of each of ``rows`` (k), which need step and sample and must have texts in the log.
 
-    Raises ConfigError where a step's file has gone since.
+    Raises ConfigError if a step's file was removed meanwhile.
     """
     steps, samples = (rows[name].to_numpy() for name in ("step", "sample"))
     found: dict[int, tuple[str, str]] = {}
@@ -63,12 +63,12 @@ def texts_of(run: Path, rows: pa.Table) -> list[tuple[str, str]]:
 
 
 def prompt_codes(rows: pa.Table) -> NDArray[np.int64]:
-    """A number (n,) for each row's prompt, from 0 up in the order of their first rows."""
+    """Encode each row's prompt as a number (n,) from 0, in the order of first occurrence."""
     chunks = rows["prompt"].dictionary_encode().unify_dictionaries().chunks
     codes = [np.empty(0, np.int64), *(chunk.indices.to_numpy().astype(np.int64) for chunk in chunks)]
     return np.concatenate(codes)
 
 
 def _in_order(table: pa.Table) -> pa.Table:
-    """One step's rollouts by sample; they mostly are, and sorting would copy all texts."""
+    """Sort a step's rollouts by sample, unless they are sorted already, because sorting copies all texts."""
     return table if (np.diff(table["sample"].to_numpy()) > 0).all() else table.sort_by("sample")

@@ -1,7 +1,7 @@
-"""Which of the demo's known mistakes explains a wrong response: by its written steps, else by its answer alone.
+"""Find the demo's known mistake that explains a wrong response, by its written steps or else by its answer alone.
 
-The task (meds_openrlhf/data/arithmetic.py) knows every mistake and what it leads to, so this judge needs no language
-model. It goes by one mistake made throughout, which is how the task makes them; a policy also slips on its way.
+The task (meds_openrlhf/arithmetic/problems.py) defines every mistake and its result, so this judge needs no language
+model. It assumes the same mistake throughout a response, as in the task; a policy may also slip midway.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from meds_openrlhf.arithmetic.problems import MISTAKES, Working, make_problem, w
 from meds_openrlhf.config.errors import ConfigError
 
 _EXPRESSION = re.compile(r"[\d(][\d+\-*()]*[\d)]")
-# `(?<![\d+*])-`: a minus sign that is no operator; `15--1` is 15 minus -1.
+# A minus sign after an operator or at the start is a sign: `15--1` is 15 minus -1.
 _STEP = re.compile(r"((?:(?<![\d)])-)?\d+(?:[-+*]-?\d+)+)\s*(?:=|is)\s*(-?\d+)")
 _INTEGER = re.compile(r"-?\d+")
 
@@ -24,12 +24,13 @@ Steps = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class Explanation:
-    """The kinds of mistake that lead to a response, and by what ``evidence``.
+    """The kinds of mistake that may explain a response, and the ``evidence`` for them.
 
-    "steps": all steps and the answer are the kind's; "first wrong step": the first step that is not the right one is,
-    what follows is not; "answer": there is no such step, but the answer is the kind's; "nothing".
+    "steps": all steps and the answer match the kind; "first wrong step": only the steps up to the first wrong step
+    match; "answer": the steps do not decide, but the answer matches; "nothing": no kind matches.
 
-    A kind is named after its mistake, or after all that come to the same steps on this problem, with " / " between.
+    A kind has the name of its mistake, or the names of all mistakes with the same steps on this problem, joined by
+    " / ".
     """
 
     kinds: tuple[str, ...]
@@ -37,14 +38,14 @@ class Explanation:
 
     @property
     def kind(self) -> str | None:
-        """The only kind that explains the response; None where there is none, or where it may be several."""
+        """The only kind that explains the response; None if there is none or there are several."""
         return self.kinds[0] if len(self.kinds) == 1 else None
 
 
 def explain(expression: str, answer: str | None, response: str | None) -> Explanation:
-    """What explains a wrong ``answer`` to ``expression``; ``response`` is the whole text, None where it was not kept.
+    """Explain a wrong ``answer`` to ``expression``; ``response`` is the whole text, None if it was not kept.
 
-    Steps speak first, as far as one kind alone has them; then every mistake that leads to the answer may be the one.
+    The steps decide if they match a single kind; otherwise, every mistake that leads to the answer is possible.
     """
     kinds = kinds_of(expression)
     value = int(answer) if answer is not None and _INTEGER.fullmatch(answer) else None
@@ -61,12 +62,12 @@ def explain(expression: str, answer: str | None, response: str | None) -> Explan
 
 
 def written_steps(response: str) -> Steps:
-    """The steps of a worked solution, each `(left-hand side, result)`, as `Working` has them."""
+    """The steps of a worked solution, each `(left-hand side, result)`, as in `Working`."""
     return tuple((left, int(result)) for left, result in _STEP.findall(response))
 
 
 def _kinds_with_first_wrong_step(expression: str, steps: Steps) -> tuple[str, ...]:
-    """Kinds whose working agrees with ``steps`` up to the first that is not the right one; none where all are right."""
+    """Kinds whose working matches ``steps`` up to and including the first wrong step; none if all steps are right."""
     right = work(expression).steps
     place = next((place for place, step in enumerate(steps) if step not in right[place : place + 1]), None)
     if place is None:
@@ -77,7 +78,7 @@ def _kinds_with_first_wrong_step(expression: str, steps: Steps) -> tuple[str, ..
 
 @cache
 def kinds_of(expression: str) -> dict[Working, str]:
-    """What each mistake that changes the answer comes to on this problem, and its name; equal workings share one."""
+    """The working of each mistake that changes the answer, and its name; mistakes with equal workings share a name."""
     right = make_problem(expression).answer
     names: dict[Working, list[str]] = {}
     for mistake in MISTAKES:
@@ -89,7 +90,7 @@ def kinds_of(expression: str) -> dict[Working, str]:
 
 @cache
 def expression_of(prompt_text: str) -> str:
-    """The arithmetic problem in a prompt. Raises ConfigError where it does not hold exactly one."""
+    """The arithmetic problem in a prompt. Raises ConfigError if it does not contain exactly one."""
     found = [one for one in _EXPRESSION.findall(prompt_text) if re.search(r"[+*-]", one) and _is_problem(one)]
     if len(found) != 1:
         hint = f"holds {len(found)} arithmetic problems in place of one; name a run of the demo's task"
@@ -101,7 +102,7 @@ def expression_of(prompt_text: str) -> str:
 def explain_all(
     prompt_texts: Sequence[str], answers: Sequence[str | None], responses: Sequence[str | None]
 ) -> list[Explanation]:
-    """`explain` for each of n responses. Raises ConfigError as `expression_of` does."""
+    """Call `explain` for each of n responses. Raises ConfigError like `expression_of`."""
     return [explain(expression_of(text), *rest) for text, *rest in zip(prompt_texts, answers, responses)]
 
 

@@ -1,8 +1,8 @@
 """Across-step diversity: does a run find ways to reason that it did not have an epoch before, in the eyes of a judge?
 
-A prompt comes back once per epoch. The judge sees a few responses of one visit and a few of the next, and scores the
-later ones 1, 2 or 3 for no, one, or two and more new reasoning paths. Several runs are asked about the same visits of
-the same prompts. From the repository's root:
+A prompt is visited once per epoch. The judge sees a few responses of a visit and a few of the next visit, and scores
+the later responses 1, 2 or 3 for no, one, or at least two new reasoning paths. For several runs, the judge sees the
+same visits to the same prompts. From the repository's root:
 
     python -m analysis.new_paths runs/meds runs/dapo --judge-url http://localhost:8000/v1 --judge-model NAME
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MEANINGS = {1: "no new path", 2: "one", 3: "two or more"}
 SCORE = (ReplyLine("SCORE", min(MEANINGS), max(MEANINGS)),)
-LONGEST_GAP = 1.5  # of the run's median: a prompt that was left out of an epoch is not "the next visit"
+LONGEST_GAP = 1.5  # times the run's median gap: excludes prompts that were left out of an epoch
 RUBRIC = """\
 You are given one mathematics question, earlier answers to it and later answers to it, by the same model at two stages \
 of its training. How many reasoning paths do the later answers hold that none of the earlier ones holds? A reasoning \
@@ -46,35 +46,35 @@ not count. Two later answers that share a new path count once.
 2: one new reasoning path.
 3: two or more new reasoning paths."""
 
-Return = tuple[str, int]  # (prompt, number of its visit, from 0): that visit and the one after it
+Return = tuple[str, int]  # (prompt, number of a visit, from 0): that visit and the next
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The score of one return to a prompt; None where the judge's replies were malformed."""
+    """The score of a return to a prompt; None if the judge's replies were malformed."""
 
     run: str
     prompt: str
     earlier_step: int
     later_step: int
-    shortened: int  # of the answers shown
+    shortened: int  # number of shortened answers
     score: int | None
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """Of one run: how often each score was given, and their mean and its standard error, where there are enough."""
+    """A run's number of judgements per score, and their mean and its standard error, None if there are too few."""
 
     run: str
     judged: int
     malformed: int
-    counts: tuple[int, ...]  # of the scores 1, 2 and 3
+    counts: tuple[int, ...]  # for the scores 1, 2 and 3
     mean: float | None
     error: float | None
 
 
 def returns_to_prompts(index: GroupIndex) -> dict[Return, tuple[int, int]]:
-    """The steps of each visit to a prompt and of its next one, where they are about an epoch apart."""
+    """The steps of each visit to a prompt and of the next visit, if they are about an epoch apart."""
     visits: dict[str, list[int]] = {}
     for step in sorted(index.sizes):
         for prompt in index.sizes[step]:
@@ -87,13 +87,13 @@ def returns_to_prompts(index: GroupIndex) -> dict[Return, tuple[int, int]]:
 
 
 def draw_returns(places: Sequence[dict[Return, tuple[int, int]]], count: int, seed: int) -> list[Return]:
-    """At most ``count`` of the returns that all runs have; the same for the same seed."""
+    """Draw at most ``count`` of the returns that all runs have, depending only on the seed."""
     shared = sorted(set.intersection(*(set(place) for place in places)))
     return random.Random(f"{seed}-returns").sample(shared, min(count, len(shared)))
 
 
 def question_about(earlier: Group, later: Group, settings: argparse.Namespace) -> tuple[Question, int]:
-    """The question about one return, and how many of the answers shown are shortened."""
+    """The question about a return, and the number of shortened answers in it."""
     generator = random.Random(f"{settings.seed}-{earlier.prompt}-{earlier.step}-{later.step}")
     limit = settings.response_characters
     material = [tagged("question", later.question)]
@@ -124,7 +124,7 @@ def ask(
 
 
 def summarize(run: str, judgements: Sequence[Judgement]) -> RunSummary:
-    """Counts and mean of one run's scores."""
+    """Summarize the scores of a run."""
     own = [one for one in judgements if one.run == run]
     scores = [one.score for one in own if one.score is not None]
     return RunSummary(
@@ -148,7 +148,7 @@ def table(summaries: Sequence[RunSummary]) -> str:
 
 
 def draw_figure(summaries: Sequence[RunSummary]) -> Figure:
-    """A bar per run, made of the shares of its scores, with the mean score written at its end."""
+    """Draw a bar per run with the shares of its scores, and its mean score at the end."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5.0, 1.2 + 0.45 * len(summaries)))
@@ -169,7 +169,7 @@ def draw_figure(summaries: Sequence[RunSummary]) -> Figure:
 
 
 def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m analysis.new_paths", description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "runs", nargs="+", type=Path, metavar="RUN", help="folders of runs with meds.tracking.rollouts: all"
@@ -183,7 +183,7 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
 
 
 def find_pairs(arguments: argparse.Namespace) -> dict[str, list[tuple[Group, Group]]]:
-    """The (earlier, later) groups of each run, by its name. Raises ConfigError where there is none."""
+    """The (earlier, later) groups of each run, by its name. Raises ConfigError if there are none."""
     indices = [index_groups(run) for run in arguments.runs]
     places = [returns_to_prompts(index) for index in indices]
     drawn = draw_returns(places, arguments.pairs, arguments.seed)
@@ -208,7 +208,7 @@ def _groups_of(run: Path, returns: Sequence[tuple[tuple[int, int], str]]) -> lis
 
 
 def score(arguments: argparse.Namespace) -> None:
-    """Draw, ask, print, write. Raises ConfigError."""
+    """Draw the pairs, ask the judge, print the table, and write the figure and the numbers."""
     settings = judge_settings(arguments)
     client = JudgeClient(settings)
     judgements = ask(client, find_pairs(arguments), arguments)

@@ -1,7 +1,7 @@
 """The theorem on recorded runs: in how many groups does its assumption hold, and what is the gain?
 
-A group is a prompt's rollouts in one step: q1 is its empirical distribution, r the logged reward, and lambda c =
-min(alpha ln(size + 1), beta), alpha and beta being the run's own.
+A group is a prompt's rollouts in a step. q1 is its empirical distribution, r the logged reward, and lambda c =
+min(alpha ln(size + 1), beta), with the run's alpha and beta.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COLUMNS = ("reward", "cluster_size")  # of the log
 
 @dataclass(frozen=True)
 class PenaltyWeights:
-    """How steep the penalty is, and how large at most."""
+    """The penalty's slope ``alpha`` and maximum ``beta``."""
 
     alpha: float
     beta: float
@@ -35,11 +35,11 @@ class PenaltyWeights:
 
 @dataclass(frozen=True)
 class RunCheck:
-    """One run's groups; ``telling`` ones have different rewards and different penalties, the others gain exactly 0.
+    """A run's groups; ``telling`` groups differ in rewards and in penalties, all others have a gain of exactly 0.
 
-    ``holds`` and ``holds_on_average`` are shares of all groups, ``holds_telling`` of the telling ones;
-    ``prompts_always`` of prompts for which it holds in all of their groups; ``mean_gain``, ``least_gain`` and
-    ``negative`` (groups that lose) by eta.
+    ``holds`` and ``holds_on_average`` are shares of all groups, ``holds_telling`` is a share of the telling groups, and
+    ``prompts_always`` is the share of prompts with all groups holding. ``mean_gain``, ``least_gain`` and ``negative``
+    (the number of groups that lose) are by eta.
     """
 
     run: str
@@ -56,9 +56,9 @@ class RunCheck:
 
 
 def weights_of(run: Path, alpha: float | None, beta: float | None) -> PenaltyWeights:
-    """``alpha`` and ``beta``; where one is None, the run's own.
+    """The weights ``alpha`` and ``beta``; None means the run's own value.
 
-    Raises ConfigError where the run's settings are needed, and are not there or are of a bonus within the step.
+    Raises ConfigError if the run's settings are needed, but are missing or use a bonus within the step.
     """
     if alpha is not None and beta is not None:
         return PenaltyWeights(alpha, beta)
@@ -73,7 +73,7 @@ def weights_of(run: Path, alpha: float | None, beta: float | None) -> PenaltyWei
 
 
 def recorded_groups(rollouts: pa.Table, weights: PenaltyWeights) -> Iterator[tuple[int, Floats, Floats]]:
-    """The prompt's number, rewards (n,) and penalties (n,) of each of the log's groups."""
+    """Yield the prompt's number, rewards (n,) and penalties (n,) of each group in the log."""
     prompts = prompt_codes(rollouts)
     penalty = cluster_penalty(rollouts["cluster_size"].to_numpy(), alpha=weights.alpha, beta=weights.beta)
     reward = rollouts["reward"].to_numpy().astype(np.float64)
@@ -84,7 +84,7 @@ def recorded_groups(rollouts: pa.Table, weights: PenaltyWeights) -> Iterator[tup
 
 
 def check_run(name: str, rollouts: pa.Table, weights: PenaltyWeights, etas: Sequence[float]) -> RunCheck:
-    """Look at every group of a run's log, with the columns `COLUMNS`."""
+    """Check every group of a run's log; ``rollouts`` needs the columns `COLUMNS`."""
     groups = list(recorded_groups(rollouts, weights))
     uniform = [np.full(len(reward), 1 / len(reward)) for _, reward, _ in groups]
     holds = np.array([repeats_score_no_higher(reward, penalty) for _, reward, penalty in groups])
@@ -112,7 +112,7 @@ def check_run(name: str, rollouts: pa.Table, weights: PenaltyWeights, etas: Sequ
 
 
 def table_of(checks: Sequence[RunCheck]) -> str:
-    """A line per run and eta."""
+    """A row per run and eta."""
     rows = [
         [
             one.run,

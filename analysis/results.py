@@ -1,4 +1,4 @@
-"""What a script leaves: a table on the screen, a figure whose suffix says its format, and the numbers as JSON."""
+"""Output of the scripts: a table on the screen, a figure in the format of its suffix, and the numbers as JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add_result_arguments(parser: argparse.ArgumentParser, name: str) -> None:
 
 
 def figure_path(text: str) -> Path:
-    """The path, refused before any work is done where its suffix is no figure's."""
+    """An argument type: the path of a figure. Rejects other suffixes before any work is done."""
     path = Path(text)
     if path.suffix not in FIGURE_SUFFIXES:
         raise argparse.ArgumentTypeError(f"{text!r} is no figure; end its name with {' or '.join(FIGURE_SUFFIXES)}")
@@ -37,7 +37,7 @@ def figure_path(text: str) -> Path:
 
 
 def write_figure(figure: Figure, path: Path) -> None:
-    """Write the figure, without dates or versions in it: the same numbers give the same file."""
+    """Write the figure without dates or versions, so that the same numbers give the same file."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -50,12 +50,12 @@ def write_figure(figure: Figure, path: Path) -> None:
 
 
 def write_numbers(numbers: Mapping[str, object], path: Path) -> None:
-    """Write the numbers; NaN, which JSON does not have, is a ValueError: say null."""
+    """Write the numbers as JSON. Raises ValueError for NaN, which JSON lacks; use None instead."""
     write_atomically(path, json.dumps(numbers, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table, padded so that it reads as text; the first column to the left, the others to the right."""
+    """A Markdown table, padded to be readable as plain text; the first column is aligned left, the others right."""
     widths = [max(3, *map(len, column)) for column in zip(header, *rows)]
     sides = ["<", *(">" for _ in header[1:])]
     lines = [
@@ -67,5 +67,5 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def shown(value: float | None, form: str = ".2f") -> str:
-    """A figure for a table, empty where there is none."""
+    """Format a number for a table; None gives an empty string."""
     return "" if value is None else format(value, form)

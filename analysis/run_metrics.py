@@ -16,7 +16,7 @@ from meds_openrlhf.report.history import read_lines
 
 @dataclass(frozen=True)
 class Curve:
-    """One metric of one run: ``values`` (n,) at ``steps`` (n,), those that have it."""
+    """A metric of a run: ``values`` (n,) at the ``steps`` (n,) that have it."""
 
     run: str
     metric: str
@@ -25,14 +25,14 @@ class Curve:
 
     @property
     def late(self) -> float:
-        """Mean over the last quarter of its steps, one at least."""
+        """Mean over the last quarter of the steps, at least one step."""
         return float(self.values[-max(len(self.values) // 4, 1) :].mean())
 
 
 def curves_of(run: Path, name: str, metrics: Sequence[str]) -> list[Curve]:
-    """Curves of those of ``metrics`` that the run has; ``name`` is what it is called.
+    """Curves of those ``metrics`` that the run has; ``name`` is the run's name.
 
-    Raises ConfigError where the folder holds no metrics, or a line of them is damaged.
+    Raises ConfigError if the folder has no metrics, or a line of them is damaged.
     """
     lines = read_lines(RunPaths(run).metrics)
     if not lines:

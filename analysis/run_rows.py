@@ -1,4 +1,4 @@
-"""What a run left behind, as one table: its log of rollouts beside the layer logits that its memory keeps of them."""
+"""A run's log of rollouts, joined with the layer logits in its memory."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from meds_openrlhf.memory.tools.stored_memory import open_memory
 def run_rows(run: Path, columns: Sequence[str] = ()) -> pa.Table:
     """All rollouts in a run's log, in the order of (step, sample).
 
-    Columns are step, sample, prompt, correct, those of ``columns`` and ``layer_logits``, null where the memory has no
-    row; rows of the memory that are not in the log are left aside. Raises ConfigError where the run has no log of
-    rollouts, no memory, or one of final answers, and where the two do not belong together; MemoryCorruptionError where
-    the memory is damaged.
+    Columns are step, sample, prompt, correct, those of ``columns``, and ``layer_logits``, which is null if the memory
+    has no row. Rows of the memory that are not in the log are ignored. Raises ConfigError if the run has no log of
+    rollouts, no memory, or a memory of final answers, or if log and memory do not belong together;
+    MemoryCorruptionError if the memory is damaged.
     """
     steps = {table["step"][0].as_py(): table for table in logged_steps(run, columns)}
     memory = open_memory(run)
@@ -39,12 +39,12 @@ def run_rows(run: Path, columns: Sequence[str] = ()) -> pa.Table:
 
 
 def remembered_wrong(rows: pa.Table) -> pa.Table:
-    """Those of the rows of `run_rows` that are wrong and have layer logits: what the paper clusters."""
+    """The rows of `run_rows` that are wrong and have layer logits, as clustered in the paper."""
     return rows.filter(pc.and_(pc.invert(rows["correct"]), pc.is_valid(rows["layer_logits"])))
 
 
 def layer_logits(rows: pa.Table) -> NDArray[np.float32]:
-    """Layer logits (n, N) of rows of `run_rows`. Raises ValueError where a row has none."""
+    """Layer logits (n, N) of rows of `run_rows`. Raises ValueError if a row has none."""
     column = rows["layer_logits"]
     if column.null_count:
         raise ValueError(f"layer_logits: null in {column.null_count} of {len(rows)} rows; filter them out first")
@@ -55,9 +55,9 @@ def layer_logits(rows: pa.Table) -> NDArray[np.float32]:
 def _places_of(
     rows: pa.RecordBatch, table: pa.Table, run: Path, step: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Which of the memory's rows (m,) the step's ``table`` has, and where those are in it.
+    """The indices in the step's ``table`` of the memory's rows (m) that are in it, and a mask (m,) of these rows.
 
-    Raises ConfigError where a row is of another rollout than the table's.
+    Raises ConfigError if a row belongs to another rollout than the table's row.
     """
     samples, stored = table["sample"].to_numpy(), rows.column("sample").to_numpy()
     places = np.searchsorted(samples, stored).clip(max=len(samples) - 1)
@@ -72,7 +72,7 @@ def _places_of(
 
 
 def _with_logits(table: pa.Table, places: NDArray[np.int64], values: NDArray[np.float32]) -> pa.Table:
-    """``table`` (n rows) and its ``layer_logits``: ``values`` (m, N) at ``places`` (m,), null elsewhere."""
+    """Append ``layer_logits`` to ``table`` (n rows): ``values`` (m, N) at ``places`` (m,), null elsewhere."""
     logits = np.zeros((len(table), values.shape[1]), np.float32)
     missing = np.ones(len(table), dtype=bool)
     logits[places], missing[places] = values, False

@@ -1,7 +1,7 @@
 """Within-step diversity: which of two runs answers one question in more different ways, in the eyes of a judge?
 
-In each step the judge sees the responses of both runs to one question, and scores how varied the reasoning inside each
-of the two sets is, from 1 to 5. Which run comes first is drawn for each question. From the repository's root:
+For each question of a step, the judge sees the responses of both runs and scores how varied the reasoning within each
+set is, from 1 to 5. The order of the runs is random for each question. From the repository's root:
 
     python -m analysis.step_diversity runs/meds runs/dapo --judge-url http://localhost:8000/v1 --judge-model NAME
 """
@@ -47,31 +47,31 @@ not count.
 
 @dataclass(frozen=True)
 class Pairing:
-    """One question, and the steps in which the two runs answered it; ``step`` is the one that was asked for."""
+    """A question, and the steps in which the two runs answered it; ``step`` is the requested step."""
 
     step: int
     prompt: str
     steps: tuple[int, int]
 
     def visit(self, run: int) -> Visit:
-        """Where the run's group is."""
+        """The step and prompt of the run's group."""
         return self.steps[run], self.prompt
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The two scores of a question, in the order of the runs; None where the judge's replies were malformed."""
+    """The two scores of a question, in the order of the runs; None if the judge's replies were malformed."""
 
     pairing: Pairing
-    answers: int  # of each run that were shown
-    shortened: int  # of them
+    answers: int  # number of answers shown per run
+    shortened: int  # number of shortened answers
     run_shown_first: int
     scores: Answer | None
 
 
 @dataclass(frozen=True)
 class StepSummary:
-    """Means over the judged questions of a step, or of all; None where there is none."""
+    """Means over the judged questions of a step, or of all steps (``step`` None); None if there are no questions."""
 
     step: int | None
     judged: int
@@ -81,7 +81,7 @@ class StepSummary:
 
 
 def steps_to_judge(indices: Sequence[GroupIndex], asked: Sequence[int] | None) -> list[int]:
-    """Those of the steps asked for (default: the paper's) that both runs have. Raises ConfigError for none."""
+    """The requested steps (default: the paper's) that both runs have. Raises ConfigError if there are none."""
     shared = sorted(set(indices[0].sizes) & set(indices[1].sizes))
     steps = [step for step in sorted(set(asked or PAPER_STEPS)) if step in shared]
     if not steps:
@@ -94,9 +94,9 @@ def steps_to_judge(indices: Sequence[GroupIndex], asked: Sequence[int] | None) -
 def draw_pairings(
     indices: Sequence[GroupIndex], steps: Sequence[int], count: int, nearby: int, seed: int
 ) -> list[Pairing]:
-    """At most ``count`` questions per step that both runs answered, at least twice each, at most ``nearby`` steps away.
+    """Draw up to ``count`` questions per step that each run answered at least twice, at most ``nearby`` steps away.
 
-    The same for the same seed, whatever other steps there are.
+    The result for a step depends only on the seed, not on the other steps.
     """
     pairings = []
     for step in steps:
@@ -108,7 +108,7 @@ def draw_pairings(
 
 
 def _nearest_visits(index: GroupIndex, step: int, nearby: int) -> dict[str, int]:
-    """The step nearest to ``step`` in which each prompt was answered at least twice."""
+    """For each prompt, the step nearest to ``step`` in which it was answered at least twice."""
     nearest: dict[str, int] = {}
     for other in sorted(index.sizes, key=lambda other: (abs(other - step), other)):
         if abs(other - step) <= nearby:
@@ -121,7 +121,7 @@ def _nearest_visits(index: GroupIndex, step: int, nearby: int) -> dict[str, int]
 def ask(
     client: JudgeClient, pairings: Sequence[Pairing], groups: Sequence[dict[Visit, Group]], settings: argparse.Namespace
 ) -> list[Comparison]:
-    """Let the judge score both groups of every pairing. ``groups``: of the first run and of the second."""
+    """Let the judge score both groups of every pairing. ``groups`` are those of the first and the second run."""
     drawn = [_draw(pairing, groups, settings) for pairing in pairings]
     answers = client.ask_all([question for question, _ in drawn])
     return [_undo_order(comparison, answer) for (_, comparison), answer in zip(drawn, answers)]
@@ -130,7 +130,7 @@ def ask(
 def _draw(
     pairing: Pairing, groups: Sequence[dict[Visit, Group]], settings: argparse.Namespace
 ) -> tuple[Question, Comparison]:
-    """The question about a pairing, and all that is known before it is answered."""
+    """The question about a pairing, and the comparison without its scores."""
     generator = random.Random(f"{settings.seed}-{pairing.step}-{pairing.prompt}")
     first = generator.randrange(2)
     pair = [groups[run][pairing.visit(run)] for run in (first, 1 - first)]
@@ -147,13 +147,13 @@ def _draw(
 
 
 def _undo_order(comparison: Comparison, answer: Answer | None) -> Comparison:
-    """The comparison with the scores of A and B given back to the runs that they are of."""
+    """The comparison with the scores of A and B in the order of the runs."""
     scores = answer if answer is None or comparison.run_shown_first == 0 else answer[::-1]
     return Comparison(comparison.pairing, comparison.answers, comparison.shortened, comparison.run_shown_first, scores)
 
 
 def summarize(comparisons: Sequence[Comparison], step: int | None = None) -> StepSummary:
-    """Means of one step, or of all."""
+    """Summarize the comparisons of a step, or of all steps."""
     chosen = [one for one in comparisons if step is None or one.pairing.step == step]
     scores = [one.scores for one in chosen if one.scores is not None]
     columns = list(zip(*scores))
@@ -170,7 +170,7 @@ def _standard_error(values: Sequence[int]) -> float:
 
 
 def table(summaries: Sequence[StepSummary], names: Sequence[str]) -> str:
-    """A row per step, and one for all."""
+    """A row per step, and a row for all steps."""
     rows = []
     for one in summaries:
         means = one.means or (None, None)
@@ -181,7 +181,7 @@ def table(summaries: Sequence[StepSummary], names: Sequence[str]) -> str:
 
 
 def draw_figure(summaries: Sequence[StepSummary], names: Sequence[str]) -> Figure:
-    """Mean scores over steps, a line per run, with standard errors."""
+    """Draw mean scores over steps, a line per run, with standard errors."""
     from matplotlib.figure import Figure
 
     from meds_openrlhf.evaluation.curves import COLORS, MARKERS
@@ -204,7 +204,7 @@ def draw_figure(summaries: Sequence[StepSummary], names: Sequence[str]) -> Figur
 def numbers(
     summaries: Sequence[StepSummary], comparisons: Sequence[Comparison], names: Sequence[str]
 ) -> dict[str, object]:
-    """All figures of the table and all scores they come from."""
+    """All numbers of the table and the scores that they come from."""
     return {
         "runs": list(names),
         "steps": [asdict(one) for one in summaries if one.step is not None],
@@ -216,7 +216,7 @@ def numbers(
 def shortfalls(
     indices: Sequence[GroupIndex], steps: Sequence[int], pairings: Sequence[Pairing], settings: argparse.Namespace
 ) -> list[str]:
-    """Lines about what was asked for and is not there."""
+    """Messages about missing steps, questions and texts."""
     lines = [index.note for index in indices if index.note]
     missing = sorted(set(settings.steps or PAPER_STEPS) - set(steps))
     if missing:
@@ -232,7 +232,7 @@ def shortfalls(
 
 
 def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m analysis.step_diversity", description=(__doc__ or "").split("\n")[0]
     )
@@ -260,7 +260,7 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
 
 
 def compare(arguments: argparse.Namespace) -> None:
-    """Draw, ask, print, write. Raises ConfigError."""
+    """Draw the questions, ask the judge, print the table, and write the figure and the numbers."""
     settings, names = judge_settings(arguments), names_of(arguments.runs)
     client = JudgeClient(settings)
     indices = [index_groups(run) for run in arguments.runs]

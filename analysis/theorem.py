@@ -1,13 +1,13 @@
 """Does a penalty for repeats cost task reward? The paper's theorem, checked on random problems and on recorded runs.
 
 The theorem: if responses with more recorded repeats do not score higher, then the KL-regularised update under
-r - lambda c has at least the expected task reward of the one under r. Three questions:
+r - lambda c has at least the expected task reward of the update under r. The checks:
 
-- random problems: is its identity exact, is the gain never negative under the assumption, and how often is it negative
-  without (with the worst case written out);
-- recorded runs: in how many groups (a prompt's rollouts in a step) does the assumption hold, and what is the gain where
-  q1 is the group's empirical distribution, r the logged reward and lambda c = min(alpha ln(size + 1), beta), with the
-  run's own alpha and beta unless --alpha and --beta say others.
+- random problems: is the identity exact, is the gain never negative under the assumption, and how often is it negative
+  without the assumption (with the worst case as a table);
+- recorded runs: in how many groups (a prompt's rollouts in a step) does the assumption hold, and what is the gain if q1
+  is the group's empirical distribution, r the logged reward and lambda c = min(alpha ln(size + 1), beta), with the
+  run's alpha and beta unless --alpha and --beta are given.
 
     python -m analysis.theorem
     python -m analysis.theorem runs/cpu-meds --eta 1 10 100
@@ -48,7 +48,7 @@ class Problem:
 
     @property
     def updated(self) -> Floats:
-        """q1, the policy updated by the task reward alone."""
+        """q1, the policy after the update under the task reward alone."""
         return gibbs(self.policy, self.eta * self.reward)
 
     @property
@@ -58,7 +58,7 @@ class Problem:
 
     @property
     def identity_error(self) -> float:
-        """Difference of the identity's two sides, relative to the largest reward."""
+        """Difference of the identity's two sides, relative to the largest absolute reward."""
         by_covariance = gain_by_covariance(self.updated, self.reward, self.penalty, self.eta)
         return abs(self.gain - by_covariance) / float(np.abs(self.reward).max())
 
@@ -70,7 +70,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class RandomCheck:
-    """Of ``problems`` with repeats at random and as many that fit the assumption; gains as shares of reward's range."""
+    """Results for ``problems`` with random repeats and as many under the assumption; gains relative to reward range."""
 
     problems: int
     largest_identity_error: float
@@ -81,7 +81,7 @@ class RandomCheck:
 
 
 def random_problem(generator: np.random.Generator, *, under_assumption: bool = False) -> Problem:
-    """2 to 12 responses with repeats drawn at random, or such that more repeats go with lower scores."""
+    """A problem of 2 to 12 responses with random repeats, or with more repeats for lower scores."""
     count = int(generator.integers(2, 13))
     reward = generator.normal(size=count)
     repeats = generator.integers(0, 50, count)
@@ -94,7 +94,7 @@ def random_problem(generator: np.random.Generator, *, under_assumption: bool = F
 
 
 def check_random(problems: int, seed: int) -> RandomCheck:
-    """Check the theorem on so many random problems of either sort."""
+    """Check the theorem on ``problems`` random problems of each sort."""
     generator = np.random.default_rng(seed)
     free = [random_problem(generator) for _ in range(problems)]
     fitting = [random_problem(generator, under_assumption=True) for _ in range(problems)]
@@ -131,7 +131,7 @@ def random_lines(check: RandomCheck) -> str:
 
 
 def draw(problems: int, seed: int, checks: Sequence[RunCheck]) -> Figure:
-    """Gains of random problems with and without the assumption; mean gains of the runs over eta."""
+    """Draw the gains of random problems with and without the assumption, and the runs' mean gains over eta."""
     from matplotlib.figure import Figure
 
     generator = np.random.default_rng(seed)
@@ -156,7 +156,7 @@ def _relative_gain(problem: Problem) -> float:
 
 
 def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
-    """What was typed."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m analysis.theorem", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("runs", metavar="RUN", nargs="*", type=Path, help="folders of runs with a log of rollouts")
     parser.add_argument("--problems", type=int, default=10_000, help="random problems; default: %(default)s")
@@ -170,7 +170,7 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Print what was found, write figure and numbers."""
+    """Print the results, and write the figure and the numbers."""
     if arguments.problems < 1:
         raise ConfigError("--problems", arguments.problems, "is below 1; ask for some thousands")
     for eta in arguments.eta:

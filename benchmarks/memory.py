@@ -173,7 +173,7 @@ def parse_arguments(command_line: list[str] | None) -> argparse.Namespace:
     arguments.parts = arguments.parts.split(",")
     for part in arguments.parts:
         if part not in PARTS:
-            parser.error(f"--parts: {part!r} is none of {', '.join(PARTS)}")
+            parser.error(f"--parts: {part!r} is not one of {', '.join(PARTS)}")
     return arguments
 
 

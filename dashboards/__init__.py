@@ -1,1 +1,1 @@
-"""What to watch a run on: Grafana's dashboard as JSON, and the program that makes W&B's."""
+"""Dashboards for runs: Grafana's as JSON, and a script that creates W&B's."""

@@ -3,8 +3,8 @@
     python -m dashboards.wandb_workspace --offline dashboard.json          # look at its specification, no network
     WANDB_API_KEY=... python -m dashboards.wandb_workspace --entity my-team --project my-project
 
-Saves a workspace view of the project; saving once more makes another view. Every run of the project is in it, so runs
-are compared by logging them to one project. It refers to metrics by the names of docs/metrics.md.
+Saves a workspace view of the project; saving again creates another view. The view shows every run of the project, so
+log runs to the same project to compare them. The names of the metrics are those of docs/metrics.md.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 AXIS = "train/global_step"
 NAME = "MEDS"
-MOST_RUNS = 20  # shown in one panel
+MOST_RUNS = 20  # shown in a panel
 PASS_AT_K = r"eval/eval_.*_pass[0-9]+"
 
-# Section, its panels as (title, metrics or a pattern of them, style of the lines); all under `train/` at W&B.
+# Sections with their panels as (title, metrics, style of the lines); all metrics are under `train/` at W&B.
 SECTIONS: tuple[tuple[str, tuple[tuple[str, tuple[str, ...], str | None], ...]], ...] = (
     (
         "Do errors look alike?",
@@ -91,7 +91,7 @@ BIGGEST_CLUSTERS = "train/biggest_clusters"
 
 
 def make_dashboard(entity: str, project: str, name: str = NAME) -> ws.Workspace:
-    """The workspace, built by W&B's own models; nothing is sent."""
+    """Build the workspace from W&B's own models; nothing is sent."""
     import wandb_workspaces.reports.v2 as wr
     import wandb_workspaces.workspaces as ws
 
@@ -112,15 +112,15 @@ def make_dashboard(entity: str, project: str, name: str = NAME) -> ws.Workspace:
 
 
 def specification(dashboard: ws.Workspace) -> dict[str, Any]:
-    """What would be saved, as W&B keeps it."""
+    """The dashboard in W&B's storage format."""
     specified: dict[str, Any] = json.loads(dashboard._to_model().spec.model_dump_json(by_alias=True, exclude_none=True))
     return specified
 
 
 def save(dashboard: ws.Workspace) -> str:
-    """Save it to W&B as a new view and return its address.
+    """Save the dashboard to W&B as a new view and return its address.
 
-    Raises ConfigError where there is no key or W&B refuses; the key goes into no message.
+    Raises ConfigError if there is no key or W&B refuses; messages never contain the key.
     """
     if not os.environ.get("WANDB_API_KEY"):
         raise ConfigError("WANDB_API_KEY", None, "is not set; export your key, or write a file with --offline FILE")
@@ -128,7 +128,7 @@ def save(dashboard: ws.Workspace) -> str:
     from wandb.apis.normalize import normalize_exceptions
 
     try:
-        normalize_exceptions(dashboard.save_as_new_view)()  # whatever the network raises becomes a wandb.Error
+        normalize_exceptions(dashboard.save_as_new_view)()  # turns network errors into wandb.Error
         return str(dashboard.url)
     except wandb.Error as error:
         place = f"{dashboard.entity}/{dashboard.project}"
@@ -146,7 +146,7 @@ def _plot(title: str, metrics: tuple[str, ...], style: str | None) -> Any:
 
 
 def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
-    """What was typed."""
+    """Parse the command line."""
     summary = (__doc__ or "").split("\n")[0]
     parser = argparse.ArgumentParser(prog="python -m dashboards.wandb_workspace", description=summary)
     parser.add_argument("--entity", help="user or team at W&B that the project is of")
@@ -157,7 +157,7 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
 
 
 def publish(arguments: argparse.Namespace) -> None:
-    """Write the file, or save the view; print the panels or where it is."""
+    """Write the file and print the panels, or save the view and print its address."""
     if arguments.offline is not None:
         dashboard = make_dashboard(arguments.entity or "", arguments.project, arguments.name)
         write_atomically(arguments.offline, json.dumps(specification(dashboard), indent=2) + "\n")

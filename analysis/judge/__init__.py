@@ -1,1 +1,1 @@
-"""Asking a language model for scores: the questions, the protocols it is reached by, and the cache of its replies."""
+"""Ask a language model for scores: questions, HTTP protocols, and the cache of replies."""

@@ -1,4 +1,4 @@
-"""What asking the judge has cost so far, and the limits that it must not pass."""
+"""The judge's cost so far, and its limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from meds_openrlhf.config.errors import ConfigError
 
 @dataclass
 class Budget:
-    """Counts requests and tokens against limits; None is no limit."""
+    """Counts requests and tokens against limits; None means no limit."""
 
     most_requests: int | None
     most_tokens: int | None
@@ -17,7 +17,7 @@ class Budget:
     tokens: int = 0
 
     def take_request(self) -> None:
-        """Count a request that is about to be sent. Raises ConfigError where the limit forbids it."""
+        """Count a request before it is sent. Raises ConfigError if a limit is reached."""
         if self.most_requests is not None and self.requests >= self.most_requests:
             raise _spent("--budget-requests", self.most_requests)
         if self.most_tokens is not None and self.tokens >= self.most_tokens:
@@ -25,7 +25,7 @@ class Budget:
         self.requests += 1
 
     def add_tokens(self, tokens: int | None) -> None:
-        """Count a reply's tokens. Raises ConfigError where there is a limit and the server does not say how many."""
+        """Count a reply's tokens. Raises ConfigError if there is a limit and the server reports no number."""
         if tokens is None and self.most_tokens is not None:
             hint = "cannot be kept: the server does not count tokens; use --budget-requests"
             raise ConfigError("--budget-tokens", self.most_tokens, hint)

@@ -1,8 +1,8 @@
-"""Asks the judge: many questions at once, each at most once, replies from the cache where they are there.
+"""Ask the judge many questions concurrently, with deduplication and a cache of replies.
 
-A question whose reply is malformed is asked again with a reminder; one that stays malformed has no answer. A request
-that fails is sent again after a while. What no waiting will mend ends it all, in one line; requests under way by then
-are let through, since they are paid for, and kept.
+A question with a malformed reply is asked again with a reminder; if all replies are malformed, it has no answer. A
+failed request is retried after a pause. A permanent error stops everything with a one-line message; requests in flight
+are completed and cached, because they are paid for.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from analysis.judge.settings import JudgeSettings
 from meds_openrlhf.config.errors import ConfigError
 
 Answer = tuple[int, ...]
-_LONGEST_MESSAGE = 300  # characters of a server's words in an error
+_LONGEST_MESSAGE = 300  # characters of a server's message in an error
 
 
 @dataclass
 class Tally:
-    """What asking took: replies from the cache, questions asked again for their form, and those left malformed."""
+    """Counts of cached replies, of repeated questions after malformed replies, and of questions left malformed."""
 
     cached: int = 0
     asked_again: int = 0
@@ -39,7 +39,7 @@ class Tally:
 
 
 class JudgeClient:
-    """One judge. ``tally`` and ``budget`` count over all calls of `ask_all`."""
+    """A client for a judge. ``tally`` and ``budget`` count over all calls of `ask_all`."""
 
     def __init__(self, settings: JudgeSettings) -> None:
         self._settings = settings
@@ -50,15 +50,15 @@ class JudgeClient:
         self.tally = Tally()
 
     def ask_all(self, questions: Sequence[Question]) -> list[Answer | None]:
-        """The numbers of each question's reply, None where all attempts were malformed.
+        """The numbers in the reply to each question, None if all attempts were malformed.
 
-        Raises ConfigError where the judge refuses, does not answer, or the budget is used up.
+        Raises ConfigError if the judge refuses or does not answer, or if the budget is used up.
         """
         answers = asyncio.run(self._ask_all(list(dict.fromkeys(questions))))
         return [answers[question] for question in questions]
 
     async def _ask_all(self, questions: list[Question]) -> dict[Question, Answer | None]:
-        """Answers by question. The first error stops all that is not under way yet."""
+        """Answers by question. The first error stops all requests that are not in flight yet."""
         self._stopping = asyncio.Event()
         self._turns = asyncio.Semaphore(self._settings.concurrency)
         progress = tqdm(total=len(questions), desc="judge", disable=None)
@@ -74,7 +74,7 @@ class JudgeClient:
         return {question: task.result() for question, task in tasks.items()}
 
     async def _finish(self, tasks: list[asyncio.Task[Answer | None]]) -> list[BaseException]:
-        """Wait for all; their errors, those at the front that stopped the others."""
+        """Wait for all tasks and return their errors, with the errors that stopped the others first."""
         if not tasks:
             return []
         try:
@@ -98,7 +98,7 @@ class JudgeClient:
         return None
 
     async def _reply(self, http: httpx.AsyncClient, body: Body) -> Reply:
-        """The reply to one request, from the cache or the server."""
+        """The reply to a request, from the cache or the server."""
         async with self._turns:
             try:
                 reply = self._cache.read(self._settings.protocol, body)
@@ -109,12 +109,12 @@ class JudgeClient:
                 self._cache.write(self._settings.protocol, body, reply)
                 self.budget.add_tokens(reply.tokens)
             except Exception:
-                self._stopping.set()  # before the turn goes to the next
+                self._stopping.set()  # before the semaphore lets the next request in
                 raise
             return reply
 
     async def _fetch(self, http: httpx.AsyncClient, body: Body) -> Reply:
-        """Send the request until the server answers it. Raises ConfigError after so many tries."""
+        """Send the request until the server answers. Raises ConfigError after the maximum number of tries."""
         failure = _Failure("")
         for attempt in range(1, self._settings.tries + 1):
             if self._stopping.is_set():
@@ -125,7 +125,7 @@ class JudgeClient:
                 return outcome
             failure = outcome
             if failure.pause > LONGEST_REQUESTED:
-                hint = f"asks to be left alone for {failure.pause:.0f} s ({failure.reason}); come back later"
+                hint = f"asks for a pause of {failure.pause:.0f} s ({failure.reason}); come back later"
                 raise ConfigError("--judge-url", self._settings.base_url, hint)
             if attempt < self._settings.tries:
                 await self._wait(max(failure.pause, backoff(attempt, self._settings.backoff_seconds)))
@@ -133,7 +133,7 @@ class JudgeClient:
         raise ConfigError("--judge-url", self._settings.base_url, hint)
 
     async def _send(self, http: httpx.AsyncClient, body: Body) -> Reply | _Failure:
-        """Send the request once. Raises ConfigError where sending it again is no use."""
+        """Send the request once. Raises ConfigError if a retry cannot succeed."""
         sending = http.post(self._settings.base_url + self._protocol.path, json=body)
         try:
             response = await asyncio.wait_for(sending, self._settings.timeout_seconds)
@@ -154,9 +154,9 @@ class JudgeClient:
             return _Failure(f"a reply that {error}")
 
     def _refusal(self, response: httpx.Response) -> ConfigError:
-        """The error for a status that stays as it is."""
+        """The error for a permanent status."""
         status, words, settings = response.status_code, self._readable(_words(response)), self._settings
-        if status == 401:  # the server's words may quote a part of the key
+        if status == 401:  # no server message here: it may quote a part of the key
             hint = (
                 "holds a key that the server refuses (401)" if self._key else "is not set, and the server wants a key"
             )
@@ -173,14 +173,14 @@ class JudgeClient:
         return ConfigError("--judge-model", settings.model, hint)
 
     async def _wait(self, seconds: float) -> None:
-        """Wait so long, or until all is stopped."""
+        """Wait for ``seconds``, or until the client is stopping."""
         try:
             await asyncio.wait_for(self._stopping.wait(), seconds)
         except asyncio.TimeoutError:
             return
 
     def _readable(self, words: str) -> str:
-        """A server's words in one line, not too long, and without any word that the key or a part of it is in."""
+        """A server's message on one line, shortened, with words that contain the key or a part of it replaced."""
         if self._key:
             parts = {re.escape(part) for part in (self._key, self._key[:8], self._key[-6:]) if len(part) > 3}
             words = re.sub(rf"\S*(?:{'|'.join(sorted(parts))})\S*", "[key]", words) if parts else words
@@ -190,18 +190,18 @@ class JudgeClient:
 
 @dataclass(frozen=True)
 class _Failure:
-    """Why a request is to be sent again, and how long the server asks to be left alone."""
+    """The reason to retry a request, and the pause that the server requests, in seconds."""
 
     reason: str
     pause: float = 0.0
 
 
 class _StoppedError(Exception):
-    """Not sent, since another request has ended it all."""
+    """The request was not sent, because another request has failed permanently."""
 
 
 def _words(response: httpx.Response) -> str:
-    """What the server says of an error: the message in the form that both protocols give it, or else all of it."""
+    """The server's error message: the field that both protocols use for it, or else the whole body."""
     try:
         return str(response.json()["error"]["message"])
     except (ValueError, KeyError, TypeError, IndexError):
@@ -209,7 +209,7 @@ def _words(response: httpx.Response) -> str:
 
 
 def judged_by(settings: JudgeSettings) -> dict[str, Any]:
-    """The judge, for the file of numbers."""
+    """The judge's settings, for the JSON file of numbers."""
     return {
         "model": settings.model,
         "protocol": settings.protocol,
@@ -221,7 +221,7 @@ def judged_by(settings: JudgeSettings) -> dict[str, Any]:
 
 
 def cost_line(client: JudgeClient, settings: JudgeSettings, shortened: int) -> str:
-    """One line for the screen: what asking took, how many replies were of no use, and how many texts were shortened."""
+    """A line for the screen: requests and tokens, malformed replies, and shortened texts."""
     tally, budget = client.tally, client.budget
     return (
         f"Judge {settings.model}: {budget.requests} requests ({budget.tokens} tokens), {tally.cached} replies from the "

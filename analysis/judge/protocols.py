@@ -1,6 +1,6 @@
 """The two HTTP protocols of judges: OpenAI's chat completions (vLLM and most providers) and Anthropic's messages.
 
-A request's body is all that the cache's key is made of; nothing secret is in it.
+The cache's key is made of the protocol's name and the request's body, which contains no secrets.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class UnreadableReplyError(ValueError):
 
 @dataclass(frozen=True)
 class Reply:
-    """The judge's text, and the tokens of question and reply together; None where the server does not say."""
+    """The judge's text, and the total tokens of question and reply, None if the server does not report them."""
 
     text: str
     tokens: int | None
 
 
 class Protocol(ABC):
-    """One way to put a question and to read the reply."""
+    """A way to send a question and to read the reply."""
 
     path: str
 
@@ -39,11 +39,11 @@ class Protocol(ABC):
 
     @abstractmethod
     def body(self, settings: JudgeSettings, question: Question, attempt: int) -> Body:
-        """The request's body; ``attempt`` counts from 1, and later ones carry a reminder of the form."""
+        """The request's body; ``attempt`` counts from 1, and later attempts add a reminder of the form."""
 
     @abstractmethod
     def read(self, body: Any) -> Reply:
-        """The reply in a response's body. Raises UnreadableReplyError."""
+        """The reply in a response's body. Raises UnreadableReplyError if the body does not have the protocol's form."""
 
 
 class OpenAIProtocol(Protocol):
@@ -52,11 +52,11 @@ class OpenAIProtocol(Protocol):
     path = "/chat/completions"
 
     def headers(self, key: str | None) -> dict[str, str]:
-        """A bearer token, where there is a key."""
+        """A bearer token if there is a key."""
         return {"Authorization": f"Bearer {key}"} if key else {}
 
     def body(self, settings: JudgeSettings, question: Question, attempt: int) -> Body:
-        """System and user turn; a regular expression for vLLM, where asked for."""
+        """A system and a user turn, and a regular expression for vLLM if ``constrained`` is set."""
         turns = [("system", question.instructions), ("user", _material(question, attempt))]
         body: Body = {
             "model": settings.model,
@@ -69,7 +69,7 @@ class OpenAIProtocol(Protocol):
         return _changed(body, settings.request)
 
     def read(self, body: Any) -> Reply:
-        """The first choice's text; no text, as of a refusal, is an empty one."""
+        """The text of the first choice, empty if there is no text, as in a refusal."""
         try:
             text = body["choices"][0]["message"]["content"]
             usage = body.get("usage")
@@ -84,11 +84,11 @@ class AnthropicProtocol(Protocol):
     path = "/messages"
 
     def headers(self, key: str | None) -> dict[str, str]:
-        """The version, and the key, where there is one."""
+        """The API version, and the key if it is set."""
         return {"anthropic-version": "2023-06-01", **({"x-api-key": key} if key else {})}
 
     def body(self, settings: JudgeSettings, question: Question, attempt: int) -> Body:
-        """The instructions as system text, one user turn."""
+        """The instructions as system text, and a user turn."""
         body: Body = {
             "model": settings.model,
             "system": question.instructions,
@@ -99,7 +99,7 @@ class AnthropicProtocol(Protocol):
         return _changed(body, settings.request)
 
     def read(self, body: Any) -> Reply:
-        """All blocks of text, one after the other; blocks of other kinds are not part of the answer."""
+        """The concatenated text blocks; other blocks are not part of the answer."""
         try:
             text = "".join(_text(block["text"]) for block in body["content"] if block["type"] == "text")
             usage = body.get("usage")
@@ -116,7 +116,7 @@ def _material(question: Question, attempt: int) -> str:
 
 
 def _changed(body: Body, changes: Mapping[str, Any]) -> Body:
-    """The body with the user's fields in place of its own; null leaves a field out."""
+    """The body with the user's fields merged in; null removes a field."""
     return {name: value for name, value in {**body, **changes}.items() if value is not None}
 
 

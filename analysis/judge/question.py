@@ -1,7 +1,7 @@
-"""A question to the judge and the only form of reply that counts.
+"""A question to the judge and the required form of its reply.
 
-Replies are data: the numbers asked for are on the last lines, in the form asked for, or the reply is malformed. The
-texts to be judged are data too: they stand between tags that nothing inside them can close.
+Replies are data: the requested numbers are on the last lines in the requested form, or the reply is malformed. The
+texts to judge are data too: they are enclosed in tags that nothing inside them can close.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ReplyLine:
 
 @dataclass(frozen=True)
 class Question:
-    """What the judge is to do (``rubric``), with what (``material``), and the lines that its reply ends with."""
+    """The judge's task (``rubric``), the texts to judge (``material``), and the required last lines of the reply."""
 
     rubric: str
     material: str
@@ -35,17 +35,17 @@ class Question:
 
     @property
     def pattern(self) -> str:
-        """A regular expression for the shortest right reply, for servers that can hold a model to one."""
+        """A regular expression for the shortest valid reply, for servers with constrained decoding."""
         return r"\n".join(line.pattern for line in self.reply_lines)
 
     @property
     def form(self) -> str:
-        """The last lines as the judge is told them."""
+        """The required last lines as shown to the judge."""
         return "\n".join(f"{line.label}: <{line.lowest} to {line.highest}>" for line in self.reply_lines)
 
     @property
     def instructions(self) -> str:
-        """The rubric, how to take the material, and the form of the reply."""
+        """The rubric, how to treat the material, and the form of the reply."""
         return (
             f"{self.rubric}\n\n{MATERIAL_IS_DATA}\n\nThink in a few sentences at most, then end your reply with "
             f"{_counted_lines(len(self.reply_lines))}, in plain text, each with one whole number and nothing else:\n"
@@ -53,11 +53,11 @@ class Question:
         )
 
     def reminder(self, attempt: int) -> str:
-        """What is added to the material when earlier replies were malformed."""
+        """The text added to the material after malformed replies."""
         return f"Attempt {attempt}: the reply before did not end with the form asked for, which is\n{self.form}"
 
     def parse(self, reply: str) -> tuple[int, ...] | None:
-        """The numbers of the reply's last lines, or None where they do not have the form."""
+        """The numbers on the reply's last lines, or None if they do not have the required form."""
         lines = r"[ \t]*\n\s*".join(line.pattern for line in self.reply_lines)
         match = re.search(rf"(?:\A|\n)[ \t]*{lines}\s*\Z", reply.replace("\r\n", "\n"))
         return tuple(int(number) for number in match.groups()) if match else None
@@ -72,16 +72,16 @@ _OPENING = re.compile(r"<(?=[^\s=])")
 
 
 def tagged(tag: str, text: str) -> str:
-    """``text`` between ``<tag>`` and ``</tag>``.
+    """Enclose ``text`` in ``<tag>`` and ``</tag>``.
 
-    Every ``<`` in it that could open a tag, or a chat template's marker (``<|im_end|>``), gets a space after it.
+    Adds a space after every ``<`` in it that could open a tag or a chat template's marker (``<|im_end|>``).
     """
     harmless = _OPENING.sub("< ", text)
     return f"<{tag}>\n{harmless}\n</{tag}>"
 
 
 def shortened(text: str, characters: int | None) -> str:
-    """``text``, its middle left out where it has more than ``characters``; the gap says how much is missing."""
+    """Leave out the middle of ``text`` if it has more than ``characters``; the gap states how much is missing."""
     if characters is None or len(text) <= characters:
         return text
     head = characters - characters // 2

@@ -1,4 +1,4 @@
-"""When a request is sent again, and after how long."""
+"""Which requests are retried, and after how long."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 
 LONGEST_BACKOFF = 60.0
-LONGEST_REQUESTED = 600.0  # a server that asks for more, such as one whose daily quota is used, ends the script
+LONGEST_REQUESTED = 600.0  # a longer requested pause, e.g. for a used-up daily quota, ends the script
 
 
 def is_worth_repeating(status: int) -> bool:
-    """Whether the same request may succeed later: time-outs, conflicts, rate limits, and failures of the server."""
+    """Whether the same request may succeed later: after timeouts, conflicts, rate limits, and server errors."""
     return status in (408, 409, 429) or status >= 500
 
 
 def backoff(failures: int, base: float) -> float:
-    """Seconds to wait after so many failures (from 1): doubled each time, with jitter so that not all come at once."""
+    """Seconds to wait after ``failures`` (from 1), doubled each time, with jitter to spread concurrent retries."""
     return float(min(LONGEST_BACKOFF, base * 2 ** (failures - 1)) * random.uniform(0.5, 1.0))
 
 
 def requested_pause(headers: Mapping[str, str], now: datetime | None = None) -> float:
-    """Seconds that the server asks to be left alone (``Retry-After``, seconds or a date); 0 where it does not."""
+    """The pause that the server requests (``Retry-After``, seconds or a date), in seconds; 0 if it requests none."""
     value = headers.get("retry-after", "").strip()
     try:
         seconds = float(value)

@@ -1,4 +1,4 @@
-"""Which judge is asked, how often, and what it may cost: values, and the command line's options for them."""
+"""Settings of the judge: server, retries and budget, and the command-line options for them."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ from meds_openrlhf.config.errors import ConfigError
 
 PROVIDERS = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com/v1"}
 KEY_VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
-# Fields of the request that hold the question itself.
+# Fields of the request that the user cannot replace.
 _OURS = ("model", "messages", "system", "stream")
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeSettings:
-    """A judge. Raises ConfigError for values that cannot work."""
+    """Settings of a judge. Raises ConfigError for invalid values."""
 
     model: str
-    """Its name at the server."""
+    """The model's name at the server."""
     cache: Path
     """The folder of replies."""
     protocol: str = "openai"
     """"openai" (chat completions) or "anthropic" (messages)."""
     url: str | None = None
-    """Without the protocol's last part; None: the provider's own."""
+    """The base address, without the protocol's path; None: the provider's own."""
     key_variable: str | None = None
-    """The environment variable with the key; None: the provider's usual one."""
+    """The environment variable with the key; None: the provider's usual variable."""
     reply_tokens: int = 1024
-    """The longest reply."""
+    """The maximum number of tokens of a reply."""
     request: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the request's body that replace or join ours; None leaves one out."""
+    """Fields that replace or extend those of the request's body; None removes a field."""
     constrained: bool = False
-    """Ask vLLM to hold the reply to the form (`structured_outputs`); the judge then does not think first."""
+    """Make vLLM constrain the reply to the form (`structured_outputs`); the judge then does not think first."""
     attempts: int = 3
-    """How often a question is asked whose replies are malformed."""
+    """The maximum number of times to ask a question if its replies are malformed."""
     tries: int = 6
-    """How often one request is sent that the server does not answer."""
+    """The maximum number of times to send a request that the server does not answer."""
     backoff_seconds: float = 1.0
-    """The pause after the first failure, doubled with each further one."""
+    """The pause after the first failure, doubled after each further failure."""
     timeout_seconds: float = 180.0
-    """How long one request may take."""
+    """The timeout of a request."""
     concurrency: int = 8
-    """Requests under way at once."""
+    """The maximum number of concurrent requests."""
     most_requests: int | None = None
-    """Requests sent, repeated ones too; 0: only what the cache has; None: no limit."""
+    """Limit on requests sent, including retries; 0: use only the cache; None: no limit."""
     most_tokens: int | None = None
-    """Tokens of questions and replies; None: no limit. What is under way when it is reached still comes in."""
+    """Limit on tokens of questions and replies; None: no limit. Requests in flight at the limit are completed."""
 
     def __post_init__(self) -> None:
         if self.protocol not in PROVIDERS:
-            raise ConfigError("--judge-protocol", self.protocol, f"is none of {', '.join(PROVIDERS)}")
+            raise ConfigError("--judge-protocol", self.protocol, f"is not one of {', '.join(PROVIDERS)}")
         _check_url(self.base_url)
         if not self.model:
             raise ConfigError("--judge-model", self.model, "is empty; name the judge as its server knows it")
@@ -79,11 +79,11 @@ class JudgeSettings:
 
     @property
     def variable(self) -> str:
-        """The environment variable that the key is in."""
+        """The environment variable with the key."""
         return self.key_variable or KEY_VARIABLES[self.protocol]
 
     def read_key(self) -> str | None:
-        """The key; None for a server that needs none. Raises ConfigError, which never holds it."""
+        """Read the key; None for a server that needs none. Raises ConfigError, never with the key in it."""
         key = os.environ.get(self.variable) or None
         if key is None and (self.key_variable or self.base_url == PROVIDERS[self.protocol]):
             raise ConfigError("--judge-key-variable", self.variable, "is not set; put the key into that variable")
@@ -102,7 +102,7 @@ class JudgeSettings:
 
 
 def add_judge_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `judge_settings`, in a group of their own."""
+    """Add the options for `judge_settings`, in an argument group."""
     group = parser.add_argument_group("judge", "the language model that is asked, and what it may cost")
     group.add_argument("--judge-model", required=True, metavar="NAME", help="its name at the server")
     group.add_argument("--judge-url", metavar="URL", help="such as http://localhost:8000/v1; default: the provider's")
@@ -137,7 +137,7 @@ def add_judge_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def judge_settings(arguments: argparse.Namespace) -> JudgeSettings:
-    """The judge that the command line names. Raises ConfigError."""
+    """The settings of the judge on the command line. Raises ConfigError like `JudgeSettings`."""
     return JudgeSettings(
         model=arguments.judge_model,
         cache=arguments.cache,
@@ -172,10 +172,10 @@ def _check_url(url: str) -> None:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        shown = url.rpartition("@")[2].partition("?")[0]  # without what may be a key
+        shown = url.rpartition("@")[2].partition("?")[0]  # without parts that may contain a key
         raise ConfigError("--judge-url", shown, hint) from None
     if "@" in parts.netloc or parts.query:
-        # Not shown: what stands there may be a key.
+        # Not shown, because these parts may contain a key.
         more = "holds more than a host and a path; keys come from the environment (--judge-key-variable)"
         raise ConfigError("--judge-url", f"{parts.scheme}://...", more)
     if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -1,1 +1,1 @@
-"""The demo's task: sums with known mistakes, a tokenizer of characters, and a tiny policy warm-started on it."""
+"""The demo's task: arithmetic with known mistakes, a character tokenizer, and a tiny warm-started policy."""

@@ -1,8 +1,8 @@
-"""The demo's task: small arithmetic problems, the mistakes people make in them, and worked solutions in varied words.
+"""The demo's task: small arithmetic problems, typical mistakes in them, and worked solutions with varied wording.
 
-A mistake is systematic: it is a wrong way to read an expression or to calculate a step, so the same problem with the
-same mistake always gives the same wrong answer, while the words around it are drawn afresh for every solution. That is
-the collapse that memory-enhanced shaping is for, in miniature: few recurring errors under many surfaces.
+Mistakes are systematic: each is a wrong way to read an expression or to calculate a step, so the same problem with the
+same mistake always gives the same wrong answer, while the wording of every solution is random. This reproduces in
+miniature the collapse that memory-enhanced shaping addresses: few recurring errors in many different texts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import random
 import re
 from dataclasses import dataclass
 
-# A lower-case letter stands for a number from 2 to 6, an upper-case one for a number from 12 to 29.
+# Lower-case letters are placeholders for numbers from 2 to 6, upper-case letters for numbers from 12 to 29.
 SHAPES = ("a+b*c", "(a+b)*c", "(a-b)*c", "a*b-c", "a*(b-c)", "A+B", "(a-b)*c-d")
 LARGEST_VALUE = 99
 LARGEST_COUNT = 800
@@ -36,7 +36,7 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class Mistake:
-    """One systematic way to go wrong; the defaults together are the right way."""
+    """A systematic mistake; with all defaults, the calculation is right."""
 
     name: str
     keeps_brackets: bool = True
@@ -48,7 +48,7 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Working:
-    """The steps of one solution, each `(left-hand side, result)`, and the answer they lead to."""
+    """The steps of a solution, each `(left-hand side, result)`, and the resulting answer."""
 
     steps: tuple[tuple[str, int], ...]
     answer: int
@@ -56,7 +56,7 @@ class Working:
 
 NO_MISTAKE = Mistake(name="none")
 
-# Most tempting first: of the mistakes that change a problem's answer, the first two are its dominant ones.
+# Most likely first: the first two mistakes that change a problem's answer are its dominant mistakes.
 MISTAKES = (
     Mistake(name="ignored brackets", keeps_brackets=False),
     Mistake(name="left to right", keeps_precedence=False),
@@ -67,14 +67,14 @@ MISTAKES = (
 
 
 def make_problem(expression: str) -> Problem:
-    """The problem of an expression such as `(7-2)*6-5`; ValueError where it cannot be read."""
+    """Make a problem from an expression, e.g. `(7-2)*6-5`. Raises ValueError if it cannot be parsed."""
     return Problem(expression, work(expression).answer)
 
 
 def work(expression: str, mistake: Mistake = NO_MISTAKE) -> Working:
-    """Work an expression out, step by step, making one mistake throughout (none by default).
+    """Calculate an expression step by step, with the same mistake throughout (none by default).
 
-    The sum of two two-digit numbers is worked by columns, anything else one operation at a time.
+    The sum of two two-digit numbers is calculated by columns, everything else operation by operation.
     """
     columns = _COLUMN_ADDITION.fullmatch(expression)
     if columns:
@@ -83,7 +83,7 @@ def work(expression: str, mistake: Mistake = NO_MISTAKE) -> Working:
 
 
 def dominant_mistakes(problem: Problem) -> tuple[Mistake, ...]:
-    """The one or two most tempting mistakes that change the problem's answer, each to an answer of its own."""
+    """Up to two most likely mistakes that change the problem's answer, each to a different answer."""
     answers = [problem.answer]
     dominant = []
     for mistake in MISTAKES:
@@ -95,9 +95,9 @@ def dominant_mistakes(problem: Problem) -> tuple[Mistake, ...]:
 
 
 def draw_problems(count: int, seed: int) -> tuple[Problem, ...]:
-    """`count` distinct problems, each with two dominant mistakes; a larger count continues the same sequence.
+    """Draw `count` distinct problems, each with two dominant mistakes; a larger count continues the same sequence.
 
-    Raises ValueError where count is negative or larger than what the shapes hold.
+    Raises ValueError if count is negative or above `LARGEST_COUNT`.
     """
     if not 0 <= count <= LARGEST_COUNT:
         raise ValueError(f"count is {count}: ask for 0 to {LARGEST_COUNT} problems, the shapes hold few more")
@@ -111,9 +111,9 @@ def draw_problems(count: int, seed: int) -> tuple[Problem, ...]:
 
 
 def write_solution(problem: Problem, mistake: Mistake, generator: random.Random) -> str:
-    """One worked solution that makes the mistake, in words drawn from the generator, ending with `\\boxed{ANSWER}`.
+    """Write a worked solution with the mistake, in random words from the generator, ending with `\\boxed{ANSWER}`.
 
-    At most LONGEST_SOLUTION characters; two solutions of one problem with one mistake rarely read alike.
+    It has at most LONGEST_SOLUTION characters; solutions of the same problem with the same mistake are rarely equal.
     """
     working = work(problem.expression, mistake)
     while True:
@@ -138,7 +138,7 @@ def _draw_expression(generator: random.Random) -> str:
 
 
 def _is_suitable(problem: Problem) -> bool:
-    """Whether it has two dominant mistakes, and no number in any of its workings asks for a large times table."""
+    """Whether it has two dominant mistakes, results up to LARGEST_VALUE, and no negative results if done right."""
     mistakes = dominant_mistakes(problem)
     workings = [work(problem.expression, mistake) for mistake in (NO_MISTAKE, *mistakes)]
     small = all(abs(result) <= LARGEST_VALUE for working in workings for _, result in working.steps)
@@ -146,7 +146,7 @@ def _is_suitable(problem: Problem) -> bool:
 
 
 def _is_readable(working: Working) -> bool:
-    """Whether no step has two operators in a row, as `9--1` has."""
+    """Whether no step has two operators in a row, as in `9--1`."""
     return not any(re.search(r"[-+*]-", left) for left, _ in working.steps)
 
 
@@ -175,13 +175,13 @@ def _calculate(operator: str, left: int, right: int, mistake: Mistake) -> int:
 
 
 class _Reader:
-    """Reads an expression by precedence climbing and notes each operation as it is carried out."""
+    """Parses an expression by precedence climbing and records each operation as it is executed."""
 
     def __init__(self, expression: str, mistake: Mistake) -> None:
         self.expression = expression
         self.mistake = mistake
         dropped = "" if mistake.keeps_brackets else "()"
-        # Reversed: the next symbol is popped from the end.
+        # Reversed, so that the next symbol is popped from the end.
         self.symbols = [symbol for symbol in re.findall(r"\d+|\S", expression) if symbol not in dropped][::-1]
         self.steps: list[tuple[str, int]] = []
 

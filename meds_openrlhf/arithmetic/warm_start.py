@@ -1,8 +1,8 @@
-"""Prepares the demo's assets: a tiny policy that keeps making the same mistakes, and the problems to train it on.
+"""Prepare the demo's assets: a tiny policy that keeps making the same mistakes, and problems to train it on.
 
-The policy has Qwen2's architecture and a short supervised past: worked solutions of which most make one of the
-problem's dominant mistakes. Sampled, it returns to the same few wrong answers in ever new words, and is right often
-enough for reinforcement learning to find the way out.
+The policy has Qwen2's architecture and a short supervised training on worked solutions, most of which make one of the
+problem's dominant mistakes. Its samples repeat the same few wrong answers in varied words, and are right often enough
+for reinforcement learning to improve it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from meds_openrlhf.arithmetic.problems import NO_MISTAKE, Problem, dominant_mist
 from meds_openrlhf.data.templates import qwen_math_prompt
 
 CONTEXT_LENGTH = 512
-# Raised when problems, words or training change in code: assets of an earlier version are then made anew.
+# Increase this when problems, wording or training change in code: assets of earlier versions are then rebuilt.
 TASK_VERSION = 1
 
 _RECIPE_FILE = "recipe.json"
@@ -37,7 +37,7 @@ _IGNORED = -100
 
 @dataclass(frozen=True, kw_only=True)
 class WarmStartRecipe:
-    """The settings of the supervised run; equal recipes and seeds give equal assets on one machine."""
+    """The settings of the supervised training; equal recipes and seeds give equal assets on the same machine."""
 
     layers: int = 6
     hidden_size: int = 96
@@ -45,19 +45,19 @@ class WarmStartRecipe:
     steps: int = 340
     batch_size: int = 32
     matrix_learning_rate: float = 0.02
-    """Of the layers' weight matrices, which Muon trains: AdamW needs about half as many steps again."""
+    """For the layers' weight matrices, which Muon trains; AdamW needs about 50 % more steps."""
     learning_rate: float = 3e-3
-    """Of all other weights, which AdamW trains."""
+    """For all other weights, which AdamW trains."""
     train_problems: int = 64
     eval_problems: int = 32
-    """Never seen in the supervised run."""
+    """Never seen in the supervised training."""
     other_problems: int = 600
-    """Of the same family, in neither of the two sets; from them comes skill beyond the problems of `train`."""
+    """Problems of the same family in neither of the two sets, for skill beyond the problems of `train`."""
     train_share: float = 0.5
-    """Share of the solutions that solve a problem of `train`; the rest solve the others."""
+    """Share of the solutions that solve a problem of `train`; the rest solve other problems."""
     right_share: float = 0.34
     first_mistake_share: float = 0.42
-    """Share of the solutions that make the most dominant mistake; the second one has what these two leave."""
+    """Share of the solutions that make the first dominant mistake; the remaining solutions make the second."""
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden_size", "heads", "steps", "batch_size"):
@@ -82,16 +82,16 @@ DEFAULT_RECIPE = WarmStartRecipe()
 
 @dataclass(frozen=True)
 class ArithmeticAssets:
-    """Where the demo's assets lie."""
+    """The paths of the demo's assets."""
 
     policy: Path  # a folder that AutoModelForCausalLM, AutoTokenizer and vLLM load
     train: Path  # JSON Lines: id, prompt (template applied), answer, datasource
-    eval: Path  # the same, of problems that the policy never saw
+    eval: Path  # the same, with problems that the policy never saw
 
 
 @dataclass(frozen=True)
 class _Example:
-    """One prompt and its worked solution, end of turn included."""
+    """A prompt and its worked solution, including the end of turn."""
 
     tokens: list[int]
     prompt_length: int
@@ -103,10 +103,10 @@ def prepare(
     report: Callable[[str], None] = lambda line: None,
     recipe: WarmStartRecipe = DEFAULT_RECIPE,
 ) -> ArithmeticAssets:
-    """Make the policy and the problems under `out`, unless they are there by the same recipe and seed already.
+    """Make the policy and the problems under `out`, unless they exist already for the same recipe and seed.
 
-    The folder appears whole or not at all, and one made by another recipe is replaced. `report` gets a readable line
-    now and then. ValueError where `out` holds something else, which is left as it is.
+    The folder is created atomically and replaces assets of another recipe. `report` gets progress lines. Raises
+    ValueError if `out` holds something else, which is left unchanged.
     """
     assets = ArithmeticAssets(policy=out / "policy", train=out / "train.jsonl", eval=out / "eval.jsonl")
     settings = {"task_version": TASK_VERSION, "seed": seed, **asdict(recipe)}
@@ -147,7 +147,7 @@ def _build(folder: Path, seed: int, recipe: WarmStartRecipe, report: Callable[[s
     with _one_thread():
         _train(policy, batches, recipe, report)
 
-    transformers.logging.disable_progress_bar()  # a bar for the millisecond of one file
+    transformers.logging.disable_progress_bar()  # a single file takes a millisecond
     policy.to(torch.bfloat16).save_pretrained(folder / "policy")
     tokenizer.save_pretrained(folder / "policy")
     _write_rows(folder / "train.jsonl", train, first_number=0)
@@ -174,7 +174,7 @@ def _draw_batches(
     seed: int,
     recipe: WarmStartRecipe,
 ) -> list[list[_Example]]:
-    """One batch per step, each of examples of about one length, so that little of it is padding."""
+    """A batch per step, each with examples of similar length, to reduce padding."""
     generator = random.Random(f"solutions-{seed}")
     examples = []
     for _ in range(recipe.steps * recipe.batch_size):
@@ -212,7 +212,7 @@ def _make_policy(tokenizer: PreTrainedTokenizerBase, recipe: WarmStartRecipe) ->
         num_key_value_heads=recipe.heads,
         max_position_embeddings=CONTEXT_LENGTH,
         tie_word_embeddings=False,
-        # About 1 / sqrt(hidden_size); at the usual 0.02 so narrow a model takes far longer to start learning.
+        # About 1 / sqrt(hidden_size); with the usual 0.02, such a narrow model takes far longer to start learning.
         initializer_range=0.08,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
@@ -223,7 +223,7 @@ def _make_policy(tokenizer: PreTrainedTokenizerBase, recipe: WarmStartRecipe) ->
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Two threads are 1.7 times as fast on an idle machine, and up to ten times as slow where a core is taken."""
+    """Use one thread: two are 1.7 times as fast on an idle machine, but up to ten times as slow if a core is busy."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -264,12 +264,12 @@ def _make_optimizers(policy: Qwen2ForCausalLM, recipe: WarmStartRecipe) -> list[
 
 
 def _pace(step: int, steps: int) -> float:
-    """The share of the learning rate at a step: a short warm-up, then down to zero in a straight line."""
+    """The learning rate's factor at a step: a short warm-up, times a linear decay to zero."""
     return min((step + 1) / _WARM_UP_STEPS, 1.0) * (1 - step / steps)
 
 
 def _response_loss(policy: Qwen2ForCausalLM, batch: Sequence[_Example]) -> torch.Tensor:
-    """Mean cross-entropy over the tokens of the responses; a scalar. Padding on the right needs no attention mask."""
+    """Mean cross-entropy over the tokens of the responses, a scalar. Right padding needs no attention mask."""
     longest = max(len(example.tokens) for example in batch)
     tokens = torch.full((len(batch), longest), policy.config.pad_token_id)  # (B, T)
     targets = torch.full((len(batch), longest), _IGNORED)  # (B, T)

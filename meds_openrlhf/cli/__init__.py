@@ -1,1 +1,1 @@
-"""The `meds` command, one file per subcommand; heavy imports happen inside their functions."""
+"""The `meds` command, one file per subcommand; heavy imports happen inside functions."""

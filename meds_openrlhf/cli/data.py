@@ -62,7 +62,7 @@ def _add_arithmetic(kinds: Any) -> None:
         "arithmetic",
         help="the demo's task",
         description="Verifiable arithmetic problems and a tiny policy that starts out making systematic mistakes in "
-        "them. Made from a seed; done at once where OUT holds them already.",
+        "them. Made from a seed; does nothing if OUT holds them already.",
     )
     parser.add_argument("--out", type=Path, default=Path("assets/arithmetic"), help="folder to make (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
@@ -99,14 +99,14 @@ def _parse_files(pairs: Sequence[str]) -> dict[str, Path]:
 
 
 def _with_levels(sets: list[DataSet], levels: Sequence[str] | None) -> list[DataSet]:
-    """The sets with ``levels`` in place of their own; sets that keep every level stay as they are."""
+    """The sets with their levels replaced by ``levels``; sets that keep every level stay as they are."""
     if levels is None:
         return sets
     for level in levels:
         if level not in LEVELS:
             raise ConfigError("--levels", level, f"is no level; those are {' '.join(LEVELS)}, and a SET comes before")
     if not any(dataset.levels for dataset in sets):
-        raise ConfigError("--levels", " ".join(levels), "is for math only, which is none of the sets; leave it out")
+        raise ConfigError("--levels", " ".join(levels), "is for math only, which is not one of the sets; leave it out")
     return [replace(dataset, levels=tuple(levels)) if dataset.levels else dataset for dataset in sets]
 
 
@@ -140,14 +140,14 @@ def _where(folder: Path, prepared: Sequence[Prepared]) -> list[str]:
 
 
 def run_arithmetic(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Make the demo's task and say where it is."""
+    """Make the demo's task and print its paths."""
     assets = make_arithmetic(arguments.out, arguments.seed)
     print(f"policy {assets.policy}, training problems {assets.train}, evaluation problems {assets.eval}")
     return 0
 
 
 def make_arithmetic(out: Path, seed: int = 0) -> ArithmeticAssets:
-    """Make the demo's task in ``out``. Raises ConfigError where that folder holds something else."""
+    """Make the demo's task in ``out``. Raises ConfigError if that folder holds something else."""
     quiet_start(verbose=False)
     print(f"{out}: arithmetic problems and a policy that makes mistakes in them", flush=True)
     from meds_openrlhf.arithmetic.warm_start import prepare

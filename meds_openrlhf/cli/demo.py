@@ -1,4 +1,4 @@
-"""`meds demo`: the whole real stack on this machine, from nothing to a summary."""
+"""`meds demo`: run the whole stack on this machine, from data to summary and report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
-    """Prepare, train, sum up; the last line is the report's path."""
+    """Prepare the task, train and print a summary; the last line is the report's path."""
     run_dir = f"runs/demo-{datetime.now():%Y%m%d-%H%M%S}"
     config = load_config(arguments.config, ["--meds.run_dir", run_dir, *overrides])
     dataset = config.openrlhf.get("data.prompt_dataset")

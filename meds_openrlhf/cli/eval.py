@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from meds_openrlhf.evaluation.request import Request
     from meds_openrlhf.evaluation.sampling.progress import Progress
 
-# The models come first: what follows --benchmarks is benchmarks.
+# The models come first: --benchmarks takes all words that follow it.
 USAGE = "meds eval [LABEL=]MODEL ... --benchmarks NAME|FILE ... [options]"
 DESCRIPTION = """Draw n samples of every problem with vLLM, as many engines as there are GPUs, and report pass@k.
 Started again, it draws only what is missing, also for a larger --n; every label in OUT that was sampled alike is in the
@@ -66,13 +66,13 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--wait", metavar="SECONDS", type=float, default=600, help="for room on the cluster (%(default)s)"
     )
-    parser.add_argument("--allow-cpu", action="store_true", help="where there is no GPU, go on without")
+    parser.add_argument("--allow-cpu", action="store_true", help="run without a GPU if there is none")
     parser.add_argument("--verbose", action="store_true", help="print what every Ray worker prints")
     parser.set_defaults(run=run, takes_overrides=False)
 
 
 def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Draw what is missing, write the report and print its overview; 1 where the engines were lost."""
+    """Draw the missing samples, write the report and print its overview; returns 1 if the engines were lost."""
     quiet_start(arguments.verbose)
     from meds_openrlhf.evaluation.sampling.draw import EvaluationLostError
 
@@ -80,10 +80,10 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
         _evaluate(arguments)
         return 0
     except EvaluationLostError as error:
-        print(f"meds: {error}; the same command goes on with what is missing", file=sys.stderr)
+        print(f"meds: {error}; run the same command again to sample what is missing", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interruption:
-        print("meds: interrupted; the same command goes on with what is missing", file=sys.stderr)
+        print("meds: interrupted; run the same command again to sample what is missing", file=sys.stderr)
         return 128 + getattr(interruption, "signum", signal.SIGINT)
 
 
@@ -112,7 +112,7 @@ def _first_table(out: Path) -> str:
 
 
 def _draw(evaluation: Evaluation, progress: Progress, verbose: bool) -> None:
-    """Ray is connected to only where something is missing."""
+    """Draw the missing samples; connects to Ray only if there are any."""
     from meds_openrlhf.evaluation.evaluate import draw_missing
     from meds_openrlhf.training.driver.interruption import interruptible
     from meds_openrlhf.training.driver.ray_connection import ray_connection

@@ -1,21 +1,21 @@
-"""Packages that only some commands need: what to install where they are missing."""
+"""Packages that only some commands need, and what to install if they are missing."""
 
 from __future__ import annotations
 
 import importlib.util
 
-# By command; the base installation has what the others need.
+# The extra that each command needs; the other commands need only the base installation.
 EXTRAS = {**dict.fromkeys(("train", "eval", "plan", "demo", "data"), "gpu"), "submit": "submit", "track": "track"}
 
 
 def require_installed(package: str) -> None:
-    """Raise ModuleNotFoundError, as its import would, where the package is missing; nothing is imported."""
+    """Raise ModuleNotFoundError, as an import would, if the package is missing; nothing is imported."""
     if importlib.util.find_spec(package) is None:
         raise ModuleNotFoundError(f"No module named {package!r}", name=package)
 
 
 def missing_extra(command: str, error: ModuleNotFoundError) -> str | None:
-    """What to install so that ``command`` works; None where the error is not about an extra's package."""
+    """What to install so that ``command`` works; None if the error is not about an extra's package."""
     package = (error.name or "").partition(".")[0]
     if command not in EXTRAS or package in ("", "meds_openrlhf"):
         return None

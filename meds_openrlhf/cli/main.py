@@ -1,4 +1,4 @@
-"""`meds`: finds the subcommand, and turns what a user can correct into one line and exit code 2."""
+"""`meds`: dispatch to the subcommand, and report errors that a user can correct in one line with exit code 2."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = int(known.run(known, rest))
         if known.command in READERS:
-            sys.stdout.flush()  # here, where a reader that is gone can still be told from a defect
+            sys.stdout.flush()  # a BrokenPipeError must surface inside this try
         return code
     except (ConfigError, MemoryCorruptionError, MemoryLostError, MemoryBusyError) as error:
         print(f"meds: {innermost(error)}", file=sys.stderr)
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"meds: {interruption}", file=sys.stderr)
         return 128 + interruption.signum
     except KeyboardInterrupt:
-        way_on = "; the run goes on from its last checkpoint with --resume" if known.command in TRAINERS else ""
+        way_on = "; --resume continues the run from its last checkpoint" if known.command in TRAINERS else ""
         print(f"meds: interrupted{way_on}", file=sys.stderr)
         return 130
 

@@ -1,4 +1,4 @@
-"""`meds memory`: look into a run's memory, prove it sound, try other settings on it, and export it."""
+"""`meds memory`: inspect a run's memory, verify it, replay it with other settings, and export it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 RUN_HELP = "a run's folder, or a memory's (the one with format.json); the run may be going on"
 PRESET_HELP = "cluster as paper, reference or robust does (default: as the run itself)"
-TEXT_WIDTH = 80  # of a prompt's beginning
+TEXT_WIDTH = 80  # characters of a prompt's beginning
 
 
 def add_parser(subparsers: Any) -> None:
@@ -41,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _add_action(actions: Any, action: Callable[..., int], summary: str, description: str) -> argparse.ArgumentParser:
-    """The parser of an action on one RUN, named as the function that carries it out."""
+    """The parser of an action on one RUN, named after the function that carries it out."""
     parser: argparse.ArgumentParser = actions.add_parser(action.__name__, help=summary, description=description)
     parser.add_argument("folder", metavar="RUN", type=Path, help=RUN_HELP)
     parser.set_defaults(run=action, takes_overrides=False)
@@ -100,7 +100,7 @@ def _add_export(actions: Any) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.parquet", help="file to write")
 
 
-# ── the actions ──
+# ── actions ──
 
 
 def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
@@ -129,7 +129,7 @@ def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 
 def verify(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Print what was found; 1 where that is damage."""
+    """Print the findings; returns 1 if any of them is damage."""
     begin_reading([arguments.folder])
     from meds_openrlhf.memory.tools.stored_memory import open_memory
     from meds_openrlhf.memory.tools.verify import verify_memory
@@ -143,7 +143,7 @@ def verify(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 
 def replay(arguments: argparse.Namespace, overrides: list[str]) -> int:
-    """Write the replayed rows and sum up."""
+    """Write the replayed rows and print a summary."""
     from meds_openrlhf.memory.tools.replay import replay as replay_rows
 
     _require_replayable(overrides)
@@ -173,7 +173,7 @@ def export(arguments: argparse.Namespace, _rest: list[str]) -> int:
 def _recording(
     source: Path, target: Path, preset: str | None, overrides: list[str]
 ) -> Iterator[tuple[Recording, MedsSettings]]:
-    """The rows to replay and the settings to replay them with; a folder is a run's. ``target`` may not be the input."""
+    """The rows of a file or a run's folder, and the settings for their replay. ``target`` must not be the input."""
     from meds_openrlhf.files import refuse_inside
     from meds_openrlhf.memory.settings import transform_of_rows
     from meds_openrlhf.memory.tools.recorded_rows import open_stream, recording_of
@@ -183,7 +183,7 @@ def _recording(
         memory = open_memory(source)
         refuse_inside(target, memory.paths.root)
         meds = _config_of(memory, preset, overrides).meds
-        transform_of_rows(meds, memory.format)  # refused here where it does not fit
+        transform_of_rows(meds, memory.format)  # raises ConfigError if they do not match
         yield recording_of(memory), meds
         return
     if target.exists() and source.exists() and target.samefile(source):
@@ -193,7 +193,7 @@ def _recording(
 
 
 def _require_replayable(overrides: list[str]) -> None:
-    """Refuse what cannot be tried on rollouts that were recorded: everything else was decided when they were."""
+    """Raise ConfigError for a setting that replay cannot change because it took effect during recording."""
     from meds_openrlhf.memory.settings import FEATURE_SETTINGS, METHOD_SETTINGS
 
     replayed = {
@@ -209,7 +209,7 @@ def _require_replayable(overrides: list[str]) -> None:
 
 
 def _config_of(memory: StoredMemory, preset: str | None, overrides: list[str]) -> RunConfig:
-    """The run's own configuration, changed; a memory that stands alone still says how its features are made."""
+    """The run's configuration with the changes; a memory without its run still records how its features are made."""
     from meds_openrlhf.memory.settings import settings_of_format
 
     if memory.run is not None and memory.run.config.exists():
@@ -218,7 +218,7 @@ def _config_of(memory: StoredMemory, preset: str | None, overrides: list[str]) -
 
 
 def _changed(preset: str | None, overrides: list[str]) -> dict[str, Any]:
-    """Flat settings without ``meds.``."""
+    """The changed settings by dotted key, without ``meds.``."""
     changed = parse_overrides([*_preset_words(preset), *overrides])
     return {key.removeprefix("meds."): value for key, value in changed.items()}
 

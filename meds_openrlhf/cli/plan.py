@@ -1,4 +1,4 @@
-"""`meds plan`: where everything of a run would go, before anything starts."""
+"""`meds plan`: show which GPUs and CPUs a run would take, before anything starts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from meds_openrlhf.config import ConfigError, load_config
 if TYPE_CHECKING:
     from meds_openrlhf.placement.inventory import Node
 
-GPU_MEMORY_GB = 141.0  # an H200's
+GPU_MEMORY_GB = 141.0  # of an H200
 
 
 def add_parser(subparsers: Any) -> None:
     """Register the subcommand."""
     parser = subparsers.add_parser(
         "plan",
-        help="show where everything of a run would go",
+        help="show where each part of a run would be placed",
         description="Show which GPUs and CPUs a run would take and how full they get, and start nothing. Exit code 0: "
         "it fits; 1: it does not, and the line says what lacks; 2: the configuration is wrong. Settings can be "
         "overridden, and variants named, as for `meds train`.",
@@ -38,7 +38,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
-    """Print the plan; 0 where it fits."""
+    """Print the plan; returns 0 if it fits."""
     config = load_config(arguments.config, overrides)
     quiet_start(verbose=False)
     from meds_openrlhf.placement.drawing import draw
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
 
     nodes = _nodes(arguments)
     try:
-        with redirect_stdout(sys.stderr):  # what OpenRLHF's parser remarks is no part of the plan
+        with redirect_stdout(sys.stderr):  # output of OpenRLHF's parser is not part of the plan
             report = plan_run(config, nodes)
     except Shortage as shortage:
         print(f"meds: {arguments.config} does not fit: it {shortage.text}; {shortage.advice}", file=sys.stderr)

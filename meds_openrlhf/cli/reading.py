@@ -1,4 +1,4 @@
-"""What every command that reads a memory does first."""
+"""The first step of every command that reads a memory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ SMALL_MEMORY_BYTES = 250_000  # about 2,000 rows
 
 
 def begin_reading(sources: Sequence[Path]) -> None:
-    """Before anything of the memory is imported: say what takes long, or spare small memories the compiler.
+    """Print the size of a large memory, or disable compilation for a small memory. Call before any memory import.
 
-    A small one is clustered sooner by the interpreter than the code for it is compiled. ``sources`` are folders of
-    runs or memories, or single Arrow files.
+    The interpreter clusters a small memory in less time than compilation takes. ``sources`` are folders of runs or
+    memories, or single Arrow files.
     """
     size = sum(file.stat().st_size for source in sources for file in _files(source))
     if size <= SMALL_MEMORY_BYTES:

@@ -1,4 +1,4 @@
-"""`meds report`: one HTML file of one or several runs."""
+"""`meds report`: write one HTML file for one or several runs."""
 
 from __future__ import annotations
 

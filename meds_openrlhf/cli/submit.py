@@ -32,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--name", help="the job's name; a second attempt is NAME-2 (the run folder's name and the time)"
     )
-    parser.add_argument("--retries", type=int, default=0, help="attempts to go on after a failure (%(default)s)")
+    parser.add_argument("--retries", type=int, default=0, help="attempts to resume after a failure (%(default)s)")
     parser.add_argument("--retry-wait", type=float, default=30, help="seconds before such an attempt (%(default)s)")
     parser.add_argument(
         "--env", action="append", default=[], metavar="NAME", help="send this variable too (repeatable)"
@@ -44,8 +44,8 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
-    """Check, pack, submit, follow; the job's exit code."""
-    load_config(arguments.config, overrides)  # what is wrong in it is said first, and at once
+    """Check the configuration, pack and submit the job, and follow it; returns the job's exit code."""
+    load_config(arguments.config, overrides)  # report configuration errors first
     address = _require_sense(arguments)
     from meds_openrlhf.jobs.cluster import connect
     from meds_openrlhf.jobs.submission import prepare
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
 
 
 def _require_sense(arguments: argparse.Namespace) -> str:
-    """The address, given with options that go together."""
+    """The dashboard's address. Raises ConfigError if it is missing or the options contradict each other."""
     address = arguments.address or os.environ.get("RAY_API_SERVER_ADDRESS")
     if not address:
         raise ConfigError("--address", None, "is not set; name the head's dashboard, e.g. http://head:8265")
@@ -104,9 +104,9 @@ def _follow(submission: Submission, server: JobServer, address: str, retries: in
         return attempts(submit, follower.follow, retries, lambda line: _say(f"meds: {line}"), wait).exit_code
     except KeyboardInterrupt:
         if running:
-            _say(f"\n{current}: goes on without you; {_commands(current, address)}")
+            _say(f"\n{current}: continues without this command; {_commands(current, address)}")
         else:
-            _say(f"\n{current}: interrupted, and not submitted (again); with --resume it goes on where it was")
+            _say(f"\n{current}: interrupted, and not submitted again; --resume continues it")
         return 130
 
 

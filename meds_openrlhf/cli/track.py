@@ -17,7 +17,7 @@ from meds_openrlhf.paths import RunPaths
 LOOK_SECONDS = 0.2
 RUN_LOOK_SECONDS = 5.0
 STOP_SECONDS = 10.0
-# With --once: of nothing but trouble, which W&B has after some patience, and of new beginnings.
+# With --once: how long failures may last without progress, and how often a follower process is restarted.
 GIVE_UP_SECONDS = 30.0
 MOST_TRIES = 5
 
@@ -33,12 +33,12 @@ def add_parser(subparsers: Any) -> None:
         "--once does not answer; 2 where there is no run; 130 after Ctrl-C.",
     )
     parser.add_argument("folder", metavar="RUN", type=Path, help="a run's folder; the run may be going on")
-    parser.add_argument("--once", action="store_true", help="send what is there and end, also while the run goes on")
+    parser.add_argument("--once", action="store_true", help="send what is there and exit, even while the run continues")
     parser.set_defaults(run=run, takes_overrides=False)
 
 
 def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Follow the run to its end; 0 when everything is sent."""
+    """Follow the run to its end; returns 0 when everything is sent."""
     from meds_openrlhf.tracking.sending.destinations import TENSORBOARD, WANDB, destinations_of, wandb_wanted
     from meds_openrlhf.tracking.sending.follower_process import FollowerProcesses, tasks_for
 
@@ -79,7 +79,7 @@ def _follow(followers: Any, paths: RunPaths, once: bool) -> int:
 
 
 def goes_on(paths: RunPaths) -> bool:
-    """Whether a process drives the run."""
+    """Whether a process is driving the run."""
     if not paths.lock.exists():
         return False
     with paths.lock.open() as lock:

@@ -19,20 +19,20 @@ def add_parser(subparsers: Any) -> None:
         "--variant FILE:NAME, after CONFIG, applies a named set of changes, e.g. configs/ablations.yaml:14-diff.",
     )
     parser.add_argument("config", metavar="CONFIG", help="a run's YAML file, e.g. configs/cpu/meds.yaml")
-    parser.add_argument("--resume", action="store_true", help="go on from the run's last whole checkpoint, if any")
+    parser.add_argument("--resume", action="store_true", help="resume from the last whole checkpoint, if there is one")
     parser.add_argument("--verbose", action="store_true", help="print what every Ray worker prints")
     parser.set_defaults(run=run, takes_overrides=True)
 
 
 def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
-    """Train; 0 when the run came to its end."""
+    """Train; returns 0 when the run has finished."""
     config = load_config(arguments.config, overrides)
     train(config, resume=arguments.resume, verbose=arguments.verbose)
     return 0
 
 
 def train(config: RunConfig, *, resume: bool, verbose: bool) -> None:
-    """Train with the console's lines and bar."""
+    """Train with status lines and a progress bar on the console."""
     quiet_start(verbose)
     from meds_openrlhf.tracking.console import RunConsole
 
@@ -48,7 +48,7 @@ def train(config: RunConfig, *, resume: bool, verbose: bool) -> None:
 
 
 def quiet_start(verbose: bool) -> None:
-    """Keep what the libraries say while they load off the console: none of it is about the user's run."""
+    """Silence what the libraries print while they load: none of it is about the user's run."""
     if verbose:
         return
     import logging

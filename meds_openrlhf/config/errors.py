@@ -1,12 +1,12 @@
-"""The one error that a user can correct: it names the field, the value and what to do."""
+"""The error for what a user can correct: it names the field, the value and what to do."""
 
 from __future__ import annotations
 
 
 class ConfigError(ValueError):
-    """A setting, path or machine that does not fit the run. The command line prints it in one line and exits with 2.
+    """A setting, path or machine that does not fit the run. The command line prints it on one line and exits with 2.
 
-    ``field`` is the dotted name that the user typed (or would type), ``value`` what it holds now, and ``hint`` says
+    ``field`` is the dotted name that the user typed (or would type), ``value`` is its current value, and ``hint`` says
     what is wrong with it and what would be right.
     """
 
@@ -17,5 +17,5 @@ class ConfigError(ValueError):
         super().__init__(f"{field}: {value!r} {hint}")
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[str, object, str]]:
-        # Exceptions are rebuilt from their args when they cross a process; ours has three, not the one message.
+        # Pickle rebuilds an exception from its args; this one needs its three arguments, not the message.
         return ConfigError, (self.field, self.value, self.hint)

@@ -1,4 +1,4 @@
-"""Reading a run's configuration: YAML, then dotted overrides, then types. ``meds.*`` is ours, the rest OpenRLHF's."""
+"""Read a run's configuration: YAML, dotted overrides, then types. ``meds.*`` is ours, the rest is OpenRLHF's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from meds_openrlhf.config.yaml_file import flatten, read_mapping
 
 T = TypeVar("T")
 
-# YAML 1.1 reads 1e-6 (no dot) as a text; nobody means a text where a number will do.
+# YAML 1.1 reads 1e-6 (no dot) as a string; for a float setting it is a number.
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
 
 
@@ -30,7 +30,7 @@ class RunConfig:
 
     meds: MedsSettings
     openrlhf: dict[str, Any]
-    variants: tuple[str, ...] = ()  # names of the changes that are in it, for people
+    variants: tuple[str, ...] = ()  # names of the applied variants, for display
 
     def as_yaml(self) -> str:
         """The configuration as a YAML text that loads back to the same configuration."""
@@ -47,9 +47,9 @@ class RunConfig:
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """Read ``path`` and apply ``overrides`` (``--a.b value`` words as typed); ``--variant FILE:NAME`` among them first.
+    """Read ``path`` and apply ``overrides`` (``--a.b value`` words as typed), every ``--variant FILE:NAME`` first.
 
-    Raises ConfigError for a file that is missing or no mapping, an unknown ``meds.`` key or a value of a wrong type.
+    Raises ConfigError if the file is missing or not a mapping, a ``meds.`` key is unknown or a value has a wrong type.
     """
     flat = flatten(read_mapping(Path(path), "CONFIG"))
     typed = parse_overrides(overrides)
@@ -73,7 +73,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """``{"a.b": 1}`` to ``{"a": {"b": 1}}``."""
+    """Turn ``{"a.b": 1}`` into ``{"a": {"b": 1}}``."""
     tree: dict[str, Any] = {}
     for key, value in flat.items():
         *parents, leaf = key.split(".")
@@ -88,13 +88,13 @@ def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
-    """``["--a.b", "1", "--c"]`` to ``{"a.b": 1, "c": True}``; several values in a row make a list."""
+    """Turn ``["--a.b", "1", "--c"]`` into ``{"a.b": 1, "c": True}``; several values in a row make a list."""
     overrides: dict[str, Any] = {}
     values: list[Any] = []
     for word in words:
         if word.startswith("--"):
             key, equals, value = word[2:].partition("=")
-            values = overrides[key] if key == "variant" and key in overrides else []  # adds up, others replace
+            values = overrides[key] if key == "variant" and key in overrides else []  # only variants add up
             values += [_value_of(value)] if equals else []
             overrides[key] = values
         elif not overrides:
@@ -105,7 +105,7 @@ def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _value_of(word: str) -> Any:
-    """A typed word as YAML would read it, but texts stay as they are: `#### ` is an answer opening, no comment."""
+    """A typed word as YAML reads it, except that strings stay as they are: `#### ` is an answer opening, no comment."""
     try:
         value = yaml.safe_load(word)
     except yaml.YAMLError:
@@ -116,7 +116,7 @@ def _value_of(word: str) -> Any:
 
 
 def build(cls: type[T], values: Mapping[str, Any], name: str) -> T:
-    """Make the dataclass ``cls`` from a nested mapping, checking every key and type; ``name`` is its dotted name."""
+    """Build the dataclass ``cls`` from a nested mapping and check every key and type; ``name`` is its dotted name."""
     hints = typing.get_type_hints(cls)
     known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
     for key, value in values.items():
@@ -134,7 +134,7 @@ def _unknown_key(key: str, known: list[str]) -> str:
 
 
 def _convert(hint: Any, value: Any, name: str) -> Any:
-    """``value`` as the type ``hint``; only conversions that lose nothing (1 to 1.0, "1e-6" to 1e-6, list to tuple)."""
+    """Convert ``value`` to the type ``hint``, only without loss (1 to 1.0, "1e-6" to 1e-6, list to tuple)."""
     if is_dataclass(hint):
         if not isinstance(value, Mapping):
             raise ConfigError(name, value, "is a section, not a value; set the keys below it")

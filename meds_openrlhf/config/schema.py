@@ -45,13 +45,13 @@ class FeatureSettings:
             is_count or is_share or self.layers in ("last-half", "all"),
             "features.layers",
             self.layers,
-            'is none of "last-half", "all", a number of layers from 1 up, or a share between 0 and 1',
+            'is not one of "last-half", "all", a number of layers from 1 up, or a share between 0 and 1',
         )
         _require(
             self.difference in ("none", "before", "after"),
             "features.difference",
             self.difference,
-            'is none of "none", "before" and "after"',
+            'is not one of "none", "before" and "after"',
         )
         _require_pattern(self.answer_pattern)
         _require(self.normalize in ("l2", "none"), "features.normalize", self.normalize, 'is neither "l2" nor "none"')
@@ -133,7 +133,7 @@ class MemorySettings:
         _require(self.shards >= 1, "memory.shards", self.shards, "is below 1; name at least one shard")
         for name, choices in _MEMORY_CHOICES.items():
             value, listed = getattr(self, name), ", ".join(f'"{choice}"' for choice in choices)
-            _require(value is None or value in choices, f"memory.{name}", value, f"is none of {listed}")
+            _require(value is None or value in choices, f"memory.{name}", value, f"is not one of {listed}")
         for name, least in _MEMORY_LEAST.items():
             value = getattr(self, name)
             _require(value is None or value >= least, f"memory.{name}", value, f"is below {least}")
@@ -235,7 +235,7 @@ class PlacementSettings:
     def __post_init__(self) -> None:
         modes = ("flags", "split", "colocate", "auto")
         listed = ", ".join(f'"{mode}"' for mode in modes)
-        _require(self.mode in modes, "placement.mode", self.mode, f"is none of {listed}")
+        _require(self.mode in modes, "placement.mode", self.mode, f"is not one of {listed}")
         _require(self.timeout_seconds > 0, "placement.timeout_seconds", self.timeout_seconds, "is not above 0")
 
 
@@ -264,9 +264,9 @@ class TrackingSettings:
     """Steps that the sliding window of meds/eigen_ratio_window and its like holds."""
 
     def __post_init__(self) -> None:
-        hint = 'is none of "all", "sampled" and "none"'
+        hint = 'is not one of "all", "sampled" and "none"'
         _require(self.rollouts in ("all", "sampled", "none"), "tracking.rollouts", self.rollouts, hint)
-        hint = 'is none of "reference", "upload" and "none"'
+        hint = 'is not one of "reference", "upload" and "none"'
         _require(self.snapshots in ("reference", "upload", "none"), "tracking.snapshots", self.snapshots, hint)
         _require(self.eigen_window >= 1, "tracking.eigen_window", self.eigen_window, "is below 1")
 
@@ -302,4 +302,4 @@ class MedsSettings:
             hint = 'is about layer logits, of which the preset "answers" remembers none; leave it out'
             _require(value == default, f"features.{name}", value, hint)
         listed = ", ".join(f'"{reward}"' for reward in REWARDS)
-        _require(self.reward in (None, *REWARDS), "reward", self.reward, f"is none of {listed}; or leave it out")
+        _require(self.reward in (None, *REWARDS), "reward", self.reward, f"is not one of {listed}; or leave it out")

@@ -10,12 +10,12 @@ from typing import Any
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.yaml_file import flatten, read_mapping
 
-# It becomes part of the run folder's name.
+# The variant's name becomes part of the run folder's name.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 def read_variant(reference: object) -> tuple[str, dict[str, Any]]:
-    """The variant ``FILE:NAME``: its name, and its settings by dotted key. Raises ConfigError where there is none."""
+    """The variant ``FILE:NAME``: its name, and its settings by dotted key. Raises ConfigError if there is none."""
     path, colon, name = str(reference).rpartition(":")
     if not colon or not path:
         raise ConfigError("--variant", reference, "is not FILE:NAME, e.g. configs/ablations.yaml:14-diff")

@@ -12,7 +12,7 @@ from meds_openrlhf.config.errors import ConfigError
 
 
 def read_mapping(path: Path, name: str) -> dict[str, Any]:
-    """The mapping in ``path``. Raises ConfigError, about the argument ``name``, where there is none to read."""
+    """Read the mapping in ``path``. Raises ConfigError about the argument ``name`` if there is none to read."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -25,12 +25,12 @@ def read_mapping(path: Path, name: str) -> dict[str, Any]:
 
 
 def flatten(tree: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """``{"a": {"b": 1}}`` to ``{"a.b": 1}``; keys may themselves be dotted."""
+    """Turn ``{"a": {"b": 1}}`` into ``{"a.b": 1}``; keys may themselves be dotted."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
             flat.update(flatten(value, f"{name}."))
-        elif value is not None or prefix or "." in name:  # an emptied section says nothing
+        elif value is not None or prefix or "." in name:  # skip an empty top-level section
             flat[name] = value
     return flat

@@ -1,4 +1,4 @@
-"""The answer of a problem as one text, whatever its set keeps it as."""
+"""Convert a problem's answer, in any of the data sets' forms, to a string."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _DOLLAR = re.compile(r"(?<!\\)\$")
 
 
 def answer_text(value: Any) -> str | None:
-    """``33``, ``33.0`` and ``"$33$"`` to ``"33"``, ``["1", "2"]`` to ``"1, 2"``; None where there is no answer.
+    """Turn ``33``, ``33.0`` and ``"$33$"`` into ``"33"``, ``["1", "2"]`` into ``"1, 2"``; None if there is no answer.
 
-    Whole numbers lose their decimal point, and texts the dollar signs around their formulas, which stand within
-    ``\\boxed{}`` in a response. Everything else stays. Raises TypeError for what is no answer, such as a record.
+    Removes the decimal point of whole numbers, and the dollar signs around formulas, which a response puts into
+    ``\\boxed{}``. Everything else stays. Raises TypeError if ``value`` is not an answer, e.g. a record.
     """
     if isinstance(value, list):
         parts = [answer_text(part) for part in value]

@@ -1,4 +1,4 @@
-"""The sets that `meds data prepare` knows: where each lies on the Hugging Face hub, and what is kept of it."""
+"""The data sets that `meds data prepare` knows: their location on the Hugging Face hub, and the rows to keep."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ TRAINING_FILE = "train"
 
 @dataclass(frozen=True, kw_only=True)
 class DataSet:
-    """One set of problems with their answers."""
+    """A set of problems with their answers."""
 
     name: str
     kind: Kind
     hub: str | None = None
-    """Its name on the hub; None where it is read from a file only."""
+    """Its name on the hub; None if it can only be read from a file."""
     config: str | None = None
     split: str = "train"
     rows: int | None = None
-    """Of the split on the hub, as of 2026: another number means that the set has changed."""
+    """Number of rows of the split on the hub, as of 2026; another number means that the set has changed."""
     levels: tuple[str, ...] = ()
-    """What is kept by default, by the column `level`; empty: everything, whatever its level."""
+    """Values of the column `level` that are kept by default; empty: all rows."""
 
     @property
     def file(self) -> str:
-        """The name, without ending, of the file that it is written to: all training sets share one."""
+        """The name, without suffix, of the set's output file; all training sets share a file."""
         return TRAINING_FILE if self.kind == "training" else self.name
 
 
@@ -69,10 +69,10 @@ CATALOG = {
 
 
 def find_sets(names: Collection[str], from_file: Collection[str]) -> list[DataSet]:
-    """The sets of these names, in this order; all of the catalog for none.
+    """The sets with these names, in this order; without names, the whole catalog.
 
-    A name that the catalog lacks is the user's own training set where ``from_file`` has it. Raises ConfigError for any
-    other, a name given twice, and a file for a set that is not asked for.
+    A name that is in ``from_file`` but not in the catalog is the user's own training set. Raises ConfigError if a name
+    is in neither or given twice, or if there is a file for a set that is not in ``names``.
     """
     chosen = list(names or CATALOG)
     sets = [CATALOG.get(name) or _own_set(name, from_file) for name in chosen]
@@ -81,7 +81,7 @@ def find_sets(names: Collection[str], from_file: Collection[str]) -> list[DataSe
             raise ConfigError("SET", name, "is named twice; name it once")
     for name in from_file:
         if name not in chosen:
-            raise ConfigError("--from", name, f"is none of the sets to prepare; those are {', '.join(chosen)}")
+            raise ConfigError("--from", name, f"is not one of the sets to prepare; those are {', '.join(chosen)}")
     return sets
 
 

@@ -1,7 +1,7 @@
-"""Preparing sets: read, select, and write as JSON Lines that OpenRLHF trains and evaluates on.
+"""Prepare data sets: read, select, and write them as JSON Lines for training and evaluation.
 
-The training sets of one call make one file, ``train.jsonl``; every benchmark makes one of its own. Beside each file,
-NAME.counts.json says what became of every row.
+All training sets of a call go into the same file, ``train.jsonl``; every benchmark gets its own file. Beside each file,
+NAME.counts.json counts the rows that were kept and dropped.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Prepared:
-    """One file: its name without ending, its problems, and the counts of each set in it."""
+    """An output file: its name without suffix, its problems, and the counts of each set in it."""
 
     name: str
     problems: list[Problem]
     counts: dict[str, Counts]
 
     def path(self, folder: Path) -> Path:
-        """Where its problems are."""
+        """The path of the problems."""
         return folder / f"{self.name}.jsonl"
 
     def counts_path(self, folder: Path) -> Path:
-        """Where its counts are."""
+        """The path of the counts."""
         return folder / f"{self.name}.counts.json"
 
 
 def prepare(sources: Sequence[Source], out: Path, report: Report = lambda line: None) -> list[Prepared]:
     """Write the files of these sets into ``out``: training first, then the benchmarks in their order.
 
-    Training questions that are in one of the benchmarks are left out. Everything is read before anything is written:
-    where a set fails, ``out`` is as it was. ``report`` gets a line per set, and what to know of an earlier training
-    file. Raises ConfigError for a set that cannot be read or leaves nothing, and where ``out`` cannot be written.
+    Training questions that are in one of the benchmarks are left out. All sets are read before anything is written: if
+    a set fails, ``out`` is unchanged. ``report`` gets a line per set, and notes about an earlier training file. Raises
+    ConfigError if a set cannot be read or leaves no problems, or if ``out`` cannot be written.
     """
     check_writable(out)
     check_hub(sources)
@@ -61,7 +61,7 @@ def prepare(sources: Sequence[Source], out: Path, report: Report = lambda line: 
 
 
 def check_writable(out: Path) -> None:
-    """Raise ConfigError where the folder can be neither made nor written to. Nothing is left of the trial."""
+    """Raise ConfigError if the folder cannot be created or written to. Leaves no files behind."""
     try:
         folder = next(each for each in (out, *out.parents) if each.exists() or each.is_symlink())
         if not folder.is_dir():
@@ -76,7 +76,7 @@ def _not_writable(out: Path, error: OSError) -> ConfigError:
 
 
 def notes_on_earlier(files: Sequence[Prepared], out: Path) -> list[str]:
-    """What to know of a training file that is in ``out`` already, before these are written."""
+    """Notes about a training file that is already in ``out``; call before ``files`` are written."""
     train = next((file for file in files if file.name == TRAINING_FILE), None)
     path = out / f"{TRAINING_FILE}.jsonl"
     if not path.exists():
@@ -92,7 +92,7 @@ def notes_on_earlier(files: Sequence[Prepared], out: Path) -> list[str]:
 
 
 def _earlier_kept(counts_path: Path) -> dict[str, int] | None:
-    """How many problems an earlier file has from each set; None where its counts are not to be read."""
+    """The number of problems of each set in an earlier file; None if its counts cannot be read."""
     try:
         sets = json.loads(counts_path.read_text())["sets"]
         return {str(name): int(counts["kept"]) for name, counts in sets.items()}
@@ -101,7 +101,7 @@ def _earlier_kept(counts_path: Path) -> dict[str, int] | None:
 
 
 def select(sources: Sequence[Source], report: Report = lambda line: None) -> list[Prepared]:
-    """What `prepare` writes, and in the same order."""
+    """The files that `prepare` writes, in the same order."""
     training = [source for source in sources if source.dataset.kind == "training"]
     tested = [_take_in([source], (), report) for source in sources if source.dataset.kind == "benchmark"]
     held_out = frozenset[str]().union(*(selection.questions for selection in tested))
@@ -110,12 +110,12 @@ def select(sources: Sequence[Source], report: Report = lambda line: None) -> lis
 
 
 def _take_in(sources: Sequence[Source], held_out: Collection[str], report: Report) -> Selection:
-    """The rows of the sets that make one file."""
+    """Read the rows of the sets that share a file."""
     selection = Selection(held_out)
     for source in sources:
         report(f"reading {source.dataset.name} from {source}")
         counts = selection.add(source.dataset, read_rows(source))
-        # A duplicate is a problem, if only of an earlier set.
+        # Duplicates are valid problems, only from an earlier set.
         if counts.dropped.total() == counts.read and not counts.dropped[DUPLICATE]:
             raise source.error(f"leaves no problem of its {counts.read:,} rows{_because(counts)}")
     return selection

@@ -1,4 +1,4 @@
-"""What the prompts behind the memory's keys say, as people read them: without what their template puts around all."""
+"""The texts of the prompts that the memory's keys stand for, without the template around them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from meds_openrlhf.config.loader import RunConfig
 from meds_openrlhf.memory.rows import prompt_key
 
 _MARKER = re.compile(r"<\|\w+\|>")  # <|im_end|>
-OPENRLHF_INPUT_KEY = "input"  # its default for data.input_key
+OPENRLHF_INPUT_KEY = "input"  # OpenRLHF's default for data.input_key
 
 
 def questions(keys: Collection[str], logged: Mapping[str, str], config: RunConfig | None) -> dict[str, str]:
-    """The prompts' own texts by key: from the log of rollouts, or else from the run's data set, if it is at hand."""
+    """The prompts' texts by key, without template: from the log of rollouts, or else from the run's local data set."""
     wanted = set(keys)
     if logged:
         return without_template({key: text for key, text in logged.items() if key in wanted})
@@ -28,8 +28,8 @@ def questions(keys: Collection[str], logged: Mapping[str, str], config: RunConfi
 def texts_of_data_set(config: RunConfig) -> dict[str, str]:
     """The texts of the run's data set, a local JSON Lines file, by prompt key; empty for any other data set.
 
-    A row's key is its id if the run names a column of ids, else the hash of its text as the engines get it; that is
-    found for plain texts and input templates, not for chat templates.
+    A row's key is its id if the run names an id column, else the hash of its text as sent to the engines. The hash is
+    computed for plain texts and input templates, not for chat templates.
     """
     flags, column = config.openrlhf, config.meds.memory.prompt_id_key
     path = Path(str(flags.get("data.prompt_dataset")))
@@ -45,7 +45,7 @@ def texts_of_data_set(config: RunConfig) -> dict[str, str]:
 
 
 def without_template(texts: dict[str, str]) -> dict[str, str]:
-    """The texts without the lines that all of them begin and end with, and without chat markers."""
+    """Remove the lines that all texts begin and end with, and chat markers."""
     distinct = sorted(set(texts.values()))
     if len(distinct) < 2:
         return {key: _plain(text) for key, text in texts.items()}
@@ -58,7 +58,7 @@ def without_template(texts: dict[str, str]) -> dict[str, str]:
 
 
 def _common_start(one: str, other: str) -> str:
-    """What both begin with; of sorted texts the first and the last have in common what all have."""
+    """The common prefix of two texts; for the first and last of sorted texts, it is the common prefix of all."""
     return "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other)))
 
 

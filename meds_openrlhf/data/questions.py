@@ -1,4 +1,4 @@
-"""The text of a question: taken out of its wrapping, and brought to the form in which two of them are compared."""
+"""The text of a question: extracted from its wrapping, and normalised for comparison."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ DAPO_OPENING = (
 )
 DAPO_CLOSING = '\n\nRemember to put your answer on its own line after "Answer:".'
 
-# Parts of it and of its many variants. In a question that is out of its wrapping they contradict the template.
+# Parts of the wrapping and its many variants. In an unwrapped question they contradict the template.
 _ANSWER_FORMAT = re.compile(
     r"the last line of your response should be|put your (?:final )?answer on its own line", re.IGNORECASE
 )
-# `\\` is no spacing but parts the rows of a matrix; it is matched so that its second half begins nothing else.
+# `\\` separates the rows of a matrix; it is matched so that its second backslash starts no other match.
 _LATEX_NOISE = re.compile(
     r"(?P<row>\\\\)"
     r"|\\[,;:!>\s]|~|\\?\$|\\[()\[\]]"
@@ -29,9 +29,9 @@ _FRACTION = re.compile(r"\\[dt]frac(?![a-z])")
 
 
 def question_text(value: Any) -> str | None:
-    """A text, or the one user's message of a chat, out of its wrapping; None where there is none.
+    """A text, or the single user message of a chat, without its wrapping; None if there is none.
 
-    Raises TypeError for what is neither.
+    Raises TypeError if ``value`` is neither.
     """
     if isinstance(value, list) and all(isinstance(message, dict) for message in value):
         said = [message.get("content") for message in value if message.get("role") == "user"]
@@ -46,24 +46,24 @@ def question_text(value: Any) -> str | None:
 
 
 def unwrapped(question: str) -> str:
-    """The problem within DAPO's instructions, to the letter; any other text as it is."""
+    """The problem inside DAPO's instructions, unchanged; any other text is returned as is."""
     if question.startswith(DAPO_OPENING) and question.endswith(DAPO_CLOSING):
         return question[len(DAPO_OPENING) : -len(DAPO_CLOSING)]
     return question
 
 
 def asks_for_answer_format(question: str) -> bool:
-    """Whether the text still tells how to write the answer, in words of DAPO's wrapping."""
+    """Whether the text still prescribes an answer format in the words of DAPO's wrapping."""
     return _ANSWER_FORMAT.search(question) is not None
 
 
 def normalised(text: str) -> str:
-    """What two questions have in common that differ in Unicode form, case, white space and LaTeX spacing only.
+    """A form that is equal for questions that differ only in Unicode form, case, white space and LaTeX spacing.
 
-    For comparing, never for reading: dollar signs, ``\\left``, ``\\,`` and all white space are gone. Idempotent.
+    For comparison, not for display: dollar signs, ``\\left``, ``\\,`` and all white space are removed. Idempotent.
     """
     former = None
-    while text != former:  # taking one thing out can bring the halves of another together
+    while text != former:  # a removal can join two parts into another match
         former = text
         text = unicodedata.normalize("NFKC", text).casefold()
         text = _LATEX_NOISE.sub(lambda match: match["row"] or "", text)
@@ -72,6 +72,6 @@ def normalised(text: str) -> str:
 
 
 def problem_id(dataset: str, normalised_question: str) -> str:
-    """The id of a problem: its set, and 48 bits that depend on nothing but the normalised question."""
+    """The id of a problem: its set and a 48-bit hash of the normalised question."""
     digest = hashlib.sha256(normalised_question.encode()).hexdigest()
     return f"{dataset}-{digest[:12]}"

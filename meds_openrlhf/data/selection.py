@@ -1,6 +1,6 @@
-"""Which rows become the problems of one file: each question once, with one answer, and none that is tested later.
+"""Select the rows that become the problems of a file: distinct questions with a single answer, none in a benchmark.
 
-Every row is accounted for: it is kept, or dropped for one of `REASONS`.
+Every row is counted: it is kept, or dropped for one of `REASONS`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from meds_openrlhf.data.templates import qwen_math_prompt
 
 NO_QUESTION = "no question"
 NO_ANSWER = "no answer"
-ANSWER_FORMAT = "answer format"  # the question tells how to write the answer, and not as the template does
+ANSWER_FORMAT = "answer format"  # the question asks for another answer format than the template
 CHAT_MARKER = "chat marker"  # the question would end the user's turn
 LEVEL = "level"
 DUPLICATE = "duplicate"
@@ -27,26 +27,26 @@ REASONS = (NO_QUESTION, NO_ANSWER, ANSWER_FORMAT, CHAT_MARKER, LEVEL, DUPLICATE,
 
 @dataclass(frozen=True)
 class Problem:
-    """One line of a prepared file. All fields are texts in every set, so that files load together."""
+    """A line of a prepared file. All fields are strings in every set, so that files load together."""
 
     id: str
     prompt: str  # with the template
     question: str
     answer: str
     datasource: str
-    level: str  # empty where the set has none
+    level: str  # empty if the set has none
 
 
 @dataclass
 class Counts:
-    """What became of a set's rows: ``read`` is ``kept`` and all of ``dropped``."""
+    """Row counts of a set: ``read`` is the sum of ``kept`` and all of ``dropped``."""
 
     read: int = 0
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
 
     def reasons(self) -> dict[str, int]:
-        """``dropped`` in the order of `REASONS`, without those that never came."""
+        """``dropped`` in the order of `REASONS`, without zeros."""
         return {reason: self.dropped[reason] for reason in REASONS if self.dropped[reason]}
 
 
@@ -60,10 +60,10 @@ class _Candidate:
 
 
 class Selection:
-    """Takes sets in one after the other; of equal questions the first stays.
+    """Collects the rows of several sets; of equal questions, the first is kept.
 
-    ``held_out`` are normalised questions that are left out. So are questions that come with answers that differ:
-    which one is right, the data does not say.
+    ``held_out`` are normalised questions to leave out. Questions with conflicting answers are left out too, because the
+    data does not say which answer is right.
     """
 
     def __init__(self, held_out: Collection[str] = ()) -> None:
@@ -78,9 +78,9 @@ class Selection:
         return self._first.keys()
 
     def add(self, dataset: DataSet, rows: Iterable[Row]) -> Counts:
-        """Take a set's rows in. Its counts are final after `finish`; ``kept`` is 0 until then."""
+        """Add a set's rows. Its counts are final after `finish`; ``kept`` is 0 until then."""
         counts = self.counts.setdefault(dataset.name, Counts())
-        judged: dict[Row, _Candidate | str] = {}  # repeated rows are the rule in DAPO: judge each once
+        judged: dict[Row, _Candidate | str] = {}  # DAPO repeats its rows: judge each once
         for row in rows:
             counts.read += 1
             verdict = judged.get(row)
@@ -102,7 +102,7 @@ class Selection:
         return True
 
     def finish(self) -> list[Problem]:
-        """The problems that stay, in the order in which they came; counts the rest."""
+        """The problems to keep, in the order in which they were added; counts the others as dropped."""
         kept = []
         for question, candidate in self._first.items():
             counts = self.counts[candidate.problem.datasource]
@@ -117,7 +117,7 @@ class Selection:
 
 
 def _judge(dataset: DataSet, row: Row) -> _Candidate | str:
-    """The row as a problem, or the reason why it is none."""
+    """The row as a candidate, or the reason to drop it."""
     question = normalised(row.question or "")
     if row.question is None or not question:
         return NO_QUESTION
@@ -129,7 +129,7 @@ def _judge(dataset: DataSet, row: Row) -> _Candidate | str:
         return LEVEL
     try:
         prompt = qwen_math_prompt(row.question)
-    except ValueError:  # it is not empty, so this is the marker
+    except ValueError:  # not empty, so it has a chat marker
         return CHAT_MARKER
     name = dataset.name
     problem = Problem(problem_id(name, question), prompt, row.question, row.answer, name, row.level)

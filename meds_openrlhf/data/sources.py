@@ -1,6 +1,6 @@
-"""Reading sets: records from the hub, a folder, a Parquet or JSON file, each as a row of three texts.
+"""Read data sets: records from the hub, a folder, a Parquet or JSON file, each as a row of three strings.
 
-Records are read in batches and passed on one by one, so that a set that repeats itself a hundred times is never held.
+Records are read in batches and yielded one by one, so that a large set is never in memory as a whole.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from meds_openrlhf.rewards.boxed import last_boxed
 
 BATCH_ROWS = 8192
 
-# What sets call these columns; the first that is there counts. A dot leads into a column of records.
+# Possible names of these columns; the first that is present is used. A dot separates the fields of nested records.
 # A prompt comes last because it may have a template around the question, a solution because the answer is inside it.
 QUESTION_COLUMNS = ("question", "problem", "prompt")
 ANSWER_COLUMNS = ("answer", "final_answer", "reward_model.ground_truth", "ground_truth", "solution")
 LEVEL_COLUMN = "level"
-# Its answer is what it boxes last.
+# The answer is the content of this column's last box.
 WORKED_ANSWER = "solution"
 
 WANTED = "give a Parquet or JSON file, or a folder copied from the hub"
@@ -34,7 +34,7 @@ Record = dict[str, Any]
 
 
 class Row(NamedTuple):
-    """One record: question and answer as texts, None where there is none, and the level, empty where there is none."""
+    """A record as strings: question and answer are None if missing, the level is empty if missing."""
 
     question: str | None
     answer: str | None
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """A set and where it is read from: ``path``, or the hub where that is None."""
+    """A set and its location: ``path``, or the hub if that is None."""
 
     dataset: DataSet
     path: Path | None = None
@@ -53,11 +53,11 @@ class Source:
 
     @property
     def needs_hub(self) -> bool:
-        """Whether it is on the hub, rather than in a file or folder."""
+        """Whether the set is on the hub, rather than in a file or folder."""
         return self.path is None and not Path(str(self.dataset.hub)).exists()
 
     def error(self, hint: str) -> ConfigError:
-        """What to raise for this source."""
+        """The error to raise for this source."""
         if self.path is None:
             return ConfigError(self.dataset.name, self.dataset.hub, hint)
         return ConfigError("--from", str(self.path), hint)
@@ -65,7 +65,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that make a row."""
+    """The columns that make up a row."""
 
     question: str
     answer: str
@@ -73,7 +73,7 @@ class Columns:
 
     @property
     def heads(self) -> list[str]:
-        """The columns of the file that they lie in."""
+        """The top-level columns of the file that contain them."""
         return [column.split(".")[0] for column in (self.question, self.answer, self.level) if column]
 
 
@@ -81,14 +81,14 @@ class Columns:
 class _Opened:
     names: list[str]
     read: Callable[[list[str]], Iterable[Record]]
-    """The records, with the columns asked for and perhaps others."""
+    """Returns the records, with at least the requested columns."""
 
 
 def read_rows(source: Source) -> Iterator[Row]:
-    """All rows of a set, in its own order.
+    """Yield all rows of a set in its order.
 
-    Raises ConfigError where it cannot be reached or read, or has no columns for question, answer and, if the set is
-    filtered by it, level.
+    Raises ConfigError if the set cannot be reached or read, or lacks a column for the question, the answer or, if the
+    set is filtered by it, the level.
     """
     try:
         opened = _open(source)
@@ -106,7 +106,7 @@ def read_rows(source: Source) -> Iterator[Row]:
 
 
 def pick_columns(source: Source, names: list[str]) -> Columns:
-    """The columns to read among those that are there."""
+    """Choose the columns to read from ``names``. Raises ConfigError if a required column is missing."""
     question = _first_present(QUESTION_COLUMNS, names)
     answer = _first_present(ANSWER_COLUMNS, names)
     level = _first_present((LEVEL_COLUMN,), names)
@@ -138,7 +138,7 @@ def _text_of(record: Record, column: str, as_text: Callable[[Any], str | None]) 
     value = _value(record, column)
     try:
         text = as_text(value)
-        (text or "").encode()  # JSON can hold half a character, which no file can
+        (text or "").encode()  # JSON can hold a lone surrogate, which UTF-8 cannot encode
     except TypeError as error:
         raise TypeError(f"{column}: {error}; mend the record or take it out") from error
     except UnicodeEncodeError as error:
@@ -162,7 +162,7 @@ def _value(record: Record, column: str) -> Any:
     return value
 
 
-# ── where records come from ──
+# ── sources of records ──
 
 
 def _open(source: Source) -> _Opened:
@@ -204,7 +204,7 @@ def _open_json(source: Source, path: Path) -> _Opened:
 
 
 def _json_records(source: Source, path: Path) -> Iterator[Record]:
-    """The records of JSON Lines, or of one JSON list."""
+    """The records of a JSON Lines file or of a JSON list."""
     with path.open(encoding="utf-8-sig") as file:
         is_list = file.read(1) == "["
         file.seek(0)
@@ -217,9 +217,9 @@ def _json_records(source: Source, path: Path) -> Iterator[Record]:
 
 
 def _parsed(source: Source, text: str, line: int = 1) -> Any:
-    """The JSON of ``text``, which begins at this line of the file."""
+    """Parse ``text``, which begins at line ``line`` of the file."""
     try:
-        return json.loads(text, parse_float=str)  # decimal numbers as they are written: 0.10 stays 0.10
+        return json.loads(text, parse_float=str)  # keep decimals as written: 0.10 stays 0.10
     except json.JSONDecodeError as error:
         place = f"line {line + error.lineno - 1}, column {error.colno}"
         raise source.error(f"is no JSON in {place} ({error.msg}); give one JSON record per line") from error
@@ -229,7 +229,7 @@ def _parsed(source: Source, text: str, line: int = 1) -> Any:
 
 
 def check_hub(sources: Sequence[Source]) -> None:
-    """Raise ConfigError, naming all of them, where sets are neither on this machine nor on a hub that answers."""
+    """Raise ConfigError, naming all of them, if the hub is unreachable and sets are not in its local cache either."""
     wanted = [source for source in sources if source.needs_hub]
     if not wanted:
         return
@@ -238,7 +238,7 @@ def check_hub(sources: Sequence[Source]) -> None:
         return
     import huggingface_hub.constants
 
-    # What its client got earlier it still gives, and at once if it does not try the hub first.
+    # Offline, the client reads its cache without trying the hub first.
     datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
     missing = [source for source in wanted if not _is_cached(source)]
     if missing:
@@ -256,27 +256,27 @@ def _is_cached(source: Source) -> bool:
 
 
 def _client(source: Source) -> Any:
-    """The package `datasets`, made quiet."""
+    """Import the package `datasets` and silence its output."""
     try:
         import datasets
         from huggingface_hub.utils import logging as hub_logging
     except ModuleNotFoundError as error:
         hint = f"needs the package {error.name}; install meds-openrlhf[gpu], or give a file: {_offline(source)}"
         raise source.error(hint) from error
-    hub_logging.set_verbosity_error()  # each of its tries would be a warning
+    hub_logging.set_verbosity_error()  # it would print a warning for every retry
     datasets.disable_progress_bars()
     return datasets
 
 
 def _open_hub(source: Source) -> _Opened:
-    """The split of the set on the hub, or of a folder copied from there."""
+    """Open the set's split on the hub, or in a folder copied from there."""
     datasets, dataset = _client(source), source.dataset
     try:
-        # A folder in full: of "." the client would make an empty name.
+        # Resolve the folder: the client would turn "." into an empty name.
         place = str(source.path.resolve() if source.path else dataset.hub)
         data = datasets.load_dataset(place, dataset.config, split=dataset.split)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-        # The client's words for a hub that is away are names of its classes.
+        # The client's messages about an unreachable hub are only class names.
         reason = "the hub cannot be reached" if isinstance(error, ConnectionError) else _first_line(error)
         hint = WANTED if source.path else f"give a file of it: {_offline(source)}"
         raise source.error(f"cannot be loaded ({reason}); {hint}") from error

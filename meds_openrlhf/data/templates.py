@@ -1,4 +1,4 @@
-"""Prompt templates: how a problem becomes the text that the policy continues."""
+"""Prompt templates: turn a problem into the text that the policy continues."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ QWEN_MATH_SYSTEM = "Please reason step by step, and put your final answer within
 
 
 def qwen_math_prompt(problem: str) -> str:
-    """The Qwen-Math template around one problem: system turn, user turn, and the assistant's turn opened.
+    """Apply the Qwen-Math template to a problem: system turn, user turn, and the opening of the assistant's turn.
 
     The template is applied as text, so the result goes to a tokenizer with `add_special_tokens=False`. Raises
-    ValueError for a problem that is empty, or whose own chat marker (`<|im_start|>`, `<|im_end|>`) breaks the turns.
+    ValueError if the problem is empty or contains a chat marker (`<|im_start|>`, `<|im_end|>`), which breaks the turns.
     """
     if not problem.strip():
         raise ValueError(f"problem is {problem!r}: give the text of the problem to solve")

@@ -1,1 +1,1 @@
-"""Sampling a checkpoint on benchmarks, pass@k with its uncertainty, and the tables and curves of it."""
+"""Sampling a checkpoint on benchmarks, pass@k with its uncertainty, and tables and curves of the results."""

@@ -1,4 +1,4 @@
-"""Which problem sets an evaluation is over: names in a folder of data, or files."""
+"""The problem sets of an evaluation: names in a data folder, or files."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Benchmark:
 
 
 def find_benchmarks(words: Sequence[str], data: Path) -> list[Benchmark]:
-    """The problems of each word, a name for ``data/NAME.jsonl`` or a file's path; words may be joined by commas.
+    """Read the problems of each word, a name for ``data/NAME.jsonl`` or a file's path; commas may join words.
 
-    Raises ConfigError for a file that is not there or holds something else, and for a name that comes twice.
+    Raises ConfigError if a file is missing or holds something else, or if a name occurs twice.
     """
     paths = [_path(name, data) for word in words for name in word.split(",") if name]
     if not paths:

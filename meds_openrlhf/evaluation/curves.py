@@ -1,4 +1,4 @@
-"""pass@k over k as a picture: a panel per benchmark and one for the average, a line with its interval per model."""
+"""Plot pass@k over k: a panel per benchmark and another for the average, a line with its interval per model."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart, without its yellow (too light on white).
+# Okabe and Ito's palette, which colour-blind readers can distinguish, without its yellow (too light on white).
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # and in grey print; the two cycles part after seven models
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # for grey print; `_look` shifts them every seven models
 PANELS_PER_ROW = 3
 _WIDTH, _HEIGHT = 3.3, 2.7  # of a panel, inches
 _CAPTION = 0.3  # inches above the panels
 _DPI = 150
-_LETTERS_PER_INCH = 12  # of the legend
+_LETTERS_PER_INCH = 12  # in the legend
 
 
 def pass_at_k_png(comparison: Comparison) -> bytes:
-    """The picture as PNG."""
+    """Render the plot as PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     figure = _figure(comparison)
     FigureCanvasAgg(figure)
     file = io.BytesIO()
-    # Without the version of matplotlib in it: the same results give the same picture.
+    # Leave out matplotlib's version, so that the same results give the same bytes.
     figure.savefig(file, format="png", dpi=_DPI, bbox_inches="tight", metadata={"Software": None})
     return file.getvalue()
 
@@ -64,7 +64,7 @@ def _caption(comparison: Comparison) -> str:
 
 
 def _panels(comparison: Comparison) -> dict[str, dict[str, dict[int, Estimate]]]:
-    """pass@k by k, of each model that has it, by the panel's title."""
+    """Each panel's pass@k by model and k, keyed by the panel's title; models without results are left out."""
     sizes = {result.benchmark: result.problems for result in comparison.results.values()}
     panels = {
         f"{benchmark} ({counted(sizes[benchmark], 'problem')})": {
@@ -86,7 +86,7 @@ def _draw_panel(axes: Axes, title: str, curves: dict[str, dict[int, Estimate]], 
 
     for model, by_k in curves.items():
         color, marker = _look(models.index(model))
-        # Thin edges keep bands apart where their fills lie upon each other.
+        # Thin edges separate bands whose fills overlap.
         ks, estimates = list(by_k), list(by_k.values())
         axes.fill_between(
             ks,
@@ -103,7 +103,7 @@ def _draw_panel(axes: Axes, title: str, curves: dict[str, dict[int, Estimate]], 
 def _dress(axes: Axes, title: str, ks: list[int]) -> None:
     axes.set_title(title, fontsize=10, fontweight="bold")
     axes.set_xscale("log", base=2)
-    legible = [k for k, following in pairwise(ks) if following > 1.3 * k] + ks[-1:]  # not 128 upon 130
+    legible = [k for k, following in pairwise(ks) if following > 1.3 * k] + ks[-1:]  # 128 and 130 would overlap
     axes.set_xticks(legible, labels=[str(k) for k in legible])
     axes.minorticks_off()
     axes.set_xlim(ks[0] / 1.15, ks[-1] * 1.15)
@@ -124,5 +124,5 @@ def _add_legend(figure: Figure, models: list[str]) -> None:
 
 
 def _look(position: int) -> tuple[str, str]:
-    """Color and marker of the model in this position; no two of the first 49 are alike."""
+    """Color and marker of the model at ``position``, distinct for the first 49 models."""
     return COLORS[position % len(COLORS)], MARKERS[(position + position // len(COLORS)) % len(MARKERS)]

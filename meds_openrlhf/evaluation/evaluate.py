@@ -1,8 +1,8 @@
-"""One evaluation: everything is checked, what is missing is drawn, and the report is written over all that is there.
+"""One evaluation: check the request, draw the missing samples, and report on all samples in the folder.
 
-OUT/LABEL/settings.json        what the label's samples are drawn with
+OUT/LABEL/settings.json        sampling settings of the label
 OUT/LABEL/BENCHMARK.jsonl      its samples
-OUT/LABEL/model-3f2a91c04d5e/  a checkpoint's weights for vLLM, where OpenRLHF has saved none
+OUT/LABEL/model-3f2a91c04d5e/  a checkpoint's weights for vLLM, if OpenRLHF saved none in Hugging Face format
 OUT/                           the report over all labels
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Subject:
-    """One model, with what is to be drawn from it."""
+    """A model, with the settings and prompts to sample it with."""
 
     known: KnownModel
     folder: Path
@@ -41,15 +41,15 @@ class Subject:
 
     @property
     def label(self) -> str:
-        """Its name in tables."""
+        """The model's name in tables."""
         return self.known.model.label
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """A subject whose files are open: ``present`` samples of ``total`` are there, ``right`` of those are right.
+    """A subject whose files are open: ``present`` of ``total`` samples exist, and ``right`` of those are right.
 
-    ``weights`` is the folder or name that engines load.
+    ``weights`` is the folder or hub name that engines load.
     """
 
     subject: Subject
@@ -62,7 +62,7 @@ class Sampling:
 
 
 class Evaluation:
-    """A request that has passed every check. Reads configurations and tokenizers; starts nothing, writes nothing."""
+    """A request that has passed every check. Reads configurations and tokenizers, but starts and writes nothing."""
 
     def __init__(self, request: Request, say: Callable[[str], None] = lambda line: None) -> None:
         request.check()
@@ -89,7 +89,7 @@ class Evaluation:
 
     @contextmanager
     def opened(self) -> Iterator[list[Sampling]]:
-        """The samples of every subject, held for this process, and what they lack; its weights where it lacks some."""
+        """Open and lock every subject's samples, find missing samples, and prepare weights if samples are missing."""
         with ExitStack() as stack:
             yield [self._open(subject, stack) for subject in self.subjects]
 
@@ -97,7 +97,7 @@ class Evaluation:
         write_settings(subject.folder, subject.settings)
         stores: dict[str, SampleStore] = {}
         blocks: list[Block] = []
-        verdicts: list[bool] = []  # on the samples that are there
+        verdicts: list[bool] = []  # of the samples that exist
         for benchmark in self.benchmarks:
             store = SampleStore(subject.folder / f"{benchmark.name}.jsonl")
             stores[benchmark.name] = stack.enter_context(store)
@@ -110,9 +110,9 @@ class Evaluation:
 
 
 def draw_missing(evaluation: Evaluation, samplings: Sequence[Sampling], progress: Progress) -> None:
-    """Start engines on Ray's cluster and draw what is missing, one model after the other.
+    """Start engines on the Ray cluster and draw the missing samples, model by model.
 
-    Raises ConfigError where there is no room for the engines, and EvaluationLostError where none is left.
+    Raises ConfigError if there is no room for the engines, and EvaluationLostError if no engine is left.
     """
     from meds_openrlhf.evaluation.sampling.fleet import plan_when_free
     from meds_openrlhf.placement.groups import release, reserve
@@ -150,7 +150,7 @@ def _draw_one(evaluation: Evaluation, sampling: Sampling, plan: Plan, group: Any
 
 
 def _weights(subject: Subject) -> str:
-    """What vLLM loads; a checkpoint is converted now, if it was not before."""
+    """The folder or name that vLLM loads; converts a checkpoint unless that is already done."""
     from meds_openrlhf.evaluation.models.conversion import converted
 
     model = subject.known.model

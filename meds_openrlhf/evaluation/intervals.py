@@ -1,17 +1,16 @@
-"""How far a mean over problems can be trusted: intervals by the Bayesian bootstrap, with one problem added.
+"""Intervals for a mean over problems by the Bayesian bootstrap, with 1 pseudo-problem added.
 
-A benchmark is a few dozen or hundred problems out of all that could have been asked, and a score is a mean over them.
-The Bayesian bootstrap (Rubin 1981, "The Bayesian Bootstrap") reweights the problems at random, by Dirichlet(1, ..., 1)
-weights, and takes quantiles of the reweighted means. Alone it knows only of what happened to be asked: of 30 problems
-that all were solved it says that every problem is, and where few are solved it covers the truth far less often than it
-says.
+A benchmark is a sample of a few dozen or hundred problems, and a score is a mean over them. The Bayesian bootstrap
+(Rubin 1981, "The Bayesian Bootstrap") reweights the problems at random with Dirichlet(1, ..., 1) weights and takes
+quantiles of the reweighted means. On its own it considers only the sampled problems: if all of 30 problems are solved,
+its interval is the single point 1, and if few are solved, its coverage is far below the nominal level.
 
-So one more problem is added, spread over the corners of what a score can be: half of it scored 0, half 1. For scores of
-0 and 1 that is exactly Jeffreys' interval (Brown, Cai, DasGupta 2001, "Interval Estimation for a Binomial Proportion",
-which also is where the ends are moved to the mean if that lies outside). For differences of two models the corners are
-the pairs (0, 0), (0, 1), (1, 0), (1, 1), a quarter each. An average over benchmarks gets one problem in all, not one in
-each: their pulls towards the middle would add up. No case is degenerate: equal scores, and a single problem, have an
-interval too. docs/evaluation.md has the coverage that was measured, against other methods.
+So 1 pseudo-problem is added, spread over the corners of the score's range: half of it scores 0, half 1. For scores of
+0 and 1 the result is exactly Jeffreys' interval (Brown, Cai, DasGupta 2001, "Interval Estimation for a Binomial
+Proportion", which also moves an end to the mean if the mean lies outside). For differences of two models the corners
+are the pairs (0, 0), (0, 1), (1, 0), (1, 1), a quarter each. An average over benchmarks gets 1 pseudo-problem in total,
+not 1 per benchmark, because their pulls towards the middle would add up. No case is degenerate: equal scores and a
+single problem have an interval too. docs/evaluation.md compares the measured coverage with other methods.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 
 LEVEL = 0.95
 RESAMPLES = 10_000
-_AT_ONCE = 1_000  # resamples whose weights are held in memory together
+_AT_ONCE = 1_000  # resamples whose weights are in memory at the same time
 
-# What a value can be at the corners, and which part of the added problem is there.
+# The value at each corner, and the part of the pseudo-problem there.
 Corners = tuple[tuple[float, float], ...]
 SCORES: Corners = ((0.0, 0.5), (1.0, 0.5))
 DIFFERENCES: Corners = ((-1.0, 0.25), (0.0, 0.5), (1.0, 0.25))
@@ -34,9 +33,9 @@ DIFFERENCES: Corners = ((-1.0, 0.25), (0.0, 0.5), (1.0, 0.25))
 def bootstrap_interval(
     values: ArrayLike, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float, float]:
-    """Interval of the mean of ``values`` (P,), scores from 0 to 1 of P >= 1 problems. It holds the mean itself.
+    """Interval of the mean of ``values`` (P,), scores from 0 to 1 of P >= 1 problems. It contains the mean itself.
 
-    Raises ValueError for values outside of that, and a ``level`` that is not between 0 and 1.
+    Raises ValueError if a value is outside of that range or ``level`` is not between 0 and 1.
     """
     return _single(np.asarray(values, dtype=np.float64), SCORES, level, resamples, seed)
 
@@ -46,9 +45,9 @@ def paired_difference_interval(
 ) -> tuple[float, float]:
     """Interval of the mean of ``a - b``, (P,) each: two models' scores, from 0 to 1, on the same problems.
 
-    Problems differ in difficulty far more than models on one problem do, so this is much narrower than two intervals
-    side by side suggest. Where the models hardly differ it errs on the wide side. Raises ValueError as above, and where
-    there are not equally many of both.
+    Problems differ in difficulty far more than models differ on a problem, so this interval is much narrower than two
+    separate intervals suggest. If the models hardly differ, it is rather too wide. Raises ValueError as above, and if
+    ``a`` and ``b`` differ in length.
     """
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.shape != second.shape:
@@ -73,10 +72,10 @@ def mean_intervals(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> NDArray[np.float64]:
-    """Intervals (K, 2) of K means at once, each the unweighted mean over benchmarks of the mean over their problems.
+    """Intervals (K, 2) of K means, each the unweighted mean over benchmarks of the mean over their problems.
 
     ``benchmarks`` are (P_b, K) values each, between the outermost ``corners``; problems are reweighted within their
-    benchmark. Raises ValueError for values outside of the corners, and where there are none.
+    benchmark. Raises ValueError if a value is outside of the corners or there are no values.
     """
     _check(benchmarks, corners, level, resamples)
     random = np.random.default_rng(seed)
@@ -90,7 +89,7 @@ def mean_intervals(
 def _reweighted_means(
     values: NDArray[np.float64], corners: Corners, resamples: int, random: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Means (resamples, K) of ``values`` (P, K) and the corners under Dirichlet weights: gammas over their sum."""
+    """Means (resamples, K) of ``values`` (P, K) and the corners under Dirichlet weights (normalized gamma variates)."""
     at_corners = np.repeat([[corner] for corner, _ in corners], values.shape[1], axis=1)  # (C, K)
     parts = [part for _, part in corners]
     means = []
@@ -112,5 +111,5 @@ def _check(benchmarks: Sequence[NDArray[np.float64]], corners: Corners, level: f
         raise ValueError("scores: there are none to take a mean of")
     lowest, highest = corners[0][0], corners[-1][0]
     for values in benchmarks:
-        if not ((values >= lowest) & (values <= highest)).all():  # NaN is in no range
+        if not ((values >= lowest) & (values <= highest)).all():  # also catches NaN
             raise ValueError(f"scores: {values.min()} to {values.max()} are not between {lowest:g} and {highest:g}")

@@ -1,4 +1,4 @@
-"""The report over every label in a folder whose samples can be compared: those of earlier evaluations too."""
+"""The report over all labels in a folder with comparable samples, including those of earlier evaluations."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def write_report_of_labels(
     first: Sequence[str],
     tell: Callable[[str], None],
 ) -> None:
-    """The report over all labels in ``out``, those in ``first`` before the others.
+    """Write the report over all labels in ``out``, those in ``first`` before the others.
 
-    A label whose samples were drawn otherwise than ``wanted``, or are not all there, is left out; ``tell`` gets a line.
-    One that was never sampled on a benchmark has no figures there, as the table shows.
+    A label is left out, and ``tell`` gets a line, if its samples were drawn with settings other than ``wanted`` or are
+    incomplete. A label that was never sampled on a benchmark has empty cells there.
     """
     results: list[BenchmarkResult] = []
     labels = _labels(out, first)
@@ -51,7 +51,7 @@ def _labels(out: Path, first: Sequence[str]) -> dict[str, Settings]:
 
 
 def _samples(path: Path, n: int) -> list[Sample]:
-    """The first ``n`` of every problem. Without their texts, which no figure needs: they can be gigabytes."""
+    """The first ``n`` samples of every problem, without their texts: they can be gigabytes and no figure needs them."""
     if not path.is_file():
         return []
     return [replace(sample, text="") for sample in iterate_samples(path) if sample.index < n]

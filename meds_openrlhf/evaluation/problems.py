@@ -12,7 +12,7 @@ from meds_openrlhf.config.errors import ConfigError
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem: ``prompt`` with the template applied, ``answer`` as the benchmark gives it."""
+    """A problem: ``prompt`` with the template applied, ``answer`` as the benchmark gives it."""
 
     id: str
     prompt: str
@@ -22,10 +22,10 @@ class Problem:
 def read_problems(
     path: Path, *, input_key: str = "prompt", label_key: str = "answer", id_key: str = "id"
 ) -> list[Problem]:
-    """The problems in the order of the file, their fields named by the keys. Numbers become texts, as they are written.
+    """Read the problems in the order of the file; the keys name the fields. Numbers become strings as written.
 
-    Raises ConfigError, with file, line and field, where there is no such file, no problem in it, a line that is no JSON
-    object, a field that is missing, empty or no text, or an id that comes twice.
+    Raises ConfigError, with file, line and field, if the file is missing or empty, a line is no JSON object, a field is
+    missing, empty or neither text nor number, or an id occurs twice.
     """
     lines_of_ids: dict[str, int] = {}
     problems = []
@@ -52,7 +52,7 @@ def _lines(path: Path) -> list[bytes]:
 
 def _fields(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        # Numbers as they are written: 0.10 stays 0.10, and no digit of a long one is lost.
+        # Keep numbers as written: 0.10 stays 0.10, and long numbers keep all digits.
         fields = json.loads(line.decode(), parse_int=str, parse_float=str, parse_constant=_refuse)
     except ValueError as error:
         raise ConfigError("--benchmarks", f"{path}, line {number}", f"is no JSON: {error}") from error

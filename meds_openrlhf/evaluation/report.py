@@ -1,4 +1,4 @@
-"""The folder that an evaluation leaves: tables for people and for programs, the curves, and a page with all of it."""
+"""The output folder of an evaluation: tables for people and for programs, the curves, and a page with all of it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ problem; where their interval leaves out 0, the choice of problems does not expl
 def write_report(
     folder: Path, results: Sequence[BenchmarkResult], settings: Mapping[str, Settings] | None = None
 ) -> None:
-    """Write the five files, each whole or not at all; those of the same names in ``folder`` are replaced.
+    """Write the five files into ``folder``, each atomically; replaces files of the same names.
 
-    ``settings`` by label are what the samples were drawn with, where that is known; the page then has them too.
+    ``settings`` are the sampling settings by label; if given, the page shows them.
 
-    Raises ValueError where the results cannot stand in one table (`Comparison`).
+    Raises ValueError if the results do not fit in the same table (see `Comparison`).
     """
     comparison = Comparison(results)
     tables = markdown(comparison)
@@ -43,7 +43,7 @@ def write_report(
         PICTURE: pass_at_k_png(comparison),
         PAGE: _page(comparison, tables, settings),
     }
-    for name, content in files.items():  # the page last: whoever sees it finds what it shows
+    for name, content in files.items():  # the page last: the files that it refers to must exist
         write_atomically(folder / name, content)
 
 

@@ -1,4 +1,4 @@
-"""What an evaluation is asked for, as it is typed."""
+"""The request for an evaluation, as given on the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from meds_openrlhf.config.errors import ConfigError
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asks for. ``engines`` None: as many as there is room for."""
+    """The user's request. ``engines`` None: as many as there is room for."""
 
     models: tuple[str, ...]
     benchmarks: tuple[str, ...]
@@ -29,7 +29,7 @@ class Request:
     on_cpu: bool
 
     def check(self) -> None:
-        """Raise ConfigError for a number that means nothing."""
+        """Raise ConfigError if a number is out of range."""
         counts = {
             "--n": self.n,
             "--max-tokens": self.max_tokens,

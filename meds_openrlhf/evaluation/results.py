@@ -1,4 +1,4 @@
-"""What was measured: a model's scores on a benchmark, averages over benchmarks, and models compared."""
+"""Results: a model's scores on a benchmark, averages over benchmarks, and comparisons of models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from meds_openrlhf.evaluation.samples import Sample
 
 
 def counted(number: int, thing: str) -> str:
-    """As ``1 problem`` and ``30 problems``."""
+    """Format a count, e.g. ``1 problem`` and ``30 problems``."""
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
@@ -30,7 +30,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Curves:
-    """pass@k and maj@k, by k: of a model, or what a model has more than another."""
+    """pass@k and maj@k by k, of a model or as the difference of two models."""
 
     pass_at: dict[int, Estimate]
     majority_at: dict[int, Estimate]
@@ -47,9 +47,9 @@ class ProblemScores:
 
 @dataclass(frozen=True)
 class BenchmarkResult:
-    """One model on one benchmark: ``n`` samples of each of so many ``problems``.
+    """A model's results on a benchmark: ``n`` samples of each of its ``problems``.
 
-    ``truncated_share`` of the samples were cut at the length limit; ``mean_tokens`` is their mean length.
+    ``truncated_share`` is the share of samples cut at the length limit; ``mean_tokens`` is the samples' mean length.
     """
 
     model: str
@@ -64,7 +64,7 @@ class BenchmarkResult:
 
 
 def ks_up_to(n: int) -> list[int]:
-    """The powers of two up to ``n``, and ``n``. Raises ValueError for less than one sample."""
+    """The powers of two up to ``n``, and ``n``. Raises ValueError if ``n`` is below 1."""
     if n < 1:
         raise ValueError(f"n: {n} must be 1 or more")
     return sorted({2**exponent for exponent in range(n.bit_length())} | {n})
@@ -73,9 +73,9 @@ def ks_up_to(n: int) -> list[int]:
 def evaluate(
     model: str, benchmark: str, problems: Sequence[Problem], samples: Sequence[Sample], n: int
 ) -> BenchmarkResult:
-    """Scores from the samples 0 to ``n`` - 1 of every problem; further ones are left aside.
+    """Compute scores from the samples 0 to ``n`` - 1 of every problem; further samples are ignored.
 
-    Raises ValueError where samples are missing, come twice, or are of other problems.
+    Raises ValueError if samples are missing, occur twice, or are of other problems.
     """
     by_problem = _by_problem(problems, samples, n)
     right = np.array([sum(sample.right for sample in group) for group in by_problem])
@@ -101,7 +101,7 @@ def evaluate(
 
 
 def _by_problem(problems: Sequence[Problem], samples: Sequence[Sample], n: int) -> list[list[Sample]]:
-    """Samples 0 to n - 1 of each problem, in that order whatever order they were made in."""
+    """Samples 0 to n - 1 of each problem, sorted by index."""
     if not problems:
         raise ValueError("problems: there are none to evaluate")
     places: dict[str, dict[int, Sample]] = {problem.id: {} for problem in problems}
@@ -121,10 +121,10 @@ def _by_problem(problems: Sequence[Problem], samples: Sequence[Sample], n: int) 
 
 
 def average(results: Sequence[BenchmarkResult], ks: Sequence[int]) -> Curves:
-    """One model's unweighted mean over benchmarks, as the paper's "average of five benchmarks".
+    """A model's unweighted mean over benchmarks, as the paper's "average of five benchmarks".
 
-    Every benchmark counts the same, however many problems it has; the interval comes from reweighting problems within
-    each. Raises ValueError where the results are of several models, or one lacks a k.
+    Every benchmark has the same weight, however many problems it has; the interval comes from reweighting problems
+    within each benchmark. Raises ValueError if the results are of several models, or a result lacks a k.
     """
     models = sorted({result.model for result in results})
     if len(models) != 1:
@@ -133,9 +133,9 @@ def average(results: Sequence[BenchmarkResult], ks: Sequence[int]) -> Curves:
 
 
 def difference(results: Sequence[BenchmarkResult], baselines: Sequence[BenchmarkResult], ks: Sequence[int]) -> Curves:
-    """What one model has more than another, averaged over one or more benchmarks, paired problem by problem.
+    """The gain of a model over a baseline, averaged over the benchmarks, paired problem by problem.
 
-    Raises ValueError where the two were not evaluated on the same problems, or one lacks a k.
+    Raises ValueError if the two were not evaluated on the same problems, or a result lacks a k.
     """
     pairs = list(zip(results, baselines, strict=True))
     for result, baseline in pairs:
@@ -155,7 +155,7 @@ def _minus(scores: ProblemScores, others: ProblemScores, ks: Sequence[int]) -> P
 
 
 def _curves(benchmarks: Sequence[ProblemScores], ks: Sequence[int], corners: Corners) -> Curves:
-    """The estimates of all k from the same resamples, so that curves are smooth."""
+    """Estimate all k from the same resamples, so that curves are smooth."""
     lacking = sorted({k for k in ks for scores in benchmarks if k not in scores.pass_at})
     if lacking:
         raise ValueError(f"ks: {lacking} were not measured on every benchmark")
@@ -165,18 +165,18 @@ def _curves(benchmarks: Sequence[ProblemScores], ks: Sequence[int], corners: Cor
     ]
     values = np.mean([table.mean(axis=0) for table in tables], axis=0)
     intervals = mean_intervals(tables, corners)
-    # Ten decimals: the last bits of a matrix product depend on the number of threads, a report's bytes shall not.
+    # The last bits of a matrix product depend on the number of threads. Rounding makes reports reproducible.
     rounded = np.round(np.column_stack([values, intervals]), 10).tolist()
     estimates = [Estimate(value, low, high) for value, low, high in rounded]
     return Curves(dict(zip(ks, estimates)), dict(zip(ks, estimates[len(ks) :])))
 
 
 class Comparison:
-    """The results of one or more models on one or more benchmarks, each in the order in which they came.
+    """The results of models on benchmarks, both in the order of their first result.
 
-    ``ks`` are those that all results share. A model that lacks a benchmark has no average. Differences are to the first
-    model, the baseline, on what both have. Raises ValueError where a model has two results on one benchmark, and where
-    two models were evaluated on different problems under one benchmark's name.
+    ``ks`` are the k that all results share. A model that lacks a benchmark has no average. Differences are relative to
+    the first model, the baseline, on the benchmarks that both have. Raises ValueError if a model has two results on a
+    benchmark, or if two models were evaluated on different problems under the same benchmark name.
     """
 
     def __init__(self, results: Sequence[BenchmarkResult]) -> None:

@@ -1,7 +1,7 @@
-"""Sampled responses on disk: a JSON Lines file per model and benchmark, so that evaluations go on where they ended.
+"""Sampled responses on disk: a JSON Lines file per model and benchmark, so that evaluations can resume.
 
-A line is one sample, its fields those of `Sample`. Lines are only ever added. What a crash leaves is a last line
-without its end; whoever opens the file to write cuts it off. Every other damage is an error, never a sample fewer.
+Each line is a sample with the fields of `Sample`. Lines are only appended. A crash can leave an incomplete last line;
+the next writer truncates it. Any other damage is an error and never silently drops a sample.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from meds_openrlhf.files import sync_folder
 
 @dataclass(frozen=True)
 class Sample:
-    """One response to a problem: its ``index`` among the problem's samples, and what became of it.
+    """A response to a problem: its ``index`` among the problem's samples, its text and its verdict.
 
-    ``tokens`` counts the response's tokens; ``truncated`` says that it was cut at the length limit; ``answer`` is what
-    it gave as its final answer, None without one; ``right`` is the verdict on that.
+    ``tokens`` counts the response's tokens; ``truncated`` is whether it was cut at the length limit; ``answer`` is its
+    final answer, None if it has none; ``right`` is whether that answer is right.
     """
 
     problem: str
@@ -49,9 +49,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 class SampleStore:
-    """The samples of one model on one benchmark, open for writing: by one process at a time, until `close`.
+    """The samples of a model on a benchmark, open for writing by a single process until `close`.
 
-    Raises ConfigError where another process writes to the file, and for damage, with the file and the line.
+    Raises ConfigError if another process has the file open for writing or the file is damaged (with file and line).
     """
 
     def __init__(self, path: Path) -> None:
@@ -63,15 +63,15 @@ class SampleStore:
             sync_folder(path.parent)
             self._right = {(sample.problem, sample.index): sample.right for sample in iterate_samples(path)}
             self._cut_torn_line()
-        except BaseException:  # Ctrl-C in a long file included: the lock goes
+        except BaseException:  # release the lock, also on Ctrl-C
             self.close()
             raise
 
     def append(self, samples: Sequence[Sample]) -> None:
-        """Add samples, durably: after a crash there are all of them or the first few, each whole.
+        """Append samples durably: after a crash the file has all of them or the first few, each complete.
 
-        Raises ValueError for a sample that is there already, and OSError on a full disk; then, and where it is
-        interrupted, none is added.
+        Raises ValueError if a sample exists already, and OSError on a full disk. On an error or an interrupt, no sample
+        is added.
         """
         keys = [(sample.problem, sample.index) for sample in samples]
         for (problem, index), times in Counter(keys).items():
@@ -80,23 +80,23 @@ class SampleStore:
         size = os.fstat(self._descriptor).st_size
         try:
             _write("".join(f"{json.dumps(asdict(sample))}\n" for sample in samples).encode(), self._descriptor)
-        except BaseException:  # Ctrl-C included: no half of a block stays
+        except BaseException:  # undo a partial append, also on Ctrl-C
             os.ftruncate(self._descriptor, size)
             raise
         self._right.update(zip(keys, (sample.right for sample in samples)))
 
     def samples(self) -> list[Sample]:
-        """All samples, in the order in which they were added."""
+        """All samples, in the order in which they were appended."""
         return list(iterate_samples(self._path))
 
     def verdicts(self, n: int) -> list[bool]:
-        """Of each sample with an index below ``n`` whether it is right."""
+        """Whether each sample with an index below ``n`` is right."""
         return [right for (_, index), right in self._right.items() if index < n]
 
     def missing(self, problems: Sequence[Problem], n: int) -> list[tuple[Problem, list[int]]]:
-        """Problems that lack samples, each with the indices below ``n`` that are not there yet.
+        """Problems that lack samples, each with its missing indices below ``n``.
 
-        Raises ConfigError where the file holds samples of other problems: it belongs to another benchmark.
+        Raises ConfigError if the file holds samples of problems that are not in ``problems``.
         """
         unknown = sorted({problem for problem, _ in self._right} - {problem.id for problem in problems})
         if unknown:
@@ -109,7 +109,7 @@ class SampleStore:
         return [(problem, indices) for problem, indices in wanted if indices]
 
     def close(self) -> None:
-        """Let others write; closed already, nothing happens."""
+        """Close the file and release its lock. Has no effect if the store is closed already."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -133,9 +133,9 @@ class SampleStore:
 
 
 def iterate_samples(path: Path) -> Iterator[Sample]:
-    """The samples in a file, which may be being written: a last line without its end is none yet.
+    """Read the samples in a file, also while it is being written: an incomplete last line is ignored.
 
-    Raises ConfigError for any other damage and for a sample that comes twice, with the file and the line.
+    Raises ConfigError, with the file and the line, for any other damage and if a sample occurs twice.
     """
     seen: set[tuple[str, int]] = set()
     with path.open("rb") as file:
@@ -154,18 +154,18 @@ def iterate_samples(path: Path) -> Iterator[Sample]:
 
 
 def _sample(line: bytes) -> Sample:
-    """Raises ValueError where the line is not what `SampleStore.append` wrote."""
-    fields = json.loads(line.decode())  # of bytes it would guess the encoding
+    """Parse a line. Raises ValueError if `SampleStore.append` cannot have written it."""
+    fields = json.loads(line.decode())  # json.loads would guess the encoding of bytes
     if not isinstance(fields, dict) or set(fields) != set(_TYPES):
         raise ValueError(f"a sample has the fields {', '.join(_TYPES)}")
     for name, types in _TYPES.items():
-        if type(fields[name]) not in types:  # True is an int by inheritance only
+        if type(fields[name]) not in types:  # isinstance would accept True as an int
             raise ValueError(f"{name} is {json.dumps(fields[name])[:40]}")
     return Sample(**fields)
 
 
 def _lock(descriptor: int, path: Path) -> None:
-    """Held until the descriptor is closed, or the process ends, however it ends."""
+    """Lock the file until the descriptor is closed or the process ends. Raises ConfigError if it is locked already."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -175,7 +175,7 @@ def _lock(descriptor: int, path: Path) -> None:
 
 
 def _write(lines: bytes, descriptor: int) -> None:
-    """One write; the system may take less of it (2 GB at most, or what the disk has left), so the rest follows."""
+    """Write all of ``lines`` and sync; a single write may take less (2 GB at most, or what fits on the disk)."""
     rest = memoryview(lines)
     while rest:
         rest = rest[os.write(descriptor, rest) :]

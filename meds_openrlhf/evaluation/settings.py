@@ -1,4 +1,4 @@
-"""What a label's samples were drawn with, written before the first of them. Others are never mixed in."""
+"""The sampling settings of a label, written before its first sample; all its samples share them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meds_openrlhf.evaluation.problems import Problem
 from meds_openrlhf.files import write_atomically
 
 SETTINGS = "settings.json"
-# What each has to be turned by, and what makes samples comparable between labels.
+# The flag for each setting of a label, and the settings that must agree for labels to be comparable.
 _FLAGS = {
     "fingerprint": "MODEL",
     "temperature": "--temperature",
@@ -26,7 +26,7 @@ _COMPARED = ("temperature", "top_p", "max_tokens")
 
 @dataclass(frozen=True)
 class Settings:
-    """``fingerprint`` tells the model's weights apart, whatever its path; ``benchmarks`` are hashes of the problems."""
+    """``fingerprint`` identifies the model's weights independent of its path; ``benchmarks`` are problem hashes."""
 
     model: str
     fingerprint: str
@@ -37,7 +37,7 @@ class Settings:
     benchmarks: dict[str, str]
 
     def difference(self, other: Settings) -> str | None:
-        """In what ``other``'s samples cannot be compared with these, as ``temperature 0.6``; None where they can."""
+        """Why ``other``'s samples cannot be compared with these, e.g. ``temperature 0.6``; None if they can."""
         for name in _COMPARED:
             if getattr(self, name) != getattr(other, name):
                 return f"{name} {getattr(other, name):g}"
@@ -46,13 +46,13 @@ class Settings:
 
 
 def problems_hash(problems: Sequence[Problem]) -> str:
-    """Of ids, prompts and answers, in whatever file and under whatever keys they stand."""
+    """Hash the problems' ids, prompts and answers, independent of their file and its keys."""
     content = json.dumps([[problem.id, problem.prompt, problem.answer] for problem in problems])
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 def read_settings(folder: Path) -> Settings | None:
-    """A label's settings; None where the folder is none of a label."""
+    """Read a label's settings; None if the folder is not a label's. Raises ConfigError if they cannot be read."""
     path = folder / SETTINGS
     if not path.is_file():
         return None
@@ -63,9 +63,9 @@ def read_settings(folder: Path) -> Settings | None:
 
 
 def check_settings(folder: Path, wanted: Settings) -> Settings:
-    """The settings that the label's folder is to have: the wanted ones, with the benchmarks that are there already.
+    """The settings to write into the label's folder: ``wanted``, with the benchmarks that are there already.
 
-    Raises ConfigError where the samples in the folder were drawn with others.
+    Raises ConfigError if the samples in the folder were drawn with other settings.
     """
     present = read_settings(folder)
     if present is None:
@@ -80,7 +80,7 @@ def check_settings(folder: Path, wanted: Settings) -> Settings:
 
 
 def write_settings(folder: Path, settings: Settings) -> None:
-    """Durably, as the first file of the folder."""
+    """Write the settings durably; call before the label's first sample."""
     write_atomically(folder / SETTINGS, json.dumps(asdict(settings), indent=1) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Results as Markdown in the paper's layout, as CSV for a data frame, and as JSON with everything in it.
+"""Results as Markdown in the paper's layout, as CSV for a data frame, and as JSON with all details.
 
 Markdown shows percentages with two decimals; CSV and JSON hold shares from 0 to 1 as they were computed.
 """
@@ -22,7 +22,7 @@ Row = list[str]
 
 
 def markdown(comparison: Comparison) -> str:
-    """All tables: the paper's with its intervals, differences to the first model, every k, and the samples' facts."""
+    """All tables: the paper's with its intervals, differences to the first model, every k, and sample statistics."""
     ks = sorted({comparison.ks[0], comparison.ks[-1]})
     sections = [
         (f"Pass@k (%), {_listed(ks)}", _overview(comparison, ks, _scores, _percent, mark_best=True)),
@@ -40,7 +40,7 @@ def markdown(comparison: Comparison) -> str:
 
 
 def models_and_sampling(comparison: Comparison, settings: Mapping[str, Settings]) -> str:
-    """What the samples are of: n, the benchmarks' sizes, and a row per label with the settings it was drawn with."""
+    """The origin of the samples: n, the benchmarks' sizes, and a row per label with its sampling settings."""
     sizes = {result.benchmark: result.problems for result in comparison.results.values()}
     ns = sorted({result.n for result in comparison.results.values()})
     drawn = f"n = {' and '.join(map(str, ns))} samples of every problem."
@@ -54,7 +54,7 @@ def models_and_sampling(comparison: Comparison, settings: Mapping[str, Settings]
 
 
 def csv_text(comparison: Comparison) -> str:
-    """Long format, one line per estimate. Averages have the benchmark "Avg.", all problems, and the fewest samples."""
+    """Long format, a line per estimate. Averages have the benchmark "Avg.", all problems, and the smallest n."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
@@ -93,7 +93,7 @@ def _overview(
     models: Sequence[str] | None = None,
     mark_best: bool = False,
 ) -> str:
-    """A row per model; per benchmark, and for the average, a column per k of pass@k. Empty where there is no result."""
+    """A row per model and a column per k of pass@k for each benchmark and the average. Missing results stay empty."""
     columns = _with_average(comparison)
     header = ["model", *(f"{benchmark} pass@{k}" for benchmark in columns for k in ks)]
     rows = []
@@ -116,7 +116,7 @@ def _gains(comparison: Comparison, model: str, benchmark: str) -> Curves | None:
 
 
 def _every_k(comparison: Comparison, metric: str) -> str:
-    """A row per benchmark and model, a column per k. Empty where too few samples were taken."""
+    """A row per benchmark and model, a column per k. Cells beyond a result's n stay empty."""
     ks = sorted({k for result in comparison.results.values() for k in result.pass_at})
     rows = []
     for benchmark in _with_average(comparison):
@@ -129,12 +129,12 @@ def _every_k(comparison: Comparison, metric: str) -> str:
 
 
 def _with_average(comparison: Comparison) -> list[str]:
-    """The benchmarks, and the average where there is more than one."""
+    """The benchmarks, and the average if there are several."""
     return [*comparison.benchmarks, *([AVERAGE] if len(comparison.benchmarks) > 1 else [])]
 
 
 def _samples(comparison: Comparison) -> str:
-    """A row per benchmark and model: what the figures come from."""
+    """Sample statistics: a row per benchmark and model."""
     header = ["benchmark", "model", "problems", "samples per problem", "cut at the length limit", "mean tokens"]
     order = comparison.benchmarks.index
     rows = [
@@ -148,7 +148,7 @@ def _samples(comparison: Comparison) -> str:
 
 
 def _table(header: Row, rows: Sequence[Row]) -> str:
-    """A Markdown table, padded so that it can be read as text too; texts left, figures right."""
+    """A Markdown table, padded to be readable as plain text; text aligned left, numbers right."""
     cells = [[_cell(text) for text in row] for row in [header, *rows]]
     texts = sum(name in ("label", "model", "benchmark") for name in header)
     widths = [max(3, *map(len, column)) for column in zip(*cells)]
@@ -163,7 +163,7 @@ def _table(header: Row, rows: Sequence[Row]) -> str:
 
 
 def _with_best_bold(rows: Sequence[Row]) -> list[Row]:
-    """The highest figure of every column in bold, where another is lower; ties as they are shown all of them."""
+    """Mark the highest number of every column in bold, with all ties as displayed, unless all numbers are equal."""
     columns = [{float(text) for text in column if text} for column in list(zip(*rows))[1:]]
     best = [max(figures) if len(figures) > 1 else None for figures in columns]
     return [

@@ -1,1 +1,1 @@
-"""Runs as jobs on a Ray cluster: what is sent, in which environment, and how it is followed to its end."""
+"""Runs as jobs on a Ray cluster: packaging, environment, submission, and following a job to its end."""

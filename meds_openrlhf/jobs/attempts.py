@@ -1,4 +1,4 @@
-"""Going on after a failure: a job that another attempt may mend is submitted again, with --resume."""
+"""Retries: a job that failed in a way that another attempt may fix is submitted again with --resume."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.jobs.log_stream import End, Ending
 
-# A mistake in the settings, a command that is not there, and the user's own Ctrl-C.
+# Exit codes for wrong settings, a missing command, and Ctrl-C.
 _NOT_MENDED = (2, 126, 127, 130)
 
 
@@ -18,18 +18,18 @@ def attempts(
     say: Callable[[str], None],
     wait: Callable[[], None],
 ) -> Ending:
-    """Submit and follow; again after a failure that another attempt may mend. ``submit(n)`` starts the n-th attempt."""
+    """Submit and follow a job; retry if another attempt may fix its failure. ``submit(n)`` starts the n-th attempt."""
     name = submit(1)
     ending = follow(name)
     for attempt in range(2, retries + 2):
         if not _may_be_mended(ending):
             break
-        say(f"{name} {ending.end.value} ({ending.reason}); attempt {attempt} of {retries + 1} goes on with --resume")
+        say(f"{name} {ending.end.value} ({ending.reason}); attempt {attempt} of {retries + 1} continues with --resume")
         wait()
         try:
             name = submit(attempt)
             ending = follow(name)
-        except ConfigError as error:  # a head that has only just come back
+        except ConfigError as error:  # the head may be starting up again
             ending = Ending(End.FAILED, None, str(error))
     say(f"{name} {ending.end.value}" + ("" if ending.end is End.SUCCEEDED else f" ({ending.reason})"))
     return ending

@@ -1,4 +1,4 @@
-"""The head's job server, reached over HTTP: what goes wrong on the way becomes one line."""
+"""A client of the head's job server over HTTP; connection errors become one-line messages."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ray.job_submission import JobSubmissionClient
 
 from meds_openrlhf.config import ConfigError
 
-SECONDS = (10, 60)  # to connect, and to wait for an answer
-# Both name another cluster than --address does, and Ray lets them win.
+SECONDS = (10, 60)  # timeouts for the connection and for the response
+# Ray prefers these variables over the address argument.
 _OVERRIDES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
 
 
 class JobServer(JobSubmissionClient):
-    """Ray's client; a head that has stopped answering is an error instead of a wait without end."""
+    """Ray's client with timeouts: raises an error if the head has stopped answering, instead of waiting forever."""
 
     def _do_request(self, method: str, endpoint: str, **options: Any) -> requests.Response:
         options.setdefault("timeout", SECONDS)
@@ -30,13 +30,13 @@ class JobServer(JobSubmissionClient):
 
     @property
     def ray_version(self) -> str | None:
-        """The cluster's."""
+        """The cluster's Ray version."""
         version: str | None = self._server_ray_version
         return version
 
 
 def connect(address: str) -> JobServer:
-    """The job server at ``address``. Raises ConfigError where none answers, or one of another Ray version."""
+    """Connect to the job server at ``address``. Raises ConfigError if it does not answer or its Ray version differs."""
     url = address if "://" in address else f"http://{address}"
     if not url.startswith(("http://", "https://")):
         raise ConfigError("--address", address, "is no dashboard's address; write it as http://head:8265")
@@ -78,13 +78,13 @@ def _without_overrides() -> Iterator[None]:
 
 
 def _silence_ray() -> None:
-    """Its lines about packing say what ours say, in five times the words."""
+    """Suppress Ray's messages about packaging, which repeat ours at length."""
     for name in ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk"):
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def first_sentence(error: BaseException) -> str:
-    """What an error says, without its traceback: of a traceback, the error at its end."""
+    """The first sentence of an error's message; of a traceback, the error at its end."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     line = lines[-1] if "Traceback" in lines[0] else lines[0]
     return line.split(". ")[0].rstrip(".")

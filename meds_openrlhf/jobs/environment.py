@@ -1,7 +1,7 @@
-"""The environment that a job gets from the machine that submits it. Keys stay at home unless they are asked for.
+"""The environment that a job gets from the submitting machine. Keys are sent only on request.
 
-Ray keeps a job's environment in the clear: its dashboard, its job API and a log file on every node show it to whoever
-reaches them. So a key belongs into the environment of the nodes themselves, which a job inherits.
+Ray stores a job's environment in clear text: its dashboard, its job API and a log file on every node show it to anyone
+with access. So keys belong in the environment of the nodes themselves, which a job inherits.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from meds_openrlhf.addresses import names_a_user
 from meds_openrlhf.config import ConfigError
 
-# Taken along where they are set, unless an address among them holds a user's name or password.
+# Sent if they are set, except addresses that contain a user name or password.
 SETTINGS = (
     *("WANDB_PROJECT", "WANDB_ENTITY", "WANDB_MODE", "WANDB_BASE_URL", "WANDB_TAGS", "WANDB_NOTES"),
     *("HF_ENDPOINT", "HF_HUB_OFFLINE", "RAY_JOB_STOP_WAIT_TIME_S"),
 )
-# Keys that a run may want; where one is set here and not sent, the user hears of it.
+# Keys that a run may need; a message names the keys that are set here and not sent.
 KEYS = ("WANDB_API_KEY", "HF_TOKEN", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-# From SIGTERM to SIGKILL when a job is stopped: time for the step under way and its checkpoint. Ray's own is 3 seconds.
+# From SIGTERM to SIGKILL when a job is stopped: time for the current step and its checkpoint. Ray's default is 3 s.
 STOP_SECONDS = "900"
 _LOOKS_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 
@@ -29,13 +29,13 @@ _LOOKS_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 class JobEnvironment:
     """The variables of a job."""
 
-    variables: dict[str, str] = field(repr=False)  # a value shall not turn up in a traceback
-    exposed: tuple[str, ...]  # secrets among them
-    withheld: tuple[str, ...]  # secrets that are set here and stay here
+    variables: dict[str, str] = field(repr=False)  # keep values out of tracebacks
+    exposed: tuple[str, ...]  # names of the secrets among them
+    withheld: tuple[str, ...]  # names of secrets that are set here and not sent
 
 
 def job_environment(names: Sequence[str], environ: Mapping[str, str]) -> JobEnvironment:
-    """`SETTINGS` without secrets, and the variables ``names``. Raises ConfigError for one that ``environ`` lacks."""
+    """`SETTINGS` without secrets, and the variables ``names``. Raises ConfigError if ``environ`` lacks any of them."""
     for name in names:
         if "=" in name:
             raise ConfigError(

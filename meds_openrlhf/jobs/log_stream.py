@@ -1,4 +1,4 @@
-"""A job's log as it is printed, until the job has ended: through connections that break and a head that comes back."""
+"""Stream a job's log until the job ends, across broken connections and restarts of the head."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any, Protocol
 import aiohttp
 import requests
 
-# What a break on the way raises, in Ray's client and in the two libraries below it.
+# Errors of a broken connection, in Ray's client and in the two libraries that it uses.
 BREAKS = (RuntimeError, OSError, aiohttp.ClientError, requests.RequestException, asyncio.TimeoutError)
 
 
 class End(Enum):
-    """How a job ends, as far as can be told from outside::
+    """How a job ends, as observed from outside::
 
     submitted ──► SUCCEEDED | FAILED | STOPPED
          │
-         └ the head went away ──► LOST      it came back as another cluster, which does not know the job
-                              └─► UNKNOWN   it did not come back in time; the job may be going on
+         └ the head went away ──► LOST      it restarted and no longer knows the job
+                              └─► UNKNOWN   it did not come back in time; the job may still be running
     """
 
     SUCCEEDED = "succeeded"
@@ -35,36 +35,36 @@ class End(Enum):
 
 @dataclass(frozen=True)
 class Ending:
-    """The end of one job."""
+    """The end of a job."""
 
     end: End
-    driver_exit_code: int | None  # of `meds train`; None where it never started, or was lost with its node
+    driver_exit_code: int | None  # of `meds train`; None if it never started, or was lost with its node
     reason: str
 
     @property
     def exit_code(self) -> int:
-        """What `meds submit` exits with (docs/cluster.md)."""
+        """The exit code of `meds submit` (docs/cluster.md)."""
         if self.end is End.FAILED and self.driver_exit_code is not None:
             code = self.driver_exit_code
-            return code if code > 0 else 128 - code  # -9: ended by signal 9
+            return code if code > 0 else 128 - code  # -9: killed by signal 9
         return {End.SUCCEEDED: 0, End.FAILED: 1, End.STOPPED: 143, End.LOST: 1, End.UNKNOWN: 69}[self.end]
 
 
 class JobReader(Protocol):
-    """The part of Ray's client that following needs."""
+    """The part of Ray's client that `Follower` needs."""
 
     def get_job_info(self, job_id: str) -> Any:
-        """The job's status and exit code. Raises RuntimeError with "status code 404" for an unknown job."""
+        """The job's status and exit code. Raises RuntimeError with "status code 404" if the job is unknown."""
 
     def get_job_logs(self, job_id: str) -> str:
-        """All that the job has printed."""
+        """The job's output so far."""
 
     def tail_job_logs(self, job_id: str) -> AsyncIterator[str]:
-        """What the job prints, from its first line on, as it comes."""
+        """Stream the job's output from its first line on."""
 
 
 class Follower:
-    """Passes on what a job prints, every character once, until it has ended."""
+    """Writes a job's output, every character exactly once, until the job has ended."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Follower:
         pause: float = 2,
         quiet: float = 60,
     ) -> None:
-        """``patience``: seconds without the head until it is given up; ``quiet``: without a line until it is asked."""
+        """``patience``: seconds to wait for a missing head; ``quiet``: seconds without output before a status check."""
         self._server, self._write, self._say = server, write, say
         self._patience, self._pause, self._quiet = patience, pause, quiet
         self._written = 0
@@ -86,7 +86,7 @@ class Follower:
         """Write the job's log until its end."""
         self._written, self._silent_since = 0, None
         while True:
-            with suppress(*BREAKS):  # whether a break matters, the status tells
+            with suppress(*BREAKS):  # the status shows whether the error matters
                 asyncio.run(self._tail(name))
             ending = self._ending(name)
             if ending is not None:
@@ -95,13 +95,13 @@ class Follower:
             time.sleep(self._pause)
 
     async def _tail(self, name: str) -> None:
-        """Write what comes until the log ends or the connection breaks. Each connection begins with the first line."""
+        """Write the log until it ends or the connection breaks. Each connection starts again at the first line."""
         position = 0
         lines = self._server.tail_job_logs(name)
         while True:
             following = asyncio.ensure_future(anext(lines))
             while not (await asyncio.wait({following}, timeout=self._quiet))[0]:
-                self._server.get_job_info(name)  # a connection that is dead says nothing: raises where the head is gone
+                self._server.get_job_info(name)  # raises if the head is gone; a dead connection is silent
             try:
                 text = following.result()
             except StopAsyncIteration:
@@ -120,12 +120,12 @@ class Follower:
             self._pass_on(self._server.get_job_logs(name), 0)
 
     def _ending(self, name: str) -> Ending | None:
-        """How the job ended; None while it goes on, or while the head may yet come back."""
+        """How the job ended; None while it is running, or while the head may still come back."""
         try:
             info = self._server.get_job_info(name)
         except BREAKS as error:
             if "status code 404" in str(error):
-                return Ending(End.LOST, None, "the head was started anew and knows it no more")
+                return Ending(End.LOST, None, "the head was restarted and no longer knows this job")
             return self._wait_for_head()
         if self._silent_since is not None:
             self._say("the head answers again")

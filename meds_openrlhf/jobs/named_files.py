@@ -1,4 +1,4 @@
-"""Paths that a run's settings name: a job finds only what goes along with it, or what is named from the root."""
+"""Check the paths in a run's settings: a job finds only files that are sent with it, and absolute paths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meds_openrlhf.jobs.packaging import Package
 
 
 def require_paths(config: RunConfig, config_path: Path, package: Package) -> str:
-    """CONFIG's path in the job's copy of the folder. Raises ConfigError for whatever the job would not find there."""
+    """CONFIG's path in the job's copy of the folder. Raises ConfigError if the job would not find a path there."""
     for key, value in _lasting(config):
         if value is not None and "://" not in value and not Path(value).is_absolute():
             raise ConfigError(key, value, RELATIVE_IN_A_JOB)
@@ -24,7 +24,7 @@ def require_paths(config: RunConfig, config_path: Path, package: Package) -> str
 
 
 def _lasting(config: RunConfig) -> Iterator[tuple[str, str | None]]:
-    """What a run writes, or reads of another run."""
+    """Paths that a run writes to, or reads from another run."""
     yield "meds.run_dir", config.meds.run_dir
     yield "meds.memory.branch_from", config.meds.memory.branch_from
     yield "meds.memory.archive", config.meds.memory.archive
@@ -32,7 +32,7 @@ def _lasting(config: RunConfig) -> Iterator[tuple[str, str | None]]:
 
 
 def _read(config: RunConfig) -> Iterator[tuple[str, str]]:
-    """Files and folders to be read, by relative paths; several of a setting are parted by commas."""
+    """Relative paths of files and folders that the run reads; commas separate several paths in a setting."""
     for key in FILE_SETTINGS:
         for part in str(config.openrlhf.get(key) or "").split(","):
             path = part.split("@")[0].strip()
@@ -41,7 +41,7 @@ def _read(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 
 def _require_sent(key: str, path: str, package: Package) -> None:
-    """Raise ConfigError where ``path`` is one of this machine's and does not go along, or not whole."""
+    """Raise ConfigError if ``path`` is a local path that is not sent, or not completely."""
     name = os.path.normpath(path)
     if name == ".." or name.startswith("../"):
         raise ConfigError(key, path, f"lies outside {package.root}, of which the job gets a copy; {_MEND}")

@@ -1,7 +1,7 @@
-"""What goes along with a job: the files of the working folder that Ray will pack, known before anything is sent.
+"""The files of the working folder that Ray will pack for a job, determined before anything is sent.
 
-Ray copies the folder to every node and runs the job there. Which files those are is decided by Ray's own code, here as
-at the upload, so that what is said is what is sent: the user's .gitignore and .rayignore, and `EXCLUDES`.
+Ray copies the folder to every node and runs the job there. Ray's own code selects the files, here as in the upload, so
+that the report matches the upload. It applies the user's .gitignore and .rayignore, and `EXCLUDES`.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from ray._private.runtime_env.packaging import _dir_travel, _get_excludes
 
 from meds_openrlhf.config import ConfigError
 
-# Runs, caches and keys: no job reads them from its copy. Patterns as in .gitignore.
+# Runs, caches and keys, which no job reads from its copy. Patterns as in .gitignore.
 EXCLUDES = (
     *("/runs", "/wandb", "/checkpoints", "/ckpt", "global_step*"),
     *("*.env", ".env.*", ".netrc", "credentials*", "*.pem", "*.key", "id_rsa*", "id_ed25519*"),
     *("*.egg-info", "*.pyc", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".ipynb_checkpoints"),
     *("node_modules", ".tox", ".nox"),
 )
-# The body of a request that a head's dashboard still takes.
+# Maximum size of a request body that a head's dashboard accepts.
 LIMIT = ray_constants.DASHBOARD_CLIENT_MAX_SIZE
-_ZIP_ENTRY, _ZIP_END = 30 + 46, 22  # bytes beside each file's name (which is there twice) and content
+_ZIP_ENTRY, _ZIP_END = 30 + 46, 22  # bytes in addition to each file's content and name (stored twice)
 _SILENT = logging.Logger("silent", logging.CRITICAL)
 
 
 @dataclass(frozen=True)
 class Package:
-    """The files of ``root`` that go along."""
+    """The files of ``root`` that are sent."""
 
     root: Path
     files: dict[str, int]  # path below root, with slashes -> bytes
@@ -40,28 +40,28 @@ class Package:
 
     @property
     def content(self) -> int:
-        """Bytes of the files."""
+        """Total size of the files in bytes."""
         return sum(self.files.values())
 
     @property
     def upload(self) -> int:
-        """Bytes of the archive; Ray does not compress it."""
+        """Size of the archive in bytes; Ray does not compress it."""
         return _ZIP_END + sum(size + _ZIP_ENTRY + 2 * len(name.encode()) for name, size in self.files.items())
 
     def missing(self, path: str) -> str | None:
-        """A file of the file or folder ``path`` that does not go along, or None where all of it does."""
+        """A file at or below ``path`` that is not sent, or None if all files are sent."""
         entry = self.root / path
         files = (file for file in entry.rglob("*") if file.is_file()) if entry.is_dir() else iter([entry])
         names = (file.relative_to(self.root).as_posix() for file in files)
         return next((name for name in names if name not in self.files), None)
 
     def biggest(self, count: int = 3) -> list[str]:
-        """The entries of the folder that weigh most, each as ``data/raw/ (1.2 GB)``, the heaviest first."""
+        """The largest entries of the folder, e.g. ``data/raw/ (1.2 GB)``, the largest first."""
         entries = sorted(self._entries(""), key=self._weight, reverse=True)
         return [f"{entry} ({readable_size(self._weight(entry))})" for entry in map(self._heart, entries[:count])]
 
     def _heart(self, entry: str) -> str:
-        """The deepest entry below ``entry`` that holds nearly all of it: what a user would want to leave out."""
+        """The deepest entry below ``entry`` with nearly all of its bytes, the best candidate for .rayignore."""
         while entry.endswith("/"):
             heaviest = max(self._entries(entry), key=self._weight)
             if self._weight(heaviest) < 0.9 * self._weight(entry):
@@ -82,7 +82,7 @@ def _is_below(name: str, entry: str) -> bool:
 
 
 def survey(root: Path) -> Package:
-    """The files that Ray will pack of ``root``. Raises ConfigError where that is no folder."""
+    """Find the files of ``root`` that Ray will pack. Raises ConfigError if ``root`` is not a folder."""
     if not root.is_dir():
         raise ConfigError("--working-dir", str(root), "is no folder; name the one that holds CONFIG and your code")
     root = root.absolute()
@@ -100,14 +100,14 @@ def survey(root: Path) -> Package:
 
 
 def _virtual_environments(root: Path) -> Iterator[str]:
-    """Virtual environments have any name, but always this file."""
+    """Patterns of virtual environments, which can have any name but always contain this file."""
     for entry in sorted(root.iterdir()):
         if (entry / "pyvenv.cfg").is_file():
             yield f"/{entry.name}"
 
 
 def require_fit(package: Package) -> None:
-    """Raise ConfigError, naming what weighs most, where the package is larger than a head takes."""
+    """Raise ConfigError, naming the largest entries, if the package exceeds `LIMIT`."""
     if package.upload >= LIMIT:
         raise ConfigError(
             "--working-dir",
@@ -119,7 +119,7 @@ def require_fit(package: Package) -> None:
 
 
 def readable_size(size: int) -> str:
-    """``2_500_000`` to ``"2.5 MB"``; less in kB, more in GB."""
+    """Format a number of bytes in kB, MB or GB, e.g. ``2_500_000`` as ``"2.5 MB"``."""
     for unit, bytes_ in (("GB", 1e9), ("MB", 1e6)):
         if size >= bytes_:
             return f"{size / bytes_:.1f} {unit}"

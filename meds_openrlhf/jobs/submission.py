@@ -1,4 +1,4 @@
-"""A run made ready to be sent: checked, packed, named; submitted once for each attempt."""
+"""A run prepared for submission: checked, packed and named, then submitted for each attempt."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from meds_openrlhf.jobs.packaging import Package, readable_size, require_fit, su
 
 @dataclass(frozen=True)
 class Submission:
-    """Everything that Ray needs to know of a run."""
+    """Everything that Ray needs to run a job."""
 
     name: str
-    train: tuple[str, ...]  # `meds train` and its words, --resume apart
+    train: tuple[str, ...]  # `meds train` and its arguments, without --resume
     resume: bool
     package: Package
     environment: JobEnvironment
 
     def name_of(self, attempt: int) -> str:
-        """The job's name; a cluster takes each only once."""
+        """The job's name; a cluster accepts each name only once."""
         return self.name if attempt == 1 else f"{self.name}-{attempt}"
 
     def entrypoint(self, attempt: int) -> str:
-        """The command, quoted for the shell that Ray hands it to. Every attempt but the first goes on."""
+        """The command, quoted for Ray's shell. Every attempt after the first resumes."""
         return shlex.join([*self.train, "--resume"] if self.resume or attempt > 1 else self.train)
 
     def submit(self, server: JobServer, attempt: int) -> str:
-        """Upload and start; the job's name. Raises ConfigError where the head refuses or is gone."""
+        """Upload and start the job; returns its name. Raises ConfigError if the head refuses or does not answer."""
         name = self.name_of(attempt)
         runtime_env = {
             "working_dir": str(self.package.root),
@@ -56,7 +56,7 @@ class Submission:
         return name
 
     def sent(self, address: str) -> list[str]:
-        """What leaves this machine, and what does not although one might think so."""
+        """Messages about what leaves this machine, and about secrets that do not."""
         package, environment = self.package, self.environment
         lines = [
             f"sending {len(package.files)} files, {readable_size(package.content)}, of {package.root} to {address}"
@@ -83,7 +83,7 @@ def prepare(
     variables: Sequence[str],
     environ: Mapping[str, str],
 ) -> Submission:
-    """A run ready to be sent. Raises ConfigError for everything that can be known to be wrong on this machine."""
+    """Prepare a run for submission. Raises ConfigError for every error that can be detected on this machine."""
     config = load_config(config_path, overrides)
     environment = job_environment(variables, environ)
     package = survey(working_dir)

@@ -53,7 +53,7 @@ def make_method(preset: str, **overrides: Any) -> Method:
     ``neighbors``, ``neighbor_metric`` and ``ties``. Raises ValueError for an unknown preset or override.
     """
     if preset not in PRESETS:
-        raise ValueError(f"preset: {preset!r} is none of {', '.join(PRESETS)}")
+        raise ValueError(f"preset: {preset!r} is not one of {', '.join(PRESETS)}")
     unknown = overrides.keys() - set(OVERRIDES)
     if unknown:
         raise ValueError(f"{min(unknown)}: is no setting of a preset")

@@ -1,4 +1,4 @@
-"""A run as one HTML file that needs no network: what was run, its curves, and the atlas of its recurring errors."""
+"""Report a run as one HTML file that needs no network: settings, curves, and the atlas of recurring errors."""
 
 from meds_openrlhf.report.limits import Limits
 from meds_openrlhf.report.write import write_report

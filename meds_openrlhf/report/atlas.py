@@ -1,7 +1,7 @@
-"""The atlas of recurring errors of one run, as the page gets it: tables of prompts and clusters, and their details.
+"""The atlas of a run's recurring errors, as data for the page: tables of prompts and clusters, and their details.
 
-The tables are small and there for all that is listed; details (examples, heatmaps) come in portions that the page
-unpacks when they are looked at.
+The tables are small and cover everything that is listed. Details (examples, heatmaps) come in portions, which the page
+unpacks on demand.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from meds_openrlhf.report.limits import Limits
 from meds_openrlhf.report.rollout_rows import NONE, Response, RolloutRows, read_responses, read_rollout_rows
 
 PROMPTS_IN_PORTION = 64
-ATTEMPTS = 3  # at reading a memory whose run cuts or removes files meanwhile
+ATTEMPTS = 3  # to read a memory whose run may be truncating or removing files
 
 
 @dataclass(frozen=True)
 class Atlas:
-    """Everything known of a run's errors. ``listed`` are clusters, the biggest first; ``shown`` their prompts."""
+    """All data about a run's errors. ``listed`` are clusters, the biggest first; ``shown`` are their prompts."""
 
     paths: RunPaths
     rows: ErrorRows
     rollouts: RolloutRows
     clusters: Clusters
     visits: Visits
-    in_log: NDArray[np.int64]  # (n,): each row's place in the log, or NONE
-    listed: NDArray[np.int64]  # of the c clusters
-    shown: NDArray[np.int64]  # prompts, in the order of their biggest clusters
+    in_log: NDArray[np.int64]  # (n,): each row's index in the log, or NONE
+    listed: NDArray[np.int64]  # cluster indices
+    shown: NDArray[np.int64]  # prompt indices, in the order of the prompts' biggest clusters
     texts: dict[str, str]
     limits: Limits
 
 
 def read_atlas(paths: RunPaths, config: RunConfig | None, limits: Limits) -> Atlas | None:
-    """The atlas of the run in ``paths``; None where it has neither remembered nor logged a wrong rollout yet.
+    """Read the atlas of the run in ``paths``; None if the run has neither remembered nor logged a wrong rollout yet.
 
-    Raises ConfigError and MemoryCorruptionError for what cannot be read.
+    Raises ConfigError or MemoryCorruptionError if a file cannot be read.
     """
     rollouts = read_rollout_rows(paths)
     rows = _read_rows(paths, config) if paths.memory.format.exists() else rows_of_log(rollouts)
@@ -57,7 +57,7 @@ def read_atlas(paths: RunPaths, config: RunConfig | None, limits: Limits) -> Atl
     clusters, rows = find_clusters(rows, visits)
     order = np.argsort(-clusters.size, kind="stable")
     shown = _first_seen(clusters.prompt[order])
-    rest = np.setdiff1d(np.arange(len(rows.prompts)), shown)  # prompts in which nothing recurs
+    rest = np.setdiff1d(np.arange(len(rows.prompts)), shown)  # prompts without clusters
     shown = np.concatenate([shown, rest])[: limits.prompts]
     shown = shown[: max(int((np.cumsum(np.diff(rows.offsets)[shown]) <= limits.rows).sum()), 1)]
     listed = order[np.isin(clusters.prompt[order], shown)][: limits.listed_clusters]
@@ -67,7 +67,7 @@ def read_atlas(paths: RunPaths, config: RunConfig | None, limits: Limits) -> Atl
 
 
 def tables_of(atlas: Atlas) -> dict[str, Any]:
-    """What the page needs to list, sort and search."""
+    """The tables that the page lists, sorts and searches."""
     rows, clusters, listed = atlas.rows, atlas.clusters, atlas.listed
     noise, outside = noise_of(rows)
     place = np.full(len(rows.prompts), NONE, np.int64)
@@ -96,7 +96,7 @@ def tables_of(atlas: Atlas) -> dict[str, Any]:
 
 
 def portions(atlas: Atlas) -> Iterator[dict[int, dict[str, Any]]]:
-    """The details of the biggest clusters, some prompts at a time, by their places in `Atlas.shown`."""
+    """The details of the biggest clusters, some prompts at a time, keyed by index in `Atlas.shown`."""
     clusters = atlas.clusters
     detailed = atlas.listed[: atlas.limits.detailed_clusters]
     wanted: dict[int, list[int]] = {}
@@ -105,7 +105,7 @@ def portions(atlas: Atlas) -> Iterator[dict[int, dict[str, Any]]]:
     sources = {cluster: _sources(atlas, cluster) for cluster in detailed.tolist()}
     right = _right_places(atlas, list(wanted))
     places = {place for own in sources.values() for place in own} | set(right.values())
-    responses = read_responses(atlas.paths, atlas.rollouts, places)  # once: each file holds some of every prompt's
+    responses = read_responses(atlas.paths, atlas.rollouts, places)  # read once: each file has rows of many prompts
     chooser = _Chooser(atlas, sources, right, responses)
     place_of = {number: place for place, number in enumerate(atlas.shown.tolist())}
     prompts = list(wanted)
@@ -116,7 +116,7 @@ def portions(atlas: Atlas) -> Iterator[dict[int, dict[str, Any]]]:
 
 @dataclass(frozen=True)
 class _Chooser:
-    """Candidates for examples, by cluster, and for right responses, by prompt, with what they say."""
+    """Candidates for examples by cluster, candidates for right responses by prompt, and their responses."""
 
     atlas: Atlas
     sources: dict[int, list[int]]
@@ -124,7 +124,7 @@ class _Chooser:
     responses: dict[int, Response]
 
     def details(self, prompt: int, clusters: list[int]) -> dict[str, Any]:
-        """Examples and heatmaps of some clusters of a prompt, and one right response to it."""
+        """Examples and heatmaps of some clusters of a prompt, and a right response to the prompt."""
         right = self._examples([self.right[prompt]], 1) if prompt in self.right else []
         stored = self.atlas.rows.logits(prompt) if self.atlas.rows.logits else None
         entries = {}
@@ -155,7 +155,7 @@ def _read_rows(paths: RunPaths, config: RunConfig | None) -> ErrorRows:
 
 
 def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:
-    """Columns over the shown prompts. ``runs`` are rows in order: step, how many of it; ``seen`` the visits."""
+    """Columns over the shown prompts. ``steps`` are run-length encoded (`_delta`); ``seen`` are the visits."""
     rows, rollouts, limits = atlas.rows, atlas.rollouts, atlas.limits
     answer = np.where(atlas.in_log == NONE, NONE, rollouts.answer[atlas.in_log]) if len(rollouts) else atlas.in_log
     right = right_answers(rows, rollouts)
@@ -185,7 +185,7 @@ def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:
 
 
 def _is_member(atlas: Atlas, cluster: int) -> NDArray[np.bool_]:
-    """Which of its prompt's rows (n,) are in a cluster."""
+    """A mask (n,) over the rows of the cluster's prompt: which of them are in the cluster."""
     prompt = atlas.clusters.prompt[cluster]
     own = slice(atlas.rows.offsets[prompt], atlas.rows.offsets[prompt + 1])
     member: NDArray[np.bool_] = atlas.rows.label[own] == atlas.clusters.label[cluster]
@@ -193,14 +193,14 @@ def _is_member(atlas: Atlas, cluster: int) -> NDArray[np.bool_]:
 
 
 def _sources(atlas: Atlas, cluster: int) -> list[int]:
-    """Rollouts of the log that may serve as a cluster's examples."""
+    """Indices of logged rollouts that can serve as a cluster's examples."""
     start = atlas.rows.offsets[atlas.clusters.prompt[cluster]]
     places = atlas.in_log[start + np.flatnonzero(_is_member(atlas, cluster))]
     return candidates(places, atlas.rollouts, atlas.limits.examples)
 
 
 def _right_places(atlas: Atlas, prompts: list[int]) -> dict[int, int]:
-    """The newest right rollout with a text of each of ``prompts``, where the log has one."""
+    """The newest right rollout with a text of each of ``prompts``, if the log has any."""
     rollouts = atlas.rollouts
     numbers = {key: number for number, key in enumerate(rollouts.prompts)}
     codes = {numbers[atlas.rows.prompts[prompt]]: prompt for prompt in prompts if atlas.rows.prompts[prompt] in numbers}
@@ -210,14 +210,14 @@ def _right_places(atlas: Atlas, prompts: list[int]) -> dict[int, int]:
 
 
 def _first_seen(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The distinct ones of ``values`` (n,), in the order in which they come."""
+    """The distinct elements of ``values`` (n,), in the order of first occurrence."""
     distinct, first = np.unique(values, return_index=True)
     ordered: NDArray[np.int64] = distinct[np.argsort(first)]
     return ordered
 
 
 def _delta(steps: NDArray[np.int64]) -> list[list[int]]:
-    """``[[step, rows], ...]`` of rows (n,) that come in runs of one step."""
+    """Run-length encode the rows' steps (n,): the list of steps and the list of row counts."""
     bounds = np.flatnonzero(np.r_[True, np.diff(steps) != 0])
     return [steps[bounds].tolist(), np.diff(np.r_[bounds, len(steps)]).tolist()]
 

@@ -1,4 +1,4 @@
-"""Facts of every cluster and of every prompt, computed for all of them at once."""
+"""Statistics of clusters and prompts, computed for all of them together."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.report.error_rows import OUTSIDE, ErrorRows
 from meds_openrlhf.report.rollout_rows import NONE, RolloutRows, place_key
 
-_EARLY = 1 << 31  # added to steps, which are below 0 before a branch
+_EARLY = 1 << 31  # added to steps, which are negative before a branch
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """All c clusters of a run: prompt by prompt, the wrong ones first, the bigger ones first.
+    """All c clusters of a run, ordered by prompt, wrong before right, bigger before smaller.
 
-    ``share`` is of the prompt's rows of that verdict, noise among them, but for those that the window leaves out.
-    ``visits_since`` counts the prompt's visits after
-    ``last``, so 0 means that the cluster is alive: it got a member when the prompt was last seen.
+    ``share`` is relative to the prompt's rows of that verdict, including noise but not rows outside of the window.
+    ``visits_since`` counts the prompt's visits after ``last``; 0 means that the cluster is alive: it got a member at
+    the prompt's last visit.
     """
 
     prompt: NDArray[np.int64]  # (c,)
-    label: NDArray[np.int64]  # (c,): its number within the prompt
+    label: NDArray[np.int64]  # (c,): the cluster's number within the prompt
     right: NDArray[np.bool_]  # (c,)
     size: NDArray[np.int64]  # (c,)
     share: NDArray[np.float64]  # (c,)
@@ -38,9 +38,9 @@ class Clusters:
 
 @dataclass(frozen=True)
 class Visits:
-    """Every time that a prompt of the atlas was seen, in the order of prompt and step.
+    """All v visits of the atlas's prompts, in the order of prompt and step.
 
-    ``rollouts`` and ``correct`` count those of the log; both are 0 where it lacks that visit.
+    ``rollouts`` and ``correct`` count logged rollouts; both are 0 if the log lacks that visit.
     """
 
     prompt: NDArray[np.int64]  # (v,)
@@ -49,7 +49,7 @@ class Visits:
     correct: NDArray[np.int64]  # (v,)
 
     def after(self, prompt: NDArray[np.int64], step: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many visits each of these prompts (m,) has after the step (m,)."""
+        """The number of visits (m,) that each ``prompt`` (m,) has after its ``step`` (m,)."""
         own = place_key(self.prompt, self.step + _EARLY)
         wanted = place_key(prompt, step + _EARLY)
         ends = np.searchsorted(self.prompt, prompt, side="right")
@@ -58,7 +58,7 @@ class Visits:
 
 
 def visits_of(rows: ErrorRows, rollouts: RolloutRows) -> Visits:
-    """From the stored rows and from the log, which also knows of visits that stored none."""
+    """Find the visits from the stored rows and from the log, which also has visits without stored rows."""
     of_log = _numbers_in(rows, rollouts)
     logged = of_log != NONE
     stored = place_key(rows.prompt, rows.step + _EARLY)
@@ -73,7 +73,7 @@ def visits_of(rows: ErrorRows, rollouts: RolloutRows) -> Visits:
 
 
 def find_clusters(rows: ErrorRows, visits: Visits) -> tuple[Clusters, ErrorRows]:
-    """Facts of all clusters, and the rows with labels numbered as the facts are: 0 is a prompt's biggest error."""
+    """All clusters, and the rows with labels renumbered to match: 0 is a prompt's biggest wrong cluster."""
     member = np.flatnonzero(rows.label >= 0)
     prompt, label = rows.prompt[member], rows.label[member]
     _, of_member = np.unique(place_key(prompt, label), return_inverse=True)
@@ -98,7 +98,7 @@ def find_clusters(rows: ErrorRows, visits: Visits) -> tuple[Clusters, ErrorRows]
 
 
 def right_answers(rows: ErrorRows, rollouts: RolloutRows) -> NDArray[np.int64]:
-    """For each prompt the answer (p,) that most of its right rollouts give, NONE where none is known."""
+    """The most frequent answer (p,) of each prompt's right rollouts, NONE if there is none."""
     of_log = _numbers_in(rows, rollouts)
     right = np.flatnonzero((of_log != NONE) & rollouts.correct & (rollouts.answer != NONE))
     pairs, counts = np.unique(place_key(of_log[right], rollouts.answer[right]), return_counts=True)
@@ -110,19 +110,19 @@ def right_answers(rows: ErrorRows, rollouts: RolloutRows) -> NDArray[np.int64]:
 
 
 def noise_of(rows: ErrorRows) -> tuple[int, int]:
-    """How many rows are in no cluster, and how many the window leaves out."""
+    """The number of noise rows, and the number of rows outside of the window."""
     return int((rows.label == NOISE).sum()), int((rows.label == OUTSIDE).sum())
 
 
 def _numbers_in(rows: ErrorRows, rollouts: RolloutRows) -> NDArray[np.int64]:
-    """The prompt's number among the rows' (n,) for each rollout of the log, NONE for others."""
+    """For each logged rollout (n,) its prompt's index in ``rows.prompts``, or NONE."""
     known = {key: number for number, key in enumerate(rows.prompts)}
     numbers = np.array([known.get(key, NONE) for key in rollouts.prompts] or [NONE], dtype=np.int64)
     return numbers[rollouts.prompt]
 
 
 def _group_sizes(rows: ErrorRows, prompt: NDArray[np.int64], right: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The rows of each prompt and verdict (c,): in a cluster or noise, but not outside of the window."""
+    """The number of rows (c,) of each prompt and verdict, including noise but not rows outside of the window."""
     inside = rows.label != OUTSIDE
     counts = np.bincount(2 * rows.prompt[inside] + rows.right[inside], minlength=2 * len(rows.prompts))
     sizes: NDArray[np.int64] = counts[2 * prompt + right]

@@ -1,7 +1,7 @@
-"""Every remembered rollout with the cluster that it is in now, prompt by prompt.
+"""Every remembered rollout with its current cluster, ordered by prompt.
 
-A cluster is what clustering all rows of a prompt as they are now, with the run's own settings, finds. The labels in the
-logs are no identity: a prompt's clusters are numbered anew each time that it is clustered.
+Clusters come from clustering all current rows of a prompt with the run's settings. The labels in the logs do not
+identify clusters: a prompt's clusters are renumbered each time that the prompt is clustered.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from meds_openrlhf.memory.tools.stored_memory import StoredMemory
 from meds_openrlhf.report.rollout_rows import NONE, RolloutRows
 
 OUTSIDE = -2  # label of a row that the method's window leaves out
-GROUPS_AT_ONCE = 1024  # whose features are held in memory together
+GROUPS_AT_ONCE = 1024  # groups whose features are in memory at the same time
 
 
 @dataclass(frozen=True)
 class PromptLogits:
-    """The n rows of one prompt as they were stored, (n, N) logits, and as they are compared, (n, d) features."""
+    """The n rows of a prompt: the stored logits (n, N), and the features (n, d) used for clustering."""
 
     logits: NDArray[np.float32]
     features: NDArray[np.float64]
@@ -36,11 +36,12 @@ class PromptLogits:
 
 @dataclass(frozen=True)
 class ErrorRows:
-    """Prompt i's rows are ``offsets[i]:offsets[i + 1]`` of n: its wrong ones oldest first, then its right ones.
+    """Prompt i has the rows ``offsets[i]:offsets[i + 1]`` of n: wrong rows oldest first, then right rows.
 
-    ``label`` (n,) tells the clusters of a prompt apart, numbers from 0 up, no two verdicts in one; NOISE, or OUTSIDE of
-    the window. ``steps`` count as the run's metrics do; those of the run that it was branched from are 0 and below.
-    ``logits`` reads those of prompt i, and is None where rows have none; ``compared`` (N,) says which layers count.
+    ``label`` (n,) numbers a prompt's clusters from 0, each of a single verdict; or it is NOISE, or OUTSIDE (of the
+    window). ``step`` is numbered as in the run's metrics; steps of the run that it was branched from are 0 and below.
+    ``logits`` reads the rows of prompt i, and is None if rows have no logits; ``compared`` (N,) marks the layers that
+    are clustered.
     """
 
     prompts: list[str]
@@ -58,14 +59,14 @@ class ErrorRows:
 
     @property
     def prompt(self) -> NDArray[np.int64]:
-        """The prompt's number (n,) of each row."""
+        """The index (n,) of each row's prompt."""
         return np.repeat(np.arange(len(self.prompts)), np.diff(self.offsets))
 
 
 def rows_of_memory(memory: StoredMemory, config: RunConfig | None) -> ErrorRows:
-    """Cluster everything stored by the run's settings, or the preset paper's where it has none.
+    """Cluster all stored rows with the run's settings, or with the preset "paper" if ``config`` is None.
 
-    Raises MemoryCorruptionError where a segment is damaged, FileNotFoundError where one has gone since.
+    Raises MemoryCorruptionError if a segment is damaged, and FileNotFoundError if it was removed meanwhile.
     """
     meds = config.meds if config is not None else settings_of_format(memory.format)
     method, transform = method_of(meds.memory), transform_of_rows(meds, memory.format)
@@ -88,7 +89,7 @@ def rows_of_memory(memory: StoredMemory, config: RunConfig | None) -> ErrorRows:
         step=rows.step[everything.rows].astype(np.int64) - memory.format.step_offset,
         sample=rows.sample[everything.rows].astype(np.int64),
         right=right,
-        label=np.where(label >= 0, 2 * label + right, label),  # those of right rows are others
+        label=np.where(label >= 0, 2 * label + right, label),  # keep wrong and right clusters distinct
         basis=f"clustered by the run's settings (preset {meds.memory.preset})"
         if config is not None
         else "clustered by the preset paper: the folder has no config.yaml",
@@ -98,7 +99,7 @@ def rows_of_memory(memory: StoredMemory, config: RunConfig | None) -> ErrorRows:
 
 
 def rows_of_log(rollouts: RolloutRows) -> ErrorRows:
-    """For a run without a memory: the log's wrong rollouts, in which equal answers are a cluster, single ones noise."""
+    """For a run without a memory: the logged wrong rollouts. Equal answers form a cluster; single answers are noise."""
     wrong = np.flatnonzero(~rollouts.correct & (rollouts.answer != NONE))
     wrong = wrong[np.argsort(rollouts.prompt[wrong], kind="stable")]
     numbers, prompt = np.unique(rollouts.prompt[wrong], return_inverse=True)
@@ -120,7 +121,7 @@ def rows_of_log(rollouts: RolloutRows) -> ErrorRows:
 def _labels(
     columns: Columns, groups: NDArray[np.int64], offsets: NDArray[np.int64], method: Method
 ) -> NDArray[np.int64]:
-    """Labels (n,) within each group; its rows are ``offsets[i]:offsets[i + 1]``, of which the window takes the last."""
+    """Labels (n,) within each group i, rows ``offsets[i]:offsets[i + 1]``; the window takes the last of these rows."""
     label = np.full(offsets[-1], OUTSIDE, np.int64)
     for start in range(0, len(groups), GROUPS_AT_ONCE):
         some = groups[start : start + GROUPS_AT_ONCE]

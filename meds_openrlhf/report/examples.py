@@ -1,4 +1,4 @@
-"""Responses to show: some of a cluster's members, different ones where there are, from all over the run."""
+"""Example responses of a cluster: distinct members, if possible, from the whole run."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from numpy.typing import NDArray
 from meds_openrlhf.report.rollout_rows import NONE, Response, RolloutRows
 
 TEXT, ANSWER, LEFT_OUT = 0, 1, 2
-_AROUND_ANSWER = 0.7  # of what is shown of a long response; the rest is its beginning
+_AROUND_ANSWER = 0.7  # share of a shortened response around its answer; the rest is its beginning
 
 
 @dataclass(frozen=True)
 class Example:
-    """A response cut to size: ``parts`` are texts, the answer, and how many characters are left out."""
+    """A shortened response: ``parts`` are texts, the answer, and the numbers of characters left out."""
 
-    place: int  # in the log
+    place: int  # index in the log
     parts: list[tuple[int, str | int]]
 
 
 def candidates(places: NDArray[np.int64], rollouts: RolloutRows, wanted: int) -> list[int]:
     """Up to twice ``wanted`` of the rollouts ``places`` (m,) that have a text, the best first.
 
-    The first has the most frequent answer of all ``places``. Then others, spread over the steps and one of each answer
-    in turn, frequent answers first; then as many again, for texts that turn out to be the same.
+    The first has the most frequent answer of all ``places``. The next alternate between rollouts spread over the steps
+    and rollouts with distinct answers, frequent answers first. The rest are spares for duplicate texts.
     """
     known = places[places != NONE]
     told = known[rollouts.has_text[known]]
@@ -38,7 +38,7 @@ def candidates(places: NDArray[np.int64], rollouts: RolloutRows, wanted: int) ->
 
 
 def choose(places: list[int], responses: dict[int, Response], most: int, characters: int) -> list[Example]:
-    """Up to ``most`` of these, no text twice: the first one, then the others in the order of their steps."""
+    """Choose up to ``most`` of ``places`` with distinct texts: the first, then the others in the order of steps."""
     chosen: dict[str, int] = {}
     for place in places:
         if place in responses and len(chosen) < most:
@@ -48,7 +48,7 @@ def choose(places: list[int], responses: dict[int, Response], most: int, charact
 
 
 def parts_of(response: Response, characters: int) -> list[tuple[int, str | int]]:
-    """The response, its answer marked; of a long one the beginning and what surrounds the answer."""
+    """The response with its answer marked; a long response is reduced to its beginning and the part at the answer."""
     text = response.text
     begin, end = _answer_span(response)
     cuts = _kept(len(text), end, characters)
@@ -68,7 +68,7 @@ def parts_of(response: Response, characters: int) -> list[tuple[int, str | int]]
 
 
 def _answer_span(response: Response) -> tuple[int, int]:
-    """Where the answer stands in the text; an empty place at its end where it is not found."""
+    """The answer's start and end in the text; an empty span at the text's end if it is not found."""
     text, answer, start = response.text, response.answer, response.answer_start
     if not answer:
         return len(text), len(text)
@@ -78,7 +78,7 @@ def _answer_span(response: Response) -> tuple[int, int]:
 
 
 def _kept(length: int, end: int, characters: int) -> list[tuple[int, int]]:
-    """The stretches of a text that are shown."""
+    """The spans of a text that are shown."""
     if length <= characters:
         return [(0, length)]
     around = int(characters * _AROUND_ANSWER)
@@ -89,9 +89,9 @@ def _kept(length: int, end: int, characters: int) -> list[tuple[int, int]]:
 
 
 def _by_frequency(told: NDArray[np.int64], answer: NDArray[np.int64], every_answer: NDArray[np.int64]) -> list[int]:
-    """The first of ``told`` (m,) with each ``answer`` (m,), by how often it is among ``every_answer`` (k,).
+    """The first of ``told`` (m,) for each ``answer`` (m,), sorted by the answer's frequency in ``every_answer`` (k,).
 
-    Of equally frequent answers the one that came first; the rollouts without any answer are the last.
+    Ties are sorted by first occurrence; rollouts without an answer come last.
     """
     codes, first, counts = np.unique(every_answer, return_index=True, return_counts=True)
     of_answer = {int(code): (code == NONE, -n, at) for code, n, at in zip(codes, counts, first)}
@@ -102,7 +102,7 @@ def _by_frequency(told: NDArray[np.int64], answer: NDArray[np.int64], every_answ
 
 
 def _spread(places: NDArray[np.int64], most: int) -> list[int]:
-    """Up to ``most`` of ``places``, evenly, the first and the last among them."""
+    """Up to ``most`` of ``places``, evenly spaced, including the first and the last."""
     numbers = np.linspace(0, len(places) - 1, min(most, len(places))).round().astype(np.int64)
     spread: list[int] = places[np.unique(numbers)].tolist()
     return spread

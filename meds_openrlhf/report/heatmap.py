@@ -1,4 +1,4 @@
-"""The layer logits of some of a cluster's members and of the rows nearest to it, in a byte each."""
+"""The layer logits of some of a cluster's members and of the rows nearest to it, quantized to a byte each."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ LEVELS = 255
 
 @dataclass(frozen=True)
 class Heatmap:
-    """``members`` and ``neighbours`` are places among the prompt's rows; ``levels`` (rows, N) bytes, members first.
+    """``members`` and ``neighbours`` are indices into the prompt's rows; ``levels`` (rows, N) uint8 has members first.
 
-    A value is ``low + (high - low) * level / 255``, with ``low`` and ``high`` (N,) those of its layer.
+    A value is ``low + (high - low) * level / 255``, with its layer's entries of ``low`` and ``high`` (N,).
     """
 
     members: list[int]
@@ -27,13 +27,13 @@ class Heatmap:
     levels: NDArray[np.uint8]
 
     def as_json(self) -> dict[str, object]:
-        """For the page; the levels in base64, row after row."""
+        """The JSON for the page, with the levels in base64, row by row."""
         coded = base64.b64encode(self.levels.tobytes()).decode()
         return {"m": self.members, "o": self.neighbours, "lo": self.low, "hi": self.high, "q": coded}
 
 
 def heatmap_of(prompt: PromptLogits, member: NDArray[np.bool_], rows: int) -> Heatmap:
-    """Up to ``rows`` members, spread over time, and as many others, those nearest to the members' mean first."""
+    """Up to ``rows`` members, spread over time, and up to ``rows`` others, nearest to the members' mean first."""
     inside, outside = np.flatnonzero(member), np.flatnonzero(~member)
     shown = inside[np.unique(np.linspace(0, len(inside) - 1, min(rows, len(inside))).round().astype(np.int64))]
     center = prompt.features[inside].mean(axis=0)

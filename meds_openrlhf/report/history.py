@@ -1,4 +1,4 @@
-"""A run's metrics over its steps, as columns for curves, and its first steps against its last."""
+"""A run's metrics over its steps, as columns for curves and as a comparison of first and last steps."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.tracking.step_log import StepLog
 
-DIGITS = 6  # significant ones that are kept of a value
-WINDOW = 5  # steps that first and last mean
+DIGITS = 6  # significant digits of a value
+WINDOW = 5  # number of first and of last steps that are averaged
 SUMMARY = (
     ("reward, raw", ("meds/reward_raw", "rollout/reward_mean"), "number"),
     ("reward, shaped", ("meds/reward_shaped",), "number"),
@@ -34,7 +34,7 @@ SUMMARY = (
 
 @dataclass(frozen=True)
 class History:
-    """Metrics by name, one value for each of ``steps``; None where a step lacks it. ``every``: steps in one point."""
+    """Metrics by name, with a value for each of ``steps``, or None. ``every`` is the number of steps per point."""
 
     steps: list[int]
     columns: dict[str, list[float | None]]
@@ -42,10 +42,10 @@ class History:
 
 
 def read_lines(path: Path) -> list[dict[str, float]]:
-    """The whole lines of a log of metrics. Raises ConfigError where one is no JSON object with a step."""
+    """The complete lines of a metrics log. Raises ConfigError if a line is not a JSON object with a step."""
     try:
         lines = StepLog(path).read()
-    except FileNotFoundError:  # gone since it was looked for
+    except FileNotFoundError:  # removed since StepLog looked for it
         return []
     except IsADirectoryError as error:
         raise ConfigError("RUN", str(path), "is a folder where a run has a file; move it away") from error
@@ -57,7 +57,7 @@ def read_lines(path: Path) -> list[dict[str, float]]:
 
 
 def history_of(lines: list[dict[str, float]], most: int) -> History:
-    """Columns of at most ``most`` points; where there are more steps a point is the mean of several."""
+    """Columns of at most ``most`` points; if there are more steps, each point is the mean of several."""
     names = sorted({name for line in lines for name, value in line.items() if _is_number(value)} - {"step"})
     every = max(-(-len(lines) // most), 1)
     steps = [int(lines[min(end, len(lines)) - 1]["step"]) for end in range(every, len(lines) + every, every)]
@@ -71,7 +71,7 @@ def history_of(lines: list[dict[str, float]], most: int) -> History:
 
 
 def summary_of(lines: list[dict[str, float]]) -> list[tuple[str, float | None, float | None, str]]:
-    """Title, mean of the first steps, mean of the last, and how to write them, for what the run has."""
+    """Title, mean of the first steps, mean of the last steps, and number format of each metric that the run has."""
     rows = []
     for title, names, kind in SUMMARY:
         name = next((name for name in names if any(_is_number(line.get(name)) for line in lines)), None)
@@ -81,7 +81,7 @@ def summary_of(lines: list[dict[str, float]]) -> list[tuple[str, float | None, f
 
 
 def _means(values: NDArray[np.float64], every: int) -> NDArray[np.float64]:
-    """Means (ceil(n / every),) of the finite ones of ``values`` (n,); NaN where a bucket has none."""
+    """Means (ceil(n / every),) of the finite ``values`` (n,) in each bucket; NaN if a bucket has none."""
     if every == 1:
         return values
     starts = np.arange(0, len(values), every)

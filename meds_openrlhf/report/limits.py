@@ -1,4 +1,4 @@
-"""How much of a run goes into its report; the page says what was left out."""
+"""Limits on what goes into a report; the page says what was left out."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Of the whole page; several runs share what is in the first group.
+    """Limits of the whole page; several runs share the limits of the first group.
 
-    ``page_bytes`` ends the details (examples and heatmaps) early where they would make the file larger.
+    Details (examples and heatmaps) are cut short if they would make the file larger than ``page_bytes``.
     """
 
-    prompts: int = 5_000  # those with the biggest clusters
+    prompts: int = 5_000  # with the biggest clusters
     rows: int = 2_000_000  # of these prompts
-    listed_clusters: int = 20_000  # the biggest
-    detailed_clusters: int = 3_000  # the biggest, with examples and a heatmap
+    listed_clusters: int = 20_000  # the biggest clusters
+    detailed_clusters: int = 3_000  # the biggest clusters, with examples and a heatmap
     page_bytes: int = 19_000_000
     steps: int = 2_000  # points of a curve; more steps are averaged
 
-    examples: int = 4  # of a cluster
+    examples: int = 4  # per cluster
     example_characters: int = 3_000
     prompt_characters: int = 3_000
     answer_characters: int = 200
     heatmap_rows: int = 8  # members, and as many neighbours
 
     def shared_by(self, runs: int) -> Limits:
-        """What each of ``runs`` may take."""
+        """The limits of each of ``runs`` runs."""
         return replace(
             self,
             prompts=max(self.prompts // runs, 1),

@@ -1,7 +1,7 @@
-"""The HTML file: markup, style and script of this room's assets, and the packed data.
+"""The HTML file: markup, style and script from the assets folder, and the packed data.
 
-Nothing of a run is ever markup: data are base64 until the script has unpacked them, and the script makes text nodes of
-them. The policy in the head allows this very style and script by their hashes, and no connection at all.
+A run's data never becomes markup: it is base64 until the script unpacks it, and the script creates text nodes from it.
+The Content-Security-Policy in the head allows only this style and script, by their hashes, and no connections.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SCRIPTS = (
 
 
 def render(core: str, details: list[str]) -> str:
-    """The page around the packed ``core`` and portions of ``details``."""
+    """The page with the packed ``core`` and portions of ``details``."""
     style, script = _asset("style.css"), _script()
     blocks = [_block("core", core), *(_block(f"details-{number}", one) for number, one in enumerate(details))]
     policy = (

@@ -1,4 +1,4 @@
-"""Which curves there are: every panel and the metrics in it. Only what some run has is drawn."""
+"""The panels of curves and the metrics in each. Only metrics that some run has are drawn."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _SKIPPED = re.compile(r"rollout/num_samples|eval_num_samples|generated_samples")
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart: ``series`` are metrics and what the legend calls them.
+    """A chart: ``series`` are metrics and their names in the legend.
 
     ``form``: "lines" or "stack" (parts of a whole, a chart for each run). ``source``: "steps" or "evaluations".
-    ``unit``: "" for plain numbers, "share", "bytes", "s" or "ms". ``group``: the heading above it. ``off``: the metrics
-    that are not drawn before someone switches them on.
+    ``unit``: "" for plain numbers, "share", "bytes", "s" or "ms". ``group``: the heading above the chart. ``off``: the
+    metrics that are hidden until the reader switches them on.
     """
 
     group: str
@@ -99,7 +99,7 @@ KNOWN = [
 
 
 def panels_of(steps: set[str], evaluations: set[str]) -> list[Panel]:
-    """The panels that have something to show, given the names of all runs' metrics; what is known first."""
+    """The panels with data, given the names of all runs' metrics; known panels come first."""
     found = [_with(panel, [one for one in panel.series if one[0] in steps]) for panel in KNOWN]
     found = [panel for panel in found if panel.series]
     drawn = {name for panel in found for name, _ in panel.series}
@@ -113,7 +113,7 @@ def panels_of(steps: set[str], evaluations: set[str]) -> list[Panel]:
 
 
 def _of_evaluations(names: set[str]) -> list[Panel]:
-    """A panel for each evaluated data set: pass@k for its k."""
+    """A panel with pass@k for each evaluated data set."""
     by_source: dict[str, list[int]] = {}
     for name in names:
         match = _PASS.fullmatch(name)
@@ -132,6 +132,6 @@ def _of_evaluations(names: set[str]) -> list[Panel]:
 
 
 def _with(panel: Panel, series: list[tuple[str, str]]) -> Panel:
-    """The panel with what there is of its series; where all of it would be off, all of it is on."""
+    """The panel with only ``series``; if all of them would be off, all are on."""
     off = [name for name, _ in series if name in panel.off]
     return replace(panel, series=series, off=off if len(off) < len(series) else [])

@@ -1,4 +1,4 @@
-"""The log of rollouts as flat arrays, all but the texts; and the texts of a few rollouts, fetched afterwards."""
+"""The log of rollouts as flat arrays without the texts; the texts of a few rollouts are read separately."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _TEXTS = ("sample", "response", "answer", "answer_start")
 
 
 def place_key(step: NDArray[np.integer], sample: NDArray[np.integer]) -> NDArray[np.int64]:
-    """One number (n,) for each rollout, rising with the step, then with the sample."""
+    """A sort key (n,) for each rollout, by step, then by sample."""
     key: NDArray[np.int64] = (step.astype(np.int64) << 32) + sample.astype(np.int64)
     return key
 
 
 @dataclass(frozen=True)
 class Response:
-    """What one rollout says; ``answer_start`` is where its answer begins in ``text``, None where nobody knows."""
+    """A rollout's response; ``answer_start`` is the position of its answer in ``text``, None if unknown."""
 
     text: str
     answer: str | None
@@ -35,12 +35,12 @@ class Response:
 
 @dataclass(frozen=True)
 class RolloutRows:
-    """The n rollouts of the log, in the order of step and sample; ``prompt`` and ``answer`` number their texts."""
+    """The n logged rollouts, by step and sample; ``prompt`` and ``answer`` are indices into their lists of texts."""
 
     step: NDArray[np.int64]  # (n,)
     sample: NDArray[np.int64]  # (n,)
     prompt: NDArray[np.int64]  # (n,)
-    answer: NDArray[np.int64]  # (n,), NONE where there is none
+    answer: NDArray[np.int64]  # (n,), NONE without an answer
     correct: NDArray[np.bool_]  # (n,)
     has_text: NDArray[np.bool_]  # (n,)
     prompts: list[str] = field(default_factory=list)  # keys
@@ -51,7 +51,7 @@ class RolloutRows:
         return len(self.step)
 
     def find(self, step: NDArray[np.int64], sample: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The places (m,) of rollouts, NONE for those that the log does not have."""
+        """The indices (m,) of rollouts, NONE for those that are not in the log."""
         if not len(self):
             return np.full(len(step), NONE)
         own, wanted = place_key(self.step, self.sample), place_key(step, sample)
@@ -60,7 +60,7 @@ class RolloutRows:
 
 
 def read_rollout_rows(paths: RunPaths) -> RolloutRows:
-    """All that is logged, but for the texts. Raises ConfigError where a file cannot be read."""
+    """Read the log without the texts. Raises ConfigError if a file cannot be read."""
     tables: list[pa.Table] = []
     texts: dict[str, str] = {}
     for step in paths.rollout_steps():
@@ -86,7 +86,7 @@ def read_rollout_rows(paths: RunPaths) -> RolloutRows:
 
 
 def read_responses(paths: RunPaths, rows: RolloutRows, places: Iterable[int]) -> dict[int, Response]:
-    """What the rollouts at ``places`` say, by place; those whose file has gone since are not in it."""
+    """Read the responses of the rollouts at ``places``, by place; skips rollouts whose file was removed meanwhile."""
     found: dict[int, Response] = {}
     wanted = np.unique(np.fromiter(places, np.int64))
     steps = rows.step[wanted]
@@ -108,7 +108,7 @@ def read_responses(paths: RunPaths, rows: RolloutRows, places: Iterable[int]) ->
 
 
 def _collect_texts(table: pa.Table, texts: dict[str, str]) -> None:
-    """Add the texts of prompts that are not known yet."""
+    """Add the texts of new prompts."""
     keys = table.column("prompt").combine_chunks().dictionary_encode()
     _, first = np.unique(keys.indices.to_numpy(), return_index=True)
     column = table.column("prompt_text").take(pa.array(first))
@@ -117,7 +117,7 @@ def _collect_texts(table: pa.Table, texts: dict[str, str]) -> None:
 
 
 def _numbered(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
-    """Numbers (n,) for equal values, NONE for null, and the values."""
+    """Dictionary-encode a column: indices (n,), NONE for null, and the distinct values."""
     encoded = column.combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()

@@ -1,4 +1,4 @@
-"""What several runs are called in one table, figure or page."""
+"""Names for several runs in the same table, figure or page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from meds_openrlhf.config.errors import ConfigError
 
 
 def names_of(runs: Sequence[Path]) -> list[str]:
-    """A short name for each folder, no two the same. Raises ConfigError where a run is named twice."""
+    """A short unique name for each folder. Raises ConfigError if a run is given twice."""
     plain = [run.resolve().name for run in runs]
     if len(set(plain)) == len(plain):
         return plain

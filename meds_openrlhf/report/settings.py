@@ -1,4 +1,4 @@
-"""What was run: its settings, the method in words, and how far it was to go."""
+"""A run's settings, its method in words, and its planned number of steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from meds_openrlhf.config.yaml_file import flatten, read_mapping
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.redaction import redacted
 
-# Shown for every run; others only where runs differ, and all of them on request.
+# Always shown. Other settings are shown if runs differ in them, or on request.
 KEY_SETTINGS = (
     "actor.model_name_or_path", "data.prompt_dataset", "algo.advantage.estimator", "meds.enabled",
     "meds.memory.preset", "meds.memory.remember", "meds.features.layers", "meds.features.difference",
@@ -32,7 +32,7 @@ ESTIMATORS = {
 
 @dataclass(frozen=True)
 class SettingRow:
-    """One setting of all runs, as texts; None where a run does not set it."""
+    """A setting of all runs, as strings; None if a run does not set it."""
 
     name: str
     values: list[str | None]
@@ -41,17 +41,17 @@ class SettingRow:
 
 
 def config_of(paths: RunPaths) -> RunConfig | None:
-    """The run's configuration; None where the folder has none. Raises ConfigError for one that cannot be read."""
+    """The run's configuration; None if the folder has none. Raises ConfigError if it cannot be read."""
     return load_config(paths.config) if paths.config.exists() else None
 
 
 def flat_settings(paths: RunPaths) -> dict[str, Any]:
-    """The settings as they stand in the run's file, by dotted name; ``"***"`` for what holds a credential."""
+    """The settings in the run's file by dotted name; credentials are replaced with ``"***"``."""
     return flatten(redacted(read_mapping(paths.config, "RUN"), os.environ)) if paths.config.exists() else {}
 
 
 def compare_settings(runs: list[dict[str, Any]]) -> list[SettingRow]:
-    """The settings of all runs side by side: the important ones first, then by name."""
+    """The settings of all runs side by side: key settings first, then by name."""
     names = sorted({name for one in runs for name in one if name not in NOT_COMPARED})
     ordered = [*(name for name in KEY_SETTINGS if name in names), *(n for n in names if n not in KEY_SETTINGS)]
     rows = []
@@ -88,7 +88,7 @@ def _memory_in_words(meds: MedsSettings) -> str:
 
 
 def planned_steps(config: RunConfig | None) -> int | None:
-    """How many steps the run has at most, where its settings and its data set, a file at hand, say so."""
+    """The run's maximum number of steps; None unless the settings and a local ``.jsonl`` data set determine it."""
     if config is None:
         return None
     flags = config.openrlhf
@@ -103,7 +103,7 @@ def planned_steps(config: RunConfig | None) -> int | None:
     if most is not None:
         rows = int(min(rows, most))
     whole, left = divmod(rows, batch)
-    return int((whole + (left * samples >= train)) * episodes)  # the last step of an epoch holds a mini-batch
+    return int((whole + (left * samples >= train)) * episodes)  # a partial step needs at least a mini-batch
 
 
 def _as_text(value: Any) -> str:

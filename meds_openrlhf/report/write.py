@@ -1,4 +1,4 @@
-"""From run folders to one HTML file."""
+"""Write the report of run folders to one HTML file."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from meds_openrlhf.report.settings import (
 )
 
 _HOUR = 3600
-# What is wrong with the name of an output, not with the disk.
+# Errors about the output's path, not about the disk.
 _NAMING = (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS,
            errno.ENAMETOOLONG, errno.ELOOP)  # fmt: skip
-_LEVEL = 4  # of compression: higher ones take half as long again for 2 % less
+_LEVEL = 4  # of compression: higher levels take 50 % longer and save only 2 %
 
 
 def write_report(runs: list[Path], output: Path, limits: Limits | None = None) -> Path:
-    """Write the report of one or several run folders to ``output``, whole or not at all; ``output`` again.
+    """Write the report of one or several run folders atomically to ``output``, and return ``output``.
 
-    The runs are only read, and may be going on. Raises ConfigError where a folder holds nothing of a run, has settings
-    that cannot be read, or ``output`` cannot be written; MemoryCorruptionError where a memory is damaged.
+    The runs are only read and may still be training. Raises ConfigError if a folder has nothing to report, its settings
+    cannot be read, or ``output`` cannot be written; MemoryCorruptionError if a memory is damaged.
     """
     _require_names(runs, output)
     names, limits = names_of(runs), (limits or Limits()).shared_by(len(runs))
@@ -72,16 +72,16 @@ def write_report(runs: list[Path], output: Path, limits: Limits | None = None) -
 
 
 def pack(content: Any) -> str:
-    """JSON, compressed, in base64: neither quotes nor angle brackets are left in it.
+    """Pack into base64 of gzip of JSON, which contains neither quotes nor angle brackets.
 
-    Half a surrogate pair, which UTF-8 does not have, stays the escape that it was in JSON.
+    A lone surrogate, which UTF-8 cannot encode, is written as a JSON escape.
     """
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode("utf-8", "backslashreplace"), _LEVEL, mtime=0)).decode()
 
 
 def _packed_atlas(atlas: Atlas, first: int, limits: Limits) -> tuple[dict[str, Any], list[str]]:
-    """The tables, and portions of details up to the size that is allowed; their numbers begin with ``first``."""
+    """The tables, and packed portions of details up to the size limit, numbered from ``first``."""
     tables = tables_of(atlas)
     used = len(pack(tables))
     packed: list[str] = []
@@ -103,7 +103,7 @@ def _packed_atlas(atlas: Atlas, first: int, limits: Limits) -> tuple[dict[str, A
 def _facts(
     name: str, paths: RunPaths, config: RunConfig | None, settings: dict[str, Any], limits: Limits
 ) -> dict[str, Any]:
-    """What is said of one run, but for its errors."""
+    """The page's data about a run, except its errors."""
     lines = read_lines(paths.metrics)
     seconds = [line["timing/step_total"] for line in lines if isinstance(line.get("timing/step_total"), (int, float))]
     return {
@@ -114,7 +114,7 @@ def _facts(
         "data": settings.get("data.prompt_dataset"),
         "done": int(lines[-1]["step"]) if lines else 0,
         "planned": planned_steps(config),
-        "ended": (paths.model / "config.json").exists(),  # saved when all is trained
+        "ended": (paths.model / "config.json").exists(),  # saved after the last step
         "started": _changed(paths.config),
         "last": _changed(paths.metrics),
         "hours": sum(seconds) / _HOUR if seconds else None,
@@ -127,7 +127,7 @@ def _facts(
 def _require_names(runs: list[Path], output: Path) -> None:
     if not output.name:  # "" and "/"
         raise ConfigError("--output", "" if output == Path() else str(output), "names no file; name one")
-    if os.path.isdir(output):  # unlike pathlib's, false for a name that is too long
+    if os.path.isdir(output):  # pathlib's raises for a name that is too long
         raise ConfigError("--output", str(output), "is a folder; name a file")
     for run in runs:
         if not os.path.isdir(run):

@@ -1,1 +1,1 @@
-"""Rewards that can be verified, as files that OpenRLHF's ``reward.remote_url`` takes."""
+"""Verifiable rewards, as files for OpenRLHF's ``reward.remote_url``."""

@@ -1,19 +1,19 @@
-"""What counts as a response's answer: the content of its last box."""
+"""Extract a response's answer: the content of its last box."""
 
 from __future__ import annotations
 
 import re
 
-# A longer "answer" is a derivation or a loop.
+# Characters; longer content is a derivation or a loop, not an answer.
 LONGEST_ANSWER = 256
 
-_BRACES = re.compile(r"\\.|[{}]", re.DOTALL)  # a brace after a backslash is a character, not a group
+_BRACES = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is a character, not a group
 
 
 def last_boxed(text: str) -> str | None:
     """The content of the last ``\\boxed{...}`` with balanced braces.
 
-    None without one, or where it does not close within `LONGEST_ANSWER` characters.
+    None if there is none, or if it does not close within `LONGEST_ANSWER` characters.
     """
     start = text.rfind("\\boxed{")
     if start < 0:
@@ -28,5 +28,5 @@ def last_boxed(text: str) -> str | None:
 
 
 def answer_of(response: str) -> str | None:
-    """The response's answer; None where its last box is missing, open, empty or longer than an answer can be."""
+    """The response's answer; None if its last box is missing, open, empty or longer than `LONGEST_ANSWER`."""
     return (last_boxed(response) or "").strip() or None

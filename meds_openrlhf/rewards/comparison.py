@@ -1,9 +1,9 @@
-"""Whether two answers are the same as mathematics: math-verify's judgement, held to one answer and to its digits.
+"""Decide whether two answers are mathematically equal: math-verify, restricted to a single answer and its digits.
 
-math-verify looks for answers anywhere in a text and is generous. Here the whole text is the answer: what it cannot
-read as one expression is wrong, and of a chain of equalities every part has to be right.
+math-verify searches for answers anywhere in a text and is lenient. Here the whole text is the answer: it is wrong if it
+does not parse as a single expression, and every part of a chain of equalities has to be right.
 
-This runs in the processes of `meds_openrlhf.rewards.verifier`: reading and comparing may take for ever.
+This code runs in the processes of `meds_openrlhf.rewards.verifier`, because parsing and comparing may never finish.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from meds_openrlhf.rewards.normalize import Answer, UnreadableError, read
 
 # Six significant digits: 0.333333 is a third, 0.3333 is not. math-verify rounds to six decimals, whatever the size.
 RELATIVE_TOLERANCE = 5e-6
-# A difference that is zero evaluates to some 1e-125; Planck's constant is 7e-34.
+# A difference of zero evaluates to about 1e-125; Planck's constant is 7e-34.
 ZERO = 1e-60
 
-logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that time limits are left to others
+logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns about disabled timeouts
 
 _SPELLING = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none")
 _EQUALS = re.compile(r"(?<![\\<>!:=])=(?!=)")
@@ -36,7 +36,7 @@ _NO_LETTERS = re.compile(r"\\(?:frac|sqrt|pi|cdot|times|div|log|ln|sin|cos|tan|b
 
 
 def equal(gold: str, given: str) -> bool:
-    """Whether the LaTeX text ``given`` says what the label ``gold`` says. Raises what the parsers raise."""
+    """Whether the LaTeX text ``given`` equals the label ``gold``. Passes on errors of the parsers."""
     try:
         expected, answer = read(gold), read(given)
     except UnreadableError:
@@ -51,12 +51,12 @@ def equal(gold: str, given: str) -> bool:
 
 
 def _differ(one: str, other: str) -> bool:
-    """Of what may be left out: both say it, and not the same."""
+    """Whether both texts have an optional part (unit, base) and differ in it."""
     return bool(one and other and one != other)
 
 
 def _percentages(gold: Answer, given: Answer) -> list[tuple[str, str]]:
-    """The texts to compare: a percentage equals its share, and its number where the other leaves the sign out."""
+    """The pairs of texts to compare: a percentage may equal its share, or its number if the other has no sign."""
     pairs = [(gold.text, given.text)]
     if gold.percent and not given.percent:
         pairs.append((_hundredth(gold.text), given.text))
@@ -71,10 +71,10 @@ def _hundredth(text: str) -> str:
 
 
 def _equal_texts(gold: str, given: str) -> bool:
-    """Whether all that ``given`` says is ``gold``."""
+    """Whether every claim of ``given`` equals ``gold``."""
     gold, given = (normalize_latex(_exact_side(text), _SPELLING) for text in (gold, given))
     if gold.startswith(r"\{") != given.startswith(r"\{") and "(" in (gold[:1], given[:1]):
-        return False  # one is a set, the other a point or an interval
+        return False  # a set and a point or an interval
     expected = _parse(gold)
     return all(_equal_expressions(expected, _parse(part), "," in part) for part in _claims(gold, given))
 
@@ -86,7 +86,7 @@ def _exact_side(text: str) -> str:
 
 
 def _claims(gold: str, given: str) -> list[str]:
-    """The expressions, or equations, that a chain of equalities claims; a name in front of it claims nothing."""
+    """The expressions or equations that a chain of equalities claims; a leading name is not a claim."""
     parts = [given] if "," in given or ";" in given else _sides(given)
     if len(parts) == 1:
         return parts
@@ -96,7 +96,7 @@ def _claims(gold: str, given: str) -> list[str]:
 
 
 def _sides(text: str) -> list[str]:
-    """What stands between the text's equals signs, but for those within brackets."""
+    """Split the text at its equals signs, except those within brackets."""
     begins, ends = [0], []
     for sign in _EQUALS.finditer(text):
         before = text[: sign.start()]
@@ -107,13 +107,13 @@ def _sides(text: str) -> list[str]:
 
 
 def _is_name(text: str) -> bool:
-    """Whether it names what was asked for: ``x``, ``f(2)``, ``a+b``; not ``2x`` and not a number."""
+    """Whether the text names the requested quantity: ``x``, ``f(2)``, ``a+b``; not ``2x`` and not a number."""
     text = _NO_LETTERS.sub("", text).strip()
     return not text[:1].isdigit() and not text.startswith(("-", "+", ".")) and any(c.isalpha() for c in text)
 
 
 def _parse(text: str) -> Any:
-    """The sympy expression of a whole LaTeX text; a lone i is the imaginary unit."""
+    """Parse a whole LaTeX text as a sympy expression; the symbol i becomes the imaginary unit."""
     is_real = not should_treat_as_complex(text)
     expression = latex2sympy(text, is_real=is_real, convert_degrees=False, normalization_config=None)
     units = {symbol: I for symbol in expression.free_symbols if symbol.name == "i"}
@@ -121,7 +121,7 @@ def _parse(text: str) -> Any:
 
 
 def _equal_expressions(gold: Any, given: Any, several: bool) -> bool:
-    """math-verify's verdict, unless the label is one value and the answer ``several``, or their digits differ."""
+    """math-verify's verdict, but False if the label is a single value and the answer ``several``, or digits differ."""
     if several and isinstance(given, (Set, Tuple)) and isinstance(gold, Expr):
         return False
     verdict = verify(gold, given, allow_set_relation_comp=True, timeout_seconds=None)
@@ -129,7 +129,7 @@ def _equal_expressions(gold: Any, given: Any, several: bool) -> bool:
 
 
 def _digits_agree(gold: Any, given: Any) -> bool:
-    """False where two numbers, or numbers at the same places of two tuples, differ in their first six digits."""
+    """False if two numbers, or corresponding numbers of two tuples, differ in their first six digits."""
     if isinstance(gold, (Tuple, Interval)) and isinstance(given, type(gold)):
         return all(_digits_agree(one, other) for one, other in zip(gold.args, given.args, strict=True))
     if not (getattr(gold, "is_number", False) and getattr(given, "is_number", False)) or gold == given:

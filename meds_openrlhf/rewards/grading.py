@@ -1,4 +1,4 @@
-"""Whether a response is right: the part that all math rewards share."""
+"""Decide whether a response is right; shared by all math rewards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _verifier = AnswerVerifier()
 
 
 def is_right(response: str, label: object) -> bool:
-    """Whether the response's last boxed answer equals ``label``, as mathematics, not as text."""
+    """Whether the response's last boxed answer is mathematically equal to ``label``."""
     given, gold = answer_of(response), str(label).strip()
     if given is None:
         return False
@@ -27,7 +27,7 @@ def is_right(response: str, label: object) -> bool:
 
 
 def responses(queries: list[str], prompts: list[str]) -> list[str]:
-    """What follows each prompt in its query; a query that does not hold its prompt is a response as a whole."""
+    """The text after each prompt in its query; a query that does not contain its prompt is a response as a whole."""
     return [query[query.find(p) + len(p) :] if p in query else query for query, p in zip(queries, prompts, strict=True)]
 
 

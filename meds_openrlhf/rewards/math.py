@@ -1,4 +1,4 @@
-"""``meds.reward: math``: 1 where the last boxed answer of the response equals the label, 0 otherwise.
+"""``meds.reward: math``: 1 if the last boxed answer of the response equals the label, 0 otherwise.
 
 OpenRLHF loads this file by its path and calls `reward_func` in a thread per response.
 """

@@ -1,4 +1,4 @@
-"""``meds.reward: math-format``: 1 for a right answer, 0.1 for a wrong one in a box that can be read, 0 without one.
+"""``meds.reward: math-format``: 1 for a right answer, 0.1 for a wrong answer in a readable box, 0 without a box.
 
 For models that do not box their answers yet. OpenRLHF loads this file by its path and calls `reward_func` in a thread
 per response.
@@ -17,7 +17,7 @@ BOXED = 0.1
 
 
 def reward_func(queries: list[str], prompts: list[str], labels: list[Any]) -> dict[str, Any]:
-    """OpenRLHF's reward function: (B,) float32 rewards of 1, 0.1 and 0; the scores stay 1 and 0."""
+    """OpenRLHF's reward function: (B,) float32 rewards of 1, 0.1 and 0; the scores are 1 and 0."""
     scores = grading.scores(queries, prompts, labels)
     answers = map(answer_of, grading.responses(queries, prompts))
     boxed = torch.tensor([BOXED * (answer is not None) for answer in answers])

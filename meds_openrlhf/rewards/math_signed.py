@@ -1,4 +1,4 @@
-"""``meds.reward: math-signed``: 1 for a right answer, -1 for a wrong one, as in DAPO's paper (Section 2.4).
+"""``meds.reward: math-signed``: 1 for a right answer, -1 otherwise, as in DAPO's paper (Section 2.4).
 
 OpenRLHF loads this file by its path and calls `reward_func` in a thread per response.
 """
@@ -11,6 +11,6 @@ from meds_openrlhf.rewards import grading
 
 
 def reward_func(queries: list[str], prompts: list[str], labels: list[Any]) -> dict[str, Any]:
-    """OpenRLHF's reward function: (B,) float32 rewards of 1 and -1; the scores stay 1 and 0."""
+    """OpenRLHF's reward function: (B,) float32 rewards of 1 and -1; the scores are 1 and 0."""
     scores = grading.scores(queries, prompts, labels)
     return {"rewards": 2 * scores - 1, "scores": scores, "extra_logs": {}}

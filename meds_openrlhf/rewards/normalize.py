@@ -1,7 +1,7 @@
-"""One way to write an answer: what does not change its meaning is taken off before math-verify reads it.
+"""Normalise the notation of an answer before math-verify parses it, without changing its meaning.
 
-Everything here is text to text, and only what is plainly right: a unit, a percent sign and a number's base are set
-aside to be compared by `meds_openrlhf.rewards.comparison`, noise of LaTeX goes, numbers get one spelling.
+All steps are unambiguous text substitutions: a unit, a percent sign and a number's base are split off for
+`meds_openrlhf.rewards.comparison`, LaTeX noise is removed, and numbers get a single spelling.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _CHARACTERS = str.maketrans(
     | {"°": r"^\circ", "$": "", "€": "", "£": "", "\n": " ", "\t": " ", "\xa0": " "}
 )
 
-# A unit's name, then how else it is written; plurals are read as well.
+# A unit's name and its other spellings; `_unit_name` also accepts plurals.
 _SPELLINGS = """
 millimeter mm millimetre; centimeter cm centimetre; decimeter dm; meter m metre; kilometer km kilometre; inch in inches;
 foot ft feet; yard yd; mile mi; gram g; kilogram kg; ton; pound lb; ounce oz; milliliter ml mL; liter l L litre; gallon;
@@ -42,14 +42,14 @@ _WORDS = re.compile(r"[a-zA-Z][a-zA-Z\s'-]{2,}[a-zA-Z]")
 
 
 class UnreadableError(ValueError):
-    """A text that is no one answer."""
+    """The text is not a single answer."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer in one spelling: the LaTeX ``text`` without the ``unit``, the percent sign and the ``base`` it had.
+    """A normalised answer: the LaTeX ``text`` without its ``unit``, percent sign and ``base``.
 
-    ``words``: it is not mathematics but a word, a phrase or the letter of a choice, in lower case.
+    ``words``: the text is not mathematics but a word, a phrase or the letter of a choice, in lower case.
     """
 
     text: str
@@ -60,7 +60,7 @@ class Answer:
 
 
 def read(text: str) -> Answer:
-    """``text`` as an `Answer`; raises UnreadableError for two numbers with nothing between them."""
+    """Read ``text`` as an `Answer`. Raises UnreadableError for two numbers with nothing between them."""
     text = _strip_noise(text)
     text, unit = _split_unit(text)
     percent = text.endswith("%")
@@ -77,7 +77,7 @@ def read(text: str) -> Answer:
 
 
 def _strip_noise(text: str) -> str:
-    """Without math delimiters, sizes and spacing commands, in ASCII digits."""
+    """Remove math delimiters, size and spacing commands, and convert digits to ASCII."""
     digits = (str(unicodedata.decimal(c)) if c.isdecimal() else c for c in text)
     text = "".join(digits).replace(r"\$", "").translate(_CHARACTERS)
     text = _SPACE.sub(" ", _NOISE.sub("", _TEXT_COMMANDS.sub(r"\\text", text)))
@@ -91,7 +91,7 @@ def _strip_noise(text: str) -> str:
 
 
 def _split_unit(text: str) -> tuple[str, str]:
-    """The text before its unit, and the unit by its one name; ("...", "") where it ends with none."""
+    """Split off the unit: the text before it and its canonical name, which is empty if the text has no unit."""
     if _DEGREES.search(text):
         return _DEGREES.sub("", text).rstrip(), "degree"
     for pattern in (_IN_TEXT, _BARE):
@@ -107,7 +107,7 @@ def _split_unit(text: str) -> tuple[str, str]:
 
 
 def _unit_name(word: str) -> str:
-    """A unit's one name; empty for what is no unit. Only words are read in any case: M is no metre."""
+    """A unit's canonical name; empty if ``word`` is not a unit. Symbols are case-sensitive: M is not a metre."""
     if len(word) <= 2:
         return _UNITS.get(word, "")
     singular = word.removesuffix("s")
@@ -115,13 +115,13 @@ def _unit_name(word: str) -> str:
 
 
 def _unit(names: list[str], power: str | None) -> str:
-    """Of meter^2, as of its words: "square meter"."""
+    """The unit's words with its power in front: meter^2 becomes "square meter"."""
     prefix = {"2": ["square"], "3": ["cubic"]}.get(power or "", [])
     return " ".join(prefix + names)
 
 
 def _one_number(text: str) -> str:
-    """Digits in groups become one number; a comma is a separator only where nothing else stands in the answer."""
+    """Join grouped digits to a number; a comma groups digits only if the answer is nothing but that number."""
     text = _GROUPED.sub(lambda match: re.sub(r"\{,\}|\s", "", match[0]), text)
     if _WITH_COMMAS.fullmatch(text):
         return text.replace(",", "")
@@ -133,13 +133,13 @@ def _one_number(text: str) -> str:
 
 
 def _repeating(whole: str, fixed: str, period: str) -> str:
-    r"""``0.1\overline{6}`` as the fraction that it is."""
+    r"""Convert a repeating decimal, e.g. ``0.1\overline{6}``, to a fraction."""
     numerator = int(f"{whole}{fixed}{period}") - int(f"{whole}{fixed}" if whole.strip("+-") + fixed else "0")
     return rf"\frac{{{numerator}}}{{{10 ** len(fixed) * (10 ** len(period) - 1)}}}"
 
 
 def _phrase(text: str) -> str | None:
-    """What a text in words says, in lower case; None for mathematics."""
+    """The normalised phrase of an answer in words, in lower case; None for mathematics."""
     inner = re.sub(_TEXT, r"\1", text).strip()
     wrapped = inner != text and re.fullmatch(_TEXT, text.strip()) is not None
     choice = _CHOICE.fullmatch(inner.rstrip("."))

@@ -1,8 +1,8 @@
-"""Comparing math answers in processes of their own, within limits that no expression can outlive.
+"""Compare math answers in separate processes with hard limits on time and memory.
 
-`9^{9^{9}}` is a short answer, and computing it takes for ever without once giving the interpreter's lock back: a thread
-that tried would stop the whole engine. So comparisons run in a few other processes; one whose time is up is ended and
-replaced, and one that asks for too much memory is refused it.
+`9^{9^{9}}` is a short answer, but its computation never finishes and never releases the GIL: in a thread, it would
+block the whole engine. So comparisons run in a few other processes. A process that exceeds its time limit is killed and
+replaced, and allocations beyond the memory limit fail.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 COMPARISON = "meds_openrlhf.rewards.comparison"
-# Where a process gets so little of a busy machine that its own time hardly passes.
+# Wall-clock limit as a multiple of the CPU time limit, in case a busy machine gives a process hardly any CPU time.
 PATIENCE = 12.0
 
 
 class AnswerVerifier:
-    """Asks math-verify whether two answers are equal, in up to ``processes`` processes, which start when needed.
+    """Asks math-verify whether two answers are equal, in up to ``processes`` processes, which start on demand.
 
-    A question that takes a process more than ``seconds`` of its own time (so a busy machine changes no verdict), or
-    more than ``memory`` bytes beyond what it starts with, is answered with no. The last ``remembered`` verdicts are
-    kept: an answer that costs its whole time limit costs it once, also when many threads ask at the same time. Safe to
-    use from many threads.
+    The verdict is False if a comparison takes more than ``seconds`` of CPU time (so that load does not change verdicts)
+    or more than ``memory`` bytes beyond the process's initial memory. The last ``remembered`` verdicts are cached: an
+    answer that uses up its time limit does so only once, even if many threads ask at the same time. Thread-safe.
     """
 
     def __init__(self, seconds: float = 5.0, processes: int = 4, memory: int = 1 << 30, remembered: int = 8192) -> None:
@@ -39,29 +38,29 @@ class AnswerVerifier:
         self._verdicts: OrderedDict[tuple[str, str], Future[bool]] = OrderedDict()
 
     def equal(self, gold: str, given: str) -> bool:
-        """Whether the LaTeX texts ``gold`` and ``given`` are the same as mathematics.
+        """Whether the LaTeX texts ``gold`` and ``given`` are mathematically equal.
 
-        Raises RuntimeError where no process can be started, as without math-verify.
+        Raises RuntimeError if no process can be started, e.g. if math-verify is not installed.
         """
         verdict, mine = self._claim((gold, given))
         if mine:
             try:
                 verdict.set_result(self._ask(gold, given))
-            except BaseException as error:  # whatever it is, the other threads wait for this verdict
+            except BaseException as error:  # other threads wait for this verdict, so every error must reach them
                 with self._lock:
                     self._verdicts.pop((gold, given), None)
                 verdict.set_exception(error)
         return verdict.result()
 
     def close(self) -> None:
-        """End all processes; questions that are being answered are answered with no, or fail."""
+        """Kill all processes; comparisons in progress return False or raise."""
         with self._lock:
             ended, self._all, self._idle = self._all, set(), []
         for examiner in ended:
             examiner.end()
 
     def _claim(self, question: tuple[str, str]) -> tuple[Future[bool], bool]:
-        """The question's verdict, and whether it is this thread that has to find it."""
+        """The question's verdict, and whether this thread has to compute it."""
         with self._lock:
             known = self._verdicts.get(question)
             if known is not None:
@@ -82,13 +81,13 @@ class AnswerVerifier:
             return bool(verdict)
 
     def _take(self) -> _Examiner:
-        """An idle process, or a new one: whoever has a turn finds room for it."""
+        """An idle process, or a new process; the semaphore limits their number."""
         with self._lock:
             while self._idle:
                 examiner = self._idle.pop()
                 if examiner.alive:
                     return examiner
-                self._all.discard(examiner)  # killed while it waited, for want of the machine's memory for instance
+                self._all.discard(examiner)  # killed while idle, e.g. by the OOM killer
             examiner = _Examiner(self._seconds, self._memory)
             self._all.add(examiner)
             return examiner
@@ -103,10 +102,10 @@ class AnswerVerifier:
 
 
 class _Examiner:
-    """One process that compares answers, and the pipe to it."""
+    """A process that compares answers, and the pipe to it."""
 
     def __init__(self, seconds: float, memory: int) -> None:
-        # Forked from one that has imported the parsers: a process that is replaced costs no two seconds of imports.
+        # Fork from a server that has imported the parsers, so that a replacement does not spend two seconds on imports.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([COMPARISON])
         self._seconds = seconds
@@ -118,11 +117,11 @@ class _Examiner:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """Whether the process is running."""
         return bool(self._process.is_alive())
 
     def ask(self, gold: str, given: str) -> bool | None:
-        """The verdict; None from a process that did not give one in time, or died of the question."""
+        """The verdict; None if the process did not answer in time or died."""
         if not self._ready:
             self._wait_until_ready()
         try:
@@ -134,7 +133,7 @@ class _Examiner:
         return None
 
     def _wait_until_ready(self) -> None:
-        """Until its imports are done: they do not count as a question's time."""
+        """Wait until the process has finished its imports, which do not count as a question's time."""
         try:
             self._connection.recv()
         except (EOFError, OSError):
@@ -150,10 +149,10 @@ class _Examiner:
 
 
 def _serve(connection: Connection, seconds: float, memory: int) -> None:
-    """The other process: answer questions until the pipe closes."""
+    """The process's main function: answer questions until the pipe closes."""
     from meds_openrlhf.rewards.comparison import equal
 
-    equal(r"\frac{1}{2}", "0.5")  # what the parsers build with their first text is no question's time or memory
+    equal(r"\frac{1}{2}", "0.5")  # initialise the parsers before the limits apply
     _limit_memory(memory)
     connection.send(None)
     while True:
@@ -161,22 +160,22 @@ def _serve(connection: Connection, seconds: float, memory: int) -> None:
             gold, given = connection.recv()
         except EOFError:
             return
-        # Ended by the kernel: no code of Python's gets a turn while a large power is computed.
+        # SIGPROF's default action kills the process: no Python code can run while a large power is computed.
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
             verdict = equal(gold, given)
         except MemoryError:
-            return  # what a parser had half built stays half built: a new process is better
+            return  # the parser's state may be inconsistent: use a new process
         except Exception:
-            # Whatever it was: a text that math-verify or sympy cannot digest is not the answer. The parsers raise
-            # errors of many kinds on what a model writes, and one that got out would end this process.
+            # The parsers raise errors of many kinds on model output, and an uncaught error would end this process. A
+            # text that math-verify or sympy cannot process is not the answer.
             verdict = False
         signal.setitimer(signal.ITIMER_PROF, 0)
         connection.send(verdict)
 
 
 def _limit_memory(extra: int) -> None:
-    """Refuse this process more address space than it has now and ``extra`` bytes."""
+    """Limit the process's address space to its current size plus ``extra`` bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + extra
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

@@ -1,1 +1,1 @@
-"""What a run tells its user: metrics of each step, the console, the files that dashboards read."""
+"""A run's output for its user: step metrics, the console, and the files that dashboards read."""

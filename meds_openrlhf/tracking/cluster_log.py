@@ -1,4 +1,4 @@
-"""What a step's rollouts say about the clusters that they fell into, as dashboards show it: one line of JSON a step."""
+"""A step's cluster statistics for dashboards, as one line of JSON per step."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 BIGGEST = 10
 PENALTY_BINS = 20
-EXAMPLE_CHARACTERS = 4000  # of prompts and responses: a table is read, not searched
+EXAMPLE_CHARACTERS = 4000  # limit for prompts and responses in the table
 
 
 def cluster_line(rollouts: pa.Table) -> dict[str, Any]:
     """Histograms of cluster sizes and penalties, and the biggest clusters, for rows of ``rollout_log.ROLLOUT_SCHEMA``.
 
-    A histogram has k + 1 ``edges`` and k ``counts``; without values there is none.
+    A histogram has k + 1 ``edges`` and k ``counts``; it is left out if there are no values.
     """
     sizes, penalties = _numbers(rollouts, "cluster_size"), _numbers(rollouts, "penalty").astype(np.float64)
     penalties = penalties[np.isfinite(penalties) & (penalties != 0)]
@@ -37,12 +37,12 @@ def _numbers(rollouts: pa.Table, name: str) -> NDArray[Any]:
 
 
 def _doubling(largest: int) -> list[int]:
-    """1, 2, 4 ... until above the largest: sizes differ by factors."""
+    """Edges 1, 2, 4, ... up to a power of two above the largest size."""
     return [2**power for power in range(int(largest).bit_length() + 1)]
 
 
 def _from_zero(penalties: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Equal bins from 0 to the largest one; between the smallest and the largest may be nothing but rounding."""
+    """Edges of equal bins that include 0, because the penalties alone may differ only by rounding errors."""
     return np.linspace(min(penalties.min(initial=0), 0), max(penalties.max(initial=0), 0), PENALTY_BINS + 1)
 
 
@@ -54,7 +54,7 @@ def _histogram(values: NDArray[Any], edges: Sequence[float] | NDArray[Any]) -> d
 
 
 def _biggest(rollouts: pa.Table) -> list[dict[str, Any]]:
-    """The biggest clusters that got new members in this step, each with one of these as example."""
+    """The biggest clusters that got new members in this step, each with a new member as example."""
     joined = rollouts.filter(
         pc.and_kleene(pc.greater_equal(rollouts.column("label"), 0), pc.greater(rollouts.column("cluster_size"), 0))
     )
@@ -84,5 +84,5 @@ def _beginning(text: str) -> str:
 
 
 def _end(text: str | None) -> str | None:
-    """The answer is at the end of a response."""
+    """The end of a response, which contains the answer."""
     return text if text is None or len(text) <= EXAMPLE_CHARACTERS else f"... {text[-EXAMPLE_CHARACTERS:]}"

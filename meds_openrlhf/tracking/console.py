@@ -1,4 +1,4 @@
-"""What a user reads while a run goes on: one line per step and a bar with the time left."""
+"""Console output of a run: a line per step and a progress bar with the time left."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class RunConsole:
         self._durations: list[float] = []
 
     def say(self, line: str) -> None:
-        """One line of its own."""
+        """Write a line."""
         tqdm.write(line, file=self._stream)
         self._stream.flush()
 
     def start(self, job: Any) -> None:
-        """The run has its share of the cluster; models are being loaded."""
+        """Report that the run has its resources and starts to load models."""
         self._total = job.total_steps
         where = "on the CPU runtime, GPUs made up" if job.on_cpu else "on GPUs"
         self.say(f"{job.config.meds.run_dir}: {job.plan} ({where})")
@@ -39,14 +39,14 @@ class RunConsole:
         )
 
     def step(self, step: int, metrics: dict[str, float]) -> None:
-        """One finished training step."""
+        """Report a finished training step."""
         self._durations.append(metrics.get("timing/step_total", 0.0))
         self.say(f"{step_line(step, self._total, metrics)}{self._left(step)}")
         if self._bar is not None:
             self._bar.update(1)
 
     def _left(self, step: int) -> str:
-        """The time left, once there are steps without the start in them."""
+        """The estimated time left; empty for the first steps, which include startup time."""
         if len(self._durations) < 3:
             return ""
         seconds = median(self._durations[-20:]) * (self._total - step)
@@ -60,7 +60,7 @@ class RunConsole:
 
 
 def step_line(step: int, total: int, metrics: dict[str, float]) -> str:
-    """``step  7/40 | reward 0.41 shaped 0.35 | penalized 30% ... | 2.9 s``, with what the run has."""
+    """``step  7/40 | reward 0.41 shaped 0.35 | penalized 30% ... | 2.9 s``, depending on the run's metrics."""
     parts = [f"step {step:>{len(str(total))}}/{total}"]
     if "meds/reward_raw" in metrics:
         parts.append(f"reward {metrics['meds/reward_raw']:.3f} shaped {metrics['meds/reward_shaped']:.3f}")

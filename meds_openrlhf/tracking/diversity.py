@@ -1,7 +1,7 @@
-"""How diverse the policy's reasoning is from step to step: spectra of layer logits, of wrong rollouts and right ones.
+"""Diversity of the policy's reasoning over steps: spectra of the layer logits of wrong and of right rollouts.
 
-Of the stored (wrong) ones the memory's shards keep the moments; the right ones are stored nowhere, so theirs are kept
-here, as those of the sliding window are. A checkpoint takes them along.
+The memory's shards keep the moments of the stored (wrong) rollouts. Right rollouts are not stored, so this module keeps
+their moments, and those of the sliding window. Checkpoints include them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from meds_openrlhf.memory.moments import NO_MOMENTS, Moments, merge_moments
 
 
 class DiversityTracker:
-    """Metrics of each step's features (n, d): of the step, of the last ``window`` steps, and of all."""
+    """Computes metrics of each step's features (n, d): of the step, of the last ``window`` steps, and of all steps."""
 
     def __init__(self, window: int) -> None:
         self._remembered: deque[Moments] = deque(maxlen=window)
@@ -27,9 +27,9 @@ class DiversityTracker:
         self._all_right = NO_MOMENTS
 
     def add(self, remembered: NDArray[np.float64], right: NDArray[np.float64], stored: Moments) -> dict[str, float]:
-        """Take in a step's features: of the rollouts that the memory has stored (n, d), and of all right ones (m, d).
+        """Add a step's features: of the stored rollouts (n, d), and of all right rollouts (m, d); returns the metrics.
 
-        ``stored`` are the moments of everything stored. A metric is left out where the vectors are too few to have it.
+        ``stored`` are the moments of all stored rows. A metric is left out if there are too few vectors for it.
         """
         self._remembered.append(Moments.of(remembered))
         self._right.append(Moments.of(right))
@@ -37,7 +37,7 @@ class DiversityTracker:
         return {**_metrics("", self._remembered, stored), **_metrics("_right", self._right, self._all_right)}
 
     def save(self, path: Path) -> None:
-        """Publish what a resumed run has to know."""
+        """Write the state that a resumed run needs."""
         content = BytesIO()
         parts = {"remembered": [*self._remembered], "right": [*self._right], "all_right": [self._all_right]}
         arrays = {
@@ -47,7 +47,7 @@ class DiversityTracker:
         write_atomically(path, content.getvalue())
 
     def load(self, path: Path) -> None:
-        """Go on from what was saved; runs no code from the file."""
+        """Restore the saved state, without unpickling."""
         with np.load(path, allow_pickle=False) as saved:
             parts = {
                 name: _moments({field: saved[f"{name}_{field}"] for field in _FIELDS})
@@ -75,7 +75,7 @@ def _metrics(kind: str, steps: deque[Moments], total: Moments) -> dict[str, floa
 
 
 def _arrays(moments: list[Moments]) -> dict[str, NDArray]:
-    """k moments as arrays: count (k,), mean (k, d), scatter (k, d, d); those without vectors as zeros."""
+    """Stack k moments into arrays: count (k,), mean (k, d), scatter (k, d, d); moments without vectors become zeros."""
     dimensions = max((len(one.mean) for one in moments), default=0)
     filled = [one if one.count else Moments.of(np.empty((0, dimensions))) for one in moments]
     return {field: np.array([getattr(one, field) for one in filled]) for field in _FIELDS}

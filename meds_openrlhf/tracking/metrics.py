@@ -1,4 +1,4 @@
-"""The metrics of one training step under their public names; docs/metrics.md explains each."""
+"""The metrics of a training step under their public names; docs/metrics.md explains each."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from meds_openrlhf.memory.pool import PoolAnswer
 
 @dataclass(frozen=True)
 class StepFacts:
-    """What the trainer knows of a step's n rollouts: raw and shaped reward and verdict (n,) each.
+    """The trainer's data about a step's n rollouts: raw and shaped reward and verdict (n,) each.
 
-    ``diversity``: the metrics of `tracking.diversity`; none where rows are no features, but answers.
+    ``diversity``: the metrics of `tracking.diversity`; empty if the memory stores answers instead of features.
     """
 
     raw_reward: NDArray[np.floating]
@@ -27,7 +27,7 @@ class StepFacts:
 
 
 def step_metrics(facts: StepFacts, answer: PoolAnswer) -> dict[str, float]:
-    """Names and values for OpenRLHF's status, so that W&B, TensorBoard and the console get them."""
+    """Metrics by name for OpenRLHF's status dictionary, which W&B, TensorBoard and the console receive."""
     stats = answer.stats
     taken = facts.raw_reward - facts.shaped_reward
     return {

@@ -1,4 +1,4 @@
-"""A run's configuration as others may see it: without what looks like a key, a token or a password."""
+"""Redact a run's configuration for display: hide everything that looks like a key, a token or a password."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ HIDDEN = "***"
 _SECRET_NAME = re.compile(
     r"api_?key|(access|private|secret)_?key|secret|passw|credential|(^|_)token$|^key$", re.IGNORECASE
 )
-# Names such as data.input_key or eval.max_tokens hold something else: there the value has to look like a secret.
+# Names such as data.input_key or eval.max_tokens are harmless, so their values must also look like secrets.
 _DOUBTFUL_NAME = re.compile(r"key|token|auth", re.IGNORECASE)
 _SECRET_VARIABLE = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 _SECRET_IN_QUERY = re.compile(
     r"[?&;#][^=&;#\s]*(key|token|secret|sig|signature|passw(or)?d|pass|pwd|credentials?|auth)=[^&;#\s]", re.IGNORECASE
 )
-# Of Hugging Face, GitHub, W&B (its older keys are 40 hexadecimal digits), OpenAI and AWS.
+# Tokens of Hugging Face, GitHub, W&B (its older keys are 40 hexadecimal digits), OpenAI and AWS.
 _KNOWN_TOKEN = re.compile(r"\b((hf|gh[pousr]|wandb_v\d)_\w{16,}|sk-[\w-]{16,}|AKIA[A-Z0-9]{12,}|[0-9a-f]{40}\b)")
 _LOOKS_RANDOM = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/=-]{16,}")
-_SHORTEST = 8  # characters; a shorter value of a variable may stand in any text by chance
+_SHORTEST = 8  # characters; shorter values may occur in any text by chance
 
 
 def redacted(content: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """``content``, nested, with ``"***"`` for each text that holds a secret; of ``environment``'s as well."""
+    """``content`` (nested) with every string that contains a secret, also from ``environment``, replaced by "***"."""
     secrets = secrets_of(environment)
     return {name: _redacted(str(name), value, secrets) for name, value in content.items()}
 
 
 def secrets_of(environment: Mapping[str, str]) -> list[str]:
-    """The values of the variables that are named like secrets."""
+    """The values of the variables whose names look like secrets."""
     return [value for name, value in environment.items() if _SECRET_VARIABLE.search(name) and len(value) >= _SHORTEST]
 
 

@@ -1,4 +1,4 @@
-"""From token ids to what a reader sees: the responses' texts, and where the answer stands in each."""
+"""Decode token ids to the responses' texts, and locate the answer in each."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from meds_openrlhf.features.answer import AnswerOpenings
 
-AT_ONCE = 256  # responses that are lists of Python numbers at a time
+AT_ONCE = 256  # responses that are converted to Python lists at the same time
 
 
 @dataclass(frozen=True)
 class ResponseText:
-    """One response, its final answer (None where it gives none) and the characters before that."""
+    """A response's text, its final answer (None if it has none) and the number of characters before the answer."""
 
     text: str
     answer: str | None = None
@@ -25,10 +25,10 @@ class ResponseText:
 
 
 class ResponseReader:
-    """Decodes responses and finds their answers. Travels to another process with little in its luggage.
+    """Decodes responses and finds their answers. Pickles to a small size.
 
-    ``tokenizer`` is a fast tokenizer's backend (of the package tokenizers), or the name of a model that has none.
-    ``special`` are tokens that are not shown at the end of a text.
+    ``tokenizer`` is a fast tokenizer's backend (of the package tokenizers), or the name of a model without it.
+    ``special`` are tokens that are stripped from the end of a text.
     """
 
     def __init__(self, tokenizer: Any, special: tuple[str, ...], answers: AnswerOpenings) -> None:
@@ -36,7 +36,7 @@ class ResponseReader:
 
     @staticmethod
     def of(model: str, answers: AnswerOpenings) -> ResponseReader:
-        """That of a model, by its name or folder."""
+        """The reader for a model, given by name or folder."""
         tokenizer = _load(model)
         travelling = tokenizer.backend_tokenizer if tokenizer.is_fast else model
         return ResponseReader(travelling, tuple(tokenizer.all_special_tokens), answers)
@@ -44,9 +44,9 @@ class ResponseReader:
     def read(
         self, tokens: NDArray[np.int32], lengths: NDArray[np.int64], generated: NDArray[np.bool_]
     ) -> Iterator[ResponseText]:
-        """The n responses whose tokens (t,), ``lengths`` (n,) each, come one after the other.
+        """Yield the n responses with the concatenated ``tokens`` (t,) and the given ``lengths`` (n,).
 
-        ``generated`` (t,): which are the policy's own; tools' replies are shown, and hold no answers.
+        ``generated`` (t,) marks the policy's tokens; the others are tool replies, which are shown but hold no answers.
         """
         ends = np.cumsum(lengths)
         for first in range(0, len(lengths), AT_ONCE):
@@ -67,7 +67,7 @@ class ResponseReader:
             shown = self._without_ending(text)
             encoded = shown.encode()
             opening = self._answers.end_of_last(encoded) if own else 0
-            if opening:  # a later one replaces an earlier answer
+            if opening:  # a later answer replaces an earlier answer
                 answer, start = self._answers.answer_after(encoded, opening), None
                 if answer is not None:
                     start = len(response) + shown.index(answer, len(encoded[:opening].decode(errors="replace")))
@@ -75,7 +75,7 @@ class ResponseReader:
         return ResponseText(self._without_ending(response), answer, start)
 
     def _without_ending(self, text: str) -> str:
-        """Without the special tokens at its end. Those inside are shown: an answer may be opened by one."""
+        """Strip the special tokens at the end. Special tokens inside stay, because they may open an answer."""
         while text.endswith(self._special):
             text = text[: -max(len(one) for one in self._special if text.endswith(one))]
         return text
@@ -95,6 +95,6 @@ def _load(model: str) -> Any:
 
 
 def _runs(own: NDArray[np.bool_]) -> list[tuple[int, int, bool]]:
-    """Begin, end and value of every run of equal values."""
+    """The start, end and value of every run of equal values."""
     bounds = [0, *(np.flatnonzero(np.diff(own)) + 1).tolist(), len(own)] if len(own) else [0]
     return [(begin, end, bool(own[begin])) for begin, end in pairwise(bounds)]

@@ -1,6 +1,6 @@
-"""The log of rollouts: what the policy wrote and what it was given for it, one compressed Arrow file per step.
+"""The log of rollouts: responses, rewards and clusters, in one compressed Arrow file per step.
 
-A file is there whole or not at all, and a step that is trained again replaces its own.
+Files are written atomically, and a step that is trained again replaces its file.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ ROLLOUT_SCHEMA = pa.schema(
         pa.field("step", pa.int32(), nullable=False),
         pa.field("sample", pa.int32(), nullable=False),  # the rollout's index in the step, as in the memory's log
         pa.field("prompt", pa.string(), nullable=False),  # the prompt's key, as in the memory's log
-        pa.field("prompt_text", pa.dictionary(pa.int32(), pa.string()), nullable=False),  # as the engines got it
-        pa.field("response", pa.string()),  # null where only samples of the texts are kept
-        pa.field("answer", pa.string()),  # null where the response gives none
+        pa.field("prompt_text", pa.dictionary(pa.int32(), pa.string()), nullable=False),  # as sent to the engines
+        pa.field("response", pa.string()),  # null if only samples of the texts are kept
+        pa.field("answer", pa.string()),  # null if the response has none
         pa.field("answer_start", pa.int32()),  # characters of the response before the answer
         pa.field("correct", pa.bool_(), nullable=False),
         pa.field("reward", pa.float32(), nullable=False),  # before the memory's penalty
         pa.field("shaped_reward", pa.float32(), nullable=False),
         pa.field("penalty", pa.float32(), nullable=False),  # reward - shaped_reward
-        pa.field("label", pa.int32()),  # null where the memory said nothing of it; -1: noise
+        pa.field("label", pa.int32()),  # null if the memory did not assign it; -1: noise
         pa.field("cluster_size", pa.int32(), nullable=False),
         pa.field("tokens", pa.int32(), nullable=False),  # of the response
         pa.field("truncated", pa.bool_(), nullable=False),
@@ -38,7 +38,7 @@ _COMPRESSION = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 def write_rollouts(paths: RunPaths, rollouts: pa.Table) -> None:
-    """Write the rollouts of one step, rows of `ROLLOUT_SCHEMA`. Raises OSError where the disk refuses."""
+    """Write the rollouts of a step, rows of `ROLLOUT_SCHEMA`. Raises OSError if they cannot be written."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, ROLLOUT_SCHEMA, options=_COMPRESSION) as writer:
         writer.write_table(rollouts.combine_chunks())
@@ -46,7 +46,7 @@ def write_rollouts(paths: RunPaths, rollouts: pa.Table) -> None:
 
 
 def read_rollouts(paths: RunPaths, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """The rollouts of each step that has been logged, in order; only ``columns``, if named. Raises as `read_step`."""
+    """Yield the rollouts of each logged step in order, with only ``columns`` if given. Raises like `read_step`."""
     for step in paths.rollout_steps():
         table = read_step(paths, step, columns)
         if table is not None:
@@ -54,9 +54,10 @@ def read_rollouts(paths: RunPaths, columns: Sequence[str] | None = None) -> Iter
 
 
 def read_step(paths: RunPaths, step: int, columns: Sequence[str] | None = None) -> pa.Table | None:
-    """The rollouts of one step; only ``columns``, if named: others are not even decompressed.
+    """Read the rollouts of a step, with only ``columns`` if given; other columns are not even decompressed.
 
-    None where the run has just removed the file. Raises ConfigError for a file that is no log of rollouts.
+    Returns None if there is no file, e.g. because the run has just removed it. Raises ConfigError if the file is not a
+    log of rollouts.
     """
     path = paths.rollouts(step)
     try:
@@ -76,14 +77,14 @@ def read_step(paths: RunPaths, step: int, columns: Sequence[str] | None = None) 
 
 
 def cut_rollouts(paths: RunPaths, step: int) -> None:
-    """Forget the steps after ``step``."""
+    """Remove the steps after ``step``."""
     for later in paths.rollout_steps():
         if later > step:
             paths.rollouts(later).unlink()
 
 
 def sample_texts(rollouts: pa.Table) -> pa.Table:
-    """Keep one response for each prompt, verdict, cluster and answer, the first; all else of the others stays."""
+    """Keep the first response for each prompt, verdict, cluster and answer; the others lose only their texts."""
     keys = zip(*(rollouts.column(name).to_pylist() for name in ("prompt", "correct", "label", "answer")))
     first: dict[tuple[object, ...], int] = {}
     for row, key in enumerate(keys):

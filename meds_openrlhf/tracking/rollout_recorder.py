@@ -1,7 +1,7 @@
-"""Writes down what the policy wrote: texts, answers and rewards of a step's rollouts, and its biggest clusters.
+"""Record the texts, answers and rewards of a step's rollouts, and its biggest clusters.
 
-All of it takes a while for thousands of responses, so `RolloutRecorder` is made an actor beside the driver: the trainer
-hands over token ids and goes on.
+This takes a while for thousands of responses, so `RolloutRecorder` runs as a Ray actor: the trainer sends token ids and
+continues.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from meds_openrlhf.tracking.step_log import StepLog
 
 @dataclass(frozen=True)
 class StepRollouts:
-    """The n rollouts of one step, in any order.
+    """The n rollouts of a step, in any order.
 
-    ``tokens`` (t,) are the responses' token ids, one after the other, ``lengths`` (n,) how many each has; ``generated``
-    (t,) says which are the policy's own, the others being tools' replies. ``label`` is UNASSIGNED where the memory said
-    nothing.
+    ``tokens`` (t,) are the responses' concatenated token ids, ``lengths`` (n,) their numbers of tokens; ``generated``
+    (t,) marks the policy's tokens, the others are tool replies. ``label`` is UNASSIGNED for rollouts that the memory
+    did not assign.
     """
 
     step: int
@@ -47,7 +47,7 @@ class StepRollouts:
 class RolloutRecorder:
     """Writes a run's ``rollouts/`` and ``clusters.jsonl``, step by step.
 
-    ``keep``: whose texts are kept, of "all", "sampled" or "none", which writes no ``rollouts/`` and no text anywhere.
+    ``keep`` selects the rollouts whose texts are kept: "all", "sampled", or "none" (no ``rollouts/`` and no texts).
     """
 
     def __init__(self, paths: RunPaths, reader: ResponseReader, keep: str) -> None:
@@ -57,7 +57,7 @@ class RolloutRecorder:
         self._clusters = StepLog(paths.clusters)
 
     def record(self, rollouts: StepRollouts) -> int:
-        """Write one step down; its number. Raises OSError where the disk refuses."""
+        """Write a step and return its number. Raises OSError if it cannot be written."""
         table = self.table(rollouts)
         if self._keep != "none":
             write_rollouts(self._paths, sample_texts(table) if self._keep == "sampled" else table)
@@ -65,7 +65,7 @@ class RolloutRecorder:
         return rollouts.step
 
     def table(self, rollouts: StepRollouts) -> pa.Table:
-        """Rows of `ROLLOUT_SCHEMA`, in the order of ``sample``; without any text where none is to be kept."""
+        """Rows of `ROLLOUT_SCHEMA`, sorted by ``sample``; without texts if ``keep`` is "none"."""
         n = len(rollouts.sample)
         responses: list[ResponseText | None] = [None] * n
         if self._keep != "none":
@@ -92,6 +92,6 @@ class RolloutRecorder:
 
 
 def forget_after(paths: RunPaths, step: int) -> None:
-    """Cut both logs back to ``step``: what came later is going to be repeated."""
+    """Truncate both logs after ``step``; the resumed run repeats the later steps."""
     StepLog(paths.clusters).cut_after(step)
     cut_rollouts(paths, step)

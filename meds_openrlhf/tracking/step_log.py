@@ -1,4 +1,4 @@
-"""What a run says of its steps, on disk: one JSON line each, for summaries, reports and dashboards."""
+"""Logs with a JSON line per step, for summaries, reports and dashboards."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from meds_openrlhf.files import write_atomically
 
 
 class StepLog:
-    """A file such as ``metrics.jsonl``: steps in order; a resumed run cuts what it is going to repeat."""
+    """A file such as ``metrics.jsonl`` with steps in order; a resumed run removes the steps that it will repeat."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def read(self) -> list[dict[str, Any]]:
-        """All whole lines; one that a killed process left half written is not one of them."""
+        """Read all complete lines; a partial line of a killed process is skipped."""
         if not self._path.exists():
             return []
         lines = self._path.read_text(encoding="utf-8").split("\n")[:-1]
         return [json.loads(line) for line in lines]
 
     def cut_after(self, step: int) -> None:
-        """Forget the steps after ``step``."""
+        """Remove the steps after ``step``."""
         if not self._path.exists():
             return
         kept = [json.dumps(line) for line in self.read() if line["step"] <= step]
         write_atomically(self._path, "".join(f"{line}\n" for line in kept))
 
     def append(self, step: int, content: Mapping[str, Any]) -> None:
-        """Add one step, durably and whole: a line that was not finished, now or by a killed process, is taken back.
+        """Append a step durably and atomically; a partial line, from now or from a killed process, is truncated.
 
-        Raises OSError, with the log as it was, where the disk refuses.
+        Raises OSError, with the log unchanged, if the line cannot be written.
         """
         line = (json.dumps({"step": step, **content}) + "\n").encode()
         with self._path.open("a+b", buffering=0) as file:

@@ -1,4 +1,4 @@
-"""How a run went, in a screenful: its first steps against its last, and where to look next."""
+"""A short summary of a run: its first steps against its last, and the paths of its results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROWS = (
 
 
 def summarize(run_dir: Path, window: int = 5) -> str:
-    """A table of the means of the first and the last ``window`` steps, and where the run's files are."""
+    """A table of the means of the first and the last ``window`` steps, and the paths of the run's files."""
     paths = RunPaths(run_dir)
     steps = StepLog(paths.metrics).read()
     if not steps:

@@ -35,4 +35,4 @@ def test_reports_every_part(capsys: pytest.CaptureFixture[str]) -> None:
 def test_refuses_a_part_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         benchmark.parse_arguments(["--parts", "step,growht"])
-    assert "'growht' is none of step, clustering, snapshot, restart, growth" in capsys.readouterr().err
+    assert "'growht' is not one of step, clustering, snapshot, restart, growth" in capsys.readouterr().err

@@ -76,7 +76,7 @@ def test_inspect_for_programs_and_by_another_preset(run: RunPaths, capsys: pytes
     paper = json.loads(capsys.readouterr().out)
     assert paper["clusters"] != robust["clusters"]
     assert meds("inspect", run.root, "--preset", "papers") == 2
-    assert "meds.memory.preset: 'papers' is none of" in capsys.readouterr().err
+    assert "meds.memory.preset: 'papers' is not one of" in capsys.readouterr().err
 
 
 def test_a_memory_without_a_run_is_clustered_as_the_paper_does(
@@ -133,7 +133,7 @@ def test_replay_of_a_run_is_by_its_own_settings_unless_told_otherwise(
         (["--meds.memory.shards", "3"], "meds.memory.shards: 3 cannot be changed for rollouts that are recorded"),
         (["--actor.adam.lr", "3"], "actor.adam.lr: 3 cannot be changed"),
         (["--meds.features.layers", "9"], "meds.features.layers: 9 does not fit rows of 8 layers"),
-        (["--preset", "best"], "meds.memory.preset: 'best' is none of"),
+        (["--preset", "best"], "meds.memory.preset: 'best' is not one of"),
     ],
 )
 def test_settings_that_make_no_sense_are_one_line(

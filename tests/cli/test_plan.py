@@ -71,7 +71,7 @@ def test_gpus_that_are_too_small_are_no_success(capsys: pytest.CaptureFixture[st
     [
         (["--cluster", "8"], "--cluster: '8' is no cluster; write nodes x GPUs of each, e.g. 4x8"),
         (["--cpus", "8"], "--cpus: 8 is about an imagined cluster; name one with --cluster, e.g. 4x8"),
-        (["--cluster=1x8", "--meds.placement.mode=best"], "meds.placement.mode: 'best' is none of \"flags\", "),
+        (["--cluster=1x8", "--meds.placement.mode=best"], "meds.placement.mode: 'best' is not one of \"flags\", "),
         (["--cluster=1x8", "--meds.placement.mode=split", "--train.colocate_all"], "train.colocate_all: True puts"),
         (
             ["--cluster=1x8", "--actor.model_name_or_path=own/model"],

@@ -70,7 +70,7 @@ def test_once_ends_where_wandb_does_not_answer(
         monkeypatch.setenv("WANDB_API_KEY", "d4" * 20)
         assert main(["track", "--once", str(run.paths.root)]) == 1
     silence, end = capsys.readouterr().out.splitlines()
-    assert silence.startswith("W&B does not answer since 0 s")
+    assert silence.startswith("W&B has not answered for 0 s")
     assert end == "not everything is sent"
     assert run.state()["tensorboard"]["metrics"] == 1
 

@@ -29,8 +29,8 @@ def test_a_set_of_ones_own_is_a_training_set() -> None:
         (["aime2"], [], "SET: 'aime2' is no known set; did you mean aime24[?] .*--from aime2=FILE"),
         (["xyzzy"], [], "SET: 'xyzzy' is no known set; those are dapo-math-17k, math, "),
         (["math", "math"], [], "SET: 'math' is named twice"),
-        (["math"], ["amc23"], "--from: 'amc23' is none of the sets to prepare; those are math"),
-        ([], ["mine"], "--from: 'mine' is none of the sets to prepare"),
+        (["math"], ["amc23"], "--from: 'amc23' is not one of the sets to prepare; those are math"),
+        ([], ["mine"], "--from: 'mine' is not one of the sets to prepare"),
         (["../mine"], ["../mine"], "SET: '../mine' is no name for a set"),
     ],
 )

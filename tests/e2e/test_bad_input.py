@@ -76,5 +76,5 @@ def test_a_folder_that_holds_a_run_already(assets: Path, tmp_path: Path) -> None
     finished = subprocess.run(command(assets, tmp_path), capture_output=True, text=True, timeout=100)
     assert finished.returncode == 2
     assert len(finished.stderr.strip().splitlines()) == 1, finished.stderr
-    assert "add --resume to go on with it" in only_line(finished.stderr)
+    assert "add --resume to continue it" in only_line(finished.stderr)
     assert (tmp_path / "config.yaml").read_text() == "meds: {}\n"

@@ -99,7 +99,7 @@ def test_a_run_whose_driver_is_killed_goes_on_by_itself(
     assert before.column("step").to_numpy().max() > CHECKPOINT  # rows that the checkpoint does not know
     code, output = finish(process, 300)
     assert code == 0
-    assert "meds: killed failed (killed); attempt 2 of 2 goes on with --resume\n" in output
+    assert "meds: killed failed (killed); attempt 2 of 2 continues with --resume\n" in output
     assert output.endswith("meds: killed-2 succeeded\n")
     resumed_after = int(re.search(r"going on after step (\d+),", output)[1])
     assert resumed_after in (3, 6)  # the training is quick, the kill may be late

@@ -79,12 +79,12 @@ def test_a_lost_engine_costs_no_rollouts_and_sigterm_ends_in_a_checkpoint(assets
     saved = newest_complete(paths)
     assert saved is not None
     assert saved.step == len(steps)
-    assert f"meds: stopped after step {saved.step}; checkpoint {saved.tag} is saved, go on with --resume" in output
+    assert f"meds: stopped after step {saved.step}; checkpoint {saved.tag} is saved, resume with --resume" in output
     assert re.search(r"vLLM engine \d (was lost .*; its prompts go to the 1 left|is away; 1 go on without it)", output)
     assert verify_memory(open_memory(paths.root)).damage == []
     assert read_memory(paths).num_rows == steps[-1]["meds/rows"]
 
-    assert output.count("W&B does not answer since 20 s; training goes on") == 1
+    assert output.count("W&B has not answered for 20 s; training goes on") == 1
     events = EventAccumulator(str(paths.tensorboard / paths.root.name)).Reload()
     assert [one.step for one in events.Scalars("train/meds/rows")] == [step["step"] for step in steps]
 
@@ -112,7 +112,7 @@ def test_a_lost_policy_rank_ends_the_run_with_a_word_and_the_next_goes_on(assets
     output = first.communicate(timeout=120)[0]
     assert first.returncode == 1, output
     lost = (
-        rf"meds: policy rank [01] was lost: process {rank.pid} on .*; the same command with --resume goes on after step"
+        rf"meds: policy rank [01] was lost: process {rank.pid} on .*; the same command with --resume resumes after step"
     )
     assert re.search(lost, output), output
     assert "Traceback" not in output

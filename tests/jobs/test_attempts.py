@@ -42,13 +42,13 @@ def test_one_attempt_is_enough() -> None:
 
 
 def test_a_failure_is_followed_by_another_attempt() -> None:
-    lost = Ending(End.LOST, None, "the head was started anew and knows it no more")
+    lost = Ending(End.LOST, None, "the head was restarted and no longer knows this job")
     story = Story(FAILED, lost, DONE)
     assert story.play(retries=2) == DONE
     assert (story.submitted, story.waits) == ([1, 2, 3], 2)
     assert story.said == [
-        "x-1 failed (exit code 1); attempt 2 of 3 goes on with --resume",
-        "x-2 lost (the head was started anew and knows it no more); attempt 3 of 3 goes on with --resume",
+        "x-1 failed (exit code 1); attempt 2 of 3 continues with --resume",
+        "x-2 lost (the head was restarted and no longer knows this job); attempt 3 of 3 continues with --resume",
         "x-3 succeeded",
     ]
 

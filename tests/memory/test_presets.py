@@ -41,7 +41,7 @@ def test_every_override_reaches_its_field() -> None:
 
 
 def test_names_that_there_are_none_of_are_refused() -> None:
-    with pytest.raises(ValueError, match="preset: 'papers' is none of paper, reference, robust"):
+    with pytest.raises(ValueError, match="preset: 'papers' is not one of paper, reference, robust"):
         make_method("papers")
     with pytest.raises(ValueError, match="neighbours: is no setting of a preset"):
         make_method("paper", neighbours=3)

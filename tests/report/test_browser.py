@@ -285,7 +285,7 @@ def test_what_is_left_out_is_said(opened: Opened, report: Path, tmp_path: Path) 
         expect(page.locator("main")).to_contain_text("Examples and heatmaps are of the 1 biggest of 3 clusters.")
         expect(page.locator("main")).to_contain_text("The log keeps the texts of 11 of 14 rollouts.")
         page.goto(f"{run.report.as_uri()}#prompt=a&cluster=1")
-        expect(page.locator(".detail")).to_contain_text("1 biggest of 3 clusters; this is none of them")
+        expect(page.locator(".detail")).to_contain_text("1 biggest of 3 clusters; this is not one of them")
         page.goto(f"{run.report.as_uri()}#prompt=b")
         expect(page.locator("h1")).to_have_text("No such prompt")
 

@@ -1,1 +1,1 @@
-"""The models that are evaluated: what a name means, what has to be known of it, and checkpoints as vLLM loads them."""
+"""Models to evaluate: resolve names, read configurations and tokenizers, and convert checkpoints for vLLM."""

@@ -1,6 +1,6 @@
-"""A checkpoint of DeepSpeed's as a model's folder that vLLM loads.
+"""Convert a DeepSpeed checkpoint to a model folder that vLLM can load.
 
-DeepSpeed's files are pickles, and only its own converter opens them: as a resumed run does, on the user's own run.
+DeepSpeed's files are pickles. Only its own converter opens them, as in a resumed run, and only for the user's own run.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from meds_openrlhf.evaluation.models.naming import Model
 
 
 def converted(model: Model, fingerprint: str, folder: Path) -> Path:
-    """The checkpoint's model in Hugging Face format below ``folder``; made once, and anew for other weights.
+    """The checkpoint's model in Hugging Face format below ``folder``, converted once per ``fingerprint``.
 
-    Raises ConfigError where the checkpoint does not hold the whole of a model of the base's shape.
+    Raises ConfigError if the checkpoint does not hold a complete model of the base model's shape.
     """
     assert model.shards is not None
     target = folder / f"model-{fingerprint[:12]}"
@@ -28,15 +28,15 @@ def converted(model: Model, fingerprint: str, folder: Path) -> Path:
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         _save(str(model.base), _weights(model.shards), temporary, model.shards)
-        os.rename(temporary, target)  # whoever sees the folder sees all of it
+        os.rename(temporary, target)  # atomic: the folder is never incomplete
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return target
 
 
 def _weights(shards: Path) -> dict[str, Any]:
-    """All parameters by name, float32; put together from the ranks' parts one by one as they are asked for."""
-    os.environ.setdefault("DS_ACCELERATOR", "cpu")  # it looks for one when it is imported, and none is needed
+    """All parameters by name, float32; each is assembled from the ranks' shards on first access."""
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed would probe for an accelerator at import
     from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 
     try:
@@ -48,7 +48,7 @@ def _weights(shards: Path) -> dict[str, Any]:
 
 
 def _save(base: str, weights: dict[str, Any], folder: Path, shards: Path) -> None:
-    """In bfloat16, as OpenRLHF saves a trained policy, with the configuration and tokenizer of the ``base``."""
+    """Save in bfloat16, as OpenRLHF saves a trained policy, with the configuration and tokenizer of ``base``."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -69,6 +69,6 @@ def _save(base: str, weights: dict[str, Any], folder: Path, shards: Path) -> Non
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Without the libraries' remarks and bars."""
+    """Suppress the libraries' messages and progress bars."""
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         yield

@@ -1,4 +1,4 @@
-"""What has to be known of a model before engines load it: its weights' fingerprint, its context, its tokens."""
+"""Facts about a model that are needed before engines load it: fingerprint, context length, prompt tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from meds_openrlhf.placement.model_shape import hub_answers, shape_of
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A model whose configuration and tokenizer could be read. ``context`` is in tokens, None where it is not said."""
+    """A model with its configuration and tokenizer. ``context`` is in tokens, None if the configuration has none."""
 
     model: Model
     fingerprint: str
@@ -24,9 +24,9 @@ class KnownModel:
     tokenizer: Any
 
     def tokens(self, benchmark: str, problems: Sequence[Problem]) -> dict[str, tuple[int, ...]]:
-        """Each problem's prompt as token ids, no special tokens added: the template holds them.
+        """Each problem's prompt as token ids, without added special tokens: the template contains them.
 
-        Raises ConfigError for one that leaves no room for a response.
+        Raises ConfigError if a prompt leaves no room for a response.
         """
         found = {
             problem.id: tuple(self.tokenizer.encode(problem.prompt, add_special_tokens=False)) for problem in problems
@@ -38,20 +38,20 @@ class KnownModel:
         return found
 
     def longest(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> int:
-        """Tokens that engines have to make room for: the longest prompt with its response, within the context."""
+        """The number of tokens for the longest prompt with its response, at most the context length."""
         wanted = max(map(len, prompts)) + max_tokens
         return wanted if self.context is None else min(wanted, self.context)
 
 
 def know(model: Model, tensor_parallel: int) -> KnownModel:
-    """Read a model's configuration and tokenizer, from the hub where it is there; no weights.
+    """Read a model's configuration and tokenizer, from a folder or the hub, but not its weights.
 
-    Raises ConfigError where it has none that can be read, and where it cannot be split over that many GPUs.
+    Raises ConfigError if they cannot be read, or if the model cannot be split evenly over ``tensor_parallel`` GPUs.
     """
     from transformers import AutoConfig, AutoTokenizer
 
     name = str(model.folder or model.base or model.hub)
-    # Where there is no hub its client would try for half a minute: what is in its cache will do, or nothing.
+    # If the hub is unreachable, its client would retry for half a minute; use only its cache instead.
     unreachable = not Path(name).exists() and not hub_answers()
     here = Path(name).exists() or unreachable
     try:

@@ -1,6 +1,6 @@
-"""What a model's name on the command line means: a run's trained policy or checkpoint, a folder, or a name on the hub.
+"""Resolve a model's name on the command line: a run's trained policy or checkpoint, a folder, or a name on the hub.
 
-Nothing heavy is imported and nothing is loaded here; what a name cannot mean is told at once.
+This module imports nothing heavy and loads nothing, so that a wrong name fails immediately.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from meds_openrlhf.checkpoints import whole_checkpoints
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
 
-# Labels name folders, and rows of tables.
+# Labels name folders and table rows.
 LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,99}")
 HUB_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?")
 _LABELLED = re.compile(r"([^/=]+)=(.+)")
 _AT_STEP = re.compile(r"(.+)@(\d+)")
 _HF_OF_A_STEP = re.compile(r"global_step(\d+)_hf")
-# What OpenRLHF writes last of a model's folder, after the weights.
+# The last file that OpenRLHF writes into a model's folder, after the weights.
 _LAST_WRITTEN = "tokenizer_config.json"
 _EDGE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model to sample from, as ``label`` in tables. One of ``folder``, ``shards`` and ``hub`` says where it is.
+    """A model to sample from, named ``label`` in tables. Exactly one of ``folder``, ``shards`` and ``hub`` locates it.
 
-    ``folder`` is in Hugging Face format; ``shards`` a checkpoint of DeepSpeed's, which has to be converted before, into
-    the shape of ``base``, the model that its run began with.
+    ``folder`` is in Hugging Face format; ``shards`` is a DeepSpeed checkpoint, which must first be converted to the
+    shape of ``base``, the model that its run started from.
     """
 
     label: str
@@ -42,14 +42,14 @@ class Model:
 
     @property
     def source(self) -> str:
-        """Where it is, for people."""
+        """The model's location, for display."""
         return str(self.folder or self.shards or self.hub)
 
 
 def find_models(words: Sequence[str], step: int | None = None) -> list[Model]:
-    """What each of ``words`` means: ``[LABEL=]MODEL[@STEP]``. ``step`` is that of the run folders without one.
+    """Resolve each of ``words``, ``[LABEL=]MODEL[@STEP]``. ``step`` applies to the run folders without ``@STEP``.
 
-    Raises ConfigError for what is not there, and for a label that comes twice.
+    Raises ConfigError if a model does not exist or a label occurs twice.
     """
     models = [_find(word, step) for word in words]
     if step is not None and not any(_is_run(_folder_of(word)) for word in words):
@@ -61,7 +61,7 @@ def find_models(words: Sequence[str], step: int | None = None) -> list[Model]:
 
 
 def fingerprint_of(folder: Path) -> str:
-    """A hash that tells models apart: of all files' names, sizes, first and last MiB, without reading the rest."""
+    """A hash that identifies a model: of all files' names, sizes, and first and last MiB."""
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         digest.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
@@ -134,13 +134,13 @@ def _in_folder(label: str, folder: Path) -> Model:
 
 
 def _checkpoint_of(paths: RunPaths, label: str | None, step: int | None) -> Model:
-    """The checkpoint of a step, or the newest; OpenRLHF's own Hugging Face folder (``ckpt.save_hf``) where it is."""
+    """The checkpoint of a step, or the newest; prefers OpenRLHF's Hugging Face folder (``ckpt.save_hf``) if present."""
     folders = {
         int(match[1]): entry
         for entry in (sorted(paths.checkpoints.iterdir()) if paths.checkpoints.is_dir() else [])
         if (match := _HF_OF_A_STEP.fullmatch(entry.name)) and (entry / _LAST_WRITTEN).is_file()
     }
-    # The regular one comes after the best one's of the same step, and so takes its place.
+    # A regular checkpoint comes after the best checkpoint of the same step and so replaces it.
     shards = {whole.step: paths.policy_checkpoints / whole.tag for whole in whole_checkpoints(paths)}
     wanted = max([*folders, *shards], default=None) if step is None else step
     if wanted is None or wanted not in {*folders, *shards}:
@@ -159,7 +159,7 @@ def _what_there_is(steps: Iterable[int], wanted: int | None) -> str:
 
 
 def _base_of(paths: RunPaths) -> str:
-    """The model that the run began with: its shape and tokenizer are the checkpoint's."""
+    """The model that the run started from: the checkpoint has its shape and tokenizer."""
     from meds_openrlhf.config import load_config
 
     flags = load_config(paths.config).openrlhf

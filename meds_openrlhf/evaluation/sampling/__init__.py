@@ -1,1 +1,1 @@
-"""Drawing samples: blocks of work, vLLM engines on a Ray cluster, and who gets what."""
+"""Drawing samples: blocks of work, vLLM engines on a Ray cluster, and the assignment of blocks to engines."""

@@ -1,9 +1,8 @@
-"""The unit of work: some samples of one problem. Which engine draws them, when, and after how many restarts: no matter.
+"""The unit of work: some samples of a problem, independent of engine, order and restarts.
 
-Every sample has a seed of its own, made from the evaluation's seed, the problem's id and the sample's index. So the
-same samples are asked for with one engine or with 32, in any order. vLLM adds numbers up in another order when other
-requests share a batch, so a token may still turn out differently on the edge of two: the seeds are fixed, the last bit
-of a probability is not.
+Every sample has its own seed, derived from the evaluation's seed, the problem's id and the sample's index, so the
+requests are the same for any number and order of engines. Results can still differ in rare tokens: vLLM's summation
+order depends on the other requests in a batch, which changes the last bits of the probabilities.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Block:
 
 
 def sample_seed(seed: int, problem: str, index: int) -> int:
-    """The seed of one sample: 63 bits, so that a signed 64-bit integer holds it."""
+    """The seed of a sample: 63 bits, so that it fits into a signed 64-bit integer."""
     digest = hashlib.sha256(f"{seed}\0{index}\0{problem}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
@@ -36,9 +35,9 @@ def sample_seed(seed: int, problem: str, index: int) -> int:
 def make_blocks(
     benchmark: str, missing: Sequence[tuple[Problem, Sequence[int]]], tokens: Mapping[str, Sequence[int]]
 ) -> list[Block]:
-    """All missing samples in blocks of up to 16. ``tokens`` are the prompts' by problem id.
+    """All missing samples in blocks of up to 16. ``tokens`` are the prompts' token ids by problem id.
 
-    All problems' first blocks come before any second one: what is seen so far is then seen of the whole benchmark.
+    The first blocks of all problems come before any second block, so that progress figures cover the whole benchmark.
     """
     rounds: dict[int, list[Block]] = {}
     for problem, indices in missing:

@@ -1,6 +1,6 @@
-"""Keeping engines busy: which block goes where, and what becomes of those of an engine that is lost.
+"""Keep engines busy: assign blocks to engines, and reassign the blocks of a lost engine.
 
-Knows neither Ray nor vLLM: a `Fleet` starts blocks and says which is done.
+Depends on neither Ray nor vLLM: a `Fleet` starts blocks and reports finished blocks.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from meds_openrlhf.evaluation.sampling.blocks import Block
 
 
 class EngineLostError(RuntimeError):
-    """One engine is gone, with the blocks that it had."""
+    """An engine is lost, with the blocks that it had."""
 
 
 class EvaluationLostError(RuntimeError):
-    """Nothing is left that could draw samples; those that were drawn are on the disk."""
+    """No engine is left to draw samples; the samples drawn so far are on disk."""
 
 
 class Fleet(Protocol):
@@ -26,26 +26,25 @@ class Fleet(Protocol):
 
     @property
     def engines(self) -> Collection[int]:
-        """The numbers of those that run."""
+        """The numbers of the running engines."""
 
     def start(self, engine: int, block: Block) -> Hashable:
-        """Give an engine a block, without waiting; the ticket stands for its result."""
+        """Start a block on an engine without waiting; returns a ticket for its result."""
 
     def wait(self, tickets: Collection[Hashable]) -> Hashable:
-        """The next of the tickets that is done."""
+        """Wait for the next of the tickets to finish and return it."""
 
     def samples(self, ticket: Hashable) -> list[Sample]:
-        """The samples of a block that is done. Raises EngineLostError where its engine is gone."""
+        """The samples of a finished block. Raises EngineLostError if its engine is lost."""
 
 
 def draw(
     fleet: Fleet, blocks: Iterable[Block], in_flight: int, tell: Callable[[str], None]
 ) -> Iterator[tuple[Block, list[Sample]]]:
-    """Every block with its samples, as soon as it is done. No engine has more than ``in_flight`` blocks at a time.
+    """Yield every block with its samples when it finishes. No engine has more than ``in_flight`` blocks at a time.
 
-    Blocks go to the engine that has the fewest, so that a few blocks are spread evenly too. Those of an engine that is
-    lost go to the others, before any new one; ``tell`` gets a line about it. Raises EvaluationLostError when none is
-    left.
+    Each block goes to the engine with the fewest blocks. The blocks of a lost engine go to the others before any new
+    block; ``tell`` gets a line about it. Raises EvaluationLostError if no engine is left.
     """
     waiting, load = deque(blocks), dict.fromkeys(fleet.engines, 0)
     running: dict[Hashable, tuple[int, Block]] = {}
@@ -66,6 +65,6 @@ def draw(
             if not load:
                 raise EvaluationLostError(f"engine {engine} was lost ({loss}), and none is left") from loss
             continue
-        if engine in load:  # a lost one may have finished others before
+        if engine in load:  # a lost engine may have finished this block before
             load[engine] -= 1
         yield block, samples

@@ -1,9 +1,9 @@
-"""One vLLM engine, to be made a Ray actor: blocks of prompts in, judged samples out.
+"""A vLLM engine for use as a Ray actor: takes blocks of prompts and returns judged samples.
 
-It runs vLLM's asynchronous engine with one request per sample. The blocks that an engine has at one time share vLLM's
-running batch: a request that is done makes room for the next at once, whatever block that is of, and a block's longest
-sample holds up nothing but the writing of its own block. The requests of one problem share the prompt's part of the KV
-cache. Answers are judged here, so that judging grows with the number of engines.
+It runs vLLM's asynchronous engine with one request per sample. All blocks of an engine share vLLM's running batch: a
+finished request immediately makes room for the next, from any block, and a block's longest sample delays only its own
+block. The requests of a problem share the prompt's part of the KV cache. Answers are judged here, so that judging
+scales with the number of engines.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from meds_openrlhf.evaluation.samples import Sample
 from meds_openrlhf.evaluation.sampling.blocks import BLOCK_SAMPLES, Block, sample_seed
 from meds_openrlhf.processes import end_children_with_this_process
 
-# Sequences that vLLM works on at a time, on a GPU and on a CPU.
+# Sequences in vLLM's running batch, on a GPU and on a CPU.
 SEQUENCES, SEQUENCES_ON_CPU = 256, 32
 
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """What an engine loads, and how it samples. ``max_model_len`` and ``max_tokens`` are in tokens."""
+    """The model that an engine loads and its sampling settings. ``max_model_len`` and ``max_tokens`` are in tokens."""
 
     model: str
     revision: str | None  # of a model on the hub
@@ -39,20 +39,20 @@ class EngineSettings:
 
     @property
     def sequences(self) -> int:
-        """How many vLLM works on at a time."""
+        """The number of sequences in vLLM's running batch."""
         return SEQUENCES_ON_CPU if self.on_cpu else SEQUENCES
 
     @property
     def in_flight(self) -> int:
-        """Blocks that keep the engine busy: a full batch, and two more that wait."""
+        """The number of blocks that keep the engine busy: a full batch, and two more in the queue."""
         return self.sequences // BLOCK_SAMPLES + 2
 
 
 class SamplingEngine:
-    """See the module's docstring. An actor that has lost its vLLM ends itself."""
+    """The engine of the module docstring. The actor's process exits if its vLLM engine dies."""
 
     async def start(self, settings: EngineSettings, bundles: list[int]) -> None:
-        """Load the model. ``bundles`` are the engine's in its placement group."""
+        """Load the model. ``bundles`` are the engine's bundle indices in its placement group."""
         import vllm
 
         end_children_with_this_process()
@@ -68,11 +68,11 @@ class SamplingEngine:
         try:
             outputs = await asyncio.gather(*(self._respond(block, index) for index in block.indices))
         except EngineDeadError:
-            os._exit(1)  # the process inside is gone: to the driver the whole engine is
+            os._exit(1)  # vLLM's process died; the driver must see a dead actor
         return await asyncio.to_thread(_judge, block, outputs)
 
     async def stop(self) -> None:
-        """End vLLM, so that its GPU's memory is free when this returns."""
+        """Shut down vLLM, so that its GPU memory is free when this returns."""
         self._llm.shutdown()
 
     async def _respond(self, block: Block, index: int) -> Any:
@@ -112,7 +112,7 @@ def _engine_arguments(settings: EngineSettings) -> dict[str, Any]:
 
 
 def _let_vllm_place_workers(bundles: list[int]) -> None:
-    """vLLM starts an actor for each GPU in the engine's bundles, as under OpenRLHF; this process has no GPU itself."""
+    """Let vLLM start an actor for each GPU in the engine's bundles, as under OpenRLHF; this process has no GPU."""
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     os.environ["VLLM_RAY_PER_WORKER_GPUS"] = "1"
     os.environ["VLLM_RAY_BUNDLE_INDICES"] = ",".join(map(str, bundles))

@@ -1,4 +1,4 @@
-"""Engines on a Ray cluster: where they go, how they start, and how their blocks come back."""
+"""Engines on a Ray cluster: their placement, start, and results."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from meds_openrlhf.placement.shortage import Shortage
 
 START_SECONDS = 1800.0
 STOP_SECONDS = 60.0
-# The longest responses take minutes; engines that finish nothing for so long hang.
+# The longest responses take minutes; if no engine finishes anything for this long, they hang.
 STALL_SECONDS = 3600.0
 POLL_SECONDS = 1.0
 
 
 def plan_engines(nodes: Sequence[Node], engines: int | None, tensor_parallel: int, at_most: int) -> Plan:
-    """Where ``engines`` go, or as many as there is room for, but not more than ``at_most``. An engine is on one node.
+    """Plan for ``engines``, or if None for as many as there is room for, up to ``at_most``. An engine is on one node.
 
-    Raises Shortage where there is no room for them, or for one.
+    Raises Shortage if there is no room for them, or if None for a single engine.
     """
     room = sum(node.room // tensor_parallel for node in nodes)
     count = max(1, min(room, at_most)) if engines is None else engines
@@ -44,9 +44,9 @@ def plan_engines(nodes: Sequence[Node], engines: int | None, tensor_parallel: in
 def plan_when_free(
     engines: int | None, tensor_parallel: int, at_most: int, seconds: float, tell: Callable[[str], None]
 ) -> Plan:
-    """`plan_engines` on Ray's cluster as soon as there is room. Raises Shortage when the time is over.
+    """Call `plan_engines` on the Ray cluster until there is room. Raises Shortage after ``seconds``.
 
-    At once where not even the emptied cluster has room.
+    Raises immediately if even the empty cluster has no room.
     """
     deadline, told = time.monotonic() + seconds, False
     while True:
@@ -71,16 +71,16 @@ class RayFleet:
 
     @property
     def engines(self) -> Collection[int]:
-        """The numbers of those that run."""
+        """The numbers of the running engines."""
         return self._handles
 
     def start(self, engine: int, block: Block) -> Hashable:
-        """Give an engine a block, without waiting; the ticket stands for its result."""
+        """Start a block on an engine without waiting; returns a ticket for its result."""
         ticket: Hashable = self._handles[engine].sample.remote(block)
         return ticket
 
     def wait(self, tickets: Collection[Hashable]) -> Hashable:
-        """The next of the tickets that is done. Raises EvaluationLostError where that takes for ever."""
+        """Wait for the next of the tickets. Raises EvaluationLostError if none finishes within `STALL_SECONDS`."""
         done, _ = ray.wait(list(tickets), num_returns=1, timeout=STALL_SECONDS)
         if not done:
             raise EvaluationLostError(f"no engine finished anything within {STALL_SECONDS / 60:g} minutes")
@@ -88,7 +88,7 @@ class RayFleet:
         return ticket
 
     def samples(self, ticket: Hashable) -> list[Sample]:
-        """The samples of a block that is done. Raises EngineLostError where its engine is gone."""
+        """The samples of a finished block. Raises EngineLostError if its engine is lost."""
         try:
             samples: list[Sample] = ray.get(ticket)
             return samples
@@ -100,9 +100,9 @@ class RayFleet:
 def running_engines(
     group: PlacementGroup, plan: Plan, settings: EngineSettings, tell: Callable[[str], None]
 ) -> Iterator[RayFleet]:
-    """The plan's engines with a model, until the block ends; then their GPUs are free for the next model.
+    """Run the plan's engines with a model until the block ends; then their GPUs are free for the next model.
 
-    Raises EvaluationLostError where one cannot start, or none is left.
+    Raises EvaluationLostError if an engine cannot start, or all are lost while they start.
     """
     size = settings.tensor_parallel
     blocks = [list(range(first, first + size)) for first in range(0, plan.gpus, size)]
@@ -118,7 +118,7 @@ def running_engines(
 
 
 def _actor(group: PlacementGroup, bundles: list[int]) -> Any:
-    """Takes its bundle's GPU; with several, vLLM's workers take them."""
+    """Create the actor. It takes its bundle's GPU; if it has several bundles, vLLM's workers take their GPUs."""
     share = 1 if len(bundles) == 1 else 0
     strategy = PlacementGroupSchedulingStrategy(
         group, placement_group_bundle_index=bundles[0], placement_group_capture_child_tasks=True
@@ -128,7 +128,7 @@ def _actor(group: PlacementGroup, bundles: list[int]) -> Any:
 
 
 def _started(starting: dict[Any, int], tell: Callable[[str], None]) -> list[int]:
-    """The engines that have started. One that says why it cannot ends it all: the others could not either."""
+    """The engines that have started. If an engine raises an error, all fail: the others would raise it too."""
     left, started, deadline = dict(starting), [], time.monotonic() + START_SECONDS
     while left:
         done, _ = ray.wait(list(left), num_returns=1, timeout=max(deadline - time.monotonic(), 0.0))
@@ -150,7 +150,7 @@ def _started(starting: dict[Any, int], tell: Callable[[str], None]) -> list[int]
 
 
 def _reason(error: BaseException) -> str:
-    """Ray's sentence about a dead actor, without the list of what may have been."""
+    """Ray's message about a dead actor, without its list of possible causes."""
     text = " ".join(str(error).split())
     detail = text.split("Worker exit detail: ")[-1].split("The actor died because of an error")[-1]
     return detail.split(" Some common causes")[0].split(" There are some potential")[0].strip(" .")[:200]

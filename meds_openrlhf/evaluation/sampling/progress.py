@@ -1,4 +1,4 @@
-"""What a user reads while an evaluation goes on: a line for whatever begins and ends, a bar or a line per tenth."""
+"""Console output of an evaluation: a line for each event, and a progress bar or a line per tenth of the samples."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from tqdm import tqdm
 
 
 class Progress:
-    """Writes to ``stream``; on a terminal a bar stays below the lines: samples, samples per second, pass@1 so far.
+    """Writes to ``stream``; on a terminal, a bar below the lines shows samples, samples per second and pass@1 so far.
 
-    Elsewhere, as in a log file, there is a line at every tenth of the samples.
+    In a log file, a line is written at every tenth of the samples instead.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -20,12 +20,12 @@ class Progress:
         self._total = self._drawn = self._right = 0
 
     def say(self, line: str) -> None:
-        """One line of its own."""
+        """Write a line."""
         tqdm.write(line, file=self._stream)
         self._stream.flush()
 
     def begin(self, label: str, total: int, present: int, right: int) -> None:
-        """A model's samples are drawn from now on; ``present`` of them are there, ``right`` of those are right."""
+        """Start a model's progress; ``present`` of ``total`` samples exist, and ``right`` of those are right."""
         self._label, self._total, self._drawn, self._right = label, total, present, right
         self._bar = tqdm(
             total=total,
@@ -39,7 +39,7 @@ class Progress:
         )
 
     def add(self, drawn: int, right: int) -> None:
-        """So many more are on the disk."""
+        """Report ``drawn`` more samples on disk, of which ``right`` are right."""
         tenths_before = self._tenths()
         self._drawn += drawn
         self._right += right

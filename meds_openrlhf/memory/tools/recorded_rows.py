@@ -148,7 +148,7 @@ def _read(path: Path, reader: Any) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_arrays([c.cast(t) for c, t in zip(batch.columns, schema.types)], schema=schema)
             rows += len(batch)
     except (pa.ArrowInvalid, OSError) as error:
-        hint = f"breaks off after {rows} rows ({_one_line(error)}); record it anew"
+        hint = f"ends after {rows} rows ({_one_line(error)}); record it again"
         raise ConfigError("STREAM", str(path), hint) from error
 
 

@@ -1,4 +1,4 @@
-// All curves: one colour per run, headings as in the list of panels; runs can be hidden, lines smoothed.
+// All curves: a colour per run and a heading per group of panels; runs can be hidden and lines smoothed.
 
 const curveState = { hidden: new Set(), off: new Map(), smoothing: 0, open: false };
 const GROUP_NOTES = {
@@ -69,7 +69,7 @@ function drawPanel(page, panel) {
   return lines.length ? [new LineChart(panel, lines, panel.source === "evaluations" ? 0 : curveState.smoothing).node] : [];
 }
 
-/** Parts of a whole for one run, with the rest of `timing/step_total` as the last part. */
+/** A run's parts of a whole, with the rest of `timing/step_total` as the last part. */
 function stackPanel(panel, run, several) {
   const { steps, columns } = run.history;
   const layers = panel.series.filter(([name]) => columns[name]).map(([name, label], i) => ({ label, kind: `k${i}`, values: columns[name] }));

@@ -1,4 +1,4 @@
-// Unpacking what the page carries: base64 of gzip of JSON; the tables at once, details when they are looked at.
+// Unpack the page's data, base64 of gzip of JSON: the tables immediately, details on demand.
 
 async function unpack(id) {
   const coded = document.getElementById(id).textContent;
@@ -9,13 +9,13 @@ async function unpack(id) {
 
 const portions = new Map();
 
-/** A portion of details, by number; a promise. */
+/** A promise of a portion of details, by number. */
 function portion(number) {
   if (!portions.has(number)) portions.set(number, unpack(`details-${number}`));
   return portions.get(number);
 }
 
-/** The errors of one run, with what is derived from the tables when it is needed. */
+/** The errors of a run; what is derived from the tables is computed on first use. */
 class Errors {
   constructor(tables, run) {
     Object.assign(this, tables);
@@ -23,10 +23,10 @@ class Errors {
     this.size = tables.clusters.size.length;
     this.place = new Map(tables.prompts.key.map((key, place) => [key, place]));
     this.expanded = new Map();
-    this.responses = new Map(); // of a prompt: label -> its example texts, and all of them in lower case
+    this.responses = new Map(); // per prompt: label -> example texts, and the same joined in lower case
   }
 
-  /** A prompt with its rows one by one and its clusters. */
+  /** A prompt with its individual rows and its clusters. */
   prompt(place) {
     if (!this.expanded.has(place)) this.expanded.set(place, this.expand(place));
     return this.expanded.get(place);
@@ -78,13 +78,13 @@ class Errors {
     cluster.answers = [...counts].map(([code, n]) => [prompt.answers[code], n]).sort((a, b) => b[1] - a[1]);
   }
 
-  /** The details of a prompt's clusters; a promise, of null where the report has none. */
+  /** A promise of the details of a prompt's clusters, or of null if the report has none. */
   async details(place) {
     const number = this.portion[place];
     return number < 0 ? null : (await portion(number))[place];
   }
 
-  /** Unpack all responses for searching; `tell` hears how far it is, and is asked whether to go on. */
+  /** Unpack all responses for searching. `tell` gets the progress and returns whether to continue. */
   async loadResponses(tell) {
     const numbers = [...new Set(this.portion.filter((number) => number >= 0))];
     for (const [done, number] of numbers.entries()) {

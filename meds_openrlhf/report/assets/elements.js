@@ -1,4 +1,4 @@
-// Making elements. Whatever comes from a run goes through text nodes and attributes, never through markup.
+// Create elements. Data of a run goes through text nodes and attributes, never through markup.
 
 const SVG_NS = "http://www.w3.org/2000/svg";
 
@@ -25,7 +25,7 @@ function s(tag, attributes, ...children) {
   return fill(document.createElementNS(SVG_NS, tag), attributes, children);
 }
 
-/** A button that is pressed or not, and says so. */
+/** A toggle button with its state in `aria-pressed`. */
 function toggle(label, pressed, change, attributes) {
   const button = h("button", { type: "button", class: "toggle", "aria-pressed": String(pressed), ...attributes }, label);
   button.addEventListener("click", () => {
@@ -36,7 +36,7 @@ function toggle(label, pressed, change, attributes) {
   return button;
 }
 
-/** One of several: `options` are [value, label]. */
+/** A group of buttons to choose a value: `options` are [value, label]. */
 function choice(name, options, chosen, change) {
   const group = h("span", { class: "choice", role: "group", "aria-label": name });
   for (const [value, label] of options) {
@@ -51,7 +51,7 @@ function choice(name, options, chosen, change) {
   return group;
 }
 
-/** A text with every place where `query` (lower case) stands in it marked. */
+/** A text with every occurrence of `query` (lower case) marked. */
 function marked(text, query) {
   if (!query) return [text];
   const parts = [];
@@ -66,7 +66,7 @@ function marked(text, query) {
   return parts;
 }
 
-/** A stretch of a text around the first place of `query`. */
+/** The part of a text around the first occurrence of `query`. */
 function around(text, query, room) {
   const found = Math.max(text.toLowerCase().indexOf(query), 0);
   const start = Math.max(found - room, 0);
@@ -74,7 +74,7 @@ function around(text, query, room) {
   return `${start ? "…" : ""}${text.slice(start, end)}${end < text.length ? "…" : ""}`.replace(/\s+/g, " ");
 }
 
-/** Show a tip beside a place of its plot, `from` to `to` in parts of the width, and all of it inside the window. */
+/** Show a tip beside `from` to `to` of its plot (fractions of the width), completely inside the window. */
 function placeTip(tip, from, to) {
   const plot = tip.parentElement.getBoundingClientRect();
   const room = document.documentElement.clientWidth;
@@ -91,7 +91,7 @@ const integer = (value) => Math.round(value).toLocaleString("en-US");
 
 const percent = (value) => `${(100 * value).toFixed(value && Math.abs(value) < 0.1 ? 1 : 0)}%`;
 
-/** A number as people read it, in the unit of its chart. */
+/** A number formatted in the unit of its chart. */
 function figure(value, unit) {
   if (value === null || value === undefined) return "–";
   if (unit === "share") return percent(value);

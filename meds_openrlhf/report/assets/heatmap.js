@@ -1,4 +1,4 @@
-// Layer logits of some members of a cluster and of the rows nearest to it: responses down, layers across.
+// Layer logits of some members of a cluster and of the rows nearest to it: a row per response, a column per layer.
 
 const STOPS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]]; // viridis
 
@@ -8,7 +8,7 @@ function colorAt(part) {
   return `rgb(${STOPS[low].map((value, i) => Math.round(value + (STOPS[low + 1][i] - value) * (at - low))).join(",")})`;
 }
 
-/** `map` as it comes packed: {m, o, lo, hi, q}; rows and answers are looked up in `prompt`. */
+/** `map` in its packed form {m, o, lo, hi, q}; rows and answers are looked up in `prompt`. */
 function heatmap(errors, prompt, cluster, map) {
   const layers = map.lo.length;
   const levels = Uint8Array.from(atob(map.q), (c) => c.charCodeAt(0));

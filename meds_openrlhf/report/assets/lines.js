@@ -1,15 +1,15 @@
-// Line charts: a colour per run (of a single run, per series), a dash per series; pointing at a step, or arrow keys, shows all values there.
+// Line charts: a colour per run (for a single run, per series), a dash per series; the pointer or arrow keys show a step's values.
 
 const DASHES = ["", "7 3", "2 3", "9 3 2 3", "12 4", "4 2 1 2", "1 2"];
-// About as wide as a chart of the curves is on a screen of 1280 pixels, so that labels come out as large as they are written.
+// About the width of a chart on a screen of 1280 pixels, so that labels are drawn at their nominal size.
 const CHART = { width: 390, height: 212, left: 54, right: 380, top: 10, bottom: 170 };
 
-/** One panel for some runs: `lines` are {run, color, name, series, label, dash, steps, values}. */
+/** A panel for some runs: `lines` are {run, color, name, series, label, dash, steps, values}. */
 class LineChart {
   constructor(panel, lines, smoothing) {
     this.panel = panel;
     this.hidden = curveState.off.get(panel.title) || new Set(panel.off);
-    curveState.off.set(panel.title, this.hidden); // outlives a redraw
+    curveState.off.set(panel.title, this.hidden); // survives a redraw
     this.lines = lines;
     this.smoothing = smoothing;
     this.single = new Set(lines.map((line) => line.run)).size === 1;

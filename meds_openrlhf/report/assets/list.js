@@ -1,4 +1,4 @@
-// The list of all recurring errors: sorted, searched, a page at a time.
+// The list of all recurring errors, with sorting, search and pages.
 
 const ROWS = 25;
 const COLLATOR = new Intl.Collator("en", { numeric: true });
@@ -11,7 +11,7 @@ const COLUMNS = [
 
 const listState = { run: null, matches: new Map(), ...listAsked(new URLSearchParams()) };
 
-/** What an address says of the list; as at first where it says nothing, or nothing that there is. */
+/** The list's state in an address; missing or unknown values become the defaults. */
 function listAsked(params) {
   const among = (name, options) => options.find(([value]) => value === params.get(name))?.[0] ?? options[0][0];
   const [, minus, sort] = /^(-?)(.*)$/.exec(params.get("sort") ?? "");
@@ -22,7 +22,7 @@ function listAsked(params) {
   };
 }
 
-/** The address of the list as it is now. */
+/** The address of the list's current state. */
 function listRoute() {
   const { run, query, which, verdict, sort, down, page } = listState;
   return {
@@ -42,7 +42,7 @@ function atlasList(page) {
     clearTimeout(waiting);
     waiting = setTimeout(() => search(errors, box.value, redraw, status), 200);
   });
-  if (listState.query) queueMicrotask(() => search(errors, listState.query, redraw, status, true)); // once this is shown
+  if (listState.query) queueMicrotask(() => search(errors, listState.query, redraw, status, true)); // after this view is shown
   else redraw();
   const hasRight = errors.clusters.right.includes(1);
   return [
@@ -71,7 +71,7 @@ function runPicker(page) {
     runs.map(([i]) => h("option", { value: i, selected: i === listState.run }, page.runs[i].name)))];
 }
 
-/** What is in the list and what had to be left out, in words. */
+/** The contents of the list and what was left out, in words. */
 function atlasNotes(errors, run) {
   const totals = errors.totals;
   const notes = [
@@ -88,7 +88,7 @@ function atlasNotes(errors, run) {
   return h("p", { class: "note" }, notes.join(" "));
 }
 
-/** Which clusters `query` finds, and where; first in prompts and answers, then in the responses as they are unpacked. */
+/** Find the clusters that match `query`: first in prompts and answers, then in the responses as they are unpacked. */
 async function search(errors, query, redraw, status, keepPage) {
   const wanted = query.trim().toLowerCase();
   listState.query = query;
@@ -153,7 +153,7 @@ function drawList(errors, holder, status) {
   replaceRoute(listRoute());
   const places = chosen(errors);
   const pages = Math.max(Math.ceil(places.length / ROWS), 1);
-  const current = Math.min(listState.page, pages - 1); // there may be more when a search is over
+  const current = Math.min(listState.page, pages - 1); // a running search may still add pages
   const from = current * ROWS;
   const shown = places.slice(from, from + ROWS);
   status.textContent = places.length
@@ -200,7 +200,7 @@ function listRow(errors, i) {
     h("td", {}, answerChips(cluster, query)));
 }
 
-/** Alive, or since how many visits nothing came; nobody knows yet where the prompt was seen once. */
+/** Alive, or the number of visits since the last new member; unknown after a single visit. */
 function fate(cluster) {
   if (cluster.growth.length === 1) return h("span", { class: "fate died" }, "◌ one visit so far");
   return cluster.since

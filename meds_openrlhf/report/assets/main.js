@@ -1,8 +1,8 @@
-// The page as a whole: which view the address asks for, and light or dark.
+// The page as a whole: the view that the address selects, and the theme.
 
 const VIEWS = [["overview", "Overview"], ["curves", "Curves"], ["atlas", "Atlas"]];
 
-/** The address of a view; what is null is left out. */
+/** The address of a view; null parameters are left out. */
 function route(params) {
   const words = Object.entries(params).filter(([, value]) => value !== null && value !== undefined);
   return `#${words.map(([name, value]) => (value === "" ? name : `${name}=${encodeURIComponent(value)}`)).join("&")}`;
@@ -33,7 +33,7 @@ function show(page) {
   Object.assign(last, { hash: location.hash, prompt: params.get("prompt") });
 }
 
-/** Put the reader where the new view begins; on the list, where it was left. */
+/** Scroll to the top of the new view, or in the list to its last position. */
 function place(view, name, params) {
   const samePrompt = name === "prompt" && last.prompt === params.get("prompt");
   (samePrompt && document.querySelector(".cluster[aria-current]") || view).focus({ preventScroll: true });
@@ -51,7 +51,7 @@ function noAtlas() {
   return [h("h1", {}, "Atlas of recurring errors"), h("p", { class: "note" }, "The run has neither remembered nor logged a wrong rollout, so there is no atlas.")];
 }
 
-/** The run that the address names, or the first one with an atlas. */
+/** Choose the run in the address, or else the current run, or the first run with an atlas. */
 function chooseRun(page, params) {
   const given = Number(params.get("run") ?? NaN);
   const next = page.errors[given] ? given : listState.run ?? page.errors.findIndex(Boolean);

@@ -1,4 +1,4 @@
-// What was run: a card for each run, settings side by side, and where it went.
+// Overview: a card for each run, first and last steps, and settings side by side.
 
 function overview(page) {
   const runs = page.runs;
@@ -28,7 +28,7 @@ function runCard(run, number) {
     h("dl", {}, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
 }
 
-/** How far it is. A run that has saved its model is at its end, with fewer steps than planned or not. */
+/** The run's progress. A run that has saved its model has ended, possibly with fewer steps than planned. */
 function stepsDone(run) {
   const planned = run.planned ? `${integer(run.planned)} planned` : "";
   if (!run.ended) return `${integer(run.done)}${planned && ` of ${planned}`}`;
@@ -36,7 +36,7 @@ function stepsDone(run) {
   return `ended after ${count(run.done, "step")}${fewer}`;
 }
 
-/** Why the metric `meds/clusters` and the atlas differ, where they do; else null. */
+/** Why the metric `meds/clusters` and the atlas differ; null if they agree. */
 function countedOtherwise(run) {
   const measured = (run.history.columns["meds/clusters"] || []).findLast((value) => value !== null);
   if (measured === undefined || !run.atlas || measured === run.atlas.totals.clusters) return null;

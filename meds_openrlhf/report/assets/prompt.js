@@ -1,4 +1,4 @@
-// One prompt: its clusters beside each other, its rollouts over time, and the details of the cluster that is chosen.
+// A prompt: its clusters side by side, its rollouts over time, and the details of the selected cluster.
 
 const COLORS = 7;
 
@@ -49,7 +49,7 @@ function promptFacts(prompt) {
   return h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
 
-/** Right rollouts, clusters, noise and the rest, a bar for each visit. */
+/** A bar for each visit with its right rollouts, clusters, noise and the rest. */
 function visitsChart(prompt) {
   const layers = [];
   const remembered = prompt.visits.map(() => 0);
@@ -125,7 +125,7 @@ function shareBar(part) {
 }
 
 function noDetails(errors) {
-  return h("p", { class: "note" }, `This report has example responses and heatmaps of the ${integer(errors.detailed)} biggest of ${integer(errors.totals.clusters)} clusters; this is none of them.`);
+  return h("p", { class: "note" }, `This report has example responses and heatmaps of the ${integer(errors.detailed)} biggest of ${integer(errors.totals.clusters)} clusters; this is not one of them.`);
 }
 
 function examplesOf(own, errors) {
@@ -145,7 +145,7 @@ function response(example, verdict) {
     })));
 }
 
-/** Scroll each long response to its answer, which mostly stands at the end. */
+/** Scroll each long response to its answer, which is usually at the end. */
 function showAnswers(holder) {
   requestAnimationFrame(() => {
     for (const answer of holder.querySelectorAll(".body .answer")) {

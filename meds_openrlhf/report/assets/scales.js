@@ -1,4 +1,4 @@
-// Axes: round ticks, places of values, and points no closer than pixels.
+// Axes: round ticks, scales, and thinning of points to the resolution of the screen.
 
 /** Up to `most` round numbers that span `low` to `high`. */
 function ticks(low, high, most) {
@@ -11,13 +11,13 @@ function ticks(low, high, most) {
   return Array.from({ length: last - first + 1 }, (_, i) => Number(((first + i) * step).toPrecision(12)));
 }
 
-/** A map from values to places. */
+/** A function that maps values to positions. */
 function scale(low, high, from, to) {
   const span = high - low || 1;
   return (value) => from + ((value - low) / span) * (to - from);
 }
 
-/** What a vertical axis spans for `values`: a little air, and 0 where it is near. */
+/** The range of a vertical axis for `values`, with a margin, extended to 0 if that is near. */
 function extent(values, fromZero) {
   let low = Infinity;
   let high = -Infinity;
@@ -34,7 +34,7 @@ function extent(values, fromZero) {
   return [low === 0 ? 0 : low - air, high + air];
 }
 
-/** Of each stretch of `width` places keep the least and the greatest: what a line of so many pixels can show. */
+/** Keep the least and the greatest point in each of `width` intervals: a line of that many pixels shows no more. */
 function thinned(points, width) {
   if (points.length <= 3 * width) return points;
   const kept = [];
@@ -52,7 +52,7 @@ function thinned(points, width) {
   return kept;
 }
 
-/** Exponential moving average, corrected for its beginning; gaps stay gaps. */
+/** Exponential moving average with bias correction; gaps stay gaps. */
 function smoothed(values, weight) {
   if (!weight) return values;
   let sum = 0;

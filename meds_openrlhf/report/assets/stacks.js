@@ -1,6 +1,6 @@
-// Stacked bars: the parts of a step's time, a prompt's rollouts visit by visit, and sparklines.
+// Stacked bars, for the parts of a step's time and a prompt's rollouts per visit, and sparklines.
 
-/** Bars over `steps`; `layers` are {label, kind, values}, from the bottom up; `kind` is a class that gives the colour. */
+/** Bars over `steps`; `layers` are {label, kind, values}, from the bottom up; `kind` is a CSS class for the colour. */
 function stackedBars(title, steps, layers, unit, { width: across = CHART.width, height = CHART.height } = {}) {
   const box = { ...CHART, width: across, right: across - 10, height, bottom: height - (CHART.height - CHART.bottom) };
   const totals = steps.map((_, i) => layers.reduce((sum, layer) => sum + (layer.values[i] || 0), 0));
@@ -71,10 +71,10 @@ function columnTips(svg, tip, cursor, box, slot, steps, layers, totals, unit) {
   });
 }
 
-/** The width to draw a single chart at: as wide as it is on the screen, so that its labels are neither small nor large. */
+/** The drawing width of a single chart: its width on the screen, so that its labels keep their size. */
 const drawnWidth = (most) => Math.max(Math.min(most, document.documentElement.clientWidth - 60), 280);
 
-/** What the colours of layers mean. */
+/** The legend of the layers' colours. */
 function stackLegend(layers) {
   return h("div", { class: "legend" }, layers.map((layer) => h("span", { class: "key" }, h("i", { class: `swatch ${layer.kind}` }), layer.label)));
 }

@@ -1,4 +1,4 @@
-"""Where a run's metrics are sent: TensorBoard always, Weights & Biases where the environment asks for it."""
+"""Where a run's metrics are sent: TensorBoard always, Weights & Biases if the environment requests it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from meds_openrlhf.config import RunConfig
 from meds_openrlhf.paths import RunPaths
 
 TENSORBOARD, WANDB = "tensorboard", "wandb"
-# What W&B's own variables say wins over the flags, as W&B has it.
+# W&B's own environment variables take precedence over the flags, as in W&B itself.
 _VARIABLES = {"name": "WANDB_NAME", "project": "WANDB_PROJECT", "group": "WANDB_RUN_GROUP", "entity": "WANDB_ENTITY"}
 
 PROJECT = "openrlhf_train_ppo"  # OpenRLHF's default
@@ -19,7 +19,7 @@ PROJECT = "openrlhf_train_ppo"  # OpenRLHF's default
 
 @dataclass(frozen=True)
 class Destinations:
-    """OpenRLHF's flags about trackers, and ours. It is shown on a command line, so it holds no secret."""
+    """OpenRLHF's and our settings for trackers. They appear on a command line and contain no secrets."""
 
     tensorboard: str  # the folder of this run's event files
     name: str
@@ -27,15 +27,15 @@ class Destinations:
     group: str | None = None
     entity: str | None = None
     snapshots: str = "reference"
-    archive: str | None = None  # without credentials; for W&B's artifacts alone
+    archive: str | None = None  # without credentials; only for W&B's artifacts
 
     def of_wandb(self, environment: Mapping[str, str]) -> dict[str, Any]:
-        """The arguments of `wandb.init` that name the run; none that the environment names itself."""
+        """The arguments of `wandb.init` that name the run, except those that the environment sets."""
         return {name: getattr(self, name) for name, variable in _VARIABLES.items() if not environment.get(variable)}
 
 
 def destinations_of(config: RunConfig, paths: RunPaths) -> Destinations:
-    """Where the run ``config`` in the folder ``paths`` is sent."""
+    """The destinations of the run ``config`` in the folder ``paths``."""
     flags, archive = config.openrlhf, config.meds.memory.archive
     name = str(flags.get("logger.wandb.run_name") or paths.root.name)
     given = {
@@ -53,7 +53,7 @@ def destinations_of(config: RunConfig, paths: RunPaths) -> Destinations:
 
 
 def wandb_wanted(environment: Mapping[str, str]) -> bool:
-    """Whether the environment asks for Weights & Biases: by a key, or by its offline mode."""
+    """Whether the environment requests Weights & Biases, by a key or by offline mode."""
     mode = environment.get("WANDB_MODE", "")
     return mode != "disabled" and bool(environment.get("WANDB_API_KEY") or mode in ("offline", "dryrun"))
 

@@ -1,7 +1,7 @@
-"""The process that follows one run for one sink: ``python -m`` this module, its task as JSON.
+"""The process that follows a run for a sink: ``python -m`` this module, with its task as JSON.
 
-It says how it fares in JSON lines on its output, and reads one order from its input: ``finish SECONDS``. Where the
-input ends without one, whoever started it is gone, and it sends what is there and ends.
+It reports its status as JSON lines on stdout, and reads the order ``finish SECONDS`` from stdin. If stdin closes
+without an order, the parent is gone: the process sends what is there and ends.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from meds_openrlhf.tracking.sending.run_lines import RunLines
 from meds_openrlhf.tracking.sending.tracking_state import SentBackError, StateFile
 
 POLL_SECONDS = 1.0
-DESERTED_SECONDS = 60.0  # to send the rest, when whoever started this process is gone
-# Exit codes, beside 0 for "all is sent" and 1 for an error: begin anew; try later; not before a user mends it; ended;
-# not with the client of W&B that is installed.
+DESERTED_SECONDS = 60.0  # time to send the rest after the parent is gone
+# Exit codes besides 0 (everything sent) and 1 (error): restart now; retry later; do not retry until the user fixes it;
+# time for finishing is up; the installed client of W&B does not work.
 AGAIN, UNREACHED, REFUSED, LATE, UNFIT = 75, 76, 77, 78, 79
 WANDB_NEEDED = "wandb>=0.31,<0.32"
 
 
 @dataclass(frozen=True)
 class Task:
-    """What the process is to do; it travels on the command line, so it holds no secret."""
+    """The process's task. It is passed on the command line and contains no secrets."""
 
     sink: str
     run: str
@@ -46,28 +46,28 @@ class Task:
     patience_seconds: float = PATIENCE_SECONDS
 
     def as_json(self) -> str:
-        """For the command line."""
+        """Encode the task for the command line."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def from_json(text: str) -> Task:
-        """From the command line."""
+        """Decode a task from the command line."""
         content = json.loads(text)
         return Task(**{**content, "to": Destinations(**content["to"])})
 
 
 class Sink(Protocol):
-    """Somebody who takes a run's lines."""
+    """A destination of a run's lines."""
 
     def hand_new(self, last: bool = False) -> bool:
-        """Hand on what is new; whether there was any. ``last``: nothing is held back for later."""
+        """Send new lines; returns whether there were any. ``last``: do not delay anything for later."""
 
     def finish(self) -> bool:
-        """Wait until what was handed has arrived, and close; whether everything has."""
+        """Wait until everything sent has arrived, and close; returns whether everything has arrived."""
 
 
 class Orders:
-    """What whoever started this process wants of it."""
+    """Reads orders of the parent process in a thread."""
 
     def __init__(self, descriptor: int, end: Callable[[], None]) -> None:
         self.finishing = threading.Event()
@@ -75,7 +75,7 @@ class Orders:
         threading.Thread(target=self._read, args=(descriptor,), daemon=True).start()
 
     def _read(self, descriptor: int) -> None:
-        # Not through a stream, whose lock this thread would hold when the interpreter ends.
+        # os.read instead of a stream: this thread would hold the stream's lock at interpreter exit.
         while order := os.read(descriptor, 1000):
             self.finishing.set()
             if seconds := order.split()[1:2]:
@@ -90,9 +90,9 @@ class Orders:
 
 
 def follow(sink: Sink, finishing: threading.Event, poll_seconds: float) -> bool:
-    """Hand on what comes until it is time to finish, and then the rest; whether everything has arrived."""
+    """Send new lines until the order to finish, then the rest; returns whether everything has arrived."""
     while True:
-        last = finishing.is_set()  # asked before reading, so that what was written before the order is read
+        last = finishing.is_set()  # before reading, so that all lines written before the order are read
         if sink.hand_new(last):
             continue
         if last:
@@ -101,7 +101,7 @@ def follow(sink: Sink, finishing: threading.Event, poll_seconds: float) -> bool:
 
 
 def run(task: Task, say: Callable[..., None]) -> int:
-    """Follow to the end; the exit code."""
+    """Follow the run to its end; returns the exit code."""
     paths = RunPaths(Path(task.run))
     orders = Orders(sys.stdin.fileno(), lambda: _end_now(LATE))
     with paths.root.joinpath(f".tracking-{task.sink}.lock").open("w") as lock:
@@ -131,7 +131,7 @@ def _follow_to_wandb(
         return UNFIT
 
     way_on = f"training goes on. What is missing is sent when it answers, or later: meds track {task.run}"
-    silence = f"W&B does not answer since {task.patience_seconds:.0f} s; {way_on}"
+    silence = f"W&B has not answered for {task.patience_seconds:.0f} s; {way_on}"
     patience = Patience(task.patience_seconds, lambda: say(silence), lambda: say("W&B answers again", well=True))
     try:
         sink = WandbSink(paths, task.to, state, lines, patience, say)
@@ -159,7 +159,7 @@ def _unfit(task: Task, what: str) -> str:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether W&B, or its client, says that it will not have this, now or later."""
+    """Whether W&B or its client refuses permanently."""
     from wandb.errors import AuthenticationError, UsageError
 
     return isinstance(error, (AuthenticationError, UsageError)) or any(
@@ -168,7 +168,7 @@ def is_refusal(error: Exception) -> bool:
 
 
 def without_keys(text: str) -> str:
-    """``text`` without the values of variables that hold keys."""
+    """Hide the values of environment variables that hold keys in ``text``."""
     from meds_openrlhf.tracking.redaction import HIDDEN, secrets_of
 
     for secret in secrets_of(os.environ):
@@ -177,7 +177,7 @@ def without_keys(text: str) -> str:
 
 
 def _wait_to_be_sole(lock: Any, say: Callable[..., None]) -> None:
-    """Until no other process sends the run to this sink; an order that gives a time ends the waiting as well."""
+    """Wait until no other process sends the run to this sink; an order with a time limit also ends the wait."""
     said = False
     while True:
         try:
@@ -194,7 +194,7 @@ def _wait_to_be_sole(lock: Any, say: Callable[..., None]) -> None:
 
 
 def _end_now(code: int) -> None:
-    """End without waiting for anything, W&B's own process included."""
+    """Exit without waiting for anything, and kill W&B's process."""
     end_family(os.environ.get(MARK), but=os.getpid())
     os._exit(code)
 
@@ -206,13 +206,13 @@ def _end_with_error(kind: type[BaseException], error: BaseException, trace: Trac
 
 
 def main() -> None:
-    """The process."""
+    """Run the process."""
     task = Task.from_json(sys.argv[1])
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is nobody's message
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keep output of libraries out of the messages
 
     def say(line: str, well: bool | None = False) -> None:
-        with suppress(BrokenPipeError):  # whoever started this process is gone, and it still sends the rest
+        with suppress(BrokenPipeError):  # the parent is gone, but the rest is still sent
             answers.write(json.dumps({"say": line, "well": well}) + "\n")
             answers.flush()
 

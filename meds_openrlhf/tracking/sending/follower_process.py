@@ -1,4 +1,4 @@
-"""Starting and stopping the processes that send a run's metrics on, beside a training run or alone."""
+"""Start and stop the processes that send a run's metrics, during training or separately."""
 
 from __future__ import annotations
 
@@ -32,62 +32,62 @@ from meds_openrlhf.tracking.sending.patience import PATIENCE_SECONDS
 PACKAGE = Path(__file__).parents[3]  # the folder that holds the package
 FINISH_SECONDS = 30.0
 IN_VAIN_SECONDS = 3.0
-# Before a process that ended with an error is started again.
+# Delay before a process that ended with an error is restarted.
 RETRY_SECONDS = 60.0
 NOT_STARTED = -1000  # in place of an exit code
 
 
 class SinkProcess:
-    """The process of one sink, started again when it ends before it should."""
+    """The process of a sink; restarts it if it ends early."""
 
     def __init__(self, task: Task, environment: Mapping[str, str], retry_seconds: float) -> None:
         self._task, self._retry_seconds = task, retry_seconds
         self._paths = RunPaths(Path(task.run))
         self._environment = {name: value for name, value in environment.items() if name != "WANDB_SERVICE"}
-        python_path = [str(PACKAGE), environment.get("PYTHONPATH", "")]  # a submitted job has it in its working folder
+        python_path = [str(PACKAGE), environment.get("PYTHONPATH", "")]  # in a submitted job, the working folder
         self._environment["PYTHONPATH"] = os.pathsep.join(filter(None, python_path))
         self._finish_order: str | None = None
         self._worth_another_try: tuple[int, ...] = ()
         self._tries_left = math.inf
-        self._is_well = True  # as far as the user was told
-        self._is_in_trouble = False  # as the process that is there says
+        self._is_well = True  # according to the last message to the user
+        self._is_in_trouble = False  # according to the running process
         self._received = b""
         self._process: subprocess.Popen[bytes] | None = None
-        self._due: float | None = None  # when it is started again
-        self.code: int | None = None  # of the last one that ended
-        self._lacks_start = False  # and the user was told
+        self._due: float | None = None  # time of the next restart
+        self.code: int | None = None  # exit code of the last process
+        self._lacks_start = False  # whether a failed start was reported to the user
         self._unsaid = self._start()
 
     @property
     def is_running(self) -> bool:
-        """Whether it is there; one that waits to be started again is not."""
+        """Whether the process is running; False while it waits for a restart."""
         return self._process is not None
 
     @property
     def is_done(self) -> bool:
-        """Whether it has ended and will not be started again."""
+        """Whether the process has ended and will not be restarted."""
         return self._process is None and self._due is None
 
     @property
     def gets_nowhere(self) -> bool:
-        """Whether it says so, or waits for a better time; not one that died once and works again."""
+        """Whether the process reports trouble or waits for a retry; False again after a successful restart."""
         return self.code != AGAIN if self._process is None else self._is_in_trouble
 
     def poll(self) -> list[str]:
-        """What it has to say since the last call. Never waits."""
+        """The messages since the last call. Never blocks."""
         said, self._unsaid = self._unsaid, []
         if self._process is None:
             if self._due is not None and time.monotonic() >= self._due:
                 said += self._start()
             return said
-        code = self._process.poll()  # before reading, so that nothing that it said is lost
+        code = self._process.poll()  # before reading, so that no message is lost
         said += self._take_messages()
         if code is not None:
             said += self._ended(code)
         return said
 
     def order_finish(self, seconds: float | None, tries: float) -> None:
-        """It shall send the rest and end, within ``seconds`` if given, started again ``tries`` times at most."""
+        """Order it to send the rest and end, within ``seconds`` if given, with at most ``tries`` restarts."""
         self._tries_left = tries
         self._worth_another_try = (AGAIN, UNREACHED) if seconds is None else (AGAIN,)
         self._finish_order = "finish\n" if seconds is None else f"finish {seconds}\n"
@@ -97,17 +97,17 @@ class SinkProcess:
             self._due = time.monotonic() if self.code != REFUSED else None
 
     def end(self) -> None:
-        """End it now, with all that it started."""
+        """Kill the process and all its children."""
         self._due = None
         if self._process is None:
             return
-        self._process.kill()  # a process that has just been started carries no mark yet
+        self._process.kill()  # a process that has just started has no mark yet
         end_family(self._family)
         self.code = self._process.wait()
         self._close()
 
     def _start(self) -> list[str]:
-        """Start it; what there is to say. Whoever trains is not to end for a disk that is full, so no OSError."""
+        """Start the process and return messages. Reports an OSError: a full disk must not stop training."""
         self._family, self._due, self._is_in_trouble = uuid.uuid4().hex, None, False
         try:
             self._process = self._started()
@@ -129,14 +129,14 @@ class SinkProcess:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env={**self._environment, MARK: self._family},
-                start_new_session=True,  # Ctrl-C is for the training run, which then says when to finish
+                start_new_session=True,  # Ctrl-C goes to the training run, which then orders to finish
             )
 
     def _not_started(self, error: OSError) -> list[str]:
         self.code = NOT_STARTED
         if self._finish_order is None:
             self._due = time.monotonic() + self._retry_seconds
-        way_on = "; it is tried again" if self._due is not None else ""
+        way_on = "; it will be tried again" if self._due is not None else ""
         reason = f"{error.strerror or type(error).__name__}{f': {error.filename}' if error.filename else ''}"
         say = f"the process that writes to {self._name} cannot be started ({reason}){way_on}"
         said = self._note({"say": say, "well": False})
@@ -163,9 +163,9 @@ class SinkProcess:
         return [said for message in messages for said in self._note(message)]
 
     def _note(self, message: dict[str, Any]) -> list[str]:
-        """One line when something goes wrong, however often it is tried again, and one when it goes well again.
+        """Report the first of several failures in a row, and the recovery.
 
-        A message that says nothing of how it goes is for the user in any case.
+        Messages without a status are always reported.
         """
         if message["well"] is None:
             return [message["say"]]
@@ -181,7 +181,7 @@ class SinkProcess:
         if not is_over:
             self._tries_left -= 1
             self._due = time.monotonic() + (0.0 if code == AGAIN else self._retry_seconds)
-        if code in (0, AGAIN, UNREACHED, REFUSED, LATE, UNFIT):  # it has said why, or there is nothing to say
+        if code in (0, AGAIN, UNREACHED, REFUSED, LATE, UNFIT):  # already reported, or nothing to report
             return []
         way_on = "" if is_over else "; it is started again"
         say = f"the process that writes to {self._name} ended ({code}, see {self._paths.tracking_log}){way_on}"
@@ -204,7 +204,7 @@ class SinkProcess:
 
 
 class FollowerProcesses:
-    """All processes that follow one run."""
+    """All processes that follow a run."""
 
     def __init__(self, tasks: list[Task], environment: Mapping[str, str], retry_seconds: float = RETRY_SECONDS) -> None:
         self._run = tasks[0].run
@@ -212,25 +212,28 @@ class FollowerProcesses:
 
     @property
     def are_done(self) -> bool:
-        """Whether all have ended."""
+        """Whether all processes have ended."""
         return all(sink.is_done for sink in self._sinks)
 
     @property
     def sent_everything(self) -> bool:
-        """Whether all have ended with everything sent."""
+        """Whether all processes have ended with everything sent."""
         return all(sink.is_done and sink.code == 0 for sink in self._sinks)
 
     def poll(self) -> list[str]:
-        """What there is to say since the last call. Never waits."""
+        """The messages since the last call. Never blocks."""
         return [line for sink in self._sinks for line in sink.poll()]
 
     def order_finish(self, seconds: float | None = None, tries: float = math.inf) -> None:
-        """They shall send the rest and end, within ``seconds`` if given, each started again ``tries`` times at most."""
+        """Order all to send the rest and end, within ``seconds`` if given, each with at most ``tries`` restarts."""
         for sink in self._sinks:
             sink.order_finish(seconds, tries)
 
     def finish(self, seconds: float) -> list[str]:
-        """Give them so long to send the rest, less to one that gets nowhere, and end them; at most one line to say."""
+        """Wait up to ``seconds`` for the rest to be sent, less if there is no progress, then end all processes.
+
+        Returns a message if not everything is sent.
+        """
         started = time.monotonic()
         self.order_finish(seconds)
         while not self.are_done and time.monotonic() < started + seconds:
@@ -245,11 +248,11 @@ class FollowerProcesses:
 
     @property
     def get_nowhere(self) -> bool:
-        """Whether all that have not ended get nowhere."""
+        """Whether none of the remaining processes makes progress."""
         return all(sink.gets_nowhere for sink in self._sinks if not sink.is_done)
 
     def end(self) -> None:
-        """End them now."""
+        """Kill all processes."""
         for sink in self._sinks:
             sink.end()
 
@@ -261,8 +264,8 @@ def tasks_for(
     poll_seconds: float = POLL_SECONDS,
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> list[Task]:
-    """TensorBoard always, W&B where the environment asks for it."""
-    wanted = {TENSORBOARD: replace(to, archive=None)}  # it writes no artifacts
+    """Tasks for TensorBoard, and for W&B if the environment requests it."""
+    wanted = {TENSORBOARD: replace(to, archive=None)}  # TensorBoard has no artifacts
     if wandb_wanted(environment):
         wanted[WANDB] = to
     return [Task(sink, str(paths.root), of_sink, poll_seconds, patience_seconds) for sink, of_sink in wanted.items()]
@@ -272,7 +275,7 @@ def tasks_for(
 def following_process(
     paths: RunPaths, to: Destinations, environment: Mapping[str, str], say: Callable[[str], None]
 ) -> Iterator[FollowerProcesses]:
-    """Follow the run in ``paths`` while the block lasts; `poll` says what there is to say, the end says the rest."""
+    """Follow the run in ``paths`` during the block; call `poll` for messages. The last messages go to ``say``."""
     followers = FollowerProcesses(tasks_for(paths, to, environment), environment)
     try:
         yield followers

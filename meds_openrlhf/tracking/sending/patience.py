@@ -1,4 +1,4 @@
-"""Notices from beside when W&B's client waits too long: it blocks whoever calls it."""
+"""Detect in a separate thread that a call to W&B's client blocks for too long."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PATIENCE_SECONDS = 20.0
 
 
 class Patience:
-    """Calls ``lost`` once when an answer is due for ``seconds``, and ``there`` with the first one and the one after."""
+    """Calls ``lost`` if an answer is late by ``seconds``, ``there`` at the first answer, initially and after a loss."""
 
     def __init__(self, seconds: float, lost: Callable[[], None], there: Callable[[], None]) -> None:
         self._seconds, self._lost, self._there = seconds, lost, there
@@ -20,14 +20,14 @@ class Patience:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def expect(self) -> None:
-        """An answer is due from now on, if none was yet."""
+        """Start to wait for an answer, unless already waiting."""
         with self._condition:
             if self._since is None:
                 self._since = time.monotonic()
             self._condition.notify()
 
     def answered(self) -> None:
-        """The answer is there."""
+        """Report that the answer has arrived."""
         with self._condition:
             self._since, was_there, self._is_there = None, self._is_there, True
             if not was_there:
@@ -41,4 +41,4 @@ class Patience:
                     self._condition.wait(None if due is None else left)
                     continue
                 self._is_there = False
-                self._lost()  # holding the lock, or an answer could be told before the silence
+                self._lost()  # keep the lock, or an answer could be reported before the silence

@@ -1,4 +1,4 @@
-"""What a run has written so far, line by line: the files that whoever sends it on reads."""
+"""Read the lines that a run has written so far, for the processes that send them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STREAMS = ("metrics", "evaluations", "clusters")
 
 @dataclass(frozen=True)
 class RunLine:
-    """One line of a stream: the training step that it is about, and all else it holds."""
+    """A line of a stream: its training step and its other values."""
 
     step: int
     values: dict[str, Any]
@@ -23,11 +23,11 @@ class RunLine:
 
 @dataclass
 class _Reading:
-    """A file that stays open, so that its inode tells it from one that takes its place, and how far it was read."""
+    """An open file and the read position. An open file keeps its inode, so a replacement has another inode."""
 
     file: BinaryIO
     index: int = 0  # the number of the next line
-    offset: int = 0  # where it begins
+    offset: int = 0  # byte position of that line
 
     def is_of(self, path: Path) -> bool:
         """Whether ``path`` is still this file."""
@@ -36,14 +36,14 @@ class _Reading:
 
 
 class RunLines:
-    """The lines of a run's streams by their number, from 0. Only whole lines count."""
+    """The lines of a run's streams by their number, from 0. Only complete lines count."""
 
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths
         self._readings: dict[str, _Reading] = {}
 
     def read(self, stream: str, first: int, limit: int | None = None) -> list[RunLine]:
-        """The lines from number ``first`` on, at most ``limit`` of them; none where the file is not there."""
+        """Read at most ``limit`` lines from number ``first`` on; empty if the file does not exist."""
         try:
             reading = self._reading(stream, first)
         except FileNotFoundError:
@@ -73,7 +73,7 @@ class RunLines:
         return self._readings[stream]
 
     def count_up_to(self, stream: str, step: int) -> int:
-        """How many lines, from the first on, are of no later step than ``step``."""
+        """The number of lines before the first line of a step after ``step``."""
         lines = self.read(stream, 0)
         return next((index for index, line in enumerate(lines) if line.step > step), len(lines))
 
@@ -93,5 +93,5 @@ def _parse(text: bytes) -> RunLine:
 
 
 def numbers(line: RunLine) -> dict[str, float]:
-    """The numbers of a line by name; NaN and infinities stay, for they are what somebody has to see."""
+    """The numbers of a line by name, including NaN and infinities, which the user needs to see."""
     return {name: value for name, value in line.values.items() if isinstance(value, (int, float))}

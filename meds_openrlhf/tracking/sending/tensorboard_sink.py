@@ -1,4 +1,4 @@
-"""A run's lines as TensorBoard's event files, without torch."""
+"""Write a run's lines to TensorBoard event files, without torch."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from meds_openrlhf.tracking.sending.run_lines import STREAMS, RunLine, RunLines, numbers
 from meds_openrlhf.tracking.sending.tracking_state import Positions, SentBackError, StateFile, TrackingState
 
-AT_ONCE = 1000  # lines between two notes of how far it got
+AT_ONCE = 1000  # maximum lines of a stream between two updates of the stored position
 _EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 
 
 class TensorboardSink:
-    """Writes each new line once, as far as a viewer sees: what a new session repeats replaces what was there."""
+    """Writes each new line exactly once from a viewer's perspective: lines that a new session repeats are replaced."""
 
     def __init__(self, folder: str, state: StateFile, lines: RunLines) -> None:
         self._folder, self._state, self._lines = Path(folder), state, lines
         before = state.read()
         self._times_sent_back = before.times_sent_back
         self._again, self._positions = self._where_to_begin(before)
-        self._file: BinaryIO | None = None  # there is none without anything new
+        self._file: BinaryIO | None = None  # opened at the first new line
         self._folder.mkdir(parents=True, exist_ok=True)
-        if before.tensorboard_again_from is not None:  # what is shown of later steps goes now
+        if before.tensorboard_again_from is not None:  # hides the later steps immediately
             self._open()
 
     def hand_new(self, last: bool = False) -> bool:
-        """Write what is new; whether there was any."""
+        """Write new lines; returns whether there were any."""
         new = {stream: self._lines.read(stream, self._positions.get(stream, 0), AT_ONCE) for stream in STREAMS}
         if not any(new.values()):
             return False
         if self._state.read().times_sent_back != self._times_sent_back:
-            raise SentBackError  # these may be lines of another time round
+            raise SentBackError  # these may be lines from before the resume
         file = self._file or self._open()
         for stream, lines in new.items():
             for line in lines:
@@ -58,7 +58,7 @@ class TensorboardSink:
         return True
 
     def finish(self) -> bool:
-        """Close the file; True: everything is there."""
+        """Close the file. Always returns True, because nothing is in transit."""
         if self._file is not None:
             self._file.close()
             self._note()
@@ -73,11 +73,11 @@ class TensorboardSink:
         return self._file
 
     def _where_to_begin(self, before: TrackingState) -> tuple[int | None, Positions]:
-        """The first step that is written again, if any, and how many lines of each stream come before it.
+        """The first step that is written again, if any, and the number of lines of each stream before it.
 
-        A session that was killed may have written more than it noted; whatever that is begins at its next lines.
+        A killed session may have written lines after its last stored position, so those are written again.
         """
-        if not _event_files(self._folder):  # a new folder, or a run's under another name: it gets everything
+        if not _event_files(self._folder):  # a new folder or a renamed run gets everything
             return None, {}
         following = [self._lines.read(stream, before.tensorboard.get(stream, 0), 1) for stream in STREAMS]
         steps = [lines[0].step for lines in following if lines]
@@ -105,9 +105,9 @@ class TensorboardSink:
 
 
 def _new_event_file(folder: Path) -> BinaryIO:
-    """A file that sorts behind those that are there: TensorBoard reads them by name, whose number is a time.
+    """Create a file that sorts after all existing files: TensorBoard reads them by name, which starts with a time.
 
-    Two sessions may begin within a second, and clocks of two machines differ.
+    Two sessions may start within a second, and the clocks of two machines may differ.
     """
     folder.mkdir(parents=True, exist_ok=True)
     newest = max(_event_files(folder), default=0)
@@ -116,7 +116,7 @@ def _new_event_file(folder: Path) -> BinaryIO:
 
 
 def _event_files(folder: Path) -> list[int]:
-    """The numbers of those that are there."""
+    """The time numbers of the existing event files."""
     if not folder.is_dir():
         return []
     matches = [_EVENT_FILE.match(path.name) for path in folder.iterdir()]
@@ -150,7 +150,7 @@ _SUMMARIES: dict[str, Callable[[RunLine], list[Any]]] = {
 
 
 def _histogram(edges: list[float], counts: list[float]) -> HistogramProto:
-    """k counts between k + 1 edges; sums are those of values in the middle of their bins."""
+    """Convert k counts between k + 1 edges; the sums assume values in the middle of their bins."""
     middles = [(low + high) / 2 for low, high in pairwise(edges)]
     return HistogramProto(
         min=edges[0],
@@ -174,7 +174,7 @@ def _text(tag: str, text: str) -> Summary.Value:
 
 
 def _as_markdown(cluster: dict[str, Any]) -> str:
-    """All that a model or a data set wrote is code: an image in an answer would be fetched by whoever looks."""
+    """Describe a cluster. Texts of models and data sets are code blocks, or the viewer would load images in them."""
     head = f"**size {cluster['size']}**, {cluster['members']} in this step, label {cluster['label']}"
     answer = "none" if cluster["answer"] is None else cluster["answer"]
     texts = [f"answer {answer}\nprompt {cluster['prompt']}", cluster.get("prompt_text"), cluster.get("response")]
@@ -182,5 +182,5 @@ def _as_markdown(cluster: dict[str, Any]) -> str:
 
 
 def _as_code(text: str) -> str:
-    """Indented, so that nothing in it is taken for Markdown."""
+    """Indent a text as a code block, so that none of it is parsed as Markdown."""
     return "\n".join(f"    {line}" for line in text.splitlines())

@@ -1,7 +1,7 @@
-"""``tracking.json``: what was handed on, to whom, and the run's id at Weights & Biases.
+"""``tracking.json``: the positions sent to each destination, and the run's id at Weights & Biases.
 
-Several processes change it: one that sends to TensorBoard, one that sends to W&B, and the driver, which sends both back
-when it resumes a run. Each reads, changes and publishes it under a lock, so that none undoes another's change.
+Several processes change it: those that send to TensorBoard and to W&B, and the driver, which rewinds both positions
+when it resumes a run. Each reads, changes and writes it under a lock, so that no change is lost.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from meds_openrlhf.files import write_atomically
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.sending.run_lines import STREAMS, RunLines
 
-# How many lines of each stream were handed on. W&B gets the clusters twice: as histograms and, later, as a table.
+# The number of sent lines of each stream. W&B gets the clusters twice: as histograms and, later, as a table.
 Positions = dict[str, int]
 TABLE = "biggest"
 FILE_OF = {**{stream: stream for stream in STREAMS}, TABLE: "clusters"}
 
 
 class SentBackError(Exception):
-    """The run was resumed meanwhile, and lines are to be sent again: begin anew."""
+    """The run was resumed meanwhile, so lines must be sent again: restart the session."""
 
 
 @dataclass(frozen=True)
 class Handed:
-    """What W&B was handed, in numbered records: it numbers history itself, and says what its last number is.
+    """The lines sent to W&B, in numbered records: W&B numbers its history and reports the last number.
 
-    Records below ``settled`` are there. ``before[i]`` is how many lines had been handed before record ``settled + i``;
-    the last one, how many have been by now.
+    Records below ``settled`` have arrived. ``before[i]`` are the positions before record ``settled + i``; the last
+    entry has the current positions.
     """
 
     settled: int = 0
@@ -46,22 +46,22 @@ class Handed:
 
     @property
     def positions(self) -> Positions:
-        """How many lines of each stream have been handed on."""
+        """The number of sent lines of each stream."""
         return self.before[-1]
 
     def with_record(self, **moved: int) -> Handed:
-        """One record more, after which the positions ``moved`` are as given."""
+        """Add a record, after which the positions in ``moved`` have the given values."""
         return replace(self, before=(*self.before, {**self.positions, **moved}))
 
     def settle(self, taken: int) -> Handed:
-        """All records below ``taken`` have arrived."""
+        """Mark all records below ``taken`` as arrived."""
         taken = min(max(taken, self.settled), self.next)
         return Handed(taken, self.before[taken - self.settled :])
 
     def go_on_at(self, taken: int) -> Handed:
-        """A new session finds ``taken`` records at W&B: what it lacks is handed again, under the same numbers.
+        """Start a new session with ``taken`` records at W&B: missing records are sent again under the same numbers.
 
-        A run that has less than was settled is another one (another project, or deleted): it gets everything.
+        A run with fewer than ``settled`` records is a different run (another project, or deleted) and gets everything.
         """
         if taken < self.settled:
             return Handed(taken)
@@ -70,7 +70,7 @@ class Handed:
         return Handed(taken, (self.before[taken - self.settled],))
 
     def sent_back(self, most: Positions) -> Handed:
-        """No stream is further than ``most`` says, wherever a next session goes on."""
+        """Limit all positions to ``most``, wherever the next session continues."""
         return replace(self, before=tuple(_lowered(positions, most) for positions in self.before))
 
 
@@ -80,14 +80,14 @@ class TrackingState:
 
     times_sent_back: int = 0
     tensorboard: Positions = field(default_factory=dict)
-    tensorboard_again_from: int | None = None  # steps from here on are shown already, and come again
+    tensorboard_again_from: int | None = None  # steps from here on are shown already and are sent again
     wandb_id: str | None = None
     wandb: Handed = field(default_factory=Handed)
-    wandb_offline: bool = False  # whether what was handed went to files of W&B's offline mode
-    wandb_snapshots: dict[str, str] = field(default_factory=dict)  # SHA-256 of the manifests that are there, by name
+    wandb_offline: bool = False  # whether the records went to files of W&B's offline mode
+    wandb_snapshots: dict[str, str] = field(default_factory=dict)  # SHA-256 of the logged manifests, by name
 
     def sent_back(self, most: Positions, step: int) -> TrackingState:
-        """What was handed of the steps after ``step`` counts no more."""
+        """Rewind to ``step``: lines of later steps no longer count as sent."""
         again = step + 1 if self.tensorboard_again_from is None else min(step + 1, self.tensorboard_again_from)
         return replace(
             self,
@@ -105,7 +105,7 @@ class StateFile:
         self._path = paths.tracking
 
     def read(self) -> TrackingState:
-        """The state; a fresh one where there is no file. Raises ConfigError for a file that holds something else."""
+        """Read the state; a new one if there is no file. Raises ConfigError if the file holds something else."""
         try:
             text = self._path.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -119,9 +119,9 @@ class StateFile:
             raise ConfigError("RUN", str(self._path), hint) from error
 
     def change(self, change: Callable[[TrackingState], TrackingState], of: int | None = None) -> TrackingState:
-        """Publish what ``change`` makes of the state.
+        """Apply ``change`` to the state and write it.
 
-        Raises SentBackError, with nothing changed, where the run was sent back since it was so for the ``of``-th time.
+        Raises SentBackError, with nothing changed, if ``of`` is given and differs from the state's ``times_sent_back``.
         """
         with self._locked():
             state = self.read()
@@ -133,7 +133,7 @@ class StateFile:
             return changed
 
     def run_id(self, wanted: str | None) -> str:
-        """The run's id at W&B: the one that it has, else ``wanted``, else a new one; kept from now on."""
+        """The run's id at W&B: the stored id, else ``wanted``, else a new id. Stores the result."""
         fresh = wanted or uuid.uuid4().hex[:12]
         state = self.change(lambda state: state if state.wandb_id else replace(state, wandb_id=fresh))
         return str(state.wandb_id)
@@ -146,10 +146,10 @@ class StateFile:
 
 
 def rewind(paths: RunPaths, step: int) -> None:
-    """A run goes on after ``step``: what comes after it is going to be repeated, and sent again.
+    """Rewind all positions to ``step`` for a resumed run: later steps are repeated and sent again.
 
-    To be called when the run's files are cut, and before a line is added to them: whoever sends them meanwhile has
-    nothing new to read until then, and notices with the first new line that it has to begin anew.
+    Call this after the run's files are truncated and before a line is appended: until then, sending processes have
+    nothing new to read, and at the first new line they notice that they must restart.
     """
     if not paths.tracking.exists():
         return

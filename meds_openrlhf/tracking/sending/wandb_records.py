@@ -1,4 +1,4 @@
-"""A run's lines as what `wandb.log` takes."""
+"""Convert a run's lines to records for `wandb.log`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ COLUMNS = ("step", "prompt", "label", "size", "members", "answer", "response")
 
 
 def record_of(stream: str, line: RunLine) -> dict[str, Any]:
-    """What is logged for one line; the step is an axis of its own, since W&B counts records by itself."""
+    """The record of a line. The training step is a separate axis, because W&B's own step counts records."""
     return {**_RECORDS[stream](line), AXIS: line.step}
 
 
 def table_rows(line: RunLine) -> list[list[Any]]:
-    """The biggest clusters of a step as rows of `COLUMNS`; the prompt by its text, where the line has it."""
+    """The biggest clusters of a step as rows of `COLUMNS`; the prompt is its text if the line has it, else its key."""
     return [
         [
             line.step,

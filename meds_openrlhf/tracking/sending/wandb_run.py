@@ -1,4 +1,4 @@
-"""A run at Weights & Biases: opened under an id of ours, with the names that OpenRLHF's dashboards know."""
+"""Open a run at Weights & Biases under our id, with the metric names of OpenRLHF's dashboards."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from meds_openrlhf.tracking.redaction import redacted
 from meds_openrlhf.tracking.sending.destinations import Destinations
 
 AXIS = "train/global_step"
-# W&B's client gives up by itself after so long; whoever waits is told much earlier.
+# Timeout of W&B's client; the user gets a message much earlier (see `Patience`).
 INIT_SECONDS = 600.0
 
 
 class UnfitClientError(Exception):
-    """W&B's client does not take what it is told; another version of it does, or other variables."""
+    """W&B's client rejects the settings; it needs another version or other environment variables."""
 
 
 def open_run(paths: RunPaths, to: Destinations, run_id: str, environment: Mapping[str, str]) -> Any:
-    """The run, new or gone on with. Waits for W&B, unless it is offline.
+    """Open a new run or resume it. Waits for W&B, unless it is offline.
 
-    Raises wandb.Error where W&B refuses, UnfitClientError where its client does not take the settings.
+    Raises wandb.Error if W&B refuses, and UnfitClientError if its client rejects the settings.
     """
     paths.root.joinpath("wandb").mkdir(exist_ok=True)
     folder: dict[str, Any] = {} if environment.get("WANDB_DIR") else {"dir": str(paths.root)}
@@ -33,7 +33,7 @@ def open_run(paths: RunPaths, to: Destinations, run_id: str, environment: Mappin
     named = to.of_wandb(environment)
     try:
         run = wandb.init(id=run_id, resume="allow", config=config, settings=_settings(), **named, **folder)
-    except ValidationError as error:  # its own text shows the values, and one may be a key
+    except ValidationError as error:  # its message shows the values, which may include a key
         raise UnfitClientError(", ".join(".".join(map(str, one["loc"])) for one in error.errors())) from None
     except TypeError as error:
         raise UnfitClientError(str(error)) from error
@@ -51,7 +51,7 @@ def _settings() -> wandb.Settings:
         init_timeout=INIT_SECONDS,
         quiet=True,
         silent=True,
-        x_disable_machine_info=True,  # it would be about this process, not about the training
+        x_disable_machine_info=True,  # it would describe this process, not the training
         x_disable_meta=True,
         x_disable_stats=True,
         x_save_requirements=False,

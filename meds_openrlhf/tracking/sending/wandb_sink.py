@@ -1,8 +1,8 @@
-"""A run's lines as records at Weights & Biases. "Sent" is what W&B itself says that it has.
+"""Send a run's lines to Weights & Biases. A record counts as sent if W&B itself reports it.
 
-W&B's client takes a record at once and uploads it when it can, and what it had not uploaded is gone when it is killed.
-So each record gets a number of its own, which is W&B's step, and `Handed` keeps which lines were in the records that
-may not have arrived. A new session asks W&B for its last number, and hands on from there.
+W&B's client accepts a record immediately and uploads it later, and a killed client loses the records that it has not
+uploaded. So each record gets a number, which is W&B's step, and `Handed` stores the lines of records that may not have
+arrived. A new session asks W&B for its last number and continues from there.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from meds_openrlhf.tracking.sending.wandb_run import AXIS, open_run
 from meds_openrlhf.tracking.sending.wandb_snapshots import Manifest, artifact_of, as_seen, manifests_in
 
 AT_ONCE = 100
-ON_THE_WAY = 1000  # records that W&B's client may hold; more stay in the run's files
-ASK_SECONDS = 15.0  # between two questions what W&B has; its client uploads as often
-ASK_PATIENCE = 15  # seconds, of one question
-STALLED_SECONDS = 600.0  # without any of them arriving, though W&B answers: this session is given up
+ON_THE_WAY = 1000  # maximum number of records in W&B's client; more stay in the run's files
+ASK_SECONDS = 15.0  # between two queries for W&B's last number; the upload interval of its client
+ASK_PATIENCE = 15  # timeout of a query, seconds
+STALLED_SECONDS = 600.0  # if no record arrives for this long although W&B answers, the session ends
 TABLE_SECONDS = 60.0  # between two increments of the table; W&B shows the last hundred
 
 
 class StalledError(Exception):
-    """W&B answers, but takes no records of this session; a new one may do better."""
+    """W&B answers, but accepts no records of this session; a new session may succeed."""
 
 
 class WandbSink:
-    """One session: opens the run when there is something to send, and closes it when all has arrived."""
+    """A session: opens the run when there is something to send, and closes it when everything has arrived."""
 
     def __init__(
         self,
@@ -77,13 +77,13 @@ class WandbSink:
 
     @staticmethod
     def _from_offline(state: TrackingState) -> TrackingState:
-        """What was only written to files is not at W&B: online it gets everything."""
+        """Reset the state of an offline session: its records are only in files, so W&B gets everything again."""
         if not state.wandb_offline:
             return state
         return replace(state, wandb=Handed(), wandb_snapshots={}, wandb_offline=False)
 
     def hand_new(self, last: bool = False) -> bool:
-        """Hand on what is new; whether there was any. ``last``: nothing is held back for later."""
+        """Send new lines; returns whether there were any. ``last``: do not delay anything for later."""
         lines = self._new_lines()
         rows_wait = self._rows_wait(last or self._run is None)
         snapshots = self._new_snapshots()
@@ -102,7 +102,7 @@ class WandbSink:
         return bool(lines or snapshots)
 
     def finish(self) -> bool:
-        """Wait until W&B has what it was handed, and close the run; whether it has everything."""
+        """Close the run and wait for the uploads; returns whether W&B has everything."""
         if self._run is None:
             return True
         self._close_run()
@@ -114,7 +114,7 @@ class WandbSink:
         return not self._new_lines()
 
     def _close_run(self) -> None:
-        """Wait for the uploads, which may take long, and meanwhile ask whether W&B is still there."""
+        """Wait for the uploads, which may take long, and meanwhile check that W&B still answers."""
         closed = threading.Event()
         asking = threading.Thread(target=self._ask_until, args=(closed,), daemon=True)
         self._patience.expect()
@@ -143,7 +143,7 @@ class WandbSink:
         self._change(self._handed.go_on_at(taken))
 
     def _new_lines(self) -> list[tuple[str, RunLine]]:
-        """The next lines of all streams, by their steps."""
+        """The next lines of all streams, sorted by step."""
         room = min(AT_ONCE, ON_THE_WAY - (self._handed.next - self._handed.settled))
         if room <= 0:
             return []
@@ -157,7 +157,7 @@ class WandbSink:
 
     def _require_same_time_round(self) -> None:
         if self._state.read().times_sent_back != self._times_sent_back:
-            raise SentBackError  # what was read may be lines of another time round
+            raise SentBackError  # these may be lines from before the resume
 
     def _hand_lines(self, lines: list[tuple[str, RunLine]]) -> None:
         handed = self._handed
@@ -167,7 +167,7 @@ class WandbSink:
         self._hand(handed, records)
 
     def _hand(self, handed: Handed, records: list[dict[str, Any]]) -> None:
-        """Note first, hand then: a record that W&B was not handed is one that it says it does not have."""
+        """Store the state before sending: if sending fails, W&B reports that the record is missing."""
         first = self._handed.next
         if first == self._handed.settled:
             self._last_arrival = time.monotonic()
@@ -181,12 +181,12 @@ class WandbSink:
         return waits and (now or time.monotonic() >= self._last_table + TABLE_SECONDS)
 
     def _hand_table(self) -> None:
-        """Rows of all steps whose histograms were handed, as one increment."""
+        """Send the rows of all steps whose histograms were sent, as one increment of the table."""
         positions: Positions = self._handed.positions
         first, behind = positions.get(TABLE, 0), positions["clusters"]
         lines = self._lines.read("clusters", first, behind - first)
         self._require_same_time_round()
-        if not lines:  # cut by a run that is being resumed, and will say in a moment that it was sent back
+        if not lines:  # truncated by a resuming run, which is about to call `rewind`
             return
         rows = [row for line in lines for row in table_rows(line)]
         if self._table is None:
@@ -194,7 +194,7 @@ class WandbSink:
         for row in rows:
             self._table.add_data(*row)
         records = [{TABLE_NAME: self._table, AXIS: lines[-1].step}] if rows else [{AXIS: lines[-1].step}]
-        self._patience.expect()  # W&B's client asks it about the table first, and waits
+        self._patience.expect()  # the client blocks on a request about the table first
         self._hand(self._handed.with_record(**{TABLE: behind}), records)
         self._patience.answered()
         self._last_table = time.monotonic()
@@ -220,13 +220,13 @@ class WandbSink:
         self._patience.answered()
 
     def _ask(self) -> None:
-        """Once in a while, learn from W&B what has arrived."""
+        """Every `ASK_SECONDS`, query W&B for the records that have arrived."""
         now = time.monotonic()
         if self._run is None or now < self._next_question or self._handed.next == self._handed.settled:
             return
         self._next_question = now + ASK_SECONDS
         self._patience.expect()
-        # Offline it goes to a file every second, so what was handed before the last question is there.
+        # Offline, the client flushes to a file every second, so all records before the last query are on disk.
         taken = self._on_disk if self._offline else self._ask_last_number()
         self._on_disk = self._handed.next
         if taken is None:
@@ -240,7 +240,7 @@ class WandbSink:
             raise StalledError
 
     def _ask_last_number(self) -> int | None:
-        """How many records W&B says it has; None where it does not say."""
+        """The number of records that W&B has; None if the query fails."""
         try:
             if self._seen_by_wandb is None:
                 self._seen_by_wandb = _as_wandb_sees_it(self._run.path)
@@ -266,6 +266,6 @@ def _as_wandb_sees_it(path: str) -> Any:
     return wandb.Api(timeout=ASK_PATIENCE).run(path)
 
 
-@normalize_exceptions  # W&B's: whatever the network raises becomes a wandb.Error
+@normalize_exceptions  # W&B's decorator turns network errors into wandb.Error
 def _last_number(run: Any) -> int:
     return int(run.lastHistoryStep)

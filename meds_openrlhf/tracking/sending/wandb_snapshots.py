@@ -1,4 +1,4 @@
-"""Snapshots of a run's memory as W&B artifacts: the manifest itself, and where the rows are."""
+"""Snapshots of a run's memory as W&B artifacts: the manifest, and the rows or references to them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from meds_openrlhf.tracking.sending.destinations import Destinations
 
 @dataclass(frozen=True)
 class Manifest:
-    """A snapshot's manifest as it was read; ``digest`` tells it from a later one of the same name."""
+    """A snapshot's manifest as it was read; ``digest`` distinguishes versions with the same name."""
 
     name: str
     content: bytes
@@ -34,7 +34,7 @@ class Manifest:
 
 
 def manifests_in(paths: MemoryPaths) -> Iterator[Manifest]:
-    """The manifests that are there, oldest first."""
+    """Yield the existing manifests, oldest first."""
     if not paths.snapshots.is_dir():
         return
     for path in sorted(paths.snapshots.glob("*.json"), key=_modified):
@@ -45,7 +45,7 @@ def manifests_in(paths: MemoryPaths) -> Iterator[Manifest]:
 
 
 def as_seen(paths: MemoryPaths) -> list[tuple[str, int, int]]:
-    """What changes whenever a manifest does, without reading any."""
+    """A fingerprint of all manifests (names, times, sizes), without reading them."""
     if not paths.snapshots.is_dir():
         return []
     seen = []
@@ -61,7 +61,7 @@ def _modified(path: Path) -> tuple[int, str]:
 
 
 def artifact_of(manifest: Manifest, paths: MemoryPaths, to: Destinations, run_id: str) -> Any:
-    """The artifact of a snapshot. Raises FileNotFoundError where its segments are to be uploaded and one is gone."""
+    """The artifact of a snapshot. Raises FileNotFoundError if a segment that must be uploaded is missing."""
     snapshot = parse_manifest(json.loads(manifest.content), paths.snapshot(manifest.name))
     metadata = {
         "rows": snapshot.rows,
@@ -77,7 +77,7 @@ def artifact_of(manifest: Manifest, paths: MemoryPaths, to: Destinations, run_id
     if to.snapshots == "upload":
         _add_files(artifact, snapshot, paths)
     elif to.archive is not None:
-        # Not by add_reference, which wants the cloud's own library to be there for s3:// and gs://.
+        # add_reference would require the cloud provider's library for s3:// and gs://.
         artifact.manifest.add_entry(ArtifactManifestEntry(path="archive", ref=to.archive, digest=to.archive))
     else:
         for segment in snapshot.segments:

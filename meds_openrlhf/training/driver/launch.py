@@ -113,8 +113,8 @@ def _what_hangs(job: Job, members: list[Member]) -> str:
 def _way_on(paths: RunPaths) -> str:
     newest = newest_complete(paths)
     if newest is None:
-        return "no checkpoint was saved yet, so --resume starts anew"
-    return f"the same command with --resume goes on after step {newest.step}"
+        return "no checkpoint was saved yet, so --resume starts from the beginning"
+    return f"the same command with --resume resumes after step {newest.step}"
 
 
 def _open_run_folder(job: Job) -> None:
@@ -193,7 +193,7 @@ def _start_and_follow(
 
 
 def _how_it_stopped(stopped: Stopped) -> str:
-    saved = f"checkpoint {stopped.tag} is saved, go on with --resume" if stopped.tag else "ckpt.disable_ds: not saved"
+    saved = f"checkpoint {stopped.tag} is saved, resume with --resume" if stopped.tag else "ckpt.disable_ds: not saved"
     return f"stopped after step {stopped.step}; {saved}"
 
 

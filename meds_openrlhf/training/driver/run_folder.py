@@ -33,7 +33,7 @@ def sole_driver_of(paths: RunPaths, resume: bool) -> Iterator[None]:
     """
     if paths.config.exists() and not resume:
         held = "holds a run already" if StepLog(paths.metrics).read() else "holds a run that has finished no step"
-        hint = f"{held}; add --resume to go on with it, or name another folder"
+        hint = f"{held}; add --resume to continue it, or name another folder"
         raise ConfigError("meds.run_dir", str(paths.root), hint)
     fresh = not paths.root.exists()
     try:

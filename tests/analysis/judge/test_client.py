@@ -114,7 +114,7 @@ def test_a_server_that_wants_hours_of_rest_ends_it(tmp_path: Path) -> None:
     response = Response(status=429, headers={"Retry-After": "86400"}, raw=b"daily quota")
     with (
         judge_server(_first(response)) as judge,
-        pytest.raises(ConfigError, match=r"left alone for 86400 s \(status 429: daily quota\); come back later"),
+        pytest.raises(ConfigError, match=r"asks for a pause of 86400 s \(status 429: daily quota\); come back later"),
     ):
         _client(judge, tmp_path).ask_all(_questions(1))
     assert len(judge.requests) == 1

@@ -21,7 +21,7 @@ def _settings(**changes: Any) -> JudgeSettings:
     ("changes", "message"),
     [
         ({"most_requests": -1}, "--budget-requests: -1 is below 0"),
-        ({"protocol": "grpc"}, "--judge-protocol: 'grpc' is none of openai, anthropic"),
+        ({"protocol": "grpc"}, "--judge-protocol: 'grpc' is not one of openai, anthropic"),
         ({"url": "localhost:8000"}, "--judge-url: 'localhost:8000' is no address"),
         ({"url": "ftp://host"}, "--judge-url: 'ftp://host' is no address"),
         ({"url": "http://host:port"}, "--judge-url: 'http://host:port' is no address"),

@@ -111,7 +111,7 @@ def test_a_wandb_that_hangs_is_said_once_and_holds_nothing_up(run: WrittenRun, s
     said += follow_until(followers, lambda _: on_the_board(run) == [1, 2])
     way_on = f"meds track {run.paths.root}"
     assert said == [
-        "W&B does not answer since 1 s; training goes on. What is missing is sent when it answers, or later: " + way_on
+        "W&B has not answered for 1 s; training goes on. What is missing is sent when it answers, or later: " + way_on
     ]
     assert followers.finish(1.0) == [f"not everything is sent yet; the rest goes with: {way_on}"]
     assert processes_of(run) == []
@@ -135,7 +135,7 @@ def test_a_wandb_that_comes_back_gets_everything(
     server.behaviour = "answers"
     server.let_go.set()
     said += follow_until(followers, lambda said: bool(server.runs) and bool(said))
-    assert said[0].startswith("W&B does not answer")
+    assert said[0].startswith("W&B has not answered")
     assert said[1:] == ["W&B answers again"]
     assert followers.finish(DEADLINE) == []
     assert server.points("train/loss") == [1]
@@ -165,7 +165,7 @@ def test_where_nobody_listens_tensorboard_goes_on(run: WrittenRun) -> None:
         said = follow_until(followers, bool)
         run.step(2, loss=2.0)
         said += follow_until(followers, lambda _: on_the_board(run) == [1, 2])
-        assert [line[:27] for line in said] == ["W&B does not answer since 1"]
+        assert [line[:26] for line in said] == ["W&B has not answered for 1"]
         assert len(followers.finish(0.5)) == 1
 
 
@@ -232,7 +232,7 @@ def test_a_process_that_cannot_be_started_is_said_once_and_tried_again(run: Writ
     )
     said = [line for _ in range(5) for line in followers.poll()]
     cannot = f"the process that writes to TensorBoard cannot be started (Is a directory: {in_the_way})"
-    assert said == [f"{cannot}; it is tried again"]
+    assert said == [f"{cannot}; it will be tried again"]
     assert not followers.are_done
     in_the_way.rmdir()
     assert follow_until(followers, lambda _: on_the_board(run) == [1]) == [
@@ -249,7 +249,7 @@ def test_a_process_that_cannot_be_started_at_the_end_is_given_up(
 
     monkeypatch.setattr(subprocess, "Popen", no_more)
     followers = FollowerProcesses(tasks_for(run.paths, run.to, without_wandb(), 0.1), without_wandb())
-    assert [line[-40:] for line in followers.poll()] == ["(Too many open files); it is tried again"]
+    assert [line[-45:] for line in followers.poll()] == ["(Too many open files); it will be tried again"]
     rest = f"not everything is sent yet; the rest goes with: meds track {run.paths.root}"
     assert followers.finish(DEADLINE) == [rest]
     assert followers.are_done
