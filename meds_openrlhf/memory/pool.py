@@ -175,10 +175,6 @@ class MemoryPool:
         """Return the statistics of all shards together."""
         return add_stats(_get([shard.stats.remote() for shard in self._shards]))
 
-    def moments(self) -> Moments:
-        """Return the moments of all stored rows."""
-        return merge_moments(_get([shard.moments.remote() for shard in self._shards]))
-
     def _with_acknowledged(self) -> list[tuple[Any, int]]:
         return list(zip(self._shards, self._acknowledged))
 

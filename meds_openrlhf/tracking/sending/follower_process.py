@@ -59,11 +59,6 @@ class SinkProcess:
         self._unsaid = self._start()
 
     @property
-    def is_running(self) -> bool:
-        """Whether the process is running; False while it waits for a restart."""
-        return self._process is not None
-
-    @property
     def is_done(self) -> bool:
         """Whether the process has ended and will not be restarted."""
         return self._process is None and self._due is None
