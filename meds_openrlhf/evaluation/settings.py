@@ -72,10 +72,10 @@ def check_settings(folder: Path, wanted: Settings) -> Settings:
         return wanted
     for name, flag in _FLAGS.items():
         if getattr(present, name) != getattr(wanted, name):
-            raise ConfigError(flag, _shown(wanted, name), _mend(folder, _shown(present, name)))
+            raise ConfigError(flag, _shown(wanted, name), _hint(folder, _shown(present, name)))
     for benchmark, digest in wanted.benchmarks.items():
         if present.benchmarks.get(benchmark, digest) != digest:
-            raise ConfigError("--benchmarks", benchmark, _mend(folder, "other problems of that name"))
+            raise ConfigError("--benchmarks", benchmark, _hint(folder, "other problems of that name"))
     return replace(present, benchmarks={**present.benchmarks, **wanted.benchmarks})
 
 
@@ -88,5 +88,5 @@ def _shown(settings: Settings, name: str) -> object:
     return settings.model if name == "fingerprint" else getattr(settings, name)
 
 
-def _mend(folder: Path, found: object) -> str:
+def _hint(folder: Path, found: object) -> str:
     return f"does not go with the samples in {folder}, drawn with {found!r}; name another label or --out"

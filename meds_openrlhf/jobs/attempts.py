@@ -8,7 +8,7 @@ from meds_openrlhf.config import ConfigError
 from meds_openrlhf.jobs.log_stream import End, Ending
 
 # Exit codes for wrong settings, a missing command, and Ctrl-C.
-_NOT_MENDED = (2, 126, 127, 130)
+_FINAL_EXIT_CODES = (2, 126, 127, 130)
 
 
 def attempts(
@@ -22,7 +22,7 @@ def attempts(
     name = submit(1)
     ending = follow(name)
     for attempt in range(2, retries + 2):
-        if not _may_be_mended(ending):
+        if not _is_worth_retrying(ending):
             break
         say(f"{name} {ending.end.value} ({ending.reason}); attempt {attempt} of {retries + 1} continues with --resume")
         wait()
@@ -35,6 +35,6 @@ def attempts(
     return ending
 
 
-def _may_be_mended(ending: Ending) -> bool:
+def _is_worth_retrying(ending: Ending) -> bool:
     failed = ending.end in (End.FAILED, End.LOST)
-    return failed and ending.driver_exit_code not in _NOT_MENDED
+    return failed and ending.driver_exit_code not in _FINAL_EXIT_CODES

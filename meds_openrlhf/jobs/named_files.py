@@ -44,10 +44,10 @@ def _require_sent(key: str, path: str, package: Package) -> None:
     """Raise ConfigError if ``path`` is a local path that is not sent, or not completely."""
     name = os.path.normpath(path)
     if name == ".." or name.startswith("../"):
-        raise ConfigError(key, path, f"lies outside {package.root}, of which the job gets a copy; {_MEND}")
+        raise ConfigError(key, path, f"lies outside {package.root}, of which the job gets a copy; {_HINT}")
     if not (package.root / name).exists():
         if path.startswith(".") or Path(path).suffix in DATA_SUFFIXES:
-            raise ConfigError(key, path, f"does not exist in {package.root}, of which the job gets a copy; {_MEND}")
+            raise ConfigError(key, path, f"does not exist in {package.root}, of which the job gets a copy; {_HINT}")
         return  # a name on a hub
     missing = package.missing(name)
     if missing is not None:
@@ -55,8 +55,8 @@ def _require_sent(key: str, path: str, package: Package) -> None:
         raise ConfigError(
             key,
             path,
-            f"would not be sent: {where} left out by .gitignore, .rayignore, or as a run, cache or key; {_MEND}",
+            f"would not be sent: {where} left out by .gitignore, .rayignore, or as a run, cache or key; {_HINT}",
         )
 
 
-_MEND = "move it there, or to storage that every node sees and name it from the root"
+_HINT = "move it there, or to storage that every node sees and name it from the root"
