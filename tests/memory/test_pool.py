@@ -13,6 +13,7 @@ import pytest
 import ray
 
 from meds_openrlhf.config import ConfigError
+from meds_openrlhf.memory import pool as pool_module
 from meds_openrlhf.memory.errors import MemoryLostError
 from meds_openrlhf.memory.moments import Moments
 from meds_openrlhf.memory.pool import MemoryPool, PoolAnswer, add_stats, start_shards
@@ -77,9 +78,10 @@ def test_a_shard_that_is_killed_comes_back_with_its_rows(tmp_path: Path) -> None
     batches = stream(6)
     pool, handles = make_pool(tmp_path / "killed", 2)
     got = run(pool, batches[:3])
-    for handle in handles:
-        os.kill(ray.get(handle.__ray_call__.remote(lambda self: os.getpid())), signal.SIGKILL)
-    got += run(pool, batches[3:], first=4)
+    for step in (4, 5, 6):  # every time, not once
+        for handle in handles:
+            os.kill(ray.get(handle.__ray_call__.remote(lambda self: os.getpid())), signal.SIGKILL)
+        got += run(pool, batches[step - 1 : step], first=step)
     assert answers_of(got) == expected_answers(tmp_path / "whole", batches)
 
 
@@ -150,3 +152,23 @@ def test_a_branched_memory_counts_its_steps_from_where_it_began(tmp_path: Path) 
 def test_the_statistics_of_shards_add_up() -> None:
     total = add_stats([ShardStats(1, 2, 3, 4, 5, 6), ShardStats(10, 20, 30, 40, 50, 60)])
     assert total == ShardStats(rows=11, prompts=22, clusters=33, noise=44, bytes=55, owed=66)
+
+
+class PatientShard(MemoryShard):
+    """Clusters only once a file is there."""
+
+    def recluster(self) -> float:
+        while not (self._paths.root / "go").exists():
+            time.sleep(0.05)
+        return super().recluster()
+
+
+def test_no_step_waits_for_a_clustering_that_is_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "MemoryShard", PatientShard)
+    pool, handles = make_pool(tmp_path, 2)
+    batches = stream(4)
+    got = run(pool, batches)  # returns, though nothing has been clustered but what the steps needed
+    (tmp_path / "go").touch()
+    ray.get(pool._reclustering)
+    assert answers_of(got) == expected_answers(tmp_path / "one", batches)
+    kill(handles)

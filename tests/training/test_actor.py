@@ -141,6 +141,8 @@ def test_ranks_of_one_batch_share_what_they_record(monkeypatch: pytest.MonkeyPat
     mesh = {"tp": SimpleNamespace(get_group=lambda: "tensor group")}
     policy.strategy = SimpleNamespace(ring_attn_group="ring", ds_tensor_parallel_size=2, ds_device_mesh=mesh)
     assert policy._groups_of_one_batch() == ["ring", "tensor group"]
+    policy.set_up_recording(FeatureSettings())
+    assert policy._recorder._groups == ("ring", "tensor group")
 
     monkeypatch.setattr(actor, "dist", SimpleNamespace(get_rank=lambda _: 1, get_world_size=lambda _: 2))
     policy.actor.packing_samples = True
