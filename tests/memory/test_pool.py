@@ -152,6 +152,7 @@ def test_a_branched_memory_counts_its_steps_from_where_it_began(tmp_path: Path) 
 def test_the_statistics_of_shards_add_up() -> None:
     total = add_stats([ShardStats(1, 2, 3, 4, 5, 6), ShardStats(10, 20, 30, 40, 50, 60)])
     assert total == ShardStats(rows=11, prompts=22, clusters=33, noise=44, bytes=55, owed=66)
+    assert add_stats([]) == ShardStats()
 
 
 class PatientShard(MemoryShard):

@@ -74,6 +74,10 @@ def test_labels_and_sizes_follow_from_the_rows_seen_before(
     assert answers[-1].stats.rows == sum(len(rows) for rows in batches)
 
 
+def test_rows_are_synced_unless_that_is_switched_off() -> None:
+    assert SETTINGS.fsync
+
+
 def test_a_first_visit_has_no_label_and_size_zero(tmp_path: Path) -> None:
     answer = make_shard(tmp_path).observe(1, stream(1)[0])
     assert set(answer.label) == {UNASSIGNED}
