@@ -17,7 +17,7 @@ from meds_openrlhf.memory.moments import merge_moments
 from meds_openrlhf.memory.presets import PRESETS, make_method
 from meds_openrlhf.memory.rows import layer_logits_of, make_rows, shard_of
 from meds_openrlhf.memory.segment import Sharding
-from meds_openrlhf.memory.shard import MemoryShard, ShardAnswer, ShardSettings
+from meds_openrlhf.memory.shard import MemoryShard, ShardAnswer, ShardSettings, ShardStats
 from meds_openrlhf.paths import MemoryPaths
 from tests.memory.streams import LAYERS, rows_by_prompt, stream
 
@@ -76,6 +76,10 @@ def test_labels_and_sizes_follow_from_the_rows_seen_before(
 
 def test_rows_are_synced_unless_that_is_switched_off() -> None:
     assert SETTINGS.fsync
+
+
+def test_a_shard_without_rows_counts_nothing(tmp_path: Path) -> None:
+    assert make_shard(tmp_path).stats() == ShardStats()
 
 
 def test_a_first_visit_has_no_label_and_size_zero(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from meds_openrlhf.memory.clustering import Clustering, sizes_in_batch
 from meds_openrlhf.memory.moments import NO_MOMENTS
 from meds_openrlhf.memory.pool import PoolAnswer
 from meds_openrlhf.memory.shard import ShardStats
-from meds_openrlhf.training.experience import MemoryExperienceMaker, StepResult
+from meds_openrlhf.training.experience import MemoryExperienceMaker, StepResult, step_without_memory
 from meds_openrlhf.training.final_answers import FinalAnswers
 from meds_openrlhf.training.trainer import MedsTraining
 from tests.training.rollouts import (
@@ -332,3 +332,15 @@ def test_a_group_of_equal_rewards_has_no_advantage(tmp_path: Path, reward: float
                 assert experience.rewards[row] == experience.info["shaped_reward"][row] == pytest.approx(reward)
             elif experience.action_mask[row].any():
                 assert experience.advantages[row].abs().max() > 0
+
+
+def test_a_score_at_the_threshold_is_right(tmp_path: Path) -> None:
+    samples = recorded_rollouts()
+    for score, sample in zip((0.4, 0.5, 0.6), samples):
+        sample.scores = torch.tensor([score])
+    experiences = plain_maker(arguments()).make_experience_batch(samples)
+    assert step_without_memory(experiences, 0.5).judged.correct[:3].tolist() == [False, True, True]
+    maker, _ = memory_maker(arguments(), tmp_path, correct_threshold=0.5)
+    for score, sample in zip((0.4, 0.5, 0.6), samples := recorded_rollouts()):
+        sample.scores = torch.tensor([score])
+    assert maker.make_step(samples, 1).judged.correct[:3].tolist() == [False, True, True]

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import ray
-import torch
 
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.training.experience import step_without_memory
@@ -106,15 +105,3 @@ def test_a_recorder_that_died_is_said() -> None:
     ray.kill(recorder)
     sender.flush()
     assert len(said) == 1
-
-
-def test_a_score_at_the_threshold_is_right(tmp_path: Path) -> None:
-    samples = recorded_rollouts()
-    for score, sample in zip((0.4, 0.5, 0.6), samples):
-        sample.scores = torch.tensor([score])
-    experiences = plain_maker(arguments()).make_experience_batch(samples)
-    assert step_without_memory(experiences, 0.5).judged.correct[:3].tolist() == [False, True, True]
-    maker, _ = memory_maker(arguments(), tmp_path, correct_threshold=0.5)
-    for score, sample in zip((0.4, 0.5, 0.6), samples := recorded_rollouts()):
-        sample.scores = torch.tensor([score])
-    assert maker.make_step(samples, 1).judged.correct[:3].tolist() == [False, True, True]
