@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,7 +40,7 @@ def refuse_inside(target: Path, folder: Path) -> None:
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Durably write ``content`` to ``path``; readers see either the old or the new content, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # two processes may write the same path
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")  # two nodes may write the same path
     try:
         with temporary.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)

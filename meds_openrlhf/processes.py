@@ -63,10 +63,14 @@ def end_family(family: str | None, but: int | None = None) -> None:
             continue
         if not members:
             return
-        for process in members:
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        _kill(members)
         time.sleep(0.05)
+
+
+def _kill(processes: list[int]) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
 
 
 def _watch(parent: int, family: str) -> None:
@@ -75,9 +79,7 @@ def _watch(parent: int, family: str) -> None:
     empty_looks = 0
     while empty_looks < 2:  # a child that is being started has no mark yet
         left = [process for process in family_members(family) if process != os.getpid()]
-        for process in left:
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        _kill(left)
         empty_looks = 0 if left else empty_looks + 1
         time.sleep(POLL_SECONDS)
 

@@ -92,6 +92,11 @@ class Columns:
         return len(self._labels)
 
     @property
+    def groups(self) -> NDArray[np.int64]:
+        """The numbers of all groups."""
+        return np.arange(len(self.owed))
+
+    @property
     def features(self) -> NDArray[np.float64]:
         """The vectors (n, d) to cluster. Rows are appended and never changed, so a view stays valid."""
         return self._features.array

@@ -105,7 +105,7 @@ def visits_of(rows: pa.RecordBatch) -> tuple[list[str], list[bool], NDArray[np.i
     first = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
     begins = code[first].tolist()
     count = np.diff(np.r_[first, len(rows)]).astype(np.int32)
-    return [names[one // 2] for one in begins], [one % 2 == 1 for one in begins], count
+    return [names[number // 2] for number in begins], [number % 2 == 1 for number in begins], count
 
 
 def group_codes(rows: pa.RecordBatch) -> tuple[NDArray[np.int64], list[str]]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import secrets
-import shutil
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,6 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from meds_openrlhf.files import write_atomically
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.paths import name_in_memory
 
@@ -155,14 +154,8 @@ def cut_file(path: Path, length: int) -> None:
 
 def copy_beginning(source: Path, target: Path, length: int) -> None:
     """Durably replace ``target`` with the first ``length`` bytes of ``source``, which may be the same path."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")  # two nodes may cut the same file
-    with source.open("rb") as old, temporary.open("wb") as new:
-        shutil.copyfileobj(old, new)
-        new.truncate(length)
-        new.flush()
-        os.fsync(new.fileno())
-    os.replace(temporary, target)
+    with source.open("rb") as file:
+        write_atomically(target, file.read(length))
 
 
 def _map_file(path: Path) -> pa.Buffer:

@@ -211,7 +211,7 @@ class MemoryShard:
         rows = group_rows(rows)
         selected = self._settings.transform.select(layer_logits_of(rows))
         features = self._settings.transform.scale(selected)
-        prompts, correct, count = visits_of(rows)
+        visits = prompts, correct, count = visits_of(rows)
         groups = self._columns.find(prompts, correct)
         started = time.perf_counter()
         if self._settings.method.assignment.method != "joint":  # "joint" clusters all rows in `_assign`
@@ -220,7 +220,7 @@ class MemoryShard:
         batch = with_answer(step, rows, *self._assign(features, count, groups))
         assigned = time.perf_counter()
         self._log.append(batch)
-        self._take_in(batch, selected, features, groups)
+        self._take_in(step, visits, selected, features, groups)
         self._last_batch = batch
         return self._answer(batch, settled - started, assigned - settled, time.perf_counter() - assigned)
 
@@ -293,21 +293,23 @@ class MemoryShard:
             self._clear()
             for batch in self._log.open():
                 selected = self._settings.transform.select(layer_logits_of(batch))
-                self._take_in(batch, selected, self._settings.transform.scale(selected))
+                features = self._settings.transform.scale(selected)
+                self._take_in(step_of(batch), visits_of(batch), selected, features)
             self._opened = True
         self._require_all(acknowledged)
 
     def _take_in(
         self,
-        batch: pa.RecordBatch,
+        step: int,
+        visits: tuple[list[str], list[bool], NDArray[np.int32]],
         selected: NDArray[np.float64],
         features: NDArray[np.float64],
         groups: NDArray[np.int64] | None = None,
     ) -> None:
-        """Add a batch of the log to the columns in RAM."""
-        self._columns.add(*visits_of(batch), features, groups)
+        """Add a stored batch to the columns in RAM: its `visits_of`, selected logits and features."""
+        self._columns.add(*visits, features, groups)
         self._moments = self._moments.merge(Moments.of(selected))
-        self._last_step = step_of(batch)
+        self._last_step = step
 
     def _require_all(self, acknowledged: int) -> None:
         if len(self._columns) >= acknowledged:

@@ -25,7 +25,6 @@ from meds_openrlhf.report.limits import Limits
 from meds_openrlhf.report.rollout_rows import NONE, Response, RolloutRows, read_responses, read_rollout_rows
 
 PROMPTS_IN_PORTION = 64
-ATTEMPTS = 3  # to read a memory whose run may be truncating or removing files
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def read_atlas(paths: RunPaths, config: RunConfig | None, limits: Limits) -> Atl
     Raises ConfigError or MemoryCorruptionError if a file cannot be read.
     """
     rollouts = read_rollout_rows(paths)
-    rows = _read_rows(paths, config) if paths.memory.format.exists() else rows_of_log(rollouts)
+    rows = rows_of_memory(open_memory(paths.root), config) if paths.memory.format.exists() else rows_of_log(rollouts)
     if not len(rows):
         return None
     visits = visits_of(rows, rollouts)
@@ -142,16 +141,6 @@ class _Chooser:
         return [
             {"s": int(rollouts.step[one.place]), "i": int(rollouts.sample[one.place]), "p": one.parts} for one in chosen
         ]
-
-
-def _read_rows(paths: RunPaths, config: RunConfig | None) -> ErrorRows:
-    for attempt in range(ATTEMPTS):
-        try:
-            return rows_of_memory(open_memory(paths.root), config)
-        except FileNotFoundError:
-            if attempt == ATTEMPTS - 1:
-                raise
-    raise AssertionError("unreachable")
 
 
 def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:

@@ -15,15 +15,13 @@ from numpy.typing import NDArray
 from meds_openrlhf.config.loader import RunConfig
 from meds_openrlhf.features.final_answer import same_answer_form
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.clustering import NOISE, cluster_sets
-from meds_openrlhf.memory.columns import Columns
-from meds_openrlhf.memory.presets import Method
+from meds_openrlhf.memory.assignment import UNASSIGNED
+from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.memory.settings import method_of, settings_of_format, transform_of_rows
 from meds_openrlhf.memory.tools.stored_memory import StoredMemory
 from meds_openrlhf.report.rollout_rows import NONE, RolloutRows
 
-OUTSIDE = -2  # label of a row that the method's window leaves out
-GROUPS_AT_ONCE = 1024  # groups whose features are in memory at the same time
+OUTSIDE = UNASSIGNED  # label of a row that the method's window leaves out
 
 
 @dataclass(frozen=True)
@@ -66,16 +64,17 @@ class ErrorRows:
 def rows_of_memory(memory: StoredMemory, config: RunConfig | None) -> ErrorRows:
     """Cluster all stored rows with the run's settings, or with the preset "paper" if ``config`` is None.
 
-    Raises MemoryCorruptionError if a segment is damaged, and FileNotFoundError if it was removed meanwhile.
+    Raises MemoryCorruptionError if a segment is damaged.
     """
     meds = config.meds if config is not None else settings_of_format(memory.format)
     method, transform = method_of(meds.memory), transform_of_rows(meds, memory.format)
     rows = memory.load(transform)
+    rows.cluster(method)
     columns = rows.columns
     keys = sorted({*columns.keys(False), *columns.keys(True)})
     groups = columns.find([key for key in keys for _ in (0, 1)], [False, True] * len(keys))  # NONE: no such rows
     everything = columns.select(groups)
-    label = _labels(columns, groups, everything.offsets, method)
+    label = columns.labels[everything.rows].astype(np.int64)
     right = np.repeat(np.arange(len(groups)) % 2 == 1, np.diff(everything.offsets))
 
     def logits(prompt: int) -> PromptLogits:
@@ -116,21 +115,6 @@ def rows_of_log(rollouts: RolloutRows) -> ErrorRows:
         label=np.where(counts[pair] > 1, pair, NOISE),
         basis="the run has no memory; equal wrong answers are put together",
     )
-
-
-def _labels(
-    columns: Columns, groups: NDArray[np.int64], offsets: NDArray[np.int64], method: Method
-) -> NDArray[np.int64]:
-    """Labels (n,) within each group i, rows ``offsets[i]:offsets[i + 1]``; the window takes the last of these rows."""
-    label = np.full(offsets[-1], OUTSIDE, np.int64)
-    for start in range(0, len(groups), GROUPS_AT_ONCE):
-        some = groups[start : start + GROUPS_AT_ONCE]
-        selection = columns.select(some, method.window_rows, method.window_visits)
-        sizes = np.diff(selection.offsets)
-        shift = offsets[start + 1 : start + 1 + len(sizes)] - selection.offsets[1:]
-        found = cluster_sets(columns.features[selection.rows], selection.offsets, method.clustering)
-        label[np.arange(len(found)) + np.repeat(shift, sizes)] = found
-    return label
 
 
 def _compared(transform: FeatureTransform, layers: int) -> NDArray[np.bool_]:

@@ -78,7 +78,7 @@ class StepResult:
 def step_without_memory(experiences: list[Experience], threshold: float) -> StepResult:
     """Judge OpenRLHF's experiences without a memory; a rollout is right if its score is at least ``threshold``."""
     scores = values_in_order(
-        experiences, [one.info["reward"] if one.scores is None else one.scores for one in experiences]
+        experiences, [batch.info["reward"] if batch.scores is None else batch.scores for batch in experiences]
     )
     nothing = np.full(len(scores), UNASSIGNED, np.int32), np.zeros(len(scores), np.int32)
     return StepResult(experiences, Judged(scores >= threshold, *nothing), {})
@@ -123,7 +123,7 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         collected = self._collect(experiences, step)
         answer, judged = self._ask(collected, step)
         shaped = self._apply(collected, judged)
-        experiences = self._advantages(experiences, collected.raw, shaped)
+        experiences = self._advantages(experiences, collected.raw, shaped.astype(collected.raw.dtype))
         diversity = self._diversity_of(collected, answer)
         facts = StepFacts(
             collected.raw, shaped, judged.correct, len(collected.remembered), collected.seconds, diversity
@@ -133,7 +133,7 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
     def _flatten_results(self, refs: Any, duplicate_factor: int) -> list[Any]:
         """Return OpenRLHF's results, with the recorded data attached to the log-probs and so to the samples."""
         results = super()._flatten_results(refs, duplicate_factor)
-        return [one.attached() if isinstance(one, RecordedLogProbs) else one for one in results]
+        return [result.attached() if isinstance(result, RecordedLogProbs) else result for result in results]
 
     # ── collect, ask, apply ──
 
@@ -148,14 +148,14 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
             answered, features = self._answers.rows_of(experiences)
         else:
             recorded = [recorded_with(experience.action_log_probs) for experience in experiences]
-            seconds = sum(one.seconds for one in recorded)
-            answered = values_in_order(experiences, [one.answered for one in recorded])
-            features = values_in_order(experiences, [one.layer_logits for one in recorded])
+            seconds = sum(batch.seconds for batch in recorded)
+            answered = values_in_order(experiences, [batch.answered for batch in recorded])
+            features = values_in_order(experiences, [batch.layer_logits for batch in recorded])
         has_feature = _has_feature(answered, features, step)
         return Collected(
-            raw=values_in_order(experiences, [one.rewards for one in experiences]),
+            raw=values_in_order(experiences, [batch.rewards for batch in experiences]),
             correct=correct,
-            keys=in_order(experiences, [map(self._key_of, one.prompts) for one in experiences]),
+            keys=in_order(experiences, [map(self._key_of, batch.prompts) for batch in experiences]),
             features=features,
             has_feature=has_feature,
             remembered=np.flatnonzero(self._to_remember(correct) & has_feature),
@@ -189,15 +189,15 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         return shaped_reward(collected.raw, cluster_penalty(judged.cluster_size, **limits), judged.correct)
 
     def _advantages(
-        self, experiences: list[Experience], raw: NDArray[np.float32], shaped: NDArray[np.float64]
+        self, experiences: list[Experience], raw: NDArray[np.float32], shaped: NDArray[np.float32]
     ) -> list[Experience]:
         """Compute OpenRLHF's advantages from the ``shaped`` rewards (n,); metrics keep the ``raw`` rewards."""
-        trained_on = self._without_equal_groups(shaped.astype(raw.dtype))
+        trained_on = self._without_equal_groups(shaped)
         for experience in experiences:
             experience.rewards = torch.from_numpy(trained_on[experience.index])
         experiences = self.compute_advantages_and_returns(experiences)
         for experience in experiences:
-            experience.rewards = torch.from_numpy(shaped[experience.index].astype(raw.dtype))
+            experience.rewards = torch.from_numpy(shaped[experience.index])
             experience.info["reward"] = torch.from_numpy(raw[experience.index])
             experience.info["shaped_reward"] = experience.rewards.clone()
         return experiences

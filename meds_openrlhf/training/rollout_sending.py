@@ -69,7 +69,7 @@ class RolloutSender:
 def step_rollouts(step: int, result: StepResult, key_of: Callable[[str], str]) -> StepRollouts:
     """Return a step's data for the log, in the order of the samples; ``key_of`` gives a prompt's key."""
     experiences, judged = result.experiences, result.judged
-    texts = in_order(experiences, [one.prompts for one in experiences])
+    texts = in_order(experiences, [batch.prompts for batch in experiences])
     keys = {text: key_of(text) for text in dict.fromkeys(texts)}  # `texts` repeats a prompt for each of its samples
     responses = in_order(experiences, map(_responses, experiences))
     return StepRollouts(
@@ -81,13 +81,13 @@ def step_rollouts(step: int, result: StepResult, key_of: Callable[[str], str]) -
         lengths=np.array([len(tokens) for tokens, _ in responses]),
         generated=np.concatenate([generated for _, generated in responses]),
         correct=judged.correct,
-        reward=values_in_order(experiences, [one.info["reward"].float() for one in experiences]),
+        reward=values_in_order(experiences, [batch.info["reward"].float() for batch in experiences]),
         shaped_reward=values_in_order(
-            experiences, [one.info.get("shaped_reward", one.info["reward"]).float() for one in experiences]
+            experiences, [batch.info.get("shaped_reward", batch.info["reward"]).float() for batch in experiences]
         ),
         label=judged.label,
         cluster_size=judged.cluster_size,
-        truncated=values_in_order(experiences, [one.truncated.bool() for one in experiences]),
+        truncated=values_in_order(experiences, [batch.truncated.bool() for batch in experiences]),
     )
 
 

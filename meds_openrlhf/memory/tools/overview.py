@@ -9,12 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.clustering import NOISE, cluster_sets
+from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.memory.columns import Selection
 from meds_openrlhf.memory.presets import Method
 from meds_openrlhf.memory.tools.stored_memory import LoadedRows, StoredMemory
-
-GROUPS_AT_ONCE = 64  # groups whose features are in RAM at the same time
 
 
 @dataclass(frozen=True)
@@ -56,25 +54,20 @@ def survey(memory: StoredMemory, method: Method, transform: FeatureTransform, to
     Raises MemoryCorruptionError if a segment is damaged.
     """
     rows = memory.load(transform)
+    rows.cluster(method)
     columns = rows.columns
-    groups = [(prompt, correct) for correct in (False, True) for prompt in columns.keys(correct)]
-    biggest: list[ClusterFacts] = []
-    wrong = 0
-    for start in range(0, len(groups), GROUPS_AT_ONCE):
-        some = groups[start : start + GROUPS_AT_ONCE]
-        numbers = columns.find([prompt for prompt, _ in some], [correct for _, correct in some])
-        selection = columns.select(numbers, method.window_rows, method.window_visits)
-        columns.set_labels(
-            selection, cluster_sets(columns.features[selection.rows], selection.offsets, method.clustering)
-        )
-        biggest = heapq.nlargest(top, [*biggest, *_facts(some, selection, rows)], key=lambda one: one.size)
-        wrong += len(columns.select(numbers[[not correct for _, correct in some]]).rows)
+    wrong, right = columns.keys(False), columns.keys(True)
+    verdicts = [False] * len(wrong) + [True] * len(right)
+    groups = columns.find([*wrong, *right], verdicts)
+    selection = columns.select(groups, method.window_rows, method.window_visits)
+    facts = _facts([*zip([*wrong, *right], verdicts)], selection, rows)
+    wrong_rows = len(columns.select(groups[: len(wrong)]).rows)
     files = [path for paths in memory.segment_files().values() for path in paths]
     steps = np.unique(rows.step).tolist()
     return Overview(
         prompts=columns.prompts,
-        wrong=wrong,
-        right=len(columns) - wrong,
+        wrong=wrong_rows,
+        right=len(columns) - wrong_rows,
         steps=len(steps),
         first_step=steps[0] if steps else None,
         last_step=steps[-1] if steps else None,
@@ -83,7 +76,7 @@ def survey(memory: StoredMemory, method: Method, transform: FeatureTransform, to
         snapshots=[path.stem for path in memory.manifests()],
         clusters=columns.total_clusters,
         noise=columns.total_noise,
-        biggest=biggest,
+        biggest=heapq.nlargest(top, facts, key=lambda cluster: cluster.size),
     )
 
 

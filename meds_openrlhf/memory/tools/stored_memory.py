@@ -18,12 +18,16 @@ from numpy.typing import NDArray
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.columns import Column, Columns
 from meds_openrlhf.memory.errors import MemoryCorruptionError
+from meds_openrlhf.memory.presets import Method
 from meds_openrlhf.memory.rows import layer_logits_of, log_schema, visits_of
 from meds_openrlhf.memory.segment import read_batches, step_of
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import MemoryPaths, RunPaths, segments_in
+
+GROUPS_AT_ONCE = 64  # groups whose features are copied at the same time
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,14 @@ class LoadedRows:
     step: NDArray[np.int32]  # (n,)
     sample: NDArray[np.int32]  # (n,)
     logits: NDArray[np.float32]
+
+    def cluster(self, method: Method) -> None:
+        """Label the rows of every group; rows outside the method's window stay UNASSIGNED."""
+        columns = self.columns
+        for groups in np.array_split(columns.groups, range(GROUPS_AT_ONCE, len(columns.groups), GROUPS_AT_ONCE)):
+            selection = columns.select(groups, method.window_rows, method.window_visits)
+            features = columns.features[selection.rows]
+            columns.set_labels(selection, cluster_sets(features, selection.offsets, method.clustering))
 
 
 @dataclass(frozen=True)
@@ -80,8 +92,9 @@ class StoredMemory:
         logits = Column(np.float32, width=(self.format.layers,))
         step, sample = Column(np.int32), Column(np.int32)
         for batch in self.batches():
-            columns.add(*visits_of(batch), transform(layer_logits_of(batch)))
-            logits.extend(layer_logits_of(batch))
+            rows = layer_logits_of(batch)
+            columns.add(*visits_of(batch), transform(rows))
+            logits.extend(rows)
             step.extend(batch.column("step").to_numpy())
             sample.extend(batch.column("sample").to_numpy())
         return LoadedRows(columns, step.array, sample.array, logits.array)

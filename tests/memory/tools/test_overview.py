@@ -9,7 +9,7 @@ import pytest
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.presets import PRESETS, make_method
 from meds_openrlhf.memory.rows import make_rows
-from meds_openrlhf.memory.tools import overview
+from meds_openrlhf.memory.tools import overview, stored_memory
 from meds_openrlhf.memory.tools.stored_memory import open_memory
 from tests.memory.streams import LAYERS, stream
 from tests.memory.tools.stored import SETTINGS, WrittenMemory
@@ -19,7 +19,7 @@ from tests.memory.tools.stored import SETTINGS, WrittenMemory
 def test_numbers_are_those_of_the_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window_rows: int | None
 ) -> None:
-    monkeypatch.setattr(overview, "GROUPS_AT_ONCE", 2)
+    monkeypatch.setattr(stored_memory, "GROUPS_AT_ONCE", 2)
     method = make_method("robust", window_rows=window_rows)
     memory = WrittenMemory(tmp_path, settings=replace(SETTINGS, method=method))
     memory.observe(*stream(4))
