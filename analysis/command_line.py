@@ -1,6 +1,6 @@
 """Shared code of all scripts' command lines: exit codes and common arguments.
 
-Errors that a user can fix, including a full disk, give one line on stderr and exit code 2; a closed pipe is not an error.
+A full disk and other errors that a user can fix give one line on stderr and exit code 2; a closed pipe is not an error.
 """
 
 from __future__ import annotations
