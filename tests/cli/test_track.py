@@ -6,14 +6,15 @@ import os
 import sys
 import threading
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from meds_openrlhf.cli import track
 from meds_openrlhf.cli.main import main
-from meds_openrlhf.tracking.sending import follower_process
+from meds_openrlhf.tracking.sending import sender
+from meds_openrlhf.tracking.sending.sender import Pace
+from tests.tracking.sending.test_follower_process import on_the_board as steps_on_the_board
 from tests.tracking.sending.wandb_server import wandb_server
 from tests.tracking.sending.written_run import WrittenRun
 
@@ -54,7 +55,7 @@ def test_where_wandb_refuses_the_exit_code_says_so(
         monkeypatch.setenv("WANDB_API_KEY", "d4" * 20)
         assert main(["track", "--once", str(run.paths.root)]) == 1
     refusal, end = capsys.readouterr().out.splitlines()
-    assert refusal.startswith("W&B refuses")
+    assert refusal.startswith("W&B: CommError: ")
     assert end == "not everything is sent"
 
 
@@ -62,7 +63,7 @@ def test_once_ends_where_wandb_does_not_answer(
     run: WrittenRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(track, "GIVE_UP_SECONDS", 0.2)
-    monkeypatch.setattr(follower_process, "tasks_for", partial(follower_process.tasks_for, patience_seconds=0.5))
+    monkeypatch.setattr(sender, "PACE", Pace(0.1, 0.5, 60.0))
     run.step(1, loss=1.0)
     with wandb_server() as server:
         server.behaviour = "hangs"
@@ -70,9 +71,9 @@ def test_once_ends_where_wandb_does_not_answer(
         monkeypatch.setenv("WANDB_API_KEY", "d4" * 20)
         assert main(["track", "--once", str(run.paths.root)]) == 1
     silence, end = capsys.readouterr().out.splitlines()
-    assert silence.startswith("W&B has not answered for 0 s")
+    assert silence.startswith("W&B: no answer for 0 s")
     assert end == "not everything is sent"
-    assert run.state()["tensorboard"]["metrics"] == 1
+    assert list(run.tensorboard.iterdir())
 
 
 def test_a_run_that_goes_on_is_followed_to_its_end(run: WrittenRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +92,7 @@ def test_a_run_that_goes_on_is_followed_to_its_end(run: WrittenRun, monkeypatch:
         assert thread.is_alive()
     thread.join()
     assert codes == [0]
-    assert run.state()["tensorboard"]["metrics"] == 2
+    assert steps_on_the_board(run) == [1, 2]
     assert not track.goes_on(run.paths)
 
 
@@ -100,14 +101,14 @@ def test_a_run_that_is_sent_already_is_not_sent_twice(run: WrittenRun, monkeypat
     # Not `capsys`: reading it takes away what it holds, and loses what the thread prints meanwhile.
     printed = io.StringIO()
     monkeypatch.setattr(sys, "stdout", printed)
-    with (run.paths.root / ".tracking-tensorboard.lock").open("w") as held:
+    with (run.paths.root / ".tracking.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         thread = threading.Thread(target=main, args=(["track", "--once", str(run.paths.root)],))
         thread.start()
-        while "another process sends this run already; waiting for it to end" not in printed.getvalue():
+        while "another process sends this run already; this one waits until it has ended" not in printed.getvalue():
             assert thread.is_alive()
             time.sleep(0.02)
         assert not run.paths.tracking.exists()
     thread.join()
-    assert run.state()["tensorboard"]["metrics"] == 1
+    assert steps_on_the_board(run) == [1]
     assert printed.getvalue().endswith("everything is sent\n")

@@ -1,1 +1,8 @@
-"""Sending a run's metrics to TensorBoard and Weights & Biases: processes that follow its files, and hold up nothing."""
+"""Sends a run's metrics to TensorBoard and Weights & Biases, from outside the training.
+
+follower_process   in the driver or `meds track`: starts the process, and starts it again; passes its lines on
+follower           the process: a sender per tracker, and what the user is told
+sender             a thread: sessions, one after the other, and whether there is trouble
+*_session          one session with a tracker: new lines in, until it is closed
+run_lines          what is new in the run's files; tracking_state: what W&B has confirmed of it
+"""

@@ -1,97 +1,83 @@
-"""Read the lines that a run has written so far, for the processes that send them."""
+"""Read the lines that a run writes, for the trackers."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from meds_openrlhf.paths import RunPaths
 
-STREAMS = ("metrics", "evaluations", "clusters")
+AT_ONCE = 1000  # maximum lines of a stream per call
+
+Positions = dict[str, int]  # by stream: how many of its lines
+
+
+class RewoundError(Exception):
+    """The run was resumed, which cuts its files: read them from the start."""
 
 
 @dataclass(frozen=True)
 class RunLine:
-    """A line of a stream: its training step and its other values."""
+    """A line of a stream (metrics, evaluations or clusters): its training step and its other values."""
 
+    stream: str
     step: int
     values: dict[str, Any]
 
-
-@dataclass
-class _Reading:
-    """An open file and the read position. An open file keeps its inode, so a replacement has another inode."""
-
-    file: BinaryIO
-    index: int = 0  # the number of the next line
-    offset: int = 0  # byte position of that line
-
-    def is_of(self, path: Path) -> bool:
-        """Whether ``path`` is still this file."""
-        there, held = path.stat(), os.fstat(self.file.fileno())
-        return (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino)
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The numbers by name, including NaN and infinities, which the user needs to see."""
+        return {name: value for name, value in self.values.items() if isinstance(value, (int, float))}
 
 
 class RunLines:
-    """The lines of a run's streams by their number, from 0. Only complete lines count."""
+    """The complete lines of a run's streams after ``positions``, each of them once."""
 
-    def __init__(self, paths: RunPaths) -> None:
-        self._paths = paths
-        self._readings: dict[str, _Reading] = {}
+    def __init__(self, paths: RunPaths, positions: Mapping[str, int]) -> None:
+        self._paths = {"metrics": paths.metrics, "evaluations": paths.evaluations, "clusters": paths.clusters}
+        self._files: dict[str, BinaryIO] = {}
+        self._first = positions
+        self.positions: Positions = {}  # what was read
 
-    def read(self, stream: str, first: int, limit: int | None = None) -> list[RunLine]:
-        """Read at most ``limit`` lines from number ``first`` on; empty if the file does not exist."""
-        try:
-            reading = self._reading(stream, first)
-        except FileNotFoundError:
-            return []
-        reading.file.seek(reading.offset)
-        lines: list[RunLine] = []
-        while limit is None or len(lines) < limit:
-            text = reading.file.readline()
-            if not text.endswith(b"\n"):
-                break
-            if reading.index >= first:
-                lines.append(_parse(text))
-            reading.index += 1
-            reading.offset += len(text)
-        return lines
+    def read_new(self) -> list[RunLine]:
+        """Read the next lines, sorted by step. Raises RewoundError if the run has cut its files."""
+        self.check_files()
+        lines = [line for stream in self._paths for line in self._next_of(stream)]
+        return sorted(lines, key=lambda line: line.step)
 
-    def _reading(self, stream: str, first: int) -> _Reading:
-        path, reading = self.file(stream), self._readings.get(stream)
-        if reading is not None and reading.is_of(path):
-            if reading.index > first:
-                reading.index = reading.offset = 0
-            return reading
-        if reading is not None:
-            reading.file.close()
-            del self._readings[stream]
-        self._readings[stream] = _Reading(path.open("rb"))
-        return self._readings[stream]
+    def check_files(self) -> None:
+        """Raise RewoundError if a file was replaced: an open file keeps its inode, its replacement has another one."""
+        for stream, file in self._files.items():
+            try:
+                there, opened = self._paths[stream].stat(), os.fstat(file.fileno())
+            except FileNotFoundError:
+                raise RewoundError from None
+            if (there.st_dev, there.st_ino) != (opened.st_dev, opened.st_ino):
+                raise RewoundError
 
-    def count_up_to(self, stream: str, step: int) -> int:
-        """The number of lines before the first line of a step after ``step``."""
-        lines = self.read(stream, 0)
-        return next((index for index, line in enumerate(lines) if line.step > step), len(lines))
+    def _next_of(self, stream: str) -> Iterator[RunLine]:
+        if stream not in self._files:
+            try:
+                file = self._paths[stream].open("rb")
+            except FileNotFoundError:
+                return
+            self._files[stream] = file
+            # A file that was cut has fewer lines than were sent; all that follow are new.
+            self.positions[stream] = sum(1 for _ in self._texts(stream, self._first.get(stream, 0)))
+        for text in self._texts(stream, AT_ONCE):
+            values = json.loads(text)
+            self.positions[stream] += 1
+            yield RunLine(stream, int(values.pop("step")), values)
 
-    def file(self, stream: str) -> Path:
-        """The file of a stream."""
-        files = {
-            "metrics": self._paths.metrics,
-            "evaluations": self._paths.evaluations,
-            "clusters": self._paths.clusters,
-        }
-        return files[stream]
-
-
-def _parse(text: bytes) -> RunLine:
-    values = json.loads(text)
-    return RunLine(int(values.pop("step")), values)
-
-
-def numbers(line: RunLine) -> dict[str, float]:
-    """The numbers of a line by name, including NaN and infinities, which the user needs to see."""
-    return {name: value for name, value in line.values.items() if isinstance(value, (int, float))}
+    def _texts(self, stream: str, most: int) -> Iterator[bytes]:
+        file = self._files[stream]
+        for _ in range(most):
+            start = file.tell()
+            text = file.readline()
+            if not text.endswith(b"\n"):  # still being written
+                file.seek(start)
+                return
+            yield text

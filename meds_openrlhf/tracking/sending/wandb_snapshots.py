@@ -4,65 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import wandb
 from wandb.sdk.artifacts.artifact_manifest_entry import ArtifactManifestEntry
 
-from meds_openrlhf.memory.segment import SegmentState
+from meds_openrlhf.addresses import without_credentials
+from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.memory.snapshot import Snapshot, parse_manifest
 from meds_openrlhf.paths import MemoryPaths
-from meds_openrlhf.tracking.sending.destinations import Destinations
 
 
-@dataclass(frozen=True)
-class Manifest:
-    """A snapshot's manifest as it was read; ``digest`` distinguishes versions with the same name."""
-
-    name: str
-    content: bytes
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the file."""
-        return hashlib.sha256(self.content).hexdigest()
+def read_manifests(paths: MemoryPaths) -> dict[str, bytes]:
+    """The content of the existing manifests by name, oldest first."""
+    found: list[tuple[int, str, bytes]] = []
+    for path in paths.snapshots.glob("*.json"):
+        with suppress(FileNotFoundError):  # its checkpoint was removed meanwhile
+            found.append((path.stat().st_mtime_ns, path.stem, path.read_bytes()))
+    return {name: content for _, name, content in sorted(found)}
 
 
-def manifests_in(paths: MemoryPaths) -> Iterator[Manifest]:
-    """Yield the existing manifests, oldest first."""
-    if not paths.snapshots.is_dir():
-        return
-    for path in sorted(paths.snapshots.glob("*.json"), key=_modified):
-        try:
-            yield Manifest(path.stem, path.read_bytes())
-        except FileNotFoundError:  # its checkpoint was removed meanwhile
-            continue
+def digest_of(manifest: bytes) -> str:
+    """Distinguishes manifests of the same name: a resumed run saves the same step again."""
+    return hashlib.sha256(manifest).hexdigest()
 
 
-def as_seen(paths: MemoryPaths) -> list[tuple[str, int, int]]:
-    """A fingerprint of all manifests (names, times, sizes), without reading them."""
-    if not paths.snapshots.is_dir():
-        return []
-    seen = []
-    for entry in os.scandir(paths.snapshots):
-        with suppress(FileNotFoundError):  # removed meanwhile
-            stat = entry.stat()
-            seen.append((entry.name, stat.st_mtime_ns, stat.st_size))
-    return sorted(seen)
-
-
-def _modified(path: Path) -> tuple[int, str]:
-    return (path.stat().st_mtime_ns if path.exists() else 0), path.name
-
-
-def artifact_of(manifest: Manifest, paths: MemoryPaths, to: Destinations, run_id: str) -> Any:
+def artifact_of(name: str, manifest: bytes, paths: MemoryPaths, settings: MedsSettings, run_id: str) -> Any:
     """The artifact of a snapshot. Raises FileNotFoundError if a segment that must be uploaded is missing."""
-    snapshot = parse_manifest(json.loads(manifest.content), paths.snapshot(manifest.name))
+    snapshot = parse_manifest(json.loads(manifest), paths.snapshot(name))
     metadata = {
         "rows": snapshot.rows,
         "shards": snapshot.format.shards,
@@ -72,28 +43,29 @@ def artifact_of(manifest: Manifest, paths: MemoryPaths, to: Destinations, run_id
         "bytes": sum(segment.bytes for segment in snapshot.segments),
     }
     artifact = wandb.Artifact(f"memory-{run_id}", type="memory", metadata=metadata)
-    with artifact.new_file(f"snapshots/{manifest.name}.json", mode="wb") as file:
-        file.write(manifest.content)
-    if to.snapshots == "upload":
-        _add_files(artifact, snapshot, paths)
-    elif to.archive is not None:
-        # add_reference would require the cloud provider's library for s3:// and gs://.
-        artifact.manifest.add_entry(ArtifactManifestEntry(path="archive", ref=to.archive, digest=to.archive))
+    with artifact.new_file(f"snapshots/{name}.json", mode="wb") as file:
+        file.write(manifest)
+    if settings.tracking.snapshots == "upload":
+        _add_rows(artifact, snapshot, paths)
+    elif settings.memory.archive is not None:
+        archive = without_credentials(settings.memory.archive)
+        _add_reference(artifact, "archive", archive, digest=archive)
     else:
         for segment in snapshot.segments:
             uri = (paths.root / segment.name).resolve().as_uri()
-            artifact.manifest.add_entry(_reference(segment, uri))
+            digest = f"{segment.crc32:08x}-{segment.bytes}"
+            _add_reference(artifact, segment.name, uri, digest=digest, size=segment.bytes)
     return artifact
 
 
-def _reference(segment: SegmentState, uri: str) -> ArtifactManifestEntry:
-    digest = f"{segment.crc32:08x}-{segment.bytes}"
-    return ArtifactManifestEntry(path=segment.name, ref=uri, digest=digest, size=segment.bytes)
+def _add_reference(artifact: Any, name: str, uri: str, **facts: Any) -> None:
+    # `add_reference` would require the cloud provider's library for s3:// and gs://.
+    artifact.manifest.add_entry(ArtifactManifestEntry(path=name, ref=uri, **facts))
 
 
-def _add_files(artifact: Any, snapshot: Snapshot, paths: MemoryPaths) -> None:
+def _add_rows(artifact: Any, snapshot: Snapshot, paths: MemoryPaths) -> None:
     for segment in snapshot.segments:
-        path = paths.root / segment.name
+        path: Path = paths.root / segment.name
         if path.stat().st_size == segment.bytes:
             artifact.add_file(str(path), name=segment.name, policy="immutable", skip_cache=True)
         else:  # rows were appended since

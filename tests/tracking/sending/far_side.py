@@ -14,7 +14,12 @@ class FarSide:
         self.there: list[dict[str, Any]] = []
         self.on_the_way: list[dict[str, Any]] = []
         self.starting_step = 0
+        self.resumed = False
         self.artifacts: list[Any] = []
+
+    def open(self, *_: Any) -> FarSide:
+        self.on_the_way, self.starting_step, self.resumed = [], len(self.there), bool(self.there)
+        return self
 
     def log(self, record: dict[str, Any], step: int, commit: bool) -> None:
         assert commit

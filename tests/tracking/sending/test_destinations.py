@@ -4,38 +4,34 @@ from pathlib import Path
 
 import pytest
 
-from meds_openrlhf.config import MedsSettings, MemorySettings, RunConfig
+from meds_openrlhf.config import MedsSettings, RunConfig
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.sending.destinations import Destinations, destinations_of, wandb_wanted
+from meds_openrlhf.tracking.sending.destinations import tensorboard_folder, wandb_names, wandb_wanted
 
 PATHS = RunPaths(Path("/runs/my-run"))
+FLAGS = {
+    "logger.tensorboard_dir": "/boards", "logger.wandb.run_name": "night", "logger.wandb.project": "fruit",
+    "logger.wandb.group": "apples", "logger.wandb.org": "garden",
+}  # fmt: skip
 
 
 def test_without_flags_the_run_has_the_name_of_its_folder() -> None:
-    to = destinations_of(RunConfig(MedsSettings(run_dir="x"), {}), PATHS)
-    assert to == Destinations("/runs/my-run/tensorboard/my-run", "my-run", "openrlhf_train_ppo", None, None)
+    config = RunConfig(MedsSettings(run_dir="x"), {})
+    assert tensorboard_folder(config, PATHS) == "/runs/my-run/tensorboard/my-run"
+    assert wandb_names(config, PATHS, {}) == {"name": "my-run", "project": "openrlhf_train_ppo"}
 
 
 def test_openrlhf_flags_name_the_run() -> None:
-    flags = {
-        "logger.tensorboard_dir": "/boards", "logger.wandb.run_name": "night", "logger.wandb.project": "fruit",
-        "logger.wandb.group": "apples", "logger.wandb.org": "garden",
-    }  # fmt: skip
-    meds = MedsSettings(run_dir="x", memory=MemorySettings(archive="s3://bucket/a"))
-    to = destinations_of(RunConfig(meds, flags), PATHS)
-    assert to == Destinations("/boards/night", "night", "fruit", "apples", "garden", "reference", "s3://bucket/a")
-    assert to.of_wandb({}) == {"name": "night", "project": "fruit", "group": "apples", "entity": "garden"}
-
-
-def test_the_archive_is_named_without_its_credentials() -> None:
-    meds = MedsSettings(run_dir="x", memory=MemorySettings(archive="s3://KEY:s3cr3t@bucket/runs/a?secret_key=s3cr3t"))
-    assert destinations_of(RunConfig(meds, {}), PATHS).archive == "s3://bucket/runs/a"
+    config = RunConfig(MedsSettings(run_dir="x"), FLAGS)
+    assert tensorboard_folder(config, PATHS) == "/boards/night"
+    names = wandb_names(config, PATHS, {})
+    assert names == {"name": "night", "project": "fruit", "group": "apples", "entity": "garden"}
 
 
 def test_what_wandb_is_told_by_the_environment_is_left_to_it() -> None:
-    to = Destinations("/boards/night", "night", "fruit", "apples", "garden")
+    config = RunConfig(MedsSettings(run_dir="x"), FLAGS)
     environment = {"WANDB_PROJECT": "p", "WANDB_ENTITY": "e", "WANDB_NAME": ""}
-    assert to.of_wandb(environment) == {"name": "night", "group": "apples"}
+    assert wandb_names(config, PATHS, environment) == {"name": "night", "group": "apples"}
 
 
 @pytest.mark.parametrize(
@@ -45,6 +41,7 @@ def test_what_wandb_is_told_by_the_environment_is_left_to_it() -> None:
         ({"WANDB_API_KEY": ""}, False),
         ({"WANDB_API_KEY": "k"}, True),
         ({"WANDB_MODE": "offline"}, True),
+        ({"WANDB_MODE": "dryrun"}, True),
         ({"WANDB_MODE": "online"}, False),
         ({"WANDB_API_KEY": "k", "WANDB_MODE": "disabled"}, False),
     ],

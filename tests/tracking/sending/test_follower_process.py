@@ -1,4 +1,4 @@
-"""The processes that follow a run, with a W&B that answers, is slow, hangs or refuses."""
+"""The process that follows a run, with a W&B that answers, is slow, hangs or refuses."""
 
 import errno
 import json
@@ -8,7 +8,6 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,50 +15,50 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from meds_openrlhf import processes
-from meds_openrlhf.processes import MARK
 from meds_openrlhf.tracking.sending import follower_process
-from meds_openrlhf.tracking.sending.follower import AGAIN
-from meds_openrlhf.tracking.sending.follower_process import FollowerProcesses, following_process, tasks_for
+from meds_openrlhf.tracking.sending.follower_process import FollowerProcess, following_process
+from meds_openrlhf.tracking.sending.sender import Pace
 from tests.ports import silent_address
 from tests.tracking.sending.wandb_server import WandbServer
 from tests.tracking.sending.written_run import WrittenRun
 
 KEY = "c3" * 20
-FAMILY = "tests-of-the-follower"
 DEADLINE = 60.0  # of a test that hangs
 
 
+def without_wandb() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+
+
 def environment(url: str) -> dict[str, str]:
-    given = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
-    return {**given, "WANDB_BASE_URL": url, "WANDB_API_KEY": KEY}
+    return {**without_wandb(), "WANDB_BASE_URL": url, "WANDB_API_KEY": KEY}
 
 
-def followers_of(run: WrittenRun, url: str, patience: float = 1.0) -> FollowerProcesses:
-    env = environment(url)
-    return FollowerProcesses(tasks_for(run.paths, run.to, env, 0.1, patience), env, retry_seconds=0.5)
+def follower_of(run: WrittenRun, url: str, patience: float = 30.0) -> FollowerProcess:
+    return FollowerProcess(run.paths, environment(url), Pace(0.1, patience, 0.5))
 
 
-def follow_until(followers: FollowerProcesses, happened: Callable[[list[str]], bool]) -> list[str]:
+def follow_until(follower: FollowerProcess, happened: Callable[[list[str]], bool]) -> list[str]:
     """What was said until something happened, which may be that something was said."""
-    said, deadline = followers.poll(), time.monotonic() + DEADLINE
+    said, deadline = follower.poll(), time.monotonic() + DEADLINE
     while not happened(said):
         assert time.monotonic() < deadline, said
-        said += followers.poll()
+        said += follower.poll()
         time.sleep(0.05)
-    return said + followers.poll()
+    return said + follower.poll()
 
 
 def on_the_board(run: WrittenRun) -> list[int]:
-    if not Path(run.to.tensorboard).exists():
+    if not run.tensorboard.exists():
         return []
-    accumulator = EventAccumulator(run.to.tensorboard)
+    accumulator = EventAccumulator(str(run.tensorboard))
     accumulator.Reload()
     tags = accumulator.Tags()["scalars"]
     return [event.step for event in accumulator.Scalars("train/loss")] if "train/loss" in tags else []
 
 
 def processes_of(run: WrittenRun) -> list[str]:
-    """What is running for this run's folder: the followers, and W&B's own process, which starts within it."""
+    """What is running for this run's folder: the follower, and W&B's own process, which starts within it."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -83,77 +82,82 @@ def _marked(run: WrittenRun, monkeypatch: pytest.MonkeyPatch) -> Any:
     assert left == []
 
 
+def rest_of(run: WrittenRun) -> str:
+    return f"not everything is sent yet; the rest goes with: meds track {run.paths.root}"
+
+
 def test_everything_goes_to_both_however_slowly_wandb_takes_it(run: WrittenRun, server: WandbServer) -> None:
     server.delay = 0.1
     run.step(1, loss=1.0)
-    followers = followers_of(run, server.url, patience=30.0)
-    said = follow_until(followers, lambda _: bool(server.runs) and on_the_board(run) == [1])
+    follower = follower_of(run, server.url)
+    said = follow_until(follower, lambda _: bool(server.runs) and on_the_board(run) == [1])
     run.step(2, loss=2.0)
     run.clusters(2)
-    assert follow_until(followers, lambda _: on_the_board(run) == [1, 2]) == said == []
+    assert follow_until(follower, lambda _: on_the_board(run) == [1, 2]) == said == []
     run.evaluation(2, pass1=0.5)
-    assert followers.finish(DEADLINE) == []
+    assert follower.finish(DEADLINE, DEADLINE) == []
     assert server.points("train/loss") == [1, 2]
     assert server.points("eval/pass1") == [0.5]
     assert [table["nrows"] for table in server.points("train/biggest_clusters")] == [1]
     assert server.runs[0]["project"] == "fruit"
     assert json.loads(server.runs[0]["config"])["meds"]["value"]["penalty"] == {"alpha": 0.1}
-    assert followers.sent_everything
+    assert follower.has_sent_everything
     assert not any(KEY.encode() in path.read_bytes() for path in run.paths.root.rglob("*") if path.is_file())
 
 
 def test_a_wandb_that_hangs_is_said_once_and_holds_nothing_up(run: WrittenRun, server: WandbServer) -> None:
     server.behaviour = "hangs"
     run.step(1, loss=1.0)
-    followers = followers_of(run, server.url)
-    said = follow_until(followers, lambda said: on_the_board(run) == [1] and bool(said))
+    follower = follower_of(run, server.url, patience=1.0)
+    said = follow_until(follower, lambda said: on_the_board(run) == [1] and bool(said))
     run.step(2, loss=2.0)
-    said += follow_until(followers, lambda _: on_the_board(run) == [1, 2])
-    way_on = f"meds track {run.paths.root}"
+    said += follow_until(follower, lambda _: on_the_board(run) == [1, 2])
     assert said == [
-        "W&B has not answered for 1 s; training goes on. What is missing is sent when it answers, or later: " + way_on
+        "W&B: no answer for 1 s; training goes on. What is missing is sent when it works again, or by: "
+        f"meds track {run.paths.root}"
     ]
-    assert followers.finish(1.0) == [f"not everything is sent yet; the rest goes with: {way_on}"]
+    started = time.monotonic()
+    assert follower.finish(DEADLINE, 1.0) == [rest_of(run)]  # in vain: it need not wait for the deadline
+    assert time.monotonic() < started + DEADLINE / 2
     assert processes_of(run) == []
     server.let_go.set()
     server.behaviour = "answers"
-    later = followers_of(run, server.url, patience=30.0)
-    assert later.finish(DEADLINE) == []
+    later = follower_of(run, server.url)
+    assert later.finish(DEADLINE, DEADLINE) == []
     assert server.points("train/loss") == [1, 2]
     assert on_the_board(run) == [1, 2]
 
 
-def test_a_wandb_that_comes_back_gets_everything(
-    run: WrittenRun, server: WandbServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # An upload at the end that takes longer than the patience is no reason to give up.
-    monkeypatch.setattr(follower_process, "IN_VAIN_SECONDS", DEADLINE)
+def test_a_wandb_that_comes_back_gets_everything(run: WrittenRun, server: WandbServer) -> None:
     server.behaviour = "hangs"
     run.step(1, loss=1.0)
-    followers = followers_of(run, server.url, patience=3.0)  # more than a question takes of a W&B that is back
-    said = follow_until(followers, bool)
+    follower = follower_of(run, server.url, patience=3.0)  # more than a question takes of a W&B that is back
+    said = follow_until(follower, bool)
     server.behaviour = "answers"
     server.let_go.set()
-    said += follow_until(followers, lambda said: bool(server.runs) and bool(said))
-    assert said[0].startswith("W&B has not answered")
-    assert said[1:] == ["W&B answers again"]
-    assert followers.finish(DEADLINE) == []
+    said += follow_until(follower, lambda said: bool(server.runs) and bool(said))
+    assert said[0].startswith("W&B: no answer")
+    assert said[1:] == ["W&B: sending works again"]
+    assert follower.finish(DEADLINE, DEADLINE) == []
     assert server.points("train/loss") == [1]
 
 
-def test_a_wandb_that_refuses_is_said_once_without_the_key(run: WrittenRun, server: WandbServer) -> None:
+def test_a_wandb_that_refuses_is_said_once_without_the_key_and_tried_again(
+    run: WrittenRun, server: WandbServer
+) -> None:
     server.behaviour = "refuses"
     run.step(1, loss=1.0)
-    followers = followers_of(run, server.url, patience=30.0)
-    said = follow_until(followers, bool)
+    follower = follower_of(run, server.url)
     log = run.paths.tracking_log
-    # It was tried again.
-    said += follow_until(followers, lambda _: log.read_text().count("CommError") >= 2 and on_the_board(run) == [1])
-    assert said == [
-        f"W&B refuses (its answer is in {log}); training goes on. To send it later, check WANDB_API_KEY, then: "
-        f"meds track {run.paths.root}"
-    ]
-    assert len(followers.finish(1.0)) == 1
+    said = follow_until(follower, lambda _: on_the_board(run) == [1] and log.read_text().count("CommError") >= 2)
+    (line,) = said
+    assert line.startswith("W&B: CommError: ")
+    assert "error 401" in line
+    assert "bad key" in line
+    server.behaviour = "answers"
+    assert follow_until(follower, bool) == ["W&B: sending works again"]
+    assert follower.finish(DEADLINE, DEADLINE) == []
+    assert server.points("train/loss") == [1]
     files = [path.read_bytes() for path in run.paths.root.rglob("*") if path.is_file()]
     assert not any(KEY.encode() in content for content in files)
 
@@ -161,30 +165,26 @@ def test_a_wandb_that_refuses_is_said_once_without_the_key(run: WrittenRun, serv
 def test_where_nobody_listens_tensorboard_goes_on(run: WrittenRun) -> None:
     with silent_address() as address:
         run.step(1, loss=1.0)
-        followers = followers_of(run, address)
-        said = follow_until(followers, bool)
+        follower = follower_of(run, address, patience=1.0)
+        said = follow_until(follower, bool)
         run.step(2, loss=2.0)
-        said += follow_until(followers, lambda _: on_the_board(run) == [1, 2])
-        assert [line[:26] for line in said] == ["W&B has not answered for 1"]
-        assert len(followers.finish(0.5)) == 1
+        said += follow_until(follower, lambda _: on_the_board(run) == [1, 2])
+        assert [line[:18] for line in said] == ["W&B: no answer for"]
+        assert follower.finish(0.5, DEADLINE) == [rest_of(run)]
 
 
-def test_killed_processes_are_started_again_and_send_nothing_twice(run: WrittenRun, server: WandbServer) -> None:
+def test_a_killed_process_is_started_again_and_goes_on(run: WrittenRun, server: WandbServer) -> None:
     run.step(1, loss=1.0)
-    followers = followers_of(run, server.url, patience=30.0)
-    follow_until(followers, lambda _: bool(server.runs) and on_the_board(run) == [1])
-    for sink in followers._sinks:
-        assert sink._process is not None
-        os.kill(sink._process.pid, signal.SIGKILL)
+    follower = follower_of(run, server.url)
+    follow_until(follower, lambda _: bool(server.runs) and on_the_board(run) == [1])
+    assert follower._process is not None
+    os.kill(follower._process.pid, signal.SIGKILL)
     run.step(2, loss=2.0)
-    again = "W&B answers again"  # sooner or later than the board is drawn
-    said = follow_until(followers, lambda said: on_the_board(run) == [1, 2] and again in said)
-    ended = "the process that writes to {} ended (-9, see {}); it is started again"
+    said = follow_until(follower, lambda _: on_the_board(run) == [1, 2])
     log = run.paths.tracking_log
-    assert sorted(said) == [again, *(ended.format(name, log) for name in ("TensorBoard", "W&B"))]
-    assert not followers.get_nowhere  # or the end of the training run would not wait for them
-    assert followers.finish(DEADLINE) == []
-    assert server.points("train/loss") == [1, 2]
+    assert said == [f"the process that sends metrics ended (-9, see {log}); it is started again"]
+    assert follower.finish(DEADLINE, 1.0) == []  # it is not stuck any more, so the end waits for it
+    assert sorted(set(server.points("train/loss"))) == [1, 2]
 
 
 def test_the_block_of_a_training_run_ends_with_everything_sent(
@@ -194,9 +194,9 @@ def test_the_block_of_a_training_run_ends_with_everything_sent(
     said: list[str] = []
 
     def train() -> None:
-        with following_process(run.paths, run.to, environment(server.url), said.append) as followers:
+        with following_process(run.paths, environment(server.url), said.append) as follower:
             run.step(1, loss=1.0)
-            assert followers.poll() == []
+            assert follower.poll() == []
             raise KeyError("training failed")
 
     with pytest.raises(KeyError, match="training failed"):
@@ -206,53 +206,47 @@ def test_the_block_of_a_training_run_ends_with_everything_sent(
     assert on_the_board(run) == [1]
 
 
-def test_a_process_that_fails_at_the_end_is_said_and_its_log_named(run: WrittenRun) -> None:
+def test_files_that_cannot_be_written_are_said_and_written_when_they_can(run: WrittenRun) -> None:
     run.step(1, loss=1.0)
     run.paths.tensorboard.write_text("a file in the way")
-    env = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
-    followers = FollowerProcesses(tasks_for(run.paths, run.to, env, 0.1), env)
-    followers.order_finish()
+    follower = FollowerProcess(run.paths, without_wandb(), Pace(0.1, 30.0, 0.1))
+    (said,) = follow_until(follower, bool)
+    assert said.startswith("TensorBoard: NotADirectoryError: ")
+    run.paths.tensorboard.unlink()
+    assert follow_until(follower, bool) == ["TensorBoard: sending works again"]
+    assert follower.finish(DEADLINE, DEADLINE) == []
+    assert on_the_board(run) == [1]
+
+
+def test_a_process_that_fails_is_said_once_and_its_log_named(run: WrittenRun) -> None:
+    run.paths.config.write_text("meds: [no configuration]\n")
+    follower = FollowerProcess(run.paths, without_wandb(), Pace(0.1, 30.0, 0.1))
     log = run.paths.tracking_log
-    said = follow_until(followers, lambda _: followers.are_done)
-    assert said == [f"the process that writes to TensorBoard ended (1, see {log})"]
-    assert not followers.sent_everything
-    assert "NotADirectoryError" in log.read_text()
+    said = follow_until(follower, lambda _: log.exists() and log.read_text().count("ConfigError:") >= 2)
+    ended = f"the process that sends metrics ended (1, see {log}); it is started again"
+    assert said == [ended]
+    assert follower.finish(DEADLINE, 0.1) == [rest_of(run)]
+    assert follower.is_done
 
 
-def without_wandb() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
-
-
-def test_a_process_that_cannot_be_started_is_said_once_and_tried_again(run: WrittenRun) -> None:
-    run.step(1, loss=1.0)
-    in_the_way = run.paths.tracking_log
-    in_the_way.mkdir()
-    followers = FollowerProcesses(
-        tasks_for(run.paths, run.to, without_wandb(), 0.1), without_wandb(), retry_seconds=0.0
-    )
-    said = [line for _ in range(5) for line in followers.poll()]
-    cannot = f"the process that writes to TensorBoard cannot be started (Is a directory: {in_the_way})"
-    assert said == [f"{cannot}; it will be tried again"]
-    assert not followers.are_done
-    in_the_way.rmdir()
-    assert follow_until(followers, lambda _: on_the_board(run) == [1]) == [
-        "the process that writes to TensorBoard is started"
-    ]
-    assert followers.finish(DEADLINE) == []
-
-
-def test_a_process_that_cannot_be_started_at_the_end_is_given_up(
+def test_a_process_that_cannot_be_started_is_said_and_tried_again(
     run: WrittenRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_more(*_: Any, **__: Any) -> None:
-        raise OSError(errno.EMFILE, "Too many open files")
+    start, tries = subprocess.Popen, []
 
-    monkeypatch.setattr(subprocess, "Popen", no_more)
-    followers = FollowerProcesses(tasks_for(run.paths, run.to, without_wandb(), 0.1), without_wandb())
-    assert [line[-45:] for line in followers.poll()] == ["(Too many open files); it will be tried again"]
-    rest = f"not everything is sent yet; the rest goes with: meds track {run.paths.root}"
-    assert followers.finish(DEADLINE) == [rest]
-    assert followers.are_done
+    def sometimes(*given: Any, **named: Any) -> Any:
+        tries.append(given)
+        if len(tries) < 3:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return start(*given, **named)
+
+    monkeypatch.setattr(subprocess, "Popen", sometimes)
+    run.step(1, loss=1.0)
+    follower = FollowerProcess(run.paths, without_wandb(), Pace(0.1, 30.0, 0.1))
+    said = follow_until(follower, lambda _: on_the_board(run) == [1])
+    reason = "[Errno 24] Too many open files"
+    assert said == [f"the process that sends metrics cannot be started ({reason}); it is tried again"]
+    assert follower.finish(DEADLINE, DEADLINE) == []
 
 
 def test_a_driver_that_cannot_look_for_a_family_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,48 +262,35 @@ def test_a_driver_that_cannot_look_for_a_family_goes_on(monkeypatch: pytest.Monk
     assert asked == ["a", "a"]
 
 
-def test_a_client_of_another_version_is_said_once_and_not_tried_again(run: WrittenRun) -> None:
+def test_a_client_that_does_not_take_its_settings_is_said(run: WrittenRun) -> None:
     run.step(1, loss=1.0)
     env = {**environment("http://127.0.0.1:9"), "WANDB_MODE": "a mode of another version"}
-    followers = FollowerProcesses(tasks_for(run.paths, run.to, env, 0.1), env, retry_seconds=0.0)
-    wandb = followers._sinks[1]
-    said = follow_until(followers, lambda _: wandb.is_done and on_the_board(run) == [1])
-    assert said == [
-        "W&B's client does not take its settings (mode): check the WANDB_* variables, or install wandb>=0.31,<0.32; "
-        f"training goes on without it. To send it later: meds track {run.paths.root}"
-    ]
-    assert len(followers.finish(DEADLINE)) == 1
+    follower = FollowerProcess(run.paths, env, Pace(0.1, 30.0, 0.5))
+    (said,) = follow_until(follower, lambda said: bool(said) and on_the_board(run) == [1])
+    assert said.startswith("W&B: ValueError: its client does not take mode; check the WANDB_* variables; training")
+    assert follower.finish(DEADLINE, 0.1) == [rest_of(run)]
 
 
-def test_only_wandb_learns_where_the_archive_is(run: WrittenRun) -> None:
-    to = replace(run.to, archive="s3://bucket/runs/a")
-    board, wandb = tasks_for(run.paths, to, {"WANDB_API_KEY": KEY})
-    assert "bucket" not in board.as_json()
-    assert wandb.to == to
-
-
-def test_who_wants_no_more_tries_gets_none(run: WrittenRun) -> None:
-    followers = FollowerProcesses(tasks_for(run.paths, run.to, without_wandb(), 0.1), without_wandb())
-    (sink,) = followers._sinks
-    followers.order_finish(tries=1)
-    follow_until(followers, lambda _: followers.are_done)
-    for is_last in (False, True):
-        sink._start()
-        deadline = time.monotonic() + DEADLINE
-        while not processes_of(run):  # it is ended by its mark, which it does not carry from the first moment on
-            assert time.monotonic() < deadline
-        assert sink._ended(AGAIN) == []
-        assert sink.is_done is is_last
-
-
-def test_a_deserted_process_ends_by_itself(run: WrittenRun) -> None:
-    env = {**os.environ, MARK: FAMILY}
-    env = {name: value for name, value in env.items() if not name.startswith("WANDB_")}
+def test_a_deserted_process_sends_what_is_there_and_ends(run: WrittenRun) -> None:
     run.step(1, loss=1.0)
-    followers = FollowerProcesses(tasks_for(run.paths, run.to, env, 0.1), env)
-    (sink,) = followers._sinks
-    assert sink._process is not None
-    assert sink._process.stdin is not None
-    sink._process.stdin.close()  # as at the death of the driver
-    assert sink._process.wait(DEADLINE) == 0
+    follower = FollowerProcess(run.paths, without_wandb())
+    follow_until(follower, lambda _: follower._process is not None)
+    process = follower._process
+    assert process is not None
+    assert process.stdin is not None
+    process.stdin.close()  # as at the death of the driver
+    follow_until(follower, lambda _: follower.is_done)
     assert on_the_board(run) == [1]
+
+
+def test_a_run_that_is_resumed_meanwhile_goes_on_without_a_word(run: WrittenRun, server: WandbServer) -> None:
+    for step in (1, 2, 3):
+        run.step(step, loss=float(step))
+    follower = follower_of(run, server.url)
+    follow_until(follower, lambda _: len(server.points("train/loss")) == 3 and on_the_board(run) == [1, 2, 3])
+    run.resume(1)
+    run.step(2, loss=20.0)
+    assert follow_until(follower, lambda _: on_the_board(run) == [1, 2]) == []
+    assert follower.finish(DEADLINE, DEADLINE) == []
+    assert server.points("train/loss")[-1] == 20.0
+    assert len({one["name"] for one in server.runs}) == 1

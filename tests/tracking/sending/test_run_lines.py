@@ -3,62 +3,94 @@
 import math
 from pathlib import Path
 
+import pytest
+
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.sending.run_lines import RunLine, RunLines, numbers
+from meds_openrlhf.tracking.sending import run_lines
+from meds_openrlhf.tracking.sending.run_lines import RewoundError, RunLine, RunLines
 from tests.tracking.sending.written_run import WrittenRun
 
 
-def steps(lines: list[RunLine]) -> list[int]:
-    return [line.step for line in lines]
+def read(lines: RunLines) -> list[tuple[str, int]]:
+    return [(line.stream, line.step) for line in lines.read_new()]
 
 
-def test_new_lines_are_read_as_they_come(run: WrittenRun) -> None:
-    lines = RunLines(run.paths)
+def test_new_lines_of_all_streams_come_once_and_by_step(run: WrittenRun) -> None:
+    lines = RunLines(run.paths, {})
     run.step(1, loss=0.5)
     run.step(2, loss=0.25)
-    assert lines.read("metrics", 0) == [RunLine(1, {"loss": 0.5}), RunLine(2, {"loss": 0.25})]
-    assert lines.read("metrics", 2) == []
+    run.evaluation(1, pass1=0.75)
+    assert lines.read_new() == [
+        RunLine("metrics", 1, {"loss": 0.5}),
+        RunLine("evaluations", 1, {"pass1": 0.75}),
+        RunLine("metrics", 2, {"loss": 0.25}),
+    ]
+    assert lines.read_new() == []
     run.step(3, loss=0.125)
-    assert steps(lines.read("metrics", 2)) == [3]
-    assert steps(lines.read("metrics", 0, limit=2)) == [1, 2]
-    assert steps(lines.read("metrics", 1, limit=1)) == [2]
+    assert read(lines) == [("metrics", 3)]
+    assert lines.positions == {"metrics": 3, "evaluations": 1}
+
+
+def test_reading_begins_after_the_positions(run: WrittenRun) -> None:
+    for step in (1, 2, 3):
+        run.step(step, loss=1.0)
+    run.evaluation(3, pass1=0.5)
+    lines = RunLines(run.paths, {"metrics": 2})
+    assert read(lines) == [("metrics", 3), ("evaluations", 3)]
+    assert lines.positions == {"metrics": 3, "evaluations": 1}
+
+
+def test_all_that_follows_in_a_file_with_fewer_lines_than_were_sent_is_new(run: WrittenRun) -> None:
+    run.step(1, loss=1.0)
+    lines = RunLines(run.paths, {"metrics": 5})
+    assert lines.read_new() == []
+    run.step(2, loss=2.0)
+    assert read(lines) == [("metrics", 2)]
+
+
+def test_long_files_are_read_in_parts(run: WrittenRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_lines, "AT_ONCE", 2)
+    for step in (1, 2, 3):
+        run.step(step, loss=1.0)
+    lines = RunLines(run.paths, {})
+    assert read(lines) == [("metrics", 1), ("metrics", 2)]
+    assert read(lines) == [("metrics", 3)]
 
 
 def test_half_a_line_is_read_when_it_is_whole(run: WrittenRun) -> None:
-    lines = RunLines(run.paths)
+    lines = RunLines(run.paths, {})
     with run.paths.metrics.open("a") as file:
         file.write('{"step": 1}\n{"step": 2, "lo')
         file.flush()
-        assert steps(lines.read("metrics", 0)) == [1]
+        assert read(lines) == [("metrics", 1)]
         file.write('ss": 4.0}\n')
         file.flush()
-        assert lines.read("metrics", 1) == [RunLine(2, {"loss": 4.0})]
+        assert lines.read_new() == [RunLine("metrics", 2, {"loss": 4.0})]
 
 
-def test_a_file_that_takes_the_place_of_another_is_read_anew(run: WrittenRun) -> None:
-    lines = RunLines(run.paths)
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_file_that_was_cut_is_noticed_before_anything_is_read(run: WrittenRun, is_removed: bool) -> None:
     for step in (1, 2, 3):
         run.step(step, loss=1.0)
-    assert steps(lines.read("metrics", 0)) == [1, 2, 3]
-    for repeated in (10.0, 20.0):
-        run.logs["metrics"].cut_after(1)
-        run.step(2, loss=repeated)
-        assert lines.read("metrics", 1) == [RunLine(2, {"loss": repeated})]
+    lines = RunLines(run.paths, {})
+    lines.read_new()
+    if is_removed:
+        run.paths.metrics.unlink()
+    else:
+        run.logs["metrics"].cut_after(3)  # a resumed run replaces the file also where nothing is to be cut
+    run.evaluation(3, pass1=0.5)
+    for check in (lines.check_files, lines.read_new):
+        with pytest.raises(RewoundError):
+            check()
+    assert lines.positions == {"metrics": 3}
 
 
-def test_a_file_that_is_not_there_has_no_lines(tmp_path: Path) -> None:
-    assert RunLines(RunPaths(tmp_path)).read("evaluations", 0) == []
-
-
-def test_lines_are_counted_up_to_a_step(run: WrittenRun) -> None:
-    for step in (2, 4, 4, 6):
-        run.evaluation(step, pass1=0.5)
-    counts = [RunLines(run.paths).count_up_to("evaluations", step) for step in (1, 2, 4, 5, 9)]
-    assert counts == [0, 1, 3, 3, 4]
+def test_files_that_are_not_there_have_no_lines(tmp_path: Path) -> None:
+    assert RunLines(RunPaths(tmp_path), {}).read_new() == []
 
 
 def test_only_numbers_are_taken() -> None:
-    line = RunLine(1, {"a": 1, "b": 2.5, "c": "text", "d": None, "e": [1], "f": float("nan"), "g": True})
-    taken = numbers(line)
+    line = RunLine("metrics", 1, {"a": 1, "b": 2.5, "c": "text", "d": None, "e": [1], "f": float("nan"), "g": True})
+    taken = line.numbers
     assert {name: value for name, value in taken.items() if name != "f"} == {"a": 1, "b": 2.5, "g": True}
     assert math.isnan(taken["f"])

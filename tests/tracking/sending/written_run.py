@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from meds_openrlhf.config import RunConfig, load_config
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.sending.destinations import Destinations
 from meds_openrlhf.tracking.sending.tracking_state import rewind
 from meds_openrlhf.tracking.step_log import StepLog
 
@@ -31,9 +31,20 @@ class WrittenRun:
         self.paths = RunPaths(folder)
         folder.mkdir(parents=True)
         self.paths.config.write_text(CONFIG)
-        self.to = Destinations(str(self.paths.tensorboard / "my-run"), "my-run", project="fruit")
         files = {"metrics": self.paths.metrics, "evaluations": self.paths.evaluations, "clusters": self.paths.clusters}
         self.logs = {stream: StepLog(path) for stream, path in files.items()}
+
+    @property
+    def config(self) -> RunConfig:
+        return load_config(self.paths.config)
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.paths.tensorboard / "my-run"
+
+    def configure(self, lines: str) -> None:
+        """Add ``lines`` to the section ``meds`` of its configuration."""
+        self.paths.config.write_text(CONFIG.replace("meds:\n", "meds:\n" + lines))
 
     def step(self, step: int, **metrics: float) -> None:
         self.logs["metrics"].append(step, metrics)
@@ -52,7 +63,7 @@ class WrittenRun:
     def resume(self, step: int) -> None:
         for log in self.logs.values():
             log.cut_after(step)
-        rewind(self.paths, step)
+        rewind(self.paths)
 
     def state(self) -> dict[str, Any]:
         return dict(json.loads(self.paths.tracking.read_text()))

@@ -2,10 +2,8 @@
 
 import math
 import re
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugin_util import markdown_to_safe_html
 from tensorboard.util import tensor_util
 
-from meds_openrlhf.tracking.sending.run_lines import RunLines
-from meds_openrlhf.tracking.sending.tensorboard_sink import TensorboardSink, _as_markdown
-from meds_openrlhf.tracking.sending.tracking_state import SentBackError, StateFile
+from meds_openrlhf.tracking.sending.run_lines import RewoundError, RunLines
+from meds_openrlhf.tracking.sending.tensorboard_session import TensorBoardSession, _as_markdown
 from tests.tracking.sending.written_run import WrittenRun
 
 MARKDOWN = [
@@ -27,12 +24,19 @@ MARKDOWN = [
 ]  # fmt: skip
 
 
-def sink_of(run: WrittenRun) -> TensorboardSink:
-    return TensorboardSink(run.to.tensorboard, StateFile(run.paths), RunLines(run.paths))
+def session_of(run: WrittenRun) -> TensorBoardSession:
+    return TensorBoardSession(str(run.tensorboard), "own", RunLines(run.paths, {}))
+
+
+def send(run: WrittenRun) -> None:
+    session = session_of(run)
+    while session.send_new():
+        pass
+    session.finish()
 
 
 def board(run: WrittenRun) -> Any:
-    accumulator = EventAccumulator(run.to.tensorboard)
+    accumulator = EventAccumulator(str(run.tensorboard))
     accumulator.Reload()
     return accumulator
 
@@ -45,10 +49,10 @@ def test_metrics_and_evaluations_have_the_names_of_openrlhf(run: WrittenRun) -> 
     run.step(1, **{"loss": 0.5, "meds/rows": 7})
     run.step(2, loss=float("nan"))
     run.evaluation(2, eval_aime_pass1=0.25)
-    sink = sink_of(run)
-    assert sink.hand_new()
-    assert not sink.hand_new()
-    assert sink.finish()
+    session = session_of(run)
+    assert session.send_new()
+    assert not session.send_new()
+    session.finish()
     assert points(run, "train/meds/rows") == [(1, 7.0)]
     assert points(run, "eval/eval_aime_pass1") == [(2, 0.25)]
     assert [step for step, _ in points(run, "train/loss")] == [1, 2]
@@ -57,9 +61,7 @@ def test_metrics_and_evaluations_have_the_names_of_openrlhf(run: WrittenRun) -> 
 
 def test_clusters_are_histograms_and_a_text(run: WrittenRun) -> None:
     run.clusters(4, response="so\nit is | 17")
-    sink = sink_of(run)
-    sink.hand_new()
-    sink.finish()
+    send(run)
     (event,) = board(run).Histograms("train/meds/cluster_sizes")
     histogram = event.histogram_value
     assert (event.step, histogram.num, histogram.min, histogram.max, histogram.sum) == (4, 12, 1, 4, 5 * 1.5 + 7 * 3)
@@ -89,13 +91,9 @@ def test_nothing_in_a_cluster_is_taken_for_markdown(parts: list[str], member: st
 
 def test_a_second_session_goes_on_where_the_first_ended(run: WrittenRun) -> None:
     run.step(1, loss=1.0)
-    sink = sink_of(run)
-    sink.hand_new()
-    sink.finish()
+    send(run)
     run.step(2, loss=2.0)
-    sink = sink_of(run)
-    sink.hand_new()
-    sink.finish()
+    send(run)
     assert points(run, "train/loss") == [(1, 1.0), (2, 2.0)]
 
 
@@ -103,83 +101,56 @@ def test_repeated_steps_are_shown_once(run: WrittenRun) -> None:
     for step in (1, 2, 3, 4):
         run.step(step, loss=float(step))
     run.evaluation(3, pass1=0.1)
-    sink = sink_of(run)
-    sink.hand_new()
-    sink.finish()
+    send(run)
     run.resume(2)
     for step in (3, 4, 5):
         run.step(step, loss=step * 10.0)
-    sink = sink_of(run)
-    sink.hand_new()
-    sink.finish()
+    send(run)
     assert points(run, "train/loss") == [(1, 1.0), (2, 2.0), (3, 30.0), (4, 40.0), (5, 50.0)]
-    assert points(run, "eval/pass1") == []
+    assert "eval/pass1" not in board(run).Tags()["scalars"]
 
 
-def test_what_a_killed_session_wrote_and_did_not_note_is_shown_once(run: WrittenRun) -> None:
-    run.step(1, loss=1.0)
-    sink_of(run).hand_new()
-    before = run.paths.tracking.read_text()
-    run.step(2, loss=2.0)
-    run.clusters(2)
-    sink_of(run).hand_new()
-    run.paths.tracking.write_text(before)  # as if it had been killed just before it noted step 2
-    run.clusters(2)
-    sink = sink_of(run)
-    sink.hand_new()
-    sink.finish()
-    assert points(run, "train/loss") == [(1, 1.0), (2, 2.0)]
-
-
-def test_a_session_that_is_sent_back_ends(run: WrittenRun) -> None:
-    run.step(1, loss=1.0)
-    run.step(2, loss=2.0)
-    sink = sink_of(run)
-    sink.hand_new()
+def test_a_viewer_that_is_open_follows_a_resumed_run(run: WrittenRun) -> None:
+    for step in (1, 2, 3):
+        run.step(step, loss=float(step))
+    first = session_of(run)
+    first.send_new()
+    viewer = board(run)
     run.resume(1)
+    with pytest.raises(RewoundError):
+        first.send_new()
     run.step(2, loss=20.0)
-    run.step(3, loss=30.0)
-    with pytest.raises(SentBackError):
-        sink.hand_new()
+    send(run)
+    viewer.Reload()
+    assert [(event.step, event.value) for event in viewer.Scalars("train/loss")] == [(1, 1.0), (2, 20.0)]
 
 
-def test_a_clock_that_was_ahead_hides_nothing(run: WrittenRun) -> None:
+def test_earlier_files_of_the_run_are_emptied_and_those_of_others_are_not(run: WrittenRun) -> None:
     run.step(1, loss=1.0)
-    sink = sink_of(run)
-    sink.hand_new()
-    sink.finish()
-    (file,) = run.paths.tensorboard.glob("my-run/*")
-    file.rename(file.with_name("events.out.tfevents.9000000000.other.7"))
-    run.step(2, loss=2.0)
-    sink = sink_of(run)
-    sink.hand_new()
-    sink.finish()
-    assert points(run, "train/loss") == [(1, 1.0), (2, 2.0)]
-    assert [path.name[:31] for path in sorted(run.paths.tensorboard.glob("my-run/*"))] == [
-        "events.out.tfevents.9000000000.", "events.out.tfevents.9000000001.",
-    ]  # fmt: skip
+    TensorBoardSession(str(run.tensorboard), "another", RunLines(run.paths, {})).send_new()
+    for _ in range(3):
+        send(run)
+    sizes = {
+        suffix: [path.stat().st_size for path in run.tensorboard.glob(f"*.{suffix}")] for suffix in ("own", "another")
+    }
+    assert sorted(map(bool, sizes["own"])) == [False, False, True]
+    assert all(sizes["another"])
+
+
+def test_a_folder_that_cannot_be_written_is_an_oserror(run: WrittenRun) -> None:
+    run.step(1, loss=1.0)
+    run.paths.tensorboard.write_text("a file in the way")
+    with pytest.raises(OSError, match="my-run"):
+        session_of(run).send_new()
 
 
 def test_it_loads_no_torch() -> None:
-    code = "import sys, meds_openrlhf.tracking.sending.tensorboard_sink; print({'torch', 'wandb'} & set(sys.modules))"
+    code = (
+        "import sys, meds_openrlhf.tracking.sending.tensorboard_session; print({'torch', 'wandb'} & set(sys.modules))"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
-def test_a_folder_without_files_gets_everything(run: WrittenRun) -> None:
-    """Somebody removed it, or the run's folder has another name now."""
-    run.step(1, loss=1.0)
-    for _ in range(2):
-        sink = sink_of(run)
-        sink.hand_new()
-        sink.finish()
-        assert points(run, "train/loss") == [(1, 1.0)]
-        shutil.rmtree(run.to.tensorboard)
-
-
-def test_without_anything_new_there_is_no_new_file(run: WrittenRun) -> None:
-    run.step(1, loss=1.0)
-    for _ in range(3):
-        sink = sink_of(run)
-        sink.hand_new()
-        assert sink.finish()
-    assert len(list(Path(run.to.tensorboard).iterdir())) == 1
+def test_without_anything_to_show_there_is_no_file(run: WrittenRun) -> None:
+    send(run)
+    assert not run.tensorboard.exists()

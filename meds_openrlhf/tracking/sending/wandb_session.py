@@ -1,0 +1,200 @@
+"""Send a run's lines to Weights & Biases. A line counts as sent when W&B itself confirms it.
+
+W&B's client accepts a record at once and uploads it later; a killed client loses what it has not uploaded. So W&B is
+asked for the number of its last record, and the next session sends everything after the last confirmed one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import wandb
+from wandb.apis.normalize import normalize_exceptions
+
+from meds_openrlhf.config import ConfigError, RunConfig
+from meds_openrlhf.memory.errors import MemoryCorruptionError
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.sending.destinations import wandb_is_offline, wandb_names
+from meds_openrlhf.tracking.sending.run_lines import Positions, RunLines
+from meds_openrlhf.tracking.sending.sender import Session, log
+from meds_openrlhf.tracking.sending.tracking_state import TrackingState, change_state
+from meds_openrlhf.tracking.sending.wandb_run import open_run, record_of
+from meds_openrlhf.tracking.sending.wandb_snapshots import artifact_of, digest_of, read_manifests
+
+ASK_SECONDS = 15.0  # between two queries; the upload interval of W&B's client
+ANSWER_SECONDS = 15  # time limit of a query
+CONFIRM_SECONDS = 30.0  # for the last confirmation, after the run was closed
+STALLED_SECONDS = 600.0  # if W&B answers but confirms nothing for this long, a new session may succeed
+
+
+class StalledError(Exception):
+    """W&B accepts no records of this session."""
+
+
+class WandbSession(Session):
+    """Opens the run when there is something to send. ``say`` takes lines for the user."""
+
+    def __init__(
+        self, paths: RunPaths, config: RunConfig, environment: Mapping[str, str], say: Callable[[str], None]
+    ) -> None:
+        self._paths, self._config, self._environment, self._say = paths, config, environment, say
+        self._offline = wandb_is_offline(environment)
+        self._state = change_state(paths, self._at_start)
+        self._lines = RunLines(paths, self._state.lines)
+        self._snapshots = dict(self._state.snapshots)  # with those logged in this session
+        self._snapshots_changed = 0  # time of the last look at a changed folder
+        self._run: Any = None
+        self._number = self._number_at_last_look = 0  # how many records the run has, with those on their way
+        self._unconfirmed: deque[tuple[int, Positions]] = deque()  # by batch: that number after it, and the positions
+        self._next_look = self._last_news = time.monotonic()
+        self._is_closing, self._did_answer = False, False
+
+    def send_new(self) -> bool:
+        """Send new lines and snapshots; returns whether there were any. Raises wandb.Error and RewoundError."""
+        lines = self._lines.read_new()
+        snapshots = self._new_snapshots()
+        if not lines and not snapshots:
+            self._look()
+            return False
+        if self._run is None:
+            self._open()
+            if not self._has_what_was_sent():
+                self._forget()
+                lines, snapshots = self._lines.read_new(), self._new_snapshots()
+        for line in lines:
+            # The client may ask W&B about a table, which the other records do not need.
+            with self._expected_answer() if line.stream == "clusters" else nullcontext():
+                self._run.log(record_of(line), step=self._number, commit=True)
+            self._number += 1
+        if lines:
+            self._last_news = self._last_news if self._unconfirmed else time.monotonic()
+            self._unconfirmed.append((self._number, dict(self._lines.positions)))
+        for name, manifest in snapshots.items():
+            self._log_snapshot(name, manifest)
+        self._look()
+        return True
+
+    def finish(self) -> None:
+        """Close the run and wait for the uploads. Raises StalledError if something did not arrive."""
+        if self._run is None:
+            return
+        self._is_closing, self._next_look = True, 0.0
+        with self._expected_answer():
+            self._run.finish()
+        if not self._offline and self._unconfirmed:
+            self._wait_for_confirmation()
+        self._note(self._number, self._lines.positions, self._snapshots)
+
+    def still_answers(self) -> bool:
+        """See `Session`; W&B may take its time to close the run, for example for large uploads."""
+        if self._is_closing and not self._offline and time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + ASK_SECONDS
+            self._did_answer = self._records_at_wandb() is not None
+        return self._is_closing and self._did_answer
+
+    def _at_start(self, state: TrackingState) -> TrackingState:
+        state = replace(state, wandb_id=state.wandb_id or self._environment.get("WANDB_RUN_ID") or state.id)
+        if state.offline and not self._offline:  # what offline sessions wrote is only in their files
+            state = replace(state, records=0, lines={}, snapshots={})
+        return replace(state, offline=self._offline)
+
+    def _open(self) -> None:
+        assert self._state.wandb_id is not None
+        with self._expected_answer():
+            names = wandb_names(self._config, self._paths, self._environment)
+            try:
+                self._run = open_run(self._paths, self._state.wandb_id, names, self._environment)
+            except Exception:  # of any kind: without this, the client calls the next try's run "in use"
+                wandb.teardown()
+                raise
+        self.is_open = True
+        self._number = self._number_at_last_look = self._state.records if self._offline else self._run.starting_step
+
+    def _has_what_was_sent(self) -> bool:
+        """Whether W&B knows the run: another project does not, nor one in which it was deleted."""
+        return self._offline or self._run.resumed or not self._state.lines
+
+    def _forget(self) -> None:
+        """Begin with the first line and snapshot; stored before anything is sent, or the next session would skip it."""
+        self._note(0, {}, {})
+        self._lines, self._snapshots, self._snapshots_changed = RunLines(self._paths, {}), {}, 0
+
+    def _wait_for_confirmation(self) -> None:
+        """Wait until W&B has all records, which it may say late. Raises StalledError if it does not."""
+        deadline = time.monotonic() + CONFIRM_SECONDS
+        with self._expected_answer():
+            while (self._records_at_wandb() or 0) < self._number:
+                if time.monotonic() > deadline:
+                    raise StalledError
+                time.sleep(1.0)
+
+    def _new_snapshots(self) -> dict[str, bytes]:
+        folder = self._paths.memory.snapshots
+        changed = folder.stat().st_mtime_ns if folder.is_dir() else 0
+        if self._config.meds.tracking.snapshots == "none" or changed == self._snapshots_changed:
+            return {}
+        self._snapshots_changed = changed
+        manifests = read_manifests(self._paths.memory)
+        return {name: one for name, one in manifests.items() if self._snapshots.get(name) != digest_of(one)}
+
+    def _log_snapshot(self, name: str, manifest: bytes) -> None:
+        self._snapshots[name] = digest_of(manifest)
+        try:
+            artifact = artifact_of(name, manifest, self._paths.memory, self._config.meds, self._run.id)
+        except (FileNotFoundError, MemoryCorruptionError, ConfigError) as error:
+            self._say(f"the memory's snapshot {name} is not sent to W&B: {error}")
+            return
+        with self._expected_answer():
+            self._run.log_artifact(artifact, aliases=["latest", name])
+
+    def _look(self) -> None:
+        """Every `ASK_SECONDS`, find out what has arrived."""
+        if not self._unconfirmed or time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + ASK_SECONDS
+        self.waiting_since = self.waiting_since or time.monotonic()
+        arrived = self._number_at_last_look if self._offline else self._records_at_wandb()
+        self._number_at_last_look = self._number  # offline, the client writes to its file every second
+        if arrived is None:
+            return
+        self.waiting_since = None
+        confirmed = None
+        while self._unconfirmed and self._unconfirmed[0][0] <= arrived:
+            confirmed = self._unconfirmed.popleft()
+        if confirmed is not None:
+            self._note(*confirmed, self._state.snapshots)
+            self._last_news = time.monotonic()
+        elif time.monotonic() > self._last_news + STALLED_SECONDS:
+            raise StalledError
+
+    def _note(self, records: int, lines: Positions, snapshots: dict[str, str]) -> None:
+        def noted(state: TrackingState) -> TrackingState:
+            self._lines.check_files()  # or a resumed run's positions would be overwritten
+            return replace(state, records=records, lines=dict(lines), snapshots=dict(snapshots))
+
+        self._state = change_state(self._paths, noted)
+
+    @contextmanager
+    def _expected_answer(self) -> Iterator[None]:
+        self.waiting_since = self.waiting_since or time.monotonic()
+        yield
+        self.waiting_since = None
+
+    def _records_at_wandb(self) -> int | None:
+        """How many records W&B has; None if it does not answer."""
+        try:
+            last: int = _last_number(self._run.path)
+            return last + 1
+        except wandb.Error as error:
+            log(f"W&B did not say what it has: {type(error).__name__}\n")
+            return None
+
+
+@normalize_exceptions  # W&B's decorator turns network errors into wandb.Error
+def _last_number(path: str) -> int:
+    return int(wandb.Api(timeout=ANSWER_SECONDS).run(path).lastHistoryStep)
