@@ -1,1 +1,1 @@
-"""Ask a language model for scores: questions, HTTP protocols, and the cache of replies."""
+"""Ask a language model for scores: questions, the client, and the cache of replies."""

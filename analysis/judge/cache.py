@@ -1,19 +1,29 @@
 """A cache of replies on disk, a file per reply, so that no request is paid for twice.
 
-A file's name is the hash of the protocol and the whole request body: model, texts and sampling settings. The address is
-not included, because the port of a local server changes with every start. If a model changes but keeps its name, use
-another folder.
+A file's name is the hash of the whole request body: model, texts and sampling settings. The address is not included,
+because the port of a local server changes with every start. If a model changes but keeps its name, use another folder.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from analysis.judge.protocols import Body, Reply
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.files import write_atomically
+
+Body = dict[str, Any]  # of a request; it contains no secrets
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The judge's text, and the total tokens of question and reply, None if the server does not report them."""
+
+    text: str
+    tokens: int | None
 
 
 class ReplyCache:
@@ -22,15 +32,15 @@ class ReplyCache:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def path(self, protocol: str, body: Body) -> Path:
+    def path(self, body: Body) -> Path:
         """The path of the reply to this request, whether or not it exists."""
-        request = json.dumps({"protocol": protocol, "body": body}, sort_keys=True)
+        request = json.dumps({"protocol": "openai", "body": body}, sort_keys=True)  # as in caches that exist
         name = hashlib.sha256(request.encode()).hexdigest()
         return self._folder / name[:2] / f"{name}.json"
 
-    def read(self, protocol: str, body: Body) -> Reply | None:
+    def read(self, body: Body) -> Reply | None:
         """The reply, or None if there is none yet. Raises ConfigError if the file does not contain a reply."""
-        path = self.path(protocol, body)
+        path = self.path(body)
         try:
             entry = json.loads(path.read_bytes())
             text, tokens = entry["text"], entry["tokens"]
@@ -42,8 +52,8 @@ class ReplyCache:
             raise ConfigError("--cache", str(path), "is no reply of a judge; delete that file")
         return Reply(text, tokens)
 
-    def write(self, protocol: str, body: Body, reply: Reply) -> None:
+    def write(self, body: Body, reply: Reply) -> None:
         """Store the reply, together with its request for inspection."""
-        entry = {"text": reply.text, "tokens": reply.tokens, "protocol": protocol, "request": body}
+        entry = {"text": reply.text, "tokens": reply.tokens, "request": body}
         # In ASCII, because a reply may contain a lone surrogate, which UTF-8 cannot encode.
-        write_atomically(self.path(protocol, body), json.dumps(entry, indent=1) + "\n")
+        write_atomically(self.path(body), json.dumps(entry, indent=1) + "\n")

@@ -1,27 +1,24 @@
 """Ask the judge many questions concurrently, with deduplication and a cache of replies.
 
-A question with a malformed reply is asked again with a reminder; if all replies are malformed, it has no answer. A
-failed request is retried after a pause. A permanent error stops everything with a one-line message; requests in flight
-are completed and cached, because they are paid for.
+The judge is any server with OpenAI's chat completions; the `openai` package retries failed requests. A question with a
+malformed reply is asked again with a reminder; if all replies are malformed, it has no answer. A permanent error stops
+everything with a one-line message; requests in flight are completed and cached, because they are paid for.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
+import openai
 from tqdm import tqdm
 
 from analysis.judge.budget import Budget
-from analysis.judge.cache import ReplyCache
-from analysis.judge.protocols import PROTOCOLS, Body, Reply, UnreadableReplyError
+from analysis.judge.cache import Body, Reply, ReplyCache
 from analysis.judge.question import Question
-from analysis.judge.retries import LONGEST_REQUESTED, backoff, is_worth_repeating, requested_pause
 from analysis.judge.settings import JudgeSettings
 from meds_openrlhf.config.errors import ConfigError
 
@@ -43,7 +40,6 @@ class JudgeClient:
 
     def __init__(self, settings: JudgeSettings) -> None:
         self._settings = settings
-        self._protocol = PROTOCOLS[settings.protocol]
         self._cache = ReplyCache(settings.cache)
         self._key = settings.read_key()
         self.budget = Budget(settings.most_requests, settings.most_tokens)
@@ -59,103 +55,78 @@ class JudgeClient:
 
     async def _ask_all(self, questions: list[Question]) -> dict[Question, Answer | None]:
         """Answers by question. The first error stops all requests that are not in flight yet."""
-        self._stopping = asyncio.Event()
+        self._error: Exception | None = None
         self._turns = asyncio.Semaphore(self._settings.concurrency)
-        progress = tqdm(total=len(questions), desc="judge", disable=None)
-        headers = self._protocol.headers(self._key)
-        async with httpx.AsyncClient(headers=headers, timeout=self._settings.timeout_seconds) as http:
-            tasks = {question: asyncio.create_task(self._ask(http, question)) for question in questions}
-            for task in tasks.values():
-                task.add_done_callback(lambda _: progress.update())
-            errors = await self._finish(list(tasks.values()))
-        progress.close()
-        if errors:
-            raise errors[0]
-        return {question: task.result() for question, task in tasks.items()}
+        server = openai.AsyncOpenAI(
+            base_url=self._settings.base_url,
+            api_key=self._key or "none",  # a server that needs no key ignores it
+            timeout=self._settings.timeout_seconds,
+            max_retries=self._settings.tries - 1,
+        )
+        async with server:
+            with tqdm(total=len(questions), desc="judge", disable=None) as progress:
+                answers = await asyncio.gather(*(self._ask(server, question, progress) for question in questions))
+        if self._error is not None:
+            raise self._error
+        return dict(zip(questions, answers))
 
-    async def _finish(self, tasks: list[asyncio.Task[Answer | None]]) -> list[BaseException]:
-        """Wait for all tasks and return their errors, with the errors that stopped the others first."""
-        if not tasks:
-            return []
-        try:
-            await asyncio.wait(tasks)
-        except asyncio.CancelledError:  # interrupted from the keyboard
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            raise
-        errors = [error for error in (task.exception() for task in tasks) if error]
-        return sorted(errors, key=lambda error: isinstance(error, _StoppedError))
-
-    async def _ask(self, http: httpx.AsyncClient, question: Question) -> Answer | None:
+    async def _ask(self, server: openai.AsyncOpenAI, question: Question, progress: Any) -> Answer | None:
+        """The answer to a question; None also if there is an error, which is kept."""
         for attempt in range(1, self._settings.attempts + 1):
-            body = self._protocol.body(self._settings, question, attempt)
-            answer = question.parse((await self._reply(http, body)).text)
+            reply = await self._reply(server, _body(self._settings, question, attempt))
+            if reply is None:
+                return None
+            answer = question.parse(reply.text)
             if answer is not None:
+                progress.update()
                 return answer
             self.tally.asked_again += attempt < self._settings.attempts
         self.tally.malformed += 1
+        progress.update()
         return None
 
-    async def _reply(self, http: httpx.AsyncClient, body: Body) -> Reply:
-        """The reply to a request, from the cache or the server."""
+    async def _reply(self, server: openai.AsyncOpenAI, body: Body) -> Reply | None:
+        """The reply to a request, from the cache or the server; None after an error."""
         async with self._turns:
+            if self._error is not None:
+                return None
             try:
-                reply = self._cache.read(self._settings.protocol, body)
+                reply = self._cache.read(body)
                 if reply is not None:
                     self.tally.cached += 1
                     return reply
-                reply = await self._fetch(http, body)
-                self._cache.write(self._settings.protocol, body, reply)
+                self.budget.take_request()
+                reply = await self._send(server, body)
+                self._cache.write(body, reply)
                 self.budget.add_tokens(reply.tokens)
-            except Exception:
-                self._stopping.set()  # before the semaphore lets the next request in
-                raise
-            return reply
+                return reply
+            except Exception as error:  # of any kind: it stops the other questions, and is raised at the end
+                self._error = self._error or error
+                return None
 
-    async def _fetch(self, http: httpx.AsyncClient, body: Body) -> Reply:
-        """Send the request until the server answers. Raises ConfigError after the maximum number of tries."""
-        failure = _Failure("")
-        for attempt in range(1, self._settings.tries + 1):
-            if self._stopping.is_set():
-                raise _StoppedError
-            self.budget.take_request()
-            outcome = await self._send(http, body)
-            if isinstance(outcome, Reply):
-                return outcome
-            failure = outcome
-            if failure.pause > LONGEST_REQUESTED:
-                hint = f"asks for a pause of {failure.pause:.0f} s ({failure.reason}); come back later"
-                raise ConfigError("--judge-url", self._settings.base_url, hint)
-            if attempt < self._settings.tries:
-                await self._wait(max(failure.pause, backoff(attempt, self._settings.backoff_seconds)))
-        hint = f"does not answer, tried {self._settings.tries} times; the last time: {failure.reason}"
-        raise ConfigError("--judge-url", self._settings.base_url, hint)
-
-    async def _send(self, http: httpx.AsyncClient, body: Body) -> Reply | _Failure:
-        """Send the request once. Raises ConfigError if a retry cannot succeed."""
-        sending = http.post(self._settings.base_url + self._protocol.path, json=body)
+    async def _send(self, server: openai.AsyncOpenAI, body: Body) -> Reply:
+        more = {name: value for name, value in body.items() if name not in ("model", "messages")}
         try:
-            response = await asyncio.wait_for(sending, self._settings.timeout_seconds)
-        except (asyncio.TimeoutError, httpx.TimeoutException):
-            return _Failure(f"no answer within {self._settings.timeout_seconds:g} s")
-        except httpx.TransportError as error:
-            return _Failure(self._readable(str(error) or type(error).__name__))
-        if is_worth_repeating(response.status_code):
-            reason = f"status {response.status_code}: {self._readable(_words(response))}"
-            return _Failure(reason, requested_pause(response.headers))
-        if response.status_code != 200:
-            raise self._refusal(response)
+            completion = await server.chat.completions.create(
+                model=body["model"], messages=body["messages"], extra_body=more
+            )
+        except openai.APIStatusError as error:
+            raise self._refusal(error) from None
+        except (openai.APIError, ValueError) as error:  # no connection, no answer in time, or no JSON
+            reason = self._readable(f"{error} {error.__cause__ or ''}")
+            hint = f"does not answer, tried {self._settings.tries} times; the last time: {reason}"
+            raise ConfigError("--judge-url", self._settings.base_url, hint) from None
         try:
-            return self._protocol.read(response.json())
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            return _Failure(f"a reply that is not JSON ({error})")
-        except UnreadableReplyError as error:
-            return _Failure(f"a reply that {error}")
+            usage, text = completion.usage, completion.choices[0].message.content or ""
+            if not isinstance(text, str):
+                raise TypeError(text)
+            return Reply(text, None if usage is None else usage.prompt_tokens + usage.completion_tokens)
+        except (AttributeError, IndexError, TypeError):
+            hint = "sends replies without choices[0].message.content; it has no chat completions"
+            raise ConfigError("--judge-url", self._settings.base_url, hint) from None
 
-    def _refusal(self, response: httpx.Response) -> ConfigError:
-        """The error for a permanent status."""
-        status, words, settings = response.status_code, self._readable(_words(response)), self._settings
+    def _refusal(self, error: openai.APIStatusError) -> ConfigError:
+        status, words, settings = error.status_code, self._readable(_words(error)), self._settings
         if status == 401:  # no server message here: it may quote a part of the key
             hint = (
                 "holds a key that the server refuses (401)" if self._key else "is not set, and the server wants a key"
@@ -164,20 +135,16 @@ class JudgeClient:
         if status == 403:
             return ConfigError("--judge-model", settings.model, f"is not open to this key (403): {words}")
         if status == 404 or 300 <= status < 400:
-            hint = f"has no {self._protocol.path} for the model {settings.model!r} ({status}): {words}"
+            hint = f"has no /chat/completions for the model {settings.model!r} ({status}): {words}"
+            return ConfigError("--judge-url", settings.base_url, hint)
+        if status in (408, 409, 429) or status >= 500:
+            hint = f"does not answer, tried {settings.tries} times; the last time: status {status}: {words}"
             return ConfigError("--judge-url", settings.base_url, hint)
         hint = (
             f"gets requests that its server refuses ({status}): {words}; --response-characters makes them shorter, "
             "--judge-request changes their fields"
         )
         return ConfigError("--judge-model", settings.model, hint)
-
-    async def _wait(self, seconds: float) -> None:
-        """Wait for ``seconds``, or until the client is stopping."""
-        try:
-            await asyncio.wait_for(self._stopping.wait(), seconds)
-        except asyncio.TimeoutError:
-            return
 
     def _readable(self, words: str) -> str:
         """A server's message on one line, shortened, with words that contain the key or a part of it replaced."""
@@ -188,31 +155,31 @@ class JudgeClient:
         return words if len(words) <= _LONGEST_MESSAGE else f"{words[:_LONGEST_MESSAGE]}..."
 
 
-@dataclass(frozen=True)
-class _Failure:
-    """The reason to retry a request, and the pause that the server requests, in seconds."""
+def _body(settings: JudgeSettings, question: Question, attempt: int) -> Body:
+    """The request; ``attempt`` counts from 1, and later attempts add a reminder of the form."""
+    material = question.material if attempt == 1 else f"{question.material}\n\n{question.reminder(attempt)}"
+    turns = [("system", question.instructions), ("user", material)]
+    body = {
+        "model": settings.model,
+        "messages": [{"role": role, "content": content} for role, content in turns],
+        "temperature": 0,
+        "max_tokens": settings.reply_tokens,
+        **({"structured_outputs": {"regex": question.pattern}} if settings.constrained else {}),
+        **settings.request,
+    }
+    return {name: value for name, value in body.items() if value is not None}
 
-    reason: str
-    pause: float = 0.0
 
-
-class _StoppedError(Exception):
-    """The request was not sent, because another request has failed permanently."""
-
-
-def _words(response: httpx.Response) -> str:
-    """The server's error message: the field that both protocols use for it, or else the whole body."""
-    try:
-        return str(response.json()["error"]["message"])
-    except (ValueError, KeyError, TypeError, IndexError):
-        return response.text
+def _words(error: openai.APIStatusError) -> str:
+    """The server's error message, or else the whole body."""
+    message = error.body.get("message") if isinstance(error.body, dict) else None
+    return str(message or error.response.text)
 
 
 def judged_by(settings: JudgeSettings) -> dict[str, Any]:
     """The judge's settings, for the JSON file of numbers."""
     return {
         "model": settings.model,
-        "protocol": settings.protocol,
         "reply_tokens": settings.reply_tokens,
         "constrained": settings.constrained,
         "request": dict(settings.request),

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 from meds_openrlhf.config.errors import ConfigError
 
-PROVIDERS = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com/v1"}
-KEY_VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+PROVIDER = "https://api.openai.com/v1"
+KEY_VARIABLE = "OPENAI_API_KEY"
 # Fields of the request that the user cannot replace.
-_OURS = ("model", "messages", "system", "stream")
+_OURS = ("model", "messages", "stream")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,12 +27,10 @@ class JudgeSettings:
     """The model's name at the server."""
     cache: Path
     """The folder of replies."""
-    protocol: str = "openai"
-    """"openai" (chat completions) or "anthropic" (messages)."""
-    url: str | None = None
-    """The base address, without the protocol's path; None: the provider's own."""
+    url: str = PROVIDER
+    """The base address of chat completions."""
     key_variable: str | None = None
-    """The environment variable with the key; None: the provider's usual variable."""
+    """The environment variable with the key, which must be set; None: `KEY_VARIABLE`, if it is set."""
     reply_tokens: int = 1024
     """The maximum number of tokens of a reply."""
     request: Mapping[str, Any] = field(default_factory=dict)
@@ -43,25 +41,19 @@ class JudgeSettings:
     """The maximum number of times to ask a question if its replies are malformed."""
     tries: int = 6
     """The maximum number of times to send a request that the server does not answer."""
-    backoff_seconds: float = 1.0
-    """The pause after the first failure, doubled after each further failure."""
     timeout_seconds: float = 180.0
     """The timeout of a request."""
     concurrency: int = 8
     """The maximum number of concurrent requests."""
     most_requests: int | None = None
-    """Limit on requests sent, including retries; 0: use only the cache; None: no limit."""
+    """Limit on requests, not counting those sent again; 0: use only the cache; None: no limit."""
     most_tokens: int | None = None
     """Limit on tokens of questions and replies; None: no limit. Requests in flight at the limit are completed."""
 
     def __post_init__(self) -> None:
-        if self.protocol not in PROVIDERS:
-            raise ConfigError("--judge-protocol", self.protocol, f"is not one of {', '.join(PROVIDERS)}")
         _check_url(self.base_url)
         if not self.model:
             raise ConfigError("--judge-model", self.model, "is empty; name the judge as its server knows it")
-        if self.constrained and self.protocol != "openai":
-            raise ConfigError("--judge-constrained", True, "is vLLM's own; it needs --judge-protocol openai")
         for option, value in self._counts().items():
             if value <= 0:
                 raise ConfigError(option, value, "is not above 0")
@@ -74,18 +66,18 @@ class JudgeSettings:
 
     @property
     def base_url(self) -> str:
-        """The address that the protocol's path is added to."""
-        return (PROVIDERS[self.protocol] if self.url is None else self.url).rstrip("/")
+        """The address that `/chat/completions` is added to."""
+        return self.url.rstrip("/")
 
     @property
     def variable(self) -> str:
         """The environment variable with the key."""
-        return self.key_variable or KEY_VARIABLES[self.protocol]
+        return self.key_variable or KEY_VARIABLE
 
     def read_key(self) -> str | None:
         """Read the key; None for a server that needs none. Raises ConfigError, never with the key in it."""
         key = os.environ.get(self.variable) or None
-        if key is None and (self.key_variable or self.base_url == PROVIDERS[self.protocol]):
+        if key is None and (self.key_variable or self.base_url == PROVIDER):
             raise ConfigError("--judge-key-variable", self.variable, "is not set; put the key into that variable")
         if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
             raise ConfigError("--judge-key-variable", self.variable, "holds blanks or characters that no key has")
@@ -105,12 +97,13 @@ def add_judge_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for `judge_settings`, in an argument group."""
     group = parser.add_argument_group("judge", "the language model that is asked, and what it may cost")
     group.add_argument("--judge-model", required=True, metavar="NAME", help="its name at the server")
-    group.add_argument("--judge-url", metavar="URL", help="such as http://localhost:8000/v1; default: the provider's")
-    group.add_argument("--judge-protocol", choices=list(PROVIDERS), default="openai")
+    group.add_argument(
+        "--judge-url", metavar="URL", default=PROVIDER, help="of a server of chat completions; default: %(default)s"
+    )
     group.add_argument(
         "--judge-key-variable",
         metavar="NAME",
-        help="environment variable with the key; default: OPENAI_API_KEY or ANTHROPIC_API_KEY, where it is set",
+        help=f"environment variable with the key; default: {KEY_VARIABLE}, if it is set",
     )
     group.add_argument("--judge-reply-tokens", type=int, default=1024, metavar="N", help="longest reply")
     group.add_argument(
@@ -141,7 +134,6 @@ def judge_settings(arguments: argparse.Namespace) -> JudgeSettings:
     return JudgeSettings(
         model=arguments.judge_model,
         cache=arguments.cache,
-        protocol=arguments.judge_protocol,
         url=arguments.judge_url,
         key_variable=arguments.judge_key_variable,
         reply_tokens=arguments.judge_reply_tokens,

@@ -1,4 +1,4 @@
-"""A real HTTP server on this machine that answers as it is told, in the words of both protocols."""
+"""A real HTTP server on this machine that answers as it is told, in OpenAI's words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ class Response:
     raw: bytes | None = None
     seconds: float = 0.0  # before it is sent
     held: threading.Event | None = None  # it is not sent before this is set, or for a minute
-    seconds_per_byte: float = 0.0
     tokens: bool = True
 
 
@@ -67,16 +66,12 @@ class Judge:
         return response
 
 
-def body_of(request: Request, response: Response) -> bytes:
-    """The response's body, in the protocol of the request's path."""
+def body_of(response: Response) -> bytes:
+    """The response's body."""
     if response.raw is not None:
         return response.raw
-    if request.path == "/v1/messages":
-        usage = {"input_tokens": 100, "output_tokens": 10}
-        body: dict[str, Any] = {"content": [{"type": "text", "text": response.text}]}
-    else:
-        usage = {"prompt_tokens": 100, "completion_tokens": 10}
-        body = {"choices": [{"message": {"role": "assistant", "content": response.text}}]}
+    usage = {"prompt_tokens": 100, "completion_tokens": 10}
+    body = {"choices": [{"message": {"role": "assistant", "content": response.text}}]}
     return json.dumps({**body, **({"usage": usage} if response.tokens else {})}).encode()
 
 
@@ -93,19 +88,15 @@ def judge_server(script: Script) -> Iterator[Judge]:
             request = Request(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
             response = judge.answer(request)
             with suppress(BrokenPipeError, ConnectionResetError):  # nobody waits for it any more
-                self.send(response, body_of(request, response))
+                self.send(response, body_of(response))
 
         def send(self, response: Response, content: bytes) -> None:
             self.send_response(response.status)
-            for name, value in {**response.headers, "Content-Length": str(len(content))}.items():
+            headers = {"Content-Type": "application/json", "Content-Length": str(len(content)), **response.headers}
+            for name, value in headers.items():
                 self.send_header(name, value)
             self.end_headers()
-            if not response.seconds_per_byte:
-                self.wfile.write(content)
-                return
-            for byte in content:
-                self.wfile.write(bytes([byte]))
-                judge.closing.wait(response.seconds_per_byte)
+            self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
             pass

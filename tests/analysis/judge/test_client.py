@@ -15,6 +15,7 @@ from tests.analysis.judge.judge_server import Judge, Request, Response, Script, 
 from tests.ports import silent_address
 
 pytestmark = pytest.mark.usefixtures("plain_surroundings")
+AT_ONCE = {"Retry-After-Ms": "10"}
 KEY = "sk-sesame-0123456789-open"
 
 
@@ -23,7 +24,7 @@ def _questions(count: int) -> list[Question]:
 
 
 def _client(judge: Judge, cache: Path, **changes: Any) -> JudgeClient:
-    settings: dict[str, Any] = {"model": "m", "url": judge.url, "cache": cache, "backoff_seconds": 0.01, **changes}
+    settings: dict[str, Any] = {"model": "m", "url": judge.url, "cache": cache, **changes}
     return JudgeClient(JudgeSettings(**settings))
 
 
@@ -37,12 +38,11 @@ def _first(*responses: Response) -> Script:
     return lambda request, before: responses[before] if before < len(responses) else _scores(request, before)
 
 
-@pytest.mark.parametrize(("protocol", "path"), [("openai", "/v1/chat/completions"), ("anthropic", "/v1/messages")])
-def test_answers_come_in_the_order_of_the_questions(tmp_path: Path, protocol: str, path: str) -> None:
+def test_answers_come_in_the_order_of_the_questions(tmp_path: Path) -> None:
     with judge_server(_scores) as judge:
-        client = _client(judge, tmp_path, protocol=protocol)
+        client = _client(judge, tmp_path)
         assert client.ask_all(_questions(5)) == [(1,), (2,), (3,), (1,), (2,)]
-    assert {request.path for request in judge.requests} == {path}
+    assert {request.path for request in judge.requests} == {"/v1/chat/completions"}
     assert len(judge.requests) == client.budget.requests == 5
     assert client.budget.tokens == 550
 
@@ -84,40 +84,45 @@ def test_no_more_requests_are_under_way_than_allowed(tmp_path: Path) -> None:
     assert judge.most_under_way == 3
 
 
-@pytest.mark.parametrize(
-    "failure",
-    [
-        *(Response(status=status) for status in (408, 409, 429, 500, 503, 529)),
-        Response(raw=b'{"choices": [{"mess'),
-        Response(raw=b"\xff\xfe"),
-        Response(raw=b'{"choices": []}'),
-        Response(raw=b"<html>gateway</html>"),
-    ],
-)
-def test_passing_failures_are_sent_again(tmp_path: Path, failure: Response) -> None:
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 503, 529])
+def test_passing_failures_are_sent_again(tmp_path: Path, status: int) -> None:
+    failure = Response(status=status, headers=AT_ONCE)
     with judge_server(_first(failure, failure)) as judge:
         client = _client(judge, tmp_path)
         assert client.ask_all(_questions(1)) == [(1,)]
-    assert len(judge.requests) == client.budget.requests == 3
+    assert len(judge.requests) == 3
+    assert client.budget.requests == 1
     assert judge.requests[0].body == judge.requests[2].body
     assert client.tally.asked_again == 0
 
 
-def test_retry_after_is_waited_for(tmp_path: Path) -> None:
-    with judge_server(_first(Response(status=429, headers={"Retry-After": "0.5"}))) as judge:
-        started = time.monotonic()
-        assert _client(judge, tmp_path).ask_all(_questions(1)) == [(1,)]
-        assert time.monotonic() - started >= 0.5
-
-
-def test_a_server_that_wants_hours_of_rest_ends_it(tmp_path: Path) -> None:
-    response = Response(status=429, headers={"Retry-After": "86400"}, raw=b"daily quota")
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]", b"null", b"{}", b'{"choices": []}', b'{"choices": [{"message": {"content": 3}}]}',
+        b'{"choices": [{"text": "x"}]}', b"<html>gateway</html>", b'{"choices": [{"mess', b"\xff\xfe",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["application/json", "text/html"])
+def test_what_is_no_chat_completion_is_named(tmp_path: Path, body: bytes, kind: str) -> None:
+    response = Response(raw=body, headers={"Content-Type": kind})
     with (
-        judge_server(_first(response)) as judge,
-        pytest.raises(ConfigError, match=r"asks for a pause of 86400 s \(status 429: daily quota\); come back later"),
+        judge_server(lambda *_: response) as judge,
+        pytest.raises(ConfigError, match=r"--judge-url: .* (no chat completions|the last time)"),
     ):
         _client(judge, tmp_path).ask_all(_questions(1))
-    assert len(judge.requests) == 1
+
+
+def test_a_judge_that_says_nothing_is_asked_again(tmp_path: Path) -> None:
+    with judge_server(_first(Response(raw=b'{"choices": [{"message": {"content": null}}]}'))) as judge:
+        assert _client(judge, tmp_path).ask_all(_questions(1)) == [(1,)]
+
+
+def test_retry_after_is_waited_for(tmp_path: Path) -> None:
+    with judge_server(_first(Response(status=429, headers={"Retry-After": "1"}))) as judge:
+        started = time.monotonic()
+        assert _client(judge, tmp_path).ask_all(_questions(1)) == [(1,)]
+        assert time.monotonic() - started >= 1.0
 
 
 def test_a_slow_reply_is_given_up_and_asked_for_again(tmp_path: Path) -> None:
@@ -126,22 +131,16 @@ def test_a_slow_reply_is_given_up_and_asked_for_again(tmp_path: Path) -> None:
     assert len(judge.requests) == 2
 
 
-def test_a_reply_that_trickles_in_for_too_long_is_given_up(tmp_path: Path) -> None:
-    with judge_server(_first(Response("SCORE: 3", seconds_per_byte=0.5))) as judge:
-        assert _client(judge, tmp_path, timeout_seconds=3.0).ask_all(_questions(1)) == [(1,)]
-    assert len(judge.requests) == 2
-
-
 def test_a_server_that_stays_slow_is_named(tmp_path: Path) -> None:
     with judge_server(lambda *_: Response("SCORE: 3", seconds=60.0)) as judge:
         client = _client(judge, tmp_path, timeout_seconds=0.1, tries=2)
-        message = r"--judge-url: 'http://127.0.0.1:\d+/v1' does not answer, tried 2 times; .* no answer within 0.1 s"
+        message = r"--judge-url: 'http://127.0.0.1:\d+/v1' does not answer, tried 2 times; .*timed out"
         with pytest.raises(ConfigError, match=message):
             client.ask_all(_questions(1))
 
 
 def test_a_server_that_keeps_failing_is_given_up(tmp_path: Path) -> None:
-    with judge_server(lambda *_: Response(status=503, raw=b"loading\n the model")) as judge:
+    with judge_server(lambda *_: Response(status=503, raw=b"loading\n the model", headers=AT_ONCE)) as judge:
         client = _client(judge, tmp_path, tries=3)
         with pytest.raises(ConfigError, match="does not answer, tried 3 times; the last time: status 503: loading the"):
             client.ask_all(_questions(1))
@@ -151,7 +150,7 @@ def test_a_server_that_keeps_failing_is_given_up(tmp_path: Path) -> None:
 def test_no_server_at_all(tmp_path: Path) -> None:
     with silent_address() as address:
         client = _client(Judge(f"{address}/v1", _scores), tmp_path, tries=2)
-        with pytest.raises(ConfigError, match=r"does not answer, tried 2 times; the last time: .*connect"):
+        with pytest.raises(ConfigError, match=r"does not answer, tried 2 times; the last time: .*[Cc]onnect"):
             client.ask_all(_questions(1))
 
 
@@ -192,7 +191,7 @@ def test_a_refused_key_is_named_by_its_variable(tmp_path: Path, monkeypatch: pyt
         with pytest.raises(ConfigError, match="'OPENAI_API_KEY' holds a key that the server refuses") as refused:
             _client(judge, tmp_path).ask_all(_questions(1))
     assert "sesame" not in str(refused.value)
-    assert [request.headers.get("authorization") for request in judge.requests] == [None, f"Bearer {KEY}"]
+    assert [request.headers.get("authorization") for request in judge.requests] == ["Bearer none", f"Bearer {KEY}"]
 
 
 @pytest.mark.parametrize("quoted", [KEY, f"'{KEY}'", f"{KEY[:10]}****", f"****{KEY[-6:]}"])
@@ -200,13 +199,13 @@ def test_a_refused_key_is_named_by_its_variable(tmp_path: Path, monkeypatch: pyt
 def test_the_key_is_in_no_error_and_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, quoted: str
 ) -> None:
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
     bad = Response(status=status, raw=f"the key {quoted} may not".encode())
     with judge_server(lambda request, before: bad if before else _scores(request, before)) as judge:
-        client = _client(judge, tmp_path, protocol="anthropic", tries=1, concurrency=1)
+        client = _client(judge, tmp_path, tries=1, concurrency=1)
         with pytest.raises(ConfigError, match=r"the key \[key\] may not") as refused:
             client.ask_all(_questions(2))
-    assert judge.requests[0].headers["x-api-key"] == KEY
+    assert judge.requests[0].headers["authorization"] == f"Bearer {KEY}"
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) == 1
     for text in (str(refused.value), repr(client), files[0].read_text()):
@@ -262,15 +261,6 @@ def test_the_budget_of_requests_keeps_what_is_done(tmp_path: Path) -> None:
         assert (len(judge.requests), client.tally.cached) == (10, 4)
 
 
-def test_repeated_requests_count_too(tmp_path: Path) -> None:
-    with (
-        judge_server(lambda *_: Response(status=500)) as judge,
-        pytest.raises(ConfigError, match="--budget-requests: 2 is used up"),
-    ):
-        _client(judge, tmp_path, most_requests=2).ask_all(_questions(1))
-    assert len(judge.requests) == 2
-
-
 def test_the_budget_of_tokens(tmp_path: Path) -> None:
     with judge_server(_scores) as judge:
         client = _client(judge, tmp_path, most_tokens=250, concurrency=1)
@@ -303,12 +293,21 @@ def test_what_is_under_way_when_it_ends_is_kept(tmp_path: Path) -> None:
         assert len(judge.requests) == 2
 
 
-def test_the_end_does_not_wait_for_those_that_wait(tmp_path: Path) -> None:
-    def script(request: Request, before: int) -> Response:
-        if request.material == "number 0":
-            return Response(status=429, headers={"Retry-After": "100"})
-        return Response(status=400, seconds=0.2)
+def _body(judge: Judge, cache: Path, **changes: Any) -> dict[str, Any]:
+    _client(judge, cache, **changes).ask_all(_questions(1))
+    return judge.requests[-1].body
 
-    with judge_server(script) as judge, pytest.raises(ConfigError, match="refuses"):
-        _client(judge, tmp_path, concurrency=2).ask_all(_questions(2))
-    assert len(judge.requests) == 2
+
+def test_fields_of_the_request_are_replaced_added_and_left_out(tmp_path: Path) -> None:
+    with judge_server(_scores) as judge:
+        messages = [
+            {"role": "system", "content": _questions(1)[0].instructions},
+            {"role": "user", "content": "number 0"},
+        ]
+        plain = {"model": "m", "messages": messages, "temperature": 0, "max_tokens": 1024}
+        assert _body(judge, tmp_path) == plain
+        assert _body(judge, tmp_path, constrained=True) == {**plain, "structured_outputs": {"regex": "SCORE: (1|2|3)"}}
+        changes = {"temperature": None, "max_tokens": None, "max_completion_tokens": 9}
+        assert _body(judge, tmp_path, request=changes) == {
+            "model": "m", "messages": messages, "max_completion_tokens": 9,
+        }  # fmt: skip

@@ -21,7 +21,6 @@ def _settings(**changes: Any) -> JudgeSettings:
     ("changes", "message"),
     [
         ({"most_requests": -1}, "--budget-requests: -1 is below 0"),
-        ({"protocol": "grpc"}, "--judge-protocol: 'grpc' is not one of openai, anthropic"),
         ({"url": "localhost:8000"}, "--judge-url: 'localhost:8000' is no address"),
         ({"url": "ftp://host"}, "--judge-url: 'ftp://host' is no address"),
         ({"url": "http://host:port"}, "--judge-url: 'http://host:port' is no address"),
@@ -30,7 +29,6 @@ def _settings(**changes: Any) -> JudgeSettings:
         ({"attempts": 0}, "--judge-attempts: 0 is not above 0"),
         ({"most_tokens": -1}, "--budget-tokens: -1 is below 0"),
         ({"request": {"messages": []}}, "--judge-request: 'messages' is not to be replaced"),
-        ({"constrained": True, "protocol": "anthropic"}, "--judge-constrained: True is vLLM's own"),
     ],
 )
 def test_impossible_settings_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -47,14 +45,13 @@ def test_an_address_with_a_key_in_it_is_refused_and_not_repeated(url: str) -> No
 
 def test_addresses_are_the_providers_own_or_the_given_one() -> None:
     assert _settings().base_url == "https://api.openai.com/v1"
-    assert _settings(protocol="anthropic").base_url == "https://api.anthropic.com/v1"
     assert _settings(url=LOCAL + "/").base_url == LOCAL
 
 
 def test_a_local_server_needs_no_key_and_a_provider_does() -> None:
     assert _settings(url=LOCAL).read_key() is None
-    with pytest.raises(ConfigError, match="'ANTHROPIC_API_KEY' is not set"):
-        _settings(protocol="anthropic").read_key()
+    with pytest.raises(ConfigError, match="'OPENAI_API_KEY' is not set"):
+        _settings().read_key()
     with pytest.raises(ConfigError, match="'OTHER_KEY' is not set"):
         _settings(url=LOCAL, key_variable="OTHER_KEY").read_key()
 
@@ -77,12 +74,12 @@ def test_a_key_that_no_header_can_hold_is_refused_and_not_repeated(monkeypatch: 
 def test_the_command_line_makes_the_settings() -> None:
     parser = argparse.ArgumentParser()
     add_judge_arguments(parser)
-    line = "--judge-model m --judge-url http://h/v1 --judge-protocol anthropic --judge-key-variable K --cache c "
+    line = "--judge-model m --judge-url http://h/v1 --judge-key-variable K --cache c "
     line += "--judge-reply-tokens 5 --judge-attempts 2 --judge-tries 4 --judge-timeout 1.5 --judge-concurrency 3 "
     line += "--budget-requests 6 --budget-tokens 7"
     arguments = parser.parse_args([*line.split(), "--judge-request", '{"temperature": null}'])
     assert judge_settings(arguments) == JudgeSettings(
-        model="m", url="http://h/v1", protocol="anthropic", key_variable="K", cache=Path("c"), reply_tokens=5,
+        model="m", url="http://h/v1", key_variable="K", cache=Path("c"), reply_tokens=5,
         attempts=2, tries=4, timeout_seconds=1.5, concurrency=3, most_requests=6, most_tokens=7,
         request={"temperature": None},
     )  # fmt: skip
