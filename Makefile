@@ -12,11 +12,14 @@ PYTEST_ARGS ?=
 # Tests that share something expensive (a Ray cluster, a fixture of their file) run in one process: tests/conftest.py.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --no-loadscope-reorder
 
-.PHONY: setup demo test test-unit test-all lint types format clean
+find-python = @command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; name a Python 3.11 with PYTHON=/path/to/python3.11" >&2; exit 2; }
+make-venv = @test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+
+.PHONY: setup setup-gpu gpu-lock demo test test-unit test-all lint types format clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make setup    install everything for this machine's CPU into .venv"
+	@echo "make setup    install everything for this machine's CPU into .venv;  make setup-gpu: for its GPUs"
 	@echo "make demo     train a tiny policy with memory-enhanced reward shaping on the real stack"
 	@echo "make test     the tests of every day;  make test-unit: without training;  make test-all: before a release"
 	@echo "make lint | types | format"
@@ -25,12 +28,29 @@ setup: $(STAMP)
 
 # torch comes first, with its dependencies; all the rest is pinned and comes without (see requirements/cpu.lock).
 $(STAMP): requirements/cpu.lock pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; name a Python 3.11 with PYTHON=/path/to/python3.11" >&2; exit 2; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(find-python)
+	$(make-venv)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/cpu.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
+
+# flash-attn has no wheel for this torch: it is compiled, with the torch that is there then, for H200s unless
+# FLASH_ATTN_CUDA_ARCHS says otherwise. That needs a CUDA toolkit (nvcc) and takes some minutes.
+setup-gpu:
+	$(find-python)
+	@command -v nvcc >/dev/null || test -x "$$CUDA_HOME/bin/nvcc" || { echo "make: nvcc not found; flash-attn is compiled with it: install the CUDA toolkit 13, or set CUDA_HOME" >&2; exit 2; }
+	$(make-venv)
+	$(BIN)/python -m pip install --no-deps -r requirements/gpu.lock
+	FLASH_ATTN_CUDA_ARCHS=$${FLASH_ATTN_CUDA_ARCHS:-90} $(BIN)/python -m pip install --no-deps --no-build-isolation flash-attn==2.8.3
+	$(BIN)/python -m pip install --no-deps -e .
+
+# Versions that are in the lock already, or else in that of the CPU, are kept where they fit.
+gpu-lock: $(STAMP)
+	@test -e requirements/gpu.lock || cp requirements/cpu.lock requirements/gpu.lock
+	$(BIN)/uv pip compile --quiet pyproject.toml --extra gpu --extra track --python-version 3.11 \
+		--python-platform x86_64-manylinux_2_28 --no-annotate --no-emit-package flash-attn \
+		--custom-compile-command "make gpu-lock" --output-file requirements/gpu.lock
 
 demo: $(STAMP)
 	$(BIN)/meds demo

@@ -20,5 +20,7 @@ def missing_extra(command: str, error: ModuleNotFoundError) -> str | None:
     if command not in EXTRAS or package in ("", "meds_openrlhf"):
         return None
     extra = EXTRAS[command]
-    otherwise = "; without a GPU: `make setup` in a clone of the project" if extra == "gpu" else ""
-    return f"{command} needs {package}, which is not installed; pip install 'meds-openrlhf[{extra}]'{otherwise}"
+    how = f"pip install 'meds-openrlhf[{extra}]'"
+    if extra == "gpu":  # flash-attn needs torch to be there before it
+        how = "in a clone of the project: `make setup-gpu`, or without a GPU `make setup`"
+    return f"{command} needs {package}, which is not installed; {how}"

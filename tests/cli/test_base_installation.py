@@ -12,7 +12,7 @@ from tests.memory.streams import stream
 from tests.memory.tools.stored import WrittenMemory
 
 CONFIG = str(REPOSITORY / "configs/cpu/meds.yaml")
-GPU = "pip install 'meds-openrlhf[gpu]'; without a GPU: `make setup` in a clone of the project"
+GPU = "in a clone of the project: `make setup-gpu`, or without a GPU `make setup`"
 
 
 @pytest.fixture(scope="module")

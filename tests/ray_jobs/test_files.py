@@ -105,7 +105,7 @@ def test_the_image_is_built_from_files_that_are_there_and_pinned_versions() -> N
     assert re.findall(r"^FROM (\S+)", CONTAINERFILE, re.MULTILINE) == [f"vllm/vllm-openai:v{pinned['vllm']}"] * 2
     assert f"flash-attn=={pinned['flash-attn']}" in CONTAINERFILE
     project = (REPOSITORY / "pyproject.toml").read_text()
-    assert f"openrlhf[vllm]=={version('openrlhf')}" in project
+    assert f"openrlhf[vllm,ring,liger]=={version('openrlhf')}" in project
     assert f"ray[default]=={pinned['ray']}" in project
     for copy in re.findall(r"^COPY (?!--from)(.*)", CONTAINERFILE, re.MULTILINE):
         *sources, _target = copy.split()

