@@ -25,6 +25,7 @@ ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "DS_ACCELERATOR": "cpu",
     "TOKENIZERS_PARALLELISM": "false",
+    "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1",  # as on GPUs: tensors from other processes cannot be written to
 }
 # OpenRLHF flags whose defaults are meant for CUDA; the run's configuration file overrides these.
 FLAGS = {

@@ -34,7 +34,9 @@ from meds_openrlhf.shaping.penalty import cluster_penalty, rarity_bonus, shaped_
 from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.tracking.metrics import StepFacts, step_metrics
 from meds_openrlhf.training.actor import RecordedLogProbs, recorded_with
+from meds_openrlhf.training.batches import padded_batches
 from meds_openrlhf.training.final_answers import FinalAnswers
+from meds_openrlhf.training.returns import cumulative_returns
 from meds_openrlhf.training.samples import in_order, values_in_order
 
 logger = logging.getLogger(__name__)
@@ -75,16 +77,43 @@ class StepResult:
     metrics: dict[str, float]
 
 
-def step_without_memory(experiences: list[Experience], threshold: float) -> StepResult:
-    """Judge OpenRLHF's experiences without a memory; a rollout is right if its score is at least ``threshold``."""
-    scores = values_in_order(
-        experiences, [batch.info["reward"] if batch.scores is None else batch.scores for batch in experiences]
-    )
-    nothing = np.full(len(scores), UNASSIGNED, np.int32), np.zeros(len(scores), np.int32)
-    return StepResult(experiences, Judged(scores >= threshold, *nothing), {})
+class ExperienceMaker(RemoteExperienceMaker):
+    """OpenRLHF's experience maker without its loops over samples and tokens in Python; the results are the same."""
+
+    def __init__(self, *args: Any, correct_threshold: float, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._correct_threshold = correct_threshold
+
+    def make_step(self, rollout_samples: list[Experience], step: int) -> StepResult:
+        """Do the work of OpenRLHF's ``make_experience_batch``; scores of at least ``correct_threshold`` are right."""
+        experiences = super().make_experience_batch(rollout_samples)
+        scores = values_in_order(
+            experiences, [batch.info["reward"] if batch.scores is None else batch.scores for batch in experiences]
+        )
+        nothing = np.full(len(scores), UNASSIGNED, np.int32), np.zeros(len(scores), np.int32)
+        return StepResult(experiences, Judged(scores >= self._correct_threshold, *nothing), {})
+
+    def split_rollout_samples(self, rollout_samples: list[Experience]) -> list[Experience]:
+        """Number the samples, and join them to micro-batches."""
+        if self.args.train.dynamic_batch_enable:
+            batches: list[Experience] = super().split_rollout_samples(rollout_samples)
+            return batches
+        for number, sample in enumerate(rollout_samples):
+            sample.index = [number]
+        return padded_batches(rollout_samples, self.args.rollout.micro_batch_size, self.tokenizer.pad_token_id)
+
+    def get_cumulative_returns(
+        self, rewards: torch.Tensor, action_mask: torch.Tensor | None, gamma: float
+    ) -> torch.Tensor:
+        """Return the discounted sum (B, A) of each token's and all later rewards (B, A), of generated tokens only."""
+        if rewards.dtype != torch.float32:
+            returns: torch.Tensor = super().get_cumulative_returns(rewards, action_mask, gamma)
+            return returns
+        own = rewards if action_mask is None else action_mask * rewards
+        return torch.from_numpy(cumulative_returns(own.numpy(), np.float32(gamma)))
 
 
-class MemoryExperienceMaker(RemoteExperienceMaker):
+class MemoryExperienceMaker(ExperienceMaker):
     """Turns rollouts into experiences with rewards shaped by the memory of past errors.
 
     ``remember``: which rollouts are stored and penalized, "wrong", "right" or "both". With ``answers`` the memory's
@@ -105,7 +134,8 @@ class MemoryExperienceMaker(RemoteExperienceMaker):
         diversity: DiversityTracker | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(*args, strategy=_without_length_penalties(strategy), **kwargs)
+        without = _without_length_penalties(strategy)
+        super().__init__(*args, strategy=without, correct_threshold=penalty.correct_threshold, **kwargs)
         self._length_args = strategy.args
         self._pool = pool
         self._transform = transform

@@ -7,48 +7,43 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch, split_experience_batch
+from openrlhf.trainer.ppo_utils.experience import Experience
 from torch.utils.data import DataLoader
 
+from meds_openrlhf.training.batches import FlatExperience, flat_experiences
 from meds_openrlhf.training.roles import role_requests
-from meds_openrlhf.training.samples import in_order
+from meds_openrlhf.training.samples import values_in_order
 
 
 def order_by_prompts(
-    prompts: int, samples: int, minibatch: int, ranks: int, seed: list[int]
+    lengths: NDArray[np.int64], samples: int, minibatch: int, ranks: int, seed: list[int]
 ) -> list[NDArray[np.int64]]:
     """Return for each rank the samples that it trains on, in order; sample i answers prompt ``i // samples``.
 
     ``seed`` determines a random order of the prompts. A mini-batch contains the responses to the next ``minibatch``
-    prompts; each rank gets an equal share of them. Raises ValueError if the numbers do not divide evenly.
+    prompts. Sorted by their ``lengths`` (n,), longest first, they are dealt to the ranks in turn: the ranks, which wait
+    for each other after every micro-batch, work on responses of nearly the same length at a time. Raises ValueError if
+    the numbers do not divide evenly.
     """
+    prompts = len(lengths) // samples
     if prompts % minibatch or minibatch * samples % ranks:
         raise ValueError(f"{prompts} prompts make no whole mini-batches of {minibatch} for {ranks} ranks")
     drawn = np.random.default_rng(seed).permutation(prompts)
-    in_order = (drawn[:, None] * samples + np.arange(samples)).reshape(-1)
-    shares = in_order.reshape(-1, ranks, minibatch * samples // ranks)  # (mini-batches, ranks, samples)
-    return [shares[:, rank].reshape(-1) for rank in range(ranks)]
+    members = (drawn[:, None] * samples + np.arange(samples)).reshape(-1, minibatch * samples)
+    by_length = np.take_along_axis(members, np.argsort(-lengths[members], axis=1, kind="stable"), axis=1)
+    return [by_length[:, rank::ranks].reshape(-1) for rank in range(ranks)]
 
 
-def by_prompts(experiences: list[Experience], args: SimpleNamespace, step: int) -> list[Experience]:
-    """Arrange the step's experiences in mini-batches of whole prompts: one batch for each data-parallel rank."""
-    by_sample = in_order(experiences, map(split_experience_batch, experiences))
+def by_prompts(experiences: list[Experience], args: SimpleNamespace, step: int) -> list[FlatExperience]:
+    """Arrange the step's experiences in mini-batches of whole prompts: one experience for each data-parallel rank."""
+    lengths = values_in_order(experiences, [batch.attention_mask.sum(1) for batch in experiences])
     samples = args.rollout.n_samples_per_prompt
     ranks = args.actor.num_nodes * args.actor.num_gpus_per_node
     ranks = ranks // args.ds.ring_attn_size // args.ds.tensor_parallel_size
     minibatch = args.train.batch_size // samples
-    order = order_by_prompts(len(by_sample) // samples, samples, minibatch, ranks, [args.train.seed, step])
-    return [_batch([by_sample[sample] for sample in of_rank]) for of_rank in order]
-
-
-def _batch(items: list[Experience]) -> Experience:
-    """Join single samples into a batch, with ``info`` in the form of OpenRLHF's first batches."""
-    batch = make_experience_batch(items)
-    info = batch.info or {}
-    batch.info = {name: torch.stack(one) if isinstance(one, list) else one for name, one in info.items()}
-    return batch
+    order = order_by_prompts(lengths, samples, minibatch, ranks, [args.train.seed, step])
+    return flat_experiences(experiences, order)
 
 
 def even_batch(args: SimpleNamespace) -> int:

@@ -29,7 +29,8 @@ def start_models(args: SimpleNamespace, groups: dict[str, Any], context: Any) ->
 
     strategy = get_strategy(args)
     engines = _start_engines(args, groups)
-    policy_class = ray.remote(num_gpus=1)(RecordingPolicyActor if context.records_layers else PolicyActor)
+    plain_policy = RecordingPolicyActor if context.records_layers else PolicyActor
+    policy_class = ray.remote(num_gpus=1, **policy_options(args))(plain_policy)
     starters = {
         "policy": (args.actor, policy_class),
         "reference": (args.ref, ReferenceModelActor),
@@ -47,6 +48,19 @@ def start_models(args: SimpleNamespace, groups: dict[str, Any], context: Any) ->
         ray.get(models["policy"].async_run_method("set_up_recording", context.meds.features))
     present = {role: group for role, group in models.items() if group is not None}
     return Models(trainer=trainer, engines=engines or [], groups=present)
+
+
+def policy_options(args: SimpleNamespace) -> dict[str, Any]:
+    """Return the Ray options of the policy's ranks.
+
+    Ray gives a process as many OpenMP threads as it has CPUs, one. With ``ds.adam_offload`` the optimizer runs there,
+    so the ranks share all CPUs of their node.
+    """
+    if not args.ds.adam_offload:
+        return {}
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU")]
+    threads = min((int(node.get("CPU", 0) / node["GPU"]) for node in nodes), default=1)
+    return {"runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(max(threads, 1))}}}
 
 
 def _start_engines(args: SimpleNamespace, groups: dict[str, Any]) -> list[Any] | None:

@@ -13,10 +13,8 @@ import openrlhf.trainer.ppo_trainer_async as async_module
 import ray
 import transformers
 from openrlhf.trainer.ppo_trainer import BasePPOTrainer, PPOTrainer
-from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.memory.settings import method_of
 from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.training.checkpointing import CheckpointedTraining
@@ -24,7 +22,7 @@ from meds_openrlhf.training.context import TrainerContext
 from meds_openrlhf.training.engines.engine_fleet import EngineFleet
 from meds_openrlhf.training.engines.rollout import RolloutGenerator
 from meds_openrlhf.training.errors import RunLostError
-from meds_openrlhf.training.experience import MemoryExperienceMaker, StepResult, step_without_memory
+from meds_openrlhf.training.experience import ExperienceMaker, MemoryExperienceMaker, StepResult
 from meds_openrlhf.training.final_answers import FinalAnswers
 from meds_openrlhf.training.minibatches import by_prompts, even_batch
 from meds_openrlhf.training.openrlhf_source import plain_class, replaced
@@ -39,6 +37,11 @@ class MedsTraining(CheckpointedTraining):
     experience_maker: Any
     vllm_engines: list[Any]
     actor_model_group: Any
+    critic_model_group: Any
+    reward_model_group: Any
+    reference_model_group: Any
+    kl_ctl: Any
+    tokenizer: Any
     best_eval_metric_value: float
 
     def __init__(self, *args: Any, context: TrainerContext, strategy: Any, **kwargs: Any) -> None:
@@ -50,27 +53,31 @@ class MedsTraining(CheckpointedTraining):
         self._rollouts = RolloutSender(context.recorder, context.tell)
         self._fleet = EngineFleet(self.vllm_engines, context.tell)
         self.vllm_engines = self._fleet.usable
-        if self._pool is not None:
-            self.experience_maker = self._make_experience_maker(self._pool, strategy)
+        self.experience_maker = self._make_experience_maker(strategy)
 
-    def _make_experience_maker(self, pool: MemoryPool, strategy: Any) -> MemoryExperienceMaker:
+    def _make_experience_maker(self, strategy: Any) -> ExperienceMaker:
         meds = self._context.meds
+        models = {
+            "actor_model_group": self.actor_model_group,
+            "critic_model_group": self.critic_model_group,
+            "reward_model_group": self.reward_model_group,
+            "initial_model_group": self.reference_model_group,
+            "kl_controller": self.kl_ctl,
+            "strategy": strategy,
+            "tokenizer": self.tokenizer,
+        }
+        if self._pool is None:
+            return ExperienceMaker(**models, correct_threshold=meds.penalty.correct_threshold)
         return MemoryExperienceMaker(
-            self.actor_model_group,  # type: ignore[attr-defined]
-            self.critic_model_group,  # type: ignore[attr-defined]
-            self.reward_model_group,  # type: ignore[attr-defined]
-            self.reference_model_group,  # type: ignore[attr-defined]
-            self.kl_ctl,  # type: ignore[attr-defined]
-            strategy=strategy,
-            tokenizer=self.tokenizer,  # type: ignore[attr-defined]
-            pool=pool,
+            **models,
+            pool=self._pool,
             transform=self._context.transform,
             clustering=method_of(meds.memory).clustering,
             penalty=meds.penalty,
             remember=meds.memory.remember,
             key_of=self._context.key_of,
             diversity=self._diversity,
-            answers=None if self._context.records_layers else FinalAnswers(self.tokenizer, meds.features),  # type: ignore[attr-defined]
+            answers=None if self._context.records_layers else FinalAnswers(self.tokenizer, meds.features),
         )
 
     def train_step(self, rollout_samples: Any, global_step: int) -> tuple[dict[str, Any], int]:
@@ -78,7 +85,7 @@ class MedsTraining(CheckpointedTraining):
         step, metrics = global_step + 1, dict[str, float]()
 
         def make(samples: Any) -> Any:
-            result = self._make_step(samples, step)
+            result: StepResult = self.experience_maker.make_step(samples, step)
             metrics.update(result.metrics)
             if self._context.recorder is not None:
                 self._rollouts.send(step_rollouts(step, result, self._context.key_of))
@@ -88,13 +95,6 @@ class MedsTraining(CheckpointedTraining):
         with replaced(self.experience_maker, make_experience_batch=make):
             status, finished = super().train_step(rollout_samples, global_step)  # type: ignore[misc]
         return {**status, **metrics}, finished
-
-    def _make_step(self, samples: Any, step: int) -> StepResult:
-        if self._pool is not None:
-            result: StepResult = self.experience_maker.make_step(samples, step)
-            return result
-        experiences = RemoteExperienceMaker.make_experience_batch(self.experience_maker, samples)
-        return step_without_memory(experiences, self._context.meds.penalty.correct_threshold)
 
     def broadcast_to_vllm(self) -> None:
         """Run OpenRLHF's weight sync. Raises RunLostError if an engine is lost meanwhile."""

@@ -13,7 +13,7 @@ from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
-from meds_openrlhf.config import PenaltySettings
+from meds_openrlhf.config import MedsSettings, PenaltySettings
 from meds_openrlhf.config.schema import FeatureSettings
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory import rows as memory_rows
@@ -21,7 +21,7 @@ from meds_openrlhf.memory.clustering import Clustering, sizes_in_batch
 from meds_openrlhf.memory.moments import NO_MOMENTS
 from meds_openrlhf.memory.pool import PoolAnswer
 from meds_openrlhf.memory.shard import ShardStats
-from meds_openrlhf.training.experience import MemoryExperienceMaker, StepResult, step_without_memory
+from meds_openrlhf.training.experience import ExperienceMaker, MemoryExperienceMaker, StepResult
 from meds_openrlhf.training.final_answers import FinalAnswers
 from meds_openrlhf.training.trainer import MedsTraining
 from tests.training.rollouts import (
@@ -42,6 +42,14 @@ TOKENIZER = SimpleNamespace(pad_token_id=0)
 def plain_maker(args: Any) -> RemoteExperienceMaker:
     strategy = SimpleNamespace(args=args)
     return RemoteExperienceMaker(FakePolicyGroup(False), None, None, None, FixedKLController(0.0), strategy, TOKENIZER)
+
+
+def our_maker(args: Any, correct_threshold: float = 0.5) -> ExperienceMaker:
+    """Ours without a memory."""
+    return ExperienceMaker(
+        FakePolicyGroup(False), None, None, None, FixedKLController(0.0), SimpleNamespace(args=args), TOKENIZER,
+        correct_threshold=correct_threshold,
+    )  # fmt: skip
 
 
 def memory_maker(
@@ -91,22 +99,35 @@ def test_without_a_penalty_everything_is_openrlhfs(tmp_path: Path, estimator: st
     require_equal(got.experiences, expected)
 
 
-def test_a_disabled_memory_leaves_openrlhfs_own_experience_maker() -> None:
-    class Base:
-        def __init__(self, strategy: Any) -> None:
-            self.vllm_engines: list[Any] = []
-            self.experience_maker = plain_maker(strategy.args)
+class BaseTrainer:
+    """OpenRLHF's attributes, and a step that makes experiences alone."""
 
-    class Trainer(MedsTraining, Base):
-        pass
+    def __init__(self, strategy: Any) -> None:
+        self.args, self.vllm_engines, self.tokenizer = strategy.args, list[Any](), TOKENIZER
+        self.actor_model_group = FakePolicyGroup(False)
+        self.critic_model_group = self.reward_model_group = self.reference_model_group = None
+        self.kl_ctl = FixedKLController(0.0)
 
+    def train_step(self, samples: Any, step: int) -> Any:
+        self.made = self.experience_maker.make_experience_batch(samples)
+        return {}, step + 1
+
+
+class Trainer(MedsTraining, BaseTrainer):
+    pass
+
+
+@pytest.mark.parametrize("estimator", ["group_norm", "rloo", "reinforce", "reinforce_baseline", "dr_grpo"])
+def test_without_a_memory_the_experiences_are_openrlhfs(estimator: str) -> None:
+    flags = {"algo.advantage.estimator": estimator}
     trainer = Trainer(
-        context=SimpleNamespace(pool=None, records_layers=False, recorder=None, tell=None),
-        strategy=SimpleNamespace(args=arguments()),
+        context=SimpleNamespace(
+            pool=None, records_layers=False, recorder=None, tell=None, meds=MedsSettings(run_dir="x")
+        ),
+        strategy=SimpleNamespace(args=arguments(**flags)),
     )
-    assert type(trainer.experience_maker) is RemoteExperienceMaker
-    expected = plain_maker(arguments()).make_experience_batch(recorded_rollouts())
-    require_equal(trainer.experience_maker.make_experience_batch(recorded_rollouts()), expected)
+    trainer.train_step(recorded_rollouts(), 0)
+    require_equal(trainer.made, plain_maker(arguments(**flags)).make_experience_batch(recorded_rollouts()))
 
 
 def run_steps(maker: MemoryExperienceMaker, steps: int) -> list[Experience]:
@@ -338,8 +359,7 @@ def test_a_score_at_the_threshold_is_right(tmp_path: Path) -> None:
     samples = recorded_rollouts()
     for score, sample in zip((0.4, 0.5, 0.6), samples):
         sample.scores = torch.tensor([score])
-    experiences = plain_maker(arguments()).make_experience_batch(samples)
-    assert step_without_memory(experiences, 0.5).judged.correct[:3].tolist() == [False, True, True]
+    assert our_maker(arguments()).make_step(samples, 1).judged.correct[:3].tolist() == [False, True, True]
     maker, _ = memory_maker(arguments(), tmp_path, correct_threshold=0.5)
     for score, sample in zip((0.4, 0.5, 0.6), samples := recorded_rollouts()):
         sample.scores = torch.tensor([score])

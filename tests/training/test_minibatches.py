@@ -1,5 +1,6 @@
 """Mini-batches of whole prompts."""
 
+import pickle
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,9 +17,15 @@ from meds_openrlhf.training.minibatches import by_prompts, even_batch, in_given_
 from tests.training.rollouts import arguments
 
 
+def lengths_of(count: int, seed: int = 0) -> np.ndarray:
+    """Log-normal lengths, cut as those of Qwen2.5-Math."""
+    drawn = np.random.default_rng(seed).lognormal(np.log(1100) - 0.18, 0.6, count)
+    return np.minimum(drawn, 3072).astype(np.int64)
+
+
 def test_the_papers_mini_batches_hold_sixteen_prompts() -> None:
-    """512 prompts of 16 responses on 32 ranks: 32 mini-batches, in each of which a rank has half a prompt."""
-    order = order_by_prompts(512, 16, 16, 32, [42, 1])
+    """512 prompts of 16 responses on 32 ranks: 32 mini-batches, in each of which a rank has eight responses."""
+    order = order_by_prompts(lengths_of(8192), 16, 16, 32, [42, 1])
     assert [len(of_rank) for of_rank in order] == [256] * 32
     for number in range(32):
         together = np.concatenate([of_rank[8 * number : 8 * number + 8] for of_rank in order])
@@ -27,21 +34,38 @@ def test_the_papers_mini_batches_hold_sixteen_prompts() -> None:
         assert (counts == 16).all()
 
 
+@pytest.mark.parametrize(("ranks", "at_most"), [(8, 1.06), (32, 1.2)])
+def test_ranks_that_wait_for_each_other_seldom_wait(ranks: int, at_most: float) -> None:
+    lengths = lengths_of(8192)
+    order = np.array(order_by_prompts(lengths, 16, 16, ranks, [42, 1]))  # (ranks, micro-batches of one response)
+    assert lengths[order].max(axis=0).sum() / (lengths.sum() / ranks) <= at_most
+
+
 @given(
     batches=st.integers(1, 6), samples=st.integers(1, 6), share=st.integers(1, 5), ranks=st.integers(1, 5),
     step=st.integers(0, 9),
 )  # fmt: skip
 def test_every_sample_is_trained_on_once(batches: int, samples: int, share: int, ranks: int, step: int) -> None:
     minibatch = share * ranks
-    order = order_by_prompts(batches * minibatch, samples, minibatch, ranks, [7, step])
+    lengths = lengths_of(batches * minibatch * samples, step)
+    order = order_by_prompts(lengths, samples, minibatch, ranks, [7, step])
     assert sorted(np.concatenate(order).tolist()) == list(range(batches * minibatch * samples))
     assert len({len(of_rank) for of_rank in order}) == 1
+
+
+@given(ranks=st.sampled_from([1, 2, 4, 8]), step=st.integers(0, 9))
+def test_lengths_and_ranks_do_not_change_what_a_mini_batch_holds(ranks: int, step: int) -> None:
+    """Its gradient is the mean over its responses, so it is the same too."""
+    some = order_by_prompts(lengths_of(256, step), 4, 8, ranks, [7, step])
+    whole = order_by_prompts(np.ones(256, np.int64), 4, 8, 1, [7, step])[0].reshape(-1, 32)
+    shares = np.array(some).reshape(ranks, len(whole), -1).swapaxes(0, 1).reshape(len(whole), -1)
+    np.testing.assert_array_equal(np.sort(shares, axis=1), np.sort(whole, axis=1))
 
 
 @pytest.mark.parametrize(("prompts", "minibatch", "ranks"), [(17, 16, 2), (16, 16, 3), (8, 16, 1)])
 def test_parts_that_would_be_unequal_are_refused(prompts: int, minibatch: int, ranks: int) -> None:
     with pytest.raises(ValueError, match="make no whole mini-batches"):
-        order_by_prompts(prompts, 2, minibatch, ranks, [1, 1])
+        order_by_prompts(lengths_of(2 * prompts), 2, minibatch, ranks, [1, 1])
 
 
 def test_an_even_batch_fills_mini_batches_and_gives_every_rank_as_much() -> None:
@@ -53,20 +77,22 @@ def test_an_even_batch_fills_mini_batches_and_gives_every_rank_as_much() -> None
 
 
 def test_the_order_is_the_seeds_and_another_in_each_step() -> None:
-    first, again, next_step = (order_by_prompts(64, 2, 4, 1, [1, step])[0].tolist() for step in (1, 1, 2))
+    first, again, next_step = (order_by_prompts(lengths_of(128), 2, 4, 1, [1, step])[0].tolist() for step in (1, 1, 2))
     assert first == again != next_step
     assert first != list(range(128))
 
 
 def batch(index: list[int]) -> Experience:
-    """Samples whose one token and reward say who they are."""
+    """Samples of ``sample + 2`` tokens, which say who they are, like their rewards."""
     rows = torch.tensor(index)
+    present = torch.arange(max(index) + 2) < rows[:, None] + 2
     return Experience(
-        sequences=rows[:, None] + 100,
-        attention_mask=torch.ones(len(index), 1, dtype=torch.long),
-        action_mask=torch.ones(len(index), 1, dtype=torch.long),
-        advantages=rows[:, None].float(),
+        sequences=(rows[:, None] + 100) * present,
+        attention_mask=present.long(),
+        action_mask=present[:, 1:].long(),
+        advantages=rows[:, None] * present[:, 1:].float(),
         index=list(index),
+        prompts=[str(sample // 2) for sample in index],
         info={"reward": rows.float()},
     )
 
@@ -80,10 +106,16 @@ def test_batches_for_the_ranks_hold_what_came_in_any_order(ranks: int) -> None:
         ds=SimpleNamespace(ring_attn_size=1, tensor_parallel_size=1),
     )
     arranged = by_prompts([batch([3, 0, 5]), batch([1, 7, 4]), batch([2, 6])], args, step=1)
-    order = order_by_prompts(4, 2, 2, ranks, [3, 1])
-    for one, expected in zip(arranged, order, strict=True):
+    order = order_by_prompts(np.arange(2, 10), 2, 2, ranks, [3, 1])
+    for sent, expected in zip(arranged, order, strict=True):
+        assert sent.sequences[0].tolist() == [100 + expected[0]] * (expected[0] + 2)  # OpenRLHF's trainer shows it
+        one = pickle.loads(pickle.dumps(sent))
         assert one.sequences[:, 0].tolist() == [100 + sample for sample in expected]
         assert one.advantages[:, 0].tolist() == one.info["reward"].tolist() == expected.tolist()
+        assert one.attention_mask.sum(1).tolist() == [sample + 2 for sample in expected]
+        assert one.action_mask.shape == one.advantages.shape == (len(expected), max(expected) + 1)
+        assert one.prompts == [str(sample // 2) for sample in expected]
+        assert one.index is None
 
 
 def test_a_loader_in_the_given_order() -> None:

@@ -94,6 +94,7 @@ def test_the_warm_up_ends_after_so_many_training_steps(steps: int, epochs: int, 
         rollout=SimpleNamespace(batch_size=512, n_samples_per_prompt=16),
         train=SimpleNamespace(batch_size=256, max_epochs=epochs),
     )
+    assert warmup_ratio(steps, args, 1) == max(updates - 0.5, 0.0)
     for most in (1000, 1537, 99_999):
         warmup = math.ceil(most * warmup_ratio(steps, args, most))  # as OpenRLHF counts
         assert warmup == updates

@@ -9,10 +9,9 @@ import pytest
 import ray
 
 from meds_openrlhf.memory.assignment import UNASSIGNED
-from meds_openrlhf.training.experience import step_without_memory
 from meds_openrlhf.training.rollout_sending import RolloutSender, step_rollouts
 from tests.training.rollouts import arguments, recorded_rollouts
-from tests.training.test_experience import memory_maker, plain_maker
+from tests.training.test_experience import memory_maker, our_maker
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -42,8 +41,7 @@ def test_each_sample_with_its_own_tokens_prompt_and_rewards_in_their_order(tmp_p
 
 
 def test_without_a_memory_there_are_verdicts_and_no_clusters() -> None:
-    experiences = plain_maker(arguments(**FLAGS)).make_experience_batch(recorded_rollouts())
-    rollouts = step_rollouts(1, step_without_memory(experiences, 0.5), str)
+    rollouts = step_rollouts(1, our_maker(arguments(**FLAGS)).make_step(recorded_rollouts(), 1), str)
     rewards = [sample.rewards.item() for sample in recorded_rollouts()]
     assert rollouts.correct.tolist() == [bool(rewards[sample]) for sample in rollouts.sample]
     assert set(rollouts.label.tolist()) == {UNASSIGNED}

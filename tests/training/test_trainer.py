@@ -57,7 +57,7 @@ class SavingTrainer:
 
 
 class Trainer(MedsTraining, SavingTrainer):
-    def _make_experience_maker(self, pool: Any, strategy: Any) -> Any:
+    def _make_experience_maker(self, strategy: Any) -> Any:
         return None
 
 

@@ -24,8 +24,7 @@ from meds_openrlhf.placement.groups import release, reserve, shard_options
 from meds_openrlhf.placement.ray_cluster import inventory
 from meds_openrlhf.tracking.response_texts import ResponseReader
 from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder, forget_after
-from meds_openrlhf.tracking.sending.destinations import destinations_of
-from meds_openrlhf.tracking.sending.follower_process import FollowerProcesses, following_process
+from meds_openrlhf.tracking.sending.follower_process import FollowerProcess, following_process
 from meds_openrlhf.tracking.sending.tracking_state import rewind
 from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.training.driver import stacks
@@ -69,7 +68,7 @@ def run_training(
             try:
                 _open_run_folder(placed)
                 listener.start(placed)
-                with following_process(paths, destinations_of(config, paths), os.environ, listener.say) as trackers:
+                with following_process(paths, os.environ, listener.say) as trackers:
                     _train(placed, groups, interruptions, listener, trackers)
             except RunLostError as error:
                 raise RunLostError(f"{error}; {_way_on(paths)}") from error
@@ -82,7 +81,7 @@ def _train(
     groups: dict[str, Any],
     interruptions: Interruptions,
     listener: RunListener,
-    trackers: FollowerProcesses,
+    trackers: FollowerProcess,
 ) -> None:
     """Start everything and follow it to the end; raises RunLostError if a process is lost."""
     members: list[Member] = []
@@ -122,7 +121,7 @@ def _open_run_folder(job: Job) -> None:
     for log in (job.paths.metrics, job.paths.evaluations):
         StepLog(log).cut_after(job.first_step)
     forget_after(job.paths, job.first_step)
-    rewind(job.paths, job.first_step)
+    rewind(job.paths)
     write_atomically(job.paths.config, job.config.as_yaml())
 
 
@@ -165,7 +164,7 @@ def _start_and_follow(
     members: list[Member],
     interruptions: Interruptions,
     listener: RunListener,
-    trackers: FollowerProcesses,
+    trackers: FollowerProcess,
 ) -> None:
     """Start all actors, add them to ``members``, follow the training and save the models."""
     from meds_openrlhf.training.context import TrainerContext

@@ -14,11 +14,13 @@ import uuid
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
 import ray
 from openrlhf.trainer.ray import vllm_engine
 
 from meds_openrlhf.processes import end_children_with_this_process
 from meds_openrlhf.training.engines.engine_fleet import AS_STARTED, NONE, EngineStatus, StaleWeightsError
+from meds_openrlhf.training.engines.rollout import SharedTokenizer
 from meds_openrlhf.training.openrlhf_source import plain_class, replaced
 
 logger = logging.getLogger(__name__)
@@ -38,6 +40,7 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
         # An engine that was never restarted has the same initial weights as the policy.
         self._weights = NONE if restarted else AS_STARTED
         self._loaded = False
+        self._tokenizer: asyncio.Future[Any] | None = None
         self._given = (args, kwargs)
         end_children_with_this_process()
         if not restarted:
@@ -74,11 +77,21 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
         """Record that the weight sync with this number has finished."""
         self._weights = weights
 
-    async def generate_responses(self, *args: Any, **kwargs: Any) -> Any:
+    async def generate_responses(self, *, hf_tokenizer: SharedTokenizer, **kwargs: Any) -> Any:
         """Generate responses to one prompt. Raises StaleWeightsError if the engine lacks the policy's weights."""
         if self._weights == NONE:
             raise StaleWeightsError("restarted since the last weight sync")
-        return await super().generate_responses(*args, **kwargs)
+        if self._tokenizer is None:  # before the first await, so that it is loaded once
+            self._tokenizer = asyncio.wrap_future(hf_tokenizer.reference.future())
+        responses = await super().generate_responses(hf_tokenizer=await self._tokenizer, **kwargs)
+        return [in_arrays(response) for response in responses]
+
+
+def in_arrays(response: dict[str, Any]) -> dict[str, Any]:
+    """Return a response with its token ids and log-probs in arrays, which are sent and read faster than lists."""
+    kinds = {"observation_tokens": np.int32, "rollout_log_probs": np.float32}
+    arrays = {name: np.array(response[name], kind) for name, kind in kinds.items() if response[name] is not None}
+    return {**response, **arrays}
 
 
 def restartable_engines() -> AbstractContextManager[None]:

@@ -1,0 +1,112 @@
+"""Joins the samples of a step to padded batches, and arranges them for the ranks, a field at a time.
+
+OpenRLHF does the same sample by sample and field by field, which takes seconds at 8,192 samples, while all GPUs wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from openrlhf.trainer.ppo_utils.experience import Experience
+
+from meds_openrlhf.training.samples import places_of
+
+NAMES = [field.name for field in fields(Experience)]
+STEP_NAMES = [name for name in NAMES if Experience.is_step_tensor_field(name)]
+
+
+def padded_batches(samples: Sequence[Experience], size: int, pad_token_id: int = 0) -> list[Experience]:
+    """Return batches of ``size`` consecutive samples, as OpenRLHF's ``Experience.concat_experiences`` makes them."""
+    columns: dict[str, list[Any]] = {}
+    for name in NAMES:
+        values = [getattr(sample, name) for sample in samples]
+        if values[0] is None:
+            continue
+        pad = pad_token_id if name == "sequences" else 0
+        starts = range(0, len(samples), size)
+        if name in STEP_NAMES:
+            columns[name] = [_padded([row[0] for row in values[start : start + size]], pad) for start in starts]
+        else:
+            columns[name] = _joined(values, [np.arange(start, min(start + size, len(samples))) for start in starts])
+    return [Experience(**dict(zip(columns, values))) for values in zip(*columns.values())]
+
+
+class FlatExperience(Experience):
+    """Samples without padding, on their way to a rank, where they arrive as a padded ``Experience``.
+
+    A tensor of each step, such as ``sequences``, is a list of rows (L,) here.
+    """
+
+    def __reduce__(self) -> tuple[Callable[..., Experience], tuple[Any, ...]]:
+        given = {name: value for name in NAMES if (value := getattr(self, name)) is not None}
+        flat = {name: torch.cat(given.pop(name)) for name in STEP_NAMES if name in given}
+        kinds = {name: values.dtype for name, values in flat.items()}
+        narrow = {name: flat[name].int() if kind == torch.int64 else flat[name] for name, kind in kinds.items()}
+        return _arrived, (given, narrow, kinds, [len(row) for row in self.sequences])
+
+
+def flat_experiences(batches: Sequence[Experience], orders: Iterable[NDArray[np.int64]]) -> list[FlatExperience]:
+    """Return for each of ``orders`` the samples with these indices, without their index."""
+    places = places_of(batches)
+    chosen = [places[order] for order in orders]
+    paddings = [batch.attention_mask.flip(1).argmax(1).tolist() for batch in batches]
+    columns: dict[str, list[Any]] = {}
+    for name in NAMES:
+        values = [getattr(batch, name) for batch in batches]
+        if values[0] is None or name == "index":
+            continue
+        if name in STEP_NAMES:
+            rows = _unpadded(values, paddings)
+            columns[name] = [[rows[place] for place in of_rank.tolist()] for of_rank in chosen]
+        else:
+            columns[name] = _joined(values, chosen)
+    return [FlatExperience(**dict(zip(columns, values))) for values in zip(*columns.values())]
+
+
+def _unpadded(values: list[torch.Tensor], paddings: list[list[int]]) -> list[torch.Tensor]:
+    """Return the rows of all ``values`` (B, L), each without its padding on the right."""
+    rows = chain.from_iterable(value.unbind() for value in values)
+    return [row[: len(row) - padding] for row, padding in zip(rows, chain.from_iterable(paddings))]
+
+
+def _arrived(
+    given: dict[str, Any], flat: dict[str, torch.Tensor], kinds: dict[str, torch.dtype], lengths: list[int]
+) -> Experience:
+    """Make a padded ``Experience`` of what was sent. There is one action less than there are tokens."""
+    for name, values in flat.items():
+        missing = (sum(lengths) - len(values)) // len(lengths)
+        given[name] = _padded(values.split([length - missing for length in lengths]), 0, kinds[name])
+    return Experience(**given)
+
+
+def _joined(values: list[Any], orders: list[NDArray[np.int64]]) -> list[Any]:
+    """Join the values, tensors (b,), lists of b or dictionaries of these, and return for each order these samples."""
+    if isinstance(values[0], torch.Tensor):
+        whole = torch.cat(values)
+        return [whole[torch.from_numpy(order)] for order in orders]
+    if isinstance(values[0], dict):
+        names = dict.fromkeys(chain.from_iterable(values))
+        for name in names:
+            if any(name not in value for value in values):
+                raise ValueError(f"{name}: only some responses have this metric; a reward has to log it for all")
+        columns = {name: _joined([value[name] for value in values], orders) for name in names}
+        return [{name: column[number] for name, column in columns.items()} for number in range(len(orders))]
+    flat = list(chain.from_iterable(values))
+    if not flat:  # a list that this run does not use
+        return [[] for _ in orders]
+    return [[flat[place] for place in order] for order in orders]
+
+
+def _padded(rows: Sequence[torch.Tensor], pad: int, kind: torch.dtype | None = None) -> torch.Tensor:
+    """Stack rows (L,) of any L to (B, L), with ``pad`` on the right."""
+    shape = len(rows), max(len(row) for row in rows)
+    joined = torch.full(shape, pad, dtype=kind or rows[0].dtype)
+    for number, row in enumerate(rows):
+        joined[number, : len(row)] = row
+    return joined
