@@ -32,7 +32,7 @@ EQUIVALENT = Path(__file__).with_name("equivalent_mutants.txt")
 WANTED = 0.95
 SECONDS = 240.0  # a fault that makes a test hang is noticed too
 
-TRAINING = ("actor", "experience", "minibatches", "policy_update")
+TRAINING = ("actor", "batches", "experience", "minibatches", "policy_update", "returns")
 # Beside the test of the same name; they need Ray, or are about other processes.
 LEFT_OUT = ("test_crash.py", "test_distributed.py", "test_format2.py")
 OF_RAY = {"test_pool.py": ("pool.py",), "test_pool_metrics.py": ("pool.py", "pool_metrics.py")}

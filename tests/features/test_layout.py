@@ -25,6 +25,7 @@ def test_every_token_is_on_one_rank_where_ring_attention_puts_it(total: int, ran
     everywhere = torch.arange(total)
     pieces = torch.stack([positions_on_rank(everywhere, total, rank, ranks) for rank in range(ranks)])
     assert (pieces >= 0).sum(0).tolist() == [1] * total
+    assert set(pieces[pieces < 0].tolist()) <= {-1}
     padded = torch.nn.functional.pad(everywhere, (0, -total % ranks), value=-1)
     for rank, piece in enumerate(padded.chunk(ranks)):  # as OpenRLHF cuts it
         own = pieces[rank] >= 0

@@ -191,7 +191,7 @@ def test_what_does_not_fit_together_is_refused() -> None:
     queries, query_offsets, stored, offsets, labels = some_sets([(9, 2), (3, 1)], seed=0)
     with pytest.raises(ValueError, match="'joint' is no vote"):
         assign_sets(queries, query_offsets, stored, offsets, labels, Assignment(method="joint"))
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match=r"in 2 sets do not fit stored .* in 2 sets with 11 labels"):
         assign_sets(queries, query_offsets, stored, offsets, labels[1:], Assignment())
     with pytest.raises(ValueError, match="do not fit"):
         assign_sets(queries, query_offsets, stored, np.array([0, 12]), labels, Assignment())

@@ -173,3 +173,33 @@ def test_no_step_waits_for_a_clustering_that_is_under_way(tmp_path: Path, monkey
     ray.get(pool._reclustering)
     assert answers_of(got) == expected_answers(tmp_path / "one", batches)
     kill(handles)
+
+
+def test_a_snapshot_is_there_on_this_machine_or_in_the_archive(tmp_path: Path) -> None:
+    pool, handles = make_pool(tmp_path / "a", 1)
+    run(pool, stream(1))
+    archive = (tmp_path / "archive").as_uri()
+    archiving = MemoryPool(handles, tmp_path / "a", MemoryFormat(shards=1, layers=LAYERS, model={}), "", archive)
+    archiving.restore(None)
+    archiving.snapshot("kept")
+    elsewhere = MemoryPool(handles, tmp_path / "b", MemoryFormat(shards=1, layers=LAYERS, model={}), "", archive)
+    assert [one.has_snapshot("kept") for one in (pool, archiving, elsewhere)] == [True, True, True]
+    without = MemoryPool(handles, tmp_path / "b", MemoryFormat(shards=1, layers=LAYERS, model={}))
+    assert [one.has_snapshot("another") for one in (pool, archiving, elsewhere, without)] == [False] * 4
+    assert not without.has_snapshot("kept")
+
+
+def test_a_late_answer_is_warned_about_and_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[float] = []
+
+    def wait(references: list[object], num_returns: int, timeout: float) -> tuple[list[object], list[object]]:
+        asked.append(timeout)
+        return ([], references) if len(asked) == 1 else (references, [])
+
+    monkeypatch.setattr(pool_module.ray, "wait", wait)
+    monkeypatch.setattr(pool_module.ray, "get", list)
+    assert pool_module._get(["one", "two"]) == ["one", "two"]
+    assert asked == [60.0, 60.0]
+    assert [record.getMessage() for record in caplog.records] == ["2 memory shards have not answered for 60 s; waiting"]

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from meds_openrlhf.memory.rows import layer_logits_of, make_rows
+from meds_openrlhf.memory.rows import incoming_schema, layer_logits_of, log_schema, make_rows, with_answer
+from meds_openrlhf.memory.segment import step_of
 
 
 def test_layer_logits_survive_the_round_trip() -> None:
@@ -25,3 +26,13 @@ def test_layer_logits_survive_the_round_trip() -> None:
 def test_refused(sample: list[int], logits: list[list[float]], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_rows(sample, ["p"] * len(sample), [False] * len(sample), np.array(logits, dtype=np.float32))
+
+
+def test_only_what_the_memory_may_not_know_may_be_null() -> None:
+    assert [field.name for field in incoming_schema(3) if field.nullable] == []
+    assert [field.name for field in log_schema(3) if field.nullable] == ["label"]
+
+
+def test_a_step_may_have_one_row() -> None:
+    rows = make_rows(np.array([0]), ["p"], np.array([False]), np.zeros((1, 2), np.float32))
+    assert step_of(with_answer(7, rows, np.array([0], np.int32), np.array([1], np.int32))) == 7

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from meds_openrlhf.config import ConfigError, MemorySettings
+from meds_openrlhf.config import ConfigError, FeatureSettings, MemorySettings
 from meds_openrlhf.memory.presets import PRESETS, Method, make_method
-from meds_openrlhf.memory.settings import method_of, settings_of_format, transform_of_rows
+from meds_openrlhf.memory.settings import features_of_rows, method_of, settings_of_format, transform_of_rows
 from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat
 
 
@@ -51,3 +51,10 @@ def test_a_memory_without_its_run_says_how_its_rows_are_compared_and_settings_ma
     answers = settings_of_format(MemoryFormat(1, 2, dict(ANSWERS)))
     assert answers.memory.preset == "answers"
     assert transform_of_rows(answers, MemoryFormat(1, 2, dict(ANSWERS))).dimensions(2) == 2
+
+
+def test_answers_are_compared_as_they_are() -> None:
+    features = FeatureSettings(layers="last-half", logit_lens=True)
+    plain = FeatureSettings(layers="all", difference="none", normalize="none", logit_lens=False)
+    assert features_of_rows(features, MemorySettings(preset="answers")) == plain
+    assert features_of_rows(features, MemorySettings()) == features

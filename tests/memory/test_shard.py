@@ -379,3 +379,46 @@ def test_whatever_is_asked_first_a_new_process_has_read_the_log(tmp_path: Path) 
         fresh = make_shard(tmp_path)
         assert question(fresh) == answer
         fresh.close()
+
+
+def test_a_step_that_is_asked_about_again_took_no_time(tmp_path: Path) -> None:
+    shard, (rows,) = make_shard(tmp_path), stream(1)
+    first, again = shard.observe(1, rows), shard.observe(1, rows)
+    assert min(first.assign_seconds, first.append_seconds) > 0
+    assert (again.wait_seconds, again.assign_seconds, again.append_seconds) == (0, 0, 0)
+
+
+def test_clustering_says_how_long_it_took(tmp_path: Path) -> None:
+    shard = make_shard(tmp_path)
+    assert 0 <= shard.recluster() < 1  # nothing was asked before
+    run(shard, stream(2))
+    assert 0 <= shard.recluster() < 10
+
+
+def test_a_full_segment_is_followed_by_another(tmp_path: Path) -> None:
+    for segment_bytes, segments in ((1, 3), (2**20, 1)):
+        shard = make_shard(tmp_path / str(segments), replace(SETTINGS, segment_bytes=segment_bytes))
+        run(shard, stream(3))
+        assert len(shard.snapshot()) == segments
+
+
+@pytest.mark.parametrize("fsync", [False, True])
+def test_what_is_not_synced_step_by_step_is_synced_for_a_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: bool
+) -> None:
+    shard, synced = make_shard(tmp_path, replace(SETTINGS, fsync=fsync)), list[int]()
+    run(shard, stream(1))
+    monkeypatch.setattr(shard._log, "sync", lambda: synced.append(1))
+    shard.snapshot()
+    assert len(synced) == (not fsync)
+
+
+def test_what_is_archived_is_not_written_to_any_more(tmp_path: Path) -> None:
+    shard, archive = make_shard(tmp_path / "memory"), (tmp_path / "archive").as_uri()
+    batches = stream(4)
+    run(shard, batches[:2])
+    shard.archive(archive)
+    states = shard.snapshot()
+    run(shard, batches[2:], first=3)
+    assert shard.snapshot()[: len(states)] == states
+    assert len(shard.snapshot()) == len(states) + 1

@@ -107,3 +107,11 @@ def test_another_variant_of_the_features_is_refused(tmp_path: Path) -> None:
         other = MemoryFormat(2, 8, FORMAT.model, {**features, name: value})
         with pytest.raises(ConfigError, match=rf"meds.features.{name}: .* is not what the memory in"):
             held.require_match(other, tmp_path)
+
+
+def test_counts_may_be_zero(tmp_path: Path) -> None:
+    """A checksum may be, and a segment's rows after a restore to an earlier step."""
+    paths = MemoryPaths(tmp_path)
+    empty = Snapshot(FORMAT, "abc", [SegmentState("shard-0001/000000.arrow", 2, 0, 0, 0, 0)])
+    commit_snapshot(paths, "a", empty)
+    assert read_snapshot(paths.snapshot("a")) == empty
