@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import os
 import time
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.cli.extras import require_installed
 from meds_openrlhf.config import ConfigError, load_config
+from meds_openrlhf.locks import try_lock
 from meds_openrlhf.paths import RunPaths
 
 if TYPE_CHECKING:
@@ -85,8 +85,4 @@ def goes_on(paths: RunPaths) -> bool:
     if not paths.lock.exists():
         return False
     with paths.lock.open() as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+        return not try_lock(lock.fileno(), shared=True, optional=True)

@@ -281,6 +281,9 @@ class MedsSettings:
     """False: plain OpenRLHF, with nothing recorded, remembered or taken from the reward."""
     allow_cpu: bool = False
     """Train without a GPU, on the CPU build of the same stack: for the demo, for tests, for tiny models."""
+    lock_seconds: float | None = 180.0
+    """How long to wait for a file lock that a lost node may hold: longer than a lease of its file server. null: lock
+    nothing, for file systems without locks; nothing then keeps two runs out of one folder."""
     reward: str | None = None
     """A reward that comes with this package: "math", "math-signed" or "math-format"; null: OpenRLHF's own settings."""
     features: FeatureSettings = field(default_factory=FeatureSettings)
@@ -294,6 +297,8 @@ class MedsSettings:
 
     def __post_init__(self) -> None:
         _require(bool(self.run_dir), "run_dir", self.run_dir, "is empty; name the run's folder, e.g. runs/my-run")
+        hint = "is negative; null locks nothing, for file systems without locks"
+        _require(self.lock_seconds is None or self.lock_seconds >= 0, "lock_seconds", self.lock_seconds, hint)
         for name in _OF_HISTORY if self.penalty.scope == "batch" else ():
             hint = 'is about earlier rollouts, which meds.penalty.scope "batch" does not look at; leave it out'
             _require(getattr(self.memory, name) is None, f"memory.{name}", getattr(self.memory, name), hint)

@@ -6,7 +6,6 @@ the next writer truncates it. Any other damage is an error and never silently dr
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections import Counter
@@ -18,6 +17,7 @@ from types import TracebackType
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.problems import Problem
 from meds_openrlhf.files import sync_folder
+from meds_openrlhf.locks import try_lock
 
 
 @dataclass(frozen=True)
@@ -166,12 +166,8 @@ def _sample(line: bytes) -> Sample:
 
 def _lock(descriptor: int, path: Path) -> None:
     """Lock the file until the descriptor is closed or the process ends. Raises ConfigError if it is locked already."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise ConfigError(
-            "samples", str(path), "are being written by another process; wait for it or end it"
-        ) from error
+    if not try_lock(descriptor, optional=True):
+        raise ConfigError("samples", str(path), "are being written by another process; wait for it or end it")
 
 
 def _write(lines: bytes, descriptor: int) -> None:

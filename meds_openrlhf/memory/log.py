@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from meds_openrlhf.files import sync_folder
 from meds_openrlhf.memory.errors import MemoryCorruptionError
-from meds_openrlhf.memory.folder_lock import FolderLock
+from meds_openrlhf.memory.folder_lock import WAIT_SECONDS, FolderLock
 from meds_openrlhf.memory.rows import shard_of
 from meds_openrlhf.memory.segment import (
     SegmentState,
@@ -48,6 +48,7 @@ class ShardLog:
         *,
         fsync: bool = True,
         segment_bytes: int = SEGMENT_BYTES,
+        lock_seconds: float | None = WAIT_SECONDS,
     ) -> None:
         self._paths = paths
         self._sharding = sharding
@@ -55,7 +56,7 @@ class ShardLog:
         self._fsync = fsync
         self._segment_bytes = segment_bytes
         self._folder = paths.shard(sharding.shard)
-        self._lock = FolderLock(self._folder)
+        self._lock = FolderLock(self._folder, lock_seconds)
         self._current: tuple[SegmentState, int] | None = None  # the segment being written and its file descriptor
         self.states: dict[str, SegmentState] = {}
 

@@ -23,6 +23,7 @@ from meds_openrlhf.memory.assignment import assign_jointly, assign_sets, sizes_o
 from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.columns import Columns, Selection
 from meds_openrlhf.memory.errors import MemoryLostError
+from meds_openrlhf.memory.folder_lock import WAIT_SECONDS
 from meds_openrlhf.memory.log import SEGMENT_BYTES, ShardLog
 from meds_openrlhf.memory.moments import NO_MOMENTS, Moments
 from meds_openrlhf.memory.presets import PRESETS, Method
@@ -55,6 +56,7 @@ class ShardSettings:
     method: Method = field(default_factory=lambda: PRESETS["paper"])
     fsync: bool = True
     segment_bytes: int = SEGMENT_BYTES
+    lock_seconds: float | None = WAIT_SECONDS
     forget_lost_rows: bool = False
 
 
@@ -97,8 +99,14 @@ class MemoryShard:
         self._settings = settings
         self._sharding = sharding
         self._paths = paths
-        schema, fsync, segment_bytes = log_schema(settings.layers), settings.fsync, settings.segment_bytes
-        self._log = ShardLog(paths, sharding, schema, fsync=fsync, segment_bytes=segment_bytes)
+        self._log = ShardLog(
+            paths,
+            sharding,
+            log_schema(settings.layers),
+            fsync=settings.fsync,
+            segment_bytes=settings.segment_bytes,
+            lock_seconds=settings.lock_seconds,
+        )
         self._lock = threading.RLock()  # guards all attributes below; `recluster` releases it while it clusters
         self._opened = False
         self._last_batch: pa.RecordBatch | None = None

@@ -14,6 +14,7 @@ from meds_openrlhf.memory.log import ShardLog
 from meds_openrlhf.memory.rows import log_schema, make_rows, with_answer
 from meds_openrlhf.memory.segment import SegmentState, Sharding, cut_file, read_batches, step_of
 from meds_openrlhf.paths import MemoryPaths
+from tests.test_locks import without_locks
 
 SCHEMA = log_schema(4)
 ALONE = Sharding(0, 1)
@@ -316,7 +317,7 @@ def test_another_models_rows_are_refused(tmp_path: Path) -> None:
 def test_a_second_writer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = log_of(tmp_path, 1)
     second = ShardLog(MemoryPaths(tmp_path), ALONE, SCHEMA)
-    monkeypatch.setattr(second, "_lock", folder_lock.FolderLock(tmp_path / "shard-0000", patience_seconds=0.2))
+    monkeypatch.setattr(second, "_lock", folder_lock.FolderLock(tmp_path / "shard-0000", wait_seconds=0.2))
     with pytest.raises(MemoryBusyError, match=rf"shard-0000: is being written by process {os.getpid()} on"):
         list(second.open())
     first.close()
@@ -326,11 +327,18 @@ def test_a_second_writer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_lock_that_nobody_holds_any_more_is_free(tmp_path: Path) -> None:
     lock = folder_lock.FolderLock(tmp_path)
     lock.acquire()
-    other = folder_lock.FolderLock(tmp_path, patience_seconds=0.2)
+    other = folder_lock.FolderLock(tmp_path, wait_seconds=0.2)
     with pytest.raises(MemoryBusyError):
         other.acquire()
     del lock
     other.acquire()
+
+
+def test_without_locks_one_line_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_locks(monkeypatch)
+    with pytest.raises(MemoryBusyError, match=r"shard-0000: the file system has no file locks .*lock_seconds: null"):
+        list(ShardLog(MemoryPaths(tmp_path), ALONE, SCHEMA).open())
+    assert list(ShardLog(MemoryPaths(tmp_path), ALONE, SCHEMA, lock_seconds=None).open()) == []
 
 
 def test_two_shards_may_cut_the_same_file(tmp_path: Path) -> None:

@@ -57,8 +57,11 @@ class SamplingEngine:
 
         end_children_with_this_process()
         self._settings = settings
-        if settings.tensor_parallel > 1 and not settings.on_cpu:
-            _let_vllm_place_workers(bundles)
+        if not settings.on_cpu:
+            if settings.tensor_parallel > 1:
+                _let_vllm_place_workers(bundles)
+            else:
+                _see_own_gpu()
         self._llm: Any = vllm.AsyncLLMEngine.from_engine_args(vllm.AsyncEngineArgs(**_engine_arguments(settings)))
 
     async def sample(self, block: Block) -> list[Sample]:
@@ -109,6 +112,11 @@ def _engine_arguments(settings: EngineSettings) -> dict[str, Any]:
         "enable_log_requests": False,
         "disable_log_stats": True,
     }
+
+
+def _see_own_gpu() -> None:
+    """Show vLLM the one GPU that Ray gave this process; RAY_EXPERIMENTAL_NOSET_... keeps Ray from doing it."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, ray.get_gpu_ids()))
 
 
 def _let_vllm_place_workers(bundles: list[int]) -> None:

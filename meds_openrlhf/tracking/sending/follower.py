@@ -7,7 +7,6 @@ closes, the parent is gone, and there is a time limit for that. Libraries' outpu
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sys
@@ -19,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from meds_openrlhf.config import load_config
+from meds_openrlhf.locks import try_lock
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.processes import MARK, end_family
 from meds_openrlhf.tracking.sending.destinations import tensorboard_folder, wandb_wanted
@@ -35,9 +35,7 @@ BUSY, REWOUND = 75, 76
 def send(paths: RunPaths, pace: Pace, finishing: threading.Event, report: Callable[[list[str], bool], None]) -> int:
     """Send the run to its trackers until ``finishing`` is set, and then the rest; returns the exit code."""
     with paths.root.joinpath(".tracking.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(lock.fileno(), optional=True):
             report(["another process sends this run already; this one waits until it has ended"], True)
             return BUSY
         senders = _senders(paths, pace, finishing, lambda line: report([line], False))

@@ -6,14 +6,15 @@ written from the start by each session.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 
 from meds_openrlhf.files import write_atomically
+from meds_openrlhf.locks import try_lock
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.sending.run_lines import Positions, RunLines
 
@@ -48,7 +49,8 @@ def read_state(paths: RunPaths) -> TrackingState | None:
 def change_state(paths: RunPaths, change: Callable[[TrackingState], TrackingState]) -> TrackingState:
     """Apply ``change`` to the state, a new one if there is none, and write it; no change of another process is lost."""
     with paths.tracking.with_name(".tracking-state.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        while not try_lock(lock.fileno(), optional=True):
+            time.sleep(0.01)
         before = read_state(paths)
         state = change(before or TrackingState(uuid.uuid4().hex[:12]))
         if state != before:

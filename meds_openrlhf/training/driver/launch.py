@@ -12,7 +12,7 @@ import ray
 from meds_openrlhf.checkpoints import newest_complete
 from meds_openrlhf.config import RunConfig
 from meds_openrlhf.features.answer import AnswerOpenings
-from meds_openrlhf.files import write_atomically
+from meds_openrlhf.files import fsync_seconds, write_atomically
 from meds_openrlhf.memory.archive import archive_snapshot
 from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT, make_branch
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
@@ -44,6 +44,8 @@ from meds_openrlhf.training.preparation import checks
 from meds_openrlhf.training.preparation.prepare import Job, place_when_free, prepare
 from meds_openrlhf.training.run_control import Stopped, start_run_control, this_node
 
+SLOW_FSYNC_SECONDS = 0.5  # a step takes minutes
+
 
 def run_training(
     config: RunConfig,
@@ -59,7 +61,7 @@ def run_training(
     """
     paths = run_paths_of(config)
     checks.require_local_paths(config)
-    with sole_driver_of(paths, resume):
+    with sole_driver_of(paths, resume, config.meds.lock_seconds):
         job = prepare(config, paths, resume)
         connection = ray_connection(on_cpu=job.on_cpu, verbose=verbose)
         with connection, interruptible(config.meds.watchdog.minutes) as interruptions:
@@ -68,6 +70,8 @@ def run_training(
             try:
                 _open_run_folder(placed)
                 listener.start(placed)
+                if slow := slow_storage(placed, fsync_seconds(paths.root)):
+                    listener.say(slow)
                 with following_process(paths, os.environ, listener.say) as trackers:
                     _train(placed, groups, interruptions, listener, trackers)
             except RunLostError as error:
@@ -125,6 +129,16 @@ def _open_run_folder(job: Job) -> None:
     write_atomically(job.paths.config, job.config.as_yaml())
 
 
+def slow_storage(job: Job, seconds: float) -> str | None:
+    """Return a warning if a durable write, which takes ``seconds`` in the run folder, slows every step."""
+    if not (job.config.meds.enabled and job.config.meds.memory.fsync) or seconds < SLOW_FSYNC_SECONDS:
+        return None
+    return (
+        f"{job.config.meds.run_dir}: warning: a durable write takes {seconds:.1f} s there and every step waits for it; "
+        "use faster storage, or meds.memory.fsync: false (then a lost node may take the last steps' rows with it)"
+    )
+
+
 def _memory_format(job: Job) -> MemoryFormat:
     """Write and return the format of the run's memory; a new memory that branches from another gets its rows here."""
     settings, paths, memory = job.config.meds.memory, job.paths.memory, job.memory
@@ -144,6 +158,7 @@ def _start_shards(job: Job, memory_format: MemoryFormat, groups: dict[str, Any])
         method=method_of(memory),
         fsync=memory.fsync,
         forget_lost_rows=memory.on_lost == "forget",
+        lock_seconds=job.config.meds.lock_seconds,
     )
     return start_shards(job.paths.memory, memory_format, settings, shard_options(groups["memory"], memory.shards))
 

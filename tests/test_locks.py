@@ -1,0 +1,62 @@
+"""Locks on files, where the file system has them and where not."""
+
+import errno
+import fcntl
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from meds_openrlhf import locks
+from meds_openrlhf.locks import NoLocksError, try_lock, wait_for_lock
+
+
+def opened(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT)
+
+
+def test_one_writer_or_many_readers(tmp_path: Path) -> None:
+    first, second, third = (opened(tmp_path / "lock") for _ in range(3))
+    assert try_lock(first, shared=True)
+    assert try_lock(second, shared=True)
+    assert not try_lock(third)
+    os.close(first)
+    os.close(second)
+    assert try_lock(third)
+    os.close(third)
+
+
+def test_a_lock_that_is_released_late_is_waited_for_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "WARN_AFTER_SECONDS", 0.3)
+    holder, waiting = opened(tmp_path / "lock"), opened(tmp_path / "lock")
+    assert try_lock(holder)
+    said: list[str] = []
+    assert not wait_for_lock(waiting, 0.1, lambda: said.append("waiting"))
+    assert said == []
+    threading.Timer(1.0, os.close, [holder]).start()
+    assert wait_for_lock(waiting, 60.0, lambda: said.append("waiting"))
+    assert said == ["waiting"]
+    os.close(waiting)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    without_locks(monkeypatch, code)
+    file = opened(tmp_path / "lock")
+    with pytest.raises(NoLocksError, match="the file system has no file locks"):
+        try_lock(file)
+    assert try_lock(file, optional=True)
+    os.close(file)
+
+
+def test_any_other_error_is_not_taken_for_a_lock(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        try_lock(99999, optional=True)
+
+
+def without_locks(monkeypatch: pytest.MonkeyPatch, code: int = errno.ENOLCK) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
