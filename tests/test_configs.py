@@ -94,7 +94,7 @@ def test_the_papers_settings(model: str, method: str) -> None:
 def test_it_fits_its_cluster(model: str, method: str, cluster: str) -> None:
     from meds_openrlhf.training.preparation.planning import plan_run
 
-    nodes = imagined_cluster(cluster, 141.0, None)
+    nodes = imagined_cluster(cluster, 140.0, None)
     report = plan_run(load_config(CONFIGS / model / f"{method}.yaml"), nodes)
     assert report.overfull == []
     assert report.plan.gpus == sum(node.gpus for node in nodes)

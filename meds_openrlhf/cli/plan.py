@@ -14,7 +14,7 @@ from meds_openrlhf.config import ConfigError, load_config
 if TYPE_CHECKING:
     from meds_openrlhf.placement.inventory import Node
 
-GPU_MEMORY_GB = 141.0  # of an H200
+GPU_MEMORY_GB = 140.0  # what the driver reports of an H200
 
 
 def add_parser(subparsers: Any) -> None:
@@ -32,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="NODESxGPUS",
         help="plan for an imagined cluster, e.g. 4x8; without: for Ray's, as it is now",
     )
-    parser.add_argument("--gpu-memory", metavar="GB", type=float, help="of one GPU (default with --cluster: 141)")
+    parser.add_argument("--gpu-memory", metavar="GB", type=float, help="of one GPU (default with --cluster: 140)")
     parser.add_argument("--cpus", metavar="N", type=int, help="of one node of --cluster (default: 16 per GPU)")
     parser.set_defaults(run=run, takes_overrides=True)
 

@@ -24,7 +24,7 @@ def draw(report: PlanReport, title: str) -> str:
         f"{title} on {_describe(report.plan.nodes)}",
         _facts(report),
         _table(report),
-        _map(report.plan),
+        _map(report),
         _totals(report),
     ]
     lines = "\n\n".join(parts).splitlines()
@@ -81,18 +81,27 @@ def _of_memory(report: PlanReport, used: float | None, of: bool = True) -> str:
     return f"{used:3.0f} of {report.gpu_memory_gb:g}" if of and report.gpu_memory_gb is not None else f"{used:3.0f}"
 
 
-def _map(plan: Plan) -> str:
+def _map(report: PlanReport) -> str:
     """Draw every node's GPUs, with adjacent equal nodes in one line and the ranks of an engine joined."""
+    plan = report.plan
     used = Counter(node for group in plan.groups for node in group.nodes)
     shards = Counter(plan.shards)
     drawn = [
-        (node, (_gpus(plan, node), used[node] + shards[node], _free_cpus(node), shards[node])) for node in plan.nodes
+        (node, (_gpus(plan, node), used[node] + shards[node], _free_cpus(node), shards[node], _held(report, node)))
+        for node in plan.nodes
     ]
-    rows = [["nodes", "GPUs", "CPUs"]]
-    for (gpus, cpus, of, held), equal in groupby(drawn, key=lambda one: one[1]):
+    rows = [["nodes", "GPUs", "CPUs", "GB of memory, estimated"]]
+    for (gpus, cpus, of, held, memory), equal in groupby(drawn, key=lambda one: one[1]):
         note = f" ({plural(held, 'shard')})" if held else ""
-        rows.append([_nodes_label([node for node, _ in equal]), gpus, f"{cpus} of {of}{note}"])
+        rows.append([_nodes_label([node for node, _ in equal]), gpus, f"{cpus} of {of}{note}", memory])
     return f"{_aligned(rows)}\n  {_legend(plan)}"
+
+
+def _held(report: PlanReport, node: Node) -> str:
+    held = report.on_node_gb(node)
+    if held is None:
+        return "unknown"
+    return f"{held:.0f}" if node.memory_gb is None else f"{held:.0f} of {node.memory_gb:.0f}"
 
 
 def _free_cpus(node: Node) -> str:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 from meds_openrlhf.config.errors import ConfigError
 
-# GPU memory by Ray's `accelerator_type:*` resource. GB are 2**30 bytes, as in nvidia-smi.
+# GPU memory by Ray's `accelerator_type:*` resource, where the driver does not answer. GB are 2**30 bytes.
 GPU_MEMORY_GB = {
     "B300": 288.0,
     "B200": 180.0,
-    "H200": 141.0,
-    "H100": 80.0,
+    "H200": 140.0,
+    "H100": 79.0,
     "H20": 96.0,
     "A100": 80.0,
     "A100-80G": 80.0,
@@ -38,6 +38,7 @@ class Node:
     free_gpus: float
     free_cpus: float
     gpu_memory_gb: float | None = None
+    memory_gb: float | None = None  # of the node, without Ray's object store
     id: str = ""
 
     @property

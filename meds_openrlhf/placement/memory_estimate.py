@@ -1,4 +1,6 @@
-"""Estimates GPU memory per rank before anything runs, in bytes; P parameters, W ranks, T tokens of a micro-batch.
+"""Estimates memory per rank before anything runs, on its GPU and on its node.
+
+All is in bytes: of P parameters, W ranks, and T tokens of a micro-batch.
 
 Policy and critic, by ZeRO stage (DeepSpeed's own estimators `estimate_zero2_model_states_mem_needs` and
 `estimate_zero3_model_states_mem_needs`; Rajbhandari et al. 2020, "ZeRO", section 3):
@@ -19,7 +21,11 @@ which has no gradients, takes 6 T vocabulary.
 
 Engine: vLLM allocates gpu_memory_utilization of the GPU: weights 2 P / TP, about 3 GB of work space, and KV cache in
 the rest, 4 layers x kv heads x head_dim per token / TP. In mode colocate it sleeps while others work: level 1 moves
-weights to the CPU and drops the cache (vLLM, "Sleep mode").
+weights to the CPU and drops the cache (vLLM, "Sleep mode"); its CUDA context, graphs and NCCL buffers stay: 3 to 5 GB.
+
+Node: weights of sleeping engines 2 P / TP; of a rank 16 P / W with ds.adam_offload (fp32 weights, moments and
+gradients), 14 P / W (16 with fp32 gradients) where DeepSpeed's states sleep; weights that are offloaded. The processes
+themselves, and Ray's object store, are not counted.
 
 Every process takes about 2 GB more for CUDA's context, NCCL and allocator fragmentation; for an engine, vLLM's share
 includes half of it.
@@ -37,28 +43,35 @@ GB = 2**30
 PROCESS = 2 * GB
 BESIDE_ENGINE = 1 * GB
 ENGINE_WORK_SPACE = 3 * GB
+SLEEPING_ENGINE = 5 * GB
 GATHERED_PARAMETERS = 1_000_000_000
 BUCKETS = 2_000_000_000
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """A role's memory on one GPU in bytes: at its peak, and while other roles on the GPU work."""
+    """A rank's memory in bytes: on its GPU at its peak and while others there work, and what it puts on its node."""
 
     role: str
     peak: float
     resting: float
+    on_node: float = 0.0
 
 
-def footprints(recipe: Recipe, ranks: Mapping[str, int], gpu_memory: float) -> dict[str, Footprint] | None:
-    """Return each role's footprint on a GPU with ``gpu_memory`` bytes, by its ``ranks``; None for an unknown model."""
+def footprints(
+    recipe: Recipe, ranks: Mapping[str, int], gpu_memory: float, tensor_parallel: int = 1
+) -> dict[str, Footprint] | None:
+    """Return each role's footprint on a GPU with ``gpu_memory`` bytes, by its ``ranks``; None for an unknown model.
+
+    ``tensor_parallel`` is the engines'.
+    """
     found = {}
     for role in recipe.roles:
         shape = recipe.models[role].shape
         if shape is None:
             return None
         if role == "engines":
-            found[role] = _engine(recipe, gpu_memory)
+            found[role] = _engine(recipe, shape, gpu_memory, tensor_parallel)
         elif role in ("policy", "critic"):
             found[role] = _trained(recipe, shape, role, ranks[role])
         else:
@@ -80,9 +93,11 @@ def sequences_held(recipe: Recipe, shape: ModelShape, tensor_parallel: int, gpu_
     return max(0.0, free) / (per_token * recipe.max_len)
 
 
-def _engine(recipe: Recipe, gpu_memory: float) -> Footprint:
+def _engine(recipe: Recipe, shape: ModelShape, gpu_memory: float, tensor_parallel: int) -> Footprint:
     peak = recipe.gpu_memory_utilization * gpu_memory + BESIDE_ENGINE
-    return Footprint("engines", peak, resting=PROCESS if recipe.engines_sleep else peak)
+    if not recipe.engines_sleep:
+        return Footprint("engines", peak, resting=peak)
+    return Footprint("engines", peak, resting=SLEEPING_ENGINE, on_node=2 * shape.parameters / tensor_parallel)
 
 
 def _trained(recipe: Recipe, shape: ModelShape, role: str, ranks: int) -> Footprint:
@@ -96,14 +111,17 @@ def _trained(recipe: Recipe, shape: ModelShape, role: str, ranks: int) -> Footpr
         role,
         peak=base + states + _gathered(recipe, shape) + work,
         resting=base if asleep else base + states,
+        on_node=_states_on_node(recipe, shape, ranks, asleep),
     )
 
 
 def _frozen(recipe: Recipe, shape: ModelShape, role: str, ranks: int) -> Footprint:
-    weights = 0.0 if role in recipe.offloaded else _weights(recipe, shape, ranks)
+    weights, is_offloaded = _weights(recipe, shape, ranks), role in recipe.offloaded
+    on_gpu = 0.0 if is_offloaded else weights
     vocabulary = shape.vocabulary if role == "reference" else 1
     work = _gathered(recipe, shape) + _forward_work(recipe, shape, vocabulary)
-    return Footprint(role, peak=weights + PROCESS + work, resting=weights + PROCESS)
+    base = on_gpu + PROCESS
+    return Footprint(role, peak=base + work, resting=base, on_node=weights if is_offloaded else 0.0)
 
 
 def _weights(recipe: Recipe, shape: ModelShape, ranks: int) -> float:
@@ -126,6 +144,13 @@ def _training_states(recipe: Recipe, shape: ModelShape, ranks: int) -> float:
     if recipe.zero_stage == 3:
         step = 4 * min(share, GATHERED_PARAMETERS)
     return gradients + optimizer + step + min(BUCKETS, 4 * trained)
+
+
+def _states_on_node(recipe: Recipe, shape: ModelShape, ranks: int, asleep: bool) -> float:
+    share = _trainable(recipe, shape) / ranks
+    if recipe.adam_offload:
+        return 16 * share
+    return (12 + recipe.gradient_bytes) * share if asleep else 0.0
 
 
 def _trainable(recipe: Recipe, shape: ModelShape) -> float:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections import Counter
+from functools import cache
 from typing import Any
 
 import ray
 from ray._private.state import available_resources_per_node
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.placement.inventory import GPU_MEMORY_GB, Node
 
 ACCELERATOR = "accelerator_type:"
+CARDS_SECONDS = 60.0
 
 
 def inventory() -> list[Node]:
@@ -20,8 +24,12 @@ def inventory() -> list[Node]:
     alive = sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: (_address(node), node["NodeID"]))
     free = available_resources_per_node()
     shared = {address for address, count in Counter(map(_address, alive)).items() if count > 1}
+    cards = _smallest_cards(tuple(node["NodeID"] for node in alive if _accelerators(node)))
     # A node that has just joined has not reported free resources yet; all of them are free.
-    return [_node(node, free.get(node["NodeID"], node["Resources"]), _address(node) in shared) for node in alive]
+    return [
+        _node(node, free.get(node["NodeID"], node["Resources"]), _address(node) in shared, cards.get(node["NodeID"]))
+        for node in alive
+    ]
 
 
 def inventory_of_running_cluster() -> list[Node]:
@@ -45,18 +53,45 @@ def _address(node: dict[str, Any]) -> str:
     return str(node["NodeManagerAddress"])
 
 
-def _node(node: dict[str, Any], free: dict[str, float], shares_address: bool) -> Node:
+def _accelerators(node: dict[str, Any]) -> list[str]:
+    """Return the types of a node's GPUs as Ray names them: A100 for those of 40 GB and of 80."""
+    return [key.removeprefix(ACCELERATOR) for key in node["Resources"] if key.startswith(ACCELERATOR)]
+
+
+def smallest_card() -> float | None:
+    """Return the memory of this machine's smallest GPU in GB, as its driver reports it; None if none answers."""
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+        return min(float(line) for line in answer.split()) / 1024  # it says MiB
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+
+
+@cache  # the inventory is taken again and again while a run waits for room
+def _smallest_cards(nodes: tuple[str, ...]) -> dict[str, float | None]:
+    """Ask every node for its smallest GPU; those that do not answer in time are left out."""
+    ask = ray.remote(num_cpus=0)(smallest_card)
+    asked = {
+        ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(): node
+        for node in nodes
+    }
+    answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=CARDS_SECONDS) if asked else ([], [])
+    return {asked[one]: ray.get(one) for one in answered}
+
+
+def _node(node: dict[str, Any], free: dict[str, float], shares_address: bool, card: float | None) -> Node:
     total = node["Resources"]
     # Several nodes on one machine have the same address; the beginning of Ray's node id distinguishes them.
     name = f"{_address(node)}#{node['NodeID'][:6]}" if shares_address else _address(node)
-    types = [key.removeprefix(ACCELERATOR) for key in total if key.startswith(ACCELERATOR)]
-    known = [GPU_MEMORY_GB[name] for name in types if name in GPU_MEMORY_GB]
+    known = [GPU_MEMORY_GB[name] for name in _accelerators(node) if name in GPU_MEMORY_GB]
     return Node(
         name=name,
         gpus=total.get("GPU", 0.0),
         cpus=total.get("CPU", 0.0),
         free_gpus=free.get("GPU", 0.0),
         free_cpus=free.get("CPU", 0.0),
-        gpu_memory_gb=min(known) if known else None,
+        gpu_memory_gb=card or min(known, default=None),
+        memory_gb=total["memory"] / 2**30 if "memory" in total else None,
         id=node["NodeID"],
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from meds_openrlhf.placement.inventory import plural, smallest_gpu_memory
+from meds_openrlhf.placement.inventory import Node, plural, smallest_gpu_memory
 from meds_openrlhf.placement.memory_estimate import GB, Footprint, footprints, sequences_held, together
 from meds_openrlhf.placement.plan import Group, Plan
 from meds_openrlhf.placement.recipe import Recipe
@@ -39,15 +39,29 @@ class PlanReport:
         parts = [self.footprints[role] for role in group.roles if role in self.footprints]
         return together(parts) / GB if parts else None
 
+    def on_node_gb(self, node: Node) -> float | None:
+        """Return what sleeping and offloaded roles put into a node's memory, in GB; None if it cannot be estimated."""
+        if not self.footprints:
+            return None
+        groups = [(group, group.nodes.count(node)) for group in self.plan.groups]
+        return sum(ranks * self.footprints[role].on_node for group, ranks in groups for role in group.roles) / GB
+
     @property
     def overfull(self) -> list[str]:
-        """One line for every group that exceeds the memory of its GPUs, and for engines with too small a cache."""
+        """One line for every group or node whose memory does not suffice, and for engines with too small a cache."""
         lines = []
         for group in self.plan.groups:
             peak, memory = self.peak_gb(group), self.gpu_memory_gb
             if peak is not None and memory is not None and peak > memory:
                 needs = f"{' + '.join(group.roles)}: about {peak:.0f} GB on a GPU of {memory:g} GB"
                 lines.append(f"{needs}; {self._ways_to_shrink(group)}")
+        for node in self.plan.nodes:
+            held, memory = self.on_node_gb(node), node.memory_gb
+            if held is not None and memory is not None and held > memory:
+                lines.append(
+                    f"{node.name}: about {held:.0f} GB of sleeping and offloaded states, in {memory:.0f} GB that "
+                    f"Ray's object store leaves; {self._ways_to_empty_nodes()}"
+                )
         if self.sequences is not None and self.sequences < 1:
             lines.append(
                 "an engine's KV cache holds no sequence of data.max_len "
@@ -88,6 +102,11 @@ class PlanReport:
             ways.append("give it more ranks")
         return ", or ".join(ways)
 
+    def _ways_to_empty_nodes(self) -> str:
+        offloaded = ["no ds.adam_offload"] if self.recipe.adam_offload else []
+        asleep = ["meds.placement.mode split"] if self.recipe.engines_sleep else []
+        return ", or ".join([*offloaded, *asleep, "more nodes with fewer ranks each"])
+
     def _ways_to_a_larger_cache(self) -> str:
         request, shape = self.plan.request_of("engines"), self.recipe.models["engines"].shape
         largest = max(int(node.gpus) for node in self.plan.nodes)
@@ -109,5 +128,6 @@ def report(plan: Plan, sizing: Sizing, recipe: Recipe) -> PlanReport:
     found = None
     if memory is not None and not strangers:
         ranks = {role: request.gpus for role in recipe.roles if (request := plan.request_of(role)) is not None}
-        found = footprints(recipe, ranks, memory * GB)
+        engines = plan.request_of("engines")
+        found = footprints(recipe, ranks, memory * GB, engines.block_gpus if engines else 1)
     return PlanReport(plan, sizing, recipe, found or {}, memory, unknown)

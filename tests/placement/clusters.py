@@ -10,14 +10,14 @@ QWEN = "Qwen/Qwen2.5-Math-7B"
 
 
 def node(name: str, gpus: float, cpus: float, free_gpus: float | None = None, free_cpus: float | None = None) -> Node:
-    """A node of GPUs with 141 GB, all free unless said."""
+    """A node of GPUs with 140 GB, all free unless said."""
     return Node(
         name,
         gpus,
         cpus,
         free_gpus=gpus if free_gpus is None else free_gpus,
         free_cpus=cpus if free_cpus is None else free_cpus,
-        gpu_memory_gb=141.0,
+        gpu_memory_gb=140.0,
     )
 
 

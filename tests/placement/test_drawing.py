@@ -14,10 +14,10 @@ SIZING = Sizing("split", "as the configuration says", {})
 
 
 def report_of(
-    nodes: list[Node], requests: list[RoleRequest] = SPLIT, model: str | None = "Qwen/Qwen3-8B"
+    nodes: list[Node], requests: list[RoleRequest] = SPLIT, model: str | None = "Qwen/Qwen3-8B", **changes: object
 ) -> PlanReport:
     plan = make_plan(requests, nodes, 2, 1)
-    return report(plan, SIZING, recipe(tuple(request.role for request in requests), model=model))
+    return report(plan, SIZING, recipe(tuple(request.role for request in requests), model=model, **changes))
 
 
 def lines_of(found: PlanReport) -> list[str]:
@@ -28,10 +28,10 @@ def test_gpus_of_one_engine_are_joined_and_those_in_use_are_crossed_out() -> Non
     nodes = [node("10.0.0.1", 4, 32), node("10.0.0.2", 8, 32, free_gpus=6, free_cpus=20)]
     lines = lines_of(report_of(nodes))
     assert lines[0] == (
-        "my.yaml on 1 node with 4 GPUs and 32 CPUs, 1 node with 8 GPUs (6 free) and 32 CPUs (20 free), 141 GB per GPU"
+        "my.yaml on 1 node with 4 GPUs and 32 CPUs, 1 node with 8 GPUs (6 free) and 32 CPUs (20 free), 140 GB per GPU"
     )
-    assert "  10.0.0.1  PR PR PR PR      5 of 32 (1 shard)" in lines
-    assert "  10.0.0.2  E─E E─E · · x x  5 of 20 free (1 shard)" in lines
+    assert "  10.0.0.1  PR PR PR PR      5 of 32 (1 shard)       0" in lines
+    assert "  10.0.0.2  E─E E─E · · x x  5 of 20 free (1 shard)  0" in lines
     assert "  P policy   R reference   E engines   · free   x in use" in lines
     assert "  total   8 of 12 GPUs, 11 of 64 CPUs (one per GPU and shard, 1 for controllers)" in lines
     assert any(line.startswith("  in use  others hold 2 GPUs; the plan is for the rest") for line in lines)
@@ -43,10 +43,10 @@ def test_gpus_of_one_engine_are_joined_and_those_in_use_are_crossed_out() -> Non
 def test_equal_nodes_are_one_line() -> None:
     lines = lines_of(report_of(imagined_cluster("40x4", 80.0)))
     assert [line for line in lines if "of 64" in line] == [
-        "  0      PR PR PR PR  4 of 64",
-        "  1      E─E E─E      4 of 64",
-        "  2-3    · · · ·      1 of 64 (1 shard)",
-        "  4-39   · · · ·      0 of 64",
+        "  0      PR PR PR PR  4 of 64            0",
+        "  1      E─E E─E      4 of 64            0",
+        "  2-3    · · · ·      1 of 64 (1 shard)  0",
+        "  4-39   · · · ·      0 of 64            0",
     ]
     real = [node(f"10.0.0.{i}", 4, 64) for i in range(40)]
     assert any(line.startswith("  10.0.0.4 … 10.0.0.39 (36)") for line in lines_of(report_of(real)))
@@ -55,7 +55,7 @@ def test_equal_nodes_are_one_line() -> None:
 def test_what_is_not_known_says_why() -> None:
     text = draw(report_of(imagined_cluster("1x8", 80.0), model=None), "my.yaml")
     assert "  memory  unknown: some/model: not readable\n" in text
-    assert text.count("unknown") == 5  # every role, the peak, and the reason
+    assert text.count("unknown") == 6  # every role, the peak, the node, and the reason
     nameless = [Node("a", 8, 32, 8, 32)]
     assert "unknown: Ray names no accelerator type that is known" in draw(report_of(nameless), "my.yaml")
 
@@ -68,7 +68,14 @@ def test_roles_that_do_not_fit_their_gpus_are_named() -> None:
     )
     assert found.overfull == [line]
     assert f"  too full  {line}" in lines_of(found)
-    assert report_of(imagined_cluster("1x8", 141.0)).overfull == []
+    assert report_of(imagined_cluster("1x8", 140.0)).overfull == []
+    small = [replace(one, memory_gb=8.0) for one in imagined_cluster("1x8", 140.0)]
+    full = report_of(small, [RoleRequest("policy", 1, 4), RoleRequest("engines", 4, 1)], adam_offload=True)
+    assert full.overfull == [
+        "node 0: about 122 GB of sleeping and offloaded states, in 8 GB that Ray's object store leaves; no "
+        "ds.adam_offload, or more nodes with fewer ranks each"
+    ]
+    assert any(line.endswith("122 of 8") for line in lines_of(full))
     narrow = report_of(imagined_cluster("1x8", 16.0), [RoleRequest("policy", 1, 4), RoleRequest("engines", 4, 1)])
     assert narrow.overfull[-1] == (
         "an engine's KV cache holds no sequence of data.max_len 4096 tokens; raise vllm.tensor_parallel_size to 2, or "
@@ -80,7 +87,7 @@ def test_roles_that_do_not_fit_their_gpus_are_named() -> None:
 
 def test_gpus_that_stay_free_say_why() -> None:
     requests = [RoleRequest("policy", 2, 8), RoleRequest("engines", 16, 1, "policy")]
-    found = report_of(imagined_cluster("3x8", 141.0), requests)
+    found = report_of(imagined_cluster("3x8", 140.0), requests)
     assert found.idle == (
         "8 of 24 free GPUs stay free: train.batch_size 256 and 8192 responses by 4 can be split over 1, 2, 4, 8, 16, "
         "… 256 ranks"
@@ -92,4 +99,4 @@ def test_gpus_that_stay_free_say_why() -> None:
     assert given.idle == flags.idle
     without_cpus = [node(name, 8, 8) for name in "ab"] + [node("c", 8, 3)]
     assert report_of(without_cpus, requests).idle == "8 of 24 free GPUs stay free: no CPU is left for another"
-    assert report_of(imagined_cluster("2x8", 141.0), requests).idle == ""
+    assert report_of(imagined_cluster("2x8", 140.0), requests).idle == ""

@@ -19,7 +19,7 @@ def test_an_imagined_cluster_has_equal_empty_nodes() -> None:
 @pytest.mark.parametrize("shape", ["8", "4y8", "0x8", "4x0", "4x8x2", "-1x8", ""])
 def test_what_is_no_cluster_is_refused(shape: str) -> None:
     with pytest.raises(ConfigError, match=r"--cluster: .* is no cluster; write nodes x GPUs of each, e.g. 4x8"):
-        imagined_cluster(shape, 141.0)
+        imagined_cluster(shape, 140.0)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_equal_nodes_are_described_together() -> None:
 
 
 def test_the_smallest_gpu_counts_and_an_unknown_one_makes_it_unknown() -> None:
-    nodes = [*imagined_cluster("1x8", 141.0), *imagined_cluster("1x8", 80.0)]
+    nodes = [*imagined_cluster("1x8", 140.0), *imagined_cluster("1x8", 80.0)]
     assert smallest_gpu_memory(nodes) == 80.0
     assert smallest_gpu_memory([]) is None
     assert smallest_gpu_memory([*nodes, free_node("x", 1, 1)]) is None

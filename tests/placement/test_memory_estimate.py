@@ -7,7 +7,7 @@ from meds_openrlhf.placement.model_shape import KNOWN
 from tests.placement.clusters import QWEN, recipe
 
 P = 7_615_616_512
-H200 = 141 * GB
+H200 = 140 * GB
 
 
 def peak(role: str = "policy", ranks: int = 8, **changes: object) -> float:
@@ -70,13 +70,31 @@ def test_the_cache_is_what_utilisation_leaves() -> None:
     assert sixteen < eight * 1.02
 
 
+def on_node(role: str = "policy", tensor_parallel: int = 1, **changes: object) -> float:
+    found = footprints(
+        recipe(("policy", "engines", "reference"), **changes), _all(8), H200, tensor_parallel=tensor_parallel
+    )
+    assert found is not None
+    return found[role].on_node
+
+
+def test_what_sleeps_or_is_offloaded_lies_in_the_nodes_memory() -> None:
+    assert on_node("engines") == on_node("policy") == on_node("reference") == 0
+    assert on_node("engines", engines_sleep=True) == 2 * P
+    assert on_node("engines", engines_sleep=True, tensor_parallel=4) == P / 2
+    assert on_node("policy", adam_offload=True) == 2 * P  # 16 P over eight ranks: 122 GB on a node
+    assert on_node("policy", deepspeed_sleeps=True) == 14 * P / 8
+    assert on_node("policy", deepspeed_sleeps=True, gradient_bytes=4) == 2 * P
+    assert on_node("reference", offloaded=frozenset({"reference"})) == 2 * P / 8
+
+
 def test_roles_on_one_gpu_work_in_turn_while_the_others_rest() -> None:
     assert together([Footprint("policy", 40, 4), Footprint("engines", 100, 2)]) == 104
     assert together([Footprint("policy", 40, 36), Footprint("engines", 100, 100)]) == 140
     assert resting("policy", deepspeed_sleeps=True) == pytest.approx((2 * P / 8) / GB + 2)
     assert resting("policy") > resting("policy", deepspeed_sleeps=True) + 10
-    assert resting("engines", engines_sleep=True) == 2
-    assert resting("engines") == peak("engines") == pytest.approx(0.95 * 141 + 1)
+    assert resting("engines", engines_sleep=True) == 5
+    assert resting("engines") == peak("engines") == pytest.approx(0.95 * 140 + 1)
     assert resting("reference", offloaded=frozenset({"reference"})) == 2
 
 

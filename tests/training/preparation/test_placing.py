@@ -39,7 +39,7 @@ def config(mode: str, timeout: float = 0.2, **settings: Any) -> RunConfig:
 def placed(mode: str, cluster: str, saved: dict[str, int] | None = None, **flags: Any) -> Placed:
     run, wanted = config(mode), {**FLAGS, **{key.replace("__", "."): value for key, value in flags.items()}}
     args = provisional_arguments(run, wanted)
-    return place_flags(run, wanted, args, imagined_cluster(cluster, 141.0), models_of(args), saved)
+    return place_flags(run, wanted, args, imagined_cluster(cluster, 140.0), models_of(args), saved)
 
 
 def test_flags_that_are_given_stay_as_they_are() -> None:
@@ -104,7 +104,7 @@ def test_the_memory_takes_cpus_only_where_there_is_one() -> None:
     assert len(placed("split", "1x8").report.plan.shards) == 2
     run = config("split", enabled=False)
     args = provisional_arguments(run, FLAGS)
-    assert place_flags(run, FLAGS, args, imagined_cluster("1x8", 141.0), models_of(args)).report.plan.shards == ()
+    assert place_flags(run, FLAGS, args, imagined_cluster("1x8", 140.0), models_of(args)).report.plan.shards == ()
 
 
 def test_contradictions_are_refused_before_there_is_a_cluster() -> None:
@@ -162,7 +162,7 @@ def test_the_ranks_of_a_checkpoint_are_its_optimizers_parts(tmp_path: Path) -> N
     assert prepare.ranks_saved(paths, "global_step8") == {}
 
 
-FREE = imagined_cluster("1x8", 141.0)
+FREE = imagined_cluster("1x8", 140.0)
 BUSY = [replace(FREE[0], free_gpus=3.0)]
 
 
@@ -186,7 +186,7 @@ def test_a_job_gets_its_place_once_there_is_room(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_job_that_never_fits_does_not_wait() -> None:
-    seen = [imagined_cluster("1x4", 141.0)]
+    seen = [imagined_cluster("1x4", 140.0)]
     with pytest.raises(Shortage, match=r"needs 8 GPUs on one node for the policy \+ engines; the largest has 4 GPUs"):
         prepare.place_when_free(job(timeout=60), seen.pop)
 
