@@ -5,7 +5,11 @@ from __future__ import annotations
 import importlib.util
 
 # The extra that each command needs; the other commands need only the base installation.
-EXTRAS = {**dict.fromkeys(("train", "eval", "plan", "demo", "data"), "gpu"), "submit": "submit", "track": "track"}
+EXTRAS = {
+    **dict.fromkeys(("train", "eval", "plan", "doctor", "demo", "data"), "gpu"),
+    "submit": "submit",
+    "track": "track",
+}
 
 
 def require_installed(package: str) -> None:

@@ -21,15 +21,23 @@ CARDS_SECONDS = 60.0
 
 def inventory() -> list[Node]:
     """Return the cluster's alive nodes with their total and free resources, sorted by address."""
-    alive = sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: (_address(node), node["NodeID"]))
-    free = available_resources_per_node()
-    shared = {address for address, count in Counter(map(_address, alive)).items() if count > 1}
-    cards = _smallest_cards(tuple(node["NodeID"] for node in alive if _accelerators(node)))
+    nodes, free = named_nodes(), available_resources_per_node()
+    cards = _smallest_cards(tuple(node["NodeID"] for node in nodes.values() if accelerators(node)))
     # A node that has just joined has not reported free resources yet; all of them are free.
     return [
-        _node(node, free.get(node["NodeID"], node["Resources"]), _address(node) in shared, cards.get(node["NodeID"]))
-        for node in alive
+        _node(name, node, free.get(node["NodeID"], node["Resources"]), cards.get(node["NodeID"]))
+        for name, node in nodes.items()
     ]
+
+
+def named_nodes() -> dict[str, dict[str, Any]]:
+    """Return what Ray says of each alive node, by its address.
+
+    Several nodes on one machine have the same address; the beginning of Ray's node id distinguishes them.
+    """
+    alive = sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: (_address(node), node["NodeID"]))
+    count = Counter(map(_address, alive))
+    return {_address(one) + f"#{one['NodeID'][:6]}" * (count[_address(one)] > 1): one for one in alive}
 
 
 def inventory_of_running_cluster() -> list[Node]:
@@ -53,7 +61,7 @@ def _address(node: dict[str, Any]) -> str:
     return str(node["NodeManagerAddress"])
 
 
-def _accelerators(node: dict[str, Any]) -> list[str]:
+def accelerators(node: dict[str, Any]) -> list[str]:
     """Return the types of a node's GPUs as Ray names them: A100 for those of 40 GB and of 80."""
     return [key.removeprefix(ACCELERATOR) for key in node["Resources"] if key.startswith(ACCELERATOR)]
 
@@ -80,11 +88,9 @@ def _smallest_cards(nodes: tuple[str, ...]) -> dict[str, float | None]:
     return {asked[one]: ray.get(one) for one in answered}
 
 
-def _node(node: dict[str, Any], free: dict[str, float], shares_address: bool, card: float | None) -> Node:
+def _node(name: str, node: dict[str, Any], free: dict[str, float], card: float | None) -> Node:
     total = node["Resources"]
-    # Several nodes on one machine have the same address; the beginning of Ray's node id distinguishes them.
-    name = f"{_address(node)}#{node['NodeID'][:6]}" if shares_address else _address(node)
-    known = [GPU_MEMORY_GB[name] for name in _accelerators(node) if name in GPU_MEMORY_GB]
+    known = [GPU_MEMORY_GB[kind] for kind in accelerators(node) if kind in GPU_MEMORY_GB]
     return Node(
         name=name,
         gpus=total.get("GPU", 0.0),

@@ -1,0 +1,89 @@
+"""`meds doctor`: find what would break a run on this machine or cluster, before a run does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from meds_openrlhf.cli.train import quiet_start
+from meds_openrlhf.config import ConfigError
+
+if TYPE_CHECKING:
+    from meds_openrlhf.doctor.finding import Finding
+
+
+def add_parser(subparsers: Any) -> None:
+    """Register the subcommand."""
+    parser = subparsers.add_parser(
+        "doctor",
+        help="check a machine or a cluster before a run",
+        description="Check versions, GPUs, shared memory, storage, clocks and W&B, on this machine or on every node of "
+        "a cluster, and train a tiny policy for two steps to see that engines get its weights. One line per check. "
+        "Exit code 0: nothing is wrong; 1: something is, and its line says what to do.",
+    )
+    parser.add_argument("--address", help="of a Ray cluster (default: RAY_ADDRESS; without one: this machine)")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("runs"), help="where runs will be kept; on a cluster shared (%(default)s)"
+    )
+    parser.add_argument("--quick", action="store_true", help="without the training, which takes some minutes")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
+    parser.add_argument("--verbose", action="store_true", help="print what the training's workers print")
+    parser.set_defaults(run=run, takes_overrides=False)
+
+
+def run(arguments: argparse.Namespace, _overrides: list[str]) -> int:
+    """Print every finding as it comes; returns 1 if something is wrong."""
+    quiet_start(arguments.verbose)
+    if arguments.address is not None:
+        os.environ["RAY_ADDRESS"] = arguments.address
+    wrong = False
+    for finding in _findings(arguments):
+        print(json.dumps(finding.as_json()) if arguments.json else finding, flush=True)
+        wrong = wrong or finding.word == "WRONG"
+    return int(wrong)
+
+
+def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
+    from meds_openrlhf.doctor import cluster, tracker
+    from meds_openrlhf.training import cpu
+
+    folder = arguments.folder.absolute()
+    yield tracker.examine_wandb(os.environ)
+    if os.environ.get("RAY_ADDRESS"):
+        with _connected():
+            yield from cluster.examine_nodes(folder)
+            nodes = cluster.gpu_nodes()
+    else:
+        has_gpus = cpu.has_cuda()
+        yield from cluster.examine_this_machine(folder, has_gpus)
+        nodes = cluster.GpuNodes(1, _count_gpus() if has_gpus else cpu.MADE_UP_GPUS, made_up=not has_gpus)
+    if not arguments.quick:
+        from meds_openrlhf.doctor.trial import train_tiny_policy
+
+        yield train_tiny_policy(folder, nodes, arguments.verbose)
+
+
+def _count_gpus() -> int:
+    import torch
+
+    return int(torch.cuda.device_count())
+
+
+@contextmanager
+def _connected() -> Iterator[None]:
+    import ray
+
+    try:
+        ray.init(log_to_driver=False, logging_level="ERROR")
+    except ConnectionError as error:
+        hint = "names no Ray cluster that answers; start one with `ray start --head`, or leave it out"
+        raise ConfigError("--address", os.environ["RAY_ADDRESS"], hint) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()

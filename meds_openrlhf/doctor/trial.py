@@ -1,0 +1,107 @@
+"""A training of a tiny policy: every part of the stack starts, and engines have the policy's weights after a sync."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import traceback
+from pathlib import Path
+from typing import Any
+
+from meds_openrlhf.config import ConfigError, MedsSettings, PlacementSettings, RunConfig
+from meds_openrlhf.config.schema import FeatureSettings
+from meds_openrlhf.doctor.cluster import GpuNodes
+from meds_openrlhf.doctor.finding import Finding
+
+# Nats a token between engine and policy: bf16 and other kernels make some 0.001, weights of one step ago over 0.1.
+LARGEST_KL = 0.02
+PROMPTS_OF_A_RANK, RESPONSES = 4, 4
+REWARD = Path(__file__).with_name("reward.py")
+
+
+def train_tiny_policy(folder: Path, nodes: GpuNodes, verbose: bool) -> Finding:
+    """Train two steps and compare the log-probs of engines and policy.
+
+    Each of the nodes has a rank of the policy and an engine, each on a GPU of its own if there are two: weights and
+    gradients cross the network as in a run.
+    """
+    from meds_openrlhf.arithmetic.warm_start import WarmStartRecipe, prepare
+    from meds_openrlhf.paths import RunPaths
+    from meds_openrlhf.tracking.step_log import StepLog
+    from meds_openrlhf.training.driver.launch import run_training
+
+    scratch = (folder / f".meds-doctor-{secrets.token_hex(4)}").absolute()
+    recipe = WarmStartRecipe(
+        layers=2, hidden_size=128, heads=2, steps=1, train_problems=2 * PROMPTS_OF_A_RANK * nodes.count, eval_problems=1
+    )
+    try:
+        prepare(scratch / "task", recipe=recipe)
+        config = _configuration(scratch, nodes)
+        run_training(config, resume=False, verbose=verbose, listener=_Silent())
+        return judge(StepLog(RunPaths(scratch / "run").metrics).read())
+    except ConfigError as error:
+        return Finding("cluster", "training", str(error), "the training of a tiny policy was refused")
+    except Exception as error:  # whatever breaks here would break a run
+        lines = str(error).strip().splitlines() or traceback.format_exception_only(error)
+        advice = "a run would end like this; `meds doctor --verbose` shows what the workers print"
+        return Finding("cluster", "training", lines[-1], advice)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def judge(steps: list[dict[str, Any]]) -> Finding:
+    """Judge the metrics of the two steps; the second's responses are of weights that were synchronised."""
+    first, second = (abs(step["vllm_kl"]) for step in steps)
+    found = f"a tiny policy trained; engines and policy differ by {first:.4f} and, after a sync, {second:.4f} nats"
+    if first > LARGEST_KL:
+        advice = "they compute other log-probs from the same weights: check the versions, and vllm's and ds's dtypes"
+    elif second > LARGEST_KL:
+        advice = "the engines did not get the policy's new weights: try vllm.sync_backend gloo, and check NCCL"
+    elif not any(step.get("meds/rows") for step in steps):
+        advice = "the memory got no rows: the recorder does not see the policy's layers"
+    else:
+        advice = ""
+    return Finding("cluster", "training", found, advice)
+
+
+def _configuration(scratch: Path, nodes: GpuNodes) -> RunConfig:
+    prompts = PROMPTS_OF_A_RANK * nodes.count
+    flags = {
+        "actor.model_name_or_path": str(scratch / "task" / "policy"),
+        "actor.adam.lr": 0.01,
+        "actor.num_nodes": nodes.count,
+        "actor.num_gpus_per_node": 1,
+        "vllm.num_engines": nodes.count,
+        "vllm.tensor_parallel_size": 1,
+        "vllm.gpu_memory_utilization": 0.3,
+        "vllm.enforce_eager": True,
+        "data.prompt_dataset": str(scratch / "task" / "train.jsonl"),
+        "data.input_key": "prompt",
+        "data.label_key": "answer",
+        "data.max_len": 160,
+        "rollout.max_new_tokens": 24,
+        "rollout.batch_size": prompts,
+        "rollout.n_samples_per_prompt": RESPONSES,
+        "rollout.micro_batch_size": 4,
+        "train.batch_size": prompts * RESPONSES,
+        "train.micro_batch_size": 4,
+        "train.num_episodes": 1,
+        "algo.advantage.estimator": "group_norm",
+        "algo.advantage.is_correction_level": "token",
+        "algo.kl.init_coef": 0,
+        "reward.remote_url": str(REWARD),
+    }
+    meds = MedsSettings(
+        run_dir=str(scratch / "run"),
+        allow_cpu=nodes.made_up,
+        features=FeatureSettings(answer_pattern=r"\A[\s\S]"),
+        placement=PlacementSettings(mode="split" if nodes.gpus >= 2 else "colocate"),
+    )
+    return RunConfig(meds, flags)
+
+
+class _Silent:
+    """A run's listener that prints nothing."""
+
+    def __getattr__(self, _name: str) -> Any:
+        return lambda *_args, **_kwargs: None
