@@ -14,6 +14,7 @@ from meds_openrlhf.memory.rows import prompt_key
 from meds_openrlhf.memory.settings import remembers_answers
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.training.eval_metrics import eval_line, eval_metrics
+from meds_openrlhf.training.prompt_ids import PromptIds
 from meds_openrlhf.training.run_control import StepReport, Stopped
 
 
@@ -26,7 +27,7 @@ class TrainerContext:
     control: Any  # handle of the run's RunControl
     pool: MemoryPool | None
     transform: FeatureTransform
-    prompt_ids: dict[str, str] | None
+    prompt_ids: PromptIds | None
     recorder: Any  # handle of the run's RolloutRecorder; None if rollouts are not recorded
 
     @property

@@ -33,6 +33,7 @@ from meds_openrlhf.training.preparation.placing import (
     require_saved_ranks,
 )
 from meds_openrlhf.training.preparation.recipe import models_of
+from meds_openrlhf.training.prompt_ids import PromptIds
 
 REWARD_FILES = Path(__file__).parents[2] / "rewards"
 # DeepSpeed's optimizer files, one per rank: zero_pp_rank_3_mp_rank_00_optim_states.pt
@@ -57,7 +58,7 @@ class Job:
     on_cpu: bool
     memory: MemoryFormat
     transform: FeatureTransform
-    prompt_ids: dict[str, str] | None
+    prompt_ids: PromptIds | None
     total_steps: int
     resume: bool
     first_step: int  # 0, or the step of the checkpoint to resume
@@ -180,7 +181,7 @@ def _with_smaller_counts(job: Job, nodes: Sequence[Node], shortage: Shortage) ->
     return Shortage(shortage.cluster, shortage.text, f"to run on less, name the counts: {counts}")
 
 
-def _prompt_ids(config: RunConfig, data: Any, args: SimpleNamespace) -> dict[str, str] | None:
+def _prompt_ids(config: RunConfig, data: Any, args: SimpleNamespace) -> PromptIds | None:
     column = config.meds.memory.prompt_id_key
     if column is None or not config.meds.enabled:
         return None

@@ -7,8 +7,14 @@ from contextlib import redirect_stdout
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.training.openrlhf_source import module_alone
+from meds_openrlhf.training.prompt_ids import PromptIds, text_hash
+
+ROWS_AT_ONCE = 1000
 
 
 def load_prompts(args: SimpleNamespace, prompt_id_key: str | None) -> Any:
@@ -60,25 +66,42 @@ def _require_columns(data: Any, wanted: dict[str, str | None]) -> None:
             raise ConfigError(key, column, f"is no column of the data set; it has {', '.join(data.column_names)}")
 
 
-def prompt_ids(data: Any, args: SimpleNamespace, tokenizer: Any, column: str) -> dict[str, str]:
-    """Map each prompt's text, as the engines get it, to its id in the data set's ``column``.
+def prompt_ids(data: Any, args: SimpleNamespace, tokenizer: Any, column: str) -> PromptIds:
+    """Return each prompt's id in the data set's ``column``, by its text as the engines get it.
 
     Raises ConfigError for a row without an id, a text with two ids, or an id with two texts, because the memory would
     then mix prompts or split one.
     """
+    setting = "meds.memory.prompt_id_key"
     preprocess_data = module_alone("openrlhf.datasets.prompts_dataset").preprocess_data
     chat_template = tokenizer.apply_chat_template if args.data.apply_chat_template else None
-    ids: dict[str, str] = {}
-    texts: dict[str, str] = {}
-    for row in data:
-        text, _ = preprocess_data(
-            row, args.data.input_template, args.data.input_key, args.data.label_key, chat_template
-        )
-        if row[column] is None:
-            raise ConfigError("meds.memory.prompt_id_key", column, f"is empty for the prompt {text[-80:]!r}")
-        key = str(row[column])
-        if ids.setdefault(text, key) != key:
-            raise ConfigError("meds.memory.prompt_id_key", column, f"gives one prompt two ids, {ids[text]} and {key}")
-        if texts.setdefault(key, text) != text:
-            raise ConfigError("meds.memory.prompt_id_key", column, f"gives two prompts the id {key}")
-    return ids
+
+    def text_of(row: dict[str, Any]) -> str:
+        text: str = preprocess_data(row, args.data.input_template, args.data.input_key, None, chat_template)[0]
+        return text
+
+    hashes, ids = np.empty(len(data), np.uint64), []
+    columns = data.select_columns(list(dict.fromkeys([args.data.input_key, column])))
+    for start in range(0, len(columns), ROWS_AT_ONCE):
+        batch = columns[start : start + ROWS_AT_ONCE]
+        for number, values in enumerate(zip(*batch.values()), start):
+            row = dict(zip(batch, values))
+            if row[column] is None:
+                raise ConfigError(setting, column, f"is empty for the prompt {text_of(row)[-80:]!r}")
+            hashes[number] = text_hash(text_of(row))
+        ids.append(pa.array(map(str, batch[column]), pa.string()))
+    names = pa.concat_arrays(ids) if ids else pa.array([], pa.string())
+    codes = names.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    order = np.lexsort((codes, hashes))
+    first, second = order[:-1], order[1:]
+    is_repeated = hashes[first] == hashes[second]
+    split = np.flatnonzero(is_repeated & (codes[first] != codes[second]))
+    if len(split):
+        one, other = names[int(first[split[0]])], names[int(second[split[0]])]
+        raise ConfigError(setting, column, f"gives one prompt two ids, {one} and {other}")
+    kept = order[~np.append(False, is_repeated)[: len(order)]]
+    texts_of_id = np.bincount(codes[kept])
+    if texts_of_id.max(initial=0) > 1:
+        mixed = names[int(np.flatnonzero(codes == texts_of_id.argmax())[0])]
+        raise ConfigError(setting, column, f"gives two prompts the id {mixed}")
+    return PromptIds(hashes[kept], names.take(pa.array(kept)))

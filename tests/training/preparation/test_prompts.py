@@ -1,15 +1,19 @@
 """The training set: ids of prompts, and the steps that it makes."""
 
+import pickle
 from types import SimpleNamespace
 
 import pytest
 from datasets import Dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.training.preparation import prompts
+from meds_openrlhf.training.prompt_ids import PromptIds
 
 
-def prompt_ids(rows: list[dict], template: str | None = None) -> dict[str, str]:
+def prompt_ids(rows: list[dict], template: str | None = None) -> PromptIds:
     data = SimpleNamespace(apply_chat_template=False, input_template=template, input_key="prompt", label_key=None)
     tokenizer = SimpleNamespace(apply_chat_template=None)
     return prompts.prompt_ids(Dataset.from_list(rows), SimpleNamespace(data=data), tokenizer, "id")
@@ -17,7 +21,27 @@ def prompt_ids(rows: list[dict], template: str | None = None) -> dict[str, str]:
 
 def test_prompt_ids_are_keyed_by_the_text_that_the_engines_get() -> None:
     rows = [{"id": 7, "prompt": "1+1"}, {"id": 8, "prompt": "1+2"}, {"id": 7, "prompt": "1+1"}]
-    assert prompt_ids(rows, "Q: {}") == {"Q: 1+1": "7", "Q: 1+2": "8"}
+    ids = prompt_ids(rows, "Q: {}")
+    assert (ids["Q: 1+1"], ids["Q: 1+2"]) == ("7", "8")
+    assert len(ids.hashes) == len(ids.ids) == 2
+    for stranger in ("1+1", "Q: 1+3"):
+        with pytest.raises(KeyError, match=r"1\+"):
+            ids[stranger]
+
+
+@settings(max_examples=30)
+@given(st.lists(st.text(max_size=5), min_size=1, max_size=300, unique=True))
+def test_every_prompt_finds_its_own_id(texts: list[str]) -> None:
+    ids = prompt_ids([{"id": f"id {number}", "prompt": text} for number, text in enumerate(texts)])
+    assert [ids[text] for text in texts] == [f"id {number}" for number in range(len(texts))]
+
+
+def test_more_rows_than_are_read_at_once_and_few_bytes_a_prompt() -> None:
+    rows = [{"id": number % 2500, "prompt": f"prompt {number % 2500}"} for number in range(3000)]
+    ids = prompt_ids(rows)
+    assert ids["prompt 2499"] == "2499"
+    assert len(ids.ids) == 2500
+    assert len(pickle.dumps(ids)) < 20 * 2500
 
 
 @pytest.mark.parametrize(
