@@ -149,6 +149,28 @@ def _adapt_optimizer(module: Any) -> None:
     module.get_train_ds_config = with_torch_adam
 
 
+def _adapt_attention(module: Any) -> None:
+    """Attend with torch where OpenRLHF takes flash attention, for packed samples.
+
+    Transformers tells these apart by their position ids, since OpenRLHF switches its cache off.
+    """
+    if has_cuda():
+        return
+
+    def with_torch(load: Any) -> Any:
+        def loaded(*args: Any, **kwargs: Any) -> Any:
+            if "flash" in kwargs.get("attn_implementation", ""):
+                kwargs["attn_implementation"] = FLAGS["ds.attn_implementation"]
+            return load(*args, **kwargs)
+
+        return loaded
+
+    if hasattr(module, "Actor"):
+        module.Actor.__init__ = with_torch(module.Actor.__init__)
+    else:
+        module.get_llm_for_sequence_regression = with_torch(module.get_llm_for_sequence_regression)
+
+
 def _adapt_communication(module: Any) -> None:
     """Disable DeepSpeed's shared-memory collectives, which also need compiling; Gloo works without them."""
     if not has_cuda():
@@ -201,6 +223,8 @@ _ADAPTERS = {
     "openrlhf": _adapt_torch_cuda,
     "deepspeed.comm.torch": _adapt_communication,
     "deepspeed.runtime.zero.partition_parameters": _adapt_parameter_gathering,
+    "openrlhf.models.actor": _adapt_attention,
+    "openrlhf.models.model": _adapt_attention,
     "openrlhf.trainer.ppo_utils.replay_buffer": _adapt_replay_buffer,
     "openrlhf.utils.deepspeed.deepspeed": _adapt_optimizer,
     "openrlhf.utils.distributed_util": _adapt_weight_sync,

@@ -34,8 +34,9 @@ from meds_openrlhf.shaping.penalty import cluster_penalty, rarity_bonus, shaped_
 from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.tracking.metrics import StepFacts, step_metrics
 from meds_openrlhf.training.actor import RecordedLogProbs, recorded_with
-from meds_openrlhf.training.batches import padded_batches
+from meds_openrlhf.training.batches import even_batches, padded_batches
 from meds_openrlhf.training.final_answers import FinalAnswers
+from meds_openrlhf.training.minibatches import data_parallel_ranks
 from meds_openrlhf.training.returns import cumulative_returns
 from meds_openrlhf.training.samples import in_order, values_in_order
 
@@ -95,12 +96,19 @@ class ExperienceMaker(RemoteExperienceMaker):
 
     def split_rollout_samples(self, rollout_samples: list[Experience]) -> list[Experience]:
         """Number the samples, and join them to micro-batches."""
-        if self.args.train.dynamic_batch_enable:
-            batches: list[Experience] = super().split_rollout_samples(rollout_samples)
-            return batches
         for number, sample in enumerate(rollout_samples):
             sample.index = [number]
-        return padded_batches(rollout_samples, self.args.rollout.micro_batch_size, self.tokenizer.pad_token_id)
+        return padded_batches(rollout_samples, self._micro_batches(rollout_samples), self.tokenizer.pad_token_id)
+
+    def _micro_batches(self, samples: list[Experience]) -> list[NDArray[np.int64]]:
+        if self.args.train.dynamic_batch_enable:
+            lengths = np.array([sample.sequences.shape[1] for sample in samples])
+            most_tokens = (
+                self.args.rollout.max_tokens_per_gpu * self.args.ds.ring_attn_size * self.args.ds.tensor_parallel_size
+            )
+            return even_batches(lengths, most_tokens, data_parallel_ranks(self.args))
+        size = self.args.rollout.micro_batch_size
+        return [np.arange(start, min(start + size, len(samples))) for start in range(0, len(samples), size)]
 
     def get_cumulative_returns(
         self, rewards: torch.Tensor, action_mask: torch.Tensor | None, gamma: float

@@ -39,11 +39,16 @@ def by_prompts(experiences: list[Experience], args: SimpleNamespace, step: int) 
     """Arrange the step's experiences in mini-batches of whole prompts: one experience for each data-parallel rank."""
     lengths = values_in_order(experiences, [batch.attention_mask.sum(1) for batch in experiences])
     samples = args.rollout.n_samples_per_prompt
-    ranks = args.actor.num_nodes * args.actor.num_gpus_per_node
-    ranks = ranks // args.ds.ring_attn_size // args.ds.tensor_parallel_size
     minibatch = args.train.batch_size // samples
-    order = order_by_prompts(lengths, samples, minibatch, ranks, [args.train.seed, step])
+    order = order_by_prompts(lengths, samples, minibatch, data_parallel_ranks(args), [args.train.seed, step])
     return flat_experiences(experiences, order)
+
+
+def data_parallel_ranks(args: SimpleNamespace) -> int:
+    """Return the number of policy ranks that get different samples."""
+    ranks: int = args.actor.num_nodes * args.actor.num_gpus_per_node
+    duplicates: int = args.ds.ring_attn_size * args.ds.tensor_parallel_size
+    return ranks // duplicates
 
 
 def even_batch(args: SimpleNamespace) -> int:

@@ -89,10 +89,12 @@ class MedsTraining(CheckpointedTraining):
             metrics.update(result.metrics)
             if self._context.recorder is not None:
                 self._rollouts.send(step_rollouts(step, result, self._context.key_of))
-            by_prompt = self._context.meds.policy.minibatches == "prompts"
-            return by_prompts(result.experiences, self.args, step) if by_prompt else result.experiences
+            return by_prompts(result.experiences, self.args, step) if of_prompts else result.experiences
 
-        with replaced(self.experience_maker, make_experience_batch=make):
+        of_prompts = self._context.meds.policy.minibatches == "prompts"
+        # OpenRLHF would deal the samples to the ranks once more, for batches of so many tokens.
+        balance = {"balance_experiences": lambda experiences, _: experiences} if of_prompts else {}
+        with replaced(self.experience_maker, make_experience_batch=make), replaced(sync_module, **balance):
             status, finished = super().train_step(rollout_samples, global_step)  # type: ignore[misc]
         return {**status, **metrics}, finished
 

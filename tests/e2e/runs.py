@@ -72,7 +72,8 @@ def _target_of(link: Path) -> str:
 
 def require_all_gone(processes: list[psutil.Process]) -> None:
     _, alive = psutil.wait_procs(processes, timeout=60)
-    assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
+    left = [one.as_dict(["pid", "name", "status", "cmdline"]) for one in alive if one.status() != psutil.STATUS_ZOMBIE]
+    assert not left, left
 
 
 def read_memory(paths: RunPaths) -> pa.Table:

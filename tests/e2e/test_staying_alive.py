@@ -103,6 +103,8 @@ def test_a_lost_policy_rank_ends_the_run_with_a_word_and_the_next_goes_on(assets
     options += [f"--eval.dataset={assets}/eval.jsonl", "--eval.steps=4", "--eval.n_samples_per_prompt=2"]
     # More rollouts at once than a step takes: what is left over belongs to the checkpoint.
     options += ["--rollout.vllm_generate_batch_size=7"]
+    # Samples packed into batches of so many tokens, also where mini-batches are whole prompts.
+    options += ["--train.dynamic_batch_enable", "--train.max_tokens_per_gpu=400", "--rollout.max_tokens_per_gpu=600"]
     first = start(assets, paths.root, *options, **tracking)
     wait_for_step(StepLog(paths.metrics), 4, first)
     wait_until(lambda: newest_complete(paths) is not None)

@@ -16,7 +16,7 @@ from openrlhf.trainer.ppo_utils.experience import (
     split_experience_batch,
 )
 
-from meds_openrlhf.training.batches import flat_experiences, padded_batches
+from meds_openrlhf.training.batches import even_batches, flat_experiences, padded_batches
 from tests.training.rollouts import recorded_rollouts
 
 PAD = 77
@@ -58,14 +58,15 @@ def samples_of(seed: int, count: int, *, log_probs: bool = True) -> list[Experie
 def test_padded_batches_are_openrlhfs(seed: int, count: int, size: int, log_probs: bool) -> None:
     samples = samples_of(seed, count, log_probs=log_probs)
     wanted = [Experience.concat_experiences(samples[at : at + size], PAD) for at in range(0, count, size)]
-    require_equal(padded_batches(samples, size, PAD), wanted)
+    orders = [np.arange(at, min(at + size, count)) for at in range(0, count, size)]
+    require_equal(padded_batches(samples, orders, PAD), wanted)
 
 
 def test_a_metric_of_some_responses_alone_is_named() -> None:
     samples = samples_of(0, 3)
     del samples[1].info["tries"]
     with pytest.raises(ValueError, match="tries: only some responses have this metric"):
-        padded_batches(samples, 2, PAD)
+        padded_batches(samples, [np.arange(2)], PAD)
 
 
 @given(seed=st.integers(0, 99), count=st.integers(1, 12), size=st.integers(1, 5), ranks=st.integers(1, 3))
@@ -84,3 +85,27 @@ def test_ranks_get_the_samples_that_openrlhf_would_send(seed: int, count: int, s
         found = remove_padding_in_sequences(split_experience_batch(experience))
         require_equal(found, wanted)
         require_equal(make_experience_batch(found), make_experience_batch(wanted))
+
+
+@given(
+    lengths=st.lists(st.integers(1, 100), min_size=8, max_size=80), most=st.integers(20, 400), ranks=st.integers(1, 8)
+)
+def test_even_batches_hold_every_sample_once_and_not_too_many_tokens(lengths: list[int], most: int, ranks: int) -> None:
+    batches = even_batches(np.array(lengths), most, ranks)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
+    assert len(batches) % ranks == 0
+    sums = [sum(lengths[one] for one in batch) for batch in batches]
+    fits = max(sums) <= most
+    assert fits or len(batches) == len(lengths) // ranks * ranks  # no more batches can be made
+    if fits:
+        fewer = max(-(-sum(lengths) // most), ranks)  # so many at least
+        assert len(batches) <= 2 * fewer + ranks
+        assert max(sums) - min(sums) <= max(lengths)
+
+
+def test_even_batches_of_a_step_are_nearly_equal() -> None:
+    lengths = np.minimum(np.random.default_rng(0).lognormal(6.7, 0.8, 8192), 3072).astype(np.int64) + 100
+    batches = even_batches(lengths, 16384, 8)
+    sums = np.array([lengths[batch].sum() for batch in batches])
+    assert lengths.sum() / 16384 <= len(batches) < lengths.sum() / 16384 + 16
+    assert sums.max() <= min(16384, 1.01 * sums.mean())

@@ -174,12 +174,9 @@ def require_minibatches(config: RunConfig, args: SimpleNamespace) -> None:
             f"is no whole number of prompts with {samples} responses each; take {nearest}, or set {name} to responses"
         )
         raise ConfigError("train.batch_size", args.train.batch_size, hint)
-    for flag, on in (
-        ("critic.model_name_or_path", args.critic.model_name_or_path),
-        ("train.dynamic_batch_enable", args.train.dynamic_batch_enable),
-    ):
-        if on:
-            raise ConfigError(name, "prompts", f"does not go with {flag}, for which OpenRLHF arranges them itself")
+    if args.critic.model_name_or_path:
+        hint = "does not go with critic.model_name_or_path: the critic's mini-batches would be others; take responses"
+        raise ConfigError(name, "prompts", hint)
 
 
 def require_engines(args: SimpleNamespace) -> None:

@@ -112,7 +112,6 @@ def test_groups_are_kept_only_where_some_are_left_out() -> None:
     ("flags", "message"),
     [
         ({"train.batch_size": 10}, r"train.batch_size: 10 is no whole number of prompts with 4 responses each"),
-        ({"train.dynamic_batch_enable": True}, r"'prompts' does not go with train.dynamic_batch_enable"),
         ({"critic.model_name_or_path": "some/critic"}, r"'prompts' does not go with critic.model_name_or_path"),
     ],
 )
