@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,11 +79,15 @@ def _count_gpus() -> int:
 def _connected() -> Iterator[None]:
     import ray
 
+    address = os.environ["RAY_ADDRESS"]
+    host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
+        if host and port.isdigit():  # Ray itself would try for minutes
+            socket.create_connection((host, int(port)), timeout=10.0).close()
         ray.init(log_to_driver=False, logging_level="ERROR")
-    except ConnectionError as error:
+    except OSError as error:  # Ray's ConnectionError is one
         hint = "names no Ray cluster that answers; start one with `ray start --head`, or leave it out"
-        raise ConfigError("--address", os.environ["RAY_ADDRESS"], hint) from error
+        raise ConfigError("--address", address, hint) from error
     try:
         yield
     finally:

@@ -32,7 +32,7 @@ def examine_nodes(folder: Path) -> Iterator[Finding]:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    from meds_openrlhf.placement.ray_cluster import named_nodes
+    from meds_openrlhf.placement.ray_cluster import accelerators, named_nodes
 
     nodes = named_nodes()
     ask = ray.remote(num_cpus=0, max_retries=0)(examine)
@@ -40,7 +40,7 @@ def examine_nodes(folder: Path) -> Iterator[Finding]:
         asked = {}
         for name, node in nodes.items():
             here = ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
-            asked[here.remote(name, folder, token, node["Resources"].get("GPU", 0) >= 1)] = name
+            asked[here.remote(name, folder, token, bool(accelerators(node)))] = name
         deadline = time.monotonic() + ANSWER_SECONDS
         waiting = list(asked)
         while waiting:

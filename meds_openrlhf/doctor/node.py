@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -115,11 +114,11 @@ def _storage(node: str, folder: Path, token: str) -> Iterator[Finding]:
         advice = "it is another folder there: name one with --folder that all nodes share (meds.run_dir goes there)"
         yield Finding(node, "storage", f"{folder} does not show what another node wrote", advice)
         return
-    own = folder / f"{token}-{node}-{os.getpid()}"
+    own, renamed = (folder / f"{token}-{node}-{name}" for name in ("written", "renamed"))
     try:
         own.write_bytes(b"x")
-        own.replace(own.with_suffix(".renamed"))
-        own.with_suffix(".renamed").unlink()
+        own.replace(renamed)
+        renamed.unlink()
         seconds = fsync_seconds(folder)
     except OSError as error:
         advice = "a run writes there from every node: make it writable, or name another with --folder"

@@ -12,6 +12,7 @@ from meds_openrlhf.config import ConfigError, MedsSettings, PlacementSettings, R
 from meds_openrlhf.config.schema import FeatureSettings
 from meds_openrlhf.doctor.cluster import GpuNodes
 from meds_openrlhf.doctor.finding import Finding
+from meds_openrlhf.training import cpu
 
 # Nats a token between engine and policy: bf16 and other kernels make some 0.001, weights of one step ago over 0.1.
 LARGEST_KL = 0.02
@@ -25,6 +26,8 @@ def train_tiny_policy(folder: Path, nodes: GpuNodes, verbose: bool) -> Finding:
     Each of the nodes has a rank of the policy and an engine, each on a GPU of its own if there are two: weights and
     gradients cross the network as in a run.
     """
+    if nodes.made_up:
+        cpu.install()
     from meds_openrlhf.arithmetic.warm_start import WarmStartRecipe, prepare
     from meds_openrlhf.paths import RunPaths
     from meds_openrlhf.tracking.step_log import StepLog

@@ -88,7 +88,7 @@ class PlanReport:
 
     def _ways_to_shrink(self, group: Group) -> str:
         recipe, trained = self.recipe, {"policy", "critic"} & set(group.roles)
-        sizes = ["train.max_tokens_per_gpu"] if recipe.dynamic_batches else []
+        sizes = ["train.max_tokens_per_gpu", "rollout.max_tokens_per_gpu"] if recipe.dynamic_batches else []
         if not recipe.dynamic_batches:
             sizes += ["train.micro_batch_size"] if trained and recipe.train_micro_batch > 1 else []
             sizes += ["rollout.micro_batch_size"] if recipe.rollout_micro_batch > 1 else []

@@ -46,9 +46,8 @@ def test_every_node_of_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert gpu_nodes() == cluster.GpuNodes(1, 8, made_up=True)
     findings = list(examine_nodes(tmp_path))
     by_check = {finding.check: finding for finding in findings}
-    # Its GPUs are made up: no driver answers, and flash-attn is not there.
-    assert {check for check, finding in by_check.items() if finding.word == "WRONG"} == {"GPUs", "versions"}
-    assert by_check.keys() == {"versions", "GPUs", "memory", "storage", "locks", "store"}
+    assert "WRONG" not in {finding.word for finding in findings}
+    assert by_check.keys() == {"versions", "memory", "storage", "locks", "store"}  # its GPUs are made up
     assert {finding.node for finding in findings} == {ray.util.get_node_ip_address()}
 
     monkeypatch.setattr(cluster, "examine", _breaks)

@@ -179,10 +179,11 @@ def require_minibatches(config: RunConfig, args: SimpleNamespace) -> None:
         raise ConfigError(name, "prompts", hint)
 
 
-def require_engines(args: SimpleNamespace) -> None:
+def require_engines(flags: Mapping[str, Any]) -> None:
     """Raise ConfigError if there are no vLLM engines; OpenRLHF needs them and would fail late."""
-    if not args.vllm.num_engines:
-        raise ConfigError("vllm.num_engines", args.vllm.num_engines, "starts no engine, and nothing else generates")
+    engines = flags.get("vllm.num_engines")
+    if not engines:
+        raise ConfigError("vllm.num_engines", engines, "starts no engine, and nothing else generates")
 
 
 def require_two_checkpoints(args: SimpleNamespace) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -46,12 +46,11 @@ def provisional_arguments(config: RunConfig, flags: Mapping[str, Any]) -> Simple
     mode = config.meds.placement.mode
     checks.require_positive(flags)
     require_consistent(mode, flags)
-    if mode == "flags":
-        args = parse_openrlhf_arguments(flags)
-    else:
-        counts = {flag: count for flag, count in PROVISIONAL.items() if flags.get(flag) is None}
-        with redirect_stdout(io.StringIO()):  # the parser prints its remarks again for the final counts
-            args = parse_openrlhf_arguments({**flags, **counts})
+    counts = {} if mode == "flags" else {key: count for key, count in PROVISIONAL.items() if flags.get(key) is None}
+    checks.require_engines({**flags, **counts})
+    # The parser prints its remarks again for the final counts.
+    with redirect_stdout(io.StringIO()) if counts else nullcontext():
+        args = parse_openrlhf_arguments({**flags, **counts})
     _require_counts_of_roles(args)
     return args
 

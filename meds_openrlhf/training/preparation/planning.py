@@ -23,7 +23,6 @@ def plan_run(config: RunConfig, nodes: Sequence[Node]) -> PlanReport:
     checks.require_reward(config)
     flags = openrlhf_flags(config, RunPaths(Path(config.meds.run_dir)), on_cpu, load=False)
     args = provisional_arguments(config, flags)
-    checks.require_engines(args)
     checks.require_filtering(config, args)
     checks.require_minibatches(config, args)
     return place_flags(config, flags, args, nodes, models_of(args)).report

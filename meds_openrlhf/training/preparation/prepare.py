@@ -90,7 +90,6 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     saved_ranks = ranks_saved(paths, checkpoint.tag) if checkpoint and not args.ds.use_universal_ckpt else {}
     if config.meds.placement.mode == "flags":
         require_saved_ranks(args, saved_ranks)
-    checks.require_engines(args)
     checks.require_two_checkpoints(args)
     checks.require_filtering(config, args)
     checks.require_minibatches(config, args)

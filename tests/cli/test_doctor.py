@@ -1,0 +1,34 @@
+"""The command, without the training."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from meds_openrlhf.cli.main import main
+from meds_openrlhf.doctor import node
+
+
+def test_a_line_per_check_and_the_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    assert main(["doctor", "--quick", "--folder", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["ok"] * 5
+    monkeypatch.setattr(node, "LEAST_SHARED_MEMORY", 2**60)
+    assert main(["doctor", "--quick", "--json", "--folder", str(tmp_path)]) == 1
+    findings = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (wrong,) = [finding for finding in findings if finding["result"] == "WRONG"]
+    assert (wrong["node"], wrong["check"]) == ("this machine", "memory")
+    assert "--shm-size" in wrong["advice"]
+
+
+def test_a_cluster_that_does_not_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "")  # restored afterwards; the command sets it
+    assert main(["doctor", "--quick", "--address", "127.0.0.1:9", "--folder", str(tmp_path)]) == 2
+    assert "--address: '127.0.0.1:9' names no Ray cluster that answers" in capsys.readouterr().err

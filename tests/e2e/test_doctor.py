@@ -1,0 +1,22 @@
+"""`meds doctor`, with its training, on this machine."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.ray_head import BIN
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_sound_machine(tmp_path: Path) -> None:
+    command = [f"{BIN}/meds", "doctor", "--folder", str(tmp_path / "runs"), "--json"]
+    finished = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=390)
+    assert finished.returncode == 0, finished.stdout
+    findings = [json.loads(line) for line in finished.stdout.splitlines()]
+    assert {finding["result"] for finding in findings} == {"ok"}
+    assert [finding["check"] for finding in findings] == ["W&B", "versions", "memory", "storage", "locks", "training"]
+    assert findings[-1]["found"].startswith("a tiny policy trained; engines and policy differ by 0.00")
+    assert list((tmp_path / "runs").iterdir()) == []
