@@ -78,6 +78,7 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
         self.vllm_engines = self.trainer.vllm_engines = engines
         self.strategy.args.vllm.num_engines = len(engines)  # OpenRLHF derives the group's size from it
         if dist.get_rank() == 0 and not self.trainer.use_cuda_ipc:
+            self.trainer._model_update_group.destroy()  # its buffers on this GPU
             self.trainer._init_vllm_sync_group(self.strategy.args.vllm.sync_backend)
 
 

@@ -28,8 +28,10 @@ def even_batches(lengths: NDArray[np.int64], most_tokens: int, ranks: int) -> li
 
     Returns the samples' indices; the number of batches is a multiple of ``ranks``. Longest samples first, each goes to
     the batch that has the fewest tokens: OpenRLHF's differencing method, no better here, takes seconds. A batch has
-    more tokens only where the samples are too few or too long.
+    more tokens only where the samples are too few or too long. Raises ValueError for fewer samples than ranks.
     """
+    if len(lengths) < ranks:
+        raise ValueError(f"{len(lengths)} samples make no batch for each of {ranks} ranks")
     order = np.argsort(-lengths, kind="stable").tolist()
     most = len(lengths) // ranks * ranks
     for count in range(max(math.ceil(lengths.sum() / most_tokens / ranks), 1) * ranks, most + 1, ranks):

@@ -233,10 +233,14 @@ _ADAPTERS = {
 
 
 class _TcpProcessGroup:
-    """vLLM's store-based process group with the only NCCL call that OpenRLHF makes: a broadcast from rank 0."""
+    """vLLM's store-based process group with what is called of NCCL's: a broadcast from rank 0, and its end."""
 
     def __init__(self, group: Any) -> None:
         self._group = group
+
+    def destroy(self) -> None:
+        """Let go of the connection."""
+        self._group = None
 
     def broadcast(self, tensor: Any, src: int, stream: object = None) -> None:
         """Send ``tensor`` from rank ``src``, or receive into it."""

@@ -178,10 +178,13 @@ def test_new_engines_form_a_new_group_with_rank_0(
 ) -> None:
     groups: list[str] = []
     policy = actor.PolicyActor.__new__(actor.PolicyActor)
-    policy.trainer = SimpleNamespace(use_cuda_ipc=cuda_ipc, _init_vllm_sync_group=groups.append)
+    old = SimpleNamespace(destroy=lambda: groups.append("old one released"))
+    policy.trainer = SimpleNamespace(
+        use_cuda_ipc=cuda_ipc, _init_vllm_sync_group=groups.append, _model_update_group=old
+    )
     policy.strategy = SimpleNamespace(args=SimpleNamespace(vllm=SimpleNamespace(num_engines=3, sync_backend="gloo")))
     monkeypatch.setattr(actor.dist, "get_rank", lambda: rank)
     policy.use_engines(["one", "two"])
-    assert groups == (["gloo"] if joins else [])
+    assert groups == (["old one released", "gloo"] if joins else [])
     assert policy.trainer.vllm_engines == policy.vllm_engines == ["one", "two"]
     assert policy.strategy.args.vllm.num_engines == 2

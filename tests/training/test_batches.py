@@ -103,6 +103,12 @@ def test_even_batches_hold_every_sample_once_and_not_too_many_tokens(lengths: li
         assert max(sums) - min(sums) <= max(lengths)
 
 
+def test_every_rank_needs_a_sample() -> None:
+    assert len(even_batches(np.array([5, 3]), 4, 2)) == 2
+    with pytest.raises(ValueError, match="1 samples make no batch for each of 2 ranks"):
+        even_batches(np.array([5]), 4, 2)
+
+
 def test_even_batches_of_a_step_are_nearly_equal() -> None:
     lengths = np.minimum(np.random.default_rng(0).lognormal(6.7, 0.8, 8192), 3072).astype(np.int64) + 100
     batches = even_batches(lengths, 16384, 8)

@@ -42,16 +42,15 @@ def members_of(trainer: Any, engines: list[Any], groups: dict[str, Any], shards:
 
 
 def actor_table() -> dict[str, Any]:
-    """Return the cluster's table of all actors, by id. Takes one request and needs no dashboard."""
-    table: dict[str, Any] = ray._private.state.actors()
+    """Return what the cluster knows of all actors that this driver has started, by id; one request, no dashboard."""
+    job = ray.JobID(bytes.fromhex(ray.get_runtime_context().get_job_id()))
+    table: dict[str, Any] = ray._private.state.actors(job_id=job)
     return table
 
 
 def actors_of_this_job() -> list[Member]:
     """Return all actors that this driver has started, named by their classes."""
-    job = ray.get_runtime_context().get_job_id()
-    mine = [one for one in actor_table().values() if one["JobID"] == job]
-    return [_by_class(one["ActorClassName"], one["ActorID"]) for one in mine]
+    return [_by_class(one["ActorClassName"], one["ActorID"]) for one in actor_table().values()]
 
 
 def _by_class(name: str, actor_id: str) -> Member:
