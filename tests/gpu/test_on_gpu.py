@@ -1,0 +1,73 @@
+"""The recorder and the estimate of GPU memory on a real GPU. Needs torch and transformers, no vLLM."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, Qwen2Config
+
+from benchmarks import recorder as benchmark
+from meds_openrlhf.features.layout import packed_positions
+from meds_openrlhf.features.recorder import LayerLogitRecorder
+from meds_openrlhf.placement.memory_estimate import footprints
+from meds_openrlhf.placement.model_shape import KNOWN
+from tests.features.models import VOCABULARY, the_long_way
+from tests.features.test_recorder import HAVE, padded_batch, record
+from tests.placement.clusters import QWEN, recipe
+
+DEVICE, ATTENTION = "cuda", "flash_attention_2"
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+
+def moved(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: value.to(DEVICE) for name, value in inputs.items()}
+
+
+@pytest.mark.parametrize("lens", [False, True])
+def test_packed_rows_with_flash_attention_are_the_long_way_of_each_row(lens: bool) -> None:
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=VOCABULARY, hidden_size=256, intermediate_size=512, num_hidden_layers=5, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=128, tie_word_embeddings=False, use_cache=False,
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation=ATTENTION)
+    model = model.to(DEVICE).eval()
+    inputs, positions, targets = padded_batch("right")
+    mask = inputs["attention_mask"].bool()
+    packed = {name: inputs[name][mask][None] for name in ("input_ids", "position_ids")}
+    recorded = record(
+        model, moved(packed), packed_positions(positions, inputs["attention_mask"]), targets, logit_lens=lens
+    )
+    for row in HAVE:
+        alone = moved({name: inputs[name][row][mask[row]][None] for name in ("input_ids", "position_ids")})
+        expected = the_long_way(model, alone, positions[[row]].to(DEVICE), targets[[row]].to(DEVICE), lens=lens)
+        torch.testing.assert_close(recorded[[row]], expected, atol=2**-6, rtol=2**-5)
+    assert recorded[2].isnan().all()
+
+
+def test_the_host_never_waits_inside_the_recorders_pass() -> None:
+    shape = replace(benchmark.SHAPES["qwen2.5-7b"], layers=2, batch=2, length=512)
+    model, batch = benchmark.make_model(shape, DEVICE), benchmark.make_batch(shape, DEVICE)
+    with torch.no_grad():
+        benchmark.check_no_synchronization(model, batch, LayerLogitRecorder(model))
+
+
+@pytest.mark.parametrize("length", [4096, 8192])
+def test_a_recompute_takes_the_memory_that_the_plan_estimates(length: int) -> None:
+    shape = replace(benchmark.SHAPES["qwen2.5-7b"], batch=4, length=length)
+    model, batch = benchmark.make_model(shape, DEVICE), benchmark.make_batch(shape, DEVICE)
+    weights = 2 * sum(parameter.numel() for parameter in model.parameters())
+    assert weights == pytest.approx(2 * KNOWN[QWEN].parameters, rel=0.01)
+    # A frozen model of one rank, whose footprint is its weights, the process, and the recompute's work.
+    run = recipe(("reference",), zero_stage=0, forward_tokens=4 * length)
+    estimate = footprints(run, {"reference": 1}, 0.0)
+    assert estimate is not None
+    work = estimate["reference"].peak - estimate["reference"].resting
+    with torch.no_grad():
+        taken = benchmark.peak_bytes(lambda: benchmark.plain_pass(model, batch), DEVICE)
+    assert weights + taken == pytest.approx(weights + work, rel=0.1)
