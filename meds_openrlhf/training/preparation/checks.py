@@ -186,6 +186,13 @@ def require_engines(flags: Mapping[str, Any]) -> None:
         raise ConfigError("vllm.num_engines", engines, "starts no engine, and nothing else generates")
 
 
+def require_no_adapters(args: SimpleNamespace) -> None:
+    """Raise ConfigError for LoRA, whose weights OpenRLHF 0.11.2 sends under names unknown to vLLM (its issue 1349)."""
+    if args.ds.lora.rank:
+        hint = "would end at the first weight sync, since OpenRLHF sends vLLM adapters that it does not know; set 0"
+        raise ConfigError("ds.lora.rank", args.ds.lora.rank, hint)
+
+
 def require_two_checkpoints(args: SimpleNamespace) -> None:
     """Require room for two checkpoints, because OpenRLHF removes the old one before it saves the new one."""
     if args.ckpt.save_steps > 0 and args.ckpt.max_num < 2:

@@ -91,6 +91,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     if config.meds.placement.mode == "flags":
         require_saved_ranks(args, saved_ranks)
     checks.require_two_checkpoints(args)
+    checks.require_no_adapters(args)
     checks.require_filtering(config, args)
     checks.require_minibatches(config, args)
     if config.meds.enabled:
