@@ -49,7 +49,7 @@ def examine(node: str, folder: Path, token: str, has_gpus: bool) -> NodeReport:
 def installed() -> dict[str, str]:
     """Return the versions of Python and of the packages that the stack pins; those that are missing are left out."""
     found = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for package in ["meds-openrlhf", "torch", *_pins()]:
+    for package in ["meds-openrlhf", "torch", "nvidia-nccl-cu13", *_pins()]:
         for name in (package, f"{package}-cpu"):  # vLLM's build for CPUs has a name of its own
             with suppress(PackageNotFoundError):
                 found[package] = version(name)

@@ -19,7 +19,7 @@ def test_the_plan_for_a_running_cluster(assets: Path, cluster: str, tmp_path: Pa
     found = plan(assets, tmp_path / "run", cluster, "--gpu-memory=24")
     assert found.returncode == 0, found.stderr
     assert "on 1 node with 8 GPUs and 32 CPUs, 24 GB per GPU\n" in found.stdout
-    assert "P E · · · · · ·  4 of 32 (2 shards)\n" in found.stdout
+    assert "P E · · · · · ·  4 of 32 (2 shards)  0 of " in found.stdout
     assert "(sizes from its configuration)\n" in found.stdout
     assert not (tmp_path / "run").exists()
 
