@@ -51,6 +51,7 @@ def run(arguments: argparse.Namespace, _overrides: list[str]) -> int:
 
 def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     from meds_openrlhf.doctor import cluster, tracker
+    from meds_openrlhf.doctor.finding import Finding
     from meds_openrlhf.training import cpu
 
     folder = arguments.folder.absolute()
@@ -63,7 +64,10 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         has_gpus = cpu.has_cuda()
         yield from cluster.examine_this_machine(folder, has_gpus)
         nodes = cluster.GpuNodes(1, _count_gpus() if has_gpus else cpu.MADE_UP_GPUS, made_up=not has_gpus)
-    if not arguments.quick:
+    if not nodes.count:
+        advice = "no run can be placed: see that GPU nodes have joined, with an image in which their driver works"
+        yield Finding("cluster", "GPUs", "Ray has none on any node", advice)
+    elif not arguments.quick:
         from meds_openrlhf.doctor.trial import train_tiny_policy
 
         yield train_tiny_policy(folder, nodes, arguments.verbose)
@@ -88,6 +92,8 @@ def _connected() -> Iterator[None]:
     except OSError as error:  # Ray's ConnectionError is one
         hint = "names no Ray cluster that answers; start one with `ray start --head`, or leave it out"
         raise ConfigError("--address", address, hint) from error
+    except RuntimeError as error:  # another version of Ray or Python there
+        raise ConfigError("--address", address, f"cannot be joined: {' '.join(str(error).split())}") from error
     try:
         yield
     finally:

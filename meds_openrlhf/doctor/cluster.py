@@ -6,7 +6,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from meds_openrlhf.locks import NoLocksError, try_lock
 ANSWER_SECONDS = 180.0
 CLOCK_SECONDS = 5.0
 LEAST_STORE = 4 * GB
+ONLY_WITH_GPUS = {"flash-attn", "nvidia-nccl-cu13"}
 
 
 def examine_this_machine(folder: Path, has_gpus: bool) -> Iterator[Finding]:
@@ -88,12 +89,10 @@ def _answer(node: str, answer: Any, arrived: float) -> Iterator[Finding]:
 
 def differences(node: str, report: NodeReport, here: dict[str, str], arrived: float) -> Iterator[Finding]:
     """Compare a node's report, which arrived at the time ``arrived``, with the versions ``here``."""
-    names = sorted(report.versions.keys() | here.keys())
-    other = [
-        f"{name} {report.versions.get(name, 'missing')} (here: {here.get(name, 'missing')})"
-        for name in names
-        if report.versions.get(name) != here.get(name)
-    ]
+    names = sorted((report.versions.keys() | here.keys()) - ONLY_WITH_GPUS | (report.versions.keys() & here.keys()))
+    pairs = [(name, report.versions.get(name, "missing"), here.get(name, "missing")) for name in names]
+    # What follows a plus is the build, which differs where a node has no GPU.
+    other = [f"{name} {there} (here: {own})" for name, there, own in pairs if there.split("+")[0] != own.split("+")[0]]
     if other:
         yield Finding(node, "versions", ", ".join(other), "processes of a run exchange objects: install one version")
     apart = report.clock - arrived
@@ -125,7 +124,8 @@ def _token_in(folder: Path) -> Iterator[str]:
     except OSError as error:
         raise ConfigError("--folder", str(folder), f"cannot be written to ({error.strerror or error})") from error
     finally:
-        (folder / token).unlink(missing_ok=True)
+        with suppress(OSError):
+            (folder / token).unlink()
 
 
 def _lock(file: int) -> None:

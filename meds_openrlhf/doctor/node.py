@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -110,7 +111,7 @@ def _shared_memory(node: str, total: int) -> Finding:
 
 def _storage(node: str, folder: Path, token: str) -> Iterator[Finding]:
     shared = folder / token
-    if not shared.exists():
+    if not os.path.exists(shared):  # Path.exists raises where the folder may not be read
         advice = "it is another folder there: name one with --folder that all nodes share (meds.run_dir goes there)"
         yield Finding(node, "storage", f"{folder} does not show what another node wrote", advice)
         return
@@ -137,12 +138,15 @@ def _storage(node: str, folder: Path, token: str) -> Iterator[Finding]:
 
 
 def _locks(node: str, shared: Path) -> Finding:
-    with shared.open("rb+") as file:
-        try:
+    try:
+        with shared.open("rb+") as file:
             is_free = try_lock(file.fileno())
-        except NoLocksError as error:
-            advice = "mount it with them (Lustre: -o flock), or set meds.lock_seconds: null, one run a folder"
-            return Finding(node, "locks", str(error.strerror), advice)
+    except NoLocksError as error:
+        advice = "mount it with them (Lustre: -o flock), or set meds.lock_seconds: null, one run a folder"
+        return Finding(node, "locks", str(error.strerror), advice)
+    except OSError as error:
+        advice = "files of one node have to be writable on the others: the same user everywhere, no root squash"
+        return Finding(node, "locks", f"another node's file: {error.strerror}", advice)
     if is_free:
         advice = (
             "nothing keeps two runs out of one folder: mount it with locks that are shared (Lustre: -o flock, not "

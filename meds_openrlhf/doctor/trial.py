@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import traceback
@@ -33,6 +34,8 @@ def train_tiny_policy(folder: Path, nodes: GpuNodes, verbose: bool) -> Finding:
     from meds_openrlhf.tracking.step_log import StepLog
     from meds_openrlhf.training.driver.launch import run_training
 
+    wandb_mode = os.environ.get("WANDB_MODE")
+    os.environ["WANDB_MODE"] = "disabled"  # this is no run that anybody wants to see there
     scratch = (folder / f".meds-doctor-{secrets.token_hex(4)}").absolute()
     recipe = WarmStartRecipe(
         layers=2, hidden_size=128, heads=2, steps=1, train_problems=2 * PROMPTS_OF_A_RANK * nodes.count, eval_problems=1
@@ -50,6 +53,9 @@ def train_tiny_policy(folder: Path, nodes: GpuNodes, verbose: bool) -> Finding:
         return Finding("cluster", "training", lines[-1], advice)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+        del os.environ["WANDB_MODE"]
+        if wandb_mode is not None:
+            os.environ["WANDB_MODE"] = wandb_mode
 
 
 def judge(steps: list[dict[str, Any]]) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections import Counter
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -85,7 +86,11 @@ def _smallest_cards(nodes: tuple[str, ...]) -> dict[str, float | None]:
         for node in nodes
     }
     answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=CARDS_SECONDS) if asked else ([], [])
-    return {asked[one]: ray.get(one) for one in answered}
+    cards: dict[str, float | None] = {}
+    for one in answered:
+        with suppress(ray.exceptions.RayError):  # a node that died meanwhile
+            cards[asked[one]] = ray.get(one)
+    return cards
 
 
 def _node(name: str, node: dict[str, Any], free: dict[str, float], card: float | None) -> Node:

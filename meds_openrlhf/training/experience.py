@@ -15,6 +15,7 @@ import copy
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import lcm
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from meds_openrlhf.tracking.metrics import StepFacts, step_metrics
 from meds_openrlhf.training.actor import RecordedLogProbs, recorded_with
 from meds_openrlhf.training.batches import even_batches, padded_batches
 from meds_openrlhf.training.final_answers import FinalAnswers
-from meds_openrlhf.training.minibatches import data_parallel_ranks
+from meds_openrlhf.training.minibatches import ranks_of_roles
 from meds_openrlhf.training.returns import cumulative_returns
 from meds_openrlhf.training.samples import in_order, values_in_order
 
@@ -106,7 +107,7 @@ class ExperienceMaker(RemoteExperienceMaker):
             most_tokens = (
                 self.args.rollout.max_tokens_per_gpu * self.args.ds.ring_attn_size * self.args.ds.tensor_parallel_size
             )
-            return even_batches(lengths, most_tokens, data_parallel_ranks(self.args))
+            return even_batches(lengths, most_tokens, lcm(*ranks_of_roles(self.args)))
         size = self.args.rollout.micro_batch_size
         return [np.arange(start, min(start + size, len(samples))) for start in range(0, len(samples), size)]
 

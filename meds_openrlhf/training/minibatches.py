@@ -51,6 +51,12 @@ def data_parallel_ranks(args: SimpleNamespace) -> int:
     return ranks // duplicates
 
 
+def ranks_of_roles(args: SimpleNamespace) -> list[int]:
+    """Return for policy, critic, reference and reward how many of their ranks get different samples."""
+    duplicates = args.ds.ring_attn_size * args.ds.tensor_parallel_size
+    return [request.gpus // duplicates for request in role_requests(args) if request.role != "engines"]
+
+
 def even_batch(args: SimpleNamespace) -> int:
     """Return the number of responses that divides into whole mini-batches, whole groups and equal work for all ranks.
 
@@ -58,8 +64,7 @@ def even_batch(args: SimpleNamespace) -> int:
     unequal work would wait for each other forever, and DeepSpeed would carry the gradients of a partial mini-batch into
     the next step.
     """
-    duplicates = args.ds.ring_attn_size * args.ds.tensor_parallel_size
-    ranks = [request.gpus // duplicates for request in role_requests(args) if request.role != "engines"]
+    ranks = ranks_of_roles(args)
     pieces = [] if args.train.dynamic_batch_enable else [args.rollout.micro_batch_size * count for count in ranks]
     return lcm(args.train.batch_size, args.rollout.n_samples_per_prompt, *pieces)
 

@@ -25,8 +25,9 @@ def test_without_locks_that_is_what_is_said(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_folder_that_cannot_be_made() -> None:
-    with pytest.raises(ConfigError, match=r"--folder: '/proc/runs' cannot be written to"):
-        list(examine_this_machine(Path("/proc/runs"), has_gpus=False))
+    for folder in ("/proc/runs", "/etc/hostname/runs", "/etc/hostname"):
+        with pytest.raises(ConfigError, match=rf"--folder: '{folder}' cannot be written to"):
+            list(examine_this_machine(Path(folder), has_gpus=False))
 
 
 def test_other_versions_and_clocks() -> None:
@@ -39,6 +40,14 @@ def test_other_versions_and_clocks() -> None:
     assert versions.word == "WRONG"
     assert (clock.word, clock.found) == ("slow", "+60 s from this one's")
     assert next(differences("n", sound, here, arrived=1030.0)).found == "-30 s from this one's"
+
+
+def test_a_node_with_gpus_has_other_builds_and_more_packages_than_one_without() -> None:
+    with_gpus = {"torch": "2.13.0+cu130", "flash-attn": "2.8.3", "nvidia-nccl-cu13": "2.29.7"}
+    assert list(differences("n", NodeReport([], with_gpus, 0.0), {"torch": "2.13.0+cpu"}, arrived=0.0)) == []
+    other = {**with_gpus, "nvidia-nccl-cu13": "2.28.1"}
+    (finding,) = differences("n", NodeReport([], with_gpus, 0.0), other, arrived=0.0)
+    assert finding.found == "nvidia-nccl-cu13 2.29.7 (here: 2.28.1)"
 
 
 @pytest.mark.usefixtures("ray_cluster")

@@ -105,5 +105,6 @@ def test_locks_that_are_missing_or_not_shared(folder: Path, monkeypatch: pytest.
     free = folder / "free"
     free.touch()
     assert "another node's lock is not seen here; nothing keeps two runs out" in str(checks._locks("n", free))
+    assert "writable on the others" in str(checks._locks("n", folder))  # which opens as little as another user's file
     without_locks(monkeypatch)
     assert "no file locks (flock); mount it with them" in str(checks._locks("n", folder / TOKEN))

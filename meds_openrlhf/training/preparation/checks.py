@@ -174,6 +174,10 @@ def require_minibatches(config: RunConfig, args: SimpleNamespace) -> None:
             f"is no whole number of prompts with {samples} responses each; take {nearest}, or set {name} to responses"
         )
         raise ConfigError("train.batch_size", args.train.batch_size, hint)
+    responses = args.rollout.batch_size * samples
+    if responses % args.train.batch_size:
+        hint = f"leaves a rest of the {responses} responses of a step; take a divisor, or set {name} to responses"
+        raise ConfigError("train.batch_size", args.train.batch_size, hint)
     if args.critic.model_name_or_path:
         hint = "does not go with critic.model_name_or_path: the critic's mini-batches would be others; take responses"
         raise ConfigError(name, "prompts", hint)

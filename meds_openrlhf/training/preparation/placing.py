@@ -77,8 +77,18 @@ def place_flags(
     recipe = recipe_of(args, models, flags)
     require_saved_ranks(args, saved_ranks or {})
     require_splittable_batches(recipe, _ranks(args), sizing.flags)
+    if config.meds.policy.minibatches == "prompts":
+        _require_even_minibatches(args)
     plan = make_plan(role_requests(args), nodes, shards, CONTROLLER_CPUS)
     return Placed(args, report(plan, sizing, recipe))
+
+
+def _require_even_minibatches(args: SimpleNamespace) -> None:
+    """Raise ConfigError if a mini-batch of whole prompts cannot be dealt evenly to the policy's ranks."""
+    ranks = _ranks(args)["policy"] // (args.ds.ring_attn_size * args.ds.tensor_parallel_size)
+    if args.train.batch_size % ranks:
+        hint = f"cannot be dealt evenly to {ranks} policy ranks; take a multiple of them, or mini-batches of responses"
+        raise ConfigError("train.batch_size", args.train.batch_size, hint)
 
 
 def _ranks(args: SimpleNamespace) -> dict[str, int]:

@@ -26,7 +26,14 @@ def models_of(args: SimpleNamespace) -> dict[str, FoundShape]:
 def recipe_of(args: SimpleNamespace, models: Mapping[str, FoundShape], given: Mapping[str, Any]) -> Recipe:
     """Return what placement needs to know about a run. ``given`` are the flags that the user set."""
     dynamic = args.train.dynamic_batch_enable
-    length = args.data.max_len
+    length: int = args.data.max_len
+    duplicates = args.ds.ring_attn_size * args.ds.tensor_parallel_size  # ranks that share a batch, and its limit
+
+    def tokens_of(section: SimpleNamespace) -> int:
+        """Return the tokens of a micro-batch; a longer sample is one alone."""
+        tokens: int = section.max_tokens_per_gpu * duplicates if dynamic else section.micro_batch_size * length
+        return max(tokens, length)
+
     return Recipe(
         roles=tuple(models),
         models=models,
@@ -43,8 +50,8 @@ def recipe_of(args: SimpleNamespace, models: Mapping[str, FoundShape], given: Ma
         tensor_parallel=args.ds.tensor_parallel_size,
         offloaded=frozenset(role for role, on in _offloads(args).items() if on),
         max_len=length,
-        train_tokens=args.train.max_tokens_per_gpu if dynamic else args.train.micro_batch_size * length,
-        forward_tokens=args.rollout.max_tokens_per_gpu if dynamic else args.rollout.micro_batch_size * length,
+        train_tokens=tokens_of(args.train),
+        forward_tokens=tokens_of(args.rollout),
         gpu_memory_utilization=args.vllm.gpu_memory_utilization,
         deepspeed_can_sleep=args.actor.optim == "adam" and args.ds.zero_stage >= 1,
         deepspeed_sleeps=args.ds.enable_sleep,

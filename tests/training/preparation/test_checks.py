@@ -112,6 +112,7 @@ def test_groups_are_kept_only_where_some_are_left_out() -> None:
     ("flags", "message"),
     [
         ({"train.batch_size": 10}, r"train.batch_size: 10 is no whole number of prompts with 4 responses each"),
+        ({"train.batch_size": 12}, r"train.batch_size: 12 leaves a rest of the "),
         ({"critic.model_name_or_path": "some/critic"}, r"'prompts' does not go with critic.model_name_or_path"),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from meds_openrlhf.config import ConfigError, MedsSettings, PlacementSettings, RunConfig
+from meds_openrlhf.config.schema import PolicySettings
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import imagined_cluster
 from meds_openrlhf.placement.model_shape import KNOWN, FoundShape
@@ -110,6 +111,33 @@ def test_the_memory_takes_cpus_only_where_there_is_one() -> None:
 def test_contradictions_are_refused_before_there_is_a_cluster() -> None:
     with pytest.raises(ConfigError, match=r"train.colocate_all: True puts engines and policy on the same GPUs"):
         provisional_arguments(config("split"), {**FLAGS, "train.colocate_all": True})
+
+
+def test_minibatches_of_whole_prompts_are_dealt_evenly_also_where_batches_are_dynamic() -> None:
+    run = config("flags", policy=PolicySettings(minibatches="prompts"))
+    flags = {**FLAGS, "vllm.num_engines": 1, "train.dynamic_batch_enable": True, "train.batch_size": 64}
+    for ranks in (4, 3):
+        flags["actor.num_gpus_per_node"] = ranks
+        args = provisional_arguments(run, flags)
+        nodes = imagined_cluster("1x8", 140.0)
+        if ranks == 4:
+            assert place_flags(run, flags, args, nodes, models_of(args)).report.plan.gpus == 5
+        else:
+            with pytest.raises(ConfigError, match=r"train.batch_size: 64 cannot be dealt evenly to 3 policy ranks"):
+                place_flags(run, flags, args, nodes, models_of(args))
+
+
+def test_a_sample_longer_than_a_batch_is_one_alone_and_ranks_that_share_a_batch_share_its_limit() -> None:
+    flags = {**FLAGS, "vllm.num_engines": 1, "train.dynamic_batch_enable": True, "data.max_len": 10000}
+    limits = {"train.max_tokens_per_gpu": 9000, "rollout.max_tokens_per_gpu": 12000}
+    args = provisional_arguments(config("flags"), flags | limits)
+    found = recipe_of(args, models_of(args), flags)
+    assert (found.train_tokens, found.forward_tokens) == (10000, 12000)
+    args = provisional_arguments(
+        config("flags"), flags | limits | {"ds.ring_attn_size": 2, "actor.num_gpus_per_node": 2}
+    )
+    found = recipe_of(args, models_of(args), flags)
+    assert (found.train_tokens, found.forward_tokens) == (18000, 24000)
 
 
 def test_a_recipe_is_read_off_openrlhfs_arguments() -> None:
