@@ -13,6 +13,8 @@ from statistics import median
 
 from meds_openrlhf.config.errors import ConfigError
 
+SLOW_FSYNC_SECONDS = 0.5  # of `fsync_seconds`, once per training step
+
 
 @contextmanager
 def published_file(target: Path) -> Iterator[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from collections.abc import Iterator
@@ -14,7 +13,8 @@ from typing import Any
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.doctor.finding import Finding
 from meds_openrlhf.doctor.node import GB, NodeReport, examine, installed
-from meds_openrlhf.locks import NoLocksError, try_lock
+from meds_openrlhf.files import write_atomically
+from meds_openrlhf.locks import try_lock
 
 ANSWER_SECONDS = 180.0
 CLOCK_SECONDS = 5.0
@@ -35,20 +35,20 @@ def examine_nodes(folder: Path) -> Iterator[Finding]:
 
     from meds_openrlhf.placement.ray_cluster import accelerators, named_nodes
 
-    nodes = named_nodes()
+    nodes, here = named_nodes(), installed()
     ask = ray.remote(num_cpus=0, max_retries=0)(examine)
     with _token_in(folder) as token:
         asked = {}
         for name, node in nodes.items():
-            here = ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
-            asked[here.remote(name, folder, token, bool(accelerators(node)))] = name
+            there = ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
+            asked[there.remote(name, folder, token, bool(accelerators(node)))] = name
         deadline = time.monotonic() + ANSWER_SECONDS
         waiting = list(asked)
         while waiting:
             answered, waiting = ray.wait(waiting, timeout=max(deadline - time.monotonic(), 0.0))
             if not answered:
                 break
-            yield from _answer(asked[answered[0]], answered[0], time.time())
+            yield from _answer(asked[answered[0]], answered[0], here)
         for late in waiting:
             advice = "its raylet starts no worker: see its log (/tmp/ray/session_latest/logs), or restart the node"
             yield Finding(asked[late], "node", f"no answer within {ANSWER_SECONDS:.0f} s", advice)
@@ -74,8 +74,10 @@ def gpu_nodes() -> GpuNodes:
     return GpuNodes(len(found), gpus, made_up=not any(map(accelerators, found)))
 
 
-def _answer(node: str, answer: Any, arrived: float) -> Iterator[Finding]:
+def _answer(node: str, answer: Any, here: dict[str, str]) -> Iterator[Finding]:
     import ray
+
+    arrived = time.time()
 
     try:
         report: NodeReport = ray.get(answer)
@@ -84,7 +86,7 @@ def _answer(node: str, answer: Any, arrived: float) -> Iterator[Finding]:
         yield Finding(node, "node", last_line, "install this version of meds-openrlhf there, as on the other nodes")
         return
     yield from report.findings
-    yield from differences(node, report, installed(), arrived)
+    yield from differences(node, report, here, arrived)
 
 
 def differences(node: str, report: NodeReport, here: dict[str, str], arrived: float) -> Iterator[Finding]:
@@ -114,22 +116,12 @@ def _token_in(folder: Path) -> Iterator[str]:
     """Write and lock a file in the folder, by which the nodes know it; yields its name."""
     token = f".meds-doctor-{secrets.token_hex(4)}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / token).open("wb") as file:
-            file.write(b"meds doctor")
-            file.flush()
-            os.fsync(file.fileno())
-            _lock(file.fileno())
+        write_atomically(folder / token, "meds doctor")
+        with (folder / token).open("rb+") as file:
+            try_lock(file.fileno(), optional=True)  # without locks, every node says so
             yield token
     except OSError as error:
         raise ConfigError("--folder", str(folder), f"cannot be written to ({error.strerror or error})") from error
     finally:
         with suppress(OSError):
             (folder / token).unlink()
-
-
-def _lock(file: int) -> None:
-    try:
-        try_lock(file)
-    except NoLocksError:
-        return  # every node reports it

@@ -15,11 +15,10 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from meds_openrlhf.doctor.finding import Finding
-from meds_openrlhf.files import fsync_seconds
+from meds_openrlhf.files import SLOW_FSYNC_SECONDS, fsync_seconds
 from meds_openrlhf.locks import NoLocksError, try_lock
 
 GB = 2**30
-SLOW_FSYNC_SECONDS = 0.5
 LEAST_SHARED_MEMORY = 8 * GB  # NCCL's buffers, and Ray's store, which otherwise writes to the disk
 LEAST_DISK = 20 * GB
 OTHERS_GB = 2.0  # on a GPU, by processes that are not the run's
@@ -91,8 +90,8 @@ def _gpus(node: str) -> Iterator[Finding]:
         yield Finding(node, "GPUs", f"nvidia-smi: {error}", advice)
         return
     cards = [line.split(", ") for line in answer.splitlines() if line.strip()]
-    busy = [f"GPU {number}: {float(card[3]) / 1024:.0f} GB" for number, card in enumerate(cards)]
-    held = [text for text, card in zip(busy, cards) if float(card[3]) / 1024 > OTHERS_GB]
+    used = [float(card[3]) / 1024 for card in cards]
+    held = [f"GPU {number}: {gb:.0f} GB" for number, gb in enumerate(used) if gb > OTHERS_GB]
     kinds = ", ".join(dict.fromkeys(f"{card[0]} of {float(card[2]) / 1024:.0f} GB, driver {card[1]}" for card in cards))
     advice = "other processes hold memory there, and vLLM will not start: end them (nvidia-smi shows them)"
     yield Finding(node, "GPUs", ", ".join([f"{len(cards)} x {kinds}", *held]), advice if held else "")

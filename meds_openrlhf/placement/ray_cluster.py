@@ -38,7 +38,7 @@ def named_nodes() -> dict[str, dict[str, Any]]:
     """
     alive = sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: (_address(node), node["NodeID"]))
     count = Counter(map(_address, alive))
-    return {_address(one) + f"#{one['NodeID'][:6]}" * (count[_address(one)] > 1): one for one in alive}
+    return {_address(node) + f"#{node['NodeID'][:6]}" * (count[_address(node)] > 1): node for node in alive}
 
 
 def inventory_of_running_cluster() -> list[Node]:
@@ -87,9 +87,9 @@ def _smallest_cards(nodes: tuple[str, ...]) -> dict[str, float | None]:
     }
     answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=CARDS_SECONDS) if asked else ([], [])
     cards: dict[str, float | None] = {}
-    for one in answered:
+    for answer in answered:
         with suppress(ray.exceptions.RayError):  # a node that died meanwhile
-            cards[asked[one]] = ray.get(one)
+            cards[asked[answer]] = ray.get(answer)
     return cards
 
 

@@ -57,7 +57,7 @@ def padded_batches(
             continue
         pad = pad_token_id if name == "sequences" else 0
         if name in STEP_NAMES:
-            columns[name] = [_padded([values[one][0] for one in order.tolist()], pad) for order in orders]
+            columns[name] = [_padded([values[sample][0] for sample in order.tolist()], pad) for order in orders]
         else:
             columns[name] = _joined(values, orders)
     return [Experience(**dict(zip(columns, values))) for values in zip(*columns.values())]

@@ -39,6 +39,7 @@ from meds_openrlhf.training.batches import even_batches, padded_batches
 from meds_openrlhf.training.final_answers import FinalAnswers
 from meds_openrlhf.training.minibatches import ranks_of_roles
 from meds_openrlhf.training.returns import cumulative_returns
+from meds_openrlhf.training.roles import duplicates
 from meds_openrlhf.training.samples import in_order, values_in_order
 
 logger = logging.getLogger(__name__)
@@ -104,9 +105,7 @@ class ExperienceMaker(RemoteExperienceMaker):
     def _micro_batches(self, samples: list[Experience]) -> list[NDArray[np.int64]]:
         if self.args.train.dynamic_batch_enable:
             lengths = np.array([sample.sequences.shape[1] for sample in samples])
-            most_tokens = (
-                self.args.rollout.max_tokens_per_gpu * self.args.ds.ring_attn_size * self.args.ds.tensor_parallel_size
-            )
+            most_tokens = self.args.rollout.max_tokens_per_gpu * duplicates(self.args)
             return even_batches(lengths, most_tokens, lcm(*ranks_of_roles(self.args)))
         size = self.args.rollout.micro_batch_size
         return [np.arange(start, min(start + size, len(samples))) for start in range(0, len(samples), size)]

@@ -12,7 +12,7 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from torch.utils.data import DataLoader
 
 from meds_openrlhf.training.batches import FlatExperience, flat_experiences
-from meds_openrlhf.training.roles import role_requests
+from meds_openrlhf.training.roles import data_parallel_ranks, duplicates, role_requests
 from meds_openrlhf.training.samples import values_in_order
 
 
@@ -44,17 +44,9 @@ def by_prompts(experiences: list[Experience], args: SimpleNamespace, step: int) 
     return flat_experiences(experiences, order)
 
 
-def data_parallel_ranks(args: SimpleNamespace) -> int:
-    """Return the number of policy ranks that get different samples."""
-    ranks: int = args.actor.num_nodes * args.actor.num_gpus_per_node
-    duplicates: int = args.ds.ring_attn_size * args.ds.tensor_parallel_size
-    return ranks // duplicates
-
-
 def ranks_of_roles(args: SimpleNamespace) -> list[int]:
     """Return for policy, critic, reference and reward how many of their ranks get different samples."""
-    duplicates = args.ds.ring_attn_size * args.ds.tensor_parallel_size
-    return [request.gpus // duplicates for request in role_requests(args) if request.role != "engines"]
+    return [request.gpus // duplicates(args) for request in role_requests(args) if request.role != "engines"]
 
 
 def even_batch(args: SimpleNamespace) -> int:

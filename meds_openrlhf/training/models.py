@@ -9,6 +9,8 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from meds_openrlhf.training.roles import duplicates
+
 
 @dataclass(frozen=True)
 class Models:
@@ -103,7 +105,7 @@ def _start_group(
         actor_class,
         pg=groups[role],
         num_gpus_per_actor=0.2 if shared else 1,
-        duplicate_actors=args.ds.ring_attn_size * args.ds.tensor_parallel_size,
+        duplicate_actors=duplicates(args),
     )
 
 

@@ -1,4 +1,4 @@
-"""OpenRLHF's models as roles: the number of GPUs of each role and the role with which it shares them."""
+"""OpenRLHF's models as roles: the number of GPUs of each role the role with which it shares them, and its samples."""
 
 from __future__ import annotations
 
@@ -28,3 +28,15 @@ def role_requests(args: SimpleNamespace) -> list[RoleRequest]:
         )
         requests.append(RoleRequest("reward", args.reward.num_nodes, args.reward.num_gpus_per_node, shares))
     return requests
+
+
+def duplicates(args: SimpleNamespace) -> int:
+    """Return how many ranks get the same samples: those of ring attention and of DeepSpeed's tensor parallelism."""
+    count: int = args.ds.ring_attn_size * args.ds.tensor_parallel_size
+    return count
+
+
+def data_parallel_ranks(args: SimpleNamespace) -> int:
+    """Return the number of policy ranks that get different samples."""
+    ranks: int = args.actor.num_nodes * args.actor.num_gpus_per_node
+    return ranks // duplicates(args)

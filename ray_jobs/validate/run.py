@@ -37,10 +37,11 @@ def main() -> int:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        minutes, is_good = (time.monotonic() - started) / 60, done.returncode == 0
-        failed += not is_good
-        print(f"    {'ok' if is_good else f'FAILED (exit code {done.returncode})'}, {minutes:.1f} min", flush=True)
-        parts.append("\n".join(_section(number, check, done.returncode, minutes, done.stdout.decode(errors="replace"))))
+        failed += done.returncode != 0
+        result = "ok" if done.returncode == 0 else f"FAILED, exit code {done.returncode}"
+        result += f", {(time.monotonic() - started) / 60:.1f} min"
+        print(f"    {result}", flush=True)
+        parts.append("\n".join(_section(number, check, result, done.stdout.decode(errors="replace"))))
         arguments.report.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     print(f"{failed} of {len(checks)} failed; {arguments.report}")
     return int(failed > 0)
@@ -58,8 +59,8 @@ def _head(checks: Path) -> Iterator[str]:
         yield from ("", *(f"    {line}" for line in answer.splitlines()))
 
 
-def _section(number: int, check: dict[str, str], code: int, minutes: float, output: str) -> Iterator[str]:
-    yield f"## {number}. {check['name']}: {'ok' if code == 0 else f'FAILED, exit code {code}'}, {minutes:.1f} min"
+def _section(number: int, check: dict[str, str], result: str, output: str) -> Iterator[str]:
+    yield f"## {number}. {check['name']}: {result}"
     yield ""
     yield f"Proves: {check['proves']}"
     yield ""

@@ -12,7 +12,7 @@ import ray
 from meds_openrlhf.checkpoints import newest_complete
 from meds_openrlhf.config import RunConfig
 from meds_openrlhf.features.answer import AnswerOpenings
-from meds_openrlhf.files import fsync_seconds, write_atomically
+from meds_openrlhf.files import SLOW_FSYNC_SECONDS, fsync_seconds, write_atomically
 from meds_openrlhf.memory.archive import archive_snapshot
 from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT, make_branch
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
@@ -43,8 +43,6 @@ from meds_openrlhf.training.models import start_models
 from meds_openrlhf.training.preparation import checks
 from meds_openrlhf.training.preparation.prepare import Job, place_when_free, prepare
 from meds_openrlhf.training.run_control import Stopped, start_run_control, this_node
-
-SLOW_FSYNC_SECONDS = 0.5  # a step takes minutes
 
 
 def run_training(

@@ -50,7 +50,7 @@ def actor_table() -> dict[str, Any]:
 
 def actors_of_this_job() -> list[Member]:
     """Return all actors that this driver has started, named by their classes."""
-    return [_by_class(one["ActorClassName"], one["ActorID"]) for one in actor_table().values()]
+    return [_by_class(actor["ActorClassName"], actor["ActorID"]) for actor in actor_table().values()]
 
 
 def _by_class(name: str, actor_id: str) -> Member:

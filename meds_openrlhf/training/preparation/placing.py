@@ -19,7 +19,7 @@ from meds_openrlhf.placement.sizing import SECTIONS, Room, require_splittable_ba
 from meds_openrlhf.training.preparation import checks
 from meds_openrlhf.training.preparation.arguments import parse_openrlhf_arguments
 from meds_openrlhf.training.preparation.recipe import recipe_of
-from meds_openrlhf.training.roles import role_requests
+from meds_openrlhf.training.roles import data_parallel_ranks, role_requests
 
 CONTROLLER_CPUS = 1
 # Placeholders for counts that depend on the cluster, because OpenRLHF's parser checks all counts together.
@@ -85,7 +85,7 @@ def place_flags(
 
 def _require_even_minibatches(args: SimpleNamespace) -> None:
     """Raise ConfigError if a mini-batch of whole prompts cannot be dealt evenly to the policy's ranks."""
-    ranks = _ranks(args)["policy"] // (args.ds.ring_attn_size * args.ds.tensor_parallel_size)
+    ranks = data_parallel_ranks(args)
     if args.train.batch_size % ranks:
         hint = f"cannot be dealt evenly to {ranks} policy ranks; take a multiple of them, or mini-batches of responses"
         raise ConfigError("train.batch_size", args.train.batch_size, hint)

@@ -8,7 +8,7 @@ from typing import Any
 
 from meds_openrlhf.placement.model_shape import FoundShape, find_shape
 from meds_openrlhf.placement.recipe import Recipe
-from meds_openrlhf.training.roles import role_requests
+from meds_openrlhf.training.roles import duplicates, role_requests
 
 
 def models_of(args: SimpleNamespace) -> dict[str, FoundShape]:
@@ -27,11 +27,10 @@ def recipe_of(args: SimpleNamespace, models: Mapping[str, FoundShape], given: Ma
     """Return what placement needs to know about a run. ``given`` are the flags that the user set."""
     dynamic = args.train.dynamic_batch_enable
     length: int = args.data.max_len
-    duplicates = args.ds.ring_attn_size * args.ds.tensor_parallel_size  # ranks that share a batch, and its limit
 
     def tokens_of(section: SimpleNamespace) -> int:
         """Return the tokens of a micro-batch; a longer sample is one alone."""
-        tokens: int = section.max_tokens_per_gpu * duplicates if dynamic else section.micro_batch_size * length
+        tokens: int = section.max_tokens_per_gpu * duplicates(args) if dynamic else section.micro_batch_size * length
         return max(tokens, length)
 
     return Recipe(
