@@ -168,9 +168,8 @@ def our_step(
     shards = start_shards(paths.memory, memory_format, settings, [{"num_cpus": 0}] * PROCESSES)
     pool = MemoryPool(shards, paths.memory.root, memory_format)
     pool.restore(None)
-    reader = ResponseReader(
-        tokenizer.backend_tokenizer, tuple(tokenizer.all_special_tokens), AnswerOpenings(meds.features.answer_openings)
-    )
+    tokenizer.save_pretrained(folder / "model")
+    reader = ResponseReader(str(folder / "model"), AnswerOpenings(meds.features.answer_openings))
     recorder = ray.remote(num_cpus=0)(RolloutRecorder).remote(paths, reader, meds.tracking.rollouts)
     control = start_run_control(paths)
     context = TrainerContext(meds, paths, control, pool, transform, None, recorder)

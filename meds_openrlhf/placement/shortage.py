@@ -41,11 +41,10 @@ class Need:
         return self.demand.count * self.demand.size
 
 
-def shortage(needs: Sequence[Need], nodes: Sequence[Node], shards: int, controllers: int, flag: str) -> Shortage:
-    """Return the error for a run that does not fit ``nodes``."""
+def shortage(needs: Sequence[Need], nodes: Sequence[Node], shards: int, controllers: int, advice: str) -> Shortage:
+    """Return the error for a run that does not fit ``nodes``; ``advice`` says what to do."""
     cluster = describe_nodes(list(nodes))
     largest = max((int(node.gpus) for node in nodes), default=0)
-    advice = f"lower {flag} or add nodes"
     for need in needs:
         if need.demand.size > largest:
             text = f"needs {plural(need.demand.size, 'GPU')} on one node for the {need.owner}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -25,21 +26,25 @@ class ResponseText:
 
 
 class ResponseReader:
-    """Decodes responses and finds their answers. Pickles to a small size.
+    """Decodes responses and finds their answers.
 
-    ``tokenizer`` is a fast tokenizer's backend (of the package tokenizers), or the name of a model without it.
-    ``special`` are tokens that are stripped from the end of a text.
+    ``model`` is a name or a folder. Its tokenizer is loaded by the process that reads first: arguments of an actor that
+    Ray restarts have to be small, and a large vocabulary is not.
     """
 
-    def __init__(self, tokenizer: Any, special: tuple[str, ...], answers: AnswerOpenings) -> None:
-        self._tokenizer, self._special, self._answers = tokenizer, tuple(filter(None, special)), answers
+    def __init__(self, model: str, answers: AnswerOpenings) -> None:
+        self._model, self._answers = model, answers
 
-    @staticmethod
-    def of(model: str, answers: AnswerOpenings) -> ResponseReader:
-        """The reader for a model, given by name or folder."""
-        tokenizer = _load(model)
-        travelling = tokenizer.backend_tokenizer if tokenizer.is_fast else model
-        return ResponseReader(travelling, tuple(tokenizer.all_special_tokens), answers)
+    @cached_property
+    def _tokenizer(self) -> Any:
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(self._model, trust_remote_code=True)
+
+    @cached_property
+    def _special(self) -> tuple[str, ...]:
+        """The tokens that are stripped from the end of a text."""
+        return tuple(filter(None, self._tokenizer.all_special_tokens))
 
     def read(
         self, tokens: NDArray[np.int32], lengths: NDArray[np.int64], generated: NDArray[np.bool_]
@@ -81,17 +86,10 @@ class ResponseReader:
         return text
 
     def _decode(self, pieces: list[list[int]]) -> list[str]:
-        if isinstance(self._tokenizer, str):
-            self._tokenizer = _load(self._tokenizer)
-        decode = getattr(self._tokenizer, "decode_batch", None) or self._tokenizer.batch_decode
+        tokenizer = self._tokenizer
+        decode = tokenizer.backend_tokenizer.decode_batch if tokenizer.is_fast else tokenizer.batch_decode
         texts: list[str] = decode(pieces, skip_special_tokens=False)
         return texts
-
-
-def _load(model: str) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(model, trust_remote_code=True)
 
 
 def _runs(own: NDArray[np.bool_]) -> list[tuple[int, int, bool]]:

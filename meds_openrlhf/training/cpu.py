@@ -33,6 +33,7 @@ FLAGS = {
     "vllm.sync_backend": "gloo",
     "ds.attn_implementation": "sdpa",
     "vllm.enable_sleep": False,  # its memory pools need CUDA
+    "ds.enable_sleep": False,  # only the optimizer that is compiled for CUDA can be offloaded
 }
 # The GPUs and CPUs that Ray sees: placement works as on real hardware, although the devices do not exist.
 MADE_UP_GPUS = 8

@@ -66,7 +66,7 @@ def test_a_lost_engine_costs_no_rollouts_and_sigterm_ends_in_a_checkpoint(assets
             back_at = log.read()[-1]["step"]
             wait_for_step(log, int(back_at) + 2, run)
             family = psutil.Process(run.pid).children(recursive=True)
-            run.send_signal(signal.SIGTERM)
+            os.killpg(run.pid, signal.SIGTERM)  # as a terminal does, and `timeout`
             output += run.communicate(timeout=120)[0]
         finally:
             run.kill()

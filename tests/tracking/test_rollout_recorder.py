@@ -25,8 +25,9 @@ TEXTS = [
 
 
 def recorder(paths: RunPaths, keep: str = "all", **openings: str) -> RolloutRecorder:
-    reader = ResponseReader(TOKENIZER.backend_tokenizer, (TOKENIZER.eos_token,), AnswerOpenings(**openings))
-    return RolloutRecorder(paths, reader, keep)
+    model = str(paths.root / "model")
+    TOKENIZER.save_pretrained(model)
+    return RolloutRecorder(paths, ResponseReader(model, AnswerOpenings(**openings)), keep)
 
 
 def own(texts: list[str]) -> list[list[tuple[str, bool]]]:

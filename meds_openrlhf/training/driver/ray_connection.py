@@ -6,9 +6,11 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import ray
+from ray._private import services
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.training import cpu
@@ -27,7 +29,8 @@ def ray_connection(*, on_cpu: bool, verbose: bool) -> Iterator[None]:
     if on_cpu and own:
         options.update(address="local", num_gpus=cpu.MADE_UP_GPUS, num_cpus=cpu.MADE_UP_CPUS, include_dashboard=False)
     try:
-        ray.init(runtime_env=runtime_env, **options)
+        with _sessions_of_their_own():
+            ray.init(runtime_env=runtime_env, **options)
     except ConnectionError as error:
         raise ConfigError(
             "RAY_ADDRESS", os.environ.get("RAY_ADDRESS"), f"names no cluster that answers: {str(error).splitlines()[0]}"
@@ -36,6 +39,20 @@ def ray_connection(*, on_cpu: bool, verbose: bool) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _sessions_of_their_own() -> Iterator[None]:
+    """Keep Ray's processes from what a terminal or `timeout` sends to this process's whole group: Ctrl-C, SIGTERM.
+
+    The driver handles these; a cluster that died of them could save no checkpoint.
+    """
+    popen = services.ConsolePopen
+    services.ConsolePopen = partial(popen, start_new_session=True)  # type: ignore[misc,assignment]
+    try:
+        yield
+    finally:
+        services.ConsolePopen = popen  # type: ignore[misc]
 
 
 def worker_environment(variables: dict[str, str]) -> dict[str, str]:

@@ -197,6 +197,14 @@ def require_no_adapters(args: SimpleNamespace) -> None:
         raise ConfigError("ds.lora.rank", args.ds.lora.rank, hint)
 
 
+def require_length_penalties(args: SimpleNamespace) -> None:
+    """Raise ConfigError for a penalised range of lengths longer than any response; OpenRLHF asserts it in the step."""
+    buffer, longest = args.reward.overlong_buffer_len, args.rollout.max_new_tokens or args.data.max_len
+    if buffer is not None and buffer > longest:
+        hint = f"is more than the {longest} tokens of the longest response, whose last tokens it penalises; lower it"
+        raise ConfigError("reward.overlong_buffer_len", buffer, hint)
+
+
 def require_two_checkpoints(args: SimpleNamespace) -> None:
     """Require room for two checkpoints, because OpenRLHF removes the old one before it saves the new one."""
     if args.ckpt.save_steps > 0 and args.ckpt.max_num < 2:

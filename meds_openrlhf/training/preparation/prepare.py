@@ -92,6 +92,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
         require_saved_ranks(args, saved_ranks)
     checks.require_two_checkpoints(args)
     checks.require_no_adapters(args)
+    checks.require_length_penalties(args)
     checks.require_filtering(config, args)
     checks.require_minibatches(config, args)
     if config.meds.enabled:

@@ -159,3 +159,18 @@ def test_adapters_are_refused_before_the_first_sync_would_fail() -> None:
     args.ds.lora.rank = 8
     with pytest.raises(ConfigError, match=r"ds\.lora\.rank: 8 would end at the first weight sync"):
         checks.require_no_adapters(args)
+
+
+@pytest.mark.parametrize(("max_new_tokens", "max_len"), [(64, 1000), (None, 64)])
+def test_a_penalised_range_longer_than_any_response_is_refused(max_new_tokens: int | None, max_len: int) -> None:
+    args = SimpleNamespace(
+        reward=SimpleNamespace(overlong_buffer_len=64.0),
+        rollout=SimpleNamespace(max_new_tokens=max_new_tokens),
+        data=SimpleNamespace(max_len=max_len),
+    )
+    checks.require_length_penalties(args)
+    args.reward.overlong_buffer_len = 65.0
+    with pytest.raises(ConfigError, match=r"reward\.overlong_buffer_len: 65\.0 is more than the 64 tokens"):
+        checks.require_length_penalties(args)
+    args.reward.overlong_buffer_len = None
+    checks.require_length_penalties(args)
