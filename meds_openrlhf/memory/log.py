@@ -66,7 +66,7 @@ class ShardLog:
         A torn tail (the process died during a write) is cut off with a warning. Raises MemoryBusyError if another
         process writes to the folder, and MemoryCorruptionError if a segment is damaged.
         """
-        self.close()
+        self.close_segment()
         self._lock.acquire()
         self.states = {}
         for path in self._files():
@@ -102,14 +102,13 @@ class ShardLog:
         return pa.concat_batches(found) if found else None
 
     def restore(self, states: list[SegmentState], *, disk_of_its_own: bool = False) -> None:
-        """Cut the log back to ``states``, the states of all segments at an earlier time; removes all later rows.
+        """Cut the log back to ``states``, the states of all segments at an earlier time; `open` it anew afterwards.
 
         Each folder, including folders without a writer, is cut by the shard whose number is that of the folder modulo
         the number of shards. If each node has its own disk, every shard also cuts the segments on its disk that were
         written with another number of shards. Raises MemoryCorruptionError, before cutting anything, if a file is
         missing, shorter than its state or different from it.
         """
-        self.close()
         self._lock.acquire()
         kept = {state.name: state for state in states}
         files = {

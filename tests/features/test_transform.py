@@ -35,6 +35,10 @@ def test_a_zero_vector_stays_zero() -> None:
     np.testing.assert_array_equal(FeatureTransform()(np.zeros((1, 4))), [[0, 0]])
 
 
+def test_a_short_vector_gets_unit_length_too() -> None:
+    np.testing.assert_allclose(FeatureTransform()(np.array([[9.0, 9.0, 0.3, 0.4]])), [[0.6, 0.8]])
+
+
 def test_an_odd_number_of_layers_rounds_the_half_down() -> None:
     assert FeatureTransform().select(np.ones((1, 5))).shape == (1, 2)
 

@@ -75,6 +75,13 @@ def test_a_new_run_is_not_let_into_another_ones_archive(tmp_path: Path, archive:
         Archive.at(str(tmp_path / "file" / "archive")).require_usable(fresh=True)
 
 
+def test_an_archive_that_is_there_may_still_not_be_writable(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive.require_usable(fresh=False)
+    monkeypatch.setattr(archive, "_write", lambda *_: (_ for _ in ()).throw(OSError(30, "Read-only file system")))
+    with pytest.raises(ConfigError, match=r"cannot be written to \(.*Read-only file system\)"):
+        archive.require_usable(fresh=False)
+
+
 @pytest.mark.parametrize(
     ("uri", "problem"),
     [
@@ -121,6 +128,23 @@ def test_nothing_is_stored_twice_and_only_what_a_snapshot_names_stays(tmp_path: 
     assert len(names(archive, "segments")) == 2
     archive.prune(set())
     assert names(archive, "segments") == set()
+
+
+def test_a_memory_without_rows_has_no_segments(archive: Archive) -> None:
+    archive.commit("global_step1", Snapshot(FORMAT, "", []))
+    archive.prune({"global_step1"})
+    assert names(archive, "snapshots") == {"global_step1.json"}
+
+
+def test_another_number_of_shards_fetches_what_it_needs(tmp_path: Path) -> None:
+    uri, shard = str(tmp_path / "archive"), make_shard(tmp_path / "old")
+    run(shard, stream(3))
+    shard.archive(uri)
+    moment = shard.snapshot()
+    new = [make_shard(tmp_path / f"node {number}", shard=number, shards=2) for number in range(2)]
+    for one in new:
+        one.restore(moment, uri)
+    assert sum(one.stats().rows for one in new) == shard.stats().rows
 
 
 def test_what_is_not_there_is_said(tmp_path: Path, archive: Archive) -> None:

@@ -37,6 +37,12 @@ def test_a_branch_goes_on_from_another_runs_snapshot(tmp_path: Path) -> None:
     assert as_lists([make_shard(old_paths.root).observe(6, batches[5])]) == as_lists(after[-1:])
 
 
+def test_a_branch_of_a_memory_without_rows_begins_at_the_beginning(tmp_path: Path) -> None:
+    old_paths = MemoryPaths(tmp_path / "old")
+    commit_snapshot(old_paths, "global_step3", Snapshot(FORMAT, "", []))
+    assert make_branch(old_paths.snapshot("global_step3"), MemoryPaths(tmp_path / "new"), FORMAT).step_offset == 0
+
+
 def test_a_run_that_goes_on_does_not_write_into_its_branches(tmp_path: Path) -> None:
     """The newest segment is still being written when it is copied."""
     batches = stream(6)

@@ -141,6 +141,12 @@ def test_the_automatic_epsilon(positions: list[float], expected: float) -> None:
     assert linkage.automatic_epsilon(left, right, heights, 0.45) == pytest.approx(expected)
 
 
+def test_rows_exactly_as_far_as_the_bound_count() -> None:
+    ends = np.arange(4)
+    left, right, heights, _ = linkage._single_linkage(ends[:-1], ends[1:], np.array([2**-6, 0.5, 0.5]))
+    assert linkage.automatic_epsilon(left, right, heights, 0.5) == 0.5  # else twice 2**-6
+
+
 def test_the_automatic_epsilon_is_the_one_that_clusters() -> None:
     points = np.array([[0.0], [0.01], [0.03], [0.05], [1.0], [1.02], [1.04]])
     np.testing.assert_array_equal(compiled(points, 2, True, np.nan), compiled(points, 2, True, 0.04))

@@ -12,7 +12,7 @@ from meds_openrlhf.memory import folder_lock
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from meds_openrlhf.memory.log import ShardLog
 from meds_openrlhf.memory.rows import log_schema, make_rows, with_answer
-from meds_openrlhf.memory.segment import SegmentState, Sharding, cut_file, read_batches, step_of
+from meds_openrlhf.memory.segment import MESSAGE_MARK, SegmentState, Sharding, cut_file, read_batches, step_of
 from meds_openrlhf.paths import MemoryPaths
 from tests.test_locks import without_locks
 
@@ -167,6 +167,18 @@ def test_a_last_batch_that_reached_the_disk_in_part_is_cut(tmp_path: Path, caplo
         again.restore(moment)
 
 
+@pytest.mark.parametrize("tail", ["schema", "mark"])
+def test_a_torn_tail_may_contain_what_begins_a_message(tmp_path: Path, tail: str) -> None:
+    """Only a whole batch behind unreadable bytes shows that they are damage."""
+    log_of(tmp_path, 2).close()
+    path = segment_of(tmp_path)
+    content = path.read_bytes()
+    schema = content[: content.index(MESSAGE_MARK, 1)]
+    path.write_bytes(content + bytes(8) + (schema if tail == "schema" else MESSAGE_MARK + b"rubbish" * 9))
+    assert steps_in(tmp_path) == [0, 1]
+    assert path.read_bytes() == content
+
+
 def test_damage_after_a_snapshot_does_not_hinder_going_back_to_it(tmp_path: Path) -> None:
     log = log_of(tmp_path, 1)
     moment = states_of(log)
@@ -237,6 +249,22 @@ def test_restore_goes_back_to_an_earlier_moment(tmp_path: Path) -> None:
     assert [step_of(batch) for batch in log.open()] == [0, 1]
     assert sorted(os.listdir(tmp_path / "shard-0000")) == [".lock", "000000.arrow"]
     assert states_of(log) == moment
+
+
+def test_what_is_written_after_a_restore_is_there(tmp_path: Path) -> None:
+    log = log_of(tmp_path, 2)
+    log.restore([])
+    assert list(log.open()) == []
+    assert os.listdir(tmp_path / "shard-0000") == [".lock"]
+    log.append(batch_of(5))
+    log.close()
+    assert steps_in(tmp_path) == [5]
+
+
+def test_a_closed_log_holds_no_file(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    log_of(tmp_path, 3, segment_bytes=1).close()
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_restore_refuses_files_that_are_not_what_they_were(tmp_path: Path) -> None:

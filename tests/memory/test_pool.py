@@ -20,7 +20,7 @@ from meds_openrlhf.memory.errors import MemoryLostError
 from meds_openrlhf.memory.folder_lock import LOCK_NAME
 from meds_openrlhf.memory.moments import Moments
 from meds_openrlhf.memory.pool import MemoryPool, PoolAnswer, add_stats, start_shards
-from meds_openrlhf.memory.rows import layer_logits_of, prompt_key, shard_of
+from meds_openrlhf.memory.rows import layer_logits_of
 from meds_openrlhf.memory.segment import Sharding
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings, ShardStats
 from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
@@ -147,11 +147,6 @@ def test_restore_to_nothing_then_prune(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "snapshots").iterdir()] == ["global_step2.json"]
     assert pool.restore(None).rows == 0
     assert not list(tmp_path.glob("shard-*/*.arrow"))
-
-
-def test_keys_and_routing_are_the_same_everywhere() -> None:
-    assert prompt_key("What is 1 + 1?") == "3b79aa0bbae7d002ee48ddc253f3f71b"
-    assert [shard_of(key, 4) for key in "abcd"] == [3, 1, 3, 3]
 
 
 def test_a_branched_memory_counts_its_steps_from_where_it_began(tmp_path: Path) -> None:

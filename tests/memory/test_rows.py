@@ -3,8 +3,21 @@
 import numpy as np
 import pytest
 
-from meds_openrlhf.memory.rows import incoming_schema, layer_logits_of, log_schema, make_rows, with_answer
+from meds_openrlhf.memory.rows import (
+    incoming_schema,
+    layer_logits_of,
+    log_schema,
+    make_rows,
+    prompt_key,
+    shard_of,
+    with_answer,
+)
 from meds_openrlhf.memory.segment import step_of
+
+
+def test_keys_and_routing_are_the_same_everywhere() -> None:
+    assert prompt_key("What is 1 + 1?") == "3b79aa0bbae7d002ee48ddc253f3f71b"
+    assert [shard_of(key, 4) for key in "abcd"] == [3, 1, 3, 3]
 
 
 def test_layer_logits_survive_the_round_trip() -> None:

@@ -395,6 +395,15 @@ def test_clustering_says_how_long_it_took(tmp_path: Path) -> None:
     assert 0 <= shard.recluster() < 10
 
 
+def test_what_was_clustered_in_the_background_is_not_clustered_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard, batches = make_shard(tmp_path), stream(4)
+    run(shard, batches[:3])
+    monkeypatch.setattr(shard, "_cluster", lambda *_: pytest.fail("it was clustered already"))
+    shard.observe(4, batches[3])
+
+
 def test_a_full_segment_is_followed_by_another(tmp_path: Path) -> None:
     for segment_bytes, segments in ((1, 3), (2**20, 1)):
         shard = make_shard(tmp_path / str(segments), replace(SETTINGS, segment_bytes=segment_bytes))

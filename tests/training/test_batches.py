@@ -103,6 +103,10 @@ def test_even_batches_hold_every_sample_once_and_not_too_many_tokens(lengths: li
         assert max(sums) - min(sums) <= max(lengths)
 
 
+def test_a_batch_may_be_exactly_full() -> None:
+    assert [batch.tolist() for batch in even_batches(np.array([6, 4]), 10, 1)] == [[0, 1]]
+
+
 def test_every_rank_needs_a_sample() -> None:
     assert len(even_batches(np.array([5, 3]), 4, 2)) == 2
     with pytest.raises(ValueError, match="1 samples make no batch for each of 2 ranks"):

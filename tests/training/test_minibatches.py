@@ -62,6 +62,12 @@ def test_lengths_and_ranks_do_not_change_what_a_mini_batch_holds(ranks: int, ste
     np.testing.assert_array_equal(np.sort(shares, axis=1), np.sort(whole, axis=1))
 
 
+def test_responses_of_one_length_stay_in_the_order_drawn() -> None:
+    drawn = np.random.default_rng([7, 1]).permutation(64)
+    expected = (drawn[:, None] * 4 + np.arange(4)).reshape(-1)
+    np.testing.assert_array_equal(order_by_prompts(np.ones(256, np.int64), 4, 32, 1, [7, 1])[0], expected)
+
+
 @pytest.mark.parametrize(("prompts", "minibatch", "ranks"), [(17, 16, 2), (16, 16, 3), (8, 16, 1)])
 def test_parts_that_would_be_unequal_are_refused(prompts: int, minibatch: int, ranks: int) -> None:
     with pytest.raises(ValueError, match="make no whole mini-batches"):

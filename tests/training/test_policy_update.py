@@ -95,6 +95,9 @@ def test_the_warm_up_ends_after_so_many_training_steps(steps: int, epochs: int, 
         train=SimpleNamespace(batch_size=256, max_epochs=epochs),
     )
     assert warmup_ratio(steps, args, 1) == max(updates - 0.5, 0.0)
+    args.train.batch_size = 300  # a step has 27 updates then; what is left over is not trained on
+    assert warmup_ratio(10, args, 1) == 270 * epochs - 0.5
+    args.train.batch_size = 256
     for most in (1000, 1537, 99_999):
         warmup = math.ceil(most * warmup_ratio(steps, args, most))  # as OpenRLHF counts
         assert warmup == updates
