@@ -5,14 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.cli.train import quiet_start
-from meds_openrlhf.config import ConfigError
 
 if TYPE_CHECKING:
     from meds_openrlhf.doctor.finding import Finding
@@ -52,12 +49,14 @@ def run(arguments: argparse.Namespace, _overrides: list[str]) -> int:
 def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     from meds_openrlhf.doctor import cluster, tracker
     from meds_openrlhf.doctor.finding import Finding
+    from meds_openrlhf.placement.ray_cluster import joined
     from meds_openrlhf.training import cpu
 
     folder = arguments.folder.absolute()
     yield tracker.examine_wandb(os.environ)
     if os.environ.get("RAY_ADDRESS"):
-        with _connected():
+        hint = "; start one with `ray start --head`, or leave it out"
+        with joined(hint, field="--address"):
             yield from cluster.examine_nodes(folder)
             nodes = cluster.gpu_nodes()
     else:
@@ -77,24 +76,3 @@ def _count_gpus() -> int:
     import torch
 
     return int(torch.cuda.device_count())
-
-
-@contextmanager
-def _connected() -> Iterator[None]:
-    import ray
-
-    address = os.environ["RAY_ADDRESS"]
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    try:
-        if host and port.isdigit():  # Ray itself would try for minutes
-            socket.create_connection((host, int(port)), timeout=10.0).close()
-        ray.init(log_to_driver=False, logging_level="ERROR")
-    except OSError as error:  # Ray's ConnectionError is one
-        hint = "names no Ray cluster that answers; start one with `ray start --head`, or leave it out"
-        raise ConfigError("--address", address, hint) from error
-    except RuntimeError as error:  # another version of Ray or Python there
-        raise ConfigError("--address", address, f"cannot be joined: {' '.join(str(error).split())}") from error
-    try:
-        yield
-    finally:
-        ray.shutdown()

@@ -141,7 +141,7 @@ class ShardLog:
             os.close(descriptor)
             self._current = None
             if state.batches == 0:
-                (self._paths.root / state.name).unlink(missing_ok=True)
+                (self._paths.root / state.name).unlink()
 
     def close(self) -> None:
         """Close the segment and release the folder for other processes."""

@@ -1,11 +1,13 @@
-"""The inventory of the Ray cluster that this process is connected to."""
+"""Connects to a Ray cluster, and takes the inventory of its nodes."""
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -17,6 +19,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.placement.inventory import GPU_MEMORY_GB, Node
 
 ACCELERATOR = "accelerator_type:"
+ANSWER_SECONDS = 10.0
 CARDS_SECONDS = 60.0
 
 
@@ -41,21 +44,48 @@ def named_nodes() -> dict[str, dict[str, Any]]:
     return {_address(node) + f"#{node['NodeID'][:6]}" * (count[_address(node)] > 1): node for node in alive}
 
 
+@contextmanager
+def joined(hint: str, *, field: str = "RAY_ADDRESS", **options: Any) -> Iterator[None]:
+    """Be connected to the cluster of RAY_ADDRESS, or as ``options`` of `ray.init` say.
+
+    Raises ConfigError about ``field`` if no cluster answers, with ``hint``, or if it is one of another version.
+    """
+    address = os.environ.get("RAY_ADDRESS") or None
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    try:
+        _require_answer(address or "")
+        ray.init(**{**quiet, **options})
+    except ConnectionError as error:
+        raise ConfigError(field, address, f"names no Ray cluster that answers{hint}") from error
+    except RuntimeError as error:  # another version of Ray or Python there
+        if address is None:
+            raise
+        raise ConfigError(field, address, f"cannot be joined: {' '.join(str(error).split())}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _require_answer(address: str) -> None:
+    """Raise ConnectionError if nothing listens at ``address``; Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS).close()
+    except OSError as error:
+        raise ConnectionError(str(error)) from error
+
+
 def inventory_of_running_cluster() -> list[Node]:
     """Return the inventory of the cluster at RAY_ADDRESS or on this machine, without starting a cluster.
 
     Raises ConfigError if no cluster answers.
     """
-    address = os.environ.get("RAY_ADDRESS")
-    try:
-        ray.init(address=address or "auto", log_to_driver=False, logging_level="ERROR")
-    except ConnectionError as error:
-        hint = "names no Ray cluster that answers, nor does one run here; name an imagined one with --cluster, e.g. 4x8"
-        raise ConfigError("RAY_ADDRESS", address, hint) from error
-    try:
+    hint = ", nor does one run here; name an imagined one with --cluster, e.g. 4x8"
+    with joined(hint, address=os.environ.get("RAY_ADDRESS") or "auto"):
         return inventory()
-    finally:
-        ray.shutdown()
 
 
 def _address(node: dict[str, Any]) -> str:

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import ray
 from ray._private import services
 
-from meds_openrlhf.config import ConfigError
+from meds_openrlhf.placement.ray_cluster import joined
 from meds_openrlhf.training import cpu
 from meds_openrlhf.training.driver import worker
 
@@ -28,17 +27,8 @@ def ray_connection(*, on_cpu: bool, verbose: bool) -> Iterator[None]:
     options: dict[str, Any] = {"log_to_driver": verbose, "logging_level": "INFO" if verbose else "ERROR"}
     if on_cpu and own:
         options.update(address="local", num_gpus=cpu.MADE_UP_GPUS, num_cpus=cpu.MADE_UP_CPUS, include_dashboard=False)
-    try:
-        with _sessions_of_their_own():
-            ray.init(runtime_env=runtime_env, **options)
-    except ConnectionError as error:
-        raise ConfigError(
-            "RAY_ADDRESS", os.environ.get("RAY_ADDRESS"), f"names no cluster that answers: {str(error).splitlines()[0]}"
-        ) from error
-    try:
+    with _sessions_of_their_own(), joined("; unset it to start one here", runtime_env=runtime_env, **options):
         yield
-    finally:
-        ray.shutdown()
 
 
 @contextmanager
