@@ -57,8 +57,9 @@ def test_neighbours_differ_only_in_the_method(model: str) -> None:
     assert differences(model, "grpo", "grpo-entropy").keys() == {
         "meds.run_dir",
         "meds.policy.entropy_advantage.alpha",
+        "actor.dual_clip",
     }
-    assert differences(model, "grpo", "dapo").keys() == {"meds.run_dir", *kl, *dapo, *overlong}
+    assert differences(model, "grpo", "dapo").keys() == {"meds.run_dir", *kl, *dapo, *overlong, "actor.dual_clip"}
     penalty = differences(model, "dapo", "meds")
     assert penalty.keys() == {"meds.run_dir", "meds.penalty.alpha", "meds.penalty.beta"}
     alpha, beta = penalty["meds.penalty.alpha"], penalty["meds.penalty.beta"]
@@ -76,11 +77,15 @@ def test_the_papers_settings(model: str, method: str) -> None:
         "rollout.batch_size": 512,
         "rollout.n_samples_per_prompt": 16,
         "rollout.max_new_tokens": length,
+        "rollout.temperature": 1.0,
+        "rollout.top_p": 1.0,
+        "meds.features.layers": 14 if model == "qwen3-8b" else None,  # elsewhere the default, half of 28
         "data.max_len": 1024 + length,
         "train.batch_size": 16 * 16,
         "actor.adam.lr": 1e-6,
         "actor.adam.weight_decay": 0.1,
         "actor.max_norm": 1.0,
+        "actor.dual_clip": 3.0 if method == "grpo" else 10.0,
         "meds.policy.warmup_steps": 10,
         "meds.policy.minibatches": "prompts",
         **(DAPO if method in ("dapo", "meds") else GRPO),

@@ -58,8 +58,7 @@ def add_parser(subparsers: Any) -> None:
         "--max-tokens",
         metavar="N",
         type=int,
-        default=7168,
-        help="of a response, within what the model's context leaves (%(default)s)",
+        help="of a response, within what the model's context leaves (the run's own, without a run 7168)",
     )
     parser.add_argument("--engines", metavar="N", type=int, help="how many (as many as free GPUs allow; on a CPU 1)")
     parser.add_argument("--tensor-parallel", metavar="N", type=int, default=1, help="GPUs of an engine (%(default)s)")

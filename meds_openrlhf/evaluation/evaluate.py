@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.evaluation.benchmarks import find_benchmarks
 from meds_openrlhf.evaluation.models.loading import KnownModel, know
-from meds_openrlhf.evaluation.models.naming import find_models
+from meds_openrlhf.evaluation.models.naming import find_models, length_of_training
 from meds_openrlhf.evaluation.request import Request
 from meds_openrlhf.evaluation.samples import SampleStore
 from meds_openrlhf.evaluation.sampling.blocks import Block, make_blocks
 from meds_openrlhf.evaluation.sampling.draw import draw
 from meds_openrlhf.evaluation.sampling.progress import Progress
 from meds_openrlhf.evaluation.settings import Settings, check_settings, problems_hash, write_settings
+
+MAX_TOKENS = 7168  # of a response, if no run says how long its own were: the paper's for Qwen3
 
 if TYPE_CHECKING:
     from meds_openrlhf.evaluation.sampling.engine import EngineSettings
@@ -69,6 +71,7 @@ class Evaluation:
         self.request = request
         self.benchmarks = find_benchmarks(request.benchmarks, request.data)
         models = find_models(request.models, request.step)
+        self._max_tokens = request.max_tokens or length_of_training(request.models) or MAX_TOKENS
         say(f"reading tokenizers and prompts: {', '.join(model.label for model in models)}")  # imports transformers
         self.subjects = [self._subject(know(model, request.tensor_parallel)) for model in models]
 
@@ -81,7 +84,7 @@ class Evaluation:
             temperature=request.temperature,
             top_p=request.top_p,
             seed=request.seed,
-            max_tokens=request.max_tokens,
+            max_tokens=self._max_tokens,
             benchmarks={benchmark.name: problems_hash(benchmark.problems) for benchmark in self.benchmarks},
         )
         prompts = {one.name: known.tokens(one.name, one.problems) for one in self.benchmarks}
@@ -167,10 +170,10 @@ def _engine_settings(request: Request, sampling: Sampling) -> EngineSettings:
         model=sampling.weights,
         revision=subject.known.revision,
         tensor_parallel=request.tensor_parallel,
-        max_model_len=subject.known.longest(prompts, request.max_tokens),
+        max_model_len=subject.known.longest(prompts, subject.settings.max_tokens),
         temperature=request.temperature,
         top_p=request.top_p,
         seed=request.seed,
-        max_tokens=request.max_tokens,
+        max_tokens=subject.settings.max_tokens,
         on_cpu=request.on_cpu,
     )

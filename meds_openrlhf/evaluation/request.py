@@ -11,7 +11,7 @@ from meds_openrlhf.config.errors import ConfigError
 
 @dataclass(frozen=True)
 class Request:
-    """The user's request. ``engines`` None: as many as there is room for."""
+    """The user's request. ``engines`` None: as many as there is room for; ``max_tokens`` None: as the runs trained."""
 
     models: tuple[str, ...]
     benchmarks: tuple[str, ...]
@@ -22,7 +22,7 @@ class Request:
     temperature: float
     top_p: float
     seed: int
-    max_tokens: int
+    max_tokens: int | None
     engines: int | None
     tensor_parallel: int
     wait_seconds: float

@@ -51,6 +51,11 @@ def test_a_check_leaves_nothing_behind(request_for: Request) -> None:
     assert subject.known.longest([(1, 2, 3)], 1000) == 64  # no further than the model reads
 
 
+def test_without_a_run_responses_have_the_papers_length(request_for: Request) -> None:
+    (subject,) = Evaluation(replace(request_for, max_tokens=None)).subjects
+    assert subject.settings.max_tokens == 7168
+
+
 def test_only_what_is_missing_is_to_be_drawn(request_for: Request) -> None:
     evaluation = Evaluation(request_for)
     with evaluation.opened() as (sampling,):

@@ -60,6 +60,21 @@ def find_models(words: Sequence[str], step: int | None = None) -> list[Model]:
     return models
 
 
+def length_of_training(words: Sequence[str]) -> int | None:
+    """Return the most tokens of a response in the runs among ``words``; None if there is no run.
+
+    Raises ConfigError if the runs differ.
+    """
+    from meds_openrlhf.config import load_config
+
+    folders = [path for path in map(_folder_of, words) if _is_run(path)]
+    lengths = {path: load_config(RunPaths(path).config).openrlhf.get("rollout.max_new_tokens") for path in folders}
+    if len(set(lengths.values())) > 1:
+        each = ", ".join(f"{path}: {length}" for path, length in lengths.items())
+        raise ConfigError("--max-tokens", None, f"is needed, because the runs were trained with other lengths ({each})")
+    return next(iter(lengths.values()), None)
+
+
 def fingerprint_of(folder: Path) -> str:
     """A hash that identifies a model: of all files' names, sizes, and first and last MiB."""
     digest = hashlib.sha256()

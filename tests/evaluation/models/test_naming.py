@@ -6,7 +6,7 @@ import pytest
 
 from meds_openrlhf.checkpoints import mark_complete
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.evaluation.models.naming import Model, find_models, fingerprint_of
+from meds_openrlhf.evaluation.models.naming import Model, find_models, fingerprint_of, length_of_training
 from meds_openrlhf.paths import RunPaths
 
 
@@ -109,6 +109,16 @@ def test_labels_and_steps_that_make_no_sense(tmp_path: Path) -> None:
         find_models([str(folder), f"qwen={folder}"])
     with pytest.raises(ConfigError, match="no MODEL is a run's folder"):
         find_models([str(folder)], step=50)
+
+
+def test_responses_are_as_long_as_those_of_the_runs(tmp_path: Path) -> None:
+    runs = [
+        str(make_run(tmp_path / str(length), flags=f"rollout.max_new_tokens: {length}\n").root) for length in (80, 9)
+    ]
+    assert length_of_training(["Qwen/Qwen3-8B", str(make_model(tmp_path / "qwen"))]) is None
+    assert length_of_training(["Qwen/Qwen3-8B", f"a={runs[0]}", f"b={runs[0]}@3"]) == 80
+    with pytest.raises(ConfigError, match=r"--max-tokens: None is needed, .*80: 80, .*9: 9\)"):
+        length_of_training(runs)
 
 
 def test_weights_are_told_apart_and_paths_are_not(tmp_path: Path) -> None:
