@@ -56,6 +56,7 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, tuple[str, ...], str | None], ...]],
         (
             ("Reward, raw and shaped", ("meds/reward_raw", "meds/reward_shaped"), None),
             ("Accuracy", ("meds/accuracy",), None),
+            ("Entropy of the policy", ("policy_entropy",), None),
         ),
     ),
     (

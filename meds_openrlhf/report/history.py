@@ -24,7 +24,7 @@ SUMMARY = (
     ("noise among stored rows", ("meds/noise_share",), "share"),
     ("top-1 eigen ratio, step", ("meds/eigen_ratio_step",), "number"),
     ("top-1 eigen ratio, all", ("meds/eigen_ratio_all",), "number"),
-    ("entropy", ("entropy_loss", "entropy"), "number"),
+    ("entropy", ("policy_entropy", "entropy_loss", "entropy"), "number"),
     ("KL", ("kl",), "number"),
     ("response length, tokens", ("rollout/response_length_mean", "response_length"), "number"),
     ("responses cut off", ("rollout/truncated_rate", "truncated"), "share"),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import lcm
 from typing import Any
@@ -78,6 +78,16 @@ class StepResult:
     experiences: list[Experience]
     judged: Judged
     metrics: dict[str, float]
+
+
+def sampled_entropy(experiences: Sequence[Experience]) -> float:
+    """Return the mean entropy of the policy that sampled, in nats per generated token.
+
+    The mean of -log p over tokens that were drawn from p estimates the entropy of p without bias, and needs no second
+    pass over the vocabulary. (With ``rollout.top_p`` below 1 the tokens are drawn from another distribution.)
+    """
+    total = sum(float((batch.action_log_probs * batch.action_mask).sum()) for batch in experiences)
+    return -total / max(sum(int(batch.action_mask.sum()) for batch in experiences), 1)
 
 
 class ExperienceMaker(RemoteExperienceMaker):

@@ -22,7 +22,7 @@ from meds_openrlhf.training.context import TrainerContext
 from meds_openrlhf.training.engines.engine_fleet import EngineFleet
 from meds_openrlhf.training.engines.rollout import RolloutGenerator
 from meds_openrlhf.training.errors import RunLostError
-from meds_openrlhf.training.experience import ExperienceMaker, MemoryExperienceMaker, StepResult
+from meds_openrlhf.training.experience import ExperienceMaker, MemoryExperienceMaker, StepResult, sampled_entropy
 from meds_openrlhf.training.final_answers import FinalAnswers
 from meds_openrlhf.training.minibatches import by_prompts, even_batch
 from meds_openrlhf.training.openrlhf_source import plain_class, replaced
@@ -86,7 +86,7 @@ class MedsTraining(CheckpointedTraining):
 
         def make(samples: Any) -> Any:
             result: StepResult = self.experience_maker.make_step(samples, step)
-            metrics.update(result.metrics)
+            metrics.update(result.metrics, policy_entropy=sampled_entropy(result.experiences))
             if self._context.recorder is not None:
                 self._rollouts.send(step_rollouts(step, result, self._context.key_of))
             return by_prompts(result.experiences, self.args, step) if of_prompts else result.experiences

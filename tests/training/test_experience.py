@@ -21,7 +21,7 @@ from meds_openrlhf.memory.clustering import Clustering, sizes_in_batch
 from meds_openrlhf.memory.moments import NO_MOMENTS
 from meds_openrlhf.memory.pool import PoolAnswer
 from meds_openrlhf.memory.shard import ShardStats
-from meds_openrlhf.training.experience import ExperienceMaker, MemoryExperienceMaker, StepResult
+from meds_openrlhf.training.experience import ExperienceMaker, MemoryExperienceMaker, StepResult, sampled_entropy
 from meds_openrlhf.training.final_answers import FinalAnswers
 from meds_openrlhf.training.trainer import MedsTraining
 from tests.training.rollouts import (
@@ -62,6 +62,17 @@ def memory_maker(
         clustering=Clustering(), penalty=PenaltySettings(**penalty), remember=remember,
     )  # fmt: skip
     return maker, pool
+
+
+def test_the_policys_entropy_is_estimated_from_the_tokens_that_it_drew() -> None:
+    torch.manual_seed(0)
+    policy = torch.distributions.Categorical(logits=2 * torch.randn(50))
+    drawn = policy.log_prob(policy.sample((40, 1000)))
+    mask = torch.rand(40, 1000) < 0.7
+    drawn[~mask] = -99.0  # replies of tools
+    batches = [Experience(action_log_probs=drawn[rows], action_mask=mask[rows]) for rows in (slice(0, 3), slice(3, 40))]
+    assert sampled_entropy(batches) == pytest.approx(policy.entropy().item(), rel=0.02)
+    assert sampled_entropy([]) == 0
 
 
 def policy_loss(experiences: list[Experience]) -> list[float]:
