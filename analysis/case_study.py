@@ -235,7 +235,7 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m analysis.case_study", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
     parser.add_argument("--prompt", metavar="KEY", help="the prompt to show; default: the most telling one")
-    hint = "which logits are clustered; default: %(default)s, the paper's"
+    hint = "which logits are clustered; default: %(default)s, the paper's for models with 28 layers"
     parser.add_argument("--variant", choices=VARIANTS, default="last-half", help=hint)
     parser.add_argument("--preset", choices=LOGIT_PRESETS, default="paper", help="how; default: %(default)s")
     add_result_arguments(parser, "case_study")

@@ -107,8 +107,8 @@ def test_it_fits_its_cluster(model: str, method: str, cluster: str) -> None:
     assert (report.plan.group_of("reference") is not None) == has_reference
 
 
-def ablation(name: str) -> RunConfig:
-    return load_config(CONFIGS / "qwen2.5-math-7b" / "meds.yaml", ["--variant", f"{ABLATIONS}:{name}"])
+def ablation(name: str, model: str = "qwen2.5-math-7b") -> RunConfig:
+    return load_config(CONFIGS / model / "meds.yaml", ["--variant", f"{ABLATIONS}:{name}"])
 
 
 def test_every_ablation_loads_into_a_folder_of_its_own() -> None:
@@ -117,14 +117,21 @@ def test_every_ablation_loads_into_a_folder_of_its_own() -> None:
     assert len({ablation(name).meds.run_dir for name in names}) == len(names)
 
 
-@pytest.mark.parametrize(("name", "columns"), [("14", 14), ("28", 28), ("14-diff", 14), ("28-diff", 27)])
-def test_the_papers_features(name: str, columns: int) -> None:
+@pytest.mark.parametrize(
+    ("model", "layers", "name", "columns"),
+    [
+        *[("qwen2.5-math-7b", 28, name, columns) for name, columns in (("14", 14), ("28", 28), ("last-half", 14))],
+        *[("qwen2.5-math-7b", 28, name, columns) for name, columns in (("14-diff", 14), ("28-diff", 27))],
+        *[("qwen3-8b", 36, name, columns) for name, columns in (("14", 14), ("14-diff", 14), ("last-half", 18))],
+    ],
+)
+def test_the_papers_features(model: str, layers: int, name: str, columns: int) -> None:
     import numpy as np
 
     from meds_openrlhf.memory.settings import feature_transform
 
-    logits = np.random.default_rng(0).normal(size=(3, 28))
-    selected = feature_transform(ablation(name).meds.features).select(logits)
+    logits = np.random.default_rng(0).normal(size=(3, layers))
+    selected = feature_transform(ablation(name, model).meds.features).select(logits)
     expected = np.diff(logits, axis=1) if "diff" in name else logits
     assert np.allclose(selected, expected[:, -columns:])
 

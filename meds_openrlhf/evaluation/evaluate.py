@@ -25,11 +25,11 @@ from meds_openrlhf.evaluation.sampling.draw import draw
 from meds_openrlhf.evaluation.sampling.progress import Progress
 from meds_openrlhf.evaluation.settings import Settings, check_settings, problems_hash, write_settings
 
-MAX_TOKENS = 7168  # of a response, if no run says how long its own were: the paper's for Qwen3
-
 if TYPE_CHECKING:
     from meds_openrlhf.evaluation.sampling.engine import EngineSettings
     from meds_openrlhf.placement.plan import Plan
+
+MAX_TOKENS = 7168  # of a response, if no run says how long its own were: the paper's for Qwen3
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ def unit_vectors(vectors: FloatArray) -> FloatArray:
 class FeatureTransform:
     """Select layers, optionally take differences, optionally scale to unit length (Sections 3.1 and 5.3 of the paper).
 
-    ``layers``: "last-half" (the paper's choice), "all", the number of last layers, or the last layers as a share of all
-    (a float between 0 and 1). ``difference`` between adjacent layers: "none", "before" the selection of layers (the
+    ``layers``: "last-half" (the paper's formula), "all", the number of last layers, or the last layers as a share of
+    all (a float between 0 and 1). ``difference`` between adjacent layers: "none", "before" the selection of layers (the
     ablation's ``14-diff``), or "after" it (one value fewer). ``normalize``: "l2" or "none".
     """
 

@@ -66,7 +66,6 @@ class ShardLog:
         A torn tail (the process died during a write) is cut off with a warning. Raises MemoryBusyError if another
         process writes to the folder, and MemoryCorruptionError if a segment is damaged.
         """
-        self.close_segment()
         self._lock.acquire()
         self.states = {}
         for path in self._files():
@@ -109,6 +108,7 @@ class ShardLog:
         written with another number of shards. Raises MemoryCorruptionError, before cutting anything, if a file is
         missing, shorter than its state or different from it.
         """
+        self.close_segment()
         self._lock.acquire()
         kept = {state.name: state for state in states}
         files = {
@@ -141,7 +141,7 @@ class ShardLog:
             os.close(descriptor)
             self._current = None
             if state.batches == 0:
-                (self._paths.root / state.name).unlink()
+                (self._paths.root / state.name).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the segment and release the folder for other processes."""

@@ -48,7 +48,8 @@ def named_nodes() -> dict[str, dict[str, Any]]:
 def joined(hint: str, *, field: str = "RAY_ADDRESS", **options: Any) -> Iterator[None]:
     """Be connected to the cluster of RAY_ADDRESS, or as ``options`` of `ray.init` say.
 
-    Raises ConfigError about ``field`` if no cluster answers, with ``hint``, or if it is one of another version.
+    Raises ConfigError about ``field`` if no cluster answers, with ``hint``, or if it cannot be joined, e.g. because it
+    runs another version of Ray or Python.
     """
     address = os.environ.get("RAY_ADDRESS") or None
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -56,8 +57,9 @@ def joined(hint: str, *, field: str = "RAY_ADDRESS", **options: Any) -> Iterator
         _require_answer(address or "")
         ray.init(**{**quiet, **options})
     except ConnectionError as error:
-        raise ConfigError(field, address, f"names no Ray cluster that answers{hint}") from error
-    except RuntimeError as error:  # another version of Ray or Python there
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(field, address, f"names no Ray cluster that answers ({reason}){hint}") from error
+    except (RuntimeError, ValueError) as error:
         if address is None:
             raise
         raise ConfigError(field, address, f"cannot be joined: {' '.join(str(error).split())}") from error
@@ -73,7 +75,7 @@ def _require_answer(address: str) -> None:
     if not host or not port.isdigit():
         return
     try:
-        socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS).close()
     except OSError as error:
         raise ConnectionError(str(error)) from error
 

@@ -105,8 +105,8 @@ def test_without_a_cluster_there_has_to_be_one(
     monkeypatch.setattr(ray, "init", no_cluster)
     assert main(["plan", CONFIG]) == 2
     assert capsys.readouterr().err == (
-        "meds: RAY_ADDRESS: None names no Ray cluster that answers, nor does one run here; name an imagined one with "
-        "--cluster, e.g. 4x8\n"
+        "meds: RAY_ADDRESS: None names no Ray cluster that answers (Could not find any running Ray instance.), nor "
+        "does one run here; name an imagined one with --cluster, e.g. 4x8\n"
     )
 
 

@@ -121,7 +121,7 @@ def test_an_engine_that_is_wider_than_a_node() -> None:
 def test_the_flag_of_the_largest_role_is_the_mend() -> None:
     with pytest.raises(ConfigError, match=r"; lower vllm.num_engines or add nodes$"):
         plan_of([RoleRequest("policy", 1, 1), RoleRequest("engines", 16, 1)], [NODE])
-    with pytest.raises(ConfigError, match=r"; set meds.placement.mode to colocate or add nodes$"):
+    with pytest.raises(ConfigError, match=r"mode to colocate \(not with train.async_enable\) or add nodes$"):
         plan_of([RoleRequest("policy", 1, 1), RoleRequest("engines", 1, 1)], [node("a", 1, 16)])
     few_cpus = [node("a", 8, 10)]
     with pytest.raises(ConfigError, match=r"node a has 10 CPUs free; lower meds.memory.shards or add nodes$"):

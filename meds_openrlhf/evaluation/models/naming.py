@@ -68,10 +68,11 @@ def length_of_training(words: Sequence[str]) -> int | None:
     from meds_openrlhf.config import load_config
 
     folders = [path for path in map(_folder_of, words) if _is_run(path)]
-    lengths = {path: load_config(RunPaths(path).config).openrlhf.get("rollout.max_new_tokens") for path in folders}
+    flags = {path: load_config(RunPaths(path).config).openrlhf for path in folders}
+    lengths = {path: one.get("rollout.max_new_tokens") or one.get("data.max_len") for path, one in flags.items()}
     if len(set(lengths.values())) > 1:
         each = ", ".join(f"{path}: {length}" for path, length in lengths.items())
-        raise ConfigError("--max-tokens", None, f"is needed, because the runs were trained with other lengths ({each})")
+        raise ConfigError("--max-tokens", None, f"is needed: the runs were trained with different lengths ({each})")
     return next(iter(lengths.values()), None)
 
 

@@ -27,7 +27,8 @@ def ray_connection(*, on_cpu: bool, verbose: bool) -> Iterator[None]:
     options: dict[str, Any] = {"log_to_driver": verbose, "logging_level": "INFO" if verbose else "ERROR"}
     if on_cpu and own:
         options.update(address="local", num_gpus=cpu.MADE_UP_GPUS, num_cpus=cpu.MADE_UP_CPUS, include_dashboard=False)
-    with _sessions_of_their_own(), joined("; unset it to start one here", runtime_env=runtime_env, **options):
+    hint = "; `ray stop` forgets one that is gone" if own else "; unset it to start one here"
+    with _sessions_of_their_own(), joined(hint, runtime_env=runtime_env, **options):
         yield
 
 
