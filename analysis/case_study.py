@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 NO_ANSWER = "(none)"
 COLUMNS = ("prompt_text", "answer")  # of the log
 LONGEST_ANSWER = 24  # maximum number of characters shown
+MOST_WITH_NUMBERS = 40  # responses, of which each has its logits written into the figure
 
 
 @dataclass(frozen=True)
@@ -177,9 +178,19 @@ def draw(case: Case) -> Figure:
         places = range(0, layers, max(layers // 14, 1))
         axes.set(xlabel="layer", xticks=places, xticklabels=[str(one + 1) for one in places])
         figure.colorbar(image, ax=axes, label=label)
+    if rows <= MOST_WITH_NUMBERS:
+        _write_logits(heatmaps[0], case.logits)
     figure.suptitle(f"wrong rollouts of {case.prompt}")
     _mark_clusters(strip, heatmaps, case)
     return figure
+
+
+def _write_logits(axes: Any, logits: NDArray[np.floating]) -> None:
+    """Write each cell's value into it, dark on light and light on dark."""
+    middle = (logits.min() + logits.max()) / 2
+    for (row, layer), value in np.ndenumerate(logits):
+        color = "black" if value > middle else "white"  # of the colours the high ones are light
+        axes.text(layer, row, f"{value:.1f}", ha="center", va="center", fontsize=4, color=color)
 
 
 def _answers_by_place(case: Case) -> dict[float, str]:

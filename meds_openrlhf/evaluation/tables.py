@@ -100,7 +100,7 @@ def _overview(
     for model in models or comparison.models:
         found = [find(comparison, model, benchmark) for benchmark in columns]
         rows.append([model, *(show(curves.pass_at[k]) if curves else "" for curves in found for k in ks)])
-    return _table(header, _with_best_bold(rows) if mark_best else rows)
+    return _table(header, _with_best_marked(rows) if mark_best else rows)
 
 
 def _scores(comparison: Comparison, model: str, benchmark: str) -> Curves | BenchmarkResult | None:
@@ -162,14 +162,17 @@ def _table(header: Row, rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _with_best_bold(rows: Sequence[Row]) -> list[Row]:
-    """Mark the highest number of every column in bold, with all ties as displayed, unless all numbers are equal."""
-    columns = [{float(text) for text in column if text} for column in list(zip(*rows))[1:]]
-    best = [max(figures) if len(figures) > 1 else None for figures in columns]
-    return [
-        [row[0], *(f"**{text}**" if text and float(text) == highest else text for text, highest in zip(row[1:], best))]
-        for row in rows
-    ]
+def _with_best_marked(rows: Sequence[Row]) -> list[Row]:
+    """Mark each column's highest number in bold, and the second where a third is lower; ties as displayed."""
+    columns = [sorted({float(text) for text in column if text}, reverse=True) for column in list(zip(*rows))[1:]]
+
+    def marked(text: str, figures: list[float]) -> str:
+        best, second = figures[:-1][:1], figures[:-1][1:2]  # never the lowest
+        if text and float(text) in best:
+            return f"**{text}**"
+        return f"*{text}*" if text and float(text) in second else text
+
+    return [[row[0], *map(marked, row[1:], columns)] for row in rows]
 
 
 def _percent(estimate: Estimate) -> str:
