@@ -63,7 +63,7 @@ class FeatureSettings:
         )
 
 
-REWARDS = ("math", "math-signed", "math-format")
+REWARDS = ("math", "math-signed", "math-format", "math-string")
 
 _MEMORY_CHOICES = {
     "on_lost": ("stop", "forget"),
@@ -285,7 +285,7 @@ class MedsSettings:
     """How long to wait for a file lock that a lost node may hold: longer than a lease of its file server. null: lock
     nothing, for file systems without locks; nothing then keeps two runs out of one folder."""
     reward: str | None = None
-    """A reward that comes with this package: "math", "math-signed" or "math-format"; null: OpenRLHF's own settings."""
+    """A reward of this package: "math", "math-signed", "math-format", "math-string"; null: OpenRLHF's own settings."""
     features: FeatureSettings = field(default_factory=FeatureSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     penalty: PenaltySettings = field(default_factory=PenaltySettings)

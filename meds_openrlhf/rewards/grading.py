@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,7 +32,9 @@ def responses(queries: list[str], prompts: list[str]) -> list[str]:
     return [query[query.find(p) + len(p) :] if p in query else query for query, p in zip(queries, prompts, strict=True)]
 
 
-def scores(queries: list[str], prompts: list[str], labels: list[Any]) -> torch.Tensor:
-    """(B,) float32: 1 for each query whose response is right, 0 for the others."""
+def scores(
+    queries: list[str], prompts: list[str], labels: list[Any], verdict: Callable[[str, object], bool] = is_right
+) -> torch.Tensor:
+    """(B,) float32: 1 for each query whose response is right by ``verdict``, 0 for the others."""
     answered = zip(responses(queries, prompts), labels, strict=True)
-    return torch.tensor([float(is_right(response, label)) for response, label in answered])
+    return torch.tensor([float(verdict(response, label)) for response, label in answered])
