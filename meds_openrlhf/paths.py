@@ -15,6 +15,7 @@ runs/NAME/
   memory/shard-0003/000007.arrow        append-only Arrow IPC stream, one record batch per step
   memory/snapshots/global_step50.json   manifest of a checkpoint's memory; committed by rename
   model/                                the trained policy, Hugging Face format
+  tokenizer.json                        the policy's, with which texts of rollouts are decoded
   report.html                           curves and the atlas of errors, from `meds report`
   tracking.json, tracking.log           state of the data sent to W&B and TensorBoard; errors of the senders
   wandb/, tensorboard/                  files of W&B and TensorBoard
@@ -79,6 +80,11 @@ class RunPaths:
         if not self.rollouts_folder.is_dir():
             return []
         return sorted(int(path.stem) for path in self.rollouts_folder.iterdir() if ROLLOUTS_NAME.fullmatch(path.name))
+
+    @property
+    def tokenizer(self) -> Path:
+        """The policy's tokenizer, with which texts of rollouts are decoded."""
+        return self.root / "tokenizer.json"
 
     @property
     def report(self) -> Path:

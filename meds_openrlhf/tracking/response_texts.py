@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,25 +27,22 @@ class ResponseText:
 
 
 class ResponseReader:
-    """Decodes responses and finds their answers.
+    """Decodes responses and finds their answers. Pickles to a few bytes, as Ray wants of what it may start again.
 
-    ``model`` is a name or a folder. Its tokenizer is loaded by the process that reads first: arguments of an actor that
-    Ray restarts have to be small, and a large vocabulary is not.
+    ``tokenizer`` is the file of a fast tokenizer, or the name of a model without one. ``special`` are tokens that are
+    stripped from the end of a text.
     """
 
-    def __init__(self, model: str, answers: AnswerOpenings) -> None:
-        self._model, self._answers = model, answers
+    def __init__(self, tokenizer: str, special: tuple[str, ...], answers: AnswerOpenings) -> None:
+        self._tokenizer, self._special, self._answers = tokenizer, tuple(filter(None, special)), answers
 
-    @cached_property
-    def _tokenizer(self) -> Any:
-        from transformers import AutoTokenizer
-
-        return AutoTokenizer.from_pretrained(self._model, trust_remote_code=True)
-
-    @cached_property
-    def _special(self) -> tuple[str, ...]:
-        """The tokens that are stripped from the end of a text."""
-        return tuple(filter(None, self._tokenizer.all_special_tokens))
+    @staticmethod
+    def of(model: str, answers: AnswerOpenings, file: Path) -> ResponseReader:
+        """The reader for a model, given by name or folder; a fast tokenizer is written to ``file``."""
+        tokenizer = _load(model)
+        if tokenizer.is_fast:
+            tokenizer.backend_tokenizer.save(str(file))
+        return ResponseReader(str(file) if tokenizer.is_fast else model, tuple(tokenizer.all_special_tokens), answers)
 
     def read(
         self, tokens: NDArray[np.int32], lengths: NDArray[np.int64], generated: NDArray[np.bool_]
@@ -86,10 +84,22 @@ class ResponseReader:
         return text
 
     def _decode(self, pieces: list[list[int]]) -> list[str]:
-        tokenizer = self._tokenizer
-        decode = tokenizer.backend_tokenizer.decode_batch if tokenizer.is_fast else tokenizer.batch_decode
-        texts: list[str] = decode(pieces, skip_special_tokens=False)
+        texts: list[str] = self._decode_batch(pieces, skip_special_tokens=False)
         return texts
+
+    @cached_property
+    def _decode_batch(self) -> Any:
+        if not Path(self._tokenizer).is_file():
+            return _load(self._tokenizer).batch_decode
+        from tokenizers import Tokenizer  # transformers would take seconds and 400 MB
+
+        return Tokenizer.from_file(self._tokenizer).decode_batch
+
+
+def _load(model: str) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(model, trust_remote_code=True)
 
 
 def _runs(own: NDArray[np.bool_]) -> list[tuple[int, int, bool]]:

@@ -1,5 +1,6 @@
 """What the log of rollouts says of responses: their texts, where the answer is, and whose texts are kept."""
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +26,15 @@ TEXTS = [
 
 
 def recorder(paths: RunPaths, keep: str = "all", **openings: str) -> RolloutRecorder:
-    model = str(paths.root / "model")
-    TOKENIZER.save_pretrained(model)
-    return RolloutRecorder(paths, ResponseReader(model, AnswerOpenings(**openings)), keep)
+    TOKENIZER.save_pretrained(paths.model)
+    reader = ResponseReader.of(str(paths.model), AnswerOpenings(**openings), paths.tokenizer)
+    return RolloutRecorder(paths, reader, keep)
+
+
+def test_a_reader_travels_light(tmp_path: Path) -> None:
+    TOKENIZER.save_pretrained(tmp_path)
+    reader = ResponseReader.of(str(tmp_path), AnswerOpenings(), tmp_path / "copy.json")
+    assert len(pickle.dumps(reader)) < 1000 < (tmp_path / "copy.json").stat().st_size
 
 
 def own(texts: list[str]) -> list[list[tuple[str, bool]]]:

@@ -215,6 +215,6 @@ def _start_recorder(job: Job) -> Any:
     if keep == "none" and not job.config.meds.enabled:
         return None
     answers = AnswerOpenings(features.answer_openings, features.answer_pattern)
-    reader = ResponseReader(job.args.actor.model_name_or_path, answers)
+    reader = ResponseReader.of(job.args.actor.model_name_or_path, answers, job.paths.tokenizer)
     actor = ray.remote(num_cpus=0, max_restarts=-1)(RolloutRecorder).options(scheduling_strategy=this_node())
     return actor.remote(job.paths, reader, keep)
