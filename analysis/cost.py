@@ -3,7 +3,7 @@
     python -m analysis.cost runs/dapo runs/meds --steps 50 100
 
 A run without so many steps has an empty cell. Evaluations, checkpoints and pauses between a stop and a resume do not
-count, only steps.
+count, only steps. (In asynchronous runs a step is the time since the one before, which includes checkpoints.)
 """
 
 from __future__ import annotations

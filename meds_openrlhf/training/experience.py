@@ -81,10 +81,10 @@ class StepResult:
 
 
 def sampled_entropy(experiences: Sequence[Experience]) -> float:
-    """Return the mean entropy of the policy that sampled, in nats per generated token.
+    """Return the mean entropy of the policy, in nats per generated token.
 
-    The mean of -log p over tokens that were drawn from p estimates the entropy of p without bias, and needs no second
-    pass over the vocabulary. (With ``rollout.top_p`` below 1 the tokens are drawn from another distribution.)
+    The mean of -log p over tokens that were drawn from p estimates the entropy of p, and needs no second pass over the
+    vocabulary. It is without bias if nothing is filtered out, ``rollout.top_p`` is 1 and p drew the tokens itself.
     """
     total = sum(float((batch.action_log_probs * batch.action_mask).sum()) for batch in experiences)
     return -total / max(sum(int(batch.action_mask.sum()) for batch in experiences), 1)

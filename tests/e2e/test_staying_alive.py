@@ -89,7 +89,7 @@ def test_a_lost_engine_costs_no_rollouts_and_sigterm_ends_in_a_checkpoint(assets
     assert [one.step for one in events.Scalars("train/meds/rows")] == [step["step"] for step in steps]
 
     assert all(step["entropy_loss"] > 0 for step in steps)
-    assert all(0.5 < step["policy_entropy"] / step["entropy_loss"] < 2 for step in steps)
+    assert 0.5 < sum(step["policy_entropy"] for step in steps) / sum(step["entropy_loss"] for step in steps) < 2
     assert steps[-1]["meds/rows"] > 20  # remembered, to be compared with,
     assert all(step["meds/penalty_mean"] == 0 for step in steps)  # at no cost
 

@@ -56,7 +56,7 @@ def test_the_documentation_counts_the_disagreements() -> None:
     assert counts is not None
     assert [int(count) for count in counts.groups()] == [len(rows), found[True, False], found[False, True]]
     table = re.findall(r"^\| `(.+?)` \|(.*?)\|(.*?)\|$", DOCUMENTATION.partition("## As strings")[2], re.MULTILINE)
-    assert len(table) == 6
+    assert len(table) == 7
     for label, *answers in table:
         by_math, by_string = ([f"\\boxed{{{answer}}}" for answer in re.findall("`(.+?)`", cell)] for cell in answers)
         assert all(is_right(answer, label) for answer in by_string)

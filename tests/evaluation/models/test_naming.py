@@ -117,6 +117,7 @@ def test_responses_are_as_long_as_those_of_the_runs(tmp_path: Path) -> None:
     ]
     assert length_of_training(["Qwen/Qwen3-8B", str(make_model(tmp_path / "qwen"))]) is None
     assert length_of_training(["Qwen/Qwen3-8B", f"a={runs[0]}", f"b={runs[0]}@3"]) == 80
+    assert length_of_training([str(make_run(tmp_path / "whole", flags="data.max_len: 70\n").root)]) == 70
     with pytest.raises(ConfigError, match=r"--max-tokens: None is needed: .*80: 80, .*9: 9\)"):
         length_of_training(runs)
 
