@@ -88,6 +88,10 @@ def test_a_first_visit_has_no_label_and_size_zero(tmp_path: Path) -> None:
     assert set(answer.size) == {0}
 
 
+def test_the_first_step_may_be_number_zero(tmp_path: Path) -> None:
+    assert len(make_shard(tmp_path).observe(0, stream(1)[0]).label) == len(stream(1)[0])
+
+
 def test_jointly_assigned_rows_count_themselves(tmp_path: Path) -> None:
     """Clustering stored and new rows together, written out plainly; a first visit only fills the memory."""
     method = make_method("robust", assignment="joint")
