@@ -64,8 +64,11 @@ def test_lengths_and_ranks_do_not_change_what_a_mini_batch_holds(ranks: int, ste
 
 def test_responses_of_one_length_stay_in_the_order_drawn() -> None:
     drawn = np.random.default_rng([7, 1]).permutation(64)
-    expected = (drawn[:, None] * 4 + np.arange(4)).reshape(-1)
-    np.testing.assert_array_equal(order_by_prompts(np.ones(256, np.int64), 4, 32, 1, [7, 1])[0], expected)
+    expected = (drawn[:, None] * 4 + np.arange(4)).reshape(2, 128)
+    lengths = np.random.default_rng(0).integers(1, 4, 256)
+    (order,) = order_by_prompts(lengths, 4, 32, 1, [7, 1])
+    for members, ordered in zip(expected.tolist(), order.reshape(2, 128).tolist()):
+        assert ordered == sorted(members, key=lambda sample: -lengths[sample])
 
 
 @pytest.mark.parametrize(("prompts", "minibatch", "ranks"), [(17, 16, 2), (16, 16, 3), (8, 16, 1)])
