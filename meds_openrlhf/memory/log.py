@@ -101,7 +101,7 @@ class ShardLog:
         return pa.concat_batches(found) if found else None
 
     def restore(self, states: list[SegmentState], *, disk_of_its_own: bool = False) -> None:
-        """Cut the log back to ``states``, the states of all segments at an earlier time; `open` it anew afterwards.
+        """Cut the log back to ``states``, the states of all segments at an earlier time; call `open` afterwards.
 
         Each folder, including folders without a writer, is cut by the shard whose number is that of the folder modulo
         the number of shards. If each node has its own disk, every shard also cuts the segments on its disk that were

@@ -119,10 +119,10 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
         needs = [Need(" + ".join(r.role for r in group), d) for group, d in zip(members, demands)]
         largest = max(requests, key=lambda request: request.gpus).role
         only_cpus = packed is not None and memory_shards > 1  # all GPUs fit
-        mend = f"lower {ROLE_FLAGS['memory' if only_cpus else largest]}"
+        advice = f"lower {ROLE_FLAGS['memory' if only_cpus else largest]}"
         if not only_cpus and len(needs) > 1 and all(need.gpus == 1 for need in needs) and any(n.gpus for n in nodes):
-            mend = "set meds.placement.mode to colocate (not with train.async_enable)"
-        raise shortage(needs, nodes, memory_shards, controller_cpus, f"{mend} or add nodes")
+            advice = "set meds.placement.mode to colocate (not with train.async_enable)"
+        raise shortage(needs, nodes, memory_shards, controller_cpus, f"{advice} or add nodes")
     groups = tuple(
         Group(tuple(group), tuple(node for node, count in zip(nodes, blocks) for _ in range(count * demand.size)))
         for group, demand, blocks in zip(members, demands, packed)

@@ -1,4 +1,4 @@
-"""OpenRLHF's models as roles: the number of GPUs of each role the role with which it shares them, and its samples."""
+"""OpenRLHF's models as roles: how many GPUs each has, with which role it shares them, and which ranks share samples."""
 
 from __future__ import annotations
 

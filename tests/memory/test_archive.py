@@ -142,9 +142,9 @@ def test_another_number_of_shards_fetches_what_it_needs(tmp_path: Path) -> None:
     shard.archive(uri)
     moment = shard.snapshot()
     new = [make_shard(tmp_path / f"node {number}", shard=number, shards=2) for number in range(2)]
-    for one in new:
-        one.restore(moment, uri)
-    assert sum(one.stats().rows for one in new) == shard.stats().rows
+    for other in new:
+        other.restore(moment, uri)
+    assert sum(other.stats().rows for other in new) == shard.stats().rows
 
 
 def test_what_is_not_there_is_said(tmp_path: Path, archive: Archive) -> None:
