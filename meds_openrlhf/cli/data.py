@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.cli.train import quiet_start
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.data.catalog import CATALOG, DataSet, find_sets
+from meds_openrlhf.data.catalog import CATALOG, TRAINING_FILE, DataSet, find_sets
+from meds_openrlhf.data.selection import IN_BENCHMARK
 
 if TYPE_CHECKING:
     from meds_openrlhf.arithmetic.warm_start import ArithmeticAssets
@@ -41,7 +42,7 @@ def _add_prepare(kinds: Any) -> None:
         "sets",
         nargs="*",
         metavar="SET",
-        help=f"any of {', '.join(CATALOG)} (all); or a name of your own, with its --from",
+        help=f"any of {', '.join(CATALOG)}; or a name of your own, with its --from (all but math)",
     )
     parser.add_argument("--out", type=Path, default=Path("data"), help="folder to write to (%(default)s)")
     parser.add_argument(
@@ -82,7 +83,7 @@ def run_prepare(arguments: argparse.Namespace, _rest: list[str]) -> int:
     sources = [Source(dataset, files.get(dataset.name)) for dataset in sets]
     prepared = prepare(sources, arguments.out, report=lambda line: print(line, flush=True))
     print("\n" + "\n".join(_as_table(prepared)))
-    print("\n" + "\n".join(_notes(sources, prepared) + _where(arguments.out, prepared)))
+    print("\n" + "\n".join(_notes(sources, prepared) + _overlap(prepared) + _where(arguments.out, prepared)))
     return 0
 
 
@@ -111,13 +112,27 @@ def _with_levels(sets: list[DataSet], levels: Sequence[str] | None) -> list[Data
 
 
 def _as_table(prepared: Sequence[Prepared]) -> list[str]:
-    rows = [("set", "read", "kept", "dropped")]
+    rows = [("set", "read", "kept", "in the paper", "dropped")]
     for file in prepared:
         for name, counts in file.counts.items():
             dropped = ", ".join(f"{reason} {number:,}" for reason, number in counts.reasons().items())
-            rows.append((name, f"{counts.read:,}", f"{counts.kept:,}", dropped or "-"))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    return [f"{row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]}" for row in rows]
+            paper = CATALOG[name].paper if name in CATALOG else None
+            rows.append((name, f"{counts.read:,}", f"{counts.kept:,}", paper or "-", dropped or "-"))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return [
+        "  ".join([f"{name:<{widths[0]}}", *(f"{one:>{width}}" for one, width in zip(numbers, widths[1:])), dropped])
+        for name, *numbers, dropped in rows
+    ]
+
+
+def _overlap(prepared: Sequence[Prepared]) -> list[str]:
+    """A line on how many training questions were left out because a benchmark asks them."""
+    benchmarks = [file.name for file in prepared if file.name != TRAINING_FILE]
+    train = next((file for file in prepared if file.name == TRAINING_FILE), None)
+    if train is None or not benchmarks:
+        return []
+    found = sum(counts.dropped[IN_BENCHMARK] for counts in train.counts.values())
+    return [f"training questions left out because they are in {', '.join(benchmarks)}: {found:,}"]
 
 
 def _notes(sources: Sequence[Source], prepared: Sequence[Prepared]) -> list[str]:

@@ -24,10 +24,16 @@ class DataSet:
     kind: Kind
     hub: str | None = None
     """Its name on the hub; None if it can only be read from a file."""
-    config: str | None = None
+    hub_file: str | None = None
+    """The file there, if the set is one of several without a name."""
     split: str = "train"
+    columns: tuple[str, str] | None = None
+    """Its question and its answer, if they are not in the first of the usual columns."""
     rows: int | None = None
     """Number of rows of the split on the hub, as of 2026; another number means that the set has changed."""
+    paper: str | None = None
+    """Number of problems that the paper's experiments have of it."""
+    by_default: bool = True
     levels: tuple[str, ...] = ()
     """Values of the column `level` that are kept by default; empty: all rows."""
 
@@ -45,6 +51,16 @@ CATALOG = {
             kind="training",
             hub="BytedTsinghua-SIA/DAPO-Math-17k",
             rows=1_791_700,  # about 17 thousand problems, a hundred times each
+            paper="17k",
+        ),
+        DataSet(
+            name="math-3to5",
+            kind="training",
+            hub="hkust-nlp/SimpleRL-Zoo-Data",  # as in R1-Zero-like training, which the paper cites
+            hub_file="simplelr_qwen_level3to5/train.parquet",
+            columns=("extra_info.question", "reward_model.ground_truth"),
+            rows=8_523,
+            paper="8,523",
         ),
         DataSet(
             name="math",
@@ -52,29 +68,33 @@ CATALOG = {
             hub="DigitalLearningGmbH/MATH-lighteval",
             rows=7_500,
             levels=("3", "4", "5"),
+            by_default=False,
         ),
-        DataSet(name="aime24", kind="benchmark", hub="HuggingFaceH4/aime_2024", rows=30),
-        DataSet(name="amc23", kind="benchmark", hub="math-ai/amc23", split="test", rows=40),
-        DataSet(name="math500", kind="benchmark", hub="HuggingFaceH4/MATH-500", split="test", rows=500),
-        DataSet(name="minerva", kind="benchmark", hub="math-ai/minervamath", split="test", rows=272),
+        DataSet(name="aime24", kind="benchmark", hub="HuggingFaceH4/aime_2024", rows=30, paper="30"),
+        DataSet(name="amc23", kind="benchmark", hub="math-ai/amc23", split="test", rows=40, paper="40"),
+        DataSet(name="math500", kind="benchmark", hub="HuggingFaceH4/MATH-500", split="test", rows=500, paper="500"),
+        DataSet(name="minerva", kind="benchmark", hub="math-ai/minervamath", split="test", rows=272, paper="272"),
         DataSet(
             name="olympiadbench",
             kind="benchmark",
-            hub="Hothan/OlympiadBench",
-            config="OE_TO_maths_en_COMP",  # open-ended, text only, English competitions
-            rows=674,
+            hub="knoveleng/OlympiadBench",  # before one of its 675 problems was withdrawn and 15 were corrected
+            rows=675,
+            paper="675",
         ),
     )
 }
 
 
+DEFAULT = [each.name for each in CATALOG.values() if each.by_default]
+
+
 def find_sets(names: Collection[str], from_file: Collection[str]) -> list[DataSet]:
-    """The sets with these names, in this order; without names, the whole catalog.
+    """The sets with these names, in this order; without names, the paper's.
 
     A name that is in ``from_file`` but not in the catalog is the user's own training set. Raises ConfigError if a name
     is in neither or given twice, or if there is a file for a set that is not in ``names``.
     """
-    chosen = list(names or CATALOG)
+    chosen = list(names or DEFAULT)
     sets = [CATALOG.get(name) or _own_set(name, from_file) for name in chosen]
     for name in chosen:
         if chosen.count(name) > 1:

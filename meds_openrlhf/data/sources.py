@@ -107,8 +107,9 @@ def read_rows(source: Source) -> Iterator[Row]:
 
 def pick_columns(source: Source, names: list[str]) -> Columns:
     """Choose the columns to read from ``names``. Raises ConfigError if a required column is missing."""
-    question = _first_present(QUESTION_COLUMNS, names)
-    answer = _first_present(ANSWER_COLUMNS, names)
+    own_question, own_answer = [[column] for column in source.dataset.columns] if source.dataset.columns else ([], [])
+    question = _first_present([*own_question, *QUESTION_COLUMNS], names)
+    answer = _first_present([*own_answer, *ANSWER_COLUMNS], names)
     level = _first_present((LEVEL_COLUMN,), names)
     found = f"it has {', '.join(names) or 'none'}"
     if question is None:
@@ -274,7 +275,7 @@ def _open_hub(source: Source) -> _Opened:
     try:
         # Resolve the folder: the client would turn "." into an empty name.
         place = str(source.path.resolve() if source.path else dataset.hub)
-        data = datasets.load_dataset(place, dataset.config, split=dataset.split)
+        data = datasets.load_dataset(place, split=dataset.split, data_files=dataset.hub_file)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         # The client's messages about an unreachable hub are only class names.
         reason = "the hub cannot be reached" if isinstance(error, ConnectionError) else _first_line(error)

@@ -6,8 +6,10 @@ from meds_openrlhf.config import ConfigError
 from meds_openrlhf.data.catalog import CATALOG, find_sets
 
 
-def test_no_name_asks_for_all() -> None:
-    assert find_sets([], []) == list(CATALOG.values())
+def test_no_name_asks_for_those_of_the_paper() -> None:
+    names = [each.name for each in find_sets([], [])]
+    assert names == ["dapo-math-17k", "math-3to5", "aime24", "amc23", "math500", "minerva", "olympiadbench"]
+    assert all(CATALOG[name].paper for name in names)
 
 
 def test_names_keep_their_order() -> None:
@@ -27,7 +29,7 @@ def test_a_set_of_ones_own_is_a_training_set() -> None:
     ("names", "files", "message"),
     [
         (["aime2"], [], "SET: 'aime2' is no known set; did you mean aime24[?] .*--from aime2=FILE"),
-        (["xyzzy"], [], "SET: 'xyzzy' is no known set; those are dapo-math-17k, math, "),
+        (["xyzzy"], [], "SET: 'xyzzy' is no known set; those are dapo-math-17k, math-3to5, math, "),
         (["math", "math"], [], "SET: 'math' is named twice"),
         (["math"], ["amc23"], "--from: 'amc23' is not one of the sets to prepare; those are math"),
         ([], ["mine"], "--from: 'mine' is not one of the sets to prepare"),
@@ -41,4 +43,4 @@ def test_what_does_not_fit_is_refused(names: list[str], files: list[str], messag
 
 def test_benchmarks_have_a_file_each_and_training_sets_share_one() -> None:
     files = [each.file for each in CATALOG.values()]
-    assert files == ["train", "train", "aime24", "amc23", "math500", "minerva", "olympiadbench"]
+    assert files == ["train", "train", "train", "aime24", "amc23", "math500", "minerva", "olympiadbench"]

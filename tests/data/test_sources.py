@@ -90,17 +90,22 @@ def test_the_system_message_of_a_chat_is_not_the_question(tmp_path: Path) -> Non
 def test_a_folder_copied_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    folder = tmp_path / "OlympiadBench"
-    for config, question in (("OE_TO_maths_en_COMP", "this"), ("OE_MM_maths_en_COMP", "other")):
-        (folder / config).mkdir(parents=True)
-        record = {"question": question, "final_answer": ["$3$"], "image_1": None}
-        write_parquet(folder / config / "rows.parquet", [record])
-    (folder / "README.md").write_text(
-        "---\nconfigs:\n"
-        "- config_name: OE_TO_maths_en_COMP\n  data_files: OE_TO_maths_en_COMP/*.parquet\n"
-        "- config_name: OE_MM_maths_en_COMP\n  data_files: OE_MM_maths_en_COMP/*.parquet\n---\n"
-    )
-    assert rows_of(folder, CATALOG["olympiadbench"]) == [Row("this", "3", "")]
+    folder = tmp_path / "SimpleRL-Zoo-Data"
+    for name, question in (("simplelr_qwen_level3to5", "this"), ("simplelr_abel_level1to4", "other")):
+        (folder / name).mkdir(parents=True)
+        record = {
+            "prompt": [{"role": "user", "content": f"Reason step by step. {question}"}],
+            "answer": "a whole solution",
+            "reward_model": {"ground_truth": "$3$", "style": "rule"},
+            "extra_info": {"question": question, "level": 1},
+        }
+        write_parquet(folder / name / "train.parquet", [record])
+    assert rows_of(folder, CATALOG["math-3to5"]) == [Row("this", "3", "")]
+
+
+def test_other_files_of_a_set_have_the_usual_columns(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "math.jsonl", [{"problem": "q", "answer": "1"}])
+    assert rows_of(path, CATALOG["math-3to5"]) == [Row("q", "1", "")]
 
 
 def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

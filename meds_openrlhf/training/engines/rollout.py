@@ -13,6 +13,7 @@ from openrlhf.trainer.ray.vllm_engine import batch_vllm_engine_call
 
 from meds_openrlhf.training.engines.engine_fleet import EngineFleet, StaleWeightsError
 from meds_openrlhf.training.errors import RunLostError, innermost
+from meds_openrlhf.training.prompt_length import is_too_long, longest_prompt
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ class RolloutGenerator(SamplesGenerator):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, vllm_engines=fleet.usable, **kwargs)
-        self.tokenizer = SharedTokenizer(ray.put(self.tokenizer))
+        tokenizer, most = self.tokenizer, longest_prompt(self.args)
+        self.tokenizer = SharedTokenizer(ray.put(tokenizer))
         self._keep_below = keep_below
         self._even_batch = even_batch
         self.vllm_engines = fleet.usable  # the list itself, even if it is empty
@@ -70,7 +72,9 @@ class RolloutGenerator(SamplesGenerator):
         self._sync_weights = sync_weights
         self._sample_buffer: list[Experience] = []
         self._dataloader_iter: Any = None
-        self.prompts_dataloader = ResumablePrompts(self.prompts_dataloader, self)
+        self.prompts_dataloader = ResumablePrompts(
+            self.prompts_dataloader, self, lambda text: not is_too_long(text, most, tokenizer)
+        )
 
     def generate_samples(self, **generate_kwargs: Any) -> tuple[list[Experience], float | None, int, bool]:
         """Generate samples with the usable engines; the last batch of an epoch is cut to whole mini-batches."""
@@ -190,21 +194,22 @@ class RolloutGenerator(SamplesGenerator):
 
 
 class ResumablePrompts:
-    """OpenRLHF's loader of prompts, with the state of the generator included in its own.
+    """OpenRLHF's loader of prompts, only those that ``fits``, with the state of the generator included in its own.
 
     OpenRLHF's checkpoints lose rollouts beyond a step's batch, if more are generated at once, and repeat an epoch whose
     last batch was smaller than the others.
     """
 
-    def __init__(self, loader: Any, generator: RolloutGenerator) -> None:
+    def __init__(self, loader: Any, generator: RolloutGenerator, fits: Callable[[str], bool]) -> None:
         self._loader = loader
         self._generator = generator
+        self._fits = fits
 
     def __len__(self) -> int:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._loader)
+        return (one for one in self._loader if self._fits(one[1][0]))  # (data source, prompt, ...), each a list of one
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of the loader and the generator."""

@@ -34,6 +34,7 @@ from meds_openrlhf.training.preparation.placing import (
 )
 from meds_openrlhf.training.preparation.recipe import models_of
 from meds_openrlhf.training.prompt_ids import PromptIds
+from meds_openrlhf.training.prompt_length import longest_prompt
 
 REWARD_FILES = Path(__file__).parents[2] / "rewards"
 # DeepSpeed's optimizer files, one per rank: zero_pp_rank_3_mp_rank_00_optim_states.pt
@@ -98,8 +99,15 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     if config.meds.enabled:
         checks.require_readable_answers(args)
     data = prompts.load_prompts(args, config.meds.memory.prompt_id_key)
-    total_steps = prompts.steps_of_an_epoch(args, len(data)) * args.train.num_episodes
     policy = checks.model_config(args.actor.model_name_or_path)
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
+    too_long = prompts.count_too_long(data, args, tokenizer)
+    if too_long:
+        most = longest_prompt(args)
+        logger.warning("%d of %d prompts have more than %d tokens, and are left out", too_long, len(data), most)
+    total_steps = prompts.steps_of_an_epoch(args, len(data) - too_long) * args.train.num_episodes
     memory = checks.memory_format(config, policy)
     if config.meds.enabled:
         records_layers = not remembers_answers(config.meds.memory)
@@ -119,7 +127,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
         on_cpu=on_cpu,
         memory=memory,
         transform=feature_transform(features_of_rows(config.meds.features, config.meds.memory)),
-        prompt_ids=_prompt_ids(config, data, args),
+        prompt_ids=_prompt_ids(config, data, args, tokenizer),
         total_steps=total_steps,
         resume=resume,
         first_step=checkpoint.step if checkpoint else 0,
@@ -182,13 +190,10 @@ def _with_smaller_counts(job: Job, nodes: Sequence[Node], shortage: Shortage) ->
     return Shortage(shortage.cluster, shortage.text, f"to run on less, name the counts: {counts}")
 
 
-def _prompt_ids(config: RunConfig, data: Any, args: SimpleNamespace) -> PromptIds | None:
+def _prompt_ids(config: RunConfig, data: Any, args: SimpleNamespace, tokenizer: Any) -> PromptIds | None:
     column = config.meds.memory.prompt_id_key
     if column is None or not config.meds.enabled:
         return None
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
     return prompts.prompt_ids(data, args, tokenizer, column)
 
 

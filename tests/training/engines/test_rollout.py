@@ -32,7 +32,10 @@ def start_engines(*deaths: int | None) -> list[Any]:
 
 def arguments(batch: int, at_once: int, filtering: bool = False) -> SimpleNamespace:
     return SimpleNamespace(
-        rollout=SimpleNamespace(batch_size=batch, n_samples_per_prompt=SAMPLES, vllm_generate_batch_size=at_once),
+        data=SimpleNamespace(max_len=12),
+        rollout=SimpleNamespace(
+            batch_size=batch, n_samples_per_prompt=SAMPLES, vllm_generate_batch_size=at_once, max_new_tokens=10
+        ),
         vllm=SimpleNamespace(enable_sleep=False),
         algo=SimpleNamespace(
             dynamic_filtering_enable=filtering,
@@ -43,9 +46,13 @@ def arguments(batch: int, at_once: int, filtering: bool = False) -> SimpleNamesp
 
 
 def loader(prompts: int) -> StatefulDataLoader:
-    data = [("default", str(number), "label", None) for number in range(prompts)]
+    data = [("default", f"{number:02d}", "label", None) for number in range(prompts)]
     torch.manual_seed(7)
     return StatefulDataLoader(data, batch_size=1, shuffle=True, drop_last=True, collate_fn=lambda one: list(zip(*one)))
+
+
+def one_token_a_character(text: str, add_special_tokens: bool) -> dict[str, list[int]]:
+    return {"input_ids": [ord(character) for character in text]}
 
 
 def make_generator(
@@ -55,7 +62,7 @@ def make_generator(
         strategy=SimpleNamespace(args=args),
         prompts_dataloader=loader(prompts),
         eval_dataloader=None,
-        tokenizer=None,
+        tokenizer=one_token_a_character,
         fleet=EngineFleet(engines, told.append),
         **{"sync_weights": None, **options},
     )
@@ -93,6 +100,24 @@ def test_what_fills_no_mini_batch_at_an_epochs_end_is_left_out_and_said(ray_clus
     last, _, _, exhausted = generator.generate_samples()  # 3 prompts, 6 responses
     assert (len(last), exhausted) == (4, True)
     assert told == ["an epoch's last 2 responses fill no mini-batch, and are not trained on"]
+
+
+def test_prompts_of_more_tokens_than_are_left_to_them_are_left_out_also_after_a_restart(ray_cluster: object) -> None:
+    """Prompts from 100 on have three tokens, and two are left to them."""
+
+    def generator() -> RolloutGenerator:
+        return make_generator(start_engines(None), arguments(batch=40, at_once=40), 110, [])
+
+    through = generator()
+    first, _, consumed, _ = through.generate_samples()
+    assert consumed == len(set(prompts_of(first))) == 40
+    state = through.prompts_dataloader.state_dict()
+    rest = [*prompts_of(through.generate_samples()[0]), *prompts_of(through.generate_samples()[0])]
+    assert sorted({*prompts_of(first), *rest}) == list(range(100))
+    resumed = generator()
+    resumed.prompts_dataloader.load_state_dict(state)
+    again = [*prompts_of(resumed.generate_samples()[0]), *prompts_of(resumed.generate_samples()[0])]
+    assert sorted(again) == sorted(rest)
 
 
 def test_groups_without_a_right_answer_are_kept_where_that_is_wanted(ray_cluster: object) -> None:

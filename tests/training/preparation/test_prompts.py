@@ -1,4 +1,4 @@
-"""The training set: ids of prompts, and the steps that it makes."""
+"""The training set: ids and lengths of prompts, and the steps that it makes."""
 
 import pickle
 from types import SimpleNamespace
@@ -57,15 +57,38 @@ def test_ids_that_would_mix_memories_are_refused(rows: list[tuple], message: str
         prompt_ids([{"id": key, "prompt": text} for key, text in rows])
 
 
+def count_too_long(texts: list[str], **options: object) -> int:
+    """Count with a token for each character, and four of them for a prompt."""
+    flags = {"apply_chat_template": False, "input_template": None, "input_key": "prompt", "max_len": 20, **options}
+    args = SimpleNamespace(data=SimpleNamespace(**flags), rollout=SimpleNamespace(max_new_tokens=16))
+
+    def tokenizer(text: str, add_special_tokens: bool) -> dict[str, list[str]]:
+        return {"input_ids": list(text)}
+
+    tokenizer.apply_chat_template = lambda chat, **_: f"<{chat[0]['content']}>"  # type: ignore[attr-defined]
+    return prompts.count_too_long(Dataset.from_list([{"prompt": text} for text in texts]), args, tokenizer)
+
+
+def test_too_long_prompts_are_counted_by_tokens_with_their_template() -> None:
+    texts = ["1+1", "12+3", "12+34", "éééé", "ééééé"]  # é has two bytes
+    assert count_too_long(texts) == 2
+    assert count_too_long(texts, input_template="{}?") == 4
+    assert count_too_long(["1", "12", "123"], apply_chat_template=True) == 1
+
+
+def test_a_set_of_nothing_but_too_long_prompts_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"data.max_len: 20 leaves 4 tokens to a prompt, and every prompt has more"):
+        count_too_long(["12+34"])
+
+
 def arguments(train_batch: int) -> SimpleNamespace:
     return SimpleNamespace(
-        data=SimpleNamespace(max_samples=100),
         rollout=SimpleNamespace(batch_size=8, n_samples_per_prompt=4),
         train=SimpleNamespace(batch_size=train_batch),
     )
 
 
-@pytest.mark.parametrize(("rows", "steps"), [(16, 2), (19, 2), (20, 3), (24, 3), (500, 13), (4, 1)])
+@pytest.mark.parametrize(("rows", "steps"), [(16, 2), (19, 2), (20, 3), (24, 3), (100, 13), (4, 1)])
 def test_an_epochs_last_step_holds_a_mini_batch_or_is_none(rows: int, steps: int) -> None:
     assert prompts.steps_of_an_epoch(arguments(16), rows) == steps
 
