@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from analysis.command_line import exit_code_of
-from analysis.feature_variants import LOGIT_PRESETS, VARIANTS, labels_of_variant
+from analysis.feature_variants import LOGIT_PRESETS, TRANSFORMS, VARIANTS, labels_of_feature, own_transform
 from analysis.logged_rollouts import prompt_codes
 from analysis.results import add_result_arguments, markdown_table, write_figure, write_numbers
 from analysis.run_rows import layer_logits, remembered_wrong, run_rows
@@ -95,7 +95,7 @@ class Case:
 
 
 def case_of(wrong: pa.Table, labels: NDArray[np.int64], prompt: str) -> Case:
-    """The case of a prompt from ``wrong`` rows and their ``labels`` (n,), as returned by `labels_of_variant`.
+    """The case of a prompt from ``wrong`` rows and their ``labels`` (n,), as returned by `labels_of_feature`.
 
     Raises ConfigError if the prompt has no wrong rollout.
     """
@@ -246,8 +246,8 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m analysis.case_study", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
     parser.add_argument("--prompt", metavar="KEY", help="the prompt to show; default: the most telling one")
-    hint = "which logits are clustered; default: %(default)s, the paper's for models with 28 layers"
-    parser.add_argument("--variant", choices=VARIANTS, default="last-half", help=hint)
+    hint = "which logits are clustered; default: those that the run's memory clusters"
+    parser.add_argument("--variant", choices=VARIANTS, help=hint)
     parser.add_argument("--preset", choices=LOGIT_PRESETS, default="paper", help="how; default: %(default)s")
     add_result_arguments(parser, "case_study")
     return parser.parse_args(command_line)
@@ -256,7 +256,8 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
 def study(arguments: argparse.Namespace) -> None:
     """Print the table, and write the figure and the numbers."""
     wrong = remembered_wrong(run_rows(arguments.run, COLUMNS))
-    labels = labels_of_variant(wrong, arguments.variant, arguments.preset)
+    transform = own_transform(arguments.run) if arguments.variant is None else TRANSFORMS.get(arguments.variant)
+    labels = labels_of_feature(wrong, transform, arguments.preset)
     case = most_telling(wrong, labels) if arguments.prompt is None else case_of(wrong, labels, arguments.prompt)
     print(f"{case.prompt}: {len(case.clusters)} wrong rollouts, {case.clusters.max() + 1} clusters, of {case.text!r}")
     print(table_of(case), patterns_of(case), sep="\n\n")

@@ -15,8 +15,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from analysis.agreement import pairwise_agreement, separate_noise
-from analysis.feature_variants import SINGLE, VARIANTS, labels_of_variant
+from analysis.feature_variants import SINGLE, TRANSFORMS, VARIANTS, labels_of_feature
 from analysis.results import markdown_table, shown
+from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE
 
 
@@ -38,26 +39,37 @@ def agreements(
     wrong: pa.Table,
     rows: NDArray[np.int64],
     categories: NDArray[np.int64],
+    own: FeatureTransform,
     preset: str,
     most_pairs: int | None,
     seed: int,
 ) -> tuple[list[VariantAgreement], int]:
     """Agreement of each feature's clusters with the ``categories`` (k,) of ``rows`` (k,), and the number of pairs.
 
-    All rows of ``wrong`` are clustered, as in the memory.
+    The features are those of the paper's ablation, and the run's ``own`` if it is none of them. All rows of ``wrong``
+    are clustered, as in the memory.
     """
     layers = wrong.schema.field("layer_logits").type.list_size
     prompts = wrong["prompt"].take(pa.array(rows)).to_pylist()
     pairs = pairs_of_prompts(prompts, most_pairs, seed)
     found = [
-        _agreement(paper_name(variant, layers), labels_of_variant(wrong, variant, preset)[rows], categories, pairs)
-        for variant in VARIANTS
+        _agreement(name, labels_of_feature(wrong, transform, preset)[rows], categories, pairs)
+        for name, transform in features_of(own, layers).items()
     ]
     return found, len(pairs)
 
 
+def features_of(own: FeatureTransform, layers: int) -> dict[str, FeatureTransform | None]:
+    """The features by name, in the paper's notation for a model of so many ``layers``; None is `SINGLE`."""
+    features = {paper_name(variant, layers): TRANSFORMS.get(variant) for variant in VARIANTS}
+    matrix = own.matrix(layers)
+    if not any(one is not None and np.array_equal(one.matrix(layers), matrix) for one in features.values()):
+        features[f"{len(matrix)} (own)"] = own
+    return features
+
+
 def paper_name(variant: str, layers: int) -> str:
-    """A feature's name in the paper's notation for this model, e.g. 14-diff for the last half's differences."""
+    """A variant's name in the paper's notation, e.g. 14-diff for the last half's differences of 28 layers."""
     chosen = layers // 2 if variant.startswith("last-half") else layers
     return variant if variant == SINGLE else f"{chosen}{'-diff' if variant.endswith('-diff') else ''}"
 

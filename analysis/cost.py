@@ -15,22 +15,9 @@ from pathlib import Path
 
 from analysis.command_line import exit_code_of, positive
 from analysis.results import markdown_table, shown, write_numbers
-from analysis.run_metrics import Curve, curves_of
-from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.report.run_names import names_of
+from analysis.run_metrics import Curve, logged_curves
 
 METRIC = "timing/step_total"  # seconds
-
-
-def step_times(runs: Sequence[Path]) -> list[Curve]:
-    """The seconds of each run's steps. Raises ConfigError if a run has logged none."""
-    curves: list[Curve] = []
-    for run, name in zip(runs, names_of(runs)):
-        found = curves_of(run, name, [METRIC])
-        if not found:
-            raise ConfigError("RUN", str(run), f"has no {METRIC} in its metrics.jsonl")
-        curves += found
-    return curves
 
 
 def minutes_of(curve: Curve, steps: int) -> float | None:
@@ -65,7 +52,7 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
 
 def compare(arguments: argparse.Namespace) -> None:
     """Print the table, and write the numbers."""
-    curves = step_times(arguments.runs)
+    curves = logged_curves(arguments.runs, [METRIC], f"has no {METRIC} in its metrics.jsonl")
     print(table_of(curves, arguments.steps))
     minutes = {curve.run: {str(count): minutes_of(curve, count) for count in arguments.steps} for curve in curves}
     write_numbers({"minutes": minutes}, arguments.json)

@@ -25,7 +25,7 @@ import numpy as np
 
 from analysis.command_line import exit_code_of
 from analysis.results import add_result_arguments, markdown_table, shown, write_figure, write_numbers
-from analysis.run_metrics import Curve, curves_of
+from analysis.run_metrics import Curve, logged_curves
 from meds_openrlhf.config import load_config
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.features.transform import FeatureTransform
@@ -41,18 +41,7 @@ if TYPE_CHECKING:
 MEASURES = ("eigen_ratio", "participation_ratio", "effective_rank")
 SPANS = ("all", "window", "step")
 METRICS = tuple(f"meds/{measure}_{span}" for measure in MEASURES for span in SPANS)
-
-
-def logged_curves(runs: Sequence[Path]) -> list[Curve]:
-    """The curves of `METRICS` that the runs have logged. Raises ConfigError if a run has logged none."""
-    curves: list[Curve] = []
-    for run, name in zip(runs, names_of(runs)):
-        found = curves_of(run, name, METRICS)
-        if not found:
-            hint = "logged no eigen ratio; a baseline needs a memory of layer logits too: --meds.penalty.alpha 0"
-            raise ConfigError("RUN", str(run), hint)
-        curves += found
-    return curves
+NONE_LOGGED = "logged no eigen ratio; a baseline needs a memory of layer logits too: --meds.penalty.alpha 0"
 
 
 def recomputed_curves(run: Path, name: str) -> list[Curve]:
@@ -176,7 +165,7 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
 
 def compare(arguments: argparse.Namespace) -> None:
     """Print the table, and write the figure and the numbers."""
-    curves = logged_curves(arguments.runs)
+    curves = logged_curves(arguments.runs, METRICS, NONE_LOGGED)
     recomputed: list[Curve] = []
     print(table_of(curves))
     if arguments.recompute:

@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 
 from analysis.category_agreement import VariantAgreement, agreement_table, agreements
 from analysis.command_line import add_drawing_arguments, exit_code_of, positive
-from analysis.feature_variants import LOGIT_PRESETS
+from analysis.feature_variants import LOGIT_PRESETS, own_transform
 from analysis.groups import GroupIndex, index_groups
 from analysis.judge.client import Answer, JudgeClient, cost_line, judged_by
 from analysis.judge.question import Question, ReplyLine, shortened, tagged
 from analysis.judge.settings import add_judge_arguments, judge_settings
-from analysis.logged_rollouts import texts_of
+from analysis.logged_rollouts import Exchange, texts_of
 from analysis.results import add_result_arguments, markdown_table, shown, write_figure, write_numbers
 from analysis.run_rows import remembered_wrong, run_rows
 from meds_openrlhf.config.errors import ConfigError
@@ -51,8 +51,8 @@ CATEGORIES = {
 }
 CATEGORY = (ReplyLine("CATEGORY", min(CATEGORIES), max(CATEGORIES)),)
 RUBRIC = """\
-You are given one mathematics question and one response whose final answer is known to be wrong. Find the first error \
-that leads to the wrong answer, and say which one of these categories describes it best:
+You are given one mathematics question, its correct answer, and one response whose final answer is known to be wrong. \
+Follow its reasoning step by step, find where it goes wrong, and say which one of these categories describes that best:
 
 """ + "\n".join(f"{number}: {name}: {meaning}." for number, (name, meaning) in CATEGORIES.items())
 
@@ -84,10 +84,13 @@ def draw_responses(
     return np.array(sorted(drawn), dtype=np.int64)
 
 
-def question_about(prompt: str, response: str, characters: int | None) -> Question:
+def question_about(exchange: Exchange, characters: int | None) -> Question:
     """The question which error this response makes."""
-    material = f"{tagged('question', prompt)}\n\n{tagged('wrong response', shortened(response, characters))}"
-    return Question(RUBRIC, material, CATEGORY)
+    material = [tagged("question", exchange.prompt)]
+    if exchange.ground_truth is not None:
+        material.append(tagged("correct answer", exchange.ground_truth))
+    material.append(tagged("wrong response", shortened(exchange.response, characters)))
+    return Question(RUBRIC, "\n\n".join(material), CATEGORY)
 
 
 def count_categories(answers: Sequence[Answer | None]) -> dict[int, int]:
@@ -186,8 +189,8 @@ def ask(client: JudgeClient, arguments: argparse.Namespace) -> Labelled:
         print(note, file=sys.stderr)
     texts = texts_of(arguments.run, wrong.select(["step", "sample"]).take(pa.array(rows)))
     limit = arguments.response_characters
-    answers = client.ask_all([question_about(prompt, response, limit) for prompt, response in texts])
-    return Labelled(wrong, rows, answers, sum(limit is not None and len(response) > limit for _, response in texts))
+    answers = client.ask_all([question_about(exchange, limit) for exchange in texts])
+    return Labelled(wrong, rows, answers, sum(limit is not None and len(one.response) > limit for one in texts))
 
 
 def label(arguments: argparse.Namespace) -> None:
@@ -196,7 +199,8 @@ def label(arguments: argparse.Namespace) -> None:
     client = JudgeClient(settings)
     labelled = ask(client, arguments)
     rows, categories = labelled.with_category()
-    found, pairs = agreements(labelled.wrong, rows, categories, arguments.preset, arguments.pairs, arguments.seed)
+    own, drawn = own_transform(arguments.run), (arguments.preset, arguments.pairs, arguments.seed)
+    found, pairs = agreements(labelled.wrong, rows, categories, own, *drawn)
     counts = count_categories(labelled.answers)
     print(category_table(counts, labelled.malformed), f"\n{pairs} pairs:\n", agreement_table(found), sep="\n")
     print(f"\n{cost_line(client, settings, labelled.shortened)}")

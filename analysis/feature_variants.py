@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,8 @@ from analysis.run_rows import layer_logits
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE, cluster_sets
 from meds_openrlhf.memory.presets import PRESETS
+from meds_openrlhf.memory.settings import settings_of_format, transform_of_rows
+from meds_openrlhf.memory.tools.stored_memory import open_memory
 
 # The paper's names for a model of 28 layers are 28, 14, 28-diff, 14-diff; "single" needs no features.
 TRANSFORMS = {
@@ -26,25 +29,36 @@ VARIANTS = (*TRANSFORMS, SINGLE)
 LOGIT_PRESETS = ("paper", "reference", "robust")  # the presets that cluster layer logits
 
 
+def own_transform(run: Path) -> FeatureTransform:
+    """The feature that the run's memory clusters. Raises ConfigError if the run has no memory of layer logits."""
+    memory_format = open_memory(run).format
+    return transform_of_rows(settings_of_format(memory_format), memory_format)
+
+
 def labels_of_variant(rows: pa.Table, variant: str, preset: str) -> NDArray[np.int64]:
+    """Cluster by a variant: see `labels_of_feature`. Raises ValueError for an unknown variant."""
+    if variant not in VARIANTS:
+        raise ValueError(f"variant: {variant!r} is not one of {', '.join(VARIANTS)}")
+    return labels_of_feature(rows, TRANSFORMS.get(variant), preset)
+
+
+def labels_of_feature(rows: pa.Table, transform: FeatureTransform | None, preset: str) -> NDArray[np.int64]:
     """Cluster all rows of each prompt: cluster numbers (n,), unique over prompts, -1 for noise.
 
     ``rows`` are remembered rollouts of a single verdict, as returned by `run_rows.remembered_wrong`. Pass all of them,
-    because they determine the clusters, and draw samples afterwards. ``single`` makes every prompt a cluster, even with
-    a single row. Raises ValueError for an unknown variant or preset, rows without logits, or mixed verdicts.
+    because they determine the clusters, and draw samples afterwards. Without a ``transform`` every prompt is a cluster,
+    even with a single row. Raises ValueError for an unknown preset, rows without logits, or mixed verdicts.
     """
-    if variant not in VARIANTS:
-        raise ValueError(f"variant: {variant!r} is not one of {', '.join(VARIANTS)}")
     if preset not in LOGIT_PRESETS:
         raise ValueError(f"preset: {preset!r} is not one of {', '.join(LOGIT_PRESETS)}")
     if len(rows["correct"].unique()) > 1:
         raise ValueError("rows: hold right and wrong rollouts, which are never clustered together; filter them first")
     prompts = prompt_codes(rows)
-    if variant == SINGLE:
+    if transform is None:
         return prompts
     order = np.argsort(prompts, kind="stable")  # by prompt, oldest rows first
     offsets = np.concatenate([[0], np.cumsum(np.bincount(prompts))]).astype(np.int64)
-    features = TRANSFORMS[variant](layer_logits(rows))[order]
+    features = transform(layer_logits(rows))[order]
     labels = np.empty(len(rows), dtype=np.int64)
     labels[order] = _unique(cluster_sets(features, offsets, PRESETS[preset].clustering), offsets)
     return labels

@@ -6,6 +6,7 @@ Texts are the bulk of a log, so all functions read only the requested columns.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.rollout_log import read_rollouts, read_step
 
 KEYS = ("step", "sample", "prompt", "correct")  # always read
+TEXTS = ("prompt_text", "response", "ground_truth")
 
 
 def logged_steps(run: Path, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
@@ -45,20 +47,29 @@ def joined(steps: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(steps).unify_dictionaries()
 
 
-def texts_of(run: Path, rows: pa.Table) -> list[tuple[str, str]]:
-    """Prompt and response of each of ``rows`` (k), which need step and sample and must have texts in the log.
+@dataclass(frozen=True)
+class Exchange:
+    """A prompt, a response to it, and its ground truth; None if the data set has none."""
+
+    prompt: str
+    response: str
+    ground_truth: str | None
+
+
+def texts_of(run: Path, rows: pa.Table) -> list[Exchange]:
+    """The texts of each of ``rows`` (k), which need step and sample and must have texts in the log.
 
     Raises ConfigError if a step's file was removed meanwhile.
     """
     steps, samples = (rows[name].to_numpy() for name in ("step", "sample"))
-    found: dict[int, tuple[str, str]] = {}
+    found: dict[int, Exchange] = {}
     for step in np.unique(steps).tolist():
-        table = read_step(RunPaths(run), step, ("sample", "prompt_text", "response"))
+        table = read_step(RunPaths(run), step, ("sample", *TEXTS))
         if table is None:
             raise ConfigError("RUN", str(run), f"has lost step {step} of its log meanwhile; run the script again")
         own, table = np.flatnonzero(steps == step), _in_order(table)
         taken = table.take(pa.array(np.searchsorted(table["sample"].to_numpy(), samples[own])))
-        found.update(zip(own.tolist(), zip(taken["prompt_text"].to_pylist(), taken["response"].to_pylist())))
+        found.update(zip(own.tolist(), map(Exchange, *(taken[name].to_pylist() for name in TEXTS))))
     return [found[row] for row in range(len(rows))]
 
 

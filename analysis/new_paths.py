@@ -1,8 +1,8 @@
 """Across-step diversity: does a run find ways to reason that it did not have an epoch before, in the eyes of a judge?
 
 A prompt is visited once per epoch. The judge sees a few responses of a visit and a few of the next visit, and scores
-the later responses 1, 2 or 3 for no, one, or at least two new reasoning paths. For several runs, the judge sees the
-same visits to the same prompts. From the repository's root:
+the later responses 1, 2 or 3 for no, one, or at least two new reasoning paths. Pairs of steps are drawn, and prompts of
+each; for several runs, the judge sees the same visits to the same prompts. From the repository's root:
 
     python -m analysis.new_paths runs/meds runs/dapo --judge-url http://localhost:8000/v1 --judge-model NAME
 """
@@ -47,6 +47,7 @@ not count. Two later answers that share a new path count once.
 3: two or more new reasoning paths."""
 
 Return = tuple[str, int]  # (prompt, number of a visit, from 0): that visit and the next
+Steps = tuple[int, int]  # of these two visits
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class RunSummary:
     error: float | None
 
 
-def returns_to_prompts(index: GroupIndex) -> dict[Return, tuple[int, int]]:
+def returns_to_prompts(index: GroupIndex) -> dict[Return, Steps]:
     """The steps of each visit to a prompt and of the next visit, if they are about an epoch apart."""
     visits: dict[str, list[int]] = {}
     for step in sorted(index.sizes):
@@ -86,10 +87,18 @@ def returns_to_prompts(index: GroupIndex) -> dict[Return, tuple[int, int]]:
     return {key: pair for key, pair in found.items() if pair[1] - pair[0] <= LONGEST_GAP * epoch}
 
 
-def draw_returns(places: Sequence[dict[Return, tuple[int, int]]], count: int, seed: int) -> list[Return]:
-    """Draw at most ``count`` of the returns that all runs have, depending only on the seed."""
-    shared = sorted(set.intersection(*(set(place) for place in places)))
-    return random.Random(f"{seed}-returns").sample(shared, min(count, len(shared)))
+def draw_returns(places: Sequence[dict[Return, Steps]], pairs: int, prompts: int, seed: int) -> list[list[Return]]:
+    """Draw up to ``prompts`` of the returns that all runs have for each of up to ``pairs`` pairs of steps.
+
+    The steps are those of the first run. Pairs with enough prompts come first; the result depends only on the seed.
+    """
+    generator = random.Random(f"{seed}-returns")
+    found: dict[Steps, list[Return]] = {}
+    for key in sorted(set.intersection(*(set(place) for place in places))):
+        found.setdefault(places[0][key], []).append(key)
+    shuffled = generator.sample(sorted(found), len(found))
+    fullest = sorted(shuffled, key=lambda steps: -min(len(found[steps]), prompts))
+    return [generator.sample(found[steps], min(prompts, len(found[steps]))) for steps in fullest[:pairs]]
 
 
 def question_about(earlier: Group, later: Group, settings: argparse.Namespace) -> tuple[Question, int]:
@@ -139,7 +148,7 @@ def summarize(run: str, judgements: Sequence[Judgement]) -> RunSummary:
 
 def table(summaries: Sequence[RunSummary]) -> str:
     """A row per run."""
-    header = ["run", "pairs judged", "malformed", *MEANINGS.values(), "mean score", "standard error"]
+    header = ["run", "judged", "malformed", *MEANINGS.values(), "mean score", "standard error"]
     rows = [
         [one.run, str(one.judged), str(one.malformed), *map(str, one.counts), shown(one.mean), shown(one.error)]
         for one in summaries
@@ -161,7 +170,7 @@ def draw_figure(summaries: Sequence[RunSummary]) -> Figure:
             left += share
         axes.text(101, position, shown(one.mean), va="center")
     axes.set_yticks(range(len(summaries)), labels=[one.run for one in summaries])
-    axes.set(xlim=(0, 112), xlabel="share of pairs (%); at the end the mean score")
+    axes.set(xlim=(0, 112), xlabel="share of groups (%); at the end the mean score")
     axes.invert_yaxis()
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(list(MEANINGS.values()), loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)
@@ -174,7 +183,8 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "runs", nargs="+", type=Path, metavar="RUN", help="folders of runs with meds.tracking.rollouts: all"
     )
-    parser.add_argument("--pairs", type=positive, default=21, metavar="N", help="returns to a prompt; default: 21")
+    parser.add_argument("--pairs", type=positive, default=21, metavar="N", help="pairs of steps; default: 21")
+    parser.add_argument("--groups", type=positive, default=10, metavar="N", help="prompts per pair; default: 10")
     parser.add_argument("--answers", type=positive, default=3, metavar="N", help="of each visit; default: 3")
     add_drawing_arguments(parser)
     add_result_arguments(parser, "new-paths")
@@ -186,13 +196,15 @@ def find_pairs(arguments: argparse.Namespace) -> dict[str, list[tuple[Group, Gro
     """The (earlier, later) groups of each run, by its name. Raises ConfigError if there are none."""
     indices = [index_groups(run) for run in arguments.runs]
     places = [returns_to_prompts(index) for index in indices]
-    drawn = draw_returns(places, arguments.pairs, arguments.seed)
+    pairs = draw_returns(places, arguments.pairs, arguments.groups, arguments.seed)
+    drawn = [key for keys in pairs for key in keys]
     if not drawn:
         hint = "have no prompt that came back an epoch later in all of them; give runs of two epochs and more"
         raise ConfigError("RUN", [str(run) for run in arguments.runs], hint)
     notes = [index.note for index in indices if index.note]
-    if len(drawn) < arguments.pairs:
-        notes.append(f"{len(drawn)} of {arguments.pairs} pairs: no more prompts came back in all runs.")
+    asked = arguments.pairs * arguments.groups
+    if len(drawn) < asked:
+        notes.append(f"{len(drawn)} of {asked} prompts, in {len(pairs)} pairs of steps: no more came back in all runs.")
     for note in notes:
         print(note, file=sys.stderr)
     return {
@@ -201,7 +213,7 @@ def find_pairs(arguments: argparse.Namespace) -> dict[str, list[tuple[Group, Gro
     }
 
 
-def _groups_of(run: Path, returns: Sequence[tuple[tuple[int, int], str]]) -> list[tuple[Group, Group]]:
+def _groups_of(run: Path, returns: Sequence[tuple[Steps, str]]) -> list[tuple[Group, Group]]:
     visits: list[Visit] = [(step, prompt) for steps, prompt in returns for step in steps]
     groups = read_groups(run, visits)
     return [(groups[earlier, prompt], groups[later, prompt]) for (earlier, later), prompt in returns]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.history import read_lines
+from meds_openrlhf.report.run_names import names_of
 
 
 @dataclass(frozen=True)
@@ -44,4 +45,15 @@ def curves_of(run: Path, name: str, metrics: Sequence[str]) -> list[Curve]:
         if having:
             steps = np.array([line["step"] for line in having], dtype=np.int64)
             curves.append(Curve(name, metric, steps, np.array([line[metric] for line in having], dtype=np.float64)))
+    return curves
+
+
+def logged_curves(runs: Sequence[Path], metrics: Sequence[str], none_logged: str) -> list[Curve]:
+    """The curves of ``metrics`` of all runs. Raises ConfigError, with the hint ``none_logged``, for a run with none."""
+    curves: list[Curve] = []
+    for run, name in zip(runs, names_of(runs)):
+        found = curves_of(run, name, metrics)
+        if not found:
+            raise ConfigError("RUN", str(run), none_logged)
+        curves += found
     return curves

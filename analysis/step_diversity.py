@@ -30,19 +30,20 @@ from meds_openrlhf.report.run_names import names_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PAPER_STEPS = (20, 40, 60, 80, 100)
+PAPER_STEPS = range(21, 101)  # the first epoch, which only fills the memory, comes before
+MOST_ROWS = 10  # of the table and the figure
 SCORES = (ReplyLine("SCORE A", 1, 5), ReplyLine("SCORE B", 1, 5))
 RUBRIC = """\
 You are given one mathematics question and two sets of answers to it, set A and set B. Score each set by itself: how \
-varied is the reasoning of the answers inside that set? What counts is the way to the result: the idea, the model or \
-theorem it rests on, the order of the deductions. Wording, notation, layout, length and whether the result is right do \
-not count.
+diverse are the answers inside that set? Look at three things: whether they come to the same final answer, whether \
+they use the same method or strategy, and whether they differ in correctness or in the quality of their reasoning. \
+Wording, notation, layout and length do not count.
 
-1: the answers reason in nearly the same way.
-2: one way of reasoning, with small variations in single steps.
-3: one way of reasoning in most answers, and a clearly different one in some.
-4: several clearly different ways of reasoning, each in a few answers.
-5: the answers reason in entirely different ways."""
+1: nearly identical: the same reasoning and the same final answer, in other words.
+2: mostly alike: one approach, with small variations in steps or details.
+3: moderately diverse: some answers take a noticeably different approach, or differ in quality.
+4: highly diverse: clearly different methods, or some answers right and others wrong.
+5: extremely diverse: entirely different in approach, quality or conclusion."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,11 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class StepSummary:
-    """Means over the judged questions of a step, or of all steps (``step`` None); None if there are no questions."""
+class Summary:
+    """Means over the judged questions of the steps from ``first`` to ``last``; None if there are no questions."""
 
-    step: int | None
+    first: int
+    last: int
     judged: int
     malformed: int
     means: tuple[float, float] | None
@@ -87,7 +89,8 @@ def steps_to_judge(indices: Sequence[GroupIndex], asked: Sequence[int] | None) -
     if not steps:
         held = f"{len(shared)} steps, {shared[0]} to {shared[-1]}" if shared else "no step"
         hint = f"are in neither or only one of the runs, which have the texts of {held} in common; name others"
-        raise ConfigError("--steps", sorted(set(asked or PAPER_STEPS)), hint)
+        wanted = " ".join(map(str, asked)) if asked else f"{PAPER_STEPS[0]} to {PAPER_STEPS[-1]}"
+        raise ConfigError("--steps", wanted, hint)
     return steps
 
 
@@ -152,9 +155,16 @@ def _undo_order(comparison: Comparison, answer: Answer | None) -> Comparison:
     return Comparison(comparison.pairing, comparison.answers, comparison.shortened, comparison.run_shown_first, scores)
 
 
-def summarize(comparisons: Sequence[Comparison], step: int | None = None) -> StepSummary:
-    """Summarize the comparisons of a step, or of all steps."""
-    chosen = [one for one in comparisons if step is None or one.pairing.step == step]
+def spans_of(steps: Sequence[int]) -> list[tuple[int, int]]:
+    """The first and last step of at most `MOST_ROWS` parts of the ascending ``steps``, as even as possible."""
+    size = math.ceil(len(steps) / MOST_ROWS)
+    parts = [steps[start : start + size] for start in range(0, len(steps), size)]
+    return [(part[0], part[-1]) for part in parts]
+
+
+def summarize(comparisons: Sequence[Comparison], first: int, last: int) -> Summary:
+    """Summarize the comparisons of the steps from ``first`` to ``last``."""
+    chosen = [one for one in comparisons if first <= one.pairing.step <= last]
     scores = [one.scores for one in chosen if one.scores is not None]
     columns = list(zip(*scores))
     means = errors = None
@@ -162,53 +172,55 @@ def summarize(comparisons: Sequence[Comparison], step: int | None = None) -> Ste
         means = (statistics.fmean(columns[0]), statistics.fmean(columns[1]))
     if len(scores) > 1:
         errors = (_standard_error(columns[0]), _standard_error(columns[1]))
-    return StepSummary(step, len(scores), len(chosen) - len(scores), means, errors)
+    return Summary(first, last, len(scores), len(chosen) - len(scores), means, errors)
 
 
 def _standard_error(values: Sequence[int]) -> float:
     return statistics.stdev(values) / math.sqrt(len(values))
 
 
-def table(summaries: Sequence[StepSummary], names: Sequence[str]) -> str:
-    """A row per step, and a row for all steps."""
+def table(spans: Sequence[Summary], whole: Summary, names: Sequence[str]) -> str:
+    """A row per span of steps, and a row for all of them."""
     rows = []
-    for one in summaries:
+    for one in (*spans, whole):
         means = one.means or (None, None)
         difference = None if one.means is None else one.means[0] - one.means[1]
-        label = "all" if one.step is None else str(one.step)
+        span = str(one.first) if one.first == one.last else f"{one.first} to {one.last}"
+        label = "all" if one is whole else span
         rows.append([label, str(one.judged), str(one.malformed), *map(shown, means), shown(difference, "+.2f")])
-    return markdown_table(["step", "groups judged", "malformed", *names, "difference"], rows)
+    return markdown_table(["steps", "groups judged", "malformed", *names, "difference"], rows)
 
 
-def draw_figure(summaries: Sequence[StepSummary], names: Sequence[str]) -> Figure:
-    """Draw mean scores over steps, a line per run, with standard errors."""
+def draw_figure(summaries: Sequence[Summary], names: Sequence[str]) -> Figure:
+    """Draw mean scores over the middles of the summaries' steps, a line per run, with standard errors."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     from meds_openrlhf.evaluation.curves import COLORS, MARKERS
 
     figure = Figure(figsize=(4.5, 3.2))
     axes = figure.subplots()
-    judged = [(one.step, one.means, one.errors) for one in summaries if one.step is not None and one.means is not None]
+    judged = [((one.first + one.last) / 2, one.means, one.errors) for one in summaries if one.means is not None]
     steps = [step for step, _, _ in judged]
     for run, name in enumerate(names):
         means = [means[run] for _, means, _ in judged]
         errors = [errors[run] if errors else 0.0 for _, _, errors in judged]
         axes.errorbar(steps, means, yerr=errors, label=name, color=COLORS[run], marker=MARKERS[run], capsize=2)
     axes.set(xlabel="step", ylabel="within-step diversity (1 to 5)", ylim=(0.9, 5.1))
-    axes.set_xticks(steps)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(color="#e4e4e4", linewidth=0.6)
     axes.legend(frameon=False)
     return figure
 
 
 def numbers(
-    summaries: Sequence[StepSummary], comparisons: Sequence[Comparison], names: Sequence[str]
+    spans: Sequence[Summary], whole: Summary, comparisons: Sequence[Comparison], names: Sequence[str]
 ) -> dict[str, object]:
     """All numbers of the table and the scores that they come from."""
     return {
         "runs": list(names),
-        "steps": [asdict(one) for one in summaries if one.step is not None],
-        "all": asdict(summaries[-1]),
+        "spans": [asdict(one) for one in spans],
+        "all": asdict(whole),
         "comparisons": [asdict(one) for one in comparisons],
     }
 
@@ -218,16 +230,15 @@ def shortfalls(
 ) -> list[str]:
     """Messages about missing steps, questions and texts."""
     lines = [index.note for index in indices if index.note]
-    missing = sorted(set(settings.steps or PAPER_STEPS) - set(steps))
-    if missing:
-        lines.append(f"Steps that not both runs have with all texts, left out: {', '.join(map(str, missing))}.")
-    for step in steps:
-        found = sum(pairing.step == step for pairing in pairings)
-        if found < settings.groups:
-            lines.append(
-                f"Step {step}: {found} of {settings.groups} questions were answered at least twice by both runs within "
-                f"{settings.nearby} steps; --nearby widens that."
-            )
+    wanted = set(settings.steps or PAPER_STEPS)
+    if len(steps) < len(wanted):
+        lines.append(f"{len(steps)} of {len(wanted)} steps: both runs have no others with all texts.")
+    asked = settings.groups * len(steps)
+    if len(pairings) < asked:
+        lines.append(
+            f"{len(pairings)} of {asked} questions: no others were answered at least twice by both runs within "
+            f"{settings.nearby} steps; --nearby widens that."
+        )
     return lines
 
 
@@ -244,7 +255,7 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
         type=int,
         nargs="+",
         metavar="N",
-        help=f"default: of {' '.join(map(str, PAPER_STEPS))} those that are",
+        help=f"default: of the paper's, {PAPER_STEPS[0]} to {PAPER_STEPS[-1]}, those that are",
     )
     parser.add_argument("--groups", type=positive, default=10, metavar="N", help="questions per step; default: 10")
     parser.add_argument(
@@ -272,13 +283,16 @@ def compare(arguments: argparse.Namespace) -> None:
     for line in shortfalls(indices, steps, pairings, arguments):
         print(line, file=sys.stderr)
     comparisons = ask(client, pairings, groups, arguments)
-    summaries = [*(summarize(comparisons, step) for step in steps), summarize(comparisons)]
+    spans = [summarize(comparisons, first, last) for first, last in spans_of(steps)]
+    whole = summarize(comparisons, steps[0], steps[-1])
     print(
-        table(summaries, names), f"\n{cost_line(client, settings, sum(one.shortened for one in comparisons))}", sep="\n"
+        table(spans, whole, names),
+        f"\n{cost_line(client, settings, sum(one.shortened for one in comparisons))}",
+        sep="\n",
     )
-    figures = numbers(summaries, comparisons, names)
+    figures = numbers(spans, whole, comparisons, names)
     write_numbers({**figures, "seed": arguments.seed, "judge": judged_by(settings)}, arguments.json)
-    write_figure(draw_figure(summaries, names), arguments.figure)
+    write_figure(draw_figure(spans, names), arguments.figure)
 
 
 def main(command_line: Sequence[str] | None = None) -> int:

@@ -212,6 +212,7 @@ def rollout_table(
         "sample": np.arange(len(responses), dtype=np.int32),
         "prompt": [key_of(prompt) for prompt in step.prompt.tolist()],
         "prompt_text": pa.array([texts[prompt] for prompt in step.prompt.tolist()]).dictionary_encode(),
+        "ground_truth": pa.nulls(len(responses), pa.string()),
         "response": responses,
         "answer": step.answer,
         "answer_start": [len(text) - len(answer) - 3 for text, answer in zip(responses, step.answer)],

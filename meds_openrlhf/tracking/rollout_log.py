@@ -21,6 +21,7 @@ ROLLOUT_SCHEMA = pa.schema(
         pa.field("sample", pa.int32(), nullable=False),  # the rollout's index in the step, as in the memory's log
         pa.field("prompt", pa.string(), nullable=False),  # the prompt's key, as in the memory's log
         pa.field("prompt_text", pa.dictionary(pa.int32(), pa.string()), nullable=False),  # as sent to the engines
+        pa.field("ground_truth", pa.dictionary(pa.int32(), pa.string())),  # null if the data set has none
         pa.field("response", pa.string()),  # null if only samples of the texts are kept
         pa.field("answer", pa.string()),  # null if the response has none
         pa.field("answer_start", pa.int32()),  # characters of the response before the answer
@@ -66,7 +67,7 @@ def read_step(paths: RunPaths, step: int, columns: Sequence[str] | None = None) 
             numbers = [schema.get_field_index(name) for name in columns or ROLLOUT_SCHEMA.names]
             if -1 in numbers:
                 missing = (columns or ROLLOUT_SCHEMA.names)[numbers.index(-1)]
-                raise ConfigError("RUN", str(path), f"has no column {missing}; it is no log of rollouts, remove it")
+                raise ConfigError("RUN", str(path), f"has no column {missing}; it is no log of this version")
             options = pa.ipc.IpcReadOptions(included_fields=numbers)
             return pa.ipc.open_file(source, options=options).read_all()
     except FileNotFoundError:

@@ -33,6 +33,7 @@ class StepRollouts:
     sample: NDArray[np.int32]  # (n,)
     prompt: list[str]  # keys
     prompt_text: list[str]
+    ground_truth: list[str | None]
     tokens: NDArray[np.int32]
     lengths: NDArray[np.int64]
     generated: NDArray[np.bool_]
@@ -76,6 +77,7 @@ class RolloutRecorder:
             "sample": rollouts.sample,
             "prompt": rollouts.prompt,
             "prompt_text": pa.array(prompts).dictionary_encode(),
+            "ground_truth": pa.array(rollouts.ground_truth, pa.string()).dictionary_encode(),
             "response": [one and one.text for one in responses],
             "answer": [one and one.answer for one in responses],
             "answer_start": pa.array([one and one.answer_start for one in responses], pa.int32()),

@@ -78,6 +78,7 @@ def _row(step: int, sample: int, one: Rollout, stored: tuple[int | None, int] | 
         "sample": sample,
         "prompt": one.prompt,
         "prompt_text": one.prompt_text or f"Work out {one.prompt}.",
+        "ground_truth": f"truth of {one.prompt}",
         "response": text,
         "answer": one.answer,
         "answer_start": None if text is None or one.answer is None else max(text.rfind(one.answer), 0),

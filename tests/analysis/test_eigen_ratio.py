@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.eigen_ratio import largest_differences, logged_curves, main, recomputed_curves, table_of
-from analysis.run_metrics import curves_of
+from analysis.eigen_ratio import METRICS, largest_differences, main, recomputed_curves, table_of
+from analysis.run_metrics import curves_of, logged_curves
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
@@ -83,7 +83,7 @@ def test_without_a_configuration_there_is_no_window(tmp_path: Path) -> None:
 def test_differences_are_taken_where_both_have_a_value(tmp_path: Path) -> None:
     logged = [{"meds/eigen_ratio_step": 1.0}, {"meds/eigen_ratio_step": 0.75}, {"other": 3.0}]
     run = written(tmp_path, logged)
-    curves = logged_curves([run])
+    curves = logged_curves([run], METRICS, "none")
     assert values(curves, "meds/eigen_ratio_step") == {1: 1.0, 2: 0.75}
     recomputed = recomputed_curves(run, run.name)
     assert largest_differences(curves, recomputed) == pytest.approx({"meds/eigen_ratio_step": 0.25})

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.category_agreement import pairs_of_prompts, paper_name
+from analysis.category_agreement import features_of, pairs_of_prompts, paper_name
 from analysis.error_categories import CATEGORIES, RUBRIC, draw_responses, main, read_wrong
+from meds_openrlhf.features.transform import FeatureTransform
 from tests.analysis.judge.judge_server import Judge, Request, Response, judge_server
 from tests.analysis.runs import Rollout, kind, write_run
 
@@ -150,6 +151,21 @@ def test_pairs_are_of_one_prompt() -> None:
     drawn = pairs_of_prompts(["p"] * 20, 7, 0)
     assert len({tuple(pair) for pair in drawn.tolist()}) == 7
     assert drawn.tolist() == pairs_of_prompts(["p"] * 20, 7, 0).tolist()
+
+
+def test_the_judge_is_told_the_correct_answer(tmp_path: Path) -> None:
+    with judge_server(_label) as judge:
+        assert main([str(_run(tmp_path)), *_arguments(tmp_path, judge, "--responses", "1")]) == 0
+    assert re.search(r"<correct answer>\ntruth of [pq]\n</correct answer>\n\n<wrong resp", judge.requests[0].material)
+
+
+def test_the_runs_own_feature_is_compared_if_it_is_none_of_the_papers() -> None:
+    """Qwen3-8B has 36 layers, of which the paper takes 14."""
+    assert list(features_of(FeatureTransform("last-half"), 28)) == ["28", "14", "28-diff", "14-diff", "single"]
+    features = features_of(FeatureTransform(14), 36)
+    assert list(features) == ["36", "18", "36-diff", "18-diff", "single", "14 (own)"]
+    assert features["14 (own)"] == FeatureTransform(14)
+    assert list(features_of(FeatureTransform(14), 28)) == ["28", "14", "28-diff", "14-diff", "single"]
 
 
 def test_features_have_the_papers_names_by_the_layers_of_the_model() -> None:

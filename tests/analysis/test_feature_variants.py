@@ -1,17 +1,20 @@
 """Clustering a run's wrong rollouts anew, variant by variant."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from analysis.feature_variants import VARIANTS, labels_of_variant
+from analysis.feature_variants import VARIANTS, labels_of_variant, own_transform
 from analysis.logged_rollouts import prompt_codes
 from analysis.run_rows import layer_logits, remembered_wrong, run_rows
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import cluster
 from meds_openrlhf.memory.presets import PRESETS
+from meds_openrlhf.memory.snapshot import write_format
+from meds_openrlhf.memory.tools.stored_memory import open_memory
 from tests.analysis.runs import LAYERS, Rollout, kind, write_run
 
 A, B = kind(1), kind(2)
@@ -97,3 +100,13 @@ def test_what_cannot_be_clustered_is_refused(rows: pa.Table, tmp_path: Path) -> 
     without = [[Rollout("p", "1", logits=A), Rollout("p", None)]]
     with pytest.raises(ValueError, match="null in 1 of 2 rows"):
         labels_of_variant(run_rows(write_run(tmp_path / "without", without)), "all", "paper")
+
+
+def test_a_runs_own_feature_is_that_of_its_memory(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [[Rollout("p", "1", logits=kind(1))]])
+    memory = open_memory(run)
+    assert own_transform(run) == FeatureTransform()
+    write_format(
+        memory.paths, replace(memory.format, features={"layers": 3, "difference": "after", "normalize": "none"})
+    )
+    assert own_transform(run) == FeatureTransform(3, "after", "none")

@@ -88,6 +88,7 @@ def log_of(step: int, rollouts: Sequence[Rollout], question: str = "What is {}?"
         "sample": list(range(len(rollouts))),
         "prompt": [r.prompt for r in rollouts],
         "prompt_text": pa.array([question.format(r.prompt) for r in rollouts]).dictionary_encode(),
+        "ground_truth": pa.nulls(len(rollouts), pa.string()),
         "response": [r.text for r in rollouts],
         "answer": [r.answer for r in rollouts],
         "answer_start": [None if start == -1 else start for start in starts],

@@ -25,6 +25,7 @@ def step_rollouts(
         "sample": np.arange(n, dtype=np.int32),
         "prompt": [f"key {i % 2}" for i in range(n)],
         "prompt_text": [f"prompt {i % 2}" for i in range(n)],
+        "ground_truth": [("7", None)[i % 2] for i in range(n)],
         "tokens": np.array([token for one in pieces for ids, _ in one for token in ids], np.int32),
         "lengths": np.array([sum(len(ids) for ids, _ in one) for one in pieces]),
         "generated": np.array([own for one in pieces for ids, own in one for _ in ids], bool),
