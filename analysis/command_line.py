@@ -13,6 +13,8 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.exits import DISK_ERRORS, silence_if_closed
 from meds_openrlhf.memory.errors import MemoryCorruptionError, MemoryLostError
 
+INTERRUPTED = 130
+
 
 def exit_code_of(script: Callable[[], None]) -> int:
     """Run ``script`` and return the process's exit code; other errors are defects and propagate."""
@@ -32,7 +34,7 @@ def exit_code_of(script: Callable[[], None]) -> int:
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     return 0
 
 

@@ -54,10 +54,13 @@ def write_numbers(numbers: Mapping[str, object], path: Path) -> None:
     write_atomically(path, json.dumps(numbers, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table, padded to be readable as plain text; the first column is aligned left, the others right."""
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], sides: str = "") -> str:
+    """A Markdown table, padded to be readable as plain text; the first column is aligned left, the others right.
+
+    ``sides`` says otherwise, with ``<`` or ``>`` for each column.
+    """
     widths = [max(3, *map(len, column)) for column in zip(header, *rows)]
-    sides = ["<", *(">" for _ in header[1:])]
+    sides = sides or "<" + ">" * (len(header) - 1)
     lines = [
         "| " + " | ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths)) + " |"
         for row in (header, *rows)

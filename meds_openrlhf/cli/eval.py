@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
 def _evaluate(arguments: argparse.Namespace) -> None:
     from meds_openrlhf.evaluation.evaluate import Evaluation
     from meds_openrlhf.evaluation.labels import write_report_of_labels
-    from meds_openrlhf.evaluation.report import PAGE
+    from meds_openrlhf.evaluation.report import PAGE, first_table
     from meds_openrlhf.evaluation.sampling.progress import Progress
 
     require_lasting_in_job("--out", arguments.out)
@@ -101,13 +101,8 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     write_report_of_labels(
         arguments.out, subjects[0].settings, evaluation.benchmarks, arguments.n, labels, progress.say
     )
-    print(_first_table(arguments.out), end="", flush=True)
+    print(first_table(arguments.out), end="", flush=True)
     progress.say(f"report: {arguments.out / PAGE}")
-
-
-def _first_table(out: Path) -> str:
-    """The overview; intervals, differences, every k and the curves are in ``report.md``."""
-    return (out / "table.md").read_text().split("\n### ")[0]
 
 
 def _draw(evaluation: Evaluation, progress: Progress, verbose: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,8 +26,22 @@ def write_report_of_labels(
     A label is left out, and ``tell`` gets a line, if its samples were drawn with settings other than ``wanted`` or are
     incomplete. A label that was never sampled on a benchmark has empty cells there.
     """
-    results: list[BenchmarkResult] = []
     labels = _labels(out, first)
+    results = results_of_labels(out, labels, wanted, benchmarks, n, tell)
+    shown = dict.fromkeys(result.model for result in results)
+    write_report(out, results, {label: labels[label] for label in shown})
+
+
+def results_of_labels(
+    out: Path,
+    labels: Mapping[str, Settings],
+    wanted: Settings,
+    benchmarks: Sequence[Benchmark],
+    n: int,
+    tell: Callable[[str], None],
+) -> list[BenchmarkResult]:
+    """The results of ``labels`` in ``out`` that `write_report_of_labels` does not leave out."""
+    results: list[BenchmarkResult] = []
     for label, settings in labels.items():
         difference = wanted.difference(settings)
         if difference is not None:
@@ -40,8 +54,7 @@ def write_report_of_labels(
                 results.append(evaluate(label, benchmark.name, benchmark.problems, samples, n))
             elif samples:
                 tell(f"{label} is left out of the report on {benchmark.name}: {lacking} samples are missing")
-    shown = dict.fromkeys(result.model for result in results)
-    write_report(out, results, {label: labels[label] for label in shown})
+    return results
 
 
 def _labels(out: Path, first: Sequence[str]) -> dict[str, Settings]:

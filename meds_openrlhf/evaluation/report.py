@@ -47,6 +47,11 @@ def write_report(
         write_atomically(folder / name, content)
 
 
+def first_table(folder: Path) -> str:
+    """The overview of the report in ``folder``, with its title; all the rest is in ``report.md``."""
+    return (folder / TABLE).read_text().split("\n### ")[0]
+
+
 def _page(comparison: Comparison, tables: str, settings: Mapping[str, Settings] | None) -> str:
     title = f"# {', '.join(comparison.models)} on {', '.join(comparison.benchmarks)}"
     origin = ["### Models and sampling", "", models_and_sampling(comparison, settings)] if settings else []
