@@ -22,6 +22,7 @@ from pathlib import Path
 from analysis import case_study, cost, eigen_ratio, error_categories, new_paths, step_diversity
 from analysis.command_line import INTERRUPTED, exit_code_of, positive
 from analysis.feature_variants import VARIANTS
+from analysis.judge.settings import add_judge_arguments
 from analysis.results import markdown_table, shown, write_figure
 from analysis.run_metrics import logged_curves
 from meds_openrlhf.config import load_config
@@ -234,8 +235,10 @@ def _analyse(script: Script, runs: Sequence[Path], folder: Path, more: Sequence[
 
 
 def parse_arguments(command_line: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
-    """Parse the command line; what is left are the judge's options."""
-    parser = argparse.ArgumentParser(prog="python -m analysis.paper", description=(__doc__ or "").split("\n")[0])
+    """Parse the command line, with the judge's options apart."""
+    parser, judge = (argparse.ArgumentParser(prog="python -m analysis.paper", allow_abbrev=False) for _ in range(2))
+    parser.description = (__doc__ or "").split("\n")[0]
+    parser.epilog = "Options of the judge are those of `python -m analysis.step_diversity --help`."
     parser.add_argument("model", metavar="MODEL", help="a folder of configs/, whose runs are RUNS/MODEL-METHOD")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the runs; default: %(default)s")
     parser.add_argument("--eval", type=Path, default=Path("eval"), help="samples of meds eval; default: %(default)s")
@@ -245,7 +248,11 @@ def parse_arguments(command_line: Sequence[str] | None) -> tuple[argparse.Namesp
     parser.add_argument("--benchmarks", nargs="+", default=list(PAPERS), help="default: the paper's")
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the benchmarks")
     parser.add_argument("--n", type=positive, default=128, metavar="N", help="samples of a problem; default: 128")
-    return parser.parse_known_args(command_line)
+    arguments, rest = parser.parse_known_args(command_line)
+    add_judge_arguments(judge)
+    if rest:
+        judge.parse_args(rest)
+    return arguments, rest
 
 
 def write(arguments: argparse.Namespace, judge: Sequence[str]) -> None:

@@ -1,12 +1,18 @@
 """The files in configs/: they load, fit their clusters, and differ from each other where the methods do."""
 
+import argparse
 from pathlib import Path
 
 import pytest
 import yaml
 
+from meds_openrlhf.cli.eval import add_parser
 from meds_openrlhf.config import RunConfig, load_config
 from meds_openrlhf.config.yaml_file import flatten
+from meds_openrlhf.evaluation.benchmarks import PAPERS
+from meds_openrlhf.evaluation.models.naming import length_of_training
+from meds_openrlhf.evaluation.results import ks_up_to
+from meds_openrlhf.memory.settings import method_of
 from meds_openrlhf.placement.inventory import imagined_cluster
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -84,6 +90,7 @@ def test_the_papers_settings(model: str, method: str) -> None:
         "train.batch_size": 16 * 16,
         "actor.adam.lr": 1e-6,
         "actor.adam.weight_decay": 0.1,
+        "actor.lr_scheduler": "constant_with_warmup",
         "actor.max_norm": 1.0,
         "actor.dual_clip": 3.0 if method == "grpo" else 10.0,
         "meds.policy.warmup_steps": 10,
@@ -91,6 +98,28 @@ def test_the_papers_settings(model: str, method: str) -> None:
         **(DAPO if method in ("dapo", "meds") else GRPO),
     }
     assert {key: found.get(key) for key in expected} == expected
+
+
+def test_the_papers_clustering() -> None:
+    meds = load_config(CONFIGS / "qwen2.5-math-7b" / "meds.yaml").meds
+    found = method_of(meds.memory).clustering
+    assert (found.min_cluster_size, found.min_samples, found.metric) == (2, 1, "euclidean")
+    assert (meds.features.layers, meds.features.normalize) == ("last-half", "l2")
+
+
+def test_the_papers_evaluation() -> None:
+    parser = argparse.ArgumentParser()
+    add_parser(parser.add_subparsers())
+    found = parser.parse_args(["eval", "model", "--benchmarks", *PAPERS])
+    assert (found.n, found.temperature, found.top_p, found.seed, found.max_tokens) == (128, 1.0, 1.0, 0, None)
+    assert PAPERS == ("aime24", "amc23", "math500", "minerva", "olympiadbench")
+    assert ks_up_to(found.n) == [1, 2, 4, 8, 16, 32, 64, 128]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_responses_are_as_long_in_the_evaluation_as_in_training(model: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text((CONFIGS / model / "meds.yaml").read_text())
+    assert length_of_training([str(tmp_path)]) == (3072 if model == "qwen2.5-math-7b" else 7168)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -141,7 +170,6 @@ def test_in_the_ablation_single_all_past_errors_are_one_cluster() -> None:
 
     from meds_openrlhf.memory.assignment import assign_sets, sizes_of
     from meds_openrlhf.memory.clustering import cluster_sets
-    from meds_openrlhf.memory.settings import method_of
 
     method = method_of(ablation("single").meds.memory)
     stored, new = np.random.default_rng(0).normal(size=(2, 9, 14))
