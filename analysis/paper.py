@@ -169,7 +169,8 @@ class Paper:
     def _judged(self, script: Script) -> Make:
         if self._judge:
             return self._drawn(script, self._judge)
-        command = f"python -m analysis.paper {self._model} --judge-model NAME --judge-url URL"
+        words = ["python", "-m", "analysis.paper", *self._given.words, "--judge-model", "NAME", "--judge-url", "URL"]
+        command = shlex.join(words)
         return lambda folder, runs: [] if is_made(folder) else [Lack("no judge", command)]
 
     def _cost(self, folder: Path, runs: Sequence[Path]) -> list[Lack]:
@@ -249,6 +250,7 @@ def parse_arguments(command_line: Sequence[str] | None) -> tuple[argparse.Namesp
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the benchmarks")
     parser.add_argument("--n", type=positive, default=128, metavar="N", help="samples of a problem; default: 128")
     arguments, rest = parser.parse_known_args(command_line)
+    arguments.words = sys.argv[1:] if command_line is None else command_line
     add_judge_arguments(judge)
     if rest:
         judge.parse_args(rest)

@@ -112,7 +112,8 @@ def test_what_is_missing_has_its_command(command: list[str], capsys: pytest.Capt
     variants = "--variant configs/ablations.yaml:reference --variant configs/ablations.yaml:"
     for words in ("grpo.yaml", "grpo-entropy.yaml", f"meds.yaml {variants}28-diff", f"meds.yaml {variants}single"):
         assert f"    {train.format(words)}\n" in page
-    assert "python -m analysis.paper tiny --judge-model NAME --judge-url URL\n" in page
+    again = "python -m analysis.paper tiny --benchmarks problems.jsonl --n 2 --judge-model NAME --judge-url URL\n"
+    assert again in page
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("|")[2].strip() for line in lines if "diversity" in line] == ["not made", "not made"]
     assert "no run tiny-grpo; no run tiny-grpo-entropy" in next(line for line in lines if "Table 1" in line)

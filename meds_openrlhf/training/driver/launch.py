@@ -68,6 +68,8 @@ def run_training(
             try:
                 _open_run_folder(placed)
                 listener.start(placed)
+                if job.left_out:
+                    listener.say(job.left_out)
                 if slow := slow_storage(placed, fsync_seconds(paths.root)):
                     listener.say(slow)
                 with following_process(paths, os.environ, listener.say) as trackers:

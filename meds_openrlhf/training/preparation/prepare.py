@@ -60,6 +60,7 @@ class Job:
     memory: MemoryFormat
     transform: FeatureTransform
     prompt_ids: PromptIds | None
+    left_out: str | None  # a line about prompts that are too long, if there are any
     total_steps: int
     resume: bool
     first_step: int  # 0, or the step of the checkpoint to resume
@@ -104,9 +105,6 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
 
     tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
     too_long = prompts.count_too_long(data, args, tokenizer)
-    if too_long:
-        most = longest_prompt(args)
-        logger.warning("%d of %d prompts have more than %d tokens, and are left out", too_long, len(data), most)
     total_steps = prompts.steps_of_an_epoch(args, len(data) - too_long) * args.train.num_episodes
     memory = checks.memory_format(config, policy)
     if config.meds.enabled:
@@ -128,11 +126,16 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
         memory=memory,
         transform=feature_transform(features_of_rows(config.meds.features, config.meds.memory)),
         prompt_ids=_prompt_ids(config, data, args, tokenizer),
+        left_out=_left_out(too_long, len(data), longest_prompt(args)),
         total_steps=total_steps,
         resume=resume,
         first_step=checkpoint.step if checkpoint else 0,
         saved_ranks=saved_ranks,
     )
+
+
+def _left_out(too_long: int, prompts: int, most: int) -> str | None:
+    return f"{too_long} of {prompts} prompts have more than {most} tokens, and are left out" if too_long else None
 
 
 def ranks_saved(paths: RunPaths, tag: str) -> dict[str, int]:
