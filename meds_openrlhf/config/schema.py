@@ -210,7 +210,7 @@ class EntropyAdvantageSettings:
 class KlCovSettings:
     """``coef * |log p - log p_old|`` added to the loss of the tokens with the largest covariance.
 
-    Cui et al., "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models" (2025), Section 4.
+    Cui et al., "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models" (2025), KL-Cov.
     """
 
     coef: float = 0.0

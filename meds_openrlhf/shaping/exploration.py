@@ -66,8 +66,8 @@ def unlikeliness_weights(log_probs: NDArray[np.floating], beta: float) -> NDArra
 def answer_bonus(counts: NDArray[np.integer], *, weight: float, baseline: float) -> NDArray[np.float64]:
     """Return ``weight * (min(1, sqrt(1 / count)) - baseline)`` (n,) float64, to be added to the advantages.
 
-    Song et al., "Outcome-based Exploration for LLM Reasoning" (2025), Section 3, UCB with a constant baseline
-    (UCB-Con). ``counts`` (n,): how often the response's final answer was given to its prompt before.
+    Song et al., "Outcome-based Exploration for LLM Reasoning" (2025), UCB with a constant baseline (UCB-Con).
+    ``counts`` (n,): how often the response's final answer was given to its prompt before.
     """
     bonus: NDArray[np.float64] = 1.0 / np.sqrt(np.maximum(counts, 1))
     return weight * (bonus - baseline)

@@ -54,7 +54,7 @@ def largest_covariance(
 ) -> torch.Tensor:
     """Return a mask (B, A) of the ``share`` of tokens, at least one, with the largest covariance.
 
-    Cui et al., "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models" (2025), Section 4: the
+    Cui et al., "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models" (2025), KL-Cov: the
     covariance of a token is ``(log p - mean log p) * (A - mean A)``, with means over the tokens of ``mask``. All
     arguments are (B, A). Where it is large, an update makes a likely token likelier, and entropy falls fastest.
     """
