@@ -196,13 +196,11 @@ def require_exploration(config: RunConfig, args: SimpleNamespace) -> None:
     if exploration.answer_bonus and estimator == "gae":
         hint = "has a critic, which meds.exploration.answer_bonus does not know; use an estimator without one"
         raise ConfigError("algo.advantage.estimator", estimator, hint)
-    for name, compares in (
-        ("meds.exploration.unlikeliness", exploration.unlikeliness),
-        ("meds.penalty.scope", config.meds.penalty.scope if config.meds.penalty.scope == "batch" else None),
-    ):
-        if compares and responses == 1:
-            hint = "compares the responses to a prompt, of which rollout.n_samples_per_prompt asks for one"
-            raise ConfigError(name, compares, hint)
+    meds, hint = config.meds, "compares the responses to a prompt, of which rollout.n_samples_per_prompt asks for one"
+    if responses == 1 and exploration.unlikeliness:
+        raise ConfigError("meds.exploration.unlikeliness", exploration.unlikeliness, hint)
+    if responses == 1 and meds.enabled and meds.penalty.scope == "batch":
+        raise ConfigError("meds.penalty.scope", "batch", hint)
 
 
 def require_engines(flags: Mapping[str, Any]) -> None:

@@ -172,6 +172,7 @@ def test_methods_with_what_they_need() -> None:
         checks.require_exploration(run_with(exploration=exploration), args_of())
     one = {"algo.advantage.estimator": "flash_reinforce", "rollout.n_samples_per_prompt": 1}
     checks.require_exploration(run_with(exploration=ExplorationSettings(answer_bonus=0.1), **COUNTS), args_of(**one))
+    checks.require_exploration(run_with(enabled=False, penalty=PenaltySettings(scope="batch")), args_of(**one))
 
 
 @pytest.mark.parametrize("estimator", ["rloo", "reinforce_baseline", "group_norm", "dr_grpo"])
