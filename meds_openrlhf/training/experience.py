@@ -135,8 +135,8 @@ class ExperienceMaker(RemoteExperienceMaker):
 class MemoryExperienceMaker(ExperienceMaker):
     """Turns rollouts into experiences with rewards shaped by the memory of past errors.
 
-    ``remember``: which rollouts are stored and penalized, "wrong", "right" or "both". ``exploration``: other methods that
-    change rewards or advantages. With ``answers`` the memory's rows are final answers; without, they are the layer
+    ``remember``: which rollouts are stored and penalized, "wrong", "right" or "both". ``exploration``: other methods
+    that change rewards or advantages. With ``answers`` the memory's rows are final answers; without, they are the layer
     logits that the policy records.
     """
 
