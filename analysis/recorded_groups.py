@@ -84,8 +84,14 @@ def recorded_groups(rollouts: pa.Table, weights: PenaltyWeights) -> Iterator[tup
 
 
 def check_run(name: str, rollouts: pa.Table, weights: PenaltyWeights, etas: Sequence[float]) -> RunCheck:
-    """Check every group of a run's log; ``rollouts`` needs the columns `COLUMNS`."""
+    """Check every group of a run's log; ``rollouts`` needs the columns `COLUMNS`.
+
+    Raises ConfigError for a run with one response to each prompt: of one response the theorem holds, but says nothing.
+    """
     groups = list(recorded_groups(rollouts, weights))
+    if all(len(reward) == 1 for _, reward, _ in groups):
+        hint = "has one response to each prompt in a step, and the theorem is about several; leave the run out"
+        raise ConfigError("RUN", name, hint)
     uniform = [np.full(len(reward), 1 / len(reward)) for _, reward, _ in groups]
     holds = np.array([repeats_score_no_higher(reward, penalty) for _, reward, penalty in groups])
     average = [repeats_score_no_higher_on_average(q, r, c) for q, (_, r, c) in zip(uniform, groups)]

@@ -278,7 +278,9 @@ def compare(arguments: argparse.Namespace) -> None:
     steps = steps_to_judge(indices, arguments.steps)
     pairings = draw_pairings(indices, steps, arguments.groups, arguments.nearby, arguments.seed)
     if not pairings:
-        raise ConfigError("--nearby", arguments.nearby, "finds no question that both runs answered in these steps")
+        raise ConfigError(
+            "--nearby", arguments.nearby, "finds no question that both runs answered twice in one of these steps"
+        )
     groups = [read_groups(run, [one.visit(i) for one in pairings]) for i, run in enumerate(arguments.runs)]
     for line in shortfalls(indices, steps, pairings, arguments):
         print(line, file=sys.stderr)

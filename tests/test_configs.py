@@ -19,6 +19,7 @@ CONFIGS = Path(__file__).parents[1] / "configs"
 MODELS = ["qwen2.5-math-7b", "qwen3-1.7b", "qwen3-8b"]
 METHODS = ["grpo", "grpo-entropy", "dapo", "meds"]
 ABLATIONS = CONFIGS / "ablations.yaml"
+RIVALS = CONFIGS / "rivals.yaml"
 GRPO = {
     "actor.eps_clip_low_high": [0.2, 0.2],
     "algo.kl.init_coef": 1e-3,
@@ -145,6 +146,20 @@ def test_every_ablation_loads_into_a_folder_of_its_own() -> None:
     assert {"single", "28-diff", "14-diff", "28", "14", "same-answer", "this-step", "keep-all-wrong"} <= set(names)
     for model in MODELS:
         assert len({ablation(name, model).meds.run_dir for name in names}) == len(names)
+
+
+@pytest.mark.parametrize("model", [*MODELS, "cpu"])
+@pytest.mark.parametrize("method", ["grpo", "dapo", "meds"])
+@pytest.mark.parametrize("name", ["pass-at-k", "unlikeliness", "answer-ucb", "kl-cov"])
+def test_every_rival_goes_with_every_model_and_penalty(model: str, method: str, name: str) -> None:
+    assert set(yaml.safe_load(RIVALS.read_text())) == {"pass-at-k", "unlikeliness", "answer-ucb", "kl-cov"}
+    plain = load_config(CONFIGS / model / f"{method}.yaml")
+    rival = load_config(CONFIGS / model / f"{method}.yaml", ["--variant", f"{RIVALS}:{name}"])
+    assert rival.meds.run_dir == f"{plain.meds.run_dir}-{name}"
+    assert rival.meds.penalty == plain.meds.penalty
+    on = {"pass-at-k": "pass_at_k", "unlikeliness": "unlikeliness", "answer-ucb": "answer_bonus", "kl-cov": None}
+    assert rival.meds.exploration.in_use == on[name]
+    assert (rival.meds.policy.kl_cov.coef == 1) == (name == "kl-cov")
 
 
 @pytest.mark.parametrize(

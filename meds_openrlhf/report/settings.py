@@ -26,7 +26,7 @@ KEY_SETTINGS = (
 NOT_COMPARED = ("meds.run_dir",)
 ESTIMATORS = {
     "group_norm": "GRPO", "dr_grpo": "Dr. GRPO", "rloo": "RLOO", "reinforce": "REINFORCE",
-    "reinforce_baseline": "REINFORCE++ with baseline", "gae": "PPO",
+    "reinforce_baseline": "REINFORCE++ with baseline", "gae": "PPO", "flash_reinforce": "FlashREINFORCE",
 }  # fmt: skip
 
 
@@ -75,7 +75,18 @@ def method_in_words(config: RunConfig | None) -> str:
         words.append("dynamic sampling")
     if meds.policy.entropy_advantage.alpha > 0:
         words.append(f"entropy advantage {meds.policy.entropy_advantage.alpha}")
+    words += [text.format(value) for text, value in _other_methods(meds) if value]
     return ", ".join([*words, _memory_in_words(meds)])
+
+
+def _other_methods(meds: MedsSettings) -> list[tuple[str, float | None]]:
+    explore = meds.exploration
+    return [
+        ("KL-Cov {}", meds.policy.kl_cov.coef),
+        ("pass@{} advantages", explore.pass_at_k),
+        ("unlikeliness {}", explore.unlikeliness),
+        ("answer bonus {}", explore.answer_bonus),
+    ]
 
 
 def _memory_in_words(meds: MedsSettings) -> str:

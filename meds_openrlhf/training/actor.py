@@ -18,7 +18,7 @@ from meds_openrlhf.features.layout import packed_positions, padded_positions, po
 from meds_openrlhf.features.recorder import LayerLogitRecorder
 from meds_openrlhf.training.minibatches import in_given_order
 from meds_openrlhf.training.openrlhf_source import plain_class, replaced
-from meds_openrlhf.training.policy_update import EntropyAdvantageLoss, warmup_ratio
+from meds_openrlhf.training.policy_update import EntropyAdvantageLoss, KlCovLoss, warmup_ratio
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
     def init_model_from_pretrained(
         self, strategy: Any, pretrain: str, max_steps: int | None = None, vllm_engines: list[Any] | None = None
     ) -> None:
-        """Load the model, with the warm-up counted in training steps and the entropy added to the advantages."""
+        """Load the model, with the warm-up counted in training steps and the settings' additions to the loss."""
         settings = self._policy_settings
         if settings.warmup_steps is not None and max_steps is not None:
             strategy.args.actor.lr_warmup_ratio = warmup_ratio(settings.warmup_steps, strategy.args, max_steps)
@@ -65,6 +65,8 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
             loss = EntropyAdvantageLoss(self.trainer.actor_loss_fn, settings.entropy_advantage)
             self.actor.register_forward_hook(loss.keep_entropy)
             self.trainer.actor_loss_fn = loss
+        if settings.kl_cov.coef > 0:
+            self.trainer.actor_loss_fn = KlCovLoss(self.trainer.actor_loss_fn, settings.kl_cov)
 
     def fit(self, kl_ctl: float = 0) -> dict[str, float]:
         """Run OpenRLHF's updates; with mini-batches of whole prompts, samples keep their order."""

@@ -7,6 +7,7 @@ worker can run it as its setup hook. The classes at the end run vLLM's CPU build
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import sys
 import types
@@ -159,6 +160,7 @@ def _adapt_attention(module: Any) -> None:
         return
 
     def with_torch(load: Any) -> Any:
+        @functools.wraps(load)  # under its own name, by which Ray passes it on with the critic's class
         def loaded(*args: Any, **kwargs: Any) -> Any:
             if "flash" in kwargs.get("attn_implementation", ""):
                 kwargs["attn_implementation"] = FLAGS["ds.attn_implementation"]

@@ -25,12 +25,13 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 
-from meds_openrlhf.config.schema import PenaltySettings
+from meds_openrlhf.config.schema import ExplorationSettings, PenaltySettings
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.clustering import Clustering, sizes_in_batch
 from meds_openrlhf.memory.pool import MemoryPool, PoolAnswer
 from meds_openrlhf.memory.rows import group_codes, make_rows, prompt_key
+from meds_openrlhf.shaping.exploration import answer_bonus, pass_at_k_advantages, unlikeliness_weights
 from meds_openrlhf.shaping.penalty import cluster_penalty, rarity_bonus, shaped_reward
 from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.tracking.metrics import StepFacts, step_metrics
@@ -134,8 +135,9 @@ class ExperienceMaker(RemoteExperienceMaker):
 class MemoryExperienceMaker(ExperienceMaker):
     """Turns rollouts into experiences with rewards shaped by the memory of past errors.
 
-    ``remember``: which rollouts are stored and penalized, "wrong", "right" or "both". With ``answers`` the memory's
-    rows are final answers; without, they are the layer logits that the policy records.
+    ``remember``: which rollouts are stored and penalized, "wrong", "right" or "both". ``exploration``: other methods
+    that change rewards or advantages. With ``answers`` the memory's rows are final answers; without, they are the layer
+    logits that the policy records.
     """
 
     def __init__(
@@ -147,6 +149,7 @@ class MemoryExperienceMaker(ExperienceMaker):
         clustering: Clustering,
         penalty: PenaltySettings,
         remember: str = "wrong",
+        exploration: ExplorationSettings | None = None,
         key_of: Callable[[str], str] = prompt_key,
         answers: FinalAnswers | None = None,
         diversity: DiversityTracker | None = None,
@@ -159,6 +162,7 @@ class MemoryExperienceMaker(ExperienceMaker):
         self._transform = transform
         self._penalty = penalty
         self._remember = remember
+        self._exploration = exploration or ExplorationSettings()
         self._key_of = key_of
         self._clustering = clustering
         self._answers = answers
@@ -170,8 +174,9 @@ class MemoryExperienceMaker(ExperienceMaker):
         experiences = self.make_experience(self.split_rollout_samples(rollout_samples))
         collected = self._collect(experiences, step)
         answer, judged = self._ask(collected, step)
-        shaped = self._apply(collected, judged)
-        experiences = self._advantages(experiences, collected.raw, shaped.astype(collected.raw.dtype))
+        shaped = self._discount_likely(experiences, self._apply(collected, judged), judged.correct)
+        added = self._answer_bonus(collected, judged)
+        experiences = self._advantages(experiences, collected.raw, shaped.astype(collected.raw.dtype), added)
         diversity = self._diversity_of(collected, answer)
         facts = StepFacts(
             collected.raw, shaped, judged.correct, len(collected.remembered), collected.seconds, diversity
@@ -236,14 +241,53 @@ class MemoryExperienceMaker(ExperienceMaker):
             return collected.raw + rarity_bonus(judged.cluster_size, **limits)
         return shaped_reward(collected.raw, cluster_penalty(judged.cluster_size, **limits), judged.correct)
 
+    def _discount_likely(
+        self, experiences: list[Experience], rewards: NDArray[np.float64], correct: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
+        """Return rewards (n,) in which right responses are worth less, the likelier they are in their group."""
+        beta = self._exploration.unlikeliness
+        if not beta:
+            return rewards
+        means = [
+            (batch.action_log_probs * batch.action_mask).sum(1) / batch.action_mask.sum(1).clamp(min=1)
+            for batch in experiences
+        ]
+        weights = unlikeliness_weights(self._in_groups(values_in_order(experiences, means)), beta).reshape(-1)
+        return np.where(correct, rewards * weights, rewards)
+
+    def _answer_bonus(self, collected: Collected, judged: Judged) -> NDArray[np.float32] | None:
+        """Return what rare answers add to the advantages (n,), 0 for a response without an answer; None for nothing."""
+        weight, baseline = self._exploration.answer_bonus, self._exploration.answer_baseline
+        if not weight:
+            return None
+        bonus = answer_bonus(judged.cluster_size, weight=weight, baseline=baseline)
+        return np.where(collected.has_feature, bonus, 0.0).astype(np.float32)
+
     def _advantages(
-        self, experiences: list[Experience], raw: NDArray[np.float32], shaped: NDArray[np.float32]
+        self,
+        experiences: list[Experience],
+        raw: NDArray[np.float32],
+        shaped: NDArray[np.float32],
+        added: NDArray[np.float32] | None = None,
     ) -> list[Experience]:
-        """Compute OpenRLHF's advantages from the ``shaped`` rewards (n,); metrics keep the ``raw`` rewards."""
-        trained_on = self._without_equal_groups(shaped)
+        """Compute OpenRLHF's advantages from the ``shaped`` rewards (n,); metrics keep the ``raw`` rewards.
+
+        ``added`` (n,) comes on top of the advantages of all tokens of a response. Pass@k advantages take the place of
+        those that OpenRLHF would compute from the rewards.
+        """
+        trained_on, k = self._without_equal_groups(shaped), self._exploration.pass_at_k
+        if k is not None:
+            added = pass_at_k_advantages(self._in_groups(shaped), k).reshape(-1).astype(shaped.dtype)
+            trained_on = np.zeros_like(shaped)
         for experience in experiences:
             experience.rewards = torch.from_numpy(trained_on[experience.index])
         experiences = self.compute_advantages_and_returns(experiences)
+        if added is not None:
+            _add_to_advantages(experiences, added)
+        if k is not None:
+            deviation = self._in_groups(shaped).std(axis=1, ddof=1).repeat(self.args.rollout.n_samples_per_prompt)
+            for experience in experiences:
+                experience.info["group_reward_std"] = torch.from_numpy(deviation[experience.index])
         for experience in experiences:
             experience.rewards = torch.from_numpy(shaped[experience.index])
             experience.info["reward"] = torch.from_numpy(raw[experience.index])
@@ -259,9 +303,13 @@ class MemoryExperienceMaker(ExperienceMaker):
         """
         if self.advantage_estimator != "group_norm":
             return rewards
-        groups = rewards.reshape(-1, self.args.rollout.n_samples_per_prompt)
+        groups = self._in_groups(rewards)
         equal = groups.max(axis=1, keepdims=True) == groups.min(axis=1, keepdims=True)
         return np.where(equal, np.float32(0), groups).reshape(-1)
+
+    def _in_groups(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return values of samples (n,) as (prompts, responses to each)."""
+        return values.reshape(-1, self.args.rollout.n_samples_per_prompt)
 
     def _diversity_of(self, collected: Collected, answer: PoolAnswer) -> dict[str, float]:
         """Return metrics of the remembered layer logits and of the layer logits of right answers."""
@@ -285,6 +333,16 @@ def _has_feature(answered: NDArray[np.bool_], features: NDArray[np.float32], ste
         message = "step %d: layer logits of %d of %d answers are not finite (has the policy diverged?); left out"
         logger.warning(message, step, broken, int(answered.sum()))
     return np.asarray(answered & finite)
+
+
+def _add_to_advantages(experiences: Sequence[Experience], added: NDArray[np.float32]) -> None:
+    """Add a value of each sample (n,) to the advantages and returns of all its tokens."""
+    for experience in experiences:
+        values = torch.from_numpy(added[experience.index])
+        tokens = values[:, None] * experience.action_mask
+        experience.advantages = experience.advantages + tokens
+        experience.returns = experience.returns + tokens
+        experience.info["return"] = experience.info["return"] + values
 
 
 def _scores(experience: Experience) -> torch.Tensor:

@@ -75,6 +75,7 @@ class MedsTraining(CheckpointedTraining):
             clustering=method_of(meds.memory).clustering,
             penalty=meds.penalty,
             remember=meds.memory.remember,
+            exploration=meds.exploration,
             key_of=self._context.key_of,
             diversity=self._diversity,
             answers=None if self._context.records_layers else FinalAnswers(self.tokenizer, meds.features),

@@ -152,6 +152,12 @@ def test_penalties_are_capped_as_in_training() -> None:
     assert check_run("run", log, PenaltyWeights(0.1, 9.0), etas=[1.0]).holds == 0.0
 
 
+def test_a_run_with_one_response_to_each_prompt_is_left_out() -> None:
+    log = rollouts((1, "p", 1.0, 0), (1, "q", 0.0, 3), (2, "p", 0.0, 1))
+    with pytest.raises(ConfigError, match="RUN: 'run' has one response to each prompt in a step"):
+        check_run("run", log, PenaltyWeights(0.1, 0.2), etas=[1.0])
+
+
 def test_the_script_takes_runs_with_and_without_a_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     step = [Rollout("p", "1", correct=True), Rollout("p", "2", logits=kind(1)), Rollout("p", "3", logits=kind(2))]
     run = write_run(tmp_path / "run", [step] * 3)

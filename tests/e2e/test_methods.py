@@ -3,10 +3,14 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from meds_openrlhf.report import write_report
+from meds_openrlhf.tracking.rollout_log import read_rollouts
 from meds_openrlhf.tracking.step_log import StepLog
+from tests.e2e.conftest import REPOSITORY
 from tests.e2e.runs import Run, read_memory
 
 # 2 prompts a step, 8 responses each: 8 steps an episode, fewer where groups are filtered out.
@@ -76,3 +80,42 @@ def test_dapo_colocated_that_keeps_groups_without_a_right_answer(train: Callable
     best = max(evaluations, key=lambda one: one["eval_arithmetic_pass1"])["step"]
     assert {f"best_global_step{best}", "global_step12"} <= saved  # the best evaluation's checkpoint is whole as well
     assert {path.stem for path in run.paths.memory.snapshots.iterdir()} == saved
+
+
+def rivals(*names: str) -> list[str]:
+    return ["--variant", *(f"{REPOSITORY}/configs/rivals.yaml:{name}" for name in names)]
+
+
+def test_one_rollout_for_each_prompt_with_a_bonus_for_seldom_answers(train: Callable[..., Run]) -> None:
+    """16 prompts, 8 a step: from the third step on they come again, and the same answers lose reward and advantage."""
+    one = ("--rollout.n_samples_per_prompt=1", "--algo.advantage.estimator=flash_reinforce")
+    sizes = [f"--{name}_batch_size=8" for name in ("train.micro", "rollout.micro")]
+    sizes += ["--rollout.batch_size=8", "--train.batch_size=8", "--train.num_episodes=4"]
+    run = train(*one, *sizes, *rivals("answer-ucb"))
+    require_trained(run, 8)
+    assert not {"group_reward_std", "dynamic_filtering_pass_rate"} & {name for step in run.steps for name in step}
+    rows = read_memory(run.paths)
+    assert set(rows.group_by(["step", "prompt"]).aggregate([("sample", "count")])["sample_count"].to_pylist()) == {1}
+    assert set(rows["correct"].to_pylist()) == {False, True}
+    assert any(step["meds/penalized_share"] > 0 for step in run.steps[2:])
+    counts, when = rows["cluster_size"].to_numpy(), rows["step"].to_numpy()
+    for step in run.steps:  # rewards less their mean add up to nothing, which leaves the bonus
+        seen = counts[when == step["step"]]
+        bonus = 0.2 * (1 / np.sqrt(np.maximum(seen, 1)) - 0.5)
+        assert step["return"] == pytest.approx(bonus.sum() / 8, abs=1e-5)
+    assert counts[when <= 2].max() == 0 < counts.max()
+
+
+def test_other_methods_together_and_with_the_penalty(train: Callable[..., Run]) -> None:
+    """One that changes the reward, one that changes the advantage and one that changes the loss."""
+    run = train(*SMALL, "--train.num_episodes=1", *rivals("unlikeliness", "pass-at-k", "kl-cov"))
+    require_trained(run, 8)
+    assert all(step["return"] == pytest.approx(0, abs=1e-5) for step in run.steps)
+    assert any(step["group_reward_std"] > 0 for step in run.steps)
+    log = pa.concat_tables(read_rollouts(run.paths)).to_pandas()
+    right = log[log.correct & (log.reward > 0)]
+    assert len(right) > 3
+    ranks = (right.shaped_reward / right.reward - 0.75) / 0.25 * 8  # of the eight responses to a prompt
+    np.testing.assert_allclose(ranks, ranks.round(), atol=1e-3)
+    assert ranks.between(-0.01, 7.01).all()
+    assert ranks.round().nunique() > 1

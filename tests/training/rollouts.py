@@ -94,11 +94,20 @@ class FakePolicyGroup:
         return [ray.put(results)]
 
 
+class FakeCriticGroup:
+    """Answers with the values of a group of one critic."""
+
+    def async_run_method_batch(self, method_name: str, **batches: list[torch.Tensor]) -> list[Any]:
+        assert method_name == "forward"
+        masks = zip(batches["sequences"], batches["action_mask"])
+        return [ray.put([sequences[:, 1:].float() / 100 * mask for sequences, mask in masks])]
+
+
 class OneShardPool:
     """The pool's `observe` over one shard in this process."""
 
-    def __init__(self, folder: Path) -> None:
-        self.shard = MemoryShard(MemoryPaths(folder), Sharding(0, 1), ShardSettings(layers=LAYERS))
+    def __init__(self, folder: Path, settings: ShardSettings | None = None) -> None:
+        self.shard = MemoryShard(MemoryPaths(folder), Sharding(0, 1), settings or ShardSettings(layers=LAYERS))
         self.observed: list[Any] = []
 
     def observe(self, step: int, rows: Any) -> PoolAnswer:

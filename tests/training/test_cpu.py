@@ -26,6 +26,15 @@ def test_openrlhf_imports_and_finds_the_cpu_as_its_device() -> None:
         ring.all_gather(None, None)
 
 
+def test_the_loader_of_critics_and_reward_models_can_be_sent_to_their_processes() -> None:
+    """Ray pickles their class with the functions that it calls, those of modules by their name."""
+    from openrlhf.models import model
+    from ray import cloudpickle
+
+    load = model.get_llm_for_sequence_regression
+    assert cloudpickle.loads(cloudpickle.dumps(load)) is load
+
+
 def test_with_cuda_nothing_is_adapted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "has_cuda", lambda: True)
     for name, adapt in cpu._ADAPTERS.items():

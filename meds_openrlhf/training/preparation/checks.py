@@ -183,6 +183,26 @@ def require_minibatches(config: RunConfig, args: SimpleNamespace) -> None:
         raise ConfigError(name, "prompts", hint)
 
 
+def require_exploration(config: RunConfig, args: SimpleNamespace) -> None:
+    """Raise ConfigError for a method that has no responses to compare, or an estimator that it does not go with."""
+    exploration, responses = config.meds.exploration, args.rollout.n_samples_per_prompt
+    estimator, k = args.algo.advantage.estimator, exploration.pass_at_k
+    if k is not None and estimator != "group_norm":
+        hint = "has another baseline than meds.exploration.pass_at_k, which takes the place of group_norm's; set that"
+        raise ConfigError("algo.advantage.estimator", estimator, hint)
+    if k is not None and k >= responses:
+        hint = f"is not below rollout.n_samples_per_prompt, {responses}: subsets of a group would not differ; lower it"
+        raise ConfigError("meds.exploration.pass_at_k", k, hint)
+    if exploration.answer_bonus and estimator == "gae":
+        hint = "has a critic, which meds.exploration.answer_bonus does not know; use an estimator without one"
+        raise ConfigError("algo.advantage.estimator", estimator, hint)
+    meds, hint = config.meds, "compares the responses to a prompt, of which rollout.n_samples_per_prompt asks for one"
+    if responses == 1 and exploration.unlikeliness:
+        raise ConfigError("meds.exploration.unlikeliness", exploration.unlikeliness, hint)
+    if responses == 1 and meds.enabled and meds.penalty.scope == "batch":
+        raise ConfigError("meds.penalty.scope", "batch", hint)
+
+
 def require_engines(flags: Mapping[str, Any]) -> None:
     """Raise ConfigError if there are no vLLM engines; OpenRLHF needs them and would fail late."""
     engines = flags.get("vllm.num_engines")

@@ -97,6 +97,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     checks.require_length_penalties(args)
     checks.require_filtering(config, args)
     checks.require_minibatches(config, args)
+    checks.require_exploration(config, args)
     if config.meds.enabled:
         checks.require_readable_answers(args)
     data = prompts.load_prompts(args, config.meds.memory.prompt_id_key)

@@ -9,7 +9,13 @@ import pytest
 from transformers import LlamaConfig, T5Config
 
 from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig
-from meds_openrlhf.config.schema import MemorySettings, PenaltySettings, PolicySettings, RolloutSettings
+from meds_openrlhf.config.schema import (
+    ExplorationSettings,
+    MemorySettings,
+    PenaltySettings,
+    PolicySettings,
+    RolloutSettings,
+)
 from meds_openrlhf.placement.plan import RoleRequest
 from meds_openrlhf.training.preparation import checks
 from meds_openrlhf.training.preparation.arguments import parse_openrlhf_arguments
@@ -124,6 +130,61 @@ def test_minibatches_that_cannot_be_made_of_prompts(flags: dict[str, Any], messa
     checks.require_minibatches(run_with(), args)
     with pytest.raises(ConfigError, match=message):
         checks.require_minibatches(run_with(policy=PolicySettings(minibatches="prompts")), args)
+
+
+COUNTS = {"memory": MemorySettings(preset="answers", remember="both")}
+
+
+@pytest.mark.parametrize(
+    ("meds", "flags", "message"),
+    [
+        ({"exploration": ExplorationSettings(pass_at_k=4)}, {}, "meds.exploration.pass_at_k: 4 is not below"),
+        (
+            {"exploration": ExplorationSettings(pass_at_k=2)},
+            {"algo.advantage.estimator": "rloo"},
+            "algo.advantage.estimator: 'rloo' has another baseline than meds.exploration.pass_at_k",
+        ),
+        (
+            {"exploration": ExplorationSettings(answer_bonus=0.1), **COUNTS},
+            {"algo.advantage.estimator": "gae"},
+            "algo.advantage.estimator: 'gae' has a critic, which meds.exploration.answer_bonus does not know",
+        ),
+        (
+            {"exploration": ExplorationSettings(unlikeliness=0.25)},
+            {"algo.advantage.estimator": "reinforce", "rollout.n_samples_per_prompt": 1},
+            "meds.exploration.unlikeliness: 0.25 compares the responses to a prompt",
+        ),
+        (
+            {"penalty": PenaltySettings(scope="batch")},
+            {"algo.advantage.estimator": "flash_reinforce", "rollout.n_samples_per_prompt": 1},
+            "meds.penalty.scope: 'batch' compares the responses to a prompt",
+        ),
+    ],
+)
+def test_methods_without_the_group_or_the_baseline_that_they_need(meds: dict, flags: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        checks.require_exploration(run_with(**meds), args_of(**flags))
+    checks.require_exploration(run_with(), args_of(**flags))
+
+
+def test_methods_with_what_they_need() -> None:
+    for exploration in (ExplorationSettings(pass_at_k=3), ExplorationSettings(unlikeliness=0.25)):
+        checks.require_exploration(run_with(exploration=exploration), args_of())
+    one = {"algo.advantage.estimator": "flash_reinforce", "rollout.n_samples_per_prompt": 1}
+    checks.require_exploration(run_with(exploration=ExplorationSettings(answer_bonus=0.1), **COUNTS), args_of(**one))
+    checks.require_exploration(run_with(enabled=False, penalty=PenaltySettings(scope="batch")), args_of(**one))
+
+
+@pytest.mark.parametrize("estimator", ["rloo", "reinforce_baseline", "group_norm", "dr_grpo"])
+def test_estimators_that_need_a_group_are_refused_for_one_rollout(estimator: str) -> None:
+    with pytest.raises(ConfigError, match=f"{estimator} requires n_samples_per_prompt > 1"):
+        args_of(**{"algo.advantage.estimator": estimator, "rollout.n_samples_per_prompt": 1})
+
+
+def test_groups_of_one_rollout_cannot_be_filtered() -> None:
+    one = {"algo.advantage.estimator": "flash_reinforce", "rollout.n_samples_per_prompt": 1}
+    with pytest.raises(ConfigError, match="n_samples_per_prompt must be greater than 1 when using dynamic filtering"):
+        args_of(**one, **{"algo.dynamic_filtering_enable": True})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,73 @@
+"""Rewards and advantages of other methods against collapse, to compare with the penalty; docs/recipes/rivals.md."""
+
+from __future__ import annotations
+
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def pass_at_k_advantages(rewards: NDArray[np.floating], k: int) -> NDArray[np.float64]:
+    """Return the advantages (g, N) float64 of g groups of N responses, where any k of them score their best reward.
+
+    Over all subsets S of k responses of a group, with R(S) the largest reward in S::
+
+        advantage_i = (mean of R(S) over the S that contain i - mean of R(S)) / deviation of R(S)
+
+    For rewards of 0 and 1 these are the closed forms of Chen et al., "Pass@k Training for Adaptively Balancing
+    Exploration and Exploitation of Large Reasoning Models" (2025), Equations 14 and 15; 1e-6 is added to the deviation
+    as in their code. Sorted rewards give the same sums for any rewards, such as those less a penalty. A group's
+    advantages have mean 0, and are exactly 0 if every subset scores the same. ``rewards``: (g, N). Raises ValueError if
+    k is not between 1 and N.
+    """
+    size = rewards.shape[1]
+    if not 1 <= k <= size:
+        raise ValueError(f"k: {k} is not between 1 and the {size} responses of a group")
+    order = np.argsort(rewards, axis=1, kind="stable")
+    ascending = np.take_along_axis(rewards.astype(np.float64), order, axis=1)
+    below_best = ascending - ascending[:, -1:]  # (g, N), at most 0: exact where only the best score
+    is_best, is_best_given = _shares_of_subsets(size, k)
+    mean = below_best @ is_best
+    deviation = np.sqrt(np.maximum(below_best**2 @ is_best - mean**2, 0.0))
+    of_sorted = (below_best @ is_best_given.T - mean[:, None]) / (deviation[:, None] + 1e-6)
+    advantages: NDArray[np.float64] = np.empty_like(of_sorted)
+    np.put_along_axis(advantages, order, of_sorted, axis=1)
+    return advantages
+
+
+def _shares_of_subsets(size: int, k: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return in how many subsets of k of ``size`` sorted rewards, as a share, reward j is the best.
+
+    The first, (N,), is over all subsets; row i of the second, (N, N), over those that contain reward i.
+    """
+    subsets, subsets_with_one = comb(size, k), comb(size - 1, k - 1)  # as Python's integers, which may be huge
+    is_best = np.array([comb(j, k - 1) / subsets for j in range(size)])
+    given = np.diag([comb(i, k - 1) / subsets_with_one for i in range(size)])
+    if k > 1:
+        for j in range(1, size):
+            given[:j, j] = comb(j - 1, k - 2) / subsets_with_one
+    return is_best, given
+
+
+def unlikeliness_weights(log_probs: NDArray[np.floating], beta: float) -> NDArray[np.float64]:
+    """Return ``1 - beta * (G - rank) / G`` (g, G) float64, the weight of each response's reward if it is right.
+
+    He et al., "Rewarding the Unlikely: Lifting GRPO Beyond Distribution Sharpening" (2025), the unlikeliness reward.
+    ``log_probs`` (g, G): how likely the policy is to give each response of g groups; rank 0 is a group's likeliest,
+    G - 1 its unlikeliest, of right and wrong responses together. Of equally likely ones the first counts as likelier.
+    """
+    size = log_probs.shape[1]
+    rank = np.argsort(np.argsort(-log_probs, axis=1, kind="stable"), axis=1)
+    weights: NDArray[np.float64] = 1.0 - beta * (size - rank) / size
+    return weights
+
+
+def answer_bonus(counts: NDArray[np.integer], *, weight: float, baseline: float) -> NDArray[np.float64]:
+    """Return ``weight * (min(1, sqrt(1 / count)) - baseline)`` (n,) float64, to be added to the advantages.
+
+    Song et al., "Outcome-based Exploration for LLM Reasoning" (2025), UCB with a constant baseline (UCB-Con).
+    ``counts`` (n,): how often the response's final answer was given to its prompt before.
+    """
+    bonus: NDArray[np.float64] = 1.0 / np.sqrt(np.maximum(counts, 1))
+    return weight * (bonus - baseline)

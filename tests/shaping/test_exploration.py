@@ -1,0 +1,72 @@
+"""Pass@k advantages, unlikeliness and answer bonus: by hand, by the papers' closed forms, by counting every subset."""
+
+from itertools import combinations
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meds_openrlhf.shaping.exploration import answer_bonus, pass_at_k_advantages, unlikeliness_weights
+
+
+def test_pass_at_k_by_hand() -> None:
+    """Of the 6 pairs of 4 responses, 3 hold the right one: mean 1/2, deviation 1/2.
+
+    All pairs with the right one score 1, and 1 of the 3 with any wrong one: (1 - 1/2) * 2, (1/3 - 1/2) * 2. In the
+    second group, 5 of 6 pairs score 1, all 3 of a right one and 2 of 3 of a wrong one.
+    """
+    advantages = pass_at_k_advantages(np.array([[0, 1, 0, 0], [1, 0, 1, 0]], np.float32), 2)
+    deviation = np.sqrt(5 / 36)
+    right, wrong = (1 / 6) / deviation, (2 / 3 - 5 / 6) / deviation
+    expected = [[-1 / 3, 1, -1 / 3, -1 / 3], [right, wrong, right, wrong]]
+    np.testing.assert_allclose(advantages, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [4, 16, 300])
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_pass_at_k_is_the_papers_closed_form(size: int, k: int) -> None:
+    for right in range(1, size - k + 1):
+        wrong = size - right
+        mean = 1 - comb(wrong, k) / comb(size, k)
+        deviation = np.sqrt(mean * (1 - mean)) + 1e-6
+        positive, negative = 1 - mean, 1 - mean - comb(wrong - 1, k - 1) / comb(size - 1, k - 1)
+        rewards = np.random.default_rng(right).permutation([1.0] * right + [0.0] * wrong)
+        advantages = pass_at_k_advantages(rewards[None], k)[0]
+        expected = np.where(rewards == 1, positive, negative) / deviation
+        np.testing.assert_allclose(advantages, expected, rtol=1e-6, atol=1e-7)
+
+
+@given(st.lists(st.sampled_from([-0.2, -0.1386, -0.0693, 0.0, 0.875, 1.0]), min_size=3, max_size=7), st.data())
+def test_pass_at_k_of_any_rewards_counts_every_subset(rewards: list[float], data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, len(rewards)))
+    subsets = list(combinations(range(len(rewards)), k))
+    best = np.array([max(rewards[i] for i in subset) for subset in subsets])
+    own = [best[[i in subset for subset in subsets]].mean() for i in range(len(rewards))]
+    expected = (np.array(own) - best.mean()) / (best.std() + 1e-6)
+    advantages = pass_at_k_advantages(np.array([rewards]), k)[0]
+    np.testing.assert_allclose(advantages, expected, atol=1e-6)
+    assert abs(advantages.mean()) < 1e-9
+
+
+@pytest.mark.parametrize("rewards", [[1, 1, 1, 0], [0, 0, 0, 0], [-0.2] * 4, [1, 1, -0.2, 1]])
+def test_without_a_difference_between_subsets_there_is_no_advantage(rewards: list[float]) -> None:
+    assert (pass_at_k_advantages(np.array([rewards], np.float32), 2) == 0).all()
+
+
+@pytest.mark.parametrize("k", [0, 5])
+def test_subsets_larger_than_the_group_are_refused(k: int) -> None:
+    with pytest.raises(ValueError, match=f"k: {k} is not between 1 and the 4 responses"):
+        pass_at_k_advantages(np.zeros((2, 4)), k)
+
+
+def test_unlikeliness_by_hand() -> None:
+    log_probs = np.array([[-1.0, -3.0, -2.0, -4.0], [-2.0, -2.0, -1.0, -2.0]])  # ranks 0 2 1 3 and 1 2 0 3
+    expected = [[0.75, 0.875, 0.8125, 0.9375], [0.8125, 0.875, 0.75, 0.9375]]
+    np.testing.assert_allclose(unlikeliness_weights(log_probs, 0.25), expected)
+
+
+def test_the_answer_bonus_by_hand() -> None:
+    bonus = answer_bonus(np.array([0, 1, 4, 16, 100], np.int32), weight=0.2, baseline=0.5)
+    np.testing.assert_allclose(bonus, [0.1, 0.1, 0.0, -0.05, -0.08])
