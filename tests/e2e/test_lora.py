@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from meds_openrlhf.doctor.trial import LARGEST_KL
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.e2e.conftest import MEDS, start
-from tests.e2e.runs import Run, require_all_gone, require_memory_at_work, wait_for_step, wait_until
+from tests.e2e.runs import Run, ray_process, require_all_gone, require_memory_at_work, wait_for_step, wait_until
 
 TARGETS = ("q_proj", "v_proj", "down_proj", "lm_head")
 
@@ -33,8 +32,9 @@ def test_a_killed_run_with_adapters_resumes_and_is_evaluated(assets: Path, tmp_p
     wait_for_step(StepLog(paths.metrics), 4, first)
     wait_until(lambda: newest_complete(paths) is not None)
     family = psutil.Process(first.pid).children(recursive=True)
-    os.killpg(first.pid, signal.SIGKILL)
-    first.communicate(timeout=120)
+    ray_process(first.pid, "RecordingPolicyActor").kill()
+    output = first.communicate(timeout=120)[0]
+    assert first.returncode == 1, output
     require_all_gone(family)
 
     second = start(assets, paths.root, *options, "--resume")
@@ -43,10 +43,9 @@ def test_a_killed_run_with_adapters_resumes_and_is_evaluated(assets: Path, tmp_p
     assert second.returncode == 0
     run = Run(paths)
     require_memory_at_work(run)
-    for step in run.steps:
-        print({name: step[name] for name in ("step", "vllm_kl", "kl", "actor_grad_norm")})
     assert all(abs(step["vllm_kl"]) < LARGEST_KL for step in run.steps)
-    assert abs(run.steps[0]["kl"]) < 1e-6 < run.steps[-1]["kl"]  # adapters begin at zero, and move
+    # Adapters begin at zero, and move: engines without them would be as far from the policy as the reference is.
+    assert run.steps[0]["kl"] == 0 < 2 * LARGEST_KL < run.steps[-1]["kl"]
 
     base, trained = (load_file(folder / "model.safetensors") for folder in (assets / "policy", paths.model))
     assert set(trained) == set(base)

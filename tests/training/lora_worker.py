@@ -64,6 +64,7 @@ def train(rank: int, ranks: int, port: str, stage: int, paths: RunPaths) -> None
     for number in range(STEPS):
         step(policy, rank, number)
     sent = weights_sent(policy)
+    require_same_by_ipc(policy, sent)
     policy.save_model()
     policy.save_checkpoint(f"global_step{STEPS}", {})
     policy._lora_settings = LoraSettings(save="adapter")
@@ -145,6 +146,31 @@ def weights_sent(policy: Any) -> dict[str, Any]:
     if receiver.last:  # on rank 0
         assert receiver.last == [False] * (len(receiver.last) - 1) + [True]
     return receiver.weights
+
+
+def require_same_by_ipc(policy: Any, sent: dict[str, Any]) -> None:
+    """The way for engines on the policy's GPUs: every rank hands over a copy, here by pickle in place of CUDA IPC."""
+    import torch
+    import torch.distributed as dist
+    from openrlhf.trainer.ray import ppo_actor
+
+    from meds_openrlhf.training.openrlhf_source import replaced
+
+    handed: dict[str, dict[int, Any]] = {}
+
+    def receive(name: str, dtype: Any, shape: Any, ipc_handles: dict[int, Any], empty_cache: bool) -> None:
+        handed[name] = {rank: rebuild(*arguments) for rank, (rebuild, arguments) in ipc_handles.items()}
+        assert all((one.dtype, one.shape) == (dtype, shape) for one in handed[name].values())
+
+    engine = SimpleNamespace(update_weight_cuda_ipc=SimpleNamespace(remote=receive))
+    policy.trainer.vllm_engines, policy.trainer.use_cuda_ipc = [engine], True
+    with replaced(ppo_actor, ray=SimpleNamespace(get=lambda _: None), get_physical_gpu_id=dist.get_rank):
+        policy.broadcast_to_vllm()
+    policy.trainer.use_cuda_ipc = False
+    assert handed.keys() == sent.keys()  # none but on rank 0
+    for name, weight in sent.items():
+        assert sorted(handed[name]) == list(range(dist.get_world_size()))
+        assert all(torch.equal(one, weight) for one in handed[name].values()), name
 
 
 def state_of(policy: Any) -> dict[str, Any]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from meds_openrlhf.config import ConfigError, RunConfig
+from meds_openrlhf.config import ConfigError, RunConfig, load_config
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.placement.model_config import PlainConfig
 from meds_openrlhf.training.preparation.checks import without_weights
 
 ALL_LINEAR = "all-linear"
@@ -25,22 +27,32 @@ def require_settings(config: RunConfig, args: SimpleNamespace) -> None:
         raise ConfigError("ds.lora.alpha", lora.alpha, "scales the adapters, by alpha / rank, and has to be at least 1")
     if not 0 <= lora.dropout < 1:
         raise ConfigError("ds.lora.dropout", lora.dropout, "is no share from 0 up to, and without, 1")
-    for field, value, reason in (
-        ("ds.load_in_4bit", args.ds.load_in_4bit, "adapters cannot be merged exactly into weights of 4 bits"),
-        ("ds.tensor_parallel_size", args.ds.tensor_parallel_size > 1, "DeepSpeed splits no layer that has adapters"),
-        ("train.enable_ema", args.train.enable_ema, "the averaged model has no adapters, and would average others"),
+    for field, value, off, reason in (
+        ("ds.load_in_4bit", args.ds.load_in_4bit, False, "adapters are not merged into quantised weights"),
+        ("ds.tensor_parallel_size", args.ds.tensor_parallel_size, 1, "weights split over ranks are not merged"),
+        ("train.enable_ema", args.train.enable_ema, False, "the averaged model has no adapters"),
     ):
-        if value:
-            given = args.ds.tensor_parallel_size if field.endswith("size") else value
-            raise ConfigError(field, given, f"does not go with ds.lora.rank {lora.rank}: {reason}; leave it out")
+        if value != off:
+            raise ConfigError(field, value, f"does not go with ds.lora.rank {lora.rank}: {reason}; leave it out")
 
 
-def require_targets(args: SimpleNamespace) -> None:
+def require_same_adapters(config: RunConfig, paths: RunPaths) -> None:
+    """Raise ConfigError if a resumed run has other adapters than the run in its folder."""
+    saved = load_config(paths.config).openrlhf
+    for key in ("ds.lora.rank", "ds.lora.alpha", "ds.lora.target_modules"):
+        now = config.openrlhf.get(key)
+        if saved.get(key) != now:
+            hint = f"does not fit the checkpoint, which was saved with {saved.get(key)!r}; resume with that"
+            raise ConfigError(key, now, hint)
+
+
+def require_targets(args: SimpleNamespace, policy: Any) -> None:
     """Raise ConfigError for target modules that the policy lacks, or whose adapters cannot be merged exactly."""
     targets = args.ds.lora.target_modules
-    if not args.ds.lora.rank or targets == ALL_LINEAR:
+    if not args.ds.lora.rank or (targets == ALL_LINEAR and isinstance(policy, PlainConfig)):
         return
     from transformers import AutoConfig
+    from transformers.pytorch_utils import Conv1D
 
     model = without_weights(AutoConfig.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True))
     modules = dict(model.named_modules())
@@ -48,6 +60,10 @@ def require_targets(args: SimpleNamespace) -> None:
     known = f"this {model.config.model_type} model has {', '.join(linear)}; leave it out for all but the unembedding"
     if not targets:
         raise _refusal(targets, f"names none; {known}")
+    if targets == ALL_LINEAR:
+        if any(isinstance(module, Conv1D) for module in modules.values()):
+            raise _refusal(targets, f"has Conv1D layers in this {model.config.model_type} model, which are not merged")
+        return
     for target in targets:
         found = [module for name, module in modules.items() if f".{name}".endswith(f".{target}")]
         if not found:

@@ -92,6 +92,8 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
         require_saved_ranks(args, saved_ranks)
     checks.require_two_checkpoints(args)
     adapters.require_settings(config, args)
+    if checkpoint is not None:
+        adapters.require_same_adapters(config, paths)
     checks.require_length_penalties(args)
     checks.require_filtering(config, args)
     checks.require_minibatches(config, args)
@@ -108,7 +110,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
         memory = checks.require_memory_of(config, paths, memory)
         if records_layers:
             checks.require_recordable(args, policy)  # the last checks: they import the model's code
-    adapters.require_targets(args)
+    adapters.require_targets(args, policy)
     if checkpoint is not None:
         point_latest_to(paths, checkpoint.tag)
     return Job(

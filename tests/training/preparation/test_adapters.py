@@ -5,10 +5,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from transformers import Qwen2Config
+from transformers import GPT2Config, Qwen2Config
 
 from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig
 from meds_openrlhf.config.schema import LoraSettings
+from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.training.preparation import adapters
 from meds_openrlhf.training.preparation.arguments import parse_openrlhf_arguments
 
@@ -30,7 +31,7 @@ def config_with(lora: LoraSettings) -> RunConfig:
         ({"ds.lora.rank": -1}, "ds.lora.rank: -1 is negative"),
         ({**LORA, "ds.lora.alpha": 0}, "ds.lora.alpha: 0 scales the adapters"),
         ({**LORA, "ds.lora.dropout": 1}, "ds.lora.dropout: 1.0 is no share"),
-        ({**LORA, "ds.load_in_4bit": True}, "ds.load_in_4bit: True does not go with ds.lora.rank 8: adapters cannot"),
+        ({**LORA, "ds.load_in_4bit": True}, "ds.load_in_4bit: True does not go with ds.lora.rank 8: adapters are not"),
         ({**LORA, "ds.tensor_parallel_size": 2}, "ds.tensor_parallel_size: 2 does not go with ds.lora.rank 8"),
         ({**LORA, "train.enable_ema": True}, "train.enable_ema: True does not go with ds.lora.rank 8"),
     ],
@@ -51,6 +52,17 @@ def test_adapters_to_save_where_there_are_none() -> None:
         adapters.require_settings(config_with(LoraSettings(save="adapter")), args_of({}))
     with pytest.raises(ConfigError, match=r'meds\.lora\.save: \'both\' is neither "merged" nor "adapter"'):
         LoraSettings(save="both")
+
+
+def test_a_resume_with_other_adapters(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    saved = RunConfig(MedsSettings(run_dir="x"), {**LORA, "ds.lora.target_modules": ["q_proj"]})
+    paths.config.write_text(saved.as_yaml())
+    adapters.require_same_adapters(saved, paths)
+    for key, value in (("ds.lora.rank", 4), ("ds.lora.alpha", 32), ("ds.lora.target_modules", ["v_proj"])):
+        changed = RunConfig(saved.meds, {**saved.openrlhf, key: value})
+        with pytest.raises(ConfigError, match=rf"{key}: .* does not fit the checkpoint, which was saved with"):
+            adapters.require_same_adapters(changed, paths)
 
 
 @pytest.fixture
@@ -87,7 +99,7 @@ def test_targets_that_the_policy_lacks_or_that_cannot_be_merged(
 ) -> None:
     flags = {**LORA, "actor.model_name_or_path": policy(tied), "ds.lora.target_modules": targets}
     with pytest.raises(ConfigError) as raised:
-        adapters.require_targets(args_of(flags))
+        adapters.require_targets(args_of(flags), Qwen2Config())
     assert str(raised.value).startswith(f"ds.lora.target_modules: {message}")
 
 
@@ -101,4 +113,11 @@ def test_targets_that_the_policy_lacks_or_that_cannot_be_merged(
 )
 def test_targets_that_fit(targets: list[str] | None, tied: bool, policy: Any) -> None:
     named = {} if targets is None else {"ds.lora.target_modules": targets}
-    adapters.require_targets(args_of({**LORA, "actor.model_name_or_path": policy(tied), **named}))
+    adapters.require_targets(args_of({**LORA, "actor.model_name_or_path": policy(tied), **named}), Qwen2Config())
+
+
+def test_the_default_targets_of_a_model_without_linear_layers(tmp_path: Path) -> None:
+    config = GPT2Config(vocab_size=97, n_embd=32, n_layer=2, n_head=2, bos_token_id=1, eos_token_id=2)
+    config.save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match="'all-linear' has Conv1D layers in this gpt2 model"):
+        adapters.require_targets(args_of({**LORA, "actor.model_name_or_path": str(tmp_path)}), config)
