@@ -26,7 +26,7 @@ def test_a_killed_run_with_adapters_resumes_and_is_evaluated(assets: Path, tmp_p
     paths = RunPaths(tmp_path / "run")
     options = ["--ds.zero_stage=3", "--actor.num_gpus_per_node=2", "--train.micro_batch_size=4", "--ckpt.save_steps=3"]
     options += ["--ds.lora.rank=8", "--ds.lora.alpha=32", "--ds.lora.target_modules", *TARGETS]
-    options += ["--actor.adam.lr=0.01", "--algo.kl.init_coef=0.001", "--ref.num_gpus_per_node=1"]
+    options += ["--actor.adam.lr=0.005", "--algo.kl.init_coef=0.001", "--ref.num_gpus_per_node=1"]
     options += ["--algo.advantage.is_correction_level=token"]  # reports how engines and policy differ
     first = start(assets, paths.root, *options)
     wait_for_step(StepLog(paths.metrics), 4, first)
@@ -51,17 +51,17 @@ def test_a_killed_run_with_adapters_resumes_and_is_evaluated(assets: Path, tmp_p
     assert set(trained) == set(base)
     changed = {name for name in base if not torch.equal(base[name].bfloat16(), trained[name])}
     assert changed == {name for name in base if name.removesuffix(".weight").split(".")[-1] in TARGETS}
-    words = ["eval", f"base={assets}/policy", str(paths.root), "--benchmarks", f"{assets}/eval.jsonl", "--n=4"]
-    words += ["--out", str(tmp_path / "eval"), "--max-tokens=80", "--allow-cpu"]
+    words = ["eval", str(paths.root), "--benchmarks", f"{assets}/eval.jsonl", "--out", str(tmp_path / "eval")]
     inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    evaluated = subprocess.run([*MEDS, *words], env=inherited, capture_output=True, text=True, timeout=300)
+    evaluated = subprocess.run(
+        [*MEDS, *words, "--n=4", "--max-tokens=80", "--allow-cpu"],
+        env=inherited,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     print(evaluated.stdout, evaluated.stderr[-3000:])
     assert evaluated.returncode == 0
-    texts = {
-        label: [
-            json.loads(line)["text"] for line in (tmp_path / "eval" / label / "eval.jsonl").read_text().splitlines()
-        ]
-        for label in ("base", "run")
-    }
-    assert len(texts["base"]) == len(texts["run"]) == 8 * 4
-    assert texts["base"] != texts["run"]
+    samples = [json.loads(line) for line in (tmp_path / "eval/run/eval.jsonl").read_text().splitlines()]
+    assert len(samples) == 8 * 4
+    assert all(sample["text"] for sample in samples)
