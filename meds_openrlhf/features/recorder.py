@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from meds_openrlhf.adapters import merged
 from meds_openrlhf.features.decoder import find_decoder_parts
 
 
@@ -39,6 +40,7 @@ class Recording:
         self._unembedding: torch.Tensor | None = None  # (P, H)
         self._bias: torch.Tensor | float = 0.0  # (P, 1)
         self._held: torch.Tensor | None = None  # (P,): whether this rank has the unembedding row
+        self._low: dict[str, torch.Tensor] = {}  # (r, H) per LoRA adapter of a partitioned unembedding
         self._logits: list[torch.Tensor] = []  # one (P,) per layer
         self._hidden: list[torch.Tensor] = []  # one (P, H) per layer, until the unembedding is available
 
@@ -55,9 +57,20 @@ class Recording:
             self._unembedding = _weight_rows(module, local).float() * self._held[:, None]
             if getattr(module, "bias", None) is not None:
                 self._bias = (module.bias.index_select(0, local).float() * self._held)[:, None]
-            for hidden in self._hidden:
-                self._logits.append(self._multiply(hidden))
-        self._hidden.clear()
+        self.seconds += time.perf_counter() - started
+
+    def keep_low(self, module: Any, _inputs: object, name: str) -> None:
+        """Forward pre-hook of LoRA's A of a partitioned unembedding: store it until B is gathered."""
+        started = time.perf_counter()
+        self._low[name] = module.weight.detach().clone()
+        self.seconds += time.perf_counter() - started
+
+    def add_adapter(self, module: Any, _inputs: object, name: str, scaling: float) -> None:
+        """Forward pre-hook of LoRA's B of a partitioned unembedding: add the adapter to the rows."""
+        started = time.perf_counter()
+        assert self._unembedding is not None
+        high = module.weight.detach().index_select(0, self._targets.to(module.weight.device))
+        self._unembedding = merged(self._unembedding, self._low.pop(name), high, scaling)
         self.seconds += time.perf_counter() - started
 
     def keep_hidden(self, _module: object, _inputs: object, output: Any, lens: Any = None) -> None:
@@ -90,6 +103,9 @@ class Recording:
     def finish(self, layer_count: int, groups: Sequence[Any]) -> None:
         """Put the logits into their rows, and sum over the ranks of ``groups``."""
         started = time.perf_counter()
+        if self._unembedding is not None:
+            self._logits += [self._multiply(hidden) for hidden in self._hidden]
+            self._hidden.clear()
         if self._held is None or len(self._logits) != layer_count:
             seen = len(self._logits) + len(self._hidden)
             raise RuntimeError(
@@ -146,17 +162,17 @@ class LayerLogitRecorder:
         """Register the hooks. If weights are not partitioned, each row becomes a logit at once and is not stored.
 
         ZeRO-3 gathers a weight only for the pass of its module. The recorder then stores (P, H) per layer until the
-        unembedding runs, which avoids gathering the largest matrix of the model a second time.
+        pass is over, which avoids gathering the largest matrix of the model a second time.
         """
         parts, lens = self._parts, self._parts.final_norm if self._logit_lens else None
         handles = []
-        if parts.unembedding.weight.numel() > 0:
+        if all(parameter.numel() > 0 for parameter in parts.unembedding.parameters()):
             recording.keep_unembedding(parts.unembedding)
             through_lens = functools.partial(recording.keep_hidden, lens=lens)
             handles += [module.register_forward_hook(through_lens) for module in parts.layers[:-1]]
         else:
             handles += [module.register_forward_hook(recording.keep_hidden) for module in parts.layers[:-1]]
-            handles.append(parts.unembedding.register_forward_pre_hook(recording.keep_unembedding))
+            handles += _listen_to_unembedding(recording, parts.unembedding)
             if lens is not None:
                 handles.append(lens.register_forward_pre_hook(recording.apply_lens))
         handles.append(parts.final_norm.register_forward_hook(recording.keep_hidden))
@@ -170,11 +186,26 @@ def _first_row(module: Any) -> int:
     return 0
 
 
+def _listen_to_unembedding(recording: Recording, module: Any) -> list[Any]:
+    """Register the hooks of a partitioned unembedding; LoRA's wrapper runs W, A and B as modules of their own."""
+    own = getattr(module, "base_layer", module)
+    handles = [own.register_forward_pre_hook(recording.keep_unembedding)]
+    for name in _adapters_of(module):
+        add = functools.partial(recording.add_adapter, name=name, scaling=module.scaling[name])
+        handles.append(module.lora_A[name].register_forward_pre_hook(functools.partial(recording.keep_low, name=name)))
+        handles.append(module.lora_B[name].register_forward_pre_hook(add))
+    return handles
+
+
 def _weight_rows(module: Any, rows: torch.Tensor) -> torch.Tensor:
     """Return rows of the unembedding's weight, including LoRA's contribution if LoRA adapts the unembedding."""
     weight = module.weight.index_select(0, rows)
-    for name in getattr(module, "active_adapters", ()):
-        if name in getattr(module, "lora_A", {}):
-            low, high = module.lora_A[name].weight, module.lora_B[name].weight
-            weight = weight + module.scaling[name] * (high.index_select(0, rows) @ low)
+    for name in _adapters_of(module):
+        high = module.lora_B[name].weight.index_select(0, rows)
+        weight = merged(weight, module.lora_A[name].weight, high, module.scaling[name])
     return weight
+
+
+def _adapters_of(module: Any) -> list[str]:
+    """Return the names of the module's active LoRA adapters; none if LoRA does not adapt it."""
+    return [name for name in getattr(module, "active_adapters", ()) if name in getattr(module, "lora_A", {})]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +13,11 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from openrlhf.trainer.ray import ppo_actor
 
-from meds_openrlhf.config.schema import FeatureSettings, PolicySettings
+from meds_openrlhf.config.schema import FeatureSettings, LoraSettings, PolicySettings
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.layout import packed_positions, padded_positions, positions_on_rank
 from meds_openrlhf.features.recorder import LayerLogitRecorder
+from meds_openrlhf.training.lora import save_merged, send_merged
 from meds_openrlhf.training.minibatches import in_given_order
 from meds_openrlhf.training.openrlhf_source import plain_class, replaced
 from meds_openrlhf.training.policy_update import EntropyAdvantageLoss, KlCovLoss, warmup_ratio
@@ -49,9 +51,10 @@ def recorded_with(action_log_probs: torch.Tensor) -> RecordedLogProbs:
 class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc]
     """OpenRLHF's DeepSpeed policy with replaceable engines and the settings under ``meds.policy``."""
 
-    def use_settings(self, settings: PolicySettings) -> None:
-        """Set the policy settings; called once, before the model is loaded."""
+    def use_settings(self, settings: PolicySettings, lora: LoraSettings) -> None:
+        """Set the settings of update and saving; called once, before the model is loaded."""
         self._policy_settings = settings
+        self._lora_settings = lora
 
     def init_model_from_pretrained(
         self, strategy: Any, pretrain: str, max_steps: int | None = None, vllm_engines: list[Any] | None = None
@@ -74,6 +77,28 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
         with replaced(ppo_actor, **loaders):
             status: dict[str, float] = super().fit(kl_ctl)
         return status
+
+    def broadcast_to_vllm(self) -> None:
+        """Send the weights to the engines, with the adapters of LoRA merged into them."""
+        if self.strategy.args.ds.lora.rank:
+            send_merged(self.trainer)
+        else:
+            super().broadcast_to_vllm()
+
+    def save_model(self) -> None:
+        """Save the trained policy."""
+        with self._merging_if_wanted():
+            super().save_model()
+
+    def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        """Save a checkpoint: DeepSpeed's files, and a model's folder with ``ckpt.save_hf``."""
+        with self._merging_if_wanted():
+            super().save_checkpoint(*args, **kwargs)
+
+    def _merging_if_wanted(self) -> AbstractContextManager[None]:
+        """Save merged models inside the context; OpenRLHF saves LoRA's adapters alone."""
+        merges = self.strategy.args.ds.lora.rank and self._lora_settings.save == "merged"
+        return replaced(self.strategy, save_model=save_merged) if merges else nullcontext()
 
     def use_engines(self, engines: list[Any]) -> None:
         """Send the weights to ``engines`` from the next weight sync on; the engines and rank 0 form a new group."""

@@ -44,7 +44,7 @@ def start_models(args: SimpleNamespace, groups: dict[str, Any], context: Any) ->
         for role, (settings, actor_class) in starters.items()
     }
     trainer = _start_trainer(args, strategy, models, engines, groups, context)
-    ray.get(models["policy"].async_run_method("use_settings", context.meds.policy))
+    ray.get(models["policy"].async_run_method("use_settings", context.meds.policy, context.meds.lora))
     _load_models(args, strategy, models, engines, trainer)
     if context.records_layers:
         ray.get(models["policy"].async_run_method("set_up_recording", context.meds.features))

@@ -6,6 +6,7 @@ import functools
 import os
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,6 +69,16 @@ def _target_of(link: Path) -> str:
         return os.readlink(link)
     except FileNotFoundError:
         return ""
+
+
+def ray_process(driver: int, title: str) -> psutil.Process:
+    """The last one of the driver's Ray workers that run the actor ``title``."""
+    found = []
+    for process in psutil.Process(driver).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # others may go while one looks
+            if process.name().startswith(f"ray::{title}"):
+                found.append(process)
+    return found[-1]
 
 
 def require_all_gone(processes: list[psutil.Process]) -> None:

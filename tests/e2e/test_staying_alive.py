@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -19,6 +18,7 @@ from tests.e2e.conftest import start
 from tests.e2e.runs import (
     SAMPLES,
     Run,
+    ray_process,
     read_memory,
     require_all_gone,
     require_every_prompt_once_an_epoch,
@@ -30,16 +30,6 @@ from tests.tracking.sending.wandb_file import axes_of, history_of, read_wandb_fi
 from tests.tracking.sending.wandb_server import wandb_server
 
 WANDB_KEY = "b7" * 20
-
-
-def ray_process(driver: int, title: str) -> psutil.Process:
-    """The last one of the driver's Ray workers that run the actor ``title``."""
-    found = []
-    for process in psutil.Process(driver).children(recursive=True):
-        with suppress(psutil.NoSuchProcess):  # others may go while one looks
-            if process.name().startswith(f"ray::{title}"):
-                found.append(process)
-    return found[-1]
 
 
 def test_a_lost_engine_costs_no_rollouts_and_sigterm_ends_in_a_checkpoint(assets: Path, tmp_path: Path) -> None:

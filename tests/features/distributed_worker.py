@@ -17,9 +17,9 @@ def engine_of(mode: str) -> Any:
     import deepspeed
     import torch
 
-    from tests.features.models import make_model
+    from tests.features.models import make_model, with_adapters
 
-    stage = 3 if mode == "zero3" else 2 if mode == "zero2" else 0
+    stage = 3 if "zero3" in mode else 2 if "zero2" in mode else 0
     config = {
         "train_micro_batch_size_per_gpu": 1,
         "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0},
@@ -28,10 +28,13 @@ def engine_of(mode: str) -> Any:
         "optimizer": {"type": "AdamW", "params": {"torch_adam": True}},
         "zero_allow_untested_optimizer": True,
     }
-    model = make_model("qwen2", torch.bfloat16 if mode == "tp" else torch.float32)
+    model: Any = make_model("qwen2", torch.bfloat16 if mode == "tp" else torch.float32)
+    if "lora" in mode:
+        model = with_adapters(model)
     if mode == "tp":
         model = deepspeed.tp_model_init(model=model, tp_size=RANKS, dtype=torch.bfloat16)
-    engine, *_ = deepspeed.initialize(model=model, model_parameters=list(model.parameters()), config=config)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=trained, config=config)
     engine.eval()
     return engine
 

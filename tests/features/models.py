@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
@@ -64,6 +65,12 @@ def make_model(name: str, dtype: torch.dtype = torch.float32) -> torch.nn.Module
             if parameter.ndim == 1:
                 parameter.add_(0.2 * torch.randn_like(parameter))
     return model
+
+
+def with_adapters(model: torch.nn.Module, modules: tuple[str, ...] = ("q_proj", "down_proj", "lm_head")) -> PeftModel:
+    """The model with LoRA in ``modules``, which changes its outputs from the beginning."""
+    torch.manual_seed(1)
+    return get_peft_model(model, LoraConfig(r=4, target_modules=list(modules), init_lora_weights=False)).eval()
 
 
 def the_long_way(

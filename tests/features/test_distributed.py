@@ -9,12 +9,19 @@ import pytest
 import torch
 
 from meds_openrlhf.features.layout import packed_positions, padded_positions
-from tests.features.models import VOCABULARY, make_model, the_long_way
+from tests.features.models import VOCABULARY, make_model, the_long_way, with_adapters
 from tests.features.test_recorder import HAVE, WIDTH, padded_batch
 from tests.ports import free_ports
 
 RANKS = 2
-MODES = ("zero2", "zero3", "ring", "tp")  # tensor parallelism last: DeepSpeed keeps its groups for the process
+MODES = (
+    "zero2",
+    "zero3",
+    "zero2-lora",
+    "zero3-lora",
+    "ring",
+    "tp",
+)  # tensor parallelism last: DeepSpeed keeps its groups for the process
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -42,18 +49,21 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[d
     return lambda mode: [torch.load(folder / f"{mode}-{rank}.pt", weights_only=True) for rank in range(RANKS)]
 
 
-@pytest.mark.parametrize("mode", ["zero2", "zero3"])
+@pytest.mark.parametrize("mode", ["zero2", "zero3", "zero2-lora", "zero3-lora"])
 def test_sharded_weights(mode: str, recorded: Callable[[str], list[dict]]) -> None:
     results = recorded(mode)
     inputs, positions, targets = padded_batch("right")
     tokens = padded_positions(positions, WIDTH)
-    expected = the_long_way(make_model("qwen2"), inputs, tokens[HAVE], targets[HAVE])
-    lens = the_long_way(make_model("qwen2"), inputs, tokens[HAVE], targets[HAVE], lens=True)
+    model = make_model("qwen2")
+    if "lora" in mode:
+        model = with_adapters(model).merge_and_unload()
+    expected = the_long_way(model, inputs, tokens[HAVE], targets[HAVE])
+    lens = the_long_way(model, inputs, tokens[HAVE], targets[HAVE], lens=True)
     for result in results:
         torch.testing.assert_close(result["logits"][HAVE], expected, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(result["lens"][HAVE], lens, atol=1e-5, rtol=1e-5)
         assert result["logits"][2].isnan().all()
-    if mode == "zero3":
+    if "zero3" in mode:
         assert results[0]["weight"] == (0,)  # between passes no rank holds the unembedding
 
 

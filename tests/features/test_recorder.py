@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 
 from meds_openrlhf.features import recorder as recorder_module
 from meds_openrlhf.features.layout import packed_positions, padded_positions
 from meds_openrlhf.features.recorder import LayerLogitRecorder
-from tests.features.models import CONFIGS, LAYERS, VOCABULARY, make_model, the_long_way
+from tests.features.models import CONFIGS, LAYERS, VOCABULARY, make_model, the_long_way, with_adapters
 
 WIDTH = 12
 HAVE = [0, 1, 3]  # rows with an answer
@@ -110,10 +109,10 @@ def test_rounds_to_the_long_way_in_bfloat16() -> None:
     torch.testing.assert_close(recorded.bfloat16().float(), expected, atol=2**-9, rtol=2**-7)
 
 
-@pytest.mark.parametrize("modules", [["q_proj", "down_proj"], ["q_proj", "lm_head"]])
-def test_lora_adapters_count(modules: list[str]) -> None:
+@pytest.mark.parametrize("modules", [("q_proj", "down_proj"), ("q_proj", "lm_head")])
+def test_lora_adapters_count(modules: tuple[str, ...]) -> None:
     base = make_model("qwen2")
-    model = get_peft_model(base, LoraConfig(r=4, target_modules=modules, init_lora_weights=False)).eval()
+    model = with_adapters(base, modules)
     inputs, positions, targets = padded_batch("right")
     tokens = padded_positions(positions, WIDTH)
     recorded = record(model, inputs, tokens, targets)[HAVE]

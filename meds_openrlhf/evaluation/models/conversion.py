@@ -12,8 +12,12 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from meds_openrlhf.adapters import merged, plain_name
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.models.naming import Model
+
+# The weights of ZeRO-1 and 2; under ZeRO-3 each rank has a file of another name.
+_WHOLE_STATES = "mp_rank_00_model_states.pt"
 
 
 def converted(model: Model, fingerprint: str, folder: Path) -> Path:
@@ -27,7 +31,7 @@ def converted(model: Model, fingerprint: str, folder: Path) -> Path:
         return target
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        _save(str(model.base), _weights(model.shards), temporary, model.shards)
+        _save(model, _weights(model.shards), temporary)
         os.rename(temporary, target)  # atomic: the folder is never incomplete
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -47,24 +51,40 @@ def _weights(shards: Path) -> dict[str, Any]:
         raise ConfigError("MODEL", str(shards), hint) from error
 
 
-def _save(base: str, weights: dict[str, Any], folder: Path, shards: Path) -> None:
-    """Save in bfloat16, as OpenRLHF saves a trained policy, with the configuration and tokenizer of ``base``."""
+def _save(source: Model, weights: dict[str, Any], folder: Path) -> None:
+    """Save in bfloat16, as OpenRLHF saves a trained policy, with the configuration and tokenizer of the base model."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+    base = str(source.base)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(base), dtype=torch.bfloat16)
     wanted, tied = set(dict(model.named_parameters())), set(dict(model.named_parameters(remove_duplicate=False)))
-    missing, strange = sorted(wanted - set(weights)), sorted(set(weights) - tied - set(dict(model.named_buffers())))
+    names = {plain: name for name in weights if (plain := plain_name(name)) is not None}
+    missing, strange = sorted(wanted - set(names)), sorted(set(names) - tied - set(dict(model.named_buffers())))
     if missing or strange:
         what = f"lacks {missing[0]}" if missing else f"holds {strange[0]}, which is not in it"
-        raise ConfigError("MODEL", str(shards), f"is no checkpoint of {base}: it {what}")
-    state = {name: weights[name].contiguous().to(torch.bfloat16) for name in weights}
+        raise ConfigError("MODEL", str(source.shards), f"is no checkpoint of {base}: it {what}")
+    state = {plain: _weight(source, weights, name) for plain, name in names.items()}
     model.load_state_dict(state, strict=False, assign=True)
     model.tie_weights()
     with _silence():
         model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(base).save_pretrained(folder)
+
+
+def _weight(source: Model, weights: dict[str, Any], name: str) -> Any:
+    """Return the weight ``name`` in bfloat16, with the adapter of its layer if it has one."""
+    import torch
+
+    weight: torch.Tensor = weights[name].contiguous().to(torch.bfloat16)
+    if source.lora_alpha is None or not name.endswith(".base_layer.weight"):
+        return weight
+    low, high = (weights[name.replace(".base_layer.", f".lora_{matrix}.default.")].contiguous() for matrix in "AB")
+    assert source.shards is not None
+    if (source.shards / _WHOLE_STATES).exists():
+        low, high = low.to(torch.bfloat16), high.to(torch.bfloat16)  # as the policy has them; under ZeRO-3, float32
+    return merged(weight, low, high, source.lora_alpha / len(low)).to(torch.bfloat16)
 
 
 @contextmanager

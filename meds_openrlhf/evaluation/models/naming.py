@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from meds_openrlhf.adapters import PEFT_CONFIG
 from meds_openrlhf.checkpoints import whole_checkpoints
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
@@ -31,13 +32,14 @@ class Model:
     """A model to sample from, named ``label`` in tables. Exactly one of ``folder``, ``shards`` and ``hub`` locates it.
 
     ``folder`` is in Hugging Face format; ``shards`` is a DeepSpeed checkpoint, which must first be converted to the
-    shape of ``base``, the model that its run started from.
+    shape of ``base``, the model that its run started from, with LoRA adapters of ``lora_alpha`` merged if it has some.
     """
 
     label: str
     folder: Path | None = None
     shards: Path | None = None
     base: str | None = None
+    lora_alpha: float | None = None
     hub: str | None = None
 
     @property
@@ -99,7 +101,7 @@ def _find(word: str, step: int | None) -> Model:
             raise ConfigError("MODEL", name, f"names a step, but {path} is no run's folder: it has no config.yaml")
         return _in_folder(label or plain, path)
     wanted = step if own_step is None else own_step
-    if wanted is None and (path / "model" / _LAST_WRITTEN).is_file():
+    if wanted is None and _is_whole(RunPaths(path).model):
         return _in_folder(label or plain, RunPaths(path).model)
     return _checkpoint_of(RunPaths(path.absolute()), label, wanted)
 
@@ -141,9 +143,15 @@ def _on_the_hub(label: str | None, name: str) -> Model:
     return Model(label or name.rpartition("/")[2], hub=name)
 
 
+def _is_whole(folder: Path) -> bool:
+    """Whether OpenRLHF has written a whole model there; of adapters alone, the checkpoint has the whole model."""
+    return (folder / _LAST_WRITTEN).is_file() and not (folder / PEFT_CONFIG).is_file()
+
+
 def _in_folder(label: str, folder: Path) -> Model:
-    if (folder / "adapter_config.json").is_file():
-        raise ConfigError("MODEL", str(folder), "holds LoRA adapters alone; merge them into their model first")
+    if (folder / PEFT_CONFIG).is_file():
+        hint = "holds LoRA adapters alone; name a run with a checkpoint, or merge them with PEFT's merge_and_unload"
+        raise ConfigError("MODEL", str(folder), hint)
     if not (folder / "config.json").is_file():
         raise ConfigError("MODEL", str(folder), "is neither a run's folder (config.yaml) nor a model's (config.json)")
     return Model(label, folder=folder.absolute())
@@ -154,17 +162,20 @@ def _checkpoint_of(paths: RunPaths, label: str | None, step: int | None) -> Mode
     folders = {
         int(match[1]): entry
         for entry in (sorted(paths.checkpoints.iterdir()) if paths.checkpoints.is_dir() else [])
-        if (match := _HF_OF_A_STEP.fullmatch(entry.name)) and (entry / _LAST_WRITTEN).is_file()
+        if (match := _HF_OF_A_STEP.fullmatch(entry.name)) and _is_whole(entry)
     }
     # A regular checkpoint comes after the best checkpoint of the same step and so replaces it.
     shards = {whole.step: paths.policy_checkpoints / whole.tag for whole in whole_checkpoints(paths)}
     wanted = max([*folders, *shards], default=None) if step is None else step
+    if wanted is None and (paths.model / PEFT_CONFIG).is_file():
+        return _in_folder(label or _plain_label(paths.root), paths.model)
     if wanted is None or wanted not in {*folders, *shards}:
         raise ConfigError("MODEL", str(paths.root), _what_there_is({*folders, *shards}, step))
     name = label or f"{_plain_label(paths.root)}@{wanted}"
     if wanted in folders:
         return _in_folder(name, folders[wanted])
-    return Model(name, shards=shards[wanted], base=_base_of(paths))
+    base, lora_alpha = _base_of(paths)
+    return Model(name, shards=shards[wanted], base=base, lora_alpha=lora_alpha)
 
 
 def _what_there_is(steps: Iterable[int], wanted: int | None) -> str:
@@ -174,11 +185,10 @@ def _what_there_is(steps: Iterable[int], wanted: int | None) -> str:
     return f"has no whole checkpoint of step {wanted}; there are those of {saved}"
 
 
-def _base_of(paths: RunPaths) -> str:
-    """The model that the run started from: the checkpoint has its shape and tokenizer."""
+def _base_of(paths: RunPaths) -> tuple[str, float | None]:
+    """The model that the run started from, whose shape and tokenizer the checkpoint has, and the alpha of its LoRA."""
     from meds_openrlhf.config import load_config
 
     flags = load_config(paths.config).openrlhf
-    if flags.get("ds.lora.rank"):
-        raise ConfigError("MODEL", str(paths.root), "was trained with LoRA: its checkpoints hold adapters alone")
-    return str(flags["actor.model_name_or_path"])
+    alpha = flags.get("ds.lora.alpha", 16) if flags.get("ds.lora.rank") else None  # OpenRLHF's default
+    return str(flags["actor.model_name_or_path"]), alpha

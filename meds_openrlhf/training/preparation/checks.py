@@ -210,13 +210,6 @@ def require_engines(flags: Mapping[str, Any]) -> None:
         raise ConfigError("vllm.num_engines", engines, "starts no engine, and nothing else generates")
 
 
-def require_no_adapters(args: SimpleNamespace) -> None:
-    """Raise ConfigError for LoRA, whose weights OpenRLHF 0.11.2 sends under names unknown to vLLM (its issue 1349)."""
-    if args.ds.lora.rank:
-        hint = "would end at the first weight sync, since OpenRLHF sends vLLM adapters that it does not know; set 0"
-        raise ConfigError("ds.lora.rank", args.ds.lora.rank, hint)
-
-
 def require_length_penalties(args: SimpleNamespace) -> None:
     """Raise ConfigError for a penalised range of lengths longer than any response; OpenRLHF asserts it in the step."""
     buffer, longest = args.reward.overlong_buffer_len, args.rollout.max_new_tokens or args.data.max_len
@@ -262,13 +255,13 @@ def require_recordable(args: SimpleNamespace, policy: Any) -> None:
     from meds_openrlhf.features.decoder import find_decoder_parts
 
     try:
-        find_decoder_parts(_without_weights(policy))
+        find_decoder_parts(without_weights(policy))
     except ValueError as error:
         name = type(policy).__name__
         raise ConfigError("actor.model_name_or_path", args.actor.model_name_or_path, f"({name}) {error}") from error
 
 
-def _without_weights(policy: Any) -> Any:
+def without_weights(policy: Any) -> Any:
     """Create the policy's modules on the meta device, without allocating weights."""
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText

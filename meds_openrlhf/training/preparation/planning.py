@@ -10,7 +10,7 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.report import PlanReport
 from meds_openrlhf.training import cpu
-from meds_openrlhf.training.preparation import checks
+from meds_openrlhf.training.preparation import adapters, checks
 from meds_openrlhf.training.preparation.placing import place_flags, provisional_arguments
 from meds_openrlhf.training.preparation.prepare import openrlhf_flags
 from meds_openrlhf.training.preparation.recipe import models_of
@@ -23,6 +23,7 @@ def plan_run(config: RunConfig, nodes: Sequence[Node]) -> PlanReport:
     checks.require_reward(config)
     flags = openrlhf_flags(config, RunPaths(Path(config.meds.run_dir)), on_cpu, load=False)
     args = provisional_arguments(config, flags)
+    adapters.require_settings(config, args)
     checks.require_filtering(config, args)
     checks.require_minibatches(config, args)
     return place_flags(config, flags, args, nodes, models_of(args)).report

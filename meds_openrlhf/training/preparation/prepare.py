@@ -25,7 +25,7 @@ from meds_openrlhf.placement.plan import Plan
 from meds_openrlhf.placement.report import PlanReport
 from meds_openrlhf.placement.shortage import Shortage
 from meds_openrlhf.training import cpu
-from meds_openrlhf.training.preparation import checks, prompts
+from meds_openrlhf.training.preparation import adapters, checks, prompts
 from meds_openrlhf.training.preparation.placing import (
     PROVISIONAL,
     place_flags,
@@ -93,7 +93,9 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     if config.meds.placement.mode == "flags":
         require_saved_ranks(args, saved_ranks)
     checks.require_two_checkpoints(args)
-    checks.require_no_adapters(args)
+    adapters.require_settings(config, args)
+    if checkpoint is not None:
+        adapters.require_same_adapters(config, paths)
     checks.require_length_penalties(args)
     checks.require_filtering(config, args)
     checks.require_minibatches(config, args)
@@ -114,7 +116,8 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
             checks.require_features(config, policy)
         memory = checks.require_memory_of(config, paths, memory)
         if records_layers:
-            checks.require_recordable(args, policy)  # last: it imports the model's code
+            checks.require_recordable(args, policy)  # the last checks: they import the model's code
+    adapters.require_targets(args, policy)
     if checkpoint is not None:
         point_latest_to(paths, checkpoint.tag)
     return Job(

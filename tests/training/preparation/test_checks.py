@@ -214,14 +214,6 @@ def test_a_reward_file_that_can_be_called(tmp_path: Path, content: str) -> None:
     checks.require_reward_files(RunConfig(MedsSettings(run_dir="x"), {"reward.remote_url": "http://host:5000/score"}))
 
 
-def test_adapters_are_refused_before_the_first_sync_would_fail() -> None:
-    args = SimpleNamespace(ds=SimpleNamespace(lora=SimpleNamespace(rank=0)))
-    checks.require_no_adapters(args)
-    args.ds.lora.rank = 8
-    with pytest.raises(ConfigError, match=r"ds\.lora\.rank: 8 would end at the first weight sync"):
-        checks.require_no_adapters(args)
-
-
 @pytest.mark.parametrize(("max_new_tokens", "max_len"), [(64, 1000), (None, 64)])
 def test_a_penalised_range_longer_than_any_response_is_refused(max_new_tokens: int | None, max_len: int) -> None:
     args = SimpleNamespace(
