@@ -171,7 +171,7 @@ def test_the_settings_of_the_policy_reach_the_loss(monkeypatch: pytest.MonkeyPat
         wrapped = isinstance(policy.trainer.actor_loss_fn, EntropyAdvantageLoss)
         assert (wrapped, len(policy.actor._forward_hooks)) == ((True, 1) if alpha else (False, 0))
     for coef in (0.0, 1.0):
-        policy.use_settings(PolicySettings(kl_cov=KlCovSettings(coef=coef)))
+        policy.use_settings(PolicySettings(kl_cov=KlCovSettings(coef=coef)), LoraSettings())
         policy.init_model_from_pretrained(SimpleNamespace(), "model")
         assert isinstance(policy.trainer.actor_loss_fn, KlCovLoss) == bool(coef)
 
