@@ -61,6 +61,14 @@ def test_a_model_folder_without_a_model(refusal: Callable[..., str], tmp_path: P
     assert line.startswith(f"actor.model_name_or_path: '{tmp_path}/empty' holds no model that can be loaded")
 
 
+def test_adapters_for_a_module_that_the_policy_lacks(refusal: Callable[..., str], tmp_path: Path) -> None:
+    line = refusal(tmp_path / "run", "--ds.lora.rank=4", "--ds.lora.target_modules=query")
+    assert line.startswith("ds.lora.target_modules: 'query' is no module; this qwen2 model has q_proj, k_proj, ")
+    line = refusal(tmp_path / "run", "--ds.lora.rank=4", "--train.enable_ema")
+    assert line.startswith("train.enable_ema: True does not go with ds.lora.rank 4")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_memory_of_another_model(refusal: Callable[..., str], tmp_path: Path) -> None:
     other = MemoryFormat(shards=2, layers=28, model={"architecture": "LlamaForCausalLM", "layers": 28})
     write_format(RunPaths(tmp_path).memory, other)
