@@ -259,7 +259,7 @@ def study(arguments: argparse.Namespace) -> None:
     transform = own_transform(arguments.run) if arguments.variant is None else TRANSFORMS.get(arguments.variant)
     labels = labels_of_feature(wrong, transform, arguments.preset)
     case = most_telling(wrong, labels) if arguments.prompt is None else case_of(wrong, labels, arguments.prompt)
-    print(f"{case.prompt}: {len(case.clusters)} wrong rollouts, {case.clusters.max() + 1} clusters, of {case.text!r}")
+    print(f"{case.prompt}: {len(case.clusters)} wrong rollouts, {case.clusters.max() + 1} clusters, of {case.text!r}\n")
     print(table_of(case), patterns_of(case), sep="\n\n")
     write_figure(draw(case), arguments.figure)
     write_numbers(_as_numbers(case), arguments.json)

@@ -92,7 +92,9 @@ class Paper:
         method, *variant = arguments.meds.split("-", 1)
         meds = self._run(method, *variant)
         self._features = [meds if name is None else self._run(method, *variant, name) for name in ABLATION.values()]
-        both, every, ablation = [dapo, meds], [grpo, entropy, dapo, meds], [dapo, *self._features]
+        both, every = [dapo, meds], [grpo, entropy, dapo, meds]
+        every_layer, last, all_differences, last_differences, single = self._features
+        ablation = [dapo, single, all_differences, last_differences, every_layer, last]  # as in the paper
         self.items = [  # later ones use earlier ones
             Item("entropy", "Figure 1a: entropy of the policy", both, self._entropy),
             Item("within-step", "Figure 1c: diversity within a step", both, self._judged(step_diversity.main), least=2),

@@ -38,6 +38,9 @@ class FeatureSettings:
     answer_pattern: str | None = None
     """A regular expression whose match ends where the answer begins; counts beside the openings."""
 
+    function: str | None = None
+    """A Python file with a feature of your own, from hidden states or from texts; null: layer logits."""
+
     def __post_init__(self) -> None:
         is_count = isinstance(self.layers, int) and self.layers >= 1
         is_share = isinstance(self.layers, float) and 0 < self.layers < 1
@@ -368,9 +371,15 @@ class MedsSettings:
         for name in _OF_HISTORY if self.penalty.scope == "batch" else ():
             hint = 'is about earlier rollouts, which meds.penalty.scope "batch" does not look at; leave it out'
             _require(getattr(self.memory, name) is None, f"memory.{name}", getattr(self.memory, name), hint)
-        for name in ("layers", "difference", "normalize", "logit_lens") if self.memory.preset == "answers" else ():
+        unused: tuple[str, ...] = ()
+        hint = 'is about layer logits, of which the preset "answers" remembers none; leave it out'
+        if self.memory.preset == "answers":
+            unused = ("layers", "difference", "normalize", "logit_lens", "function")
+        elif self.features.function is not None:
+            unused = ("layers", "difference")
+            hint = "is about layer logits, in whose place meds.features.function puts features; leave it out"
+        for name in unused:
             value, default = getattr(self.features, name), getattr(FeatureSettings, name)
-            hint = 'is about layer logits, of which the preset "answers" remembers none; leave it out'
             _require(value == default, f"features.{name}", value, hint)
         listed = ", ".join(f'"{reward}"' for reward in REWARDS)
         _require(self.reward in (None, *REWARDS), "reward", self.reward, f"is not one of {listed}; or leave it out")

@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from meds_openrlhf.adapters import merged
 from meds_openrlhf.features.decoder import find_decoder_parts
+from meds_openrlhf.features.function import FeatureFunction
 
 
 class Recording:
@@ -28,7 +29,14 @@ class Recording:
     Rows without an answer position are NaN. On a GPU, ``seconds`` is host time, because the kernels run asynchronously.
     """
 
-    def __init__(self, positions: torch.Tensor, targets: torch.Tensor, device: torch.device) -> None:
+    def __init__(
+        self,
+        positions: torch.Tensor,
+        targets: torch.Tensor,
+        device: torch.device,
+        function: FeatureFunction | None = None,
+    ) -> None:
+        self._function = function
         self.layer_logits: torch.Tensor | None = None
         self.seconds = 0.0
         present = positions >= 0
@@ -106,6 +114,10 @@ class Recording:
         if self._unembedding is not None:
             self._logits += [self._multiply(hidden) for hidden in self._hidden]
             self._hidden.clear()
+        if self._function is not None:
+            self._held = torch.ones(len(self._positions), dtype=torch.bool, device=self._positions.device)
+            self._logits, self._hidden = self._values(self._function), []
+            layer_count = self._function.values
         if self._held is None or len(self._logits) != layer_count:
             seen = len(self._logits) + len(self._hidden)
             raise RuntimeError(
@@ -122,16 +134,30 @@ class Recording:
         self.layer_logits = total[:, :-1] / total[:, -1:]
         self.seconds += time.perf_counter() - started
 
+    def _values(self, function: FeatureFunction) -> list[torch.Tensor]:
+        """Return the function's values of the hidden states, one (P,) each."""
+        hidden = torch.stack([rows.to(self._positions.device).float() for rows in self._hidden], dim=1)  # (P, N, H)
+        return [*torch.from_numpy(function(len(hidden), hidden)).to(hidden.device).T]
+
 
 class LayerLogitRecorder:
     """Records layer logits of a causal language model during a forward pass.
 
     ``logit_lens``: apply the final norm to the intermediate layers as well. ``groups``: process groups whose ranks
-    share a batch (ring attention, tensor parallelism); after a pass every rank has every row.
+    share a batch (ring attention, tensor parallelism); after a pass every rank has every row. ``function``: what to
+    record in place of layer logits; the recording's ``layer_logits`` are then its values.
     """
 
-    def __init__(self, model: torch.nn.Module, *, logit_lens: bool = False, groups: Sequence[Any] = ()) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        *,
+        logit_lens: bool = False,
+        groups: Sequence[Any] = (),
+        function: FeatureFunction | None = None,
+    ) -> None:
         self._parts = find_decoder_parts(model)
+        self._function = function
         self._logit_lens = logit_lens
         self._groups = tuple(groups)
 
@@ -149,7 +175,7 @@ class LayerLogitRecorder:
         y*. Both are on the host. After the block, the recording's ``layer_logits`` is (B, N) float32.
         """
         parts = self._parts
-        recording = Recording(positions, targets, next(parts.final_norm.parameters()).device)
+        recording = Recording(positions, targets, next(parts.final_norm.parameters()).device, self._function)
         handles = self._listen(recording)
         try:
             yield recording
@@ -166,7 +192,10 @@ class LayerLogitRecorder:
         """
         parts, lens = self._parts, self._parts.final_norm if self._logit_lens else None
         handles = []
-        if all(parameter.numel() > 0 for parameter in parts.unembedding.parameters()):
+        if self._function is not None:
+            through_lens = functools.partial(recording.keep_hidden, lens=lens)
+            handles += [module.register_forward_hook(through_lens) for module in parts.layers[:-1]]
+        elif all(parameter.numel() > 0 for parameter in parts.unembedding.parameters()):
             recording.keep_unembedding(parts.unembedding)
             through_lens = functools.partial(recording.keep_hidden, lens=lens)
             handles += [module.register_forward_hook(through_lens) for module in parts.layers[:-1]]

@@ -33,8 +33,9 @@ def _lasting(config: RunConfig) -> Iterator[tuple[str, str | None]]:
 
 def _read(config: RunConfig) -> Iterator[tuple[str, str]]:
     """Relative paths of files and folders that the run reads; commas separate several paths in a setting."""
-    for key in FILE_SETTINGS:
-        for part in str(config.openrlhf.get(key) or "").split(","):
+    named = {key: config.openrlhf.get(key) for key in FILE_SETTINGS}
+    for key, value in {**named, "meds.features.function": config.meds.features.function}.items():
+        for part in str(value or "").split(","):
             path = part.split("@")[0].strip()
             if path and "://" not in path and not path.startswith(("/", "~")):
                 yield key, path

@@ -46,10 +46,10 @@ def remembers_answers(settings: MemorySettings) -> bool:
 
 
 def features_of_rows(features: FeatureSettings, memory: MemorySettings) -> FeatureSettings:
-    """Return the feature settings for this memory's rows; final answers are compared whole and unchanged."""
-    if not remembers_answers(memory):
-        return features
-    return replace(features, layers="all", difference="none", normalize="none", logit_lens=False)
+    """Return the feature settings for this memory's rows: final answers and features of the user's stay whole."""
+    if remembers_answers(memory):
+        return replace(features, layers="all", difference="none", normalize="none", logit_lens=False)
+    return features if features.function is None else replace(features, layers="all")
 
 
 def feature_transform(settings: FeatureSettings) -> FeatureTransform:

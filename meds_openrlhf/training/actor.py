@@ -15,6 +15,7 @@ from openrlhf.trainer.ray import ppo_actor
 
 from meds_openrlhf.config.schema import FeatureSettings, LoraSettings, PolicySettings
 from meds_openrlhf.features.answer import AnswerLocator
+from meds_openrlhf.features.function import load_function
 from meds_openrlhf.features.layout import packed_positions, padded_positions, positions_on_rank
 from meds_openrlhf.features.recorder import LayerLogitRecorder
 from meds_openrlhf.training.lora import save_merged, send_merged
@@ -114,9 +115,16 @@ class RecordingPolicyActor(PolicyActor):
 
     def set_up_recording(self, features: FeatureSettings) -> None:
         """Create the answer locator and the recorder; called once, after the model is loaded."""
+        function = None
+        if features.function is not None:
+            model = self.actor.model.module.config.get_text_config()
+            function = load_function(features.function, model.num_hidden_layers, model.hidden_size)
         self._locator = AnswerLocator(self.tokenizer, features.answer_openings, features.answer_pattern)
         self._recorder = LayerLogitRecorder(
-            self.actor.model, logit_lens=features.logit_lens, groups=self._groups_of_one_batch()
+            self.actor.model,
+            logit_lens=features.logit_lens,
+            groups=self._groups_of_one_batch(),
+            function=function,
         )
 
     def forward(  # type: ignore[override]

@@ -28,12 +28,13 @@ class TrainerContext:
     pool: MemoryPool | None
     transform: FeatureTransform
     prompt_ids: PromptIds | None
+    text_features: bool  # whether the memory stores what a function of the user's makes of texts
     recorder: Any  # handle of the run's RolloutRecorder; None if rollouts are not recorded
 
     @property
     def records_layers(self) -> bool:
-        """Whether the memory stores the policy's layer logits."""
-        return self.pool is not None and not remembers_answers(self.meds.memory)
+        """Whether the policy records what the memory stores, layer logits or a function of hidden states."""
+        return self.pool is not None and not remembers_answers(self.meds.memory) and not self.text_features
 
     @property
     def keeps_scores_below(self) -> float | None:

@@ -42,6 +42,7 @@ from meds_openrlhf.training.minibatches import ranks_of_roles
 from meds_openrlhf.training.returns import cumulative_returns
 from meds_openrlhf.training.roles import duplicates
 from meds_openrlhf.training.samples import in_order, values_in_order
+from meds_openrlhf.training.text_features import TextFeatures
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ logger = logging.getLogger(__name__)
 class Collected:
     """A step's n rollouts in the order of the samples' index; the memory gets the ``remembered`` rollouts.
 
-    ``features`` (n, N) are the rows for the memory, layer logits or final answers, NaN for a rollout without a feature;
+    ``features`` (n, N) are the rows for the memory, such as layer logits, NaN for a rollout without a feature;
     ``seconds`` is the time spent on recording them.
     """
 
@@ -136,8 +137,8 @@ class MemoryExperienceMaker(ExperienceMaker):
     """Turns rollouts into experiences with rewards shaped by the memory of past errors.
 
     ``remember``: which rollouts are stored and penalized, "wrong", "right" or "both". ``exploration``: other methods
-    that change rewards or advantages. With ``answers`` the memory's rows are final answers; without, they are the layer
-    logits that the policy records.
+    that change rewards or advantages. ``texts`` makes the memory's rows, final answers or features of the user's;
+    without it, they are what the policy records.
     """
 
     def __init__(
@@ -151,7 +152,7 @@ class MemoryExperienceMaker(ExperienceMaker):
         remember: str = "wrong",
         exploration: ExplorationSettings | None = None,
         key_of: Callable[[str], str] = prompt_key,
-        answers: FinalAnswers | None = None,
+        texts: FinalAnswers | TextFeatures | None = None,
         diversity: DiversityTracker | None = None,
         **kwargs: Any,
     ) -> None:
@@ -165,7 +166,7 @@ class MemoryExperienceMaker(ExperienceMaker):
         self._exploration = exploration or ExplorationSettings()
         self._key_of = key_of
         self._clustering = clustering
-        self._answers = answers
+        self._texts = texts
         self._diversity = diversity
 
     @torch.no_grad()
@@ -197,8 +198,8 @@ class MemoryExperienceMaker(ExperienceMaker):
         correct = values_in_order(experiences, map(_scores, experiences)) >= self._penalty.correct_threshold
         apply_length_penalties(experiences, self._length_args)
         seconds = 0.0
-        if self._answers is not None:
-            answered, features = self._answers.rows_of(experiences)
+        if self._texts is not None:
+            answered, features = self._texts.rows_of(experiences)
         else:
             recorded = [recorded_with(experience.action_log_probs) for experience in experiences]
             seconds = sum(batch.seconds for batch in recorded)
@@ -330,7 +331,7 @@ def _has_feature(answered: NDArray[np.bool_], features: NDArray[np.float32], ste
     finite = np.isfinite(features).all(axis=1)
     broken = int((answered & ~finite).sum())
     if broken:
-        message = "step %d: layer logits of %d of %d answers are not finite (has the policy diverged?); left out"
+        message = "step %d: features of %d of %d responses are not finite (has the policy diverged?); left out"
         logger.warning(message, step, broken, int(answered.sum()))
     return np.asarray(answered & finite)
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import ray
-from numpy.typing import NDArray
-from openrlhf.trainer.ppo_utils.experience import Experience
 
 from meds_openrlhf.tracking.rollout_recorder import StepRollouts
 from meds_openrlhf.training.experience import StepResult
-from meds_openrlhf.training.samples import in_order, values_in_order
+from meds_openrlhf.training.samples import in_order, responses_of, values_in_order
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +69,7 @@ def step_rollouts(step: int, result: StepResult, key_of: Callable[[str], str]) -
     experiences, judged = result.experiences, result.judged
     texts = in_order(experiences, [batch.prompts for batch in experiences])
     keys = {text: key_of(text) for text in dict.fromkeys(texts)}  # `texts` repeats a prompt for each of its samples
-    responses = in_order(experiences, map(_responses, experiences))
+    responses = in_order(experiences, map(responses_of, experiences))
     return StepRollouts(
         step=step,
         sample=np.arange(len(texts), dtype=np.int32),
@@ -90,17 +88,3 @@ def step_rollouts(step: int, result: StepResult, key_of: Callable[[str], str]) -
         cluster_size=judged.cluster_size,
         truncated=values_in_order(experiences, [batch.truncated.bool() for batch in experiences]),
     )
-
-
-def _responses(experience: Experience) -> Iterator[tuple[NDArray[np.int32], NDArray[np.bool_]]]:
-    """Yield per sample the tokens (t,) from the first generated token on, and which of them are generated (t,).
-
-    ``action_mask[t]`` refers to the token at ``t + 1``.
-    """
-    present = experience.attention_mask[:, 1:].numpy() != 0
-    own = (experience.action_mask.numpy() != 0) & present
-    starts = np.where(own.any(axis=1), own.argmax(axis=1), own.shape[1])
-    ends = own.shape[1] - present[:, ::-1].argmax(axis=1)
-    ids = experience.sequences[:, 1:].numpy().astype(np.int32)
-    for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist())):
-        yield ids[row, start:end], own[row, start:end]

@@ -1,8 +1,8 @@
-"""Puts a step's samples in the order of their index; OpenRLHF distributes them to micro-batches in another order."""
+"""Puts a step's samples in the order of their index, since OpenRLHF deals them anew; and reads their responses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,3 +26,17 @@ def values_in_order(experiences: Sequence[Experience], values: Iterable[ArrayLik
 def places_of(experiences: Sequence[Experience]) -> NDArray[np.intp]:
     """Return the position of sample 0, 1, ... among the samples of all micro-batches."""
     return np.argsort([sample for experience in experiences for sample in experience.index])
+
+
+def responses_of(experience: Experience) -> Iterator[tuple[NDArray[np.int32], NDArray[np.bool_]]]:
+    """Yield per sample the tokens (t,) from the first generated token on, and which of them are generated (t,).
+
+    ``action_mask[t]`` refers to the token at ``t + 1``.
+    """
+    present = experience.attention_mask[:, 1:].numpy() != 0
+    own = (experience.action_mask.numpy() != 0) & present
+    starts = np.where(own.any(axis=1), own.argmax(axis=1), own.shape[1])
+    ends = own.shape[1] - present[:, ::-1].argmax(axis=1)
+    ids = experience.sequences[:, 1:].numpy().astype(np.int32)
+    for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist())):
+        yield ids[row, start:end], own[row, start:end]

@@ -15,6 +15,7 @@ import transformers
 from openrlhf.trainer.ppo_trainer import BasePPOTrainer, PPOTrainer
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from meds_openrlhf.features.function import load_function
 from meds_openrlhf.memory.settings import method_of
 from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.training.checkpointing import CheckpointedTraining
@@ -27,6 +28,7 @@ from meds_openrlhf.training.final_answers import FinalAnswers
 from meds_openrlhf.training.minibatches import by_prompts, even_batch
 from meds_openrlhf.training.openrlhf_source import plain_class, replaced
 from meds_openrlhf.training.rollout_sending import RolloutSender, step_rollouts
+from meds_openrlhf.training.text_features import TextFeatures
 
 
 class MedsTraining(CheckpointedTraining):
@@ -78,8 +80,17 @@ class MedsTraining(CheckpointedTraining):
             exploration=meds.exploration,
             key_of=self._context.key_of,
             diversity=self._diversity,
-            answers=None if self._context.records_layers else FinalAnswers(self.tokenizer, meds.features),
+            texts=self._text_rows(),
         )
+
+    def _text_rows(self) -> FinalAnswers | TextFeatures | None:
+        """Return what makes the memory's rows of texts; None if the policy records them."""
+        features = self._context.meds.features
+        if self._context.records_layers:
+            return None
+        if features.function is None:
+            return FinalAnswers(self.tokenizer, features)
+        return TextFeatures(self.tokenizer, load_function(features.function, layers=0, hidden=0))
 
     def train_step(self, rollout_samples: Any, global_step: int) -> tuple[dict[str, Any], int]:
         """Train one step; its number, also in the memory, is ``global_step + 1``."""

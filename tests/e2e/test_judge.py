@@ -100,7 +100,7 @@ def _run_script(script: str, runs: list[Path], url: str, folder: Path, *more: st
 
 def test_a_model_behind_vllms_server_judges(judge_url: str, tmp_path: Path) -> None:
     prompts = {f"p{number}": [f"{number} + {i} = {number + i}" for i in range(3)] for number in range(4)}
-    runs = [write_log(tmp_path / name, {20: prompts, 40: prompts}) for name in ("meds", "dapo")]
+    runs = [write_log(tmp_path / name, {30: prompts, 40: prompts}) for name in ("meds", "dapo")]
 
     numbers, printed = _run_script("step_diversity", runs, judge_url, tmp_path, "--judge-attempts", "2")
     assert (numbers["all"]["judged"], numbers["all"]["malformed"]) == (0, 8)

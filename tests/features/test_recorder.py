@@ -3,12 +3,14 @@
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from meds_openrlhf.features import recorder as recorder_module
+from meds_openrlhf.features.function import FeatureFunction
 from meds_openrlhf.features.layout import packed_positions, padded_positions
 from meds_openrlhf.features.recorder import LayerLogitRecorder
 from tests.features.models import CONFIGS, LAYERS, VOCABULARY, make_model, the_long_way, with_adapters
@@ -32,7 +34,7 @@ def padded_batch(side: str) -> tuple[dict[str, torch.Tensor], torch.Tensor, torc
 
 
 def record(
-    model: torch.nn.Module, inputs: dict, tokens: torch.Tensor, targets: torch.Tensor, **options: bool
+    model: torch.nn.Module, inputs: dict, tokens: torch.Tensor, targets: torch.Tensor, **options: Any
 ) -> torch.Tensor:
     recorder = LayerLogitRecorder(model, **options)
     with torch.no_grad(), recorder.record(tokens, targets) as recording:
@@ -55,6 +57,32 @@ def test_equals_the_long_way_in_float32(name: str, side: str) -> None:
     expected = the_long_way(model, inputs, tokens[HAVE], targets[HAVE])
     torch.testing.assert_close(recorded[HAVE], expected, atol=1e-5, rtol=1e-5)
     assert recorded[2].isnan().all()
+
+
+@pytest.mark.parametrize("logit_lens", [False, True])
+def test_a_function_of_the_users_gets_the_hidden_states_at_the_answers(logit_lens: bool) -> None:
+    model = make_model(next(iter(CONFIGS)))
+    inputs, positions, targets = padded_batch("left")
+    tokens, seen = padded_positions(positions, WIDTH), list[torch.Tensor]()
+
+    def first_values(hidden: torch.Tensor) -> torch.Tensor:
+        seen.append(hidden)
+        return hidden[:, :, 0]
+
+    function = FeatureFunction(Path("my.py"), "from_hidden_states", LAYERS, first_values)
+    recorded = record(model, inputs, tokens, targets, function=function, logit_lens=logit_lens)
+    with torch.no_grad():
+        states = model(**inputs, output_hidden_states=True).hidden_states[1:]  # the last is after the final norm
+    lens = model.model.norm if logit_lens else torch.nn.Identity()
+    with torch.no_grad():
+        expected = torch.stack([*(lens(state) for state in states[:-1]), states[-1]], 1)
+    expected = expected.permute(0, 2, 1, 3).reshape(-1, LAYERS, expected.shape[-1])[tokens[HAVE]]
+    torch.testing.assert_close(seen[0], expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(recorded[HAVE], expected[:, :, 0], atol=1e-5, rtol=1e-5)
+    assert recorded[2].isnan().all()
+    none = record(model, inputs, torch.full((4,), -1), targets, function=function)
+    assert none.isnan().all()
+    assert len(seen) == 1
 
 
 def test_the_unembeddings_first_and_last_rows() -> None:

@@ -12,6 +12,7 @@ import ray
 from meds_openrlhf.checkpoints import newest_complete
 from meds_openrlhf.config import RunConfig
 from meds_openrlhf.features.answer import AnswerOpenings
+from meds_openrlhf.features.function import FROM_TEXTS
 from meds_openrlhf.files import SLOW_FSYNC_SECONDS, fsync_seconds, write_atomically
 from meds_openrlhf.memory.archive import archive_snapshot
 from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT, make_branch
@@ -41,6 +42,7 @@ from meds_openrlhf.training.driver.run_folder import run_paths_of, sole_driver_o
 from meds_openrlhf.training.errors import RunLostError, innermost
 from meds_openrlhf.training.models import start_models
 from meds_openrlhf.training.preparation import checks
+from meds_openrlhf.training.preparation.features import with_absolute_function
 from meds_openrlhf.training.preparation.prepare import Job, place_when_free, prepare
 from meds_openrlhf.training.run_control import Stopped, start_run_control, this_node
 
@@ -187,12 +189,13 @@ def _start_and_follow(
     control = start_run_control(job.paths)
     shards, pool = _start_memory(job, groups)
     context = TrainerContext(
-        meds=job.config.meds,
+        meds=with_absolute_function(job.config.meds),
         paths=job.paths,
         control=control,
         pool=pool,
         transform=job.transform,
         prompt_ids=job.prompt_ids,
+        text_features=job.function is not None and job.function.name == FROM_TEXTS,
         recorder=_start_recorder(job),
     )
     models = start_models(job.args, groups, context)

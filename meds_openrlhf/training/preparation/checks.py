@@ -5,18 +5,14 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.config.file_settings import DATA_SUFFIXES, FILE_SETTINGS
-from meds_openrlhf.features import final_answer
-from meds_openrlhf.memory.settings import feature_transform, features_of_rows, remembers_answers
-from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat, read_format
+from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.model_config import PlainConfig, load_model_config
 
@@ -117,37 +113,6 @@ def model_config(name: str) -> Any:
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError("actor.model_name_or_path", name, f"holds no model that can be loaded: {reason}") from error
-
-
-def memory_format(config: RunConfig, policy: Any) -> MemoryFormat:
-    """Return the memory format for this policy and configuration."""
-    features = features_of_rows(config.meds.features, config.meds.memory)
-    row_features = {**asdict(features), "answer_openings": list(features.answer_openings)}
-    if remembers_answers(config.meds.memory):
-        return MemoryFormat(config.meds.memory.shards, final_answer.VALUES, dict(ANSWERS), row_features)
-    text = policy.get_text_config()  # in a vision-language model, the decoder has a separate configuration
-    return MemoryFormat(
-        shards=config.meds.memory.shards,
-        layers=text.num_hidden_layers,
-        model={
-            "architecture": (policy.architectures or [type(policy).__name__])[0],
-            "layers": text.num_hidden_layers,
-            "hidden": text.hidden_size,
-            "vocabulary": text.vocab_size,
-        },
-        features=row_features,
-    )
-
-
-def require_features(config: RunConfig, policy: Any) -> None:
-    """Raise ConfigError if the feature transform does not fit the policy's number of layers."""
-    features = config.meds.features
-    layers = policy.get_text_config().num_hidden_layers
-    try:
-        feature_transform(features).select(np.zeros((1, layers)))
-    except ValueError as error:
-        hint = f"does not fit the {layers} layers of this {policy.model_type} model"
-        raise ConfigError("meds.features.layers", features.layers, hint) from error
 
 
 def require_filtering(config: RunConfig, args: SimpleNamespace) -> None:

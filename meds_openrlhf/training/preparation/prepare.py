@@ -15,6 +15,7 @@ from typing import Any
 
 from meds_openrlhf.checkpoints import newest_complete, point_latest_to
 from meds_openrlhf.config import ConfigError, RunConfig
+from meds_openrlhf.features.function import FROM_TEXTS, FeatureFunction
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.settings import feature_transform, features_of_rows, remembers_answers
 from meds_openrlhf.memory.snapshot import MemoryFormat
@@ -25,7 +26,7 @@ from meds_openrlhf.placement.plan import Plan
 from meds_openrlhf.placement.report import PlanReport
 from meds_openrlhf.placement.shortage import Shortage
 from meds_openrlhf.training import cpu
-from meds_openrlhf.training.preparation import adapters, checks, prompts
+from meds_openrlhf.training.preparation import adapters, checks, features, prompts
 from meds_openrlhf.training.preparation.placing import (
     PROVISIONAL,
     place_flags,
@@ -59,6 +60,7 @@ class Job:
     on_cpu: bool
     memory: MemoryFormat
     transform: FeatureTransform
+    function: FeatureFunction | None  # the user's own feature
     prompt_ids: PromptIds | None
     left_out: str | None  # a line about prompts that are too long, if there are any
     total_steps: int
@@ -109,13 +111,14 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
     too_long = prompts.count_too_long(data, args, tokenizer)
     total_steps = prompts.steps_of_an_epoch(args, len(data) - too_long) * args.train.num_episodes
-    memory = checks.memory_format(config, policy)
+    function = features.function_of(config, policy)
+    memory = features.memory_format(config, policy, function)
     if config.meds.enabled:
-        records_layers = not remembers_answers(config.meds.memory)
-        if records_layers:
-            checks.require_features(config, policy)
+        records = not remembers_answers(config.meds.memory) and (function is None or function.name != FROM_TEXTS)
+        if records:
+            features.require_layers(config, policy)
         memory = checks.require_memory_of(config, paths, memory)
-        if records_layers:
+        if records:
             checks.require_recordable(args, policy)  # the last checks: they import the model's code
     adapters.require_targets(args, policy)
     if checkpoint is not None:
@@ -129,6 +132,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
         on_cpu=on_cpu,
         memory=memory,
         transform=feature_transform(features_of_rows(config.meds.features, config.meds.memory)),
+        function=function,
         prompt_ids=_prompt_ids(config, data, args, tokenizer),
         left_out=_left_out(too_long, len(data), longest_prompt(args)),
         total_steps=total_steps,

@@ -1,0 +1,113 @@
+"""A feature of the user's own: a function in a Python file, from hidden states or texts to a vector.
+
+The file, ``meds.features.function``, has one of these two functions:
+
+    def from_hidden_states(hidden_states):    # torch float32 (P, N, H): P answers, N layers, hidden size H
+        return ...                            # torch (P, d)
+
+    def from_texts(prompts, responses):       # two lists of P texts
+        return ...                            # numpy (P, d)
+
+It is tried on made-up input before a run starts, which also says how many values d a vector has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import runpy
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meds_openrlhf.config.errors import ConfigError
+
+SETTING = "meds.features.function"
+FROM_HIDDEN_STATES, FROM_TEXTS = "from_hidden_states", "from_texts"
+TRIED = 2  # made-up inputs
+
+
+class FeatureFunctionError(RuntimeError):
+    """The user's function failed during a run."""
+
+
+@dataclass(frozen=True)
+class FeatureFunction:
+    """A function that was tried: its ``path``, its ``name`` in the file, and the number of ``values`` of a vector."""
+
+    path: Path
+    name: str
+    values: int
+    call: Callable[..., Any]
+
+    @property
+    def digest(self) -> str:
+        """Identifies the file's content: other code gives other features."""
+        return hashlib.sha256(self.path.read_bytes()).hexdigest()[:16]
+
+    def __call__(self, rows: int, *arguments: Any) -> NDArray[np.float32]:
+        """Return the vectors (rows, values); a vector with NaN is that of no feature.
+
+        Raises FeatureFunctionError if the function raises or returns another shape.
+        """
+        if not rows:
+            return np.empty((0, self.values), np.float32)
+        try:
+            found = _as_matrix(self.call(*arguments))
+        except Exception as error:  # of any kind: it is the user's code
+            raise FeatureFunctionError(f"{self.path}: {self.name} raised {type(error).__name__}: {error}") from error
+        if found.shape != (rows, self.values):
+            expected = f"{rows} inputs need {(rows, self.values)}"
+            raise FeatureFunctionError(f"{self.path}: {self.name} returned values of shape {found.shape}; {expected}")
+        return found
+
+
+def load_function(file: str, layers: int, hidden: int) -> FeatureFunction:
+    """Load the function and try it, for a policy of ``layers`` layers with ``hidden`` values each.
+
+    Raises ConfigError if the file cannot be run, has none or both of the functions, or the function fails.
+    """
+    path = Path(file)
+    if not path.is_file():
+        raise ConfigError(SETTING, file, "is no file here; name a Python file")
+    try:
+        content = runpy.run_path(file)
+    except Exception as error:  # of any kind: it is the user's code
+        raise ConfigError(SETTING, file, f"cannot be run: {type(error).__name__}: {error}") from error
+    names = [name for name in (FROM_HIDDEN_STATES, FROM_TEXTS) if callable(content.get(name))]
+    if len(names) != 1:
+        has = "has both" if names else "has neither"
+        raise ConfigError(SETTING, file, f"{has} {FROM_HIDDEN_STATES} and {FROM_TEXTS}; define one of them")
+    (name,) = names
+    values = _values_of(file, content[name], _made_up(name, layers, hidden))
+    return FeatureFunction(path.absolute(), name, values, content[name])
+
+
+def _values_of(file: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> int:
+    try:
+        found = _as_matrix(call(*arguments))
+    except Exception as error:  # of any kind: it is the user's code
+        hint = f"does not work on {TRIED} made-up inputs: {type(error).__name__}: {error}"
+        raise ConfigError(SETTING, file, hint) from error
+    if found.ndim != 2 or len(found) != TRIED or not found.shape[1]:
+        hint = f"returns values of shape {found.shape} for {TRIED} inputs; return a matrix with a row for each"
+        raise ConfigError(SETTING, file, hint)
+    if not np.isfinite(found).all():
+        raise ConfigError(SETTING, file, f"returns NaN or infinite values for {TRIED} made-up inputs")
+    return int(found.shape[1])
+
+
+def _made_up(name: str, layers: int, hidden: int) -> tuple[Any, ...]:
+    if name == FROM_TEXTS:
+        return ["What is 1+1?", "What is 2+3?"], ["It is \\boxed{2}.", "2+3 is 6, so \\boxed{6}."]
+    import torch
+
+    return (torch.randn(TRIED, layers, hidden, generator=torch.Generator().manual_seed(0)),)
+
+
+def _as_matrix(found: Any) -> NDArray[np.float32]:
+    detached = found.detach().float().cpu().numpy() if hasattr(found, "detach") else found
+    return np.asarray(detached, np.float32)

@@ -1,0 +1,88 @@
+"""A feature of the user's own: what a file must have, and what becomes of its mistakes."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.features.function import FeatureFunctionError, load_function
+
+LENGTHS = """
+import numpy as np
+
+def from_texts(prompts, responses):
+    return np.array([[len(prompt), len(response)] for prompt, response in zip(prompts, responses)])
+"""
+LAST_LAYER = """
+def from_hidden_states(hidden_states):
+    return hidden_states[:, -1, :3]
+"""
+
+
+def write(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "my_features.py"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_function_of_texts_is_tried_and_called(tmp_path: Path) -> None:
+    function = load_function(write(tmp_path, LENGTHS), layers=0, hidden=0)
+    assert (function.name, function.values) == ("from_texts", 2)
+    found = function(2, ["a", "bb"], ["ccc", ""])
+    assert found.dtype == np.float32
+    assert found.tolist() == [[1, 3], [2, 0]]
+    assert function(0, [], []).shape == (0, 2)
+
+
+def test_a_function_of_hidden_states_gets_float32_of_every_layer(tmp_path: Path) -> None:
+    function = load_function(write(tmp_path, LAST_LAYER), layers=4, hidden=8)
+    assert (function.name, function.values) == ("from_hidden_states", 3)
+    hidden = torch.arange(5 * 4 * 8.0).reshape(5, 4, 8).requires_grad_()
+    assert np.array_equal(function(5, hidden), hidden[:, -1, :3].detach().numpy())
+
+
+def test_other_code_is_another_feature(tmp_path: Path) -> None:
+    first = load_function(write(tmp_path, LENGTHS), 0, 0).digest
+    assert load_function(write(tmp_path, LENGTHS), 0, 0).digest == first
+    assert load_function(write(tmp_path, LENGTHS + "\n# other\n"), 0, 0).digest != first
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import nothing_of_that_name", "cannot be run: ModuleNotFoundError: No module named 'nothing_of_that_name'"),
+        ("x = ", "cannot be run: SyntaxError"),
+        ("x = 1", "has neither from_hidden_states and from_texts; define one of them"),
+        (LENGTHS + LAST_LAYER, "has both from_hidden_states and from_texts; define one of them"),
+        ("def from_texts(prompts):\n    return 1", "does not work on 2 made-up inputs: TypeError"),
+        ("def from_texts(prompts, responses):\n    return [[0.0]]", r"returns values of shape \(1, 1\) for 2 inputs"),
+        ("def from_texts(prompts, responses):\n    return [0.0, 1.0]", r"returns values of shape \(2,\) for 2 inputs"),
+        ("def from_texts(prompts, responses):\n    return [[], []]", r"returns values of shape \(2, 0\)"),
+        ("def from_texts(prompts, responses):\n    return [[1.0], [float('nan')]]", "returns NaN or infinite values"),
+        (
+            "def from_texts(prompts, responses):\n    return [['a'], ['b']]",
+            "does not work on 2 made-up inputs",
+        ),
+    ],
+)
+def test_what_does_not_work_is_refused_before_a_run(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"meds.features.function: .*my_features.py' {message}"):
+        load_function(write(tmp_path, text), 4, 8)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is no file here; name a Python file"):
+        load_function(str(tmp_path / "none.py"), 4, 8)
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [("1 / 0", "raised ZeroDivisionError"), ("[[1.0]] * len(prompts)", r"returned values of shape \(3, 1\); 3 inputs")],
+)
+def test_what_fails_during_a_run_names_the_file(tmp_path: Path, condition: str, message: str) -> None:
+    text = f"def from_texts(prompts, responses):\n    return [[1.0, 2.0]] * 2 if len(prompts) == 2 else {condition}"
+    function = load_function(write(tmp_path, text), 0, 0)
+    with pytest.raises(FeatureFunctionError, match=f"my_features.py: from_texts {message}"):
+        function(3, ["a"] * 3, ["b"] * 3)
