@@ -98,6 +98,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     if config.meds.enabled:
         checks.require_readable_answers(args)
     data = prompts.load_prompts(args, config.meds.memory.prompt_id_key)
+    checks.require_labels(config, data, args.data.label_key)
     total_steps = prompts.steps_of_an_epoch(args, len(data)) * args.train.num_episodes
     policy = checks.model_config(args.actor.model_name_or_path)
     memory = checks.memory_format(config, policy)

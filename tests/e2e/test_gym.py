@@ -1,0 +1,105 @@
+"""A task of reasoning-gym, answered as `Answer: 42`: made, trained on with that marker, and evaluated."""
+
+import json
+import os
+import random
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import load_dataset
+
+from meds_openrlhf.arithmetic import warm_start
+from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.rewards import gym_problem
+from meds_openrlhf.tracking.rollout_log import read_rollouts
+from tests.e2e.conftest import MEDS
+from tests.e2e.runs import STEPS, Run, require_memory_at_work
+
+PATTERN = "Answer: (.*)"
+RECIPE = warm_start.WarmStartRecipe(steps=150, layers=4, batch_size=16)
+
+
+def make(out: Path) -> None:
+    words = ["data", "prepare", "gym:chain_sum", "--size=24", "--held-out=8", f"--out={out}"]
+    settings = ["min_terms=2", "max_terms=2", "min_digits=1", "max_digits=1"]
+    words += ["--instruction", "Answer: and a number.", *(f"--set={setting}" for setting in settings)]
+    subprocess.run([*MEDS, *words], check=True, timeout=60)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def own_answer(row: dict[str, str]) -> int:
+    return int(gym_problem.read_entry(row["answer"])["answer"])
+
+
+def warm_up(problems: list[dict[str, str]], folder: Path) -> None:
+    """Write a policy that says `Answer: `, and a number that is right or off by one or two."""
+    tokenizer, generator = build_char_tokenizer(512), random.Random(0)
+
+    def example() -> warm_start._Example:
+        row = generator.choice(problems)
+        (off,) = generator.choices((0, 1, -2), (0.4, 0.4, 0.2))
+        words = generator.choice(("So ", "Well, ", "I think: "))
+        prompt = tokenizer.encode(row["prompt"], add_special_tokens=False)
+        solution = tokenizer.encode(f"{words}Answer: {own_answer(row) + off}", add_special_tokens=False)
+        return warm_start._Example([*prompt, *solution, tokenizer.eos_token_id], prompt_length=len(prompt))
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        policy = warm_start._make_policy(tokenizer, RECIPE)
+    batches = [[example() for _ in range(RECIPE.batch_size)] for _ in range(RECIPE.steps)]
+    with warm_start._one_thread():
+        warm_start._train(policy, batches, RECIPE, print)
+    policy.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gym")
+    make(folder / "data")
+    warm_up(rows(folder / "data" / "train.jsonl"), folder / "policy")
+    return folder
+
+
+def test_a_gym_task_with_a_marker_trains_and_is_evaluated(
+    task: Path, train: Callable[..., Run], cluster: str, tmp_path: Path
+) -> None:
+    problems = rows(task / "data" / "train.jsonl")[:16]
+    (tmp_path / "sixteen.jsonl").write_text("".join(json.dumps(row) + "\n" for row in problems))
+    assert load_dataset("json", data_files=str(tmp_path / "sixteen.jsonl"))["train"][3] == problems[3]
+    run = train(
+        "--meds.reward=gym", "--meds.features.answer_pattern", PATTERN, "--meds.tracking.rollouts=all",
+        f"--actor.model_name_or_path={task}/policy", f"--data.prompt_dataset={tmp_path}/sixteen.jsonl",
+        "--data.max_len=256", "--rollout.max_new_tokens=32",
+    )  # fmt: skip
+    require_memory_at_work(run)
+    right = {row["id"]: own_answer(row) for row in problems}
+    logged = [row for step in range(1, STEPS + 1) for row in read_rollouts(run.paths, step).to_pylist()]
+    marked = [row for row in logged if row["answer"] is not None]
+    assert len(marked) > 0.9 * len(logged)
+    for row in marked:
+        assert row["response"][: row["answer_start"]].endswith("Answer: ")
+        assert row["correct"] == (row["answer"] == str(right[row["prompt"]])), row
+    assert {row["correct"] for row in marked} == {True, False}
+
+    words = ["eval", str(run.paths.root), "--benchmarks", f"{task}/data/chain_sum.jsonl", "--n=4", "--allow-cpu"]
+    finished = subprocess.run(
+        [*MEDS, *words, "--engines=1", f"--out={tmp_path}/eval"],
+        env={**os.environ, "RAY_ADDRESS": cluster}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    print(finished.stdout[-3000:], finished.stderr[-3000:])
+    assert finished.returncode == 0
+    expected = {row["id"]: str(own_answer(row)) for row in rows(task / "data" / "chain_sum.jsonl")}
+    assert not expected.keys() & {row["id"] for row in rows(task / "data" / "train.jsonl")}
+    samples = rows(tmp_path / "eval" / "run" / "chain_sum.jsonl")
+    assert len(samples) == 4 * len(expected)
+    assert any(sample["answer"] is not None for sample in samples)
+    for sample in samples:
+        assert sample["right"] == (sample["answer"] == expected[sample["problem"]])
+        assert sample["answer"] is None or sample["text"].endswith(f"Answer: {sample['answer']}")
