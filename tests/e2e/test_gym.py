@@ -19,7 +19,7 @@ from tests.e2e.conftest import MEDS
 from tests.e2e.runs import STEPS, Run, require_memory_at_work
 
 PATTERN = "Answer: (.*)"
-RECIPE = warm_start.WarmStartRecipe(steps=150, layers=4, batch_size=16)
+RECIPE = warm_start.WarmStartRecipe(steps=90, layers=3, batch_size=12)
 
 
 def make(out: Path) -> None:
