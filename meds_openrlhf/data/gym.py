@@ -77,15 +77,12 @@ def prepare_gym(
         numbers = range(request.held_out + request.size)
         entries = (_entry(name, task, number) for number in (watch(numbers, len(numbers)) if watch else numbers))
         candidates = (_judge(name, task, entry, request) for entry in entries)
-        held_out, held_out_counts = _select(candidates, request.held_out, ())
-        kept, counts[name] = _select(candidates, request.size, {problem.question for problem in held_out})
+        held_out, held_out_counts = _select(name, candidates, request.held_out, ())
+        tested = {problem.question for problem in held_out}
+        kept, counts[name] = _select(name, candidates, request.size, tested)
         train += kept
         if request.held_out:
             files.append(Prepared(name, held_out, {name: held_out_counts}))
-        for part, found in ((kept, counts[name]), (held_out, held_out_counts)):
-            if found.read and not part:
-                reasons = ", ".join(f"{reason} {rows:,}" for reason, rows in found.reasons().items())
-                raise ConfigError("SET", PREFIX + name, f"leaves none of its {found.read:,} problems: {reasons}")
     files.insert(0, Prepared(TRAINING_FILE, train, counts))
     write(files, out, {name: f"reasoning-gym, seed {request.seed}" for name in tasks}, report)
     return files
@@ -129,9 +126,12 @@ def _entry(name: str, task: Any, number: int) -> dict[str, Any]:
 
 
 def _select(
-    candidates: Iterator[Problem | str], number: int, held_out: Collection[str]
+    name: str, candidates: Iterator[Problem | str], number: int, held_out: Collection[str]
 ) -> tuple[list[Problem], Counts]:
-    """The problems among the next ``number`` candidates whose question is new, and what became of all of them."""
+    """The problems among the next ``number`` candidates whose question is new, and what became of all of them.
+
+    Raises ConfigError if no problem is left.
+    """
     counts, kept, seen = Counts(), [], set[str]()
     for _, candidate in zip(range(number), candidates):
         counts.read += 1
@@ -141,6 +141,9 @@ def _select(
         else:
             seen.add(candidate.question)
             kept.append(candidate)
+    if number and not kept:
+        reasons = ", ".join(f"{reason} {rows:,}" for reason, rows in counts.reasons().items())
+        raise ConfigError("SET", PREFIX + name, f"leaves none of its {number:,} problems: {reasons}")
     counts.kept = len(kept)
     return kept, counts
 

@@ -38,15 +38,15 @@ def own_answer(row: dict[str, str]) -> int:
 
 
 def warm_up(problems: list[dict[str, str]], folder: Path) -> None:
-    """Write a policy that says `Answer: `, and a number that is right or off by one or two."""
+    """Write a policy that says `Answer: `, and the right number or one of two wrong ones."""
     tokenizer, generator = build_char_tokenizer(512), random.Random(0)
 
     def example() -> warm_start._Example:
         row = generator.choice(problems)
-        (off,) = generator.choices((0, 1, -2), (0.4, 0.4, 0.2))
+        answer = generator.choices((str(own_answer(row)), "100", "-55"), (0.4, 0.35, 0.25))[0]
         words = generator.choice(("So ", "Well, ", "I think: "))
         prompt = tokenizer.encode(row["prompt"], add_special_tokens=False)
-        solution = tokenizer.encode(f"{words}Answer: {own_answer(row) + off}", add_special_tokens=False)
+        solution = tokenizer.encode(f"{words}Answer: {answer}", add_special_tokens=False)
         return warm_start._Example([*prompt, *solution, tokenizer.eos_token_id], prompt_length=len(prompt))
 
     with torch.random.fork_rng(devices=[]):
