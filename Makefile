@@ -48,7 +48,7 @@ setup-gpu:
 # Versions that are in the lock already, or else in that of the CPU, are kept where they fit.
 gpu-lock: $(STAMP)
 	@test -e requirements/gpu.lock || cp requirements/cpu.lock requirements/gpu.lock
-	$(BIN)/uv pip compile --quiet pyproject.toml --extra gpu --extra track --python-version 3.11 \
+	$(BIN)/uv pip compile --quiet pyproject.toml --extra gpu --extra gym --extra track --python-version 3.11 \
 		--python-platform x86_64-manylinux_2_28 --no-annotate --no-emit-package flash-attn \
 		--custom-compile-command "make gpu-lock" --output-file requirements/gpu.lock
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.cli.train import quiet_start
 from meds_openrlhf.config import ConfigError
+from meds_openrlhf.config.loader import value_of
 from meds_openrlhf.data.catalog import CATALOG, TRAINING_FILE, DataSet, find_sets
+from meds_openrlhf.data.gym import PREFIX, GymRequest
 from meds_openrlhf.data.selection import IN_BENCHMARK
 
 if TYPE_CHECKING:
@@ -19,6 +22,12 @@ if TYPE_CHECKING:
     from meds_openrlhf.data.sources import Source
 
 LEVELS = ("1", "2", "3", "4", "5")
+_GYM_OPTIONS: tuple[tuple[str, type, object, str], ...] = (
+    ("--size", int, GymRequest.size, "training problems of each task"),
+    ("--held-out", int, GymRequest.held_out, "other problems of each task, in a file for `meds eval`"),
+    ("--seed", int, GymRequest.seed, "of the problems"),
+    ("--threshold", float, GymRequest.threshold, "the lowest score of a right answer"),
+)
 
 
 def add_parser(subparsers: Any) -> None:
@@ -42,7 +51,8 @@ def _add_prepare(kinds: Any) -> None:
         "sets",
         nargs="*",
         metavar="SET",
-        help=f"any of {', '.join(CATALOG)}; or a name of your own, with its --from (all but math)",
+        help=f"any of {', '.join(CATALOG)} (all but math); a name of your own, with its --from; or tasks of "
+        "reasoning-gym, as gym:chain_sum",
     )
     parser.add_argument("--out", type=Path, default=Path("data"), help="folder to write to (%(default)s)")
     parser.add_argument(
@@ -55,6 +65,13 @@ def _add_prepare(kinds: Any) -> None:
         "for training sets of your own",
     )
     parser.add_argument("--levels", nargs="+", metavar="LEVEL", help="of the problems of math to keep (3 4 5)")
+    gym = parser.add_argument_group("of gym:TASK alone")
+    for flag, kind, default, help_text in _GYM_OPTIONS:
+        gym.add_argument(flag, type=kind, default=None, metavar=kind.__name__.upper(), help=f"{help_text} ({default})")
+    gym.add_argument("--instruction", metavar="TEXT", help="the system turn of the prompt (asks for a box)")
+    gym.add_argument(
+        "--set", action="append", metavar="KEY=VALUE", help="a setting of the task; can be given several times"
+    )
     parser.set_defaults(run=run_prepare, takes_overrides=False)
 
 
@@ -75,6 +92,11 @@ def _add_arithmetic(kinds: Any) -> None:
 
 def run_prepare(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Prepare the sets and print what became of their rows."""
+    gym = {name: value for name, value in vars(arguments).items() if name in _OF_GYM and value is not None}
+    if any(name.startswith(PREFIX) for name in arguments.sets):
+        return _run_gym(arguments, gym)
+    for name, value in gym.items():
+        raise ConfigError(f"--{name.replace('_', '-')}", value, f"is for {PREFIX}TASK only; leave it out")
     files = _parse_files(arguments.files)
     sets = _with_levels(find_sets(arguments.sets, files), arguments.levels)
     from meds_openrlhf.data.prepare import prepare
@@ -85,6 +107,47 @@ def run_prepare(arguments: argparse.Namespace, _rest: list[str]) -> int:
     print("\n" + "\n".join(_as_table(prepared)))
     print("\n" + "\n".join(_notes(sources, prepared) + _overlap(prepared) + _where(arguments.out, prepared)))
     return 0
+
+
+_OF_GYM = ("size", "held_out", "seed", "threshold", "instruction", "set")
+
+
+def _run_gym(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
+    for name in arguments.sets:
+        if not name.startswith(PREFIX) or arguments.sets.count(name) > 1:
+            hint = f"cannot be prepared with {PREFIX} tasks, each named once; use a call and an --out of its own"
+            raise ConfigError("SET", name, hint)
+    for flag, value in (("--from", arguments.files), ("--levels", arguments.levels)):
+        if value:
+            raise ConfigError(flag, value, f"is not for {PREFIX}TASK; leave it out")
+    settings = _parse_settings(options.pop("set", []))
+    tasks = [name.removeprefix(PREFIX) for name in arguments.sets]
+    request = GymRequest(tasks=tasks, settings=settings, **options)
+    from tqdm import tqdm
+
+    from meds_openrlhf.data.gym import prepare_gym
+
+    def watch(numbers: Any, total: int) -> Any:
+        return tqdm(numbers, total=total, disable=None, leave=False)
+
+    prepared = prepare_gym(request, arguments.out, report=lambda line: print(line, flush=True), watch=watch)
+    print("\n" + "\n".join(_as_table(prepared)))
+    print("\n" + "\n".join(_where(arguments.out, prepared)))
+    return 0
+
+
+def _parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, word = pair.partition("=")
+        if not equals or not key or key in settings:
+            raise ConfigError("--set", pair, "is no pair or a second one; write each KEY=VALUE once")
+        settings[key] = value_of(word)
+        try:
+            json.dumps(settings[key])
+        except TypeError as error:
+            raise ConfigError("--set", pair, f"is no text, number, list or switch ({error}); quote it") from error
+    return settings
 
 
 def _parse_files(pairs: Sequence[str]) -> dict[str, Path]:

@@ -60,6 +60,11 @@ def add_parser(subparsers: Any) -> None:
         type=int,
         help="of a response, within what the model's context leaves (the run's own, without a run 7168)",
     )
+    parser.add_argument(
+        "--answer-pattern",
+        metavar="REGEX",
+        help="how responses mark their answer (the runs' own meds.features.answer_pattern, without a run boxes)",
+    )
     parser.add_argument("--engines", metavar="N", type=int, help="how many (as many as free GPUs allow; on a CPU 1)")
     parser.add_argument("--tensor-parallel", metavar="N", type=int, default=1, help="GPUs of an engine (%(default)s)")
     parser.add_argument(
@@ -144,4 +149,5 @@ def _request(arguments: argparse.Namespace) -> Request:
         tensor_parallel=arguments.tensor_parallel,
         wait_seconds=arguments.wait,
         on_cpu=on_cpu,
+        answer_pattern=arguments.answer_pattern,
     )

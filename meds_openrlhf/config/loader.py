@@ -95,23 +95,27 @@ def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
         if word.startswith("--"):
             key, equals, value = word[2:].partition("=")
             values = overrides[key] if key == "variant" and key in overrides else []  # only variants add up
-            values += [_value_of(value)] if equals else []
+            values += [value_of(value)] if equals else []
             overrides[key] = values
         elif not overrides:
             raise ConfigError("argument", word, "is no override; write it as --section.key value")
         else:
-            values.append(_value_of(word))
+            values.append(value_of(word))
     return {key: True if not got else got[0] if len(got) == 1 else got for key, got in overrides.items()}
 
 
-def _value_of(word: str) -> Any:
-    """A typed word as YAML reads it, except that strings stay as they are: `#### ` is an answer opening, no comment."""
+def value_of(word: str) -> Any:
+    """A typed word as YAML reads it, except that strings stay as they are: `#### ` is an answer opening, no comment.
+
+    `Answer: (.*)` is a text as well, not a mapping; that has braces.
+    """
     try:
         value = yaml.safe_load(word)
     except yaml.YAMLError:
         return word
     is_null = value is None and word.strip() in ("", "~", "null", "Null", "NULL")
     is_text = value is None or (isinstance(value, str) and word[:1] not in ("'", '"'))
+    is_text = is_text or (isinstance(value, dict) and word[:1] != "{")
     return word if is_text and not is_null else value
 
 

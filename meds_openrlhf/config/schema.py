@@ -13,12 +13,17 @@ def _require(condition: bool, name: str, value: object, hint: str) -> None:
         raise ConfigError(f"meds.{name}", value, hint)
 
 
-def _require_pattern(pattern: str | None) -> None:
-    if pattern is not None:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ConfigError("meds.features.answer_pattern", pattern, f"is no regular expression: {error}") from error
+def require_pattern(pattern: str | None, name: str = "meds.features.answer_pattern") -> None:
+    """Raise ConfigError unless the pattern is None or a regular expression with one group, the answer."""
+    if pattern is None:
+        return
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as error:
+        raise ConfigError(name, pattern, f"is no regular expression: {error}") from error
+    if groups != 1:
+        hint = f"has {groups} groups; put one around the answer, as in 'Answer: (.*)', and write others as (?:...)"
+        raise ConfigError(name, pattern, hint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +41,8 @@ class FeatureSettings:
     answer_openings: tuple[str, ...] = ("\\boxed{",)
     """Texts that open the final answer; the last one in a response counts, and the token after it is the answer."""
     answer_pattern: str | None = None
-    """A regular expression whose match ends where the answer begins; counts beside the openings."""
+    """A regular expression with one group, the answer: its last match counts, for rewards and evaluation as well, and
+    neither boxes nor openings do."""
 
     function: str | None = None
     """A Python file with a feature of your own, from hidden states or from texts; null: layer logits."""
@@ -56,7 +62,7 @@ class FeatureSettings:
             self.difference,
             'is not one of "none", "before" and "after"',
         )
-        _require_pattern(self.answer_pattern)
+        require_pattern(self.answer_pattern)
         _require(self.normalize in ("l2", "none"), "features.normalize", self.normalize, 'is neither "l2" nor "none"')
         _require(
             bool(self.answer_openings) and all(self.answer_openings),
@@ -64,9 +70,13 @@ class FeatureSettings:
             list(self.answer_openings),
             "needs at least one text, none of them empty",
         )
+        default = type(self).answer_openings
+        hint = "does not go with answer_pattern, which replaces the openings; leave it out"
+        replaced = self.answer_pattern is not None and self.answer_openings != default
+        _require(not replaced, "features.answer_openings", list(self.answer_openings), hint)
 
 
-REWARDS = ("math", "math-signed", "math-format", "math-string")
+REWARDS = ("math", "math-signed", "math-format", "math-string", "gym")
 
 _MEMORY_CHOICES = {
     "on_lost": ("stop", "forget"),
@@ -352,7 +362,8 @@ class MedsSettings:
     """How long to wait for a file lock that a lost node may hold: longer than a lease of its file server. null: lock
     nothing, for file systems without locks; nothing then keeps two runs out of one folder."""
     reward: str | None = None
-    """A reward of this package: "math", "math-signed", "math-format", "math-string"; null: OpenRLHF's own settings."""
+    """A reward of this package: "math", "math-signed", "math-format", "math-string", "gym" (reasoning-gym's scorers);
+    null: OpenRLHF's own settings."""
     features: FeatureSettings = field(default_factory=FeatureSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     penalty: PenaltySettings = field(default_factory=PenaltySettings)

@@ -48,16 +48,20 @@ def prepare(sources: Sequence[Source], out: Path, report: Report = lambda line: 
     check_writable(out)
     check_hub(sources)
     files = select(sources, report)
+    write(files, out, {source.dataset.name: str(source) for source in sources}, report)
+    return files
+
+
+def write(files: Sequence[Prepared], out: Path, origins: dict[str, str], report: Report) -> None:
+    """Write files and their counts; ``origins`` says where each set is from. Reports notes about an earlier one."""
     for note in notes_on_earlier(files, out):
         report(f"note: {note}")
-    origins = {source.dataset.name: str(source) for source in sources}
     try:
         for file in files:
             write_atomically(file.path(out), "".join(_line(asdict(problem)) for problem in file.problems))
             write_atomically(file.counts_path(out), _line(_summary(file, origins), indent=2))
     except OSError as error:
         raise _not_writable(out, error) from error
-    return files
 
 
 def check_writable(out: Path) -> None:

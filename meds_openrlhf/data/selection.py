@@ -46,8 +46,8 @@ class Counts:
     dropped: Counter[str] = field(default_factory=Counter)
 
     def reasons(self) -> dict[str, int]:
-        """``dropped`` in the order of `REASONS`, without zeros."""
-        return {reason: self.dropped[reason] for reason in REASONS if self.dropped[reason]}
+        """``dropped`` in the order of `REASONS`, then any others, without zeros."""
+        return {reason: self.dropped[reason] for reason in (*REASONS, *self.dropped) if self.dropped[reason]}
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 QWEN_MATH_SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
 
 
-def qwen_math_prompt(problem: str) -> str:
+def qwen_math_prompt(problem: str, system: str = QWEN_MATH_SYSTEM) -> str:
     """Apply the Qwen-Math template to a problem: system turn, user turn, and the opening of the assistant's turn.
 
     The template is applied as text, so the result goes to a tokenizer with `add_special_tokens=False`. Raises
@@ -16,8 +16,4 @@ def qwen_math_prompt(problem: str) -> str:
     for marker in ("<|im_start|>", "<|im_end|>"):
         if marker in problem:
             raise ValueError(f"problem holds the chat marker {marker}: pass the bare problem, without a template")
-    return (
-        f"<|im_start|>system\n{QWEN_MATH_SYSTEM}<|im_end|>\n"
-        f"<|im_start|>user\n{problem}<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
+    return f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{problem}<|im_end|>\n<|im_start|>assistant\n"

@@ -103,7 +103,7 @@ def _configuration(scratch: Path, nodes: GpuNodes) -> RunConfig:
     meds = MedsSettings(
         run_dir=str(scratch / "run"),
         allow_cpu=nodes.made_up,
-        features=FeatureSettings(answer_pattern=r"\A[\s\S]"),
+        features=FeatureSettings(answer_pattern=r"\A\s*(\S)"),
         placement=PlacementSettings(mode="split" if nodes.gpus >= 2 else "colocate"),
     )
     return RunConfig(meds, flags)

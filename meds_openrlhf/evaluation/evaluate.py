@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.evaluation.benchmarks import find_benchmarks
 from meds_openrlhf.evaluation.models.loading import KnownModel, know
-from meds_openrlhf.evaluation.models.naming import find_models, length_of_training
+from meds_openrlhf.evaluation.models.naming import answer_pattern_of_training, find_models, length_of_training
 from meds_openrlhf.evaluation.request import Request
 from meds_openrlhf.evaluation.samples import SampleStore
 from meds_openrlhf.evaluation.sampling.blocks import Block, make_blocks
@@ -72,6 +72,7 @@ class Evaluation:
         self.benchmarks = find_benchmarks(request.benchmarks, request.data)
         models = find_models(request.models, request.step)
         self._max_tokens = request.max_tokens or length_of_training(request.models) or MAX_TOKENS
+        self._answer_pattern = request.answer_pattern or answer_pattern_of_training(request.models)
         say(f"reading tokenizers and prompts: {', '.join(model.label for model in models)}")  # imports transformers
         self.subjects = [self._subject(know(model, request.tensor_parallel)) for model in models]
 
@@ -86,6 +87,7 @@ class Evaluation:
             seed=request.seed,
             max_tokens=self._max_tokens,
             benchmarks={benchmark.name: problems_hash(benchmark.problems) for benchmark in self.benchmarks},
+            answer_pattern=self._answer_pattern,
         )
         prompts = {one.name: known.tokens(one.name, one.problems) for one in self.benchmarks}
         return Subject(known, folder, check_settings(folder, wanted), prompts)
@@ -176,4 +178,5 @@ def _engine_settings(request: Request, sampling: Sampling) -> EngineSettings:
         seed=request.seed,
         max_tokens=subject.settings.max_tokens,
         on_cpu=request.on_cpu,
+        answer_pattern=subject.settings.answer_pattern,
     )

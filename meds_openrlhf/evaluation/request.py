@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.config.schema import require_pattern
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Request:
     tensor_parallel: int
     wait_seconds: float
     on_cpu: bool
+    answer_pattern: str | None = None  # None: as the runs trained
 
     def check(self) -> None:
         """Raise ConfigError if a number is out of range."""
@@ -45,3 +47,4 @@ class Request:
             raise ConfigError("--top-p", self.top_p, "is not above 0 and at most 1")
         if not 0 <= self.wait_seconds < math.inf:
             raise ConfigError("--wait", self.wait_seconds, "is below 0; name seconds, e.g. 600")
+        require_pattern(self.answer_pattern, "--answer-pattern")

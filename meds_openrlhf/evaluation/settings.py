@@ -20,8 +20,9 @@ _FLAGS = {
     "top_p": "--top-p",
     "seed": "--seed",
     "max_tokens": "--max-tokens",
+    "answer_pattern": "--answer-pattern",
 }
-_COMPARED = ("temperature", "top_p", "max_tokens")
+_COMPARED = ("temperature", "top_p", "max_tokens", "answer_pattern")
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,14 @@ class Settings:
     seed: int
     max_tokens: int
     benchmarks: dict[str, str]
+    answer_pattern: str | None = None
 
     def difference(self, other: Settings) -> str | None:
         """Why ``other``'s samples cannot be compared with these, e.g. ``temperature 0.6``; None if they can."""
         for name in _COMPARED:
             if getattr(self, name) != getattr(other, name):
-                return f"{name} {getattr(other, name):g}"
+                value = getattr(other, name)
+                return f"{name} {value:g}" if isinstance(value, int | float) else f"{name} {value!r}"
         strange = [name for name, digest in self.benchmarks.items() if other.benchmarks.get(name, digest) != digest]
         return f"other problems of {strange[0]}" if strange else None
 

@@ -6,27 +6,88 @@ tokens, or end inside a token that also contains the answer's first character.
 
 from __future__ import annotations
 
-import re
+import functools
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from meds_openrlhf.features.token_bytes import token_bytes
 
+logger = logging.getLogger(__name__)
+
+# Of computing, for the search in one response. Usual patterns need less than a millisecond.
+SEARCH_SECONDS = 1.0
+
+
+def marked_answer(pattern: str, text: str) -> tuple[int, int] | None:
+    """Return start and end of the answer in ``text``: the only group of the pattern's last match, without outer spaces.
+
+    Returns None if nothing matches, if the group is empty, or if the search takes longer than `SEARCH_SECONDS`, as a
+    regular expression with nested repeats can.
+    """
+    last = None
+    try:
+        for match in _compiled(pattern).finditer(text, concurrent=True, timeout=SEARCH_SECONDS):
+            last = match
+    except TimeoutError:
+        logger.warning("meds.features.answer_pattern %r takes over %g s in a response", pattern, SEARCH_SECONDS)
+        return None
+    answer = last[1] if last is not None else None
+    if last is None or answer is None or not answer.strip():
+        return None
+    start = last.start(1) + len(answer) - len(answer.lstrip())
+    return start, start + len(answer.strip())
+
+
+@functools.lru_cache
+def _compiled(pattern: str) -> Any:
+    import regex  # unlike re it has a time limit; installed with transformers, not with the base installation
+
+    return regex.compile(pattern)
+
+
+def without_ending(text: str, special: tuple[str, ...]) -> str:
+    """Strip the special tokens at the end. Special tokens inside stay, because they may open an answer."""
+    while special and text.endswith(special):
+        text = text[: -max(len(one) for one in special if text.endswith(one))]
+    return text
+
 
 class AnswerOpenings:
-    """The openings of final answers: texts ``openings``, such as ``\\boxed{``, and a regular expression ``pattern``.
+    """Where final answers begin: behind one of the texts ``openings``, such as ``\\boxed{``, or where ``pattern`` says.
 
     If a response has several openings, the last counts (Section 3.1 of the paper uses the final answer's first token).
+    ``pattern`` is a regular expression with one group, the answer; it replaces the openings.
     """
 
     def __init__(self, openings: Sequence[str] = ("\\boxed{",), pattern: str | None = None) -> None:
         self._openings = [opening.encode() for opening in openings]
-        self._pattern = re.compile(pattern) if pattern else None
+        self.pattern = pattern
 
     def end_of_last(self, text: bytes) -> int:
         """Return the byte offset of the end of the last opening, or 0 if there is none."""
-        end = max((text.rfind(o) + len(o) for o in self._openings if o in text), default=0)
-        return end if self._pattern is None else max(end, self._last_match(text))
+        return max((text.rfind(o) + len(o) for o in self._openings if o in text), default=0)
+
+    def last_answer(self, text: bytes) -> tuple[int, str | None] | None:
+        """Return the byte offset where the last answer begins, and the answer, None if it is empty or never closed.
+
+        Returns None if nothing opens an answer.
+        """
+        if self.pattern is None:
+            opening = self.end_of_last(text)
+            return (opening, self.answer_after(text, opening)) if opening else None
+        span = self.marked(text)
+        return (span[0], text[slice(*span)].decode("utf-8", errors="replace")) if span is not None else None
+
+    def marked(self, text: bytes) -> tuple[int, int] | None:
+        """Return the byte offsets of the answer by the pattern, or None; invalid UTF-8 matches no character of it."""
+        assert self.pattern is not None
+        readable = text.decode("utf-8", errors="surrogateescape")
+        span = marked_answer(self.pattern, readable)
+        if span is None:
+            return None
+        start, end = (len(readable[:offset].encode("utf-8", errors="surrogateescape")) for offset in span)
+        return start, end
 
     @staticmethod
     def answer_after(text: bytes, opening: int) -> str | None:
@@ -39,18 +100,9 @@ class AnswerOpenings:
         found = _up_to_closing_brace(rest) if text[opening - 1 : opening] == b"{" else rest.partition("\n")[0]
         return (found or "").strip() or None
 
-    def _last_match(self, text: bytes) -> int:
-        """Return the byte offset of the end of the pattern's last match, 0 if none; invalid UTF-8 matches nothing."""
-        assert self._pattern is not None
-        readable = text.decode("utf-8", errors="surrogateescape")
-        end = 0
-        for match in self._pattern.finditer(readable):
-            end = match.end()
-        return len(readable[:end].encode("utf-8", errors="surrogateescape"))
-
 
 class AnswerLocator:
-    """Finds the token that ends the last answer opening of a response.
+    """Finds the token before the answer of a response: the one that ends the last answer opening.
 
     ``openings`` and ``pattern`` are as in `AnswerOpenings`. The constructor looks up the bytes of all tokens once.
     """
@@ -58,31 +110,54 @@ class AnswerLocator:
     def __init__(self, tokenizer: Any, openings: Sequence[str] = ("\\boxed{",), pattern: str | None = None) -> None:
         self._openings = AnswerOpenings(openings, pattern)
         self._token_bytes = token_bytes(tokenizer)
+        if pattern is not None:
+            self._special = frozenset(getattr(tokenizer, "tokenizer", tokenizer).all_special_ids)
 
     def locate(self, token_ids: Sequence[int], generated: Sequence[bool] | None = None) -> int | None:
         """Return the index of the token that ends the last opening; the next token is y*, the answer's first.
+
+        With a pattern, y* is the token that holds the answer's first character, which it may share with a space.
 
         ``generated`` marks tokens generated by the policy (default: all). Prompts and tool replies are not searched,
         and an opening does not span them. Returns None if there is no opening, or if no generated token follows the
         last opening (the response is cut off there).
         """
+        find = self._last_opening if self._openings.pattern is None else self._before_marked
         for start, end in _last_first(token_ids, generated):
-            found = self._last_opening(self._bytes_of(token_ids[start:end]))
+            found = find(self._bytes_of(token_ids[start:end]))
             if found is not None:
-                return start + found if start + found + 1 < end else None
+                return start + found if start + found >= 0 and start + found + 1 < end else None
         return None
 
     def answer(self, token_ids: Sequence[int], generated: Sequence[bool] | None = None) -> str | None:
         """Return the text of the final answer, as `AnswerOpenings.answer_after` does; ``generated`` as in `locate`."""
         for start, end in _last_first(token_ids, generated):
-            text = b"".join(self._bytes_of(token_ids[start:end]))
-            opening = self._openings.end_of_last(text)
-            if opening:
-                return self._openings.answer_after(text, opening)
+            found = self._openings.last_answer(b"".join(self._bytes_of(token_ids[start:end])))
+            if found is not None:
+                return found[1]
         return None
 
     def _bytes_of(self, token_ids: Sequence[int]) -> list[bytes]:
+        if self._openings.pattern is not None:  # a pattern may look at the end of the text
+            token_ids = self._without_ending(token_ids)
         return [self._token_bytes[i] if i < len(self._token_bytes) else b"" for i in token_ids]
+
+    def _without_ending(self, token_ids: Sequence[int]) -> Sequence[int]:
+        end = len(token_ids)
+        while end and token_ids[end - 1] in self._special:
+            end -= 1
+        return token_ids[:end]
+
+    def _before_marked(self, pieces: list[bytes]) -> int | None:
+        """Return the index of the token before the one with the answer's first byte, -1 if that is the first."""
+        span = self._openings.marked(b"".join(pieces))
+        if span is None:
+            return None
+        index, stop = 0, len(pieces[0])
+        while stop <= span[0]:
+            index += 1
+            stop += len(pieces[index])
+        return index - 1
 
     def _last_opening(self, pieces: list[bytes]) -> int | None:
         """Return the index of the token that contains the last byte of the last opening, or None."""

@@ -1,4 +1,4 @@
-"""Decide whether a response is right; shared by all math rewards."""
+"""Decide whether a response is right; shared by all rewards."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import Any
 
 import torch
 
+from meds_openrlhf.rewards import gym_problem
 from meds_openrlhf.rewards.boxed import answer_of
 from meds_openrlhf.rewards.verifier import AnswerVerifier
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 _verifier = AnswerVerifier()
+_scorers = AnswerVerifier(comparison=gym_problem.__name__)
 
 
 def is_right(response: str, label: object) -> bool:
-    """Whether the response's last boxed answer is mathematically equal to ``label``."""
+    """Whether the response's answer is mathematically equal to ``label``."""
     given, gold = answer_of(response), str(label).strip()
     if given is None:
         return False
@@ -25,6 +27,23 @@ def is_right(response: str, label: object) -> bool:
     if _INTEGER.fullmatch(given) and _INTEGER.fullmatch(gold):
         return int(given) == int(gold)
     return _verifier.equal(gold, given)
+
+
+def solves(response: str, label: object) -> bool:
+    """Whether reasoning-gym's scorer calls the response's answer right; ``label`` is of `gym_problem.label`.
+
+    Raises ValueError for another label, or one that the installed reasoning-gym cannot score.
+    """
+    gym_problem.require_label(str(label))
+    given = answer_of(response, gym_problem.LONGEST_ANSWER)
+    return given is not None and _scorers.equal(str(label), given)
+
+
+def verdict(response: str, label: str) -> tuple[str | None, bool]:
+    """The response's answer, and whether it is right: by reasoning-gym's scorer if the label is of it, else as math."""
+    if gym_problem.is_label(label):
+        return answer_of(response, gym_problem.LONGEST_ANSWER), solves(response, label)
+    return answer_of(response), is_right(response, label)
 
 
 def responses(queries: list[str], prompts: list[str]) -> list[str]:

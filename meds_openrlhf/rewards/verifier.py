@@ -1,4 +1,4 @@
-"""Compare math answers in separate processes with hard limits on time and memory.
+"""Judge answers in separate processes with hard limits on time and memory.
 
 `9^{9^{9}}` is a short answer, but its computation never finishes and never releases the GIL: in a thread, it would
 block the whole engine. So comparisons run in a few other processes. A process that exceeds its time limit is killed and
@@ -7,6 +7,7 @@ replaced, and allocations beyond the memory limit fail.
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import resource
 import signal
@@ -22,15 +23,24 @@ PATIENCE = 12.0
 
 
 class AnswerVerifier:
-    """Asks math-verify whether two answers are equal, in up to ``processes`` processes, which start on demand.
+    """Asks whether an answer is right, in up to ``processes`` processes, which start on demand.
 
+    ``comparison`` is the module that decides: math-verify's, or another with its functions ``equal`` and ``warm_up``.
     The verdict is False if a comparison takes more than ``seconds`` of CPU time (so that load does not change verdicts)
     or more than ``memory`` bytes beyond the process's initial memory. The last ``remembered`` verdicts are cached: an
     answer that uses up its time limit does so only once, even if many threads ask at the same time. Thread-safe.
     """
 
-    def __init__(self, seconds: float = 5.0, processes: int = 4, memory: int = 1 << 30, remembered: int = 8192) -> None:
+    def __init__(
+        self,
+        seconds: float = 5.0,
+        processes: int = 4,
+        memory: int = 1 << 30,
+        remembered: int = 8192,
+        comparison: str = COMPARISON,
+    ) -> None:
         self._seconds, self._memory, self._remembered = seconds, memory, remembered
+        self._comparison = comparison
         self._turns = threading.Semaphore(processes)
         self._lock = threading.Lock()
         self._idle: list[_Examiner] = []
@@ -38,7 +48,7 @@ class AnswerVerifier:
         self._verdicts: OrderedDict[tuple[str, str], Future[bool]] = OrderedDict()
 
     def equal(self, gold: str, given: str) -> bool:
-        """Whether the LaTeX texts ``gold`` and ``given`` are mathematically equal.
+        """Whether the answer ``given`` is right by ``gold``; with math-verify, LaTeX texts that are to be equal.
 
         Raises RuntimeError if no process can be started, e.g. if math-verify is not installed.
         """
@@ -88,7 +98,7 @@ class AnswerVerifier:
                 if examiner.alive:
                     return examiner
                 self._all.discard(examiner)  # killed while idle, e.g. by the OOM killer
-            examiner = _Examiner(self._seconds, self._memory)
+            examiner = _Examiner(self._comparison, self._seconds, self._memory)
             self._all.add(examiner)
             return examiner
 
@@ -104,13 +114,13 @@ class AnswerVerifier:
 class _Examiner:
     """A process that compares answers, and the pipe to it."""
 
-    def __init__(self, seconds: float, memory: int) -> None:
+    def __init__(self, comparison: str, seconds: float, memory: int) -> None:
         # Fork from a server that has imported the parsers, so that a replacement does not spend two seconds on imports.
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([COMPARISON])
+        context.set_forkserver_preload([comparison])
         self._seconds = seconds
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, seconds, memory), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, comparison, seconds, memory), daemon=True)
         self._process.start()
         theirs.close()
         self._ready = False
@@ -148,11 +158,10 @@ class _Examiner:
         self._process.join()
 
 
-def _serve(connection: Connection, seconds: float, memory: int) -> None:
+def _serve(connection: Connection, comparison: str, seconds: float, memory: int) -> None:
     """The process's main function: answer questions until the pipe closes."""
-    from meds_openrlhf.rewards.comparison import equal
-
-    equal(r"\frac{1}{2}", "0.5")  # initialise the parsers before the limits apply
+    judge = importlib.import_module(comparison)
+    judge.warm_up()
     _limit_memory(memory)
     connection.send(None)
     while True:
@@ -163,12 +172,12 @@ def _serve(connection: Connection, seconds: float, memory: int) -> None:
         # SIGPROF's default action kills the process: no Python code can run while a large power is computed.
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
-            verdict = equal(gold, given)
+            verdict = bool(judge.equal(gold, given))
         except MemoryError:
             return  # the parser's state may be inconsistent: use a new process
         except Exception:
             # The parsers raise errors of many kinds on model output, and an uncaught error would end this process. A
-            # text that math-verify or sympy cannot process is not the answer.
+            # text that math-verify, sympy or a task's scorer cannot process is not the answer.
             verdict = False
         signal.setitimer(signal.ITIMER_PROF, 0)
         connection.send(verdict)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meds_openrlhf.features.answer import AnswerOpenings
+from meds_openrlhf.features.answer import AnswerOpenings, without_ending
 
 AT_ONCE = 256  # responses that are converted to Python lists at the same time
 
@@ -67,21 +67,15 @@ class ResponseReader:
     def _join(self, pieces: list[tuple[str, bool]]) -> ResponseText:
         response, answer, start = "", None, None
         for text, own in pieces:
-            shown = self._without_ending(text)
+            shown = without_ending(text, self._special)
             encoded = shown.encode()
-            opening = self._answers.end_of_last(encoded) if own else 0
-            if opening:  # a later answer replaces an earlier answer
-                answer, start = self._answers.answer_after(encoded, opening), None
+            found = self._answers.last_answer(encoded) if own else None
+            if found is not None:  # a later answer replaces an earlier answer
+                (opening, answer), start = found, None
                 if answer is not None:
                     start = len(response) + shown.index(answer, len(encoded[:opening].decode(errors="replace")))
             response += text
-        return ResponseText(self._without_ending(response), answer, start)
-
-    def _without_ending(self, text: str) -> str:
-        """Strip the special tokens at the end. Special tokens inside stay, because they may open an answer."""
-        while text.endswith(self._special):
-            text = text[: -max(len(one) for one in self._special if text.endswith(one))]
-        return text
+        return ResponseText(without_ending(response, self._special), answer, start)
 
     def _decode(self, pieces: list[list[int]]) -> list[str]:
         texts: list[str] = self._decode_batch(pieces, skip_special_tokens=False)

@@ -30,7 +30,7 @@ def start_models(args: SimpleNamespace, groups: dict[str, Any], context: Any) ->
     from meds_openrlhf.training.actor import PolicyActor, RecordingPolicyActor
 
     strategy = get_strategy(args)
-    engines = _start_engines(args, groups)
+    engines = _start_engines(args, groups, context.meds.features.answer_pattern)
     plain_policy = RecordingPolicyActor if context.records_layers else PolicyActor
     policy_class = ray.remote(num_gpus=1, **policy_options(args))(plain_policy)
     starters = {
@@ -65,14 +65,14 @@ def policy_options(args: SimpleNamespace) -> dict[str, Any]:
     return {"runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(max(threads, 1))}}}
 
 
-def _start_engines(args: SimpleNamespace, groups: dict[str, Any]) -> list[Any] | None:
+def _start_engines(args: SimpleNamespace, groups: dict[str, Any], answer_pattern: str | None) -> list[Any] | None:
     from openrlhf.trainer.ray.vllm_engine import create_vllm_engines
 
     from meds_openrlhf.training.engines.engine import restartable_engines
 
     if not args.vllm.num_engines:
         return None
-    with restartable_engines():
+    with restartable_engines(_answer_environment(args, answer_pattern)):
         engines: list[Any] = create_vllm_engines(
             args.vllm.num_engines,
             args.vllm.tensor_parallel_size,
@@ -91,6 +91,18 @@ def _start_engines(args: SimpleNamespace, groups: dict[str, Any]) -> list[Any] |
             max_images_per_prompt=args.data.max_images_per_prompt,
         )
     return engines
+
+
+def _answer_environment(args: SimpleNamespace, pattern: str | None) -> dict[str, str]:
+    """Return what tells the rewards, which the engines call, how to find answers; nothing for those in boxes."""
+    if pattern is None:
+        return {}
+    from transformers import AutoTokenizer
+
+    from meds_openrlhf.rewards.boxed import answer_environment
+
+    tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
+    return answer_environment(pattern, tokenizer.all_special_tokens)
 
 
 def _start_group(

@@ -86,6 +86,13 @@ def test_what_is_written_loads_back_the_same(tmp_path: Path) -> None:
     assert load_config(write(tmp_path, config.as_yaml())) == config
 
 
+@pytest.mark.parametrize("pattern", ["Answer: (.*)", "(?s)<answer>(.*?)</answer>", "[Aa]nswer = (.*)", "#### (.*)"])
+def test_a_pattern_is_taken_as_it_is_typed(tmp_path: Path, pattern: str) -> None:
+    config = load_config(write(tmp_path, MINIMAL), ["--meds.features.answer_pattern", pattern])
+    assert config.meds.features.answer_pattern == pattern
+    assert load_config(write(tmp_path, config.as_yaml())) == config
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -135,6 +142,12 @@ def test_what_is_written_loads_back_the_same(tmp_path: Path) -> None:
         ),
         (["--meds.features.difference", "both"], r"meds.features.difference: 'both' is not one of"),
         (["--meds.features.answer_pattern", "(a"], r"meds.features.answer_pattern: '\(a' is no regular expression"),
+        (["--meds.features.answer_pattern", "Answer: "], r"answer_pattern: 'Answer: ' has 0 groups; put one around"),
+        (["--meds.features.answer_pattern", "(a)(b)"], r"answer_pattern: '\(a\)\(b\)' has 2 groups; put one around"),
+        (
+            ["--meds.features.answer_pattern", "a: (.*)", "--meds.features.answer_openings", "#### "],
+            r"meds.features.answer_openings: \['#### '\] does not go with answer_pattern",
+        ),
         (["--meds.features.normalize", "l1"], r"meds.features.normalize: 'l1' is neither"),
         (
             ["--meds.memory.preset", "answers", "--meds.memory.noise", "cluster"],

@@ -39,6 +39,10 @@ def test_a_model_that_was_moved_is_the_same(tmp_path: Path) -> None:
         ({"top_p": 0.9}, "--top-p: 0.9 does not go"),
         ({"seed": 1}, "--seed: 1 does not go"),
         ({"max_tokens": 3072}, "--max-tokens: 3072 does not go"),
+        (
+            {"answer_pattern": "= (.*)"},
+            "--answer-pattern: '= (.*)' does not go with the samples in {folder}, drawn with",
+        ),
         ({"fingerprint": "beef", "model": "runs/b"}, "MODEL: 'runs/b' does not go with the samples in {folder}, drawn"),
         ({"benchmarks": {"aime24": "cc"}}, "--benchmarks: 'aime24' does not go"),
     ],
@@ -48,6 +52,12 @@ def test_other_settings_are_refused(change: dict[str, object], message: str, tmp
     with pytest.raises(ConfigError) as error:
         check_settings(tmp_path, replace(SETTINGS, **change))  # type: ignore[arg-type]
     assert str(error.value).startswith(message.format(folder=tmp_path))
+
+
+def test_samples_of_another_pattern_are_not_compared() -> None:
+    assert SETTINGS.difference(replace(SETTINGS, answer_pattern="= (.*)")) == "answer_pattern '= (.*)'"
+    assert replace(SETTINGS, answer_pattern="= (.*)").difference(SETTINGS) == "answer_pattern None"
+    assert SETTINGS.difference(replace(SETTINGS, temperature=0.6)) == "temperature 0.6"
 
 
 def test_a_file_that_is_something_else(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """The answer locator, on tokenizers that cut `\\boxed{` in different ways."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,8 +12,10 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.features import token_bytes as token_bytes_module
-from meds_openrlhf.features.answer import AnswerLocator
+from meds_openrlhf.features.answer import AnswerLocator, AnswerOpenings, marked_answer
 from meds_openrlhf.features.token_bytes import token_bytes
+from meds_openrlhf.rewards.boxed import answer_environment, answer_of
+from meds_openrlhf.tracking.response_texts import ResponseReader
 
 
 def plain(tokens: list[str]) -> PreTrainedTokenizerFast:
@@ -97,10 +102,57 @@ def test_special_tokens_stand_for_their_own_text() -> None:
 )
 def test_a_regular_expression_on_the_text(text: str, expected: str | None) -> None:
     tokenizer = build_char_tokenizer()
-    locator = AnswerLocator(tokenizer, pattern=r"(?i)answer(?: is)?\s*[:= ]\s*")
+    locator = AnswerLocator(tokenizer, pattern=r"(?i)answer(?: is)?\s*[:= ]\s*(\S*)")
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     found = locator.locate(ids)
     assert (None if found is None else tokenizer.decode([ids[found + 1]])) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "answer", "before"),
+    [
+        ("Answer: (.*)", "Answer: 1\nAnswer: 42 <|im_end|><|endoftext|>", "42", "Answer: 1\nAnswer: "),
+        ("(?s)<answer>(.*?)</answer>", "é <answer>\n4 2\n</answer>.", "4 2", "é <answer>\n"),
+        (r"(\d+)\D*$", "7 or 12!<|im_end|>", "12", "7 or "),  # the end is that of the text, without special tokens
+        ("Answer:(?: (\\d))?", "Answer: 4 Answer: x", None, ""),  # the last match counts, though it has no group
+        ("Answer: (.*)", "\\boxed{3}", None, ""),  # boxes do not count then
+    ],
+)
+def test_a_pattern_marks_the_answer_alike_everywhere(
+    pattern: str, text: str, answer: str | None, before: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tokenizer = build_char_tokenizer()
+    special = tuple(tokenizer.all_special_tokens)
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    locator = AnswerLocator(tokenizer, pattern=pattern)
+    assert locator.answer(ids) == answer
+    found = locator.locate(ids)
+    assert (None if found is None else tokenizer.decode(ids[: found + 1])) == (before if answer else None)
+
+    tokenizer.backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
+    reader = ResponseReader(str(tmp_path / "tokenizer.json"), special, AnswerOpenings(pattern=pattern))
+    (logged,) = reader.read(np.array(ids, np.int32), np.array([len(ids)]), np.ones(len(ids), bool))
+    assert (logged.answer, logged.answer_start) == (answer, len(before) if answer else None)
+
+    for name, value in answer_environment(pattern, special).items():
+        monkeypatch.setenv(name, value)
+    assert answer_of(text) == answer
+
+
+def test_the_answers_first_token_may_begin_with_a_space_and_be_the_first_of_the_response() -> None:
+    tokenizer = byte_level(["Answer:", "Ġ4", "2", "?"])
+    locator = AnswerLocator(tokenizer, pattern=r"(?:Answer:)?\s*(\d+)")
+    assert locator.locate([0, 1, 2]) == 0
+    assert locator.locate([3, 1, 2], [False, True, True]) == 0  # predicted at the prompt's last token
+    assert locator.locate([1, 2]) is None  # nothing predicts it
+    assert locator.locate([3, 0, 1], [False, True, False]) is None  # a tool's reply is no answer
+
+
+def test_a_search_that_never_ends_finds_no_answer(caplog: pytest.LogCaptureFixture) -> None:
+    pattern = r"(?:(?:a|aa)+)+b(.*)"
+    assert marked_answer(pattern, "a" * 60 + "b!") == (61, 62)
+    assert marked_answer(pattern, "a" * 60 + "c!" + "a" * 60) is None
+    assert "takes over 1 s" in caplog.text
 
 
 def test_only_generated_tokens_and_no_opening_across_others() -> None:

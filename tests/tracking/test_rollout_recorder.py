@@ -77,7 +77,7 @@ def test_a_tools_reply_is_shown_and_is_no_answer(tmp_path: Path) -> None:
 
 def test_an_answer_after_a_pattern(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
-    recorder(paths, openings=(), pattern=r"is:\s*").record(step_rollouts(1, own(["it is: 12 "]), [None]))
+    recorder(paths, openings=(), pattern=r"is:\s*(.*)").record(step_rollouts(1, own(["it is: 12 "]), [None]))
     assert (read(paths)[0]["answer"], read(paths)[0]["answer_start"]) == ("12", 7)
 
 

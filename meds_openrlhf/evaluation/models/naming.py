@@ -10,11 +10,15 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from meds_openrlhf.adapters import PEFT_CONFIG
 from meds_openrlhf.checkpoints import whole_checkpoints
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
+
+if TYPE_CHECKING:
+    from meds_openrlhf.config import RunConfig
 
 # Labels name folders and table rows.
 LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,99}")
@@ -67,15 +71,32 @@ def length_of_training(words: Sequence[str]) -> int | None:
 
     Raises ConfigError if the runs differ.
     """
-    from meds_openrlhf.config import load_config
-
-    folders = [path for path in map(_folder_of, words) if _is_run(path)]
-    flags = {path: load_config(RunPaths(path).config).openrlhf for path in folders}
+    flags = {path: config.openrlhf for path, config in _configurations(words).items()}
     lengths = {path: one.get("rollout.max_new_tokens") or one.get("data.max_len") for path, one in flags.items()}
     if len(set(lengths.values())) > 1:
         each = ", ".join(f"{path}: {length}" for path, length in lengths.items())
         raise ConfigError("--max-tokens", None, f"is needed: the runs were trained with different lengths ({each})")
     return next(iter(lengths.values()), None)
+
+
+def answer_pattern_of_training(words: Sequence[str]) -> str | None:
+    """Return ``meds.features.answer_pattern`` of the runs among ``words``; None without runs, or if they have none.
+
+    Raises ConfigError if the runs differ.
+    """
+    patterns = {path: config.meds.features.answer_pattern for path, config in _configurations(words).items()}
+    if len(set(patterns.values())) > 1:
+        each = ", ".join(f"{path}: {pattern!r}" for path, pattern in patterns.items())
+        raise ConfigError("--answer-pattern", None, f"is needed: the runs mark their answers differently ({each})")
+    return next(iter(patterns.values()), None)
+
+
+def _configurations(words: Sequence[str]) -> dict[Path, RunConfig]:
+    """The configurations of the runs among ``words``, by folder."""
+    from meds_openrlhf.config import load_config
+
+    folders = [path for path in map(_folder_of, words) if _is_run(path)]
+    return {path: load_config(RunPaths(path).config) for path in folders}
 
 
 def fingerprint_of(folder: Path) -> str:

@@ -36,6 +36,7 @@ class EngineSettings:
     seed: int
     max_tokens: int
     on_cpu: bool
+    answer_pattern: str | None = None  # of the run; None: answers are in boxes
 
     @property
     def sequences(self) -> int:
@@ -55,8 +56,11 @@ class SamplingEngine:
         """Load the model. ``bundles`` are the engine's bundle indices in its placement group."""
         import vllm
 
+        from meds_openrlhf.rewards.boxed import answer_environment
+
         end_children_with_this_process()
         self._settings = settings
+        os.environ.update(answer_environment(settings.answer_pattern))
         if not settings.on_cpu:
             if settings.tensor_parallel > 1:
                 _let_vllm_place_workers(bundles)
@@ -128,9 +132,9 @@ def _let_vllm_place_workers(bundles: list[int]) -> None:
 
 
 def _judge(block: Block, outputs: list[Any]) -> list[Sample]:
-    from meds_openrlhf.rewards.boxed import answer_of
-    from meds_openrlhf.rewards.grading import is_right
+    from meds_openrlhf.rewards.grading import verdict
 
+    judged = [verdict(output.text, block.problem.answer) for output in outputs]
     return [
         Sample(
             problem=block.problem.id,
@@ -138,8 +142,8 @@ def _judge(block: Block, outputs: list[Any]) -> list[Sample]:
             text=output.text,
             tokens=len(output.token_ids),
             truncated=output.finish_reason == "length",
-            answer=answer_of(output.text),
-            right=is_right(output.text, block.problem.answer),
+            answer=answer,
+            right=right,
         )
-        for index, output in zip(block.indices, outputs)
+        for index, output, (answer, right) in zip(block.indices, outputs, judged)
     ]

@@ -94,6 +94,10 @@ def in_arrays(response: dict[str, Any]) -> dict[str, Any]:
     return {**response, **arrays}
 
 
-def restartable_engines() -> AbstractContextManager[None]:
-    """Make OpenRLHF, which looks up its engine class by name, create restartable engines inside the context."""
-    return replaced(vllm_engine, RolloutRayActor=ray.remote(max_restarts=MAX_RESTARTS)(RestartableEngine))
+def restartable_engines(environment: dict[str, str]) -> AbstractContextManager[None]:
+    """Make OpenRLHF, which looks up its engine class by name, create restartable engines inside the context.
+
+    ``environment`` is added to that of their processes, also after a restart.
+    """
+    options: dict[str, Any] = {"runtime_env": {"env_vars": environment}} if environment else {}
+    return replaced(vllm_engine, RolloutRayActor=ray.remote(max_restarts=MAX_RESTARTS, **options)(RestartableEngine))

@@ -15,6 +15,7 @@ from meds_openrlhf.config.file_settings import DATA_SUFFIXES, FILE_SETTINGS
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.model_config import PlainConfig, load_model_config
+from meds_openrlhf.rewards import gym_problem
 
 _AT_LEAST_ONE = (
     *("actor.num_nodes", "actor.num_gpus_per_node", "vllm.tensor_parallel_size", "data.max_len"),
@@ -85,6 +86,20 @@ def require_reward(config: RunConfig) -> None:
     sources = ("reward.remote_url", "reward.model_name_or_path", "train.agent_func_path")
     if config.meds.reward is None and not any(config.openrlhf.get(key) for key in sources):
         raise ConfigError("meds.reward", None, f"leaves the run without a reward; set math, or {_either(sources)}")
+
+
+def require_labels(config: RunConfig, data: Any, column: str) -> None:
+    """Raise ConfigError if the first label is of reasoning-gym and the reward is not, or the other way round."""
+    reward, label = config.meds.reward, str(data[0][column])
+    if reward == "gym":
+        try:
+            gym_problem.require_label(label)
+        except ValueError as error:
+            raise ConfigError(
+                "meds.reward", reward, f"does not go with the labels in data.label_key: {error}"
+            ) from error
+    elif reward is not None and gym_problem.is_label(label):
+        raise ConfigError("meds.reward", reward, "does not go with labels of reasoning-gym (data.label_key); set gym")
 
 
 def _either(names: Sequence[str]) -> str:

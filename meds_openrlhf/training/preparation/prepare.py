@@ -105,6 +105,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     if config.meds.enabled:
         checks.require_readable_answers(args)
     data = prompts.load_prompts(args, config.meds.memory.prompt_id_key)
+    checks.require_labels(config, data, args.data.label_key)
     policy = checks.model_config(args.actor.model_name_or_path)
     from transformers import AutoTokenizer
 

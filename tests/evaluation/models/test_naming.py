@@ -6,7 +6,13 @@ import pytest
 
 from meds_openrlhf.checkpoints import mark_complete
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.evaluation.models.naming import Model, find_models, fingerprint_of, length_of_training
+from meds_openrlhf.evaluation.models.naming import (
+    Model,
+    answer_pattern_of_training,
+    find_models,
+    fingerprint_of,
+    length_of_training,
+)
 from meds_openrlhf.paths import RunPaths
 
 
@@ -130,6 +136,16 @@ def test_responses_are_as_long_as_those_of_the_runs(tmp_path: Path) -> None:
     assert length_of_training([str(make_run(tmp_path / "whole", flags="data.max_len: 70\n").root)]) == 70
     with pytest.raises(ConfigError, match=r"--max-tokens: None is needed: .*80: 80, .*9: 9\)"):
         length_of_training(runs)
+
+
+def test_answers_are_found_as_in_training(tmp_path: Path) -> None:
+    marked = make_run(tmp_path / "marked", flags="meds.features.answer_pattern: 'Answer: (.*)'\n").root
+    boxed = make_run(tmp_path / "boxed").root
+    assert answer_pattern_of_training(["Qwen/Qwen3-8B"]) is None
+    assert answer_pattern_of_training(["Qwen/Qwen3-8B", f"a={marked}@3"]) == "Answer: (.*)"
+    assert answer_pattern_of_training([str(boxed)]) is None
+    with pytest.raises(ConfigError, match=r"--answer-pattern: None is needed: .*marked: 'Answer.*boxed: None\)"):
+        answer_pattern_of_training([str(marked), str(boxed)])
 
 
 def test_weights_are_told_apart_and_paths_are_not(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ BASE = {
     "reward.remote_url": "reward.py",
 }
 
+GYM_LABEL = '{"reasoning_gym": "chain_sum", "settings": {}, "threshold": 1, "entry": {}}'
+
 
 def args_of(**flags: Any) -> SimpleNamespace:
     return parse_openrlhf_arguments({**BASE, **flags})
@@ -227,3 +229,21 @@ def test_a_penalised_range_longer_than_any_response_is_refused(max_new_tokens: i
         checks.require_length_penalties(args)
     args.reward.overlong_buffer_len = None
     checks.require_length_penalties(args)
+
+
+@pytest.mark.parametrize(
+    ("reward", "label", "message"),
+    [
+        ("gym", "42", r"meds.reward: 'gym' does not go with the labels in data.label_key: '42' is no problem"),
+        ("gym", '{"reasoning_gym": "chain_sun", "settings": {}}', "'chain_sun' not registered"),
+        ("math", GYM_LABEL, r"meds.reward: 'math' does not go with labels of reasoning-gym .*; set gym"),
+    ],
+)
+def test_a_reward_that_cannot_read_the_labels_is_refused(reward: str, label: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        checks.require_labels(RunConfig(MedsSettings(run_dir="x", reward=reward), {}), [{"answer": label}], "answer")
+
+
+@pytest.mark.parametrize(("reward", "label"), [("gym", GYM_LABEL), ("math", "42"), (None, GYM_LABEL), ("math", 42)])
+def test_a_reward_that_reads_the_labels(reward: str | None, label: str | int) -> None:
+    checks.require_labels(RunConfig(MedsSettings(run_dir="x", reward=reward), {}), [{"answer": label}], "answer")

@@ -1,0 +1,135 @@
+"""Problems of reasoning-gym: made from a seed, each tried before it is written."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reasoning_gym.algorithmic.ab import ABDataset
+from reasoning_gym.arithmetic.chain_sum import ChainSumDataset
+
+from meds_openrlhf.cli.main import main
+from meds_openrlhf.rewards import gym_problem
+from meds_openrlhf.rewards.grading import verdict
+
+SMALL = ["--set", "min_terms=2", "--set", "max_terms=2", "--set", "min_digits=1", "--set", "max_digits=1"]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def rows(path: str) -> list[dict[str, str]]:
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def make(*words: str) -> int:
+    return main(["data", "prepare", *words])
+
+
+def test_training_and_held_out_problems_are_disjoint_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert make("gym:chain_sum", "--size", "120", "--held-out", "40", *SMALL) == 0
+    train, held_out = rows("data/train.jsonl"), rows("data/chain_sum.jsonl")
+    questions = [row["question"] for row in (*train, *held_out)]
+    assert len(set(questions)) == len(questions) == len({row["id"] for row in (*train, *held_out)})
+    counts = json.loads(Path("data/train.counts.json").read_text())["sets"]["chain_sum"]
+    assert counts["read"] == 120 == counts["kept"] + sum(counts["dropped"].values())
+    assert counts["dropped"].keys() == {"duplicate", "in a benchmark"}
+    assert counts["kept"] == len(train)
+    assert capsys.readouterr().out.endswith(
+        f"{len(train)} problems in data/train.jsonl\n{len(held_out)} problems in data/chain_sum.jsonl\n"
+    )
+    row = held_out[0]
+    assert row["prompt"] == (
+        "<|im_start|>system\nPlease reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n"
+        f"<|im_start|>user\n{row['question']}<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert (row["datasource"], row["level"], row["id"][:10]) == ("chain_sum", "", "chain_sum-")
+    answer = gym_problem.read_entry(row["answer"])["answer"]
+    assert verdict(f"\\boxed{{{answer}}}", row["answer"]) == (answer, True)
+    assert verdict(f"\\boxed{{{answer}1}}", row["answer"])[1] is False
+
+
+def test_the_same_words_give_the_same_bytes_and_more_training_the_same_held_out_problems() -> None:
+    for out, size, seed in (("one", "30", "3"), ("two", "30", "3"), ("more", "60", "3"), ("other", "30", "1000")):
+        make("gym:chain_sum", "gym:lcm", "--size", size, "--held-out", "10", "--seed", seed, "--out", out)
+    for name in ("train", "chain_sum", "lcm"):
+        assert Path(f"one/{name}.jsonl").read_bytes() == Path(f"two/{name}.jsonl").read_bytes()
+        assert Path(f"one/{name}.jsonl").read_bytes() != Path(f"other/{name}.jsonl").read_bytes()
+    assert Path("one/lcm.jsonl").read_bytes() == Path("more/lcm.jsonl").read_bytes()
+    assert Counter(row["datasource"] for row in rows("one/train.jsonl")) == {"chain_sum": 30, "lcm": 30}
+
+
+def test_an_instruction_replaces_the_box() -> None:
+    make("gym:codeio", "--size", "40", "--out", "boxed")
+    make("gym:codeio", "--size", "40", "--out", "plain", "--instruction", "End with Answer: and your answer.")
+    assert rows("plain/train.jsonl")[0]["prompt"].startswith(
+        "<|im_start|>system\nEnd with Answer: and your answer.<|im_end|>\n"
+    )
+    dropped = json.loads(Path("boxed/train.counts.json").read_text())["sets"]["codeio"]["dropped"]
+    assert dropped["answer fits no box"] > 0
+    assert "answer fits no box" not in Path("plain/train.counts.json").read_text()
+
+
+def test_problems_that_cannot_be_trained_on_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = ChainSumDataset.__getitem__
+    changes: dict[int, dict[str, Any]] = {
+        1: {"answer": "7 apples"},  # 0 by its scorer
+        2: {"answer": " "},
+        3: {"question": "<|im_end|>"},
+        4: {"question": ""},
+        5: {"metadata": {1, 2}},
+    }
+    monkeypatch.setattr(ChainSumDataset, "score_answer", lambda self, answer, entry: 0.5 + 0.5 * ("a" not in answer))
+    monkeypatch.setattr(
+        ChainSumDataset, "__getitem__", lambda self, number: {**made(self, number), **changes.get(number, {})}
+    )
+    make("gym:chain_sum", "--size", "6", "--set", "allow_negation=false", "--set", "min_terms=2")
+    counts = json.loads(Path("data/train.counts.json").read_text())["sets"]["chain_sum"]
+    assert counts["dropped"] == {
+        "no question": 1, "no answer": 1, "chat marker": 1, "own answer wrong": 1, "no JSON": 1,
+    }  # fmt: skip
+
+
+def test_a_task_whose_problems_change_in_json_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = ABDataset.__getitem__
+    monkeypatch.setattr(ABDataset, "__getitem__", lambda self, number: {**made(self, number), "metadata": {1: 2}})
+    monkeypatch.setattr(ABDataset, "score_answer", lambda self, answer, entry: float(1 in entry["metadata"]))
+    assert make("gym:ab", "--size", "3") == 2
+    assert "scores its own answer 1, but 0 when its problem comes from JSON; choose another" in capsys.readouterr().err
+    assert not Path("data").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["gym:chain_sun"], "SET: 'gym:chain_sun' is no task of reasoning-gym; the closest are chain_sum"),
+        (["gym:propositional_logic"], "SET: 'gym:propositional_logic' has no answers, so nothing shows that"),
+        (["gym:composite"], "SET: 'gym:composite' is refused by gym:composite: Must specify at least one dataset"),
+        (["gym:ab", "--set", "lenght=3"], "--set: 'lenght=3' is no setting of gym:ab; did you mean length?"),
+        (["gym:ab", "--set", "seed=3"], "--set: 'seed=3' is no setting of gym:ab"),
+        (["gym:ab", "--set", "length=-1"], "--set: 'length=-1' is refused by gym:ab: "),
+        (["gym:ab", "--set", "length=many"], "--set: 'length=many' is refused by gym:ab: "),
+        (["gym:ab", "--set", "length"], "--set: 'length' is no pair or a second one; write each KEY=VALUE once"),
+        (["gym:ab", "--set", "length=2026-01-01"], "--set: 'length=2026-01-01' is no text, number, list or switch"),
+        (["gym:ab", "gym:bf", "--set", "length=3"], "--set: 'length' is for one task"),
+        (["gym:ab", "math"], "SET: 'math' cannot be prepared with gym: tasks"),
+        (["gym:ab", "gym:ab"], "SET: 'gym:ab' cannot be prepared with gym: tasks, each named once"),
+        (["gym:ab", "--size", "0"], "--size: 0 is below 1"),
+        (["gym:ab", "--held-out", "-1"], "--held-out: -1 is below 0"),
+        (["gym:ab", "--threshold", "1.5"], "--threshold: 1.5 is not above 0 and at most 1"),
+        (["gym:ab", "--instruction", "<|im_end|>"], "--instruction: '<|im_end|>' is empty or holds a chat marker"),
+        (["gym:ab", "--levels", "3"], "--levels: ['3'] is not for gym:TASK"),
+        (["math", "--size", "3"], "--size: 3 is for gym:TASK only"),
+    ],
+)
+def test_bad_input_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert make(*words) == 2
+    output = capsys.readouterr().err
+    assert output.count("\n") == 1
+    assert message in output, output
+    assert not Path("data").exists()

@@ -1,0 +1,109 @@
+"""A task of reasoning-gym, answered as `Answer: 42`: made, trained on with that marker, and evaluated."""
+
+import json
+import os
+import random
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import load_dataset
+
+from meds_openrlhf.arithmetic import warm_start
+from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.rewards import gym_problem
+from meds_openrlhf.tracking.rollout_log import read_rollouts
+from tests.e2e.conftest import MEDS
+from tests.e2e.runs import SAMPLES, STEPS, Run, require_memory_at_work
+
+PATTERN = "Answer: (.*)"
+RECIPE = warm_start.WarmStartRecipe(steps=90, layers=4, batch_size=12)
+
+
+def make(out: Path) -> None:
+    words = ["data", "prepare", "gym:chain_sum", "--size=24", "--held-out=8", f"--out={out}"]
+    settings = ["min_terms=2", "max_terms=2", "min_digits=1", "max_digits=1"]
+    words += ["--instruction", "Answer: and a number.", *(f"--set={setting}" for setting in settings)]
+    subprocess.run([*MEDS, *words], check=True, timeout=60)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def own_answer(row: dict[str, str]) -> int:
+    return int(gym_problem.read_entry(row["answer"])["answer"])
+
+
+def warm_up(problems: list[dict[str, str]], folder: Path) -> None:
+    """Write a policy that says `Answer: `, and the right number or one of two wrong ones."""
+    tokenizer, generator = build_char_tokenizer(512), random.Random(0)
+
+    def example() -> warm_start._Example:
+        row = generator.choice(problems)
+        answer = generator.choices((str(own_answer(row)), "100", "-55"), (0.4, 0.35, 0.25))[0]
+        words = generator.choice(("So ", "Well, ", "I think: "))
+        prompt = tokenizer.encode(row["prompt"], add_special_tokens=False)
+        solution = tokenizer.encode(f"{words}Answer: {answer}", add_special_tokens=False)
+        return warm_start._Example([*prompt, *solution, tokenizer.eos_token_id], prompt_length=len(prompt))
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        policy = warm_start._make_policy(tokenizer, RECIPE)
+    batches = [[example() for _ in range(RECIPE.batch_size)] for _ in range(RECIPE.steps)]
+    with warm_start._one_thread():
+        warm_start._train(policy, batches, RECIPE, print)
+    policy.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gym")
+    make(folder / "data")
+    warm_up(rows(folder / "data" / "train.jsonl"), folder / "policy")
+    return folder
+
+
+def test_a_gym_task_with_a_marker_trains_and_is_evaluated(
+    task: Path, train: Callable[..., Run], cluster: str, tmp_path: Path
+) -> None:
+    problems = rows(task / "data" / "train.jsonl")[:16]
+    (tmp_path / "sixteen.jsonl").write_text("".join(json.dumps(row) + "\n" for row in problems))
+    assert load_dataset("json", data_files=str(tmp_path / "sixteen.jsonl"))["train"][3] == problems[3]
+    run = train(
+        "--meds.reward=gym", "--meds.features.answer_pattern", PATTERN, "--meds.tracking.rollouts=all",
+        f"--actor.model_name_or_path={task}/policy", f"--data.prompt_dataset={tmp_path}/sixteen.jsonl",
+        "--data.max_len=256", "--rollout.max_new_tokens=32",
+    )  # fmt: skip
+    require_memory_at_work(run)
+    right = {row["id"]: own_answer(row) for row in problems}
+    logged = [row for table in read_rollouts(run.paths) for row in table.to_pylist()]
+    assert len(logged) == STEPS * SAMPLES
+    marked = [row for row in logged if row["answer"] is not None]
+    assert len(marked) > 0.9 * len(logged)
+    for row in marked:
+        before, _, after = row["response"].rpartition("Answer: ")
+        assert row["answer"] == after.strip()
+        assert row["response"][row["answer_start"] :].startswith(row["answer"]), row
+        assert row["answer_start"] > len(before)
+        assert row["correct"] == (row["answer"] == str(right[row["prompt"]])), row
+    assert {row["correct"] for row in marked} == {True, False}
+
+    words = ["eval", str(run.paths.root), "--benchmarks", f"{task}/data/chain_sum.jsonl", "--n=4", "--allow-cpu"]
+    finished = subprocess.run(
+        [*MEDS, *words, "--engines=1", f"--out={tmp_path}/eval"],
+        env={**os.environ, "RAY_ADDRESS": cluster}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    print(finished.stdout[-3000:], finished.stderr[-3000:])
+    assert finished.returncode == 0
+    expected = {row["id"]: str(own_answer(row)) for row in rows(task / "data" / "chain_sum.jsonl")}
+    assert not expected.keys() & {row["id"] for row in rows(task / "data" / "train.jsonl")}
+    samples = rows(tmp_path / "eval" / "run" / "chain_sum.jsonl")
+    assert len(samples) == 4 * len(expected)
+    assert any(sample["answer"] is not None for sample in samples)
+    for sample in samples:
+        assert sample["right"] == (sample["answer"] == expected[sample["problem"]])
+        assert (sample["answer"] or "") == sample["text"].partition("Answer: ")[2].strip()
