@@ -107,9 +107,11 @@ def test_one_rollout_for_each_prompt_with_a_bonus_for_seldom_answers(train: Call
 
 
 def test_other_methods_together_and_with_the_penalty(train: Callable[..., Run]) -> None:
-    """One that changes the reward, one that changes the advantage and one that changes the loss."""
-    run = train(*SMALL, "--train.num_episodes=1", *rivals("unlikeliness", "pass-at-k", "kl-cov"))
+    """One that changes the reward, one that changes the advantage and one that changes the loss; with own features."""
+    feature = f"--meds.features.function={REPOSITORY}/examples/features.py"
+    run = train(*SMALL, "--train.num_episodes=1", *rivals("unlikeliness", "pass-at-k", "kl-cov"), feature)
     require_trained(run, 8)
+    assert read_memory(run.paths).schema.field("layer_logits").type.list_size == 64
     assert all(step["return"] == pytest.approx(0, abs=1e-5) for step in run.steps)
     assert any(step["group_reward_std"] > 0 for step in run.steps)
     log = pa.concat_tables(read_rollouts(run.paths)).to_pandas()
