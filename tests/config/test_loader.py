@@ -141,6 +141,14 @@ def test_a_pattern_is_taken_as_it_is_typed(tmp_path: Path, pattern: str) -> None
             r"meds.features.difference: True has the wrong type",
         ),
         (["--meds.features.difference", "both"], r"meds.features.difference: 'both' is not one of"),
+        (
+            ["--meds.features.function", "f.py", "--meds.features.layers", "all"],
+            "meds.features.layers: 'all' is about layer logits, in whose place meds.features.function puts features",
+        ),
+        (
+            ["--meds.features.function", "f.py", "--meds.memory.preset", "answers"],
+            "meds.features.function: 'f.py' is about layer logits, of which the preset \"answers\" remembers none",
+        ),
         (["--meds.features.answer_pattern", "(a"], r"meds.features.answer_pattern: '\(a' is no regular expression"),
         (["--meds.features.answer_pattern", "Answer: "], r"answer_pattern: 'Answer: ' has 0 groups; put one around"),
         (["--meds.features.answer_pattern", "(a)(b)"], r"answer_pattern: '\(a\)\(b\)' has 2 groups; put one around"),
