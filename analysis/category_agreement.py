@@ -68,6 +68,13 @@ def features_of(own: FeatureTransform, layers: int) -> dict[str, FeatureTransfor
     return features
 
 
+def name_of(transform: FeatureTransform, own: FeatureTransform, layers: int) -> str | None:
+    """The name of ``transform`` in `features_of`, None if it is none of them."""
+    found = ((name, one) for name, one in features_of(own, layers).items() if one is not None)
+    matrix = transform.matrix(layers)
+    return next((name for name, one in found if np.array_equal(one.matrix(layers), matrix)), None)
+
+
 def paper_name(variant: str, layers: int) -> str:
     """A variant's name in the paper's notation, e.g. 14-diff for the last half's differences of 28 layers."""
     chosen = layers // 2 if variant.startswith("last-half") else layers

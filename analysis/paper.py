@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from analysis import case_study, cost, eigen_ratio, error_categories, new_paths, step_diversity
+from analysis.category_agreement import name_of
 from analysis.command_line import INTERRUPTED, exit_code_of, positive
-from analysis.feature_variants import VARIANTS
+from analysis.feature_variants import SINGLE, own_transform
 from analysis.judge.settings import add_judge_arguments
 from analysis.results import markdown_table, shown, write_figure
 from analysis.run_metrics import logged_curves
@@ -30,15 +31,18 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.benchmarks import PAPERS, find_benchmarks
 from meds_openrlhf.evaluation.labels import results_of_labels
 from meds_openrlhf.evaluation.report import PICTURE, first_table, write_report
+from meds_openrlhf.evaluation.results import BenchmarkResult
 from meds_openrlhf.evaluation.settings import read_settings
 from meds_openrlhf.files import write_atomically
+from meds_openrlhf.memory.tools.stored_memory import open_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.history import read_lines
 
-CONFIGS = Path("configs")
+CONFIGS, RUNS = Path("configs"), Path("runs")
 ABLATIONS = CONFIGS / "ablations.yaml"
-# The ablation's variants by those of `analysis`; None is MEDS itself, with the last 14 of 28 layers.
-ABLATION = dict(zip(VARIANTS, ("28", None, "28-diff", "14-diff", "single")))
+# The ablation's variants; None is MEDS itself, with the last 14 of 28 layers.
+ABLATION = ("28", None, "28-diff", "14-diff", "single")
+MEDS = ABLATION.index(None)
 TABLE, FIGURE, NUMBERS, PAGE = "table.md", "figure.png", "numbers.json", "README.md"
 
 Script = Callable[[Sequence[str]], int]  # an analysis' `main`
@@ -91,7 +95,7 @@ class Paper:
         grpo, entropy, dapo = (self._run(method) for method in ("grpo", "grpo-entropy", "dapo"))
         method, *variant = arguments.meds.split("-", 1)
         meds = self._run(method, *variant)
-        self._features = [meds if name is None else self._run(method, *variant, name) for name in ABLATION.values()]
+        self._features = [meds if name is None else self._run(method, *variant, name) for name in ABLATION]
         both, every = [dapo, meds], [grpo, entropy, dapo, meds]
         every_layer, last, all_differences, last_differences, single = self._features
         ablation = [dapo, single, all_differences, last_differences, every_layer, last]  # as in the paper
@@ -149,6 +153,7 @@ class Paper:
         words = ["meds", "train", str(CONFIGS / self._model / f"{method}.yaml")]
         words += [word for name in variants for word in ("--variant", f"{ABLATIONS}:{name}")]
         path = self._given.runs / "-".join([self._model, method, *variants])
+        words += [] if self._given.runs == RUNS else ["--meds.run_dir", str(path)]
         return Run(path, shlex.join([*words, "--meds.tracking.rollouts", "all"]))
 
     # ── how the items are made ──
@@ -179,36 +184,46 @@ class Paper:
         return _analyse(cost.main, runs, folder)
 
     def _pass_at_k(self, folder: Path, runs: Sequence[Path]) -> list[Lack]:
-        return self._evaluated(folder, [self._base, *map(str, runs)])
+        return self._evaluated(folder, [self._base, *map(str, runs)])[0]
 
     def _ablation(self, folder: Path, runs: Sequence[Path]) -> list[Lack]:
         """Table 2, with the agreement of each feature's clusters with the judge as the last column."""
-        lacks = self._evaluated(folder, [*map(str, runs)])
-        if not is_made(folder):
+        lacks, is_written = self._evaluated(folder, [*map(str, runs)])
+        if not is_written:
             return lacks
-        agreement = self._agreement()
+        agreement = self._agreement(runs)
         title, empty, header, rule, *rows = (folder / TABLE).read_text().rstrip().split("\n")
         named = [f"{row} {shown(agreement.get(row.split('|')[1].strip()))} |" for row in rows]
         content = [title, empty, f"{header} agreement (%) |", f"{rule}---:|", *named]
         write_atomically(folder / TABLE, "\n".join(content) + "\n")
         return lacks
 
-    def _agreement(self) -> dict[str, float | None]:
-        """The agreement with the judge in percent, by run; empty if it was not made."""
-        file = self._given.out / "agreement" / NUMBERS
-        found = json.loads(file.read_text())["agreement"] if file.is_file() else []
-        shares = (one["noise_together"] for one in found)
-        return {run.path.name: share and 100 * share for run, share in zip(self._features, shares)}
+    def _agreement(self, runs: Sequence[Path]) -> dict[str, float | None]:
+        """The judge's agreement with the clusters by each run's feature, in percent; empty if it was not made."""
+        file, meds = self._given.out / "agreement" / NUMBERS, self._features[MEDS].path
+        if not file.is_file():
+            return {}
+        shares = {one["variant"]: one["noise_together"] for one in json.loads(file.read_text())["agreement"]}
+        own, layers = own_transform(meds), open_memory(meds).format.layers
+        ablation = [run.path for run in self._features if run.path in runs]
+        single = self._features[-1].path  # it differs in how it clusters
+        names = {run: SINGLE if run == single else name_of(own_transform(run), own, layers) for run in ablation}
+        found = {run.name: shares.get(name) if name else None for run, name in names.items()}
+        return {run: share and 100 * share for run, share in found.items()}
 
-    def _evaluated(self, folder: Path, models: Sequence[str]) -> list[Lack]:
-        """Write the report of those models that were evaluated, and return what is missing of the others."""
+    def _evaluated(self, folder: Path, models: Sequence[str]) -> tuple[list[Lack], bool]:
+        """Write the report of those models that were evaluated.
+
+        Returns what is missing of the others, and whether there is a report.
+        """
         given, notes = self._given, list[str]()
         named = {model.rpartition("/")[2]: model for model in models}
         settings = {label: read_settings(given.eval / label) for label in named}
         labels = {label: one for label, one in settings.items() if one is not None}
         notes += [f"no samples of {label}" for label in named if label not in labels]
+        results: list[BenchmarkResult] = []
         if labels:
-            wanted = next(iter(labels.values()))
+            wanted = list(labels.values())[-1]  # a run's, whose length the base model should have too
             benchmarks = find_benchmarks(given.benchmarks, given.data)
             results = results_of_labels(given.eval, labels, wanted, benchmarks, given.n, notes.append)
             if results:
@@ -216,7 +231,8 @@ class Paper:
                 write_report(folder, results, {label: one for label, one in labels.items() if label in found})
                 write_atomically(folder / TABLE, first_table(folder))
         words = ["meds", "eval", *models, "--benchmarks", *given.benchmarks, "--n", str(given.n)]
-        return [Lack(note, shlex.join([*words, "--data", str(given.data), "--out", str(given.eval)])) for note in notes]
+        command = shlex.join([*words, "--data", str(given.data), "--out", str(given.eval)])
+        return [Lack(note, command) for note in notes], bool(results)
 
 
 def is_made(folder: Path) -> bool:
@@ -232,7 +248,7 @@ def _analyse(script: Script, runs: Sequence[Path], folder: Path, more: Sequence[
     if code == INTERRUPTED:
         raise KeyboardInterrupt
     if code:
-        raise ConfigError("item", folder.name, "is not made; the line above says why")
+        raise ConfigError("item", folder.name, "is not made; its error line on the screen says why")
     write_atomically(folder / TABLE, table.getvalue())
     return []
 
@@ -241,9 +257,12 @@ def parse_arguments(command_line: Sequence[str] | None) -> tuple[argparse.Namesp
     """Parse the command line, with the judge's options apart."""
     parser, judge = (argparse.ArgumentParser(prog="python -m analysis.paper", allow_abbrev=False) for _ in range(2))
     parser.description = (__doc__ or "").split("\n")[0]
-    parser.epilog = "Options of the judge are those of `python -m analysis.step_diversity --help`."
+    parser.epilog = (
+        "Options of the judge are those of `python -m analysis.step_diversity --help`; three items need one, and a "
+        "--budget is that of each."
+    )
     parser.add_argument("model", metavar="MODEL", help="a folder of configs/, whose runs are RUNS/MODEL-METHOD")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the runs; default: %(default)s")
+    parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the runs; default: %(default)s")
     parser.add_argument("--eval", type=Path, default=Path("eval"), help="samples of meds eval; default: %(default)s")
     parser.add_argument("--out", type=Path, default=Path("paper"), help="folder to write; default: %(default)s")
     hint = "the run that stands for MEDS; default: %(default)s, the method of the paper's code"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from meds_openrlhf.data.prepare import Prepared
     from meds_openrlhf.data.sources import Source
 
+DATA = Path("data")
 LEVELS = ("1", "2", "3", "4", "5")
 _GYM_OPTIONS: tuple[tuple[str, type, object, str], ...] = (
     ("--size", int, GymRequest.size, "training problems of each task"),
@@ -54,7 +55,7 @@ def _add_prepare(kinds: Any) -> None:
         help=f"any of {', '.join(CATALOG)} (all but math); a name of your own, with its --from; or tasks of "
         "reasoning-gym, as gym:chain_sum",
     )
-    parser.add_argument("--out", type=Path, default=Path("data"), help="folder to write to (%(default)s)")
+    parser.add_argument("--out", type=Path, help="folder to write to (data; for tasks of reasoning-gym data/TASK)")
     parser.add_argument(
         "--from",
         dest="files",
@@ -102,10 +103,11 @@ def run_prepare(arguments: argparse.Namespace, _rest: list[str]) -> int:
     from meds_openrlhf.data.prepare import prepare
     from meds_openrlhf.data.sources import Source
 
+    out = arguments.out or DATA
     sources = [Source(dataset, files.get(dataset.name)) for dataset in sets]
-    prepared = prepare(sources, arguments.out, report=lambda line: print(line, flush=True))
+    prepared = prepare(sources, out, report=lambda line: print(line, flush=True))
     print("\n" + "\n".join(_as_table(prepared)))
-    print("\n" + "\n".join(_notes(sources, prepared) + _overlap(prepared) + _where(arguments.out, prepared)))
+    print("\n" + "\n".join(_notes(sources, prepared) + _overlap(prepared) + _where(out, prepared)))
     return 0
 
 
@@ -130,9 +132,10 @@ def _run_gym(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
     def watch(numbers: Any, total: int) -> Any:
         return tqdm(numbers, total=total, disable=None, leave=False)
 
-    prepared = prepare_gym(request, arguments.out, report=lambda line: print(line, flush=True), watch=watch)
+    out = arguments.out or DATA / "-".join(tasks)  # never over the other training sets
+    prepared = prepare_gym(request, out, report=lambda line: print(line, flush=True), watch=watch)
     print("\n" + "\n".join(_as_table(prepared)))
-    print("\n" + "\n".join(_where(arguments.out, prepared)))
+    print("\n" + "\n".join(_where(out, prepared)))
     return 0
 
 

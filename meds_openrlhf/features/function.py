@@ -57,7 +57,7 @@ class FeatureFunction:
             return np.empty((0, self.values), np.float32)
         try:
             found = _as_matrix(self.call(*arguments))
-        except Exception as error:  # of any kind: it is the user's code
+        except (Exception, SystemExit) as error:  # of any kind: it is the user's code
             raise FeatureFunctionError(f"{self.path}: {self.name} raised {type(error).__name__}: {error}") from error
         if found.shape != (rows, self.values):
             expected = f"{rows} inputs need {(rows, self.values)}"
@@ -75,7 +75,7 @@ def load_function(file: str, layers: int, hidden: int) -> FeatureFunction:
         raise ConfigError(SETTING, file, "is no file here; name a Python file")
     try:
         content = runpy.run_path(file)
-    except Exception as error:  # of any kind: it is the user's code
+    except (Exception, SystemExit) as error:  # of any kind: it is the user's code
         raise ConfigError(SETTING, file, f"cannot be run: {type(error).__name__}: {error}") from error
     names = [name for name in (FROM_HIDDEN_STATES, FROM_TEXTS) if callable(content.get(name))]
     if len(names) != 1:
@@ -89,7 +89,7 @@ def load_function(file: str, layers: int, hidden: int) -> FeatureFunction:
 def _values_of(file: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> int:
     try:
         found = _as_matrix(call(*arguments))
-    except Exception as error:  # of any kind: it is the user's code
+    except (Exception, SystemExit) as error:  # of any kind: it is the user's code
         hint = f"does not work on {TRIED} made-up inputs: {type(error).__name__}: {error}"
         raise ConfigError(SETTING, file, hint) from error
     if found.ndim != 2 or len(found) != TRIED or not found.shape[1]:

@@ -102,9 +102,14 @@ def _evaluated(scorer: Any) -> frozenset[str] | None:
 
 
 def _reaches_beyond(answer: str, words: frozenset[str]) -> bool:
-    """Whether evaluating the answer could do more than compute."""
+    """Whether evaluating the answer could do more than compute.
+
+    Python reads other forms of a letter, such as full-width ones, as the letter itself: only ASCII is evaluated.
+    """
     calls = {match[1] for match in _CALL.finditer(answer)}
-    return bool(_BEYOND.search(answer) or calls - _FUNCTIONS or words & set(_NAME.findall(answer)))
+    return bool(
+        not answer.isascii() or _BEYOND.search(answer) or calls - _FUNCTIONS or words & set(_NAME.findall(answer))
+    )
 
 
 def _read(text: str) -> dict[str, Any]:

@@ -75,7 +75,10 @@ def step_rollouts(step: int, result: StepResult, key_of: Callable[[str], str]) -
         sample=np.arange(len(texts), dtype=np.int32),
         prompt=[keys[text] for text in texts],
         prompt_text=texts,
-        ground_truth=[str(label) or None for label in in_order(experiences, [batch.labels for batch in experiences])],
+        ground_truth=[
+            None if label is None else str(label) or None
+            for label in in_order(experiences, [batch.labels for batch in experiences])
+        ],
         tokens=np.concatenate([tokens for tokens, _ in responses]),
         lengths=np.array([len(tokens) for tokens, _ in responses]),
         generated=np.concatenate([generated for _, generated in responses]),

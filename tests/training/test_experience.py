@@ -310,7 +310,7 @@ def test_rollouts_without_an_answer_or_with_broken_logits_have_no_row(
     maker, pool = memory_maker(arguments(), tmp_path)
     run_steps(maker, 1)
     assert pool.observed[0].column("sample").to_pylist() == wrong[2:]
-    assert "step 1: layer logits of 1 of 11 answers are not finite" in caplog.text
+    assert "step 1: features of 1 of 11 responses are not finite" in caplog.text
 
 
 def test_a_step_with_only_right_answers_stores_nothing(tmp_path: Path) -> None:

@@ -39,10 +39,10 @@ def require_settings(config: RunConfig, args: SimpleNamespace) -> None:
 def require_same_adapters(config: RunConfig, paths: RunPaths) -> None:
     """Raise ConfigError if a resumed run has other adapters than the run in its folder."""
     saved = load_config(paths.config).openrlhf
-    for key in ("ds.lora.rank", "ds.lora.alpha", "ds.lora.target_modules"):
-        now = config.openrlhf.get(key)
-        if saved.get(key) != now:
-            hint = f"does not fit the checkpoint, which was saved with {saved.get(key)!r}; resume with that"
+    for key, default in (("ds.lora.rank", 0), ("ds.lora.alpha", 16), ("ds.lora.target_modules", ALL_LINEAR)):
+        now, before = config.openrlhf.get(key, default), saved.get(key, default)
+        if before != now:
+            hint = f"does not fit the checkpoint, which was saved with {before!r}; resume with that"
             raise ConfigError(key, now, hint)
 
 

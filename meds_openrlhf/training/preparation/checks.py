@@ -88,9 +88,14 @@ def require_reward(config: RunConfig) -> None:
         raise ConfigError("meds.reward", None, f"leaves the run without a reward; set math, or {_either(sources)}")
 
 
-def require_labels(config: RunConfig, data: Any, column: str) -> None:
-    """Raise ConfigError if the first label is of reasoning-gym and the reward is not, or the other way round."""
-    reward, label = config.meds.reward, str(data[0][column])
+def require_labels(config: RunConfig, data: Any, column: str | None) -> None:
+    """Raise ConfigError if a built-in reward has no labels, or labels of reasoning-gym without its reward or with it."""
+    reward = config.meds.reward
+    if reward is None:
+        return
+    if column is None:
+        raise ConfigError("data.label_key", None, f"names no column, and meds.reward: {reward} compares with labels")
+    label = str(data[0][column])
     if reward == "gym":
         try:
             gym_problem.require_label(label)
@@ -98,7 +103,7 @@ def require_labels(config: RunConfig, data: Any, column: str) -> None:
             raise ConfigError(
                 "meds.reward", reward, f"does not go with the labels in data.label_key: {error}"
             ) from error
-    elif reward is not None and gym_problem.is_label(label):
+    elif gym_problem.is_label(label):
         raise ConfigError("meds.reward", reward, "does not go with labels of reasoning-gym (data.label_key); set gym")
 
 
