@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -46,46 +45,49 @@ class MlflowSession(Session):
         """Send new lines; returns whether there were any. Raises MlflowException and RewoundError."""
         lines = self._lines.read_new()
         if lines and self._run_id is None:
-            with self._expected_answer():
-                self._run_id = self._open()
+            self._run_id = self._open()
             lines = self._lines.read_new()  # from where MLflow has it
         if not lines or self._run_id is None:
             return False
         now = int(time.time() * 1000)
-        with self._expected_answer():
-            metrics = [
-                Metric(_NOT_IN_NAMES.sub("_", name), value, now, line.step)
-                for line in lines
-                for name, value in line.named_numbers.items()
-            ]
-            for batch in _batches(metrics, METRICS_AT_ONCE):
-                self._client.log_batch(self._run_id, metrics=batch)
-            for line in lines:
-                self._send_text(self._run_id, line)
+        metrics = [
+            Metric(_NOT_IN_NAMES.sub("_", name), value, now, line.step)
+            for line in lines
+            for name, value in line.named_numbers.items()
+        ]
+        for batch in _batches(metrics, METRICS_AT_ONCE):
+            self._ask(self._client.log_batch, self._run_id, metrics=batch)
+        for line in lines:
+            self._send_text(self._run_id, line)
         self._note(self._run_id)
         return True
 
     def finish(self) -> None:
         """Mark the run as finished."""
         if self._run_id is not None:
-            with self._expected_answer():
-                self._client.set_terminated(self._run_id)
+            self._ask(self._client.set_terminated, self._run_id)
 
     def _open(self) -> str:
         """Find or create the run, and send the parameters that it does not have; those that it has cannot change."""
         state = change_state(self._paths, lambda state: state)
         experiment_name, name = mlflow_names(self._config, self._paths, self._environment)
-        experiment = self._client.get_experiment_by_name(experiment_name)
-        experiment_id = experiment.experiment_id if experiment else self._client.create_experiment(experiment_name)
-        found = self._client.search_runs([experiment_id], f"tags.`{TAG}` = '{state.id}'", max_results=1)
-        run = found[0] if found else self._client.create_run(experiment_id, run_name=name, tags={TAG: state.id})
+        experiment = self._ask(self._client.get_experiment_by_name, experiment_name)
+        if experiment is None:
+            experiment_id = self._ask(self._client.create_experiment, experiment_name)
+        else:
+            experiment_id = experiment.experiment_id
+        found = self._ask(self._client.search_runs, [experiment_id], f"tags.`{TAG}` = '{state.id}'", max_results=1)
+        if found:
+            run = found[0]
+        else:
+            run = self._ask(self._client.create_run, experiment_id, run_name=name, tags={TAG: state.id})
         run_id: str = run.info.run_id
-        self._client.update_run(run_id, status="RUNNING")
+        self._ask(self._client.update_run, run_id, status="RUNNING")
         config = redacted(yaml.safe_load(self._paths.config.read_text(encoding="utf-8")), self._environment)
         settings = {_NOT_IN_NAMES.sub("_", name): str(value) for name, value in _flat(config)}
         parameters = [Param(name, value) for name, value in settings.items() if name not in run.data.params]
         for batch in _batches(parameters, PARAMETERS_AT_ONCE):
-            self._client.log_batch(run_id, params=batch)
+            self._ask(self._client.log_batch, run_id, params=batch)
         self._lines = RunLines(self._paths, state.mlflow.get(run_id, {}))
         return run_id
 
@@ -94,7 +96,8 @@ class MlflowSession(Session):
         if not self._has_texts or not (biggest := line.values.get("biggest_clusters")):
             return
         try:
-            self._client.log_text(run_id, clusters_as_markdown(biggest), f"biggest_clusters/step_{line.step:06}.md")
+            text, name = clusters_as_markdown(biggest), f"biggest_clusters/step_{line.step:06}.md"
+            self._ask(self._client.log_text, run_id, text, name)
         except Exception as error:  # whatever the store's library raises
             self._has_texts = False
             reason = without_keys(f"{type(error).__name__}: {error}")[:200]
@@ -107,11 +110,12 @@ class MlflowSession(Session):
 
         change_state(self._paths, noted)
 
-    @contextmanager
-    def _expected_answer(self) -> Iterator[None]:
+    def _ask(self, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        """Make a call, whose answer may be late."""
         self.waiting_since = time.monotonic()
-        yield
+        answer = call(*given, **named)
         self.waiting_since = None
+        return answer
 
 
 def _flat(content: Mapping[str, Any], outer: str = "") -> Iterator[tuple[str, Any]]:
