@@ -17,6 +17,11 @@ def without_credentials(address: str) -> str:
     return re.split(r"[?#]", _USER.sub("", address, count=1), maxsplit=1)[0]
 
 
+def credentials_in(text: str) -> list[str]:
+    """The ``user:password`` of each address in ``text``."""
+    return [match.group(1) for match in _USER_IN_TEXT.finditer(text)]
+
+
 def names_a_user(text: str) -> bool:
     """Return whether ``text`` contains an address with a user name, and therefore possibly a password."""
     return _USER_IN_TEXT.search(text) is not None

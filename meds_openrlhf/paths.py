@@ -17,8 +17,8 @@ runs/NAME/
   model/                                the trained policy, Hugging Face format
   tokenizer.json                        the policy's, with which texts of rollouts are decoded
   report.html                           curves and the atlas of errors, from `meds report`
-  tracking.json, tracking.log           state of the data sent to W&B and TensorBoard; errors of the senders
-  wandb/, tensorboard/                  files of W&B and TensorBoard
+  tracking.json, tracking.log           state of the data sent to W&B and MLflow; errors of the senders
+  wandb/, swanlab/, tensorboard/        files of W&B, SwanLab and TensorBoard
   .lock, .tracking*.lock                locks of the processes that write here
 """
 

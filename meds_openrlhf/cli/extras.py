@@ -10,6 +10,8 @@ EXTRAS = {
     "submit": "submit",
     "track": "track",
 }
+# Packages of trackers that not everyone uses, each the extra of its name.
+TRACKERS = ("swanlab", "mlflow")
 
 
 def require_installed(package: str) -> None:
@@ -23,7 +25,7 @@ def missing_extra(command: str, error: ModuleNotFoundError) -> str | None:
     package = (error.name or "").partition(".")[0]
     if command not in EXTRAS or package in ("", "meds_openrlhf"):
         return None
-    extra = EXTRAS[command]
+    extra = package if package in TRACKERS else EXTRAS[command]
     how = f"pip install 'meds-openrlhf[{extra}]'"
     if extra == "gpu":  # flash-attn needs torch to be there before it
         how = "in a clone of the project: `make setup-gpu`, or without a GPU `make setup`"

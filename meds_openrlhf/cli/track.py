@@ -1,4 +1,4 @@
-"""`meds track`: send a run's metrics to TensorBoard and Weights & Biases, from its folder alone."""
+"""`meds track`: send a run's metrics to its trackers, from its folder alone."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ def add_parser(subparsers: Any) -> None:
     """Register the subcommand."""
     parser = subparsers.add_parser(
         "track",
-        help="send a run's metrics to TensorBoard and W&B, now or later",
-        description="Send what a run's folder holds and TensorBoard or Weights & Biases lack: after a time in which "
-        "W&B did not answer, or from another machine. W&B is asked for by WANDB_API_KEY or WANDB_MODE=offline. Ends "
+        help="send a run's metrics to TensorBoard, W&B, SwanLab and MLflow, now or later",
+        description="Send what a run's folder holds and a tracker lacks: after a time in which it did not answer, or "
+        "from another machine. W&B is asked for by WANDB_API_KEY or WANDB_MODE=offline, SwanLab by SWANLAB_API_KEY or "
+        "SWANLAB_MODE=offline, MLflow by MLFLOW_TRACKING_URI; TensorBoard's files are always written. Ends "
         "when the run has ended and everything is sent, however long that takes. The exit code is 0 then; 1 with "
         "--once where nothing works; 2 where there is no run; 130 after Ctrl-C.",
     )
@@ -39,7 +40,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Follow the run to its end; returns 0 when everything is sent."""
-    from meds_openrlhf.tracking.sending.destinations import wandb_wanted
+    from meds_openrlhf.tracking.sending.destinations import mlflow_wanted, swanlab_wanted, wandb_wanted
     from meds_openrlhf.tracking.sending.follower_process import FollowerProcess
     from meds_openrlhf.tracking.sending.sender import PACE
 
@@ -48,8 +49,9 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
         raise ConfigError("RUN", str(arguments.folder), "holds no run: there is no config.yaml in it")
     load_config(paths.config)  # its errors are the user's
     require_installed("tensorboard")
-    if wandb_wanted(os.environ):
-        require_installed("wandb")
+    for package, wanted in (("wandb", wandb_wanted), ("swanlab", swanlab_wanted), ("mlflow", mlflow_wanted)):
+        if wanted(os.environ):
+            require_installed(package)
     follower = FollowerProcess(paths, os.environ, PACE._replace(retry=10.0) if arguments.once else PACE)
     try:
         return _follow(follower, paths, arguments.once)

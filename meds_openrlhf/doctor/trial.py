@@ -13,6 +13,7 @@ from meds_openrlhf.config import ConfigError, MedsSettings, PlacementSettings, R
 from meds_openrlhf.config.schema import FeatureSettings
 from meds_openrlhf.doctor.cluster import GpuNodes
 from meds_openrlhf.doctor.finding import Finding
+from meds_openrlhf.tracking.sending.destinations import NOWHERE
 from meds_openrlhf.training import cpu
 
 # Nats a token between engine and policy: bf16 and other kernels make some 0.001, weights of one step ago over 0.1.
@@ -34,8 +35,8 @@ def train_tiny_policy(folder: Path, nodes: GpuNodes, verbose: bool) -> Finding:
     from meds_openrlhf.tracking.step_log import StepLog
     from meds_openrlhf.training.driver.launch import run_training
 
-    wandb_mode = os.environ.get("WANDB_MODE")
-    os.environ["WANDB_MODE"] = "disabled"  # this is no run that anybody wants to see there
+    before = {name: os.environ.get(name) for name in NOWHERE}
+    os.environ.update(NOWHERE)  # this is no run that anybody wants to see there
     scratch = (folder / f".meds-doctor-{secrets.token_hex(4)}").absolute()
     recipe = WarmStartRecipe(
         layers=2, hidden_size=128, heads=2, steps=1, train_problems=2 * PROMPTS_OF_A_RANK * nodes.count, eval_problems=1
@@ -53,9 +54,10 @@ def train_tiny_policy(folder: Path, nodes: GpuNodes, verbose: bool) -> Finding:
         return Finding("cluster", "training", lines[-1], advice)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-        del os.environ["WANDB_MODE"]
-        if wandb_mode is not None:
-            os.environ["WANDB_MODE"] = wandb_mode
+        for name, value in before.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
 
 
 def judge(steps: list[dict[str, Any]]) -> Finding:

@@ -16,10 +16,15 @@ from meds_openrlhf.config import ConfigError
 # Sent if they are set, except addresses that contain a user name or password.
 SETTINGS = (
     *("WANDB_PROJECT", "WANDB_ENTITY", "WANDB_MODE", "WANDB_BASE_URL", "WANDB_TAGS", "WANDB_NOTES"),
+    *("SWANLAB_MODE", "SWANLAB_API_HOST", "SWANLAB_PROJ_NAME", "SWANLAB_WORKSPACE"),
+    *("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"),
     *("HF_ENDPOINT", "HF_HUB_OFFLINE", "RAY_JOB_STOP_WAIT_TIME_S"),
 )
 # Keys that a run may need; a message names the keys that are set here and not sent.
-KEYS = ("WANDB_API_KEY", "HF_TOKEN", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+KEYS = (
+    *("WANDB_API_KEY", "SWANLAB_API_KEY", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD", "HF_TOKEN"),
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
+)
 # From SIGTERM to SIGKILL when a job is stopped: time for the current step and its checkpoint. Ray's default is 3 s.
 STOP_SECONDS = "900"
 _LOOKS_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from meds_openrlhf.addresses import names_a_user
+from meds_openrlhf.addresses import credentials_in, names_a_user
 
 HIDDEN = "***"
 _SECRET_NAME = re.compile(
@@ -31,8 +31,10 @@ def redacted(content: Mapping[str, Any], environment: Mapping[str, str]) -> dict
 
 
 def secrets_of(environment: Mapping[str, str]) -> list[str]:
-    """The values of the variables whose names look like secrets."""
-    return [value for name, value in environment.items() if _SECRET_VARIABLE.search(name) and len(value) >= _SHORTEST]
+    """The values of the variables whose names look like secrets, and the ``user:password`` of their addresses."""
+    named = [value for name, value in environment.items() if _SECRET_VARIABLE.search(name)]
+    in_addresses = [credentials for value in environment.values() for credentials in credentials_in(value)]
+    return [secret for secret in (*named, *in_addresses) if len(secret) >= _SHORTEST]
 
 
 def _redacted(name: str, value: Any, secrets: list[str]) -> Any:

@@ -32,6 +32,25 @@ def test_a_folder_without_a_run_is_one_line(tmp_path: Path, capsys: pytest.Captu
     assert capsys.readouterr().err == f"meds: RUN: '{tmp_path}' holds no run: there is no config.yaml in it\n"
 
 
+@pytest.mark.parametrize(
+    ("package", "environment"),
+    [("swanlab", {"SWANLAB_MODE": "offline"}), ("mlflow", {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"})],
+)
+def test_a_trackers_missing_package_is_one_line_that_names_its_extra(
+    run: WrittenRun,
+    package: str,
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert main(["track", str(run.paths.root)]) == 2
+    how = f"pip install 'meds-openrlhf[{package}]'"
+    assert capsys.readouterr().err == f"meds: track needs {package}, which is not installed; {how}\n"
+
+
 def test_a_run_that_has_ended_is_sent(
     run: WrittenRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,6 +25,13 @@ def test_what_is_asked_for_goes_along_and_keys_among_it_are_named() -> None:
     assert "hush" not in repr(environment)
 
 
+def test_settings_of_other_trackers_go_along_too() -> None:
+    settings = {"SWANLAB_PROJ_NAME": "math", "MLFLOW_TRACKING_URI": "http://mlflow:5000"}
+    environment = job_environment([], {**settings, "SWANLAB_API_KEY": "hush", "MLFLOW_TRACKING_PASSWORD": "hush"})
+    assert environment.variables == {"RAY_JOB_STOP_WAIT_TIME_S": "900", **settings}
+    assert environment.withheld == ("SWANLAB_API_KEY", "MLFLOW_TRACKING_PASSWORD")
+
+
 def test_an_address_with_a_password_is_a_key() -> None:
     home = {"WANDB_BASE_URL": "https://user:hush@wandb.local/x", "HF_ENDPOINT": "https://hub.local/a@b"}
     environment = job_environment([], home)

@@ -30,10 +30,11 @@ from meds_openrlhf.tracking.redaction import redacted
         ("note", "0123456789abcdef0123456789abcdef01234567"),
         ("label_key", "Zx81kq02mVbT77aPqwLm"),
         ("note", "see s3cr3t-of-this-machine here"),
+        ("note", "log in as me:p4ss-of-mine"),
     ],
 )
 def test_what_looks_like_a_secret_is_hidden(name: str, value: str) -> None:
-    environment = {"SOME_TOKEN": "s3cr3t-of-this-machine"}
+    environment = {"SOME_TOKEN": "s3cr3t-of-this-machine", "SOME_URL": "https://me:p4ss-of-mine@host/x"}
     content = {"section": {name: value, "list": [{name: value}]}}
     assert redacted(content, environment) == {"section": {name: "***", "list": [{name: "***"}]}}
 

@@ -13,15 +13,21 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from meds_openrlhf.config import load_config
 from meds_openrlhf.locks import try_lock
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.processes import MARK, end_family
-from meds_openrlhf.tracking.sending.destinations import tensorboard_folder, wandb_wanted
+from meds_openrlhf.tracking.sending.destinations import (
+    MLFLOW_SETTINGS,
+    mlflow_wanted,
+    swanlab_wanted,
+    tensorboard_folder,
+    wandb_wanted,
+)
 from meds_openrlhf.tracking.sending.run_lines import RunLines
 from meds_openrlhf.tracking.sending.sender import Pace, Sender, Session, log
 from meds_openrlhf.tracking.sending.tracking_state import change_state
@@ -70,8 +76,36 @@ def _senders(paths: RunPaths, pace: Pace, finishing: threading.Event, say: Calla
 
         return WandbSession(paths, config, os.environ, say)
 
-    sessions = {"TensorBoard": to_tensorboard, **({"W&B": to_wandb} if wandb_wanted(os.environ) else {})}
+    def to_swanlab() -> Session:
+        with _extra("swanlab"):
+            from meds_openrlhf.tracking.sending.swanlab_session import SwanlabSession
+
+        return SwanlabSession(paths, config, os.environ)
+
+    def to_mlflow() -> Session:
+        os.environ.update({**MLFLOW_SETTINGS, **os.environ})
+        with _extra("mlflow"):
+            from meds_openrlhf.tracking.sending.mlflow_session import MlflowSession
+
+        return MlflowSession(paths, config, os.environ, say)
+
+    sessions = {
+        "TensorBoard": to_tensorboard,
+        **({"W&B": to_wandb} if wandb_wanted(os.environ) else {}),
+        **({"SwanLab": to_swanlab} if swanlab_wanted(os.environ) else {}),
+        **({"MLflow": to_mlflow} if mlflow_wanted(os.environ) else {}),
+    }
     return [Sender(name, session, paths.root, finishing, pace) for name, session in sessions.items()]
+
+
+@contextmanager
+def _extra(name: str) -> Iterator[None]:
+    """Name the extra that is missing, which the user reads, if a tracker's package is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = f"{error.name} is not installed; pip install 'meds-openrlhf[{name}]'"
+        raise ModuleNotFoundError(missing, name=error.name) from None
 
 
 def _await_order(finishing: threading.Event) -> None:

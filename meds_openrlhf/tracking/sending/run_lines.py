@@ -32,6 +32,12 @@ class RunLine:
         """The numbers by name, including NaN and infinities, which the user needs to see."""
         return {name: value for name, value in self.values.items() if isinstance(value, (int, float))}
 
+    @property
+    def named_numbers(self) -> dict[str, float]:
+        """The numbers under the names of OpenRLHF's loggers: ``train/NAME``, and ``eval/NAME`` of evaluations."""
+        prefix = "eval" if self.stream == "evaluations" else "train"
+        return {f"{prefix}/{name}": value for name, value in self.numbers.items()}
+
 
 class RunLines:
     """The complete lines of a run's streams after ``positions``, each of them once."""

@@ -18,6 +18,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
+from meds_openrlhf.tracking.sending.cluster_text import clusters_as_markdown
 from meds_openrlhf.tracking.sending.run_lines import RunLine, RunLines
 from meds_openrlhf.tracking.sending.sender import Session
 
@@ -61,11 +62,9 @@ def _values_of(line: RunLine) -> list[Any]:
         histograms = {name: one for name, one in line.values.get("histograms", {}).items() if one["counts"]}
         values = [Summary.Value(tag=f"train/{name}", histo=_histogram(**one)) for name, one in histograms.items()]
         if biggest := line.values.get("biggest_clusters"):
-            text = "\n\n---\n\n".join(_as_markdown(one) for one in biggest)
-            values += text_pb("train/biggest_clusters", [text]).value
+            values += text_pb("train/biggest_clusters", [clusters_as_markdown(biggest)]).value
         return values
-    prefix = "eval" if line.stream == "evaluations" else "train"
-    return [Summary.Value(tag=f"{prefix}/{name}", simple_value=value) for name, value in line.numbers.items()]
+    return [Summary.Value(tag=name, simple_value=value) for name, value in line.named_numbers.items()]
 
 
 def _histogram(edges: list[float], counts: list[float]) -> HistogramProto:
@@ -80,16 +79,3 @@ def _histogram(edges: list[float], counts: list[float]) -> HistogramProto:
         bucket_limit=edges,  # an empty bin below the first edge: TensorBoard's bins are open to the left
         bucket=[0, *counts],
     )
-
-
-def _as_markdown(cluster: dict[str, Any]) -> str:
-    """Describe a cluster. Texts of models and data sets are code blocks, or the viewer would load images in them."""
-    head = f"**size {cluster['size']}**, {cluster['members']} in this step, label {cluster['label']}"
-    answer = "none" if cluster["answer"] is None else cluster["answer"]
-    texts = [f"answer {answer}\nprompt {cluster['prompt']}", cluster.get("prompt_text"), cluster.get("response")]
-    return "\n\n".join([head, *(_as_code(text) for text in texts if text is not None)])
-
-
-def _as_code(text: str) -> str:
-    """Indent a text as a code block, so that none of it is parsed as Markdown."""
-    return "\n".join(f"    {line}" for line in text.splitlines())

@@ -1,7 +1,7 @@
-"""``tracking.json``: what Weights & Biases has confirmed of a run, and under which id.
+"""``tracking.json``: what Weights & Biases and MLflow have confirmed of a run, and under which id.
 
-The sending process changes it, and the driver, when it resumes a run. TensorBoard needs no state: its files are
-written from the start by each session.
+The sending process changes it, and the driver, when it resumes a run. TensorBoard and SwanLab need no state: they get
+all lines from the start in each session.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ logger = logging.getLogger(__name__)
 class TrackingState:
     """The content of ``tracking.json``."""
 
-    id: str  # random; the names of the run's event files end with it
+    id: str  # random; the names of the run's event files end with it, and SwanLab's and MLflow's run is found by it
     wandb_id: str | None = None
     offline: bool = False  # whether the lines are only in the files of W&B's offline mode
     records: int = 0  # how many records the run has at W&B
     lines: Positions = field(default_factory=dict)  # confirmed lines of each stream
     snapshots: dict[str, str] = field(default_factory=dict)  # SHA-256 of the confirmed manifests, by name
+    mlflow: dict[str, Positions] = field(default_factory=dict)  # like `lines`, by the id of the run at MLflow
 
 
 def read_state(paths: RunPaths) -> TrackingState | None:
@@ -69,7 +70,11 @@ def rewind(paths: RunPaths) -> None:
     while kept.read_new():
         pass
 
-    def lowered(state: TrackingState) -> TrackingState:
-        return replace(state, lines={name: min(at, kept.positions.get(name, 0)) for name, at in state.lines.items()})
+    def lowered(lines: Positions) -> Positions:
+        return {name: min(at, kept.positions.get(name, 0)) for name, at in lines.items()}
 
-    change_state(paths, lowered)
+    def rewound(state: TrackingState) -> TrackingState:
+        mlflow = {run: lowered(lines) for run, lines in state.mlflow.items()}
+        return replace(state, lines=lowered(state.lines), mlflow=mlflow)
+
+    change_state(paths, rewound)

@@ -6,7 +6,16 @@ import pytest
 
 from meds_openrlhf.config import MedsSettings, RunConfig
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.sending.destinations import tensorboard_folder, wandb_names, wandb_wanted
+from meds_openrlhf.tracking.sending.destinations import (
+    NOWHERE,
+    mlflow_names,
+    mlflow_wanted,
+    swanlab_names,
+    swanlab_wanted,
+    tensorboard_folder,
+    wandb_names,
+    wandb_wanted,
+)
 
 PATHS = RunPaths(Path("/runs/my-run"))
 FLAGS = {
@@ -48,3 +57,39 @@ def test_what_wandb_is_told_by_the_environment_is_left_to_it() -> None:
 )
 def test_wandb_is_used_where_the_environment_asks_for_it(environment: dict[str, str], wanted: bool) -> None:
     assert wandb_wanted(environment) is wanted
+
+
+def test_swanlab_and_mlflow_have_the_same_names_and_their_own_variables_take_precedence() -> None:
+    config = RunConfig(MedsSettings(run_dir="x"), FLAGS)
+    assert swanlab_names(config, PATHS, {}) == {"name": "night", "project": "fruit", "group": "apples"}
+    environment = {"SWANLAB_PROJ_NAME": "p", "SWANLAB_EXP_NAME": "e", "SWANLAB_GROUP": "g"}
+    assert swanlab_names(config, PATHS, environment) == {}
+    assert mlflow_names(config, PATHS, {}) == ("fruit", "night")
+    assert mlflow_names(config, PATHS, {"MLFLOW_EXPERIMENT_NAME": "e"}) == ("e", "night")
+    bare = RunConfig(MedsSettings(run_dir="x"), {})
+    assert mlflow_names(bare, PATHS, {}) == ("openrlhf_train_ppo", "my-run")
+
+
+@pytest.mark.parametrize(
+    ("environment", "swanlab", "mlflow"),
+    [
+        ({}, False, False),
+        ({"SWANLAB_API_KEY": "k"}, True, False),
+        ({"SWANLAB_MODE": "offline"}, True, False),
+        ({"SWANLAB_MODE": "online"}, False, False),
+        ({"SWANLAB_API_KEY": "k", "SWANLAB_MODE": "disabled"}, False, False),
+        ({"MLFLOW_TRACKING_URI": "http://mlflow:5000", "MLFLOW_TRACKING_TOKEN": "t"}, False, True),
+        ({"MLFLOW_TRACKING_URI": ""}, False, False),
+    ],
+)
+def test_swanlab_and_mlflow_are_used_where_the_environment_asks_for_them(
+    environment: dict[str, str], swanlab: bool, mlflow: bool
+) -> None:
+    assert (swanlab_wanted(environment), mlflow_wanted(environment)) == (swanlab, mlflow)
+
+
+def test_a_run_that_is_for_nobody_goes_nowhere() -> None:
+    everything = {"WANDB_API_KEY": "k", "SWANLAB_API_KEY": "k", "MLFLOW_TRACKING_URI": "http://mlflow:5000"}
+    environment = {**everything, **NOWHERE}
+    assert not any(wanted(environment) for wanted in (wandb_wanted, swanlab_wanted, mlflow_wanted))
+    assert all(wanted(everything) for wanted in (wandb_wanted, swanlab_wanted, mlflow_wanted))

@@ -271,6 +271,26 @@ def test_a_client_that_does_not_take_its_settings_is_said(run: WrittenRun) -> No
     assert follower.finish(DEADLINE, 0.1) == [rest_of(run)]
 
 
+@pytest.mark.parametrize(
+    ("name", "package", "variables"),
+    [
+        ("SwanLab", "swanlab", {"SWANLAB_MODE": "offline"}),
+        ("MLflow", "mlflow", {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}),
+    ],
+)
+def test_a_trackers_missing_package_is_one_line_that_names_its_extra(
+    run: WrittenRun, tmp_path: Path, name: str, package: str, variables: dict[str, str]
+) -> None:
+    (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError('No module', name={package!r})")
+    run.step(1, loss=1.0)
+    env = {**without_wandb(), **variables, "PYTHONPATH": str(tmp_path)}
+    follower = FollowerProcess(run.paths, env, Pace(0.1, 30.0, 0.1))
+    (said,) = follow_until(follower, lambda said: bool(said) and on_the_board(run) == [1])
+    how = f"{package} is not installed; pip install 'meds-openrlhf[{package}]'"
+    assert said.startswith(f"{name}: ModuleNotFoundError: {how}; training goes on.")
+    assert follower.finish(DEADLINE, 0.1) == [rest_of(run)]
+
+
 def test_a_deserted_process_sends_what_is_there_and_ends(run: WrittenRun) -> None:
     run.step(1, loss=1.0)
     follower = FollowerProcess(run.paths, without_wandb())

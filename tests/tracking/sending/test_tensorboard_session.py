@@ -13,8 +13,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugin_util import markdown_to_safe_html
 from tensorboard.util import tensor_util
 
+from meds_openrlhf.tracking.sending.cluster_text import clusters_as_markdown
 from meds_openrlhf.tracking.sending.run_lines import RewoundError, RunLines
-from meds_openrlhf.tracking.sending.tensorboard_session import TensorBoardSession, _as_markdown
+from meds_openrlhf.tracking.sending.tensorboard_session import TensorBoardSession
 from tests.tracking.sending.written_run import WrittenRun
 
 MARKDOWN = [
@@ -84,7 +85,7 @@ def test_nothing_in_a_cluster_is_taken_for_markdown(parts: list[str], member: st
         "answer": "",
         "response": "17",
     }
-    shown = markdown_to_safe_html(_as_markdown({**cluster, member: "".join(parts)}))
+    shown = markdown_to_safe_html(clusters_as_markdown([{**cluster, member: "".join(parts)}]))
     tags = set(re.findall("</?[a-z]+[0-9]?", shown))
     assert tags == {"<p", "</p", "<strong", "</strong", "<pre", "</pre", "<code", "</code"}
 

@@ -14,7 +14,7 @@ def test_the_state_is_kept_in_the_file(run: WrittenRun) -> None:
     first = change_state(run.paths, lambda state: state)
     assert len(first.id) == 12
     assert read_state(run.paths) == first
-    changed = TrackingState("a", "b", True, 7, {"metrics": 3}, {"global_step2": "f00"})
+    changed = TrackingState("a", "b", True, 7, {"metrics": 3}, {"global_step2": "f00"}, {"c": {"metrics": 2}})
     assert change_state(run.paths, lambda _: changed) == changed
     assert read_state(run.paths) == changed
 
@@ -37,11 +37,13 @@ def test_a_resumed_run_has_confirmed_no_more_than_it_has(run: WrittenRun) -> Non
     for step in (1, 2, 3):
         run.step(step, loss=1.0)
     run.clusters(3)
-    change_state(run.paths, lambda state: replace(state, lines={"metrics": 3, "clusters": 1}))
+    sent = {"metrics": 3, "clusters": 1}
+    change_state(run.paths, lambda state: replace(state, lines=sent, mlflow={"there": sent, "early": {"metrics": 1}}))
     run.resume(2)
     state = read_state(run.paths)
     assert state is not None
     assert state.lines == {"metrics": 2, "clusters": 0}
+    assert state.mlflow == {"there": {"metrics": 2, "clusters": 0}, "early": {"metrics": 1}}
     run.step(3, loss=1.0)
     rewind(run.paths)
     assert read_state(run.paths) == state

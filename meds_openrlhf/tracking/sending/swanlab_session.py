@@ -1,0 +1,102 @@
+"""Send a run's lines to SwanLab, or, offline, to files of `swanlab sync`.
+
+Each session gives all lines to SwanLab's client, which leaves out those that SwanLab has: it asks for the last step of
+each metric when it opens the run. So nothing has to be remembered, and a step that SwanLab has is never changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import swanlab
+import yaml
+
+from meds_openrlhf.config import RunConfig
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.redaction import redacted
+from meds_openrlhf.tracking.sending.cluster_text import clusters_as_markdown
+from meds_openrlhf.tracking.sending.destinations import swanlab_names
+from meds_openrlhf.tracking.sending.run_lines import RunLine, RunLines
+from meds_openrlhf.tracking.sending.sender import Session
+from meds_openrlhf.tracking.sending.tracking_state import change_state
+
+
+class SwanlabSession(Session):
+    """Opens the run when there is something to send."""
+
+    def __init__(self, paths: RunPaths, config: RunConfig, environment: Mapping[str, str]) -> None:
+        self._paths, self._config, self._environment = paths, config, environment
+        self._lines = RunLines(paths, {})
+        self._run: Any = None
+        self._arrived = 0  # records at SwanLab
+
+    def send_new(self) -> bool:
+        """Send new lines; returns whether there were any. Raises what `swanlab.init` raises, and RewoundError."""
+        lines = self._lines.read_new()
+        if lines and self._run is None:
+            self._open()
+        for line in lines:
+            if record := _record_of(line):
+                self._run.log(record, step=line.step)
+        if self._run is not None:
+            self._look()
+        return bool(lines)
+
+    def finish(self) -> None:
+        """Close the run, which waits until everything has arrived. Raises RuntimeError if something has not."""
+        if self._run is None:
+            return
+        self.waiting_since = time.monotonic()
+        self._run.finish()
+        self._look()
+        if self.waiting_since is not None:
+            raise RuntimeError("not everything has arrived")
+
+    def still_answers(self) -> bool:
+        """See `Session`; whether something has arrived since the last look."""
+        before = self._arrived
+        if self._run is not None:
+            self._look()
+        return self._arrived != before
+
+    def _open(self) -> None:
+        config = redacted(yaml.safe_load(self._paths.config.read_text(encoding="utf-8")), self._environment)
+        online = self._environment.get("SWANLAB_MODE", "") in ("", "online", "cloud")
+        self.waiting_since = time.monotonic()
+        self._run = swanlab.init(
+            id=change_state(self._paths, lambda state: state).id,
+            resume="allow",
+            config=config,
+            log_dir=str(self._paths.root / "swanlab"),
+            settings=_settings(online),
+            **swanlab_names(self._config, self._paths, self._environment),
+        )
+        self.is_open = True
+
+    def _look(self) -> None:
+        """Find out what has arrived, and since when nothing more has."""
+        stats = self._run._core.get_operation_stats().stats  # the counts of its progress bar; no public call has them
+        if stats.uploaded_records == stats.total_records:
+            self.waiting_since = None
+        elif stats.uploaded_records != self._arrived or self.waiting_since is None:
+            self.waiting_since = time.monotonic()
+        self._arrived = stats.uploaded_records
+
+
+def _settings(online: bool) -> swanlab.Settings:
+    return swanlab.Settings(
+        interactive=False,
+        # What it would collect describes this process, not the training.
+        probe=dict.fromkeys(("hardware", "runtime", "requirements", "git", "swanlab", "monitor"), False),
+        terminal={"proxy_type": "none"},
+        core={"skip_store": online},  # the run's folder has everything; each failed start would leave another one
+    )
+
+
+def _record_of(line: RunLine) -> dict[str, Any]:
+    """The record of a line, for `swanlab.log`."""
+    if biggest := line.values.get("biggest_clusters"):
+        return {"train/biggest_clusters": swanlab.Text(clusters_as_markdown(biggest))}
+    return dict(line.named_numbers)
