@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.evaluation.benchmarks import find_benchmarks
 from meds_openrlhf.evaluation.models.loading import KnownModel, know
-from meds_openrlhf.evaluation.models.naming import find_models, length_of_training
+from meds_openrlhf.evaluation.models.naming import agents_of_training, find_models, length_of_training
 from meds_openrlhf.evaluation.request import Request
 from meds_openrlhf.evaluation.samples import SampleStore
 from meds_openrlhf.evaluation.sampling.blocks import Block, make_blocks
@@ -72,6 +72,10 @@ class Evaluation:
         self.benchmarks = find_benchmarks(request.benchmarks, request.data)
         models = find_models(request.models, request.step)
         self._max_tokens = request.max_tokens or length_of_training(request.models) or MAX_TOKENS
+        for run, agent in agents_of_training(request.models).items():
+            say(
+                f"{run} was trained with the agent {agent}, which is not used: responses are single turns without tools"
+            )
         say(f"reading tokenizers and prompts: {', '.join(model.label for model in models)}")  # imports transformers
         self.subjects = [self._subject(know(model, request.tensor_parallel)) for model in models]
 

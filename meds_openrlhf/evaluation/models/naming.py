@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from meds_openrlhf.adapters import PEFT_CONFIG
 from meds_openrlhf.checkpoints import whole_checkpoints
@@ -67,15 +68,18 @@ def length_of_training(words: Sequence[str]) -> int | None:
 
     Raises ConfigError if the runs differ.
     """
-    from meds_openrlhf.config import load_config
-
-    folders = [path for path in map(_folder_of, words) if _is_run(path)]
-    flags = {path: load_config(RunPaths(path).config).openrlhf for path in folders}
-    lengths = {path: one.get("rollout.max_new_tokens") or one.get("data.max_len") for path, one in flags.items()}
+    runs = _flags_of_runs(words).items()
+    lengths = {path: flags.get("rollout.max_new_tokens") or flags.get("data.max_len") for path, flags in runs}
     if len(set(lengths.values())) > 1:
         each = ", ".join(f"{path}: {length}" for path, length in lengths.items())
         raise ConfigError("--max-tokens", None, f"is needed: the runs were trained with different lengths ({each})")
     return next(iter(lengths.values()), None)
+
+
+def agents_of_training(words: Sequence[str]) -> dict[Path, str]:
+    """Return the agent's file of each run among ``words`` that was trained with one."""
+    agents = {path: flags.get("train.agent_func_path") for path, flags in _flags_of_runs(words).items()}
+    return {path: agent for path, agent in agents.items() if agent}
 
 
 def fingerprint_of(folder: Path) -> str:
@@ -120,6 +124,14 @@ def _path_and_step(name: str) -> tuple[Path, int | None]:
     if at_step is None or Path(name).is_dir():
         return Path(name), None
     return Path(at_step[1]), int(at_step[2])
+
+
+def _flags_of_runs(words: Sequence[str]) -> dict[Path, dict[str, Any]]:
+    """Return OpenRLHF's flags of each run among ``words``."""
+    from meds_openrlhf.config import load_config
+
+    folders = [path for path in map(_folder_of, words) if _is_run(path)]
+    return {path: load_config(RunPaths(path).config).openrlhf for path in folders}
 
 
 def _folder_of(word: str) -> Path:

@@ -6,7 +6,13 @@ import pytest
 
 from meds_openrlhf.checkpoints import mark_complete
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.evaluation.models.naming import Model, find_models, fingerprint_of, length_of_training
+from meds_openrlhf.evaluation.models.naming import (
+    Model,
+    agents_of_training,
+    find_models,
+    fingerprint_of,
+    length_of_training,
+)
 from meds_openrlhf.paths import RunPaths
 
 
@@ -130,6 +136,12 @@ def test_responses_are_as_long_as_those_of_the_runs(tmp_path: Path) -> None:
     assert length_of_training([str(make_run(tmp_path / "whole", flags="data.max_len: 70\n").root)]) == 70
     with pytest.raises(ConfigError, match=r"--max-tokens: None is needed: .*80: 80, .*9: 9\)"):
         length_of_training(runs)
+
+
+def test_runs_that_were_trained_with_an_agent(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "tools", flags="train.agent_func_path: my_agent.py\n").root
+    words = [str(make_run(tmp_path / "plain").root), f"a={run}", str(make_model(tmp_path / "qwen"))]
+    assert agents_of_training(words) == {run: "my_agent.py"}
 
 
 def test_weights_are_told_apart_and_paths_are_not(tmp_path: Path) -> None:

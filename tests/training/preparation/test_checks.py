@@ -205,6 +205,35 @@ def test_a_reward_file_that_could_not_be_called(tmp_path: Path, content: str | N
 
 
 @pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("mine.py", None, "cannot be read (No such file or directory; looked in"),
+        ("mine.py", "import openrlhf\n", "defines no AgentExecutor, which OpenRLHF calls (docs/recipes/tools.md)"),
+        ("mine.txt", "class AgentExecutor: ...\n", "is no Python file; name one that ends in .py"),
+    ],
+)
+def test_an_agents_file_that_engines_could_not_load(
+    tmp_path: Path, name: str, content: str | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(ConfigError) as raised:
+        checks.require_reward_files(
+            RunConfig(MedsSettings(run_dir="x"), {"train.agent_func_path": str(tmp_path / name)})
+        )
+    assert message in str(raised.value)
+
+
+def test_an_agent_takes_no_second_reward() -> None:
+    flags = {"train.agent_func_path": "agent.py"}
+    checks.require_reward(RunConfig(MedsSettings(run_dir="x"), flags))
+    with pytest.raises(ConfigError, match=r"meds\.reward: 'math' would never be used: train\.agent_func_path"):
+        checks.require_reward(RunConfig(MedsSettings(run_dir="x", reward="math"), flags))
+    with pytest.raises(ConfigError, match=r"reward\.remote_url: 'mine\.py' would never be used"):
+        checks.require_reward(RunConfig(MedsSettings(run_dir="x"), {**flags, "reward.remote_url": "mine.py"}))
+
+
+@pytest.mark.parametrize(
     "content", ["def reward_func(a, b, c): ...", "from other import score as reward_func", "reward_func = print"]
 )
 def test_a_reward_file_that_can_be_called(tmp_path: Path, content: str) -> None:
