@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.evaluation.benchmarks import find_benchmarks
 from meds_openrlhf.evaluation.models.loading import KnownModel, know
-from meds_openrlhf.evaluation.models.naming import answer_pattern_of_training, find_models, length_of_training
+from meds_openrlhf.evaluation.models.naming import (
+    agents_of_training,
+    answer_pattern_of_training,
+    find_models,
+    length_of_training,
+)
 from meds_openrlhf.evaluation.request import Request
 from meds_openrlhf.evaluation.samples import SampleStore
 from meds_openrlhf.evaluation.sampling.blocks import Block, make_blocks
@@ -73,6 +78,10 @@ class Evaluation:
         models = find_models(request.models, request.step)
         self._max_tokens = request.max_tokens or length_of_training(request.models) or MAX_TOKENS
         self._answer_pattern = request.answer_pattern or answer_pattern_of_training(request.models)
+        for run, agent in agents_of_training(request.models).items():
+            say(
+                f"{run} was trained with the agent {agent}, which is not used: responses are single turns without tools"
+            )
         say(f"reading tokenizers and prompts: {', '.join(model.label for model in models)}")  # imports transformers
         self.subjects = [self._subject(know(model, request.tensor_parallel)) for model in models]
 

@@ -107,9 +107,8 @@ def _reaches_beyond(answer: str, words: frozenset[str]) -> bool:
     Python reads other forms of a letter, such as full-width ones, as the letter itself: only ASCII is evaluated.
     """
     calls = {match[1] for match in _CALL.finditer(answer)}
-    return bool(
-        not answer.isascii() or _BEYOND.search(answer) or calls - _FUNCTIONS or words & set(_NAME.findall(answer))
-    )
+    names = words & set(_NAME.findall(answer))
+    return bool(not answer.isascii() or _BEYOND.search(answer) or calls - _FUNCTIONS or names)
 
 
 def _read(text: str) -> dict[str, Any]:

@@ -331,9 +331,7 @@ def _has_feature(answered: NDArray[np.bool_], features: NDArray[np.float32], ste
     finite = np.isfinite(features).all(axis=1)
     broken = int((answered & ~finite).sum())
     if broken:
-        message = (
-            "step %d: features of %d of %d responses are not finite (a diverged policy?); neither kept nor penalized"
-        )
+        message = "step %d: features of %d of %d responses are not finite (has the policy diverged?); left out"
         logger.warning(message, step, broken, int(answered.sum()))
     return np.asarray(answered & finite)
 

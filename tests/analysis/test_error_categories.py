@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.category_agreement import features_of, pairs_of_prompts, paper_name
+from analysis.category_agreement import features_of, name_of, pairs_of_prompts, paper_name
 from analysis.error_categories import CATEGORIES, RUBRIC, draw_responses, main, read_wrong
 from meds_openrlhf.features.transform import FeatureTransform
 from tests.analysis.judge.judge_server import Judge, Request, Response, judge_server
@@ -165,6 +165,9 @@ def test_the_runs_own_feature_is_compared_if_it_is_none_of_the_papers() -> None:
     features = features_of(FeatureTransform(14), 36)
     assert list(features) == ["36", "18", "36-diff", "18-diff", "single", "14 (own)"]
     assert features["14 (own)"] == FeatureTransform(14)
+    assert name_of(FeatureTransform(14), FeatureTransform(14), 36) == "14 (own)"
+    assert name_of(FeatureTransform("all"), FeatureTransform(14), 36) == "36"
+    assert name_of(FeatureTransform(14, "before"), FeatureTransform(14), 36) is None
     assert list(features_of(FeatureTransform(14), 28)) == ["28", "14", "28-diff", "14-diff", "single"]
 
 

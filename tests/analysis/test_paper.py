@@ -105,6 +105,19 @@ def test_the_ablation_has_the_agreement_of_each_feature(command: list[str], judg
     assert dapo.split("|")[-2].strip() == ""
 
 
+def test_a_table_that_is_there_is_not_written_again_without_samples(command: list[str]) -> None:
+    assert main(command) == 0
+    table = Path("paper/ablation/table.md").read_text()
+    assert main([*command[:-1], "4"]) == 0  # more samples than there are
+    assert Path("paper/ablation/table.md").read_text() == table
+
+
+def test_runs_in_another_folder_are_trained_there(command: list[str]) -> None:
+    assert main([*command, "--runs", "others"]) == 0
+    words = "meds train configs/tiny/grpo.yaml --meds.run_dir others/tiny-grpo --meds.tracking.rollouts all"
+    assert f"    {words}\n" in Path("paper/README.md").read_text()
+
+
 def test_what_is_missing_has_its_command(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command) == 0
     page = Path("paper/README.md").read_text()

@@ -1,6 +1,7 @@
 """What an evaluation finds out before anything starts."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from meds_openrlhf.config import ConfigError
 from meds_openrlhf.evaluation.evaluate import Evaluation
 from meds_openrlhf.evaluation.request import Request
 from meds_openrlhf.evaluation.samples import Sample, SampleStore
+from meds_openrlhf.paths import RunPaths
 
 
 @pytest.fixture
@@ -54,6 +56,22 @@ def test_a_check_leaves_nothing_behind(request_for: Request) -> None:
 def test_without_a_run_responses_have_the_papers_length(request_for: Request) -> None:
     (subject,) = Evaluation(replace(request_for, max_tokens=None)).subjects
     assert subject.settings.max_tokens == 7168
+
+
+def test_it_says_that_an_agent_is_not_used(request_for: Request, tmp_path: Path) -> None:
+    (tmp_path / "policy/model.safetensors").write_bytes(b"")
+    for name, agent in (("plain", "null"), ("tools", "mine.py")):
+        (tmp_path / name).mkdir()
+        config = f"meds: {{run_dir: {name}}}\ntrain.agent_func_path: {agent}\nrollout.max_new_tokens: 9\n"
+        RunPaths(tmp_path / name).config.write_text(config)
+        shutil.copytree(tmp_path / "policy", RunPaths(tmp_path / name).model)
+    said: list[str] = []
+    Evaluation(replace(request_for, models=(f"{tmp_path}/plain", f"{tmp_path}/tools")), said.append)
+    told = [line for line in said if "agent" in line]
+    assert told == [
+        f"{tmp_path}/tools was trained with the agent mine.py, which is not used: "
+        "responses are single turns without tools"
+    ]
 
 
 def test_only_what_is_missing_is_to_be_drawn(request_for: Request) -> None:

@@ -54,6 +54,7 @@ def test_other_code_is_another_feature(tmp_path: Path) -> None:
     [
         ("import nothing_of_that_name", "cannot be run: ModuleNotFoundError: No module named 'nothing_of_that_name'"),
         ("x = ", "cannot be run: SyntaxError"),
+        ("import sys\nsys.exit(3)", "cannot be run: SystemExit: 3"),
         ("x = 1", "has neither from_hidden_states and from_texts; define one of them"),
         (LENGTHS + LAST_LAYER, "has both from_hidden_states and from_texts; define one of them"),
         ("def from_texts(prompts):\n    return 1", "does not work on 2 made-up inputs: TypeError"),

@@ -56,6 +56,8 @@ def test_a_threshold_lets_partial_credit_count() -> None:
     [
         "oracle_answer",
         "entry['answer']",
+        "[_\uff3fimport_\uff3f('os')]",  # which Python reads as __import__
+        "\uff45ntry['ans' + 'wer']",
         "open('/tmp/x', 'w')",
         "(exec)('1')",
         "''.join('AB')",

@@ -99,6 +99,12 @@ def _configurations(words: Sequence[str]) -> dict[Path, RunConfig]:
     return {path: load_config(RunPaths(path).config) for path in folders}
 
 
+def agents_of_training(words: Sequence[str]) -> dict[Path, str]:
+    """Return the agent's file of each run among ``words`` that was trained with one."""
+    agents = {path: one.openrlhf.get("train.agent_func_path") for path, one in _configurations(words).items()}
+    return {path: agent for path, agent in agents.items() if agent}
+
+
 def fingerprint_of(folder: Path) -> str:
     """A hash that identifies a model: of all files' names, sizes, and first and last MiB."""
     digest = hashlib.sha256()

@@ -19,6 +19,7 @@ import ray
 from openrlhf.trainer.ray import vllm_engine
 
 from meds_openrlhf.processes import end_children_with_this_process
+from meds_openrlhf.training.engines.agent import RetryingAgent
 from meds_openrlhf.training.engines.engine_fleet import AS_STARTED, NONE, EngineStatus, StaleWeightsError
 from meds_openrlhf.training.engines.rollout import SharedTokenizer
 from meds_openrlhf.training.openrlhf_source import plain_class, replaced
@@ -51,6 +52,8 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
     async def _load(self) -> None:
         args, kwargs = self._given
         await super().__init__(*args, **dict(kwargs))
+        if kwargs.get("agent_func_path"):
+            self.executor: Any = RetryingAgent(self.executor)
         self._loaded = True
 
     async def load(self) -> None:
@@ -90,7 +93,7 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
 def in_arrays(response: dict[str, Any]) -> dict[str, Any]:
     """Return a response with its token ids and log-probs in arrays, which are sent and read faster than lists."""
     kinds = {"observation_tokens": np.int32, "rollout_log_probs": np.float32}
-    arrays = {name: np.array(response[name], kind) for name, kind in kinds.items() if response[name] is not None}
+    arrays = {name: np.array(response[name], kind) for name, kind in kinds.items() if response.get(name) is not None}
     return {**response, **arrays}
 
 

@@ -11,6 +11,7 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator, _collect_prompt_batch
 from openrlhf.trainer.ray.vllm_engine import batch_vllm_engine_call
 
+from meds_openrlhf.training.engines.agent import AgentErrors
 from meds_openrlhf.training.engines.engine_fleet import EngineFleet, StaleWeightsError
 from meds_openrlhf.training.errors import RunLostError, innermost
 from meds_openrlhf.training.prompt_length import is_too_long, longest_prompt
@@ -101,11 +102,13 @@ class RolloutGenerator(SamplesGenerator):
     ) -> tuple[list[Experience], int, bool]:
         """Like OpenRLHF's method, but send the prompts of a lost engine to the others.
 
+        A prompt with an episode in which an agent raised in every attempt is left out, and the next takes its place.
         Returns accepted experiences, the number of prompts drawn, and whether the prompts are exhausted.
         """
         requests, exhausted = _draw(dataloader_iter, num_prompts)
         consumed = len(requests)
         accepted: list[Experience] = []
+        agent_errors = AgentErrors()
         pending = self._dispatch(requests, generate_kwargs)
         while pending:
             ready, _ = ray.wait(list(pending), num_returns=1, timeout=10.0)
@@ -115,13 +118,17 @@ class RolloutGenerator(SamplesGenerator):
                 if responses is None:
                     pending.update(self._dispatch([sent.request], generate_kwargs))
                     continue
-                experiences = [self._process_response_into_experience(one, **generate_kwargs) for one in responses]
+                answered = agent_errors.has_answered(responses, num_prompts)
+                kept = responses if answered else []
+                experiences = [self._process_response_into_experience(one, **generate_kwargs) for one in kept]
                 if experiences and not (dynamic_filtering and self._is_filtered_out(experiences)):
                     accepted.extend(experiences)
-                elif dynamic_filtering:
+                elif dynamic_filtering or not answered:
                     more, exhausted = _draw(dataloader_iter, 1)
                     consumed += len(more)
                     pending.update(self._dispatch(more, generate_kwargs))
+        if line := agent_errors.line():
+            self._fleet.tell(line)
         return accepted, consumed, exhausted if requests else True
 
     def _is_filtered_out(self, experiences: list[Experience]) -> bool:

@@ -58,8 +58,10 @@ def require_reward_files(config: RunConfig) -> None:
         ("train.agent_func_path", "AgentExecutor", ast.ClassDef),
     ):
         value = config.openrlhf.get(key)
-        if not isinstance(value, str) or not value.endswith(".py"):
+        if not isinstance(value, str) or not (value.endswith(".py") or key == "train.agent_func_path"):
             continue  # a server that scores responses
+        if not value.endswith(".py"):
+            raise ConfigError(key, value, "is no Python file; name one that ends in .py (docs/recipes/tools.md)")
         try:
             tree = ast.parse(Path(value).read_text(encoding="utf-8"))
         except OSError as error:
@@ -68,7 +70,8 @@ def require_reward_files(config: RunConfig) -> None:
             line = f"line {error.lineno}: " if isinstance(error, SyntaxError) else ""
             raise ConfigError(key, value, f"is no Python that can be loaded ({line}{error.args[0]})") from error
         if not _defines(tree, name, kind):
-            raise ConfigError(key, value, f"defines no {name}, which OpenRLHF calls (docs/rewards.md)")
+            page = "rewards.md" if name == "reward_func" else "recipes/tools.md"
+            raise ConfigError(key, value, f"defines no {name}, which OpenRLHF calls (docs/{page})")
 
 
 def _defines(tree: ast.Module, name: str, kind: Any) -> bool:
@@ -82,14 +85,20 @@ def _defines(tree: ast.Module, name: str, kind: Any) -> bool:
 
 
 def require_reward(config: RunConfig) -> None:
-    """Raise ConfigError for a run without a reward."""
+    """Raise ConfigError for a run without a reward, or with a reward that an agent's own replaces."""
     sources = ("reward.remote_url", "reward.model_name_or_path", "train.agent_func_path")
+    if config.openrlhf.get("train.agent_func_path"):
+        others = {"meds.reward": config.meds.reward, **{key: config.openrlhf.get(key) for key in sources[:2]}}
+        for key, value in others.items():
+            if value:
+                hint = "would never be used: train.agent_func_path rewards its own episodes; set one of the two to null"
+                raise ConfigError(key, value, hint)
     if config.meds.reward is None and not any(config.openrlhf.get(key) for key in sources):
         raise ConfigError("meds.reward", None, f"leaves the run without a reward; set math, or {_either(sources)}")
 
 
 def require_labels(config: RunConfig, data: Any, column: str | None) -> None:
-    """Raise ConfigError if a built-in reward has no labels, or labels of reasoning-gym without its reward or with it."""
+    """Raise ConfigError if a built-in reward has no labels, or if one of reasoning-gym and labels do not go together."""
     reward = config.meds.reward
     if reward is None:
         return

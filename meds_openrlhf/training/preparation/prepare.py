@@ -26,7 +26,7 @@ from meds_openrlhf.placement.plan import Plan
 from meds_openrlhf.placement.report import PlanReport
 from meds_openrlhf.placement.shortage import Shortage
 from meds_openrlhf.training import cpu
-from meds_openrlhf.training.preparation import adapters, checks, features, prompts
+from meds_openrlhf.training.preparation import adapters, agents, checks, features, prompts
 from meds_openrlhf.training.preparation.placing import (
     PROVISIONAL,
     place_flags,
@@ -122,6 +122,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
         if records:
             checks.require_recordable(args, policy)  # the last checks: they import the model's code
     adapters.require_targets(args, policy)
+    agents.require_loadable(args.train.agent_func_path)
     if checkpoint is not None:
         point_latest_to(paths, checkpoint.tag)
     return Job(

@@ -8,6 +8,7 @@ from meds_openrlhf.checkpoints import mark_complete
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.evaluation.models.naming import (
     Model,
+    agents_of_training,
     answer_pattern_of_training,
     find_models,
     fingerprint_of,
@@ -146,6 +147,12 @@ def test_answers_are_found_as_in_training(tmp_path: Path) -> None:
     assert answer_pattern_of_training([str(boxed)]) is None
     with pytest.raises(ConfigError, match=r"--answer-pattern: None is needed: .*marked: 'Answer.*boxed: None\)"):
         answer_pattern_of_training([str(marked), str(boxed)])
+
+
+def test_runs_that_were_trained_with_an_agent(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "tools", flags="train.agent_func_path: my_agent.py\n").root
+    words = [str(make_run(tmp_path / "plain").root), f"a={run}", str(make_model(tmp_path / "qwen"))]
+    assert agents_of_training(words) == {run: "my_agent.py"}
 
 
 def test_weights_are_told_apart_and_paths_are_not(tmp_path: Path) -> None:

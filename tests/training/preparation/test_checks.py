@@ -207,6 +207,35 @@ def test_a_reward_file_that_could_not_be_called(tmp_path: Path, content: str | N
 
 
 @pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("mine.py", None, "cannot be read (No such file or directory; looked in"),
+        ("mine.py", "import openrlhf\n", "defines no AgentExecutor, which OpenRLHF calls (docs/recipes/tools.md)"),
+        ("mine.txt", "class AgentExecutor: ...\n", "is no Python file; name one that ends in .py"),
+    ],
+)
+def test_an_agents_file_that_engines_could_not_load(
+    tmp_path: Path, name: str, content: str | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(ConfigError) as raised:
+        checks.require_reward_files(
+            RunConfig(MedsSettings(run_dir="x"), {"train.agent_func_path": str(tmp_path / name)})
+        )
+    assert message in str(raised.value)
+
+
+def test_an_agent_takes_no_second_reward() -> None:
+    flags = {"train.agent_func_path": "agent.py"}
+    checks.require_reward(RunConfig(MedsSettings(run_dir="x"), flags))
+    with pytest.raises(ConfigError, match=r"meds\.reward: 'math' would never be used: train\.agent_func_path"):
+        checks.require_reward(RunConfig(MedsSettings(run_dir="x", reward="math"), flags))
+    with pytest.raises(ConfigError, match=r"reward\.remote_url: 'mine\.py' would never be used"):
+        checks.require_reward(RunConfig(MedsSettings(run_dir="x"), {**flags, "reward.remote_url": "mine.py"}))
+
+
+@pytest.mark.parametrize(
     "content", ["def reward_func(a, b, c): ...", "from other import score as reward_func", "reward_func = print"]
 )
 def test_a_reward_file_that_can_be_called(tmp_path: Path, content: str) -> None:
@@ -242,6 +271,12 @@ def test_a_penalised_range_longer_than_any_response_is_refused(max_new_tokens: i
 def test_a_reward_that_cannot_read_the_labels_is_refused(reward: str, label: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         checks.require_labels(RunConfig(MedsSettings(run_dir="x", reward=reward), {}), [{"answer": label}], "answer")
+
+
+def test_a_built_in_reward_needs_labels_and_another_does_not() -> None:
+    checks.require_labels(RunConfig(MedsSettings(run_dir="x"), {}), [{"prompt": "1+1"}], None)
+    with pytest.raises(ConfigError, match="data.label_key: None names no column, and meds.reward: math compares"):
+        checks.require_labels(RunConfig(MedsSettings(run_dir="x", reward="math"), {}), [{"prompt": "1+1"}], None)
 
 
 @pytest.mark.parametrize(("reward", "label"), [("gym", GYM_LABEL), ("math", "42"), (None, GYM_LABEL), ("math", 42)])

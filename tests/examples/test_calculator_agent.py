@@ -1,0 +1,176 @@
+"""The example of an agent: what its calculator computes and refuses, and what becomes of an episode."""
+
+import asyncio
+import importlib.util
+import re
+import time
+from contextlib import suppress
+from copy import deepcopy
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
+from vllm import SamplingParams
+
+from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.config.schema import FeatureSettings
+from meds_openrlhf.training.final_answers import FinalAnswers
+
+FILE = Path(__file__).parents[2] / "examples/calculator_agent.py"
+spec = importlib.util.spec_from_file_location("calculator_agent", FILE)
+assert spec is not None
+assert spec.loader is not None
+agent = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(agent)
+
+TOKENIZER = build_char_tokenizer()
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("12*(3+4)", "84"),
+        (" 2 - -3 ", "5"),
+        ("7//2 + 7%4", "6"),
+        ("6/2", "3"),
+        ("1/3", "0.333333333333"),
+        ("2**-3", "0.125"),
+        ("10**18", "1000000000000000000"),
+        ("(" * 40 + "1" + ")" * 40, "1"),
+    ],
+)
+def test_values(expression: str, value: str) -> None:
+    assert agent.calculate(expression) == value
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("x + 1", "only numbers"),
+        ("__import__('os').getcwd()", "only numbers"),
+        ("'a' * 9", "only numbers"),
+        ("True + 1", "only numbers"),
+        ("1j", "only numbers"),
+        ("(-8) ** 0.5", "only numbers"),
+        ("[1, 2]", "only numbers"),
+        ("1 << 9", "only numbers"),
+        ("9**9**9**9", "too large"),
+        ("10**18 + 1", "too large"),
+        ("1e999 - 1e999", "too large"),
+        ("2.5**64**0.5 * 9e17", "too large"),
+        ("7 / (2 - 2)", "division by zero"),
+        ("0**-1", "division by zero"),
+        ("-" * 30 + "1", "too deep"),
+        ("1+" * 60 + "1", "more than 100 characters"),
+        ("(1", "cannot be read"),
+        ("", "cannot be read"),
+    ],
+)
+def test_refused(expression: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        agent.calculate(expression)
+
+
+@given(st.text("0123456789.e+-*/%() ", max_size=120))
+@example("9**64" * 20)
+@example("(" * 99)
+@example("-" * 100)
+def test_every_text_ends_soon_in_a_value_or_a_refusal(text: str) -> None:
+    started = time.process_time()
+    with suppress(ValueError):
+        assert abs(float(agent.calculate(text))) <= agent.LARGEST
+    assert time.process_time() - started < 0.1  # about 0.0001; Python may collect its garbage meanwhile
+
+
+class ScriptedEngine:
+    """Writes the given texts, one a turn, as an engine does that pauses after a call."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts = list(texts)
+        self.read: list[str] = []
+        self.params: list[Any] = []
+
+    async def generate(self, prompt_token_ids: list[int], sampling_params: Any, multi_modal_data: None = None) -> Any:
+        self.read.append(TOKENIZER.decode(prompt_token_ids))
+        self.params.append(sampling_params)
+        text = self.texts.pop(0)
+        tokens = TOKENIZER.encode(text)[: sampling_params.max_tokens]
+        log_probs = [{token: SimpleNamespace(logprob=-0.5)} for token in tokens]
+        reason = "stop" if len(tokens) == len(text) else "length"
+        output = SimpleNamespace(token_ids=tokens, text=text[: len(tokens)], finish_reason=reason, logprobs=log_probs)
+        return SimpleNamespace(outputs=[output])
+
+
+def play(engine: ScriptedEngine, label: str, executor: Any = None, max_length: int = 400) -> dict[str, Any]:
+    params = SamplingParams(max_tokens=20, logprobs=1)
+    before = deepcopy(params)
+    response = asyncio.run(
+        (executor or agent.AgentExecutor()).execute(
+            prompt="ask ", label=label, sampling_params=params, max_length=max_length, hf_tokenizer=TOKENIZER,
+            llm_engine=engine, images=None,
+        )
+    )  # fmt: skip
+    assert params == before  # other episodes share it
+    return response
+
+
+def experience_of(response: dict[str, Any]) -> Any:
+    return SamplesGenerator(SimpleNamespace(args=None), None, None, None, [])._process_response_into_experience(
+        response, max_len=400
+    )
+
+
+def test_the_policy_reads_results_and_is_trained_on_its_own_words_alone() -> None:
+    own = ["Six: <calc>12*(3+4)</calc>", " and <calc>84/0</calc>", ", so \\boxed{84}"]
+    engine = ScriptedEngine(*own)
+    response = play(engine, "84.0")
+    assert [(one.stop, one.include_stop_str_in_output) for one in engine.params] == [(["</calc>"], True)] * 3
+    assert engine.read[-1] == (
+        "ask Six: <calc>12*(3+4)</calc><result>84</result>"
+        " and <calc>84/0</calc><result>error: division by zero</result>"
+    )
+    assert (response["reward"], response["scores"]) == (1.0, 1.0)
+    assert response["extra_logs"] == {"calls": 2, "failed_calls": 1}
+    experience = experience_of(response)
+    trained = experience.sequences[0, 1:][experience.action_mask[0].bool()]
+    assert TOKENIZER.decode(trained.tolist()) == "".join(own)
+    assert (experience.rollout_log_probs[0] != 0).equal(experience.action_mask[0].bool())
+
+
+class BoxingInstance(agent.AgentInstance):
+    """Its calculator puts results into boxes, where they are no answers of the policy."""
+
+    reply = "\\boxed{{{}}}"
+
+
+@pytest.mark.parametrize(
+    ("texts", "score", "answered"),
+    [
+        (["<calc>3+4</calc>", " that is it."], 0, False),
+        (["\\boxed{<calc>3+4</calc>", "}"], 0, False),  # the braces of an answer do not reach across a reply
+        (["\\boxed{7} <calc>4+4</calc>", " yes."], 1, True),
+        (["\\boxed{8} <calc>3+4</calc>", " \\boxed{9}"], 0, True),
+    ],
+)
+def test_a_box_in_a_reply_is_no_answer(texts: list[str], score: float, answered: bool) -> None:
+    response = play(ScriptedEngine(*texts), "7", agent.AgentExecutor(BoxingInstance))
+    assert "\\boxed{" in TOKENIZER.decode(response["observation_tokens"])
+    assert (response["reward"], response["scores"]) == (score, score)
+    experience = experience_of(response)
+    experience.index = [0]
+    assert FinalAnswers(TOKENIZER, FeatureSettings()).rows_of([experience])[0].tolist() == [answered]
+
+
+def test_calls_without_end_end_as_wrong() -> None:
+    calls = ["<calc>1+1</calc>"] * 20
+    engine = ScriptedEngine(*calls)
+    response = play(engine, "2")
+    assert len(engine.read) == agent.MOST_CALLS + 1
+    assert (response["reward"], response["extra_logs"]["calls"]) == (0.0, agent.MOST_CALLS)
+    short = play(ScriptedEngine(*calls), "2", max_length=60)  # no token is left to the policy
+    assert len(short["observation_tokens"]) >= 60
+    assert (short["reward"], short["scores"], short["truncated"]) == (0.0, 0.0, False)
