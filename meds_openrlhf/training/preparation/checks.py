@@ -98,7 +98,7 @@ def require_reward(config: RunConfig) -> None:
 
 
 def require_labels(config: RunConfig, data: Any, column: str | None) -> None:
-    """Raise ConfigError if a built-in reward has no labels, or if one of reasoning-gym and labels do not go together."""
+    """Raise ConfigError if a built-in reward has no labels, or if a reward and labels of reasoning-gym do not match."""
     reward = config.meds.reward
     if reward is None:
         return

@@ -275,7 +275,7 @@ def test_a_reward_that_cannot_read_the_labels_is_refused(reward: str, label: str
 
 def test_a_built_in_reward_needs_labels_and_another_does_not() -> None:
     checks.require_labels(RunConfig(MedsSettings(run_dir="x"), {}), [{"prompt": "1+1"}], None)
-    with pytest.raises(ConfigError, match="data.label_key: None names no column, and meds.reward: math compares"):
+    with pytest.raises(ConfigError, match=r"data.label_key: None names no column, and meds.reward: math compares"):
         checks.require_labels(RunConfig(MedsSettings(run_dir="x", reward="math"), {}), [{"prompt": "1+1"}], None)
 
 
