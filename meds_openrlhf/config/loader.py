@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import json
+import math
 import re
 import types
 import typing
@@ -113,6 +115,13 @@ def _value_of(word: str) -> Any:
     is_null = value is None and word.strip() in ("", "~", "null", "Null", "NULL")
     is_text = value is None or (isinstance(value, str) and word[:1] not in ("'", '"'))
     return word if is_text and not is_null else value
+
+
+def as_word(value: Any) -> str:
+    """The inverse of `parse_overrides` for one value: ``--key=WORD`` reads ``value`` back."""
+    if isinstance(value, str):
+        return value if _value_of(value) == value else json.dumps(value)
+    return str(yaml.safe_dump(value, default_flow_style=True, width=math.inf).splitlines()[0])
 
 
 def build(cls: type[T], values: Mapping[str, Any], name: str) -> T:

@@ -108,6 +108,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
         most = longest_prompt(args)
         logger.warning("%d of %d prompts have more than %d tokens, and are left out", too_long, len(data), most)
     total_steps = prompts.steps_of_an_epoch(args, len(data) - too_long) * args.train.num_episodes
+    total_steps = min(total_steps, config.meds.max_steps or total_steps)
     memory = checks.memory_format(config, policy)
     if config.meds.enabled:
         records_layers = not remembers_answers(config.meds.memory)
