@@ -27,7 +27,7 @@ def power(
 ) -> float:
     """The share of ``studies`` in which a difference of ``effect`` deviations is found to be above 0."""
     drawn = np.random.default_rng([seed, seeds, tasks]).normal(effect, 1.0, size=(studies, tasks, seeds))
-    intervals = (bootstrap_interval(one, STATISTICS[statistic], level=level, resamples=1000) for one in drawn)
+    intervals = (bootstrap_interval(one, STATISTICS[statistic], level=level, resamples=2000) for one in drawn)
     return float(np.mean([interval.low > 0 for interval in intervals]))
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.cli.extras import require_installed
+from meds_openrlhf.cli.train import quiet_start
 from meds_openrlhf.config import ConfigError
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ def run_study(arguments: argparse.Namespace, _rest: list[str]) -> int:
         if arguments.submit:
             return _submit(chosen, arguments)
         require_installed("ray")
+        quiet_start(verbose=False)
         from meds_openrlhf.study.execution import run_study as run_all
 
         return run_all(chosen, runs, _say)

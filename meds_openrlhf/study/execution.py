@@ -54,7 +54,8 @@ def run_study(chosen: Sequence[StudyRun], runs: Sequence[StudyRun], say: Say) ->
             return 0
         end_children_with_this_process()
         with _ray_session(missing), interruptible(watchdog_minutes=None):
-            failed = [run.name for run in missing if not _Attempt(run, runs, say).succeeds()]
+            prepared: set[str] = set()
+            failed = [run.name for run in missing if not _Attempt(run, runs, prepared, say).succeeds()]
     for name in failed:
         say(f"{name}: failed; {study.runs / name}.log has all of it, and the same command tries it again")
     return 1 if failed else 0
@@ -106,10 +107,10 @@ def _ray_session(runs: Sequence[StudyRun]) -> Iterator[None]:
 
 
 class _Attempt:
-    """One run, from what is there of it to its result."""
+    """One run, from what is there of it to its result; ``prepared`` are the commands that need not run again."""
 
-    def __init__(self, run: StudyRun, runs: Sequence[StudyRun], say: Say) -> None:
-        self._run, self._runs = run, runs
+    def __init__(self, run: StudyRun, runs: Sequence[StudyRun], prepared: set[str], say: Say) -> None:
+        self._run, self._runs, self._prepared = run, runs, prepared
         place = f"[{runs.index(run) + 1}/{len(runs)}] {run.name}"
         self._say: Say = lambda text: say(f"{place}: {text}")
         self._started, self._fresh = time.monotonic(), not run.paths.config.exists()
@@ -130,7 +131,9 @@ class _Attempt:
     def _make(self) -> RunResult:
         run = self._run
         for words in run.preparation():
-            self._command("preparing", words)
+            if shlex.join(words) not in self._prepared:
+                self._command("preparing", words)
+                self._prepared.add(shlex.join(words))
         if not is_trained(run):
             write_atomically(run.digest_file, run.digest)
             self._command("training", run.training())

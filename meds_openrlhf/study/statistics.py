@@ -75,13 +75,14 @@ def probability_of_improvement(
 ) -> Interval:
     """The probability that a run with ``scores`` (T, S) beats a run with ``others`` (T, S), mean over tasks; ties half.
 
-    Compares all pairs of a task's runs (Mann and Whitney's U over S * S); a resample draws seeds, for both alike.
+    Compares all pairs of a task's runs (Mann and Whitney's U over S * S). A resample draws the seeds of both methods
+    apart: drawn together, the pairs of a seed with itself would count too often.
     """
     first, second = _checked(scores), _checked(others)
     _require_same_shape(first, second)
-    both = _resampled(np.stack([first, second]), resamples, seed)
+    drawn = (_resampled(values, resamples, seed + number) for number, values in enumerate((first, second)))
     value = float(_share_of_wins(first, second))
-    found = _interval(value, _share_of_wins(both[:, 0], both[:, 1]), first.shape, level)
+    found = _interval(value, _share_of_wins(*drawn), first.shape, level)
     return Interval(value, max(found.low, 0.0), min(found.high, 1.0))
 
 
@@ -122,10 +123,8 @@ def _require_same_shape(first: Array, second: Array) -> None:
 
 
 def _resampled(values: Array, resamples: int, seed: int) -> Array:
-    """Values (R, ..., T, S) with seeds drawn with replacement, task by task."""
-    *_, tasks, seeds = values.shape
-    drawn = np.random.default_rng(seed).integers(seeds, size=(resamples, tasks, seeds))
-    drawn = drawn.reshape(resamples, *[1] * (values.ndim - 2), tasks, seeds)
+    """Values (R, T, S) with seeds drawn with replacement, task by task."""
+    drawn = np.random.default_rng(seed).integers(values.shape[1], size=(resamples, *values.shape))
     return np.take_along_axis(values[np.newaxis], drawn, axis=-1)
 
 
