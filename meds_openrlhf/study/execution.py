@@ -14,7 +14,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -53,12 +54,24 @@ def run_study(chosen: Sequence[StudyRun], runs: Sequence[StudyRun], say: Say) ->
         if not missing:
             return 0
         end_children_with_this_process()
-        with _ray_session(missing), interruptible(watchdog_minutes=None):
-            prepared: set[str] = set()
-            failed = [run.name for run in missing if not _Attempt(run, runs, prepared, say).succeeds()]
+        failed = _make_all(missing, runs, say)
     for name in failed:
         say(f"{name}: failed; {study.runs / name}.log has all of it, and the same command tries it again")
     return 1 if failed else 0
+
+
+def _make_all(missing: Sequence[StudyRun], runs: Sequence[StudyRun], say: Say) -> list[str]:
+    """Make the runs; returns the names of those that failed. After a failure, the next has a new Ray session."""
+    left, failed = deque(missing), list[str]()
+    prepared: set[str] = set()
+    while left:
+        with _ray_session(left), interruptible(watchdog_minutes=None):
+            while left:
+                run = left.popleft()
+                if not _Attempt(run, runs, prepared, say).succeeds():
+                    failed.append(run.name)
+                    break
+    return failed
 
 
 def needs_run(run: StudyRun) -> bool:
@@ -85,7 +98,7 @@ def _require_same_settings(run: StudyRun) -> None:
 
 
 @contextmanager
-def _ray_session(runs: Sequence[StudyRun]) -> Iterator[None]:
+def _ray_session(runs: Iterable[StudyRun]) -> Iterator[None]:
     """One Ray session for all commands, unless RAY_ADDRESS names a cluster: starting one takes seconds every time."""
     if os.environ.get("RAY_ADDRESS"):
         yield
@@ -125,6 +138,8 @@ class _Attempt:
             result = RunResult(run.task, run.method, run.seed, run.digest, failed=line)
         write_result(run.study, run.name, result)
         write_atomically(run.study.results / "runs.csv", runs_csv(run.study, finished_results(self._runs)))
+        if result.failed is None and not run.study.evaluation.keep_checkpoints:
+            _remove_checkpoints(run)
         self._say(f"failed: {result.failed}" if result.failed is not None else f"done{self._left()}")
         return result.failed is None
 
@@ -147,10 +162,7 @@ class _Attempt:
             run.agreement_file.parent.mkdir(parents=True, exist_ok=True)
             run.agreement_file.unlink(missing_ok=True)
             self._command("comparing clusters with mistakes", agreement, may_refuse=True)
-        result = collect(run, (time.monotonic() - self._started) / 3600 if self._fresh else None)
-        if not run.study.evaluation.keep_checkpoints:
-            _remove_checkpoints(run)
-        return result
+        return collect(run, (time.monotonic() - self._started) / 3600 if self._fresh else None)
 
     def _command(self, stage: str, words: Words, may_refuse: bool = False) -> None:
         """Run a command of the run into its log; raises RunFailed. With ``may_refuse``, exit code 2 is no failure."""

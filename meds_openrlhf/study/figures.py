@@ -90,7 +90,7 @@ def _draw_method(axes: Any, seeds: Sequence[Mapping[float, float]], number: int,
     shared = sorted(set.intersection(*(set(one) for one in seeds))) if seeds else []
     if shared:
         middle = [float(interquartile_mean(np.array([[one[x] for one in seeds]]))) for x in shared]
-        axes.plot(shared, middle, linewidth=2.2, label=f"{method} ({len(seeds)})", **look)
+        axes.plot(shared, middle, linewidth=2.2, label=method, **look)
 
 
 def _add_legend(figure: Figure, panels: Sequence[Any]) -> None:
@@ -134,7 +134,7 @@ def _agreement(study: Study, results: Results) -> Figure | None:
     for axes, task in zip(panels, tasks):
         for number, method in enumerate(study.methods):
             look = {"color": COLORS[number % len(COLORS)], "alpha": 0.8}
-            shift = 0.7 * (number / max(len(study.methods) - 1, 1) - 0.5)
+            shift = 0.5 * (number / max(len(study.methods) - 1, 1) - 0.5)
             seeds = [agreement for key, agreement in known.items() if key[:2] == (task, method)]
             for place, name in enumerate(names):
                 values = [one[name] for one in seeds if name in one]

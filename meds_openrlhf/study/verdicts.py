@@ -84,15 +84,16 @@ def pairs_of(
     return Pairs(tasks, seeds, table[0][:, whole], table[1][:, whole], int((~known).sum()))
 
 
-def compare(pairs: Pairs, study: Study) -> Comparison | None:
-    """The comparison of paired scores; None for fewer than two seeds."""
+def compare(pairs: Pairs, study: Study, direction: str = "higher") -> Comparison | None:
+    """The comparison of paired scores; None for fewer than two seeds. ``direction`` says what is an improvement."""
     if len(pairs.seeds) < 2:
         return None
     statistic, level = STATISTICS[study.rule.statistic], study.rule.level
+    sign = -1 if direction == "lower" else 1
     return Comparison(
         pairs=pairs,
         difference=bootstrap_interval(pairs.scores - pairs.others, statistic, level=level),
-        improvement=probability_of_improvement(pairs.scores, pairs.others, level=level),
+        improvement=probability_of_improvement(sign * pairs.scores, sign * pairs.others, level=level),
         p_value=paired_test(pairs.scores, pairs.others, statistic),
     )
 
@@ -103,7 +104,7 @@ def judge(study: Study, results: Results, name: str) -> Verdict:
     tasks = study.tasks_of(claim)
     first, second = claim.metrics
     pairs = pairs_of(study, results, ((claim.method, first), (claim.than, second)), tasks)
-    comparison = compare(pairs, study)
+    comparison = compare(pairs, study, claim.direction)
     if pairs.missing:
         verdict = f"not judged yet: {pairs.missing} of {len(tasks) * len(study.seeds)} pairs are missing"
     elif comparison is None or len(pairs.seeds) < LEAST_SEEDS:
