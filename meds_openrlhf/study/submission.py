@@ -37,6 +37,8 @@ def submissions_of(
         require_paths(run.load(), run.config_file, package)
     require_fit(package)
     file = os.path.relpath(study.path.absolute(), package.root)
+    if file.startswith("..") or package.missing(file) is not None:
+        raise ConfigError("FILE", str(study.path), f"is not sent with {package.root}, of which a job gets a copy")
     folders = ("--runs", str(study.runs), "--results", str(study.results))
     now = f"{datetime.now():%Y%m%d-%H%M%S}"
     return [
