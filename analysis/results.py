@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from meds_openrlhf.files import write_atomically
+from meds_openrlhf.report.output import markdown_table, shown, write_figure
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+__all__ = ["add_result_arguments", "figure_path", "markdown_table", "shown", "write_figure", "write_numbers"]
 
 FIGURE_SUFFIXES = (".png", ".svg")
-_DPI = 150
 
 
 def add_result_arguments(parser: argparse.ArgumentParser, name: str) -> None:
@@ -36,39 +33,6 @@ def figure_path(text: str) -> Path:
     return path
 
 
-def write_figure(figure: Figure, path: Path) -> None:
-    """Write the figure without dates or versions, so that the same numbers give the same file."""
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    FigureCanvasAgg(figure)
-    file = io.BytesIO()
-    metadata = {"Software": None} if path.suffix == ".png" else {"Date": None, "Creator": None}
-    with matplotlib.rc_context({"svg.hashsalt": "analysis"}):
-        figure.savefig(file, format=path.suffix[1:], dpi=_DPI, bbox_inches="tight", metadata=metadata)
-    write_atomically(path, file.getvalue())
-
-
 def write_numbers(numbers: Mapping[str, object], path: Path) -> None:
     """Write the numbers as JSON. Raises ValueError for NaN, which JSON lacks; use None instead."""
     write_atomically(path, json.dumps(numbers, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], sides: str = "") -> str:
-    """A Markdown table, padded to be readable as plain text; the first column is aligned left, the others right.
-
-    ``sides`` says otherwise, with ``<`` or ``>`` for each column.
-    """
-    widths = [max(3, *map(len, column)) for column in zip(header, *rows)]
-    sides = sides or "<" + ">" * (len(header) - 1)
-    lines = [
-        "| " + " | ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths)) + " |"
-        for row in (header, *rows)
-    ]
-    rules = (f"-{'-' * width}{'-' if side == '<' else ':'}" for width, side in zip(widths, sides))
-    return "\n".join([lines[0], f"|{'|'.join(rules)}|", *lines[1:]])
-
-
-def shown(value: float | None, form: str = ".2f") -> str:
-    """Format a number for a table; None gives an empty string."""
-    return "" if value is None else format(value, form)

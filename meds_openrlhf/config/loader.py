@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import json
+import math
 import re
 import types
 import typing
@@ -117,6 +119,13 @@ def value_of(word: str) -> Any:
     is_text = value is None or (isinstance(value, str) and word[:1] not in ("'", '"'))
     is_text = is_text or (isinstance(value, dict) and word[:1] != "{")
     return word if is_text and not is_null else value
+
+
+def as_word(value: Any) -> str:
+    """The inverse of `parse_overrides` for one value: ``--key=WORD`` reads ``value`` back."""
+    if isinstance(value, str):
+        return value if _value_of(value) == value else json.dumps(value)
+    return str(yaml.safe_dump(value, default_flow_style=True, width=math.inf).splitlines()[0])
 
 
 def build(cls: type[T], values: Mapping[str, Any], name: str) -> T:

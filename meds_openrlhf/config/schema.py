@@ -361,6 +361,8 @@ class MedsSettings:
     lock_seconds: float | None = 180.0
     """How long to wait for a file lock that a lost node may hold: longer than a lease of its file server. null: lock
     nothing, for file systems without locks; nothing then keeps two runs out of one folder."""
+    max_steps: int | None = None
+    """The run ends after so many steps, even if prompts are left; null: when train.num_episodes are over."""
     reward: str | None = None
     """A reward of this package: "math", "math-signed", "math-format", "math-string", "gym" (reasoning-gym's scorers);
     null: OpenRLHF's own settings."""
@@ -379,6 +381,8 @@ class MedsSettings:
         _require(bool(self.run_dir), "run_dir", self.run_dir, "is empty; name the run's folder, e.g. runs/my-run")
         hint = "is negative; null locks nothing, for file systems without locks"
         _require(self.lock_seconds is None or self.lock_seconds >= 0, "lock_seconds", self.lock_seconds, hint)
+        hint = "is below 1; null trains to the end of train.num_episodes"
+        _require(self.max_steps is None or self.max_steps >= 1, "max_steps", self.max_steps, hint)
         for name in _OF_HISTORY if self.penalty.scope == "batch" else ():
             hint = 'is about earlier rollouts, which meds.penalty.scope "batch" does not look at; leave it out'
             _require(getattr(self.memory, name) is None, f"memory.{name}", getattr(self.memory, name), hint)

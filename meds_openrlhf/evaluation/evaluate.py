@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ from meds_openrlhf.evaluation.settings import Settings, check_settings, problems
 
 if TYPE_CHECKING:
     from meds_openrlhf.evaluation.sampling.engine import EngineSettings
+    from meds_openrlhf.evaluation.sampling.fleet import RayFleet
     from meds_openrlhf.placement.plan import Plan
 
 MAX_TOKENS = 7168  # of a response, if no run says how long its own were: the paper's for Qwen3
@@ -136,31 +138,60 @@ def draw_missing(evaluation: Evaluation, samplings: Sequence[Sampling], progress
     plan = plan_when_free(request.engines, request.tensor_parallel, largest, request.wait_seconds, progress.say)
     groups = reserve(plan, request.wait_seconds, setting="--wait")
     try:
-        for sampling in samplings:
-            if sampling.blocks:
-                _draw_one(evaluation, sampling, plan, groups["engines"], progress)
+        missing = [sampling for sampling in samplings if sampling.blocks]
+        for _, alike in groupby(missing, key=lambda one: _engine_key(request, one)):
+            _draw_with_engines(evaluation, list(alike), plan, groups["engines"], progress)
     finally:
         release(groups)
 
 
-def _draw_one(evaluation: Evaluation, sampling: Sampling, plan: Plan, group: Any, progress: Progress) -> None:
+def _engine_key(request: Request, sampling: Sampling) -> tuple[object, ...]:
+    """Consecutive samplings with the same key share engines, which takes seconds for a model rather than a start.
+
+    Only on the CPU, where the samples were seen to be those of separate engines.
+    """
+    settings = _engine_settings(request, sampling)
+    if not settings.on_cpu or not Path(sampling.weights).is_dir():
+        return (sampling.subject.label,)
+    return replace(settings, model="", revision=None), sampling.subject.known.architecture
+
+
+def _draw_with_engines(
+    evaluation: Evaluation, samplings: Sequence[Sampling], plan: Plan, group: Any, progress: Progress
+) -> None:
+    """Draw the samples of models that share engines, one model after another."""
     from meds_openrlhf.evaluation.sampling.fleet import running_engines
 
-    label, settings = sampling.subject.label, _engine_settings(evaluation.request, sampling)
-    missing, where = sampling.total - sampling.present, " (on the CPU)" if settings.on_cpu else ""
-    progress.say(f"{label}: {missing} of {sampling.total} samples to draw; starting {plan}{where}")
+    first = _engine_settings(evaluation.request, samplings[0])
+    where = " (on the CPU)" if first.on_cpu else ""
+    progress.say(f"{_to_draw(samplings[0])}; starting {plan}{where}")
+    with running_engines(group, plan, first, progress.say) as fleet:
+        for number, sampling in enumerate(samplings):
+            settings = _engine_settings(evaluation.request, sampling)
+            if number:
+                progress.say(f"{_to_draw(sampling)}, with the same engines")
+                fleet.load(settings)
+            _draw_one(sampling, fleet, settings, progress)
+
+
+def _to_draw(sampling: Sampling) -> str:
+    missing = sampling.total - sampling.present
+    return f"{sampling.subject.label}: {missing} of {sampling.total} samples to draw"
+
+
+def _draw_one(sampling: Sampling, fleet: RayFleet, settings: EngineSettings, progress: Progress) -> None:
+    label = sampling.subject.label
     left = Counter(block.benchmark for block in sampling.blocks)
-    with running_engines(group, plan, settings, progress.say) as fleet:
-        progress.begin(label, sampling.total, sampling.present, sampling.right)
-        try:
-            for block, samples in draw(fleet, sampling.blocks, settings.in_flight, progress.say):
-                sampling.stores[block.benchmark].append(samples)
-                progress.add(len(samples), sum(sample.right for sample in samples))
-                left[block.benchmark] -= 1
-                if not left[block.benchmark]:
-                    progress.say(f"{label}: {block.benchmark} is sampled")
-        finally:
-            progress.close()
+    progress.begin(label, sampling.total, sampling.present, sampling.right)
+    try:
+        for block, samples in draw(fleet, sampling.blocks, settings.in_flight, progress.say):
+            sampling.stores[block.benchmark].append(samples)
+            progress.add(len(samples), sum(sample.right for sample in samples))
+            left[block.benchmark] -= 1
+            if not left[block.benchmark]:
+                progress.say(f"{label}: {block.benchmark} is sampled")
+    finally:
+        progress.close()
 
 
 def _weights(subject: Subject) -> str:

@@ -114,7 +114,8 @@ def planned_steps(config: RunConfig | None) -> int | None:
     if most is not None:
         rows = int(min(rows, most))
     whole, left = divmod(rows, batch)
-    return int((whole + (left * samples >= train)) * episodes)  # a partial step needs at least a mini-batch
+    steps = int((whole + (left * samples >= train)) * episodes)  # a partial step needs at least a mini-batch
+    return min(steps, config.meds.max_steps or steps)
 
 
 def _as_text(value: Any) -> str:

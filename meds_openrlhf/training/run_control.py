@@ -22,10 +22,14 @@ class StepReport:
 
 @dataclass(frozen=True)
 class Stopped:
-    """Training ended on request after ``step``; ``tag`` names the saved checkpoint, or is None if there is none."""
+    """Training ended after ``step``: on request, or ``finished`` because it was the last (meds.max_steps).
+
+    ``tag`` names the checkpoint that was saved on request, or is None if there is none.
+    """
 
     step: int
     tag: str | None
+    finished: bool = False
 
 
 class RunControl:

@@ -93,7 +93,11 @@ class MedsTraining(CheckpointedTraining):
         return TextFeatures(self.tokenizer, load_function(features.function, layers=0, hidden=0))
 
     def train_step(self, rollout_samples: Any, global_step: int) -> tuple[dict[str, Any], int]:
-        """Train one step; its number, also in the memory, is ``global_step + 1``."""
+        """Train one step; its number, also in the memory, is ``global_step + 1``.
+
+        Raises TrainingStopped if ``global_step`` was the run's last.
+        """
+        self.end_at(self._context.meds.max_steps, global_step)
         step, metrics = global_step + 1, dict[str, float]()
 
         def make(samples: Any) -> Any:

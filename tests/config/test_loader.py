@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from meds_openrlhf.config import ConfigError, MemorySettings, load_config
+from meds_openrlhf.config.loader import as_word, parse_overrides
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -27,6 +28,15 @@ def test_defaults_are_the_papers(tmp_path: Path) -> None:
     assert (meds.memory.min_cluster_size, meds.memory.neighbors, meds.memory.window_rows) == (None, None, None)
     assert (meds.features.layers, meds.features.normalize) == ("last-half", "l2")
     assert meds.features.answer_openings == ("\\boxed{",)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [*("a b", "1", "true", "null", "", "#### ", "a: b", "- a", '"q"', "it's"), 3, 1e-6, 0.28, True, None,
+     [0.2, 0.28], [1], ["a", "b"], ["x" * 100, "y"]],
+)  # fmt: skip
+def test_a_value_as_a_word_is_read_back(value: object) -> None:
+    assert parse_overrides([f"--a={as_word(value)}"]) == {"a": value}
 
 
 def test_overrides_win_and_may_be_written_in_every_usual_way(tmp_path: Path) -> None:
@@ -100,6 +110,7 @@ def test_a_pattern_is_taken_as_it_is_typed(tmp_path: Path, pattern: str) -> None
         (["--meds.zzz", "1"], r"meds.zzz: 1 is no setting; known here: run_dir, enabled"),
         (["--meds.memory.shards", "two"], r"meds.memory.shards: 'two' has the wrong type; it should be int"),
         (["--meds.memory.shards", "0"], r"meds.memory.shards: 0 is below 1"),
+        (["--meds.max_steps", "0"], r"meds.max_steps: 0 is below 1"),
         (["--meds.memory.shards", "true"], r"meds.memory.shards: True has the wrong type"),
         (["--meds.memory.preset", "papers"], r"""preset: 'papers' is not one of "paper", "reference", "robust\""""),
         (["--meds.memory.preset", "null"], r"memory.preset: None has the wrong type; it should be str"),

@@ -55,6 +55,8 @@ def test_planned_steps_are_those_of_the_data_set(tmp_path: Path) -> None:
         "train.batch_size": 4, "train.num_episodes": 3,
     }  # fmt: skip
     assert planned_steps(config(**flags)) == 9
+    for most, steps in ((4, 4), (40, 9)):
+        assert planned_steps(RunConfig(MedsSettings(run_dir="r", max_steps=most), flags)) == steps
     assert planned_steps(config(**{**flags, "train.batch_size": 8})) == 6  # the last two prompts fill no mini-batch
     assert planned_steps(config(**{**flags, "data.max_samples": 4})) == 3
     assert planned_steps(config(**{**flags, "data.max_samples": None})) == 9

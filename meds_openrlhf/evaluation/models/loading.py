@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +16,17 @@ from meds_openrlhf.placement.model_shape import hub_answers, shape_of
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A model with its configuration and tokenizer. ``context`` is in tokens, None if the configuration has none."""
+    """A model with its configuration and tokenizer. ``context`` is in tokens, None if the configuration has none.
+
+    Models of the same ``architecture``, a text, differ in their weights alone.
+    """
 
     model: Model
     fingerprint: str
     revision: str | None
     context: int | None
     tokenizer: Any
+    architecture: str
 
     def tokens(self, benchmark: str, problems: Sequence[Problem]) -> dict[str, tuple[int, ...]]:
         """Each problem's prompt as token ids, without added special tokens: the template contains them.
@@ -74,4 +79,13 @@ def know(model: Model, tensor_parallel: int) -> KnownModel:
         revision=revision,
         context=getattr(config.get_text_config(), "max_position_embeddings", None),
         tokenizer=tokenizer,
+        architecture=_architecture(config),
     )
+
+
+def _architecture(config: Any) -> str:
+    """A model's configuration, without where it came from."""
+    told = {
+        key: value for key, value in config.to_dict().items() if key not in ("_name_or_path", "transformers_version")
+    }
+    return json.dumps(told, sort_keys=True, default=str)

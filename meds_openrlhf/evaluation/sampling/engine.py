@@ -68,6 +68,12 @@ class SamplingEngine:
                 _see_own_gpu()
         self._llm: Any = vllm.AsyncLLMEngine.from_engine_args(vllm.AsyncEngineArgs(**_engine_arguments(settings)))
 
+    async def load(self, settings: EngineSettings) -> None:
+        """Take another model of the same architecture: vLLM loads its weights as it loads those of the first."""
+        await self._llm.collective_rpc("reload_weights", kwargs={"weights_path": settings.model})
+        await self._llm.reset_prefix_cache()
+        self._settings = settings
+
     async def sample(self, block: Block) -> list[Sample]:
         """Draw and judge the block's samples."""
         from vllm.v1.engine.exceptions import EngineDeadError

@@ -74,6 +74,16 @@ class RayFleet:
         """The numbers of the running engines."""
         return self._handles
 
+    def load(self, settings: EngineSettings) -> None:
+        """Give all engines another model of the same architecture. Raises EvaluationLostError if none is left."""
+        for number, loading in [(n, handle.load.remote(settings)) for n, handle in self._handles.items()]:
+            try:
+                ray.get(loading)
+            except ray.exceptions.RayActorError:
+                del self._handles[number]
+        if not self._handles:
+            raise EvaluationLostError("every engine was lost before it had the next model")
+
     def start(self, engine: int, block: Block) -> Hashable:
         """Start a block on an engine without waiting; returns a ticket for its result."""
         ticket: Hashable = self._handles[engine].sample.remote(block)

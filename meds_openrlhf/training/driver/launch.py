@@ -202,7 +202,7 @@ def _start_and_follow(
     members += members_of(models.trainer, models.engines, models.groups, shards)
     following = Following(control, members, listener, interruptions, trackers)
     stopped = following.to_the_end(models.trainer.fit.remote())
-    if stopped is not None:
+    if stopped is not None and not stopped.finished:
         raise Interrupted(interruptions.noted or 0, _how_it_stopped(stopped))
     ray.get(models.groups["policy"].async_save_model())
     if "critic" in models.groups and job.args.critic.save_value_network:

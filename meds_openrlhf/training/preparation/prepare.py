@@ -112,6 +112,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
     too_long = prompts.count_too_long(data, args, tokenizer)
     total_steps = prompts.steps_of_an_epoch(args, len(data) - too_long) * args.train.num_episodes
+    total_steps = min(total_steps, config.meds.max_steps or total_steps)
     function = features.function_of(config, policy)
     memory = features.memory_format(config, policy, function)
     if config.meds.enabled:

@@ -1,0 +1,116 @@
+"""How far each run of a study is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from statistics import median
+
+from meds_openrlhf.locks import try_lock
+from meds_openrlhf.report.history import read_lines
+from meds_openrlhf.study.plan import StudyRun
+from meds_openrlhf.study.results import RunResult, read_result
+from meds_openrlhf.study.study_file import Study
+
+_LAST_WRITTEN = "tokenizer_config.json"  # of a saved model
+
+
+class Status(Enum):
+    """The state of a run::
+
+    MISSING ──► RUNNING ──► DONE
+                  │  └────► FAILED ──► (the next `meds study run`)
+                  └───────► STOPPED ─► (the next one goes on)
+    """
+
+    DONE = "done"
+    RUNNING = "running"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """A run's state; ``steps`` are those in its metrics, ``detail`` is the stage or the error."""
+
+    run: StudyRun
+    state: Status
+    steps: int
+    detail: str
+    result: RunResult | None
+
+
+def status_of(run: StudyRun, running: tuple[str, str] | None = None) -> RunStatus:
+    """The status of a run; ``running`` is the name and the stage of the run that is being made, if there is one.
+
+    Raises ConfigError if its result is of other settings.
+    """
+    result, steps = read_result(run), steps_done(run)
+    if running is not None and running[0] == run.name:
+        return RunStatus(run, Status.RUNNING, steps, running[1], None)
+    if result is not None and result.failed is None:
+        return RunStatus(run, Status.DONE, run.study.steps, "; ".join(result.notes), result)
+    if result is not None:
+        return RunStatus(run, Status.FAILED, steps, result.failed or "", None)
+    if run.paths.config.exists():
+        return RunStatus(run, Status.STOPPED, steps, "trained" if is_trained(run) else "", None)
+    return RunStatus(run, Status.MISSING, steps, "", None)
+
+
+def statuses_of(runs: Sequence[StudyRun]) -> list[RunStatus]:
+    """The status of all runs."""
+    running = running_now(runs[0].study)
+    return [status_of(run, running) for run in runs]
+
+
+def finished_results(runs: Sequence[StudyRun]) -> list[RunResult]:
+    """The results of the finished runs, in the order of ``runs``."""
+    results = (read_result(run) for run in runs)
+    return [result for result in results if result is not None and result.failed is None]
+
+
+def running_now(study: Study) -> tuple[str, str] | None:
+    """Name and stage of the run that a living process is making; None if there is none."""
+    lock, now = study.runs / ".lock", study.runs / "now.json"
+    if not lock.is_file() or not now.is_file():
+        return None
+    with lock.open() as file:
+        if try_lock(file.fileno(), optional=True):  # nobody has it
+            return None
+    content = json.loads(now.read_text())
+    return content["run"], content["stage"]
+
+
+def steps_done(run: StudyRun) -> int:
+    """The training steps in the run's metrics."""
+    lines = read_lines(run.paths.metrics)
+    return int(lines[-1]["step"]) if lines else 0
+
+
+def is_trained(run: StudyRun) -> bool:
+    """Whether the run has trained all of its steps and saved its policy."""
+    return (run.paths.model / _LAST_WRITTEN).is_file() and steps_done(run) >= run.study.steps
+
+
+def hours_left(statuses: Sequence[RunStatus]) -> float | None:
+    """Hours for what is not done, by the median of the finished runs; None if no run says how long one takes."""
+    hours = [one.result.hours for one in statuses if one.result is not None and one.result.hours is not None]
+    steps = sum(one.run.study.steps - min(one.steps, one.run.study.steps) for one in statuses if one.result is None)
+    return median(hours) * steps / statuses[0].run.study.steps if hours else None
+
+
+def status_lines(statuses: Sequence[RunStatus]) -> list[str]:
+    """A table of the runs, and a line that sums it up."""
+    rows = [(one.run.name, one.state.value, f"{one.steps}/{one.run.study.steps}", one.detail) for one in statuses]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    table = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}  {d}".rstrip() for a, b, c, d in rows]
+    counts = [(sum(one.state is state for one in statuses), state.value) for state in Status]
+    summed = ", ".join(f"{count} {name}" for count, name in counts if count)
+    left = hours_left(statuses)
+    unfinished = any(one.state is not Status.DONE for one in statuses)
+    time_left = f"; about {timedelta(hours=round(left, 2))} left" if left is not None and unfinished else ""
+    return [*table, f"{len(statuses)} runs: {summed}{time_left}"]
