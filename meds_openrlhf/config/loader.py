@@ -124,7 +124,7 @@ def value_of(word: str) -> Any:
 def as_word(value: Any) -> str:
     """The inverse of `parse_overrides` for one value: ``--key=WORD`` reads ``value`` back."""
     if isinstance(value, str):
-        return value if _value_of(value) == value else json.dumps(value)
+        return value if value_of(value) == value else json.dumps(value)
     return str(yaml.safe_dump(value, default_flow_style=True, width=math.inf).splitlines()[0])
 
 
