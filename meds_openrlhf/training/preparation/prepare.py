@@ -107,12 +107,6 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     data = prompts.load_prompts(args, config.meds.memory.prompt_id_key)
     checks.require_labels(config, data, args.data.label_key)
     policy = checks.model_config(args.actor.model_name_or_path)
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
-    too_long = prompts.count_too_long(data, args, tokenizer)
-    total_steps = prompts.steps_of_an_epoch(args, len(data) - too_long) * args.train.num_episodes
-    total_steps = min(total_steps, config.meds.max_steps or total_steps)
     function = features.function_of(config, policy)
     memory = features.memory_format(config, policy, function)
     if config.meds.enabled:
@@ -124,6 +118,12 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
             checks.require_recordable(args, policy)  # the last checks: they import the model's code
     adapters.require_targets(args, policy)
     agents.require_loadable(args.train.agent_func_path)
+    from transformers import AutoTokenizer  # late: refusals above need no model code
+
+    tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
+    too_long = prompts.count_too_long(data, args, tokenizer)
+    total_steps = prompts.steps_of_an_epoch(args, len(data) - too_long) * args.train.num_episodes
+    total_steps = min(total_steps, config.meds.max_steps or total_steps)
     if checkpoint is not None:
         point_latest_to(paths, checkpoint.tag)
     return Job(
