@@ -33,7 +33,9 @@ def test_the_locks_agree() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extras", "locked"), [(["gpu", "track"], GPU), (["dev", "track", "submit", "judge"], CPU)], ids=["gpu", "cpu"]
+    ("extras", "locked"),
+    [(["gpu", "track"], GPU), (["dev", "track", "swanlab", "mlflow", "submit", "judge"], CPU)],
+    ids=["gpu", "cpu"],
 )
 def test_the_locks_hold_what_the_project_declares(extras: list[str], locked: dict[str, str]) -> None:
     declared = PROJECT["project"]["dependencies"] + [
