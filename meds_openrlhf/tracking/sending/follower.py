@@ -80,7 +80,7 @@ def _senders(paths: RunPaths, pace: Pace, finishing: threading.Event, say: Calla
         with _extra("swanlab"):
             from meds_openrlhf.tracking.sending.swanlab_session import SwanlabSession
 
-        return SwanlabSession(paths, config, os.environ)
+        return SwanlabSession(paths, config, os.environ, say)
 
     def to_mlflow() -> Session:
         os.environ.update({**MLFLOW_SETTINGS, **os.environ})

@@ -6,6 +6,7 @@ The run at MLflow is found by a tag, so a run that was created just before a pro
 from __future__ import annotations
 
 import re
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -100,7 +101,7 @@ class MlflowSession(Session):
             self._ask(self._client.log_text, run_id, text, name)
         except Exception as error:  # whatever the store's library raises
             self._has_texts = False
-            reason = without_keys(f"{type(error).__name__}: {error}")[:200]
+            reason = textwrap.shorten(without_keys(f"{type(error).__name__}: {error}"), 200)
             self._say(f"MLflow: the texts of the largest clusters are not sent: {reason}")
 
     def _note(self, run_id: str) -> None:

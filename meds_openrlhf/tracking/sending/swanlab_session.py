@@ -6,8 +6,9 @@ each metric when it opens the run. So nothing has to be remembered, and a step t
 
 from __future__ import annotations
 
+import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import swanlab
@@ -19,17 +20,21 @@ from meds_openrlhf.tracking.redaction import redacted
 from meds_openrlhf.tracking.sending.cluster_text import clusters_as_markdown
 from meds_openrlhf.tracking.sending.destinations import swanlab_names
 from meds_openrlhf.tracking.sending.run_lines import RunLine, RunLines
-from meds_openrlhf.tracking.sending.sender import Session
+from meds_openrlhf.tracking.sending.sender import Session, without_keys
 from meds_openrlhf.tracking.sending.tracking_state import change_state
 
 
 class SwanlabSession(Session):
-    """Opens the run when there is something to send."""
+    """Opens the run when there is something to send. ``say`` takes lines for the user."""
 
-    def __init__(self, paths: RunPaths, config: RunConfig, environment: Mapping[str, str]) -> None:
-        self._paths, self._config, self._environment = paths, config, environment
+    def __init__(
+        self, paths: RunPaths, config: RunConfig, environment: Mapping[str, str], say: Callable[[str], None]
+    ) -> None:
+        self._paths, self._config, self._environment, self._say = paths, config, environment, say
         self._lines = RunLines(paths, {})
         self._run: Any = None
+        self._transport: Any = None  # the client's uploads; none offline
+        self._has_refused = False
         self._arrived = 0  # records at SwanLab
 
     def send_new(self) -> bool:
@@ -73,6 +78,7 @@ class SwanlabSession(Session):
             settings=_settings(online),
             **swanlab_names(self._config, self._paths, self._environment),
         )
+        self._transport = self._run._core._transport
         self.is_open = True
 
     def _look(self) -> None:
@@ -83,6 +89,12 @@ class SwanlabSession(Session):
         elif stats.uploaded_records != self._arrived or self.waiting_since is None:
             self.waiting_since = time.monotonic()
         self._arrived = stats.uploaded_records
+        # The client counts records that SwanLab refuses as uploaded and drops them: failures, and nothing left to try.
+        failures = self._transport.last_failures() if self._transport is not None else []
+        if failures and not self._transport.pending_records() and not self._has_refused:
+            self._has_refused = True
+            reason = textwrap.shorten(without_keys(failures[0].message), 200)
+            self._say(f"SwanLab: it has refused records, which are missing there: {reason}")
 
 
 def _settings(online: bool) -> swanlab.Settings:

@@ -18,10 +18,10 @@ PROJECT = {
 
 
 class SwanlabServer:
-    """Keeps what it is told; while ``is_down``, it takes no metrics."""
+    """Keeps what it is told; metrics only while their ``status`` is 200."""
 
     def __init__(self) -> None:
-        self.is_down = False
+        self.status = 200
         self.scalars: list[tuple[str, int, Any]] = []  # name, step and value
         self.media: list[tuple[str, int]] = []
         self.experiments: list[dict[str, Any]] = []  # each request to open one
@@ -51,8 +51,8 @@ class SwanlabServer:
             kinds = {"scalar": last, "media": media}
             return 200, {kind: [{"key": k, "step": s} for k, s in steps.items()] for kind, steps in kinds.items()}
         if path == "/house/metrics":
-            if self.is_down:
-                return 503, {}
+            if self.status != 200:
+                return self.status, {"message": "not now"}
             if body["type"] == "scalar":
                 self.scalars += [(one["key"], one["index"], one["data"]) for one in body["metrics"]]
             if body["type"] == "media":

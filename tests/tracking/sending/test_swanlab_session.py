@@ -126,15 +126,25 @@ def test_a_resumed_run_goes_on_in_the_same_run_with_the_steps_that_swanlab_lacks
 def test_a_swanlab_that_takes_nothing_is_said_and_gets_everything_when_it_is_back(
     run: WrittenRun, swanlab: SwanlabServer
 ) -> None:
-    swanlab.is_down = True
+    swanlab.status = 503
     run.step(1, loss=1.0)
     follower = follow(run, patience=3.0, SWANLAB_API_HOST=swanlab.url)
     (line,) = follow_until(follower, lambda said: bool(said) and on_the_board(run) == [1])
     assert line.startswith("SwanLab: no answer for 3 s; training goes on")
-    swanlab.is_down = False
+    swanlab.status = 200
     assert follow_until(follower, bool) == ["SwanLab: sending works again"]
     assert follower.finish(60, 60) == []
     assert swanlab.points("train/loss") == [(1, 1.0)]
+
+
+def test_records_that_swanlab_refuses_are_said(run: WrittenRun, swanlab: SwanlabServer) -> None:
+    swanlab.status = 400
+    run.step(1, loss=1.0)
+    follower = follow(run, SWANLAB_API_HOST=swanlab.url)
+    (line,) = follower.finish(60, 60)
+    assert line.startswith("SwanLab: it has refused records, which are missing there: ")
+    assert "not now" in line
+    assert swanlab.points("train/loss") == []
 
 
 def test_a_wrong_key_is_one_line_and_the_rest_goes_on(run: WrittenRun, swanlab: SwanlabServer) -> None:
