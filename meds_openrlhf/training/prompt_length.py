@@ -17,4 +17,4 @@ def is_too_long(text: str, most: int, tokenizer: Any) -> bool:
 
     A token has at least one byte, so only long texts are tokenized.
     """
-    return len(text.encode()) > most and len(tokenizer(text, add_special_tokens=False)["input_ids"]) > most
+    return len(text.encode()) > most and len(tokenizer(text=text, add_special_tokens=False)["input_ids"]) > most
