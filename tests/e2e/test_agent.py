@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from meds_openrlhf.doctor.trial import LARGEST_KL
 from meds_openrlhf.tracking.rollout_log import read_rollouts
@@ -15,6 +16,7 @@ AGENT = Path(__file__).with_name("equals_agent.py")
 CALL = re.compile(r"(?<![-+*()\d])(\d+)([+*])(\d+) ?=(\d+)(?=.)")
 
 
+@pytest.mark.slow
 def test_a_policy_that_calls_a_calculator(train: Callable[..., Run]) -> None:
     options = ["--meds.reward=null", "--meds.tracking.rollouts=all", "--algo.advantage.is_correction_level=token"]
     run = train(f"--train.agent_func_path={AGENT}", *options)

@@ -86,6 +86,7 @@ def rivals(*names: str) -> list[str]:
     return ["--variant", *(f"{REPOSITORY}/configs/rivals.yaml:{name}" for name in names)]
 
 
+@pytest.mark.slow
 def test_one_rollout_for_each_prompt_with_a_bonus_for_seldom_answers(train: Callable[..., Run]) -> None:
     """16 prompts, 8 a step: from the third step on they come again, and the same answers lose reward and advantage."""
     one = ("--rollout.n_samples_per_prompt=1", "--algo.advantage.estimator=flash_reinforce")

@@ -143,6 +143,7 @@ def test_a_study_is_interrupted_killed_gone_on_with_and_reported(study: Path, tm
     assert (tmp_path / "results/report.html").stat().st_size > 20_000
 
 
+@pytest.mark.slow
 def test_runs_are_jobs_on_a_cluster(head: RayHead, tmp_path: Path) -> None:
     """The job finds the study in its copy of the folder; its failure comes back, and its record is on the storage."""
     work = tmp_path / "work"
