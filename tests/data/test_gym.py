@@ -31,15 +31,15 @@ def make(*words: str) -> int:
 
 def test_training_and_held_out_problems_are_disjoint_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
     assert make("gym:chain_sum", "--size", "120", "--held-out", "40", *SMALL) == 0
-    train, held_out = rows("data/train.jsonl"), rows("data/chain_sum.jsonl")
+    train, held_out = rows("data/chain_sum/train.jsonl"), rows("data/chain_sum/chain_sum.jsonl")
     questions = [row["question"] for row in (*train, *held_out)]
     assert len(set(questions)) == len(questions) == len({row["id"] for row in (*train, *held_out)})
-    counts = json.loads(Path("data/train.counts.json").read_text())["sets"]["chain_sum"]
+    counts = json.loads(Path("data/chain_sum/train.counts.json").read_text())["sets"]["chain_sum"]
     assert counts["read"] == 120 == counts["kept"] + sum(counts["dropped"].values())
     assert counts["dropped"].keys() == {"duplicate", "in a benchmark"}
     assert counts["kept"] == len(train)
     assert capsys.readouterr().out.endswith(
-        f"{len(train)} problems in data/train.jsonl\n{len(held_out)} problems in data/chain_sum.jsonl\n"
+        f"{len(train)} problems in data/chain_sum/train.jsonl\n{len(held_out)} problems in data/chain_sum/chain_sum.jsonl\n"
     )
     row = held_out[0]
     assert row["prompt"] == (
@@ -87,7 +87,7 @@ def test_problems_that_cannot_be_trained_on_are_dropped_and_counted(monkeypatch:
         ChainSumDataset, "__getitem__", lambda self, number: {**made(self, number), **changes.get(number, {})}
     )
     make("gym:chain_sum", "--size", "6", "--set", "allow_negation=false", "--set", "min_terms=2")
-    counts = json.loads(Path("data/train.counts.json").read_text())["sets"]["chain_sum"]
+    counts = json.loads(Path("data/chain_sum/train.counts.json").read_text())["sets"]["chain_sum"]
     assert counts["dropped"] == {
         "no question": 1, "no answer": 1, "chat marker": 1, "own answer wrong": 1, "no JSON": 1,
     }  # fmt: skip

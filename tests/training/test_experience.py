@@ -491,7 +491,7 @@ def test_seldom_answers_gain_advantage_and_frequent_ones_lose_it(tmp_path: Path,
     explore = ExplorationSettings(answer_bonus=0.2, answer_baseline=0.4)
     flags = {"rollout.batch_size": 1, "rollout.micro_batch_size": 4, "algo.advantage.estimator": "dr_grpo"}
     maker, _ = memory_maker(arguments(**flags), tmp_path, "both", settings, explore, alpha=alpha)
-    maker._answers = FinalAnswers(tokenizer, FeatureSettings())
+    maker._texts = FinalAnswers(tokenizer, FeatureSettings())
     for step, (sixes, sevens) in enumerate([(0, 0), (2, 1), (4, 2)], 1):
         experiences = maker.make_step(boxed_rollouts(tokenizer, answers, right="6"), step).experiences
         six, seven = (0.2 * (min(1, 1 / np.sqrt(max(count, 1))) - 0.4) for count in (sixes, sevens))

@@ -93,6 +93,7 @@ def trainer(tmp_path: Path) -> Trainer:
         pool=RecordingPool(),  # type: ignore[arg-type]
         transform=None,  # type: ignore[arg-type]
         prompt_ids=None,
+        text_features=False,
         recorder=None,
     )
     return Trainer(context=context, strategy=SimpleNamespace(args=args))
