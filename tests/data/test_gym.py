@@ -39,7 +39,8 @@ def test_training_and_held_out_problems_are_disjoint_and_counted(capsys: pytest.
     assert counts["dropped"].keys() == {"duplicate", "in a benchmark"}
     assert counts["kept"] == len(train)
     assert capsys.readouterr().out.endswith(
-        f"{len(train)} problems in data/chain_sum/train.jsonl\n{len(held_out)} problems in data/chain_sum/chain_sum.jsonl\n"
+        f"{len(train)} problems in data/chain_sum/train.jsonl\n"
+        f"{len(held_out)} problems in data/chain_sum/chain_sum.jsonl\n"
     )
     row = held_out[0]
     assert row["prompt"] == (
