@@ -21,6 +21,7 @@ TARGETS = ("q_proj", "v_proj", "down_proj", "lm_head")
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_a_killed_run_with_adapters_resumes_and_is_evaluated(assets: Path, tmp_path: Path) -> None:
     """ZeRO-3 over two ranks, a reference model, adapters in attention, MLP and unembedding."""
     paths = RunPaths(tmp_path / "run")
