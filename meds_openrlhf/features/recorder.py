@@ -192,16 +192,15 @@ class LayerLogitRecorder:
         """
         parts, lens = self._parts, self._parts.final_norm if self._logit_lens else None
         handles = []
-        if self._function is not None:
-            through_lens = functools.partial(recording.keep_hidden, lens=lens)
-            handles += [module.register_forward_hook(through_lens) for module in parts.layers[:-1]]
-        elif all(parameter.numel() > 0 for parameter in parts.unembedding.parameters()):
-            recording.keep_unembedding(parts.unembedding)
+        if all(parameter.numel() > 0 for parameter in parts.unembedding.parameters()):
+            if self._function is None:
+                recording.keep_unembedding(parts.unembedding)
             through_lens = functools.partial(recording.keep_hidden, lens=lens)
             handles += [module.register_forward_hook(through_lens) for module in parts.layers[:-1]]
         else:
             handles += [module.register_forward_hook(recording.keep_hidden) for module in parts.layers[:-1]]
-            handles += _listen_to_unembedding(recording, parts.unembedding)
+            if self._function is None:
+                handles += _listen_to_unembedding(recording, parts.unembedding)
             if lens is not None:
                 handles.append(lens.register_forward_pre_hook(recording.apply_lens))
         handles.append(parts.final_norm.register_forward_hook(recording.keep_hidden))
