@@ -10,6 +10,8 @@ that unchanged.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from transformers import AddedToken, Qwen2Tokenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
@@ -20,12 +22,12 @@ START_OF_TURN = "<|im_start|>"
 PADDING = "<|endoftext|>"
 
 
-def build_char_tokenizer(longest_text: int = 512) -> Qwen2Tokenizer:
+def build_char_tokenizer(longest_text: int = 512, pieces: Iterable[str] = ()) -> Qwen2Tokenizer:
     """Build the tokenizer: padding `<|endoftext|>`, end of sequence `<|im_end|>`, and no tokens added around a text.
 
     Printable ASCII and newline are one token each, other characters one per UTF-8 byte. Encoding and decoding restore a
-    text exactly (in Unicode's composed form). `longest_text` is `model_max_length`, in tokens. Raises ValueError if it
-    is below 1.
+    text exactly (in Unicode's composed form). `longest_text` is `model_max_length`, in tokens. The `pieces` are single
+    tokens too, wherever they occur; the longest match wins. Raises ValueError if `longest_text` is below 1.
     """
     if longest_text < 1:
         raise ValueError(f"longest_text is {longest_text}: give the policy's context length in tokens, at least 1")
@@ -39,7 +41,9 @@ def build_char_tokenizer(longest_text: int = 512) -> Qwen2Tokenizer:
         padding_side="left",  # generation needs left padding
     )
     # Unnormalised like the special tokens, so that both are matched in the same pass and the longest match wins.
-    tokenizer.add_tokens([AddedToken(piece, normalized=False, special=False) for piece in template_pieces()])
+    tokenizer.add_tokens(
+        [AddedToken(piece, normalized=False, special=False) for piece in (*template_pieces(), *pieces)]
+    )
     return tokenizer
 
 

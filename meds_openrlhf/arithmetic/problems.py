@@ -11,19 +11,35 @@ import random
 import re
 from dataclasses import dataclass
 
-# Lower-case letters are placeholders for numbers from 2 to 6, upper-case letters for numbers from 12 to 29.
-SHAPES = ("a+b*c", "(a+b)*c", "(a-b)*c", "a*b-c", "a*(b-c)", "A+B", "(a-b)*c-d")
-LARGEST_VALUE = 99
-LARGEST_COUNT = 800
 LONGEST_SOLUTION = 64
 
-_OPENINGS = ("", "", "First ", "So ", "Now ", "Well, ", "OK, ", "Here ")
-_EQUALS = ("=", " = ", " is ")
-_JOINERS = (", ", "; ", ". ", ", then ", ", so ", " and ")
-_CLOSINGS = (". ", ": ", ". So ", ". Thus ", " -> ", ", hence ")
+OPENINGS = ("", "", "First ", "So ", "Now ", "Well, ", "OK, ", "Here ")
+EQUALS = ("=", " = ", " is ")
+JOINERS = (", ", "; ", ". ", ", then ", ", so ", " and ")
+CLOSINGS = (". ", ": ", ". So ", ". Thus ", " -> ", ", hence ")
 
 _RANK = {"+": 1, "-": 1, "*": 2}
 _COLUMN_ADDITION = re.compile(r"(\d\d)\+(\d\d)")
+
+
+@dataclass(frozen=True)
+class Family:
+    """What problems are drawn from. ``count`` is how many of them there surely are."""
+
+    shapes: tuple[str, ...]  # lower-case letters stand for small numbers, upper-case letters for large ones
+    small: tuple[int, int]  # from, to
+    large: tuple[int, int]
+    largest_value: int  # of any result, right or wrong
+    count: int
+
+
+DEMO = Family(
+    shapes=("a+b*c", "(a+b)*c", "(a-b)*c", "a*b-c", "a*(b-c)", "A+B", "(a-b)*c-d"),
+    small=(2, 6),
+    large=(12, 29),
+    largest_value=99,
+    count=800,
+)
 
 
 @dataclass(frozen=True)
@@ -82,30 +98,35 @@ def work(expression: str, mistake: Mistake = NO_MISTAKE) -> Working:
     return _Reader(expression, mistake).read()
 
 
-def dominant_mistakes(problem: Problem) -> tuple[Mistake, ...]:
-    """Up to two most likely mistakes that change the problem's answer, each to a different answer."""
+def telling_mistakes(problem: Problem) -> tuple[Mistake, ...]:
+    """The mistakes that change the problem's answer, most likely first, each to a different answer."""
     answers = [problem.answer]
-    dominant = []
+    telling = []
     for mistake in MISTAKES:
         working = work(problem.expression, mistake)
         if working.answer not in answers and _is_readable(working):
             answers.append(working.answer)
-            dominant.append(mistake)
-    return tuple(dominant[:2])
+            telling.append(mistake)
+    return tuple(telling)
 
 
-def draw_problems(count: int, seed: int) -> tuple[Problem, ...]:
+def dominant_mistakes(problem: Problem) -> tuple[Mistake, ...]:
+    """The two most likely `telling_mistakes`, or fewer if it has fewer."""
+    return telling_mistakes(problem)[:2]
+
+
+def draw_problems(count: int, seed: int, family: Family = DEMO) -> tuple[Problem, ...]:
     """Draw `count` distinct problems, each with two dominant mistakes; a larger count continues the same sequence.
 
-    Raises ValueError if count is negative or above `LARGEST_COUNT`.
+    Raises ValueError if count is negative or above the family's.
     """
-    if not 0 <= count <= LARGEST_COUNT:
-        raise ValueError(f"count is {count}: ask for 0 to {LARGEST_COUNT} problems, the shapes hold few more")
+    if not 0 <= count <= family.count:
+        raise ValueError(f"count is {count}: ask for 0 to {family.count} problems, the shapes hold few more")
     generator = random.Random(f"problems-{seed}")
     drawn: dict[str, Problem] = {}
     while len(drawn) < count:
-        problem = make_problem(_draw_expression(generator))
-        if _is_suitable(problem):
+        problem = make_problem(_draw_expression(generator, family))
+        if _is_suitable(problem, family):
             drawn.setdefault(problem.expression, problem)
     return tuple(drawn.values())
 
@@ -123,25 +144,25 @@ def write_solution(problem: Problem, mistake: Mistake, generator: random.Random)
 
 
 def _word(working: Working, generator: random.Random) -> str:
-    steps = [f"{left}{generator.choice(_EQUALS)}{result}" for left, result in working.steps]
-    text = generator.choice(_OPENINGS) + steps[0]
+    steps = [f"{left}{generator.choice(EQUALS)}{result}" for left, result in working.steps]
+    text = generator.choice(OPENINGS) + steps[0]
     for step in steps[1:]:
-        text += generator.choice(_JOINERS) + step
-    return f"{text}{generator.choice(_CLOSINGS)}\\boxed{{{working.answer}}}"
+        text += generator.choice(JOINERS) + step
+    return f"{text}{generator.choice(CLOSINGS)}\\boxed{{{working.answer}}}"
 
 
-def _draw_expression(generator: random.Random) -> str:
+def _draw_expression(generator: random.Random, family: Family) -> str:
     def number(letter: re.Match[str]) -> str:
-        return str(generator.randint(2, 6) if letter[0].islower() else generator.randint(12, 29))
+        return str(generator.randint(*(family.small if letter[0].islower() else family.large)))
 
-    return re.sub("[a-zA-Z]", number, generator.choice(SHAPES))
+    return re.sub("[a-zA-Z]", number, generator.choice(family.shapes))
 
 
-def _is_suitable(problem: Problem) -> bool:
-    """Whether it has two dominant mistakes, results up to LARGEST_VALUE, and no negative results if done right."""
+def _is_suitable(problem: Problem, family: Family) -> bool:
+    """Whether it has two dominant mistakes, no result beyond the largest, and no negative results if done right."""
     mistakes = dominant_mistakes(problem)
     workings = [work(problem.expression, mistake) for mistake in (NO_MISTAKE, *mistakes)]
-    small = all(abs(result) <= LARGEST_VALUE for working in workings for _, result in working.steps)
+    small = all(abs(result) <= family.largest_value for working in workings for _, result in working.steps)
     return len(mistakes) == 2 and small and all(result >= 0 for _, result in workings[0].steps)
 
 
@@ -171,7 +192,8 @@ def _calculate(operator: str, left: int, right: int, mistake: Mistake) -> int:
         return left * right
     if operator == "-":
         return mistake.subtraction_sign * (left - right) + mistake.overshoot
-    return (left + right if mistake.carries else _add_without_carrying(left, right)) + mistake.overshoot
+    without_carry = not mistake.carries and left >= 0 and right >= 0
+    return (_add_without_carrying(left, right) if without_carry else left + right) + mistake.overshoot
 
 
 class _Reader:

@@ -38,14 +38,15 @@ def _add_run(kinds: Any) -> None:
     parser = kinds.add_parser(
         "run",
         help="make what is missing",
-        description="Train and evaluate what is missing of a study, one run after another. It can be stopped at any "
-        "moment; the same command goes on. A run that failed is tried again. Exit code 1: a run failed.",
+        description="Train and evaluate what is missing of a study. It can be stopped at any moment; the same command "
+        "goes on. A run that failed is tried again. Exit code 1: a run failed.",
     )
     _add_file(parser)
     parser.add_argument("--only", metavar="RUN", nargs="+", help="these runs alone, named TASK-METHOD-SEED")
     parser.add_argument(
         "--dry-run", action="store_true", help="print the commands of what is missing, and start nothing"
     )
+    parser.add_argument("--parallel", metavar="N", type=int, default=1, help="runs at a time (%(default)s)")
     parser.add_argument(
         "--submit", metavar="ADDRESS", help="as jobs on the cluster of this dashboard, http://head:8265"
     )
@@ -91,6 +92,8 @@ def run_study(arguments: argparse.Namespace, _rest: list[str]) -> int:
     for name in arguments.only or ():
         if name not in names:
             raise ConfigError("--only", name, f"is no run of the study; those are {', '.join(names)}")
+    if arguments.parallel < 1 or (arguments.submit and arguments.parallel != 1):
+        raise ConfigError("--parallel", arguments.parallel, "is below 1, or with --submit: jobs come one after another")
     chosen = [run for run in runs if arguments.only is None or run.name in arguments.only]
     if arguments.dry_run:
         return _print_commands(chosen)
@@ -101,7 +104,7 @@ def run_study(arguments: argparse.Namespace, _rest: list[str]) -> int:
         quiet_start(verbose=False)
         from meds_openrlhf.study.execution import run_study as run_all
 
-        return run_all(chosen, runs, _say)
+        return run_all(chosen, runs, _say, arguments.parallel)
     except KeyboardInterrupt as interruption:
         where = "jobs that were submitted go on without it; " if arguments.submit else ""
         print(f"meds: interrupted; {where}run the same command again to go on", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Makes what is missing of a study, one run after another: `meds train`, `meds eval`, and the run's result.
+"""Makes what is missing of a study, one or a few runs at a time: `meds train`, `meds eval`, and the run's result.
 
 Every stage goes on with what is there, so a study can be stopped at any moment. A run that fails is recorded with its
 last line, and the others go on. All runs share one Ray session, and what the preparation of a seed makes.
@@ -15,8 +15,9 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -40,8 +41,10 @@ class RunFailed(Exception):
     """A command of a run failed; the message is its last line."""
 
 
-def run_study(chosen: Sequence[StudyRun], runs: Sequence[StudyRun], say: Say) -> int:
+def run_study(chosen: Sequence[StudyRun], runs: Sequence[StudyRun], say: Say, parallel: int = 1) -> int:
     """Make what is missing of the ``chosen`` among the study's ``runs``; returns the exit code, 1 if a run failed.
+
+    ``parallel`` is how many runs are made at a time.
 
     Raises ConfigError, with nothing started, if another process runs the study or a run's folder does not fit.
     """
@@ -54,23 +57,40 @@ def run_study(chosen: Sequence[StudyRun], runs: Sequence[StudyRun], say: Say) ->
         if not missing:
             return 0
         end_children_with_this_process()
-        failed = _make_all(missing, runs, say)
+        failed = _make_all(missing, runs, parallel, say)
     for name in failed:
         say(f"{name}: failed; {study.runs / name}.log has all of it, and the same command tries it again")
     return 1 if failed else 0
 
 
-def _make_all(missing: Sequence[StudyRun], runs: Sequence[StudyRun], say: Say) -> list[str]:
-    """Make the runs; returns the names of those that failed. After a failure, the next has a new Ray session."""
+def _make_all(missing: Sequence[StudyRun], runs: Sequence[StudyRun], parallel: int, say: Say) -> list[str]:
+    """Make the runs; returns the names of those that failed. After a failure, the next have a new Ray session."""
     left, failed = deque(missing), list[str]()
-    prepared: set[str] = set()
+    prepared = set[str]()
     while left:
         with _ray_session(left), interruptible(watchdog_minutes=None):
-            while left:
-                run = left.popleft()
-                if not _Attempt(run, runs, prepared, say).succeeds():
-                    failed.append(run.name)
-                    break
+            failed += _make_until_one_fails(left, lambda run: _Attempt(run, runs, prepared, say), parallel)
+    return failed
+
+
+def _make_until_one_fails(
+    left: deque[StudyRun], attempt_at: Callable[[StudyRun], _Attempt], parallel: int
+) -> list[str]:
+    """Make runs of ``left``; when one has failed, only end those at work. Returns the names of those that failed."""
+    at_work, failed = list[_Attempt](), list[str]()
+    try:
+        while at_work or (left and not failed):
+            while left and not failed and len(at_work) < parallel:
+                at_work.append(attempt_at(left.popleft()))
+            for attempt in at_work.copy():
+                succeeds = attempt.goes_on([other for other in at_work if other is not attempt])
+                if succeeds is not None:
+                    at_work.remove(attempt)
+                    failed += [] if succeeds else [attempt.run.name]
+            time.sleep(POLL_SECONDS)
+    except KeyboardInterrupt:
+        _end([attempt for attempt in at_work if attempt.process is not None])
+        raise
     return failed
 
 
@@ -119,103 +139,151 @@ def _ray_session(runs: Iterable[StudyRun]) -> Iterator[None]:
             del os.environ["RAY_ADDRESS"]
 
 
+@dataclass(frozen=True)
+class _Command:
+    """A command of a run. ``shared``: its files are those of all runs of the task and seed, so not two at a time."""
+
+    stage: str
+    words: Words
+    shared: bool = False
+    once: bool = False  # for all runs
+    may_refuse: bool = False  # exit code 2 is no failure
+
+
 class _Attempt:
     """One run, from what is there of it to its result; ``prepared`` are the commands that need not run again."""
 
     def __init__(self, run: StudyRun, runs: Sequence[StudyRun], prepared: set[str], say: Say) -> None:
-        self._run, self._runs, self._prepared = run, runs, prepared
+        self.run = run
+        self.process: subprocess.Popen[bytes] | None = None
+        self._runs, self._prepared = runs, prepared
         place = f"[{runs.index(run) + 1}/{len(runs)}] {run.name}"
-        self._say: Say = lambda text: say(f"{place}: {text}")
+        self.say: Say = lambda text: say(f"{place}: {text}")
         self._started, self._fresh = time.monotonic(), not run.paths.config.exists()
+        self._commands = self._make()
+        self.command: _Command | None = None
+        self._log_begin = self._steps_told = 0
+        self._told = 0.0
 
-    def succeeds(self) -> bool:
-        """Make the run; whether it could be made. Its result is written in either case."""
-        run = self._run
+    def goes_on(self, others: Collection[_Attempt]) -> bool | None:
+        """Begin the run's next command if it has none; whether it succeeded, when all is done.
+
+        ``others`` are at work beside it. The result is written in either case.
+        """
         try:
-            result = self._make()
+            if self.process is None:
+                self.command = self.command or next(self._commands)
+                self._begin(self.command, others)
+            elif (code := self.process.poll()) is None:
+                self._tell_steps()
+            else:
+                self._require_success(code)
+                self.process = self.command = None
+        except StopIteration as end:
+            return self._ends_with(end.value)
         except (RunFailed, ConfigError) as error:
             line = " ".join(str(error).split())
-            result = RunResult(run.task, run.method, run.seed, run.digest, failed=line)
-        write_result(run.study, run.name, result)
-        write_atomically(run.study.results / "runs.csv", runs_csv(run.study, finished_results(self._runs)))
-        if result.failed is None and not run.study.evaluation.keep_checkpoints:
-            _remove_checkpoints(run)
-        self._say(f"failed: {result.failed}" if result.failed is not None else f"done{self._left()}")
-        return result.failed is None
+            failure = RunResult(self.run.task, self.run.method, self.run.seed, self.run.digest, failed=line)
+            return self._ends_with(failure)
+        return None
 
-    def _make(self) -> RunResult:
-        run = self._run
+    def _make(self) -> Generator[_Command, None, RunResult]:
+        """The run's commands, each of which has ended well before the next is asked for; returns the result."""
+        run = self.run
         for words in run.preparation():
-            if shlex.join(words) not in self._prepared:
-                self._command("preparing", words)
-                self._prepared.add(shlex.join(words))
+            yield _Command("preparing", words, shared=True, once=True)
         if not is_trained(run):
             write_atomically(run.digest_file, run.digest)
-            self._command("training", run.training())
+            yield _Command("training", run.training())
         if not is_trained(run):
             raise RunFailed(
                 f"training ended after step {steps_done(run)} of {run.study.steps}; more train.num_episodes"
             )
-        self._command("evaluating", run.evaluation())
+        yield _Command("evaluating", run.evaluation(), shared=True)
         agreement = run.agreement()
         if agreement is not None:
             run.agreement_file.parent.mkdir(parents=True, exist_ok=True)
             run.agreement_file.unlink(missing_ok=True)
-            self._command("comparing clusters with mistakes", agreement, may_refuse=True)
+            yield _Command("comparing clusters with mistakes", agreement, may_refuse=True)
         return collect(run, (time.monotonic() - self._started) / 3600 if self._fresh else None)
 
-    def _command(self, stage: str, words: Words, may_refuse: bool = False) -> None:
-        """Run a command of the run into its log; raises RunFailed. With ``may_refuse``, exit code 2 is no failure."""
-        run = self._run
-        write_atomically(run.study.runs / "now.json", json.dumps({"run": run.name, "stage": stage}) + "\n")
-        self._say(f"{stage}{self._left()}")
+    def _ends_with(self, result: RunResult) -> bool:
+        run = self.run
+        write_result(run.study, run.name, result)
+        write_atomically(run.study.results / "runs.csv", runs_csv(run.study, finished_results(self._runs)))
+        if result.failed is None and not run.study.evaluation.keep_checkpoints:
+            _remove_checkpoints(run)
+        self.say(f"failed: {result.failed}" if result.failed is not None else f"done{self._left([])}")
+        return result.failed is None
+
+    def _begin(self, command: _Command, others: Collection[_Attempt]) -> None:
+        """Start a command, its output into the run's log, unless it has to wait or need not run."""
+        run, text = self.run, shlex.join(command.words)
+        if command.once and text in self._prepared:
+            self.command = None
+            return
+        if command.shared and any(other.has_files_of(run) for other in others):
+            return
+        at_work = {each.run.name: each.command.stage for each in (self, *others) if each.command is not None}
+        write_atomically(run.study.runs / "now.json", json.dumps(at_work) + "\n")
+        self.say(f"{command.stage}{self._left(others)}")
         with run.log.open("ab") as log:
-            begin = log.tell()
-            log.write(f"$ {shlex.join(words)}\n".encode())
+            self._log_begin = log.tell()
+            log.write(f"$ {text}\n".encode())
             log.flush()
-            command = [*PROGRAMS.get(words[0], [words[0]]), *words[1:]]
+            words = [*PROGRAMS.get(command.words[0], [command.words[0]]), *command.words[1:]]
             try:
                 # A session of its own: Ctrl-C in a terminal would reach it twice, which stops it without a checkpoint.
-                process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+                self.process = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
             except OSError as error:
-                raise RunFailed(f"{words[0]}: {error.strerror}") from error
-            code = self._wait(process)
-        if code and not (may_refuse and code == 2):
-            raise RunFailed(_last_line(run.log, begin) or f"{words[0]} {words[1]}: exit code {code}")
+                raise RunFailed(f"{command.words[0]}: {error.strerror}") from error
+        self._told, self._steps_told = time.monotonic(), steps_done(run)
 
-    def _wait(self, process: subprocess.Popen[bytes]) -> int:
-        """Wait for a command, with lines on its progress; if interrupted, let it save what it has first."""
-        told, before = time.monotonic(), steps_done(self._run)
-        try:
-            while (code := process.poll()) is None:
-                time.sleep(POLL_SECONDS)
-                if time.monotonic() - told > NEWS_SECONDS:
-                    steps, told = steps_done(self._run), time.monotonic()
-                    if steps != before:
-                        self._say(f"step {steps} of {self._run.study.steps}{self._left()}")
-                    before = steps
-            return code
-        except KeyboardInterrupt:
-            self._say("stopping, with what the run has so far; once more to stop at once")
-            _end(process)
-            raise
+    def has_files_of(self, run: StudyRun) -> bool:
+        """Whether the command at work uses files that are those of ``run`` too."""
+        at_work = self.process is not None and self.command is not None and self.command.shared
+        return at_work and (self.run.task, self.run.seed) == (run.task, run.seed)
 
-    def _left(self) -> str:
-        """The time left for the whole study."""
-        left = hours_left([status_of(run) for run in self._runs])
+    def _require_success(self, code: int) -> None:
+        """Raise RunFailed if the command has not ended well."""
+        command = self.command
+        assert command is not None
+        if code and not (command.may_refuse and code == 2):
+            words = f"{command.words[0]} {command.words[1]}"
+            raise RunFailed(_last_line(self.run.log, self._log_begin) or f"{words}: exit code {code}")
+        if command.once:
+            self._prepared.add(shlex.join(command.words))
+
+    def _tell_steps(self) -> None:
+        """Say from time to time how far the training is."""
+        if time.monotonic() - self._told > NEWS_SECONDS:
+            steps, self._told = steps_done(self.run), time.monotonic()
+            if steps != self._steps_told:
+                self.say(f"step {steps} of {self.run.study.steps}")
+            self._steps_told = steps
+
+    def _left(self, others: Collection[_Attempt]) -> str:
+        """The time left for the whole study, with so many runs at a time."""
+        left = hours_left([status_of(run) for run in self._runs], 1 + len(others))
         return "" if left is None else f"; {timedelta(seconds=round(left * 3600))} left in all"
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a command: politely, if the user is impatient at once, then by force."""
+def _end(attempts: Sequence[_Attempt]) -> None:
+    """End the commands at work: politely, so that they save what they have; if the user is impatient, by force."""
+    for attempt in attempts:
+        attempt.say("stopping, with what the run has so far; once more to stop at once")
+    processes = [attempt.process for attempt in attempts if attempt.process is not None]
     for signum in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
-        process.send_signal(signum)
+        for process in processes:
+            process.send_signal(signum)
         try:
-            process.wait()
+            for process in processes:
+                process.wait()
             return
         except KeyboardInterrupt:
             continue
-    process.wait()
+    for process in processes:
+        process.wait()
 
 
 def _remove_checkpoints(run: StudyRun) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
@@ -44,14 +44,14 @@ class RunStatus:
     result: RunResult | None
 
 
-def status_of(run: StudyRun, running: tuple[str, str] | None = None) -> RunStatus:
-    """The status of a run; ``running`` is the name and the stage of the run that is being made, if there is one.
+def status_of(run: StudyRun, running: Mapping[str, str] | None = None) -> RunStatus:
+    """The status of a run; ``running`` are the stages of the runs that are being made, by name.
 
     Raises ConfigError if its result is of other settings.
     """
     result, steps = read_result(run), steps_done(run)
-    if running is not None and running[0] == run.name:
-        return RunStatus(run, Status.RUNNING, steps, running[1], None)
+    if running is not None and run.name in running:
+        return RunStatus(run, Status.RUNNING, steps, running[run.name], None)
     if result is not None and result.failed is None:
         return RunStatus(run, Status.DONE, run.study.steps, "; ".join(result.notes), result)
     if result is not None:
@@ -73,16 +73,16 @@ def finished_results(runs: Sequence[StudyRun]) -> list[RunResult]:
     return [result for result in results if result is not None and result.failed is None]
 
 
-def running_now(study: Study) -> tuple[str, str] | None:
-    """Name and stage of the run that a living process is making; None if there is none."""
+def running_now(study: Study) -> dict[str, str]:
+    """The stages of the runs that a living process is making, by name."""
     lock, now = study.runs / ".lock", study.runs / "now.json"
     if not lock.is_file() or not now.is_file():
-        return None
+        return {}
     with lock.open() as file:
         if try_lock(file.fileno(), optional=True):  # nobody has it
-            return None
-    content = json.loads(now.read_text())
-    return content["run"], content["stage"]
+            return {}
+    stages: dict[str, str] = json.loads(now.read_text())
+    return stages
 
 
 def steps_done(run: StudyRun) -> int:
@@ -96,11 +96,11 @@ def is_trained(run: StudyRun) -> bool:
     return (run.paths.model / _LAST_WRITTEN).is_file() and steps_done(run) >= run.study.steps
 
 
-def hours_left(statuses: Sequence[RunStatus]) -> float | None:
-    """Hours for what is not done, by the median of the finished runs; None if no run says how long one takes."""
+def hours_left(statuses: Sequence[RunStatus], parallel: int) -> float | None:
+    """Hours for what is not done, with so many runs at a time, by the median of the finished runs; None without any."""
     hours = [one.result.hours for one in statuses if one.result is not None and one.result.hours is not None]
     steps = sum(one.run.study.steps - min(one.steps, one.run.study.steps) for one in statuses if one.result is None)
-    return median(hours) * steps / statuses[0].run.study.steps if hours else None
+    return median(hours) * steps / statuses[0].run.study.steps / parallel if hours else None
 
 
 def status_lines(statuses: Sequence[RunStatus]) -> list[str]:
@@ -110,7 +110,7 @@ def status_lines(statuses: Sequence[RunStatus]) -> list[str]:
     table = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}  {d}".rstrip() for a, b, c, d in rows]
     counts = [(sum(one.state is state for one in statuses), state.value) for state in Status]
     summed = ", ".join(f"{count} {name}" for count, name in counts if count)
-    left = hours_left(statuses)
+    left = hours_left(statuses, max(sum(one.state is Status.RUNNING for one in statuses), 1))
     unfinished = any(one.state is not Status.DONE for one in statuses)
     time_left = f"; about {timedelta(hours=round(left, 2))} left" if left is not None and unfinished else ""
     return [*table, f"{len(statuses)} runs: {summed}{time_left}"]

@@ -55,3 +55,22 @@ def test_a_run_that_was_begun_with_other_settings_is_not_gone_on_with(runs: list
     runs[1].digest_file.write_text("other")
     with pytest.raises(ConfigError, match="was begun with other settings"):
         run_study(runs, runs, lambda _: None)
+
+
+def test_runs_made_at_a_time_share_their_preparation_and_end_all_if_one_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    monkeypatch.setattr("meds_openrlhf.study.execution.end_children_with_this_process", lambda: None)
+    count = f"python -c \"import time; open('{tmp_path}/count', 'a').write('{{seed}}'); time.sleep(0.5)\""
+    tasks = {"a": {"benchmarks": ["x.jsonl"], "prepare": [count]}}
+    methods = {name: {"config": "dapo.yaml"} for name in ("dapo", "meds", "more")}
+    runs = runs_of(study(tmp_path, tasks=tasks, seeds=[1, 2], methods=methods, claims={}))
+    fails = ["python", "-c", "import sys; sys.exit('no room')"]
+    monkeypatch.setattr(StudyRun, "training", lambda run: fails)
+    said: list[str] = []
+    assert run_study(runs, runs, said.append, parallel=2) == 1
+    assert (tmp_path / "count").read_text() == "12"
+    assert [line for line in said if line.endswith("failed: no room")] == [
+        f"[{number}/6] {run.name}: failed: no room" for number, run in enumerate(runs, 1)
+    ]

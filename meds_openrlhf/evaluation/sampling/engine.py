@@ -20,7 +20,7 @@ from meds_openrlhf.evaluation.sampling.blocks import BLOCK_SAMPLES, Block, sampl
 from meds_openrlhf.processes import end_children_with_this_process
 
 # Sequences in vLLM's running batch, on a GPU and on a CPU.
-SEQUENCES, SEQUENCES_ON_CPU = 256, 32
+SEQUENCES, SEQUENCES_ON_CPU = 256, 128
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,8 @@ class SamplingEngine:
 
 def _engine_arguments(settings: EngineSettings) -> dict[str, Any]:
     backend = "uni" if settings.tensor_parallel == 1 else "mp" if settings.on_cpu else "ray"
+    # On a CPU, vLLM cannot take back a seeded request's random number, which it has to for a prompt in chunks.
+    whole_prompts = {"enable_chunked_prefill": False, "max_num_batched_tokens": max(settings.max_model_len, 2048)}
     return {
         "model": settings.model,
         "revision": settings.revision,
@@ -121,6 +123,7 @@ def _engine_arguments(settings: EngineSettings) -> dict[str, Any]:
         "enforce_eager": settings.on_cpu,
         "enable_log_requests": False,
         "disable_log_stats": True,
+        **(whole_prompts if settings.on_cpu else {}),
     }
 
 

@@ -1,0 +1,179 @@
+"""The tasks of studies/laboratory.yaml: problems from a seed, and a tiny policy that begins with typical mistakes.
+
+    python -m studies.laboratory_tasks arithmetic --seed 1 --out assets/laboratory/arithmetic-1
+
+Each folder has train.jsonl, eval.jsonl (held out) and policy/. A folder that exists already is left as it is.
+
+- arithmetic: harder than the demo's. In the policy's supervised training, the right calculation is common for some
+  shapes of expressions and rare for others, down to one in 400; the rest are systematic mistakes, in random words.
+- chain_sum, products: tasks of reasoning-gym, answered at once, without a calculation. The policy is trained on right
+  answers, for so short a time that it is often wrong: its mistakes are its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.arithmetic.problems import (
+    CLOSINGS,
+    EQUALS,
+    JOINERS,
+    NO_MISTAKE,
+    OPENINGS,
+    Family,
+    Problem,
+    draw_problems,
+    telling_mistakes,
+    write_solution,
+)
+from meds_openrlhf.arithmetic.tiny_policy import CONTEXT_LENGTH, PolicyRecipe, make_policy
+from meds_openrlhf.data.gym import GymRequest, prepare_gym
+from meds_openrlhf.data.templates import qwen_math_prompt
+from meds_openrlhf.rewards.gym_problem import read_entry
+
+TRAINED, HELD_OUT, SUPERVISED = 1000, 200, 3000  # problems; the last are for the supervised training alone
+
+Row = dict[str, str]
+Text = tuple[str, str]  # prompt, response
+
+
+# ── arithmetic ──
+
+# The share of right solutions that the policy is trained on, by the shape of the expression.
+RIGHT_SHARES = {
+    "(a+b)*c-d": 0.4,
+    "a*b+c*d": 0.3,
+    "A+b*c": 0.2,
+    "(a-b)*(c+d)": 0.1,
+    "A+B-c": 0.05,
+    "a*(b+c)-d": 0.02,
+    "(A-b)*c": 0.01,
+    "A-b*c": 0.005,
+    "a*(b-c)+d": 0.0025,
+    "a*b-c+d": 0.0025,
+}
+SMALL, LARGE, LARGEST_VALUE = (2, 9), (11, 59), 200
+# Of the mistakes that change a problem's answer, most likely first: few of them are most of what goes wrong.
+MISTAKE_SHARES = (0.6, 0.2, 0.1, 0.06, 0.04)
+
+
+def arithmetic(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], list[str]]:
+    """Write training and held-out problems; returns what the policy is trained on before, and pieces of that."""
+    each = (TRAINED + HELD_OUT + SUPERVISED) // len(RIGHT_SHARES)
+    drawn = [
+        [(problem, share) for problem in draw_problems(each, seed, Family((shape,), SMALL, LARGE, LARGEST_VALUE, each))]
+        for shape, share in RIGHT_SHARES.items()
+    ]
+    problems = [problem for row in zip(*drawn) for problem in row]  # shapes in turn
+    _write_rows(out / "train.jsonl", [problem for problem, _ in problems[:TRAINED]])
+    _write_rows(out / "eval.jsonl", [problem for problem, _ in problems[TRAINED : TRAINED + HELD_OUT]], first=TRAINED)
+    generator = random.Random(f"laboratory-{seed}")
+    others = problems[TRAINED + HELD_OUT :]
+    texts = [_solved(*generator.choice(others), generator) for _ in range(recipe.examples)]
+    return texts, [*OPENINGS, *EQUALS, *JOINERS, *CLOSINGS]
+
+
+def _solved(problem: Problem, right_share: float, generator: random.Random) -> Text:
+    """A prompt and a solution of it, right or with a mistake."""
+    mistake = NO_MISTAKE
+    if generator.random() >= right_share:
+        mistakes = telling_mistakes(problem)
+        mistake = generator.choices(mistakes, MISTAKE_SHARES[: len(mistakes)])[0]
+    return qwen_math_prompt(problem.expression), write_solution(problem, mistake, generator)
+
+
+def _write_rows(path: Path, problems: Sequence[Problem], first: int = 0) -> None:
+    rows = [
+        {
+            "id": f"arithmetic-{number:05d}",
+            "prompt": qwen_math_prompt(problem.expression),
+            "answer": str(problem.answer),
+            "datasource": "arithmetic",
+        }
+        for number, problem in enumerate(problems, first)
+    ]
+    _write(path, rows)
+
+
+# ── reasoning-gym ──
+
+GYM_SETTINGS: dict[str, dict[str, Any]] = {
+    "chain_sum": {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 2},
+    "products": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2},
+    "gcd": {"min_numbers": 2, "max_numbers": 2, "min_value": 1, "max_value": 300},
+}
+
+
+def gym(task: str, seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], list[str]]:
+    """The same with a task of reasoning-gym."""
+    size, settings = TRAINED + SUPERVISED, GYM_SETTINGS[task]
+    request = GymRequest(tasks=[task], size=size, held_out=HELD_OUT, seed=seed, settings=settings)
+    prepare_gym(request, out)
+    rows = [json.loads(line) for line in (out / "train.jsonl").read_text().splitlines()]
+    _write(out / "train.jsonl", rows[:TRAINED])
+    os.replace(out / f"{task}.jsonl", out / "eval.jsonl")
+    generator = random.Random(f"laboratory-{seed}")
+    texts = [_answered(generator.choice(rows[TRAINED:]), generator) for _ in range(recipe.examples)]
+    before = os.path.commonprefix([prompt for prompt, _ in texts])  # noqa: RUF071  (of texts, not of paths)
+    return texts, [before, *OPENINGS]
+
+
+def _answered(row: Row, generator: random.Random) -> Text:
+    """A prompt and its right answer."""
+    return row["prompt"], f"{generator.choice(OPENINGS)}\\boxed{{{read_entry(row['answer'])['answer']}}}"
+
+
+# ── both ──
+
+RECIPES = {
+    "arithmetic": PolicyRecipe(steps=600),
+    "chain_sum": PolicyRecipe(steps=600),
+    "products": PolicyRecipe(steps=600),
+    "gcd": PolicyRecipe(steps=600),
+}
+
+
+def make(task: str, seed: int, out: Path, report: Callable[[str], None], recipe: PolicyRecipe | None = None) -> None:
+    """Make a task's folder, unless it is there."""
+    if out.exists():
+        report(f"{out} is there already")
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    recipe = recipe or RECIPES[task]
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
+        folder = Path(scratch) / "fresh"
+        folder.mkdir()
+        texts, pieces = arithmetic(seed, recipe, folder) if task == "arithmetic" else gym(task, seed, recipe, folder)
+        tokenizer = build_char_tokenizer(CONTEXT_LENGTH, ["\\boxed{", *(one for one in pieces if len(one) > 1)])
+        make_policy(folder / "policy", tokenizer, texts, recipe, seed, random.Random(f"batches-{seed}"), report)
+        os.replace(folder, out)
+
+
+def _write(path: Path, rows: Sequence[Row]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Make a task of the laboratory: problems, and a policy to start from.")
+    parser.add_argument("task", choices=RECIPES)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--steps", type=int, help="of the supervised training (the task's)")
+    arguments = parser.parse_args()
+    recipe = RECIPES[arguments.task]
+    recipe = recipe if arguments.steps is None else replace(recipe, steps=arguments.steps)
+    make(arguments.task, arguments.seed, arguments.out, lambda line: print(line, flush=True), recipe)
+
+
+if __name__ == "__main__":
+    main()
