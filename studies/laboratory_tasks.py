@@ -70,7 +70,7 @@ def arithmetic(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], 
     """Write training and held-out problems; returns what the policy is trained on before, and pieces of that."""
     each = (TRAINED + HELD_OUT + SUPERVISED) // len(RIGHT_SHARES)
     drawn = [
-        [(problem, share) for problem in draw_problems(each, seed, Family((shape,), SMALL, LARGE, LARGEST_VALUE, each))]
+        [(problem, share) for problem in draw_problems(each, seed, family_of(shape))]
         for shape, share in RIGHT_SHARES.items()
     ]
     problems = [problem for row in zip(*drawn) for problem in row]  # shapes in turn
@@ -78,11 +78,16 @@ def arithmetic(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], 
     _write_rows(out / "eval.jsonl", [problem for problem, _ in problems[TRAINED : TRAINED + HELD_OUT]], first=TRAINED)
     generator = random.Random(f"laboratory-{seed}")
     others = problems[TRAINED + HELD_OUT :]
-    texts = [_solved(*generator.choice(others), generator) for _ in range(recipe.examples)]
+    texts = [solved(*generator.choice(others), generator) for _ in range(recipe.examples)]
     return texts, [*OPENINGS, *EQUALS, *JOINERS, *CLOSINGS]
 
 
-def _solved(problem: Problem, right_share: float, generator: random.Random) -> Text:
+def family_of(shape: str) -> Family:
+    """The problems of a shape."""
+    return Family((shape,), SMALL, LARGE, LARGEST_VALUE, count=500)
+
+
+def solved(problem: Problem, right_share: float, generator: random.Random) -> Text:
     """A prompt and a solution of it, right or with a mistake."""
     mistake = NO_MISTAKE
     if generator.random() >= right_share:
@@ -123,8 +128,14 @@ def gym(task: str, seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Tex
     os.replace(out / f"{task}.jsonl", out / "eval.jsonl")
     generator = random.Random(f"laboratory-{seed}")
     texts = [_answered(generator.choice(rows[TRAINED:]), generator) for _ in range(recipe.examples)]
-    before = os.path.commonprefix([prompt for prompt, _ in texts])  # noqa: RUF071  (of texts, not of paths)
-    return texts, [before, *OPENINGS]
+    return texts, [*_ends_of_all([row["prompt"] for row in rows]), *OPENINGS]
+
+
+def _ends_of_all(texts: Sequence[str]) -> tuple[str, str]:
+    """What all texts begin and end with."""
+    before = os.path.commonprefix(texts)  # noqa: RUF071  (of texts, not of paths)
+    after = os.path.commonprefix([text[::-1] for text in texts])[::-1]  # noqa: RUF071
+    return before, after
 
 
 def _answered(row: Row, generator: random.Random) -> Text:
@@ -135,7 +146,7 @@ def _answered(row: Row, generator: random.Random) -> Text:
 # ── both ──
 
 RECIPES = {
-    "arithmetic": PolicyRecipe(steps=600),
+    "arithmetic": PolicyRecipe(steps=1500),
     "chain_sum": PolicyRecipe(steps=600),
     "products": PolicyRecipe(steps=600),
     "gcd": PolicyRecipe(steps=600),

@@ -91,13 +91,12 @@ class StudyRun:
 
     @property
     def _decided(self) -> dict[str, Any]:
-        every = self.study.evaluation.every
         return {
             "meds.run_dir": str(self.paths.root),
             "meds.max_steps": self.study.steps,
             "train.seed": self.seed,
-            "ckpt.save_steps": every,
-            "ckpt.max_num": self.study.steps // every + 1,  # one more if the run is interrupted between two
+            "ckpt.save_steps": self.study.evaluation.every,
+            "ckpt.max_num": len(self.study.evaluated_steps) + 1,  # one more if the run is interrupted between two
         }
 
     @property

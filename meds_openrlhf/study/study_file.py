@@ -72,7 +72,9 @@ class Evaluation:
     """Which checkpoints are evaluated, and how `meds eval` samples them."""
 
     every: int
-    """Steps from one checkpoint to the next; all of them are evaluated, and the policy before training."""
+    """Steps from one checkpoint to the next; they are evaluated, and so is the policy before training."""
+    after: int = 0
+    """Checkpoints up to this step are not evaluated, where only the end of training is judged."""
     n: int
     """Samples of a problem."""
     temperature: float = 1.0
@@ -88,6 +90,7 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         _require(self.every >= 1, "evaluation.every", self.every, "is below 1")
+        _require(self.after >= 0, "evaluation.after", self.after, "is below 0")
         _require(self.n >= 1, "evaluation.n", self.n, "is below 1")
 
 
@@ -159,7 +162,8 @@ class Study:
     @property
     def evaluated_steps(self) -> list[int]:
         """The steps whose checkpoints are evaluated."""
-        return list(range(self.evaluation.every, self.steps + 1, self.evaluation.every))
+        steps = range(self.evaluation.every, self.steps + 1, self.evaluation.every)
+        return [step for step in steps if step > self.evaluation.after]
 
     def tasks_of(self, claim: Claim) -> tuple[str, ...]:
         """The tasks on which a claim is judged."""
@@ -243,8 +247,8 @@ def _check(study: Study) -> None:
     every, last = study.evaluation.every, study.rule.last
     _require(study.steps >= every, "steps", study.steps, "is below evaluation.every, so nothing would be evaluated")
     _require(study.steps % every == 0, "steps", study.steps, f"is no multiple of evaluation.every, {every}")
-    hint = f"is more than the {study.steps // every} evaluations of a run"
-    _require(last <= study.steps // every, "rule.last", last, hint)
+    evaluated = len(study.evaluated_steps)
+    _require(last <= evaluated, "rule.last", last, f"is more than the {evaluated} evaluations of a run")
     _require(START not in study.methods, f"methods.{START}", None, "is the name of the policy before training")
     for metric in study.rule.primary:
         _check_metric(study, "rule.primary", metric, tuple(study.tasks))

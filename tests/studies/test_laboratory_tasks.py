@@ -1,0 +1,62 @@
+"""The laboratory's tasks: what lies in their folders, and that it is made from the seed alone."""
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+from transformers import AutoTokenizer
+
+from meds_openrlhf.arithmetic.problems import work
+from meds_openrlhf.arithmetic.tiny_policy import PolicyRecipe
+from meds_openrlhf.rewards.grading import verdict
+from studies import laboratory_tasks
+from studies.laboratory_tasks import HELD_OUT, RECIPES, TRAINED, make
+
+TINY = PolicyRecipe(layers=2, hidden_size=16, heads=1, steps=2, batch_size=8)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("task", RECIPES)
+def test_a_task_has_its_problems_and_a_policy_that_tokenizes_them(task: str, tmp_path: Path) -> None:
+    lines: list[str] = []
+    for _ in range(2):
+        make(task, 1, tmp_path / task, lines.append, TINY)
+    assert lines[-1] == f"{tmp_path / task} is there already"
+    trained, held_out = (rows(tmp_path / task / f"{name}.jsonl") for name in ("train", "eval"))
+    assert len(trained) == TRAINED
+    assert 0.75 * HELD_OUT <= len(held_out) <= HELD_OUT  # repeated questions are left out
+    assert len({row["prompt"] for row in (*trained, *held_out)}) == TRAINED + len(held_out)
+    assert len({row["id"] for row in (*trained, *held_out)}) == TRAINED + len(held_out)
+    assert [path.name for path in tmp_path.iterdir()] == [task]
+
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / task / "policy")
+    for row in held_out:
+        assert len(tokenizer.encode(row["prompt"])) <= 40
+        assert tokenizer.decode(tokenizer.encode(row["prompt"])) == row["prompt"]
+
+
+@pytest.mark.parametrize("task", RECIPES)
+def test_a_policy_is_trained_on_other_problems_than_those_of_the_task(task: str, tmp_path: Path) -> None:
+    recipe = PolicyRecipe(steps=60)
+    if task == "arithmetic":
+        texts, _ = laboratory_tasks.arithmetic(3, recipe, tmp_path)
+    else:
+        texts, _ = laboratory_tasks.gym(task, 3, recipe, tmp_path)
+    assert len(texts) == recipe.examples
+    known = {row["prompt"] for name in ("train", "eval") for row in rows(tmp_path / f"{name}.jsonl")}
+    assert not known & {prompt for prompt, _ in texts}
+
+
+def test_arithmetic_is_solved_rightly_as_often_as_its_shape_says() -> None:
+    for shape, share in laboratory_tasks.RIGHT_SHARES.items():
+        family = laboratory_tasks.family_of(shape)
+        problem = laboratory_tasks.draw_problems(1, 0, family)[0]
+        generator = Random(0)
+        solved = [laboratory_tasks.solved(problem, share, generator)[1] for _ in range(1000)]
+        right = sum(verdict(text, str(problem.answer))[1] for text in solved) / 1000
+        assert right == pytest.approx(share, abs=0.04)
+        assert work(problem.expression).answer == problem.answer
