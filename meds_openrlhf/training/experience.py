@@ -37,6 +37,7 @@ from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.tracking.metrics import StepFacts, step_metrics
 from meds_openrlhf.training.actor import RecordedLogProbs, recorded_with
 from meds_openrlhf.training.batches import even_batches, padded_batches
+from meds_openrlhf.training.errors import RunLostError
 from meds_openrlhf.training.final_answers import FinalAnswers
 from meds_openrlhf.training.minibatches import ranks_of_roles
 from meds_openrlhf.training.returns import cumulative_returns
@@ -109,7 +110,14 @@ class ExperienceMaker(RemoteExperienceMaker):
         return StepResult(experiences, Judged(scores >= self._correct_threshold, *nothing), {})
 
     def split_rollout_samples(self, rollout_samples: list[Experience]) -> list[Experience]:
-        """Number the samples, and join them to micro-batches."""
+        """Number the samples, and join them to micro-batches.
+
+        Raises RunLostError if the reward function failed for some of them.
+        """
+        missing = sum(sample.rewards is None for sample in rollout_samples)
+        if missing and self.reward_model_group is None:
+            what = f"{missing} of {len(rollout_samples)} responses have no reward"
+            raise RunLostError(f"{what}: reward.remote_url raised or did not answer (--verbose prints why)")
         for number, sample in enumerate(rollout_samples):
             sample.index = [number]
         return padded_batches(rollout_samples, self._micro_batches(rollout_samples), self.tokenizer.pad_token_id)
