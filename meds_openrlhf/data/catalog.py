@@ -108,7 +108,7 @@ def find_sets(names: Collection[str], from_file: Collection[str]) -> list[DataSe
 def _own_set(name: str, from_file: Collection[str]) -> DataSet:
     if name not in from_file:
         close = difflib.get_close_matches(name, CATALOG, n=1)
-        guess = f"did you mean {close[0]}?" if close else f"those are {', '.join(CATALOG)}"
+        guess = f"did you mean {close[0]}?" if close else f"those are {', '.join(CATALOG)}, and gym:TASK."
         raise ConfigError("SET", name, f"is no known set; {guess} One of your own needs its file: --from {name}=FILE")
     if not _OWN_NAME.fullmatch(name):
         raise ConfigError("SET", name, "is no name for a set; use letters, digits, dashes and underscores")

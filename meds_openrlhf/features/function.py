@@ -79,8 +79,9 @@ def load_function(file: str, layers: int, hidden: int) -> FeatureFunction:
         raise ConfigError(SETTING, file, f"cannot be run: {type(error).__name__}: {error}") from error
     names = [name for name in (FROM_HIDDEN_STATES, FROM_TEXTS) if callable(content.get(name))]
     if len(names) != 1:
-        has = "has both" if names else "has neither"
-        raise ConfigError(SETTING, file, f"{has} {FROM_HIDDEN_STATES} and {FROM_TEXTS}; define one of them")
+        has = "has both {} and {}" if names else "has neither {} nor {}"
+        hint = f"{has.format(FROM_HIDDEN_STATES, FROM_TEXTS)}; define one of them"
+        raise ConfigError(SETTING, file, hint)
     (name,) = names
     values = _values_of(file, content[name], _made_up(name, layers, hidden))
     return FeatureFunction(path.absolute(), name, values, content[name])
@@ -96,7 +97,7 @@ def _values_of(file: str, call: Callable[..., Any], arguments: tuple[Any, ...]) 
         hint = f"returns values of shape {found.shape} for {TRIED} inputs; return a matrix with a row for each"
         raise ConfigError(SETTING, file, hint)
     if not np.isfinite(found).all():
-        raise ConfigError(SETTING, file, f"returns NaN or infinite values for {TRIED} made-up inputs")
+        raise ConfigError(SETTING, file, f"returns NaN or infinite values for {TRIED} made-up inputs; return numbers")
     return int(found.shape[1])
 
 

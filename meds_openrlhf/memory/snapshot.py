@@ -50,8 +50,8 @@ class MemoryFormat:
             hint = f"does not go with the memory in {folder}, whose rows are {held}, or name another run_dir"
             raise ConfigError("meds.memory.preset", "answers" if other.holds_answers else "of logits", hint)
         if (self.model, self.layers) != (other.model, other.layers):
-            model = f"another model ({_describe(self.model)}), not of {_describe(other.model)}"
-            hint = f"holds the memory of {model}; train that model, or name another memory"
+            model = f"another model or feature ({_describe(self.model)}), not of {_describe(other.model)}"
+            hint = f"holds the memory of {model}; train with those, or name another memory"
             raise ConfigError(setting, str(folder), hint)
         for name, value in self.features.items():
             if other.features.get(name) != value:

@@ -37,6 +37,7 @@ from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.tracking.metrics import StepFacts, step_metrics
 from meds_openrlhf.training.actor import RecordedLogProbs, recorded_with
 from meds_openrlhf.training.batches import even_batches, padded_batches
+from meds_openrlhf.training.errors import RunLostError
 from meds_openrlhf.training.final_answers import FinalAnswers
 from meds_openrlhf.training.minibatches import ranks_of_roles
 from meds_openrlhf.training.returns import cumulative_returns
@@ -109,7 +110,14 @@ class ExperienceMaker(RemoteExperienceMaker):
         return StepResult(experiences, Judged(scores >= self._correct_threshold, *nothing), {})
 
     def split_rollout_samples(self, rollout_samples: list[Experience]) -> list[Experience]:
-        """Number the samples, and join them to micro-batches."""
+        """Number the samples, and join them to micro-batches.
+
+        Raises RunLostError if the reward function failed for some of them.
+        """
+        missing = sum(sample.rewards is None for sample in rollout_samples)
+        if missing and self.reward_model_group is None:
+            what = f"{missing} of {len(rollout_samples)} responses have no reward"
+            raise RunLostError(f"{what}: reward.remote_url raised or did not answer (--verbose prints why)")
         for number, sample in enumerate(rollout_samples):
             sample.index = [number]
         return padded_batches(rollout_samples, self._micro_batches(rollout_samples), self.tokenizer.pad_token_id)
@@ -138,7 +146,7 @@ class MemoryExperienceMaker(ExperienceMaker):
 
     ``remember``: which rollouts are stored and penalized, "wrong", "right" or "both". ``exploration``: other methods
     that change rewards or advantages. ``texts`` makes the memory's rows, final answers or features of the user's;
-    without it, they are what the policy records.
+    without it, they are what the policy records. ``tell`` sends messages to the user.
     """
 
     def __init__(
@@ -154,6 +162,7 @@ class MemoryExperienceMaker(ExperienceMaker):
         key_of: Callable[[str], str] = prompt_key,
         texts: FinalAnswers | TextFeatures | None = None,
         diversity: DiversityTracker | None = None,
+        tell: Callable[[str], None] = logger.warning,
         **kwargs: Any,
     ) -> None:
         without = _without_length_penalties(strategy)
@@ -168,6 +177,7 @@ class MemoryExperienceMaker(ExperienceMaker):
         self._clustering = clustering
         self._texts = texts
         self._diversity = diversity
+        self._tell = tell
 
     @torch.no_grad()
     def make_step(self, rollout_samples: list[Experience], step: int) -> StepResult:
@@ -205,7 +215,7 @@ class MemoryExperienceMaker(ExperienceMaker):
             seconds = sum(batch.seconds for batch in recorded)
             answered = values_in_order(experiences, [batch.answered for batch in recorded])
             features = values_in_order(experiences, [batch.layer_logits for batch in recorded])
-        has_feature = _has_feature(answered, features, step)
+        has_feature = self._has_feature(answered, features, step)
         return Collected(
             raw=values_in_order(experiences, [batch.rewards for batch in experiences]),
             correct=correct,
@@ -325,15 +335,14 @@ class MemoryExperienceMaker(ExperienceMaker):
             return np.ones_like(correct)
         return correct if self._remember == "right" else ~correct
 
-
-def _has_feature(answered: NDArray[np.bool_], features: NDArray[np.float32], step: int) -> NDArray[np.bool_]:
-    """Return which rollouts (n,) have an answer with finite features; warn about answers with non-finite ones."""
-    finite = np.isfinite(features).all(axis=1)
-    broken = int((answered & ~finite).sum())
-    if broken:
-        message = "step %d: features of %d of %d responses are not finite (has the policy diverged?); left out"
-        logger.warning(message, step, broken, int(answered.sum()))
-    return np.asarray(answered & finite)
+    def _has_feature(self, answered: NDArray[np.bool_], features: NDArray[np.float32], step: int) -> NDArray[np.bool_]:
+        """Return which rollouts (n,) have an answer with finite features; tell how many have other features."""
+        finite = np.isfinite(features).all(axis=1)
+        broken = int((answered & ~finite).sum())
+        if broken:
+            of = f"{broken} of {answered.sum()} responses"
+            self._tell(f"step {step}: features of {of} are not finite (has the policy diverged?); left out")
+        return np.asarray(answered & finite)
 
 
 def _add_to_advantages(experiences: Sequence[Experience], added: NDArray[np.float32]) -> None:

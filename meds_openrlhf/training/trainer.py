@@ -81,6 +81,7 @@ class MedsTraining(CheckpointedTraining):
             key_of=self._context.key_of,
             diversity=self._diversity,
             texts=self._text_rows(),
+            tell=self._context.tell,
         )
 
     def _text_rows(self) -> FinalAnswers | TextFeatures | None:

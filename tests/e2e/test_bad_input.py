@@ -73,7 +73,7 @@ def test_a_memory_of_another_model(refusal: Callable[..., str], tmp_path: Path) 
     other = MemoryFormat(shards=2, layers=28, model={"architecture": "LlamaForCausalLM", "layers": 28})
     write_format(RunPaths(tmp_path).memory, other)
     line = refusal(tmp_path, "--resume")
-    assert line.startswith(f"meds.run_dir: '{tmp_path}/memory' holds the memory of another model")
+    assert line.startswith(f"meds.run_dir: '{tmp_path}/memory' holds the memory of another model or feature")
     assert re.search("LlamaForCausalLM.* not of architecture Qwen2ForCausalLM, layers 4", line)
     assert json.loads(RunPaths(tmp_path).memory.format.read_text())["layers"] == 28
 

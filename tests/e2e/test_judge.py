@@ -129,7 +129,7 @@ def test_a_model_that_the_server_does_not_have_is_one_line(
     judge_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = [str(write_log(tmp_path / name, {20: {"p": ["a", "b"]}, 40: {"p": ["a", "b"]}})) for name in ("one", "two")]
-    line = ["--pairs", "1", "--judge-url", judge_url, "--judge-model", "another", "--cache", str(tmp_path)]
+    line = ["--pairs=1", "--groups=1", "--judge-url", judge_url, "--judge-model", "another", "--cache", str(tmp_path)]
     assert new_paths.main([*runs, *line]) == 2
     error = capsys.readouterr().err
     assert "has no /chat/completions for the model 'another' (404): The model `another` does not exist." in error

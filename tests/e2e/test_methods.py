@@ -1,5 +1,6 @@
 """Methods that need no memory of logits, each trained on the real stack; MEDS and the entropy method are elsewhere."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,11 +108,15 @@ def test_one_rollout_for_each_prompt_with_a_bonus_for_seldom_answers(train: Call
     assert counts[when <= 2].max() == 0 < counts.max()
 
 
-def test_other_methods_together_and_with_the_penalty(train: Callable[..., Run]) -> None:
+def test_other_methods_together_and_with_the_penalty(train: Callable[..., Run], tmp_path: Path) -> None:
     """One that changes the reward, one that changes the advantage and one that changes the loss; with own features."""
-    feature = f"--meds.features.function={REPOSITORY}/examples/features.py"
-    run = train(*SMALL, "--train.num_episodes=1", *rivals("unlikeliness", "pass-at-k", "kl-cov"), feature)
+    feature = tmp_path / "features.py"  # the example, with NaN in each batch's third row
+    example = (REPOSITORY / "examples/features.py").read_text().replace("return layer", "values = layer")
+    feature.write_text(f"{example}    values[2:3] = torch.nan\n    return values\n")
+    options = (*rivals("unlikeliness", "pass-at-k", "kl-cov"), f"--meds.features.function={feature}")
+    run = train(*SMALL, "--train.num_episodes=1", *options)
     require_trained(run, 8)
+    assert re.search(r"step 1: features of \d of \d+ responses are not finite", run.output)
     assert read_memory(run.paths).schema.field("layer_logits").type.list_size == 64
     assert all(step["return"] == pytest.approx(0, abs=1e-5) for step in run.steps)
     assert any(step["group_reward_std"] > 0 for step in run.steps)

@@ -55,13 +55,16 @@ def test_other_code_is_another_feature(tmp_path: Path) -> None:
         ("import nothing_of_that_name", "cannot be run: ModuleNotFoundError: No module named 'nothing_of_that_name'"),
         ("x = ", "cannot be run: SyntaxError"),
         ("import sys\nsys.exit(3)", "cannot be run: SystemExit: 3"),
-        ("x = 1", "has neither from_hidden_states and from_texts; define one of them"),
+        ("x = 1", "has neither from_hidden_states nor from_texts; define one of them"),
         (LENGTHS + LAST_LAYER, "has both from_hidden_states and from_texts; define one of them"),
         ("def from_texts(prompts):\n    return 1", "does not work on 2 made-up inputs: TypeError"),
         ("def from_texts(prompts, responses):\n    return [[0.0]]", r"returns values of shape \(1, 1\) for 2 inputs"),
         ("def from_texts(prompts, responses):\n    return [0.0, 1.0]", r"returns values of shape \(2,\) for 2 inputs"),
         ("def from_texts(prompts, responses):\n    return [[], []]", r"returns values of shape \(2, 0\)"),
-        ("def from_texts(prompts, responses):\n    return [[1.0], [float('nan')]]", "returns NaN or infinite values"),
+        (
+            "def from_texts(prompts, responses):\n    return [[1.0], [float('nan')]]",
+            "returns NaN or infinite values for 2 made-up inputs; return numbers",
+        ),
         (
             "def from_texts(prompts, responses):\n    return [['a'], ['b']]",
             "does not work on 2 made-up inputs",

@@ -61,7 +61,7 @@ def test_what_cannot_be_branched_from_is_refused(tmp_path: Path) -> None:
     paths, shard = MemoryPaths(tmp_path / "old"), make_shard(tmp_path / "old")
     run(shard, stream(2))
     commit_snapshot(paths, "s", Snapshot(FORMAT, "", shard.snapshot()))
-    with pytest.raises(ConfigError, match=r"meds.memory.branch_from: .* holds the memory of another model"):
+    with pytest.raises(ConfigError, match=r"meds.memory.branch_from: .* holds the memory of another model or feature"):
         make_branch(paths.snapshot("s"), MemoryPaths(tmp_path / "new"), MemoryFormat(1, LAYERS, {"architecture": "B"}))
     segment = paths.shard(0) / "000000.arrow"
     segment.write_bytes(segment.read_bytes()[:-8])

@@ -23,6 +23,7 @@ from meds_openrlhf.memory.moments import NO_MOMENTS
 from meds_openrlhf.memory.pool import PoolAnswer
 from meds_openrlhf.memory.presets import PRESETS
 from meds_openrlhf.memory.shard import ShardSettings, ShardStats
+from meds_openrlhf.training.errors import RunLostError
 from meds_openrlhf.training.experience import ExperienceMaker, MemoryExperienceMaker, StepResult, sampled_entropy
 from meds_openrlhf.training.final_answers import FinalAnswers
 from meds_openrlhf.training.trainer import MedsTraining
@@ -311,6 +312,13 @@ def test_rollouts_without_an_answer_or_with_broken_logits_have_no_row(
     run_steps(maker, 1)
     assert pool.observed[0].column("sample").to_pylist() == wrong[2:]
     assert "step 1: features of 1 of 11 responses are not finite" in caplog.text
+
+
+def test_responses_without_a_reward_end_the_run() -> None:
+    samples = recorded_rollouts()
+    samples[5].rewards = samples[5].scores = None
+    with pytest.raises(RunLostError, match=r"^1 of 12 responses have no reward: reward.remote_url raised"):
+        our_maker(arguments()).make_step(samples, 1)
 
 
 def test_a_step_with_only_right_answers_stores_nothing(tmp_path: Path) -> None:

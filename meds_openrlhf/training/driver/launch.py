@@ -12,7 +12,7 @@ import ray
 from meds_openrlhf.checkpoints import newest_complete
 from meds_openrlhf.config import RunConfig
 from meds_openrlhf.features.answer import AnswerOpenings
-from meds_openrlhf.features.function import FROM_TEXTS
+from meds_openrlhf.features.function import FROM_TEXTS, FeatureFunctionError
 from meds_openrlhf.files import SLOW_FSYNC_SECONDS, fsync_seconds, write_atomically
 from meds_openrlhf.memory.archive import archive_snapshot
 from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT, make_branch
@@ -57,7 +57,7 @@ def run_training(
     """Train to the end.
 
     Raises ConfigError, with nothing started, for mistakes that the user can correct; RunLostError if a vital process is
-    lost or the run makes no progress for too long; Interrupted on Ctrl-C or SIGTERM.
+    lost, the user's feature fails or the run makes no progress for too long; Interrupted on Ctrl-C or SIGTERM.
     """
     paths = run_paths_of(config)
     checks.require_local_paths(config)
@@ -89,7 +89,7 @@ def _train(
     listener: RunListener,
     trackers: FollowerProcess,
 ) -> None:
-    """Start everything and follow it to the end; raises RunLostError if a process is lost."""
+    """Start everything and follow it to the end; raises RunLostError if a process or the user's feature fails."""
     members: list[Member] = []
     try:
         with interruptions.themselves():
@@ -101,6 +101,8 @@ def _train(
         lost = innermost(error)
         if isinstance(lost, RunLostError):
             raise lost from error
+        if isinstance(lost, FeatureFunctionError):
+            raise RunLostError(str(lost)) from error
         loss = loss_behind(error, members or actors_of_this_job())
         if loss is None:
             raise

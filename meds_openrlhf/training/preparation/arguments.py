@@ -17,6 +17,8 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.training.openrlhf_source import module_alone, run_main_block
 
 ENTRY_POINT = "openrlhf.cli.train_ppo_ray"
+# The beginning of OpenRLHF's refusal of a step that has fewer micro-batches than the policy has ranks.
+TOO_FEW_BATCHES = "The number of sample batches"
 
 
 def parse_openrlhf_arguments(flags: Mapping[str, Any]) -> SimpleNamespace:
@@ -44,7 +46,8 @@ def parse_openrlhf_arguments(flags: Mapping[str, Any]) -> SimpleNamespace:
         run_main_block(ENTRY_POINT, provided)
     except (AssertionError, AttributeError, TypeError) as error:
         # OpenRLHF's checks are assertions, or fail with other errors on missing values.
-        raise ConfigError("OpenRLHF's settings", "this combination", f"is refused: {error}") from error
+        remedy = " Lower rollout.micro_batch_size." if str(error).startswith(TOO_FEW_BATCHES) else ""
+        raise ConfigError("OpenRLHF's settings", "this combination", f"is refused: {error}{remedy}") from error
     (args,) = parsed
     return args
 

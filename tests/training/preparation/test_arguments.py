@@ -38,6 +38,7 @@ def test_values_defaults_and_validation_are_openrlhfs() -> None:
         ({"vllm.enforce_eager": 3}, r"vllm.enforce_eager: 3 has the wrong type"),
         ({"reward.clip_range": [1]}, r"reward.clip_range: \[1\] is refused by OpenRLHF: expected 2 arguments"),
         ({"rollout.n_samples_per_prompt": 1}, r"is refused: group_norm requires n_samples_per_prompt > 1"),
+        ({"rollout.batch_size": 1, "rollout.micro_batch_size": 16}, r"processes\. Lower rollout\.micro_batch_size\.$"),
     ],
 )
 def test_refused_in_one_line(flags: dict, message: str) -> None:
