@@ -11,7 +11,7 @@ import numpy as np
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.features import final_answer
-from meds_openrlhf.features.function import FeatureFunction, load_function
+from meds_openrlhf.features.function import FROM_TEXTS, FeatureFunction, load_function
 from meds_openrlhf.memory.settings import feature_transform, features_of_rows, remembers_answers
 from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat
 
@@ -23,6 +23,12 @@ def function_of(config: RunConfig, policy: Any) -> FeatureFunction | None:
         return None
     text = policy.get_text_config()
     return load_function(file, text.num_hidden_layers, text.hidden_size)
+
+
+def are_recorded(config: RunConfig, function: FeatureFunction | None) -> bool:
+    """Whether the policy records what the memory stores, layer logits or a function of hidden states."""
+    from_texts = remembers_answers(config.meds.memory) or (function is not None and function.name == FROM_TEXTS)
+    return config.meds.enabled and not from_texts
 
 
 def with_absolute_function(meds: MedsSettings) -> MedsSettings:
