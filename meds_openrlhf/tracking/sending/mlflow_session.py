@@ -21,7 +21,7 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.sending.destinations import names_of
 from meds_openrlhf.tracking.sending.run_lines import RunLine, RunLines
 from meds_openrlhf.tracking.sending.sender import Session, without_keys
-from meds_openrlhf.tracking.sending.tracking_state import TrackingState, change_state
+from meds_openrlhf.tracking.sending.tracking_state import change_state
 
 TAG = "meds.run"
 METRICS_AT_ONCE, PARAMETERS_AT_ONCE = 1000, 100  # MLflow's limits of a call
@@ -58,7 +58,8 @@ class MlflowSession(Session):
             self._ask(self._client.log_batch, self._run_id, metrics=batch)
         for line in lines:
             self._send_text(self._run_id, line)
-        self._note(self._run_id)
+        sent = {self._run_id: dict(self._lines.positions)}
+        self._note(lambda state: replace(state, mlflow={**state.mlflow, **sent}))
         return True
 
     def finish(self) -> None:
@@ -100,13 +101,6 @@ class MlflowSession(Session):
             self._has_texts = False
             reason = textwrap.shorten(without_keys(f"{type(error).__name__}: {error}"), 200)
             self._say(f"MLflow: the texts of the largest clusters are not sent: {reason}")
-
-    def _note(self, run_id: str) -> None:
-        def noted(state: TrackingState) -> TrackingState:
-            self._lines.check_files()  # or a resumed run's positions would be overwritten
-            return replace(state, mlflow={**state.mlflow, run_id: dict(self._lines.positions)})
-
-        change_state(self._paths, noted)
 
 
 def _batches(items: list[Any], size: int) -> Iterator[list[Any]]:

@@ -19,6 +19,7 @@ from meds_openrlhf.config import RunConfig
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.redaction import HIDDEN, redacted, secrets_of
 from meds_openrlhf.tracking.sending.run_lines import RewoundError, RunLines
+from meds_openrlhf.tracking.sending.tracking_state import TrackingState, change_state
 
 # Exit codes besides 0 (everything is sent) and 1: another process sends this run; the run was resumed, begin again.
 BUSY, REWOUND = 75, 76
@@ -65,6 +66,15 @@ class Session:
         answer = call(*given, **named)
         self.waiting_since = None
         return answer
+
+    def _note(self, change: Callable[[TrackingState], TrackingState]) -> TrackingState:
+        """Write what the tracker has confirmed, unless the run was resumed meanwhile (RewoundError)."""
+
+        def noted(state: TrackingState) -> TrackingState:
+            self._lines.check_files()
+            return change(state)
+
+        return change_state(self._paths, noted)
 
     def _shown_config(self) -> dict[str, Any]:
         """The run's configuration without keys."""

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import wandb
@@ -86,7 +87,7 @@ class WandbSession(Session):
         self._ask(self._run.finish)
         if not self._offline and self._unconfirmed:
             self._ask(self._wait_for_confirmation)
-        self._note(self._number, self._lines.positions, self._snapshots)
+        self._confirm(self._number, self._lines.positions, self._snapshots)
 
     def still_answers(self) -> bool:
         """See `Session`; W&B may take its time to close the run, for example for large uploads."""
@@ -122,7 +123,7 @@ class WandbSession(Session):
 
     def _forget(self) -> None:
         """Begin with the first line and snapshot; stored before anything is sent, or the next session would skip it."""
-        self._note(0, {}, {})
+        self._confirm(0, {}, {})
         self._lines, self._snapshots, self._snapshots_changed = RunLines(self._paths, {}), {}, 0
 
     def _wait_for_confirmation(self) -> None:
@@ -174,17 +175,14 @@ class WandbSession(Session):
         while self._unconfirmed and self._unconfirmed[0][0] <= arrived:
             confirmed = self._unconfirmed.popleft()
         if confirmed is not None:
-            self._note(*confirmed, self._state.snapshots)
+            self._confirm(*confirmed, self._state.snapshots)
             self._last_news = time.monotonic()
         elif time.monotonic() > self._last_news + STALLED_SECONDS:
             raise StalledError
 
-    def _note(self, records: int, lines: Positions, snapshots: dict[str, str]) -> None:
-        def noted(state: TrackingState) -> TrackingState:
-            self._lines.check_files()  # or a resumed run's positions would be overwritten
-            return replace(state, records=records, lines=dict(lines), snapshots=dict(snapshots))
-
-        self._state = change_state(self._paths, noted)
+    def _confirm(self, records: int, lines: Positions, snapshots: dict[str, str]) -> None:
+        confirmed = partial(replace, records=records, lines=dict(lines), snapshots=dict(snapshots))
+        self._state = self._note(confirmed)
 
     def _records_at_wandb(self) -> int | None:
         """How many records W&B has; None if it does not answer."""
