@@ -197,5 +197,5 @@ def test_what_does_not_fit_together_is_refused() -> None:
         assign_sets(queries, query_offsets, stored, np.array([0, 12]), labels, Assignment())
     with pytest.raises(ValueError, match="must rise from 0 to the number of rows, 12"):
         assign_sets(queries, query_offsets, stored, offsets + 1, labels, Assignment())
-    with pytest.raises(ValueError, match="do not rise from 0"):
+    with pytest.raises(ValueError, match="must rise from 0"):
         sizes_of(labels, np.array([0, 8, 3, 12]), labels, np.array([0, 4, 8, 12]), "none")
