@@ -17,7 +17,7 @@ from meds_openrlhf.checkpoints import newest_complete, point_latest_to
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.features.function import FeatureFunction
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.settings import feature_transform, features_of_rows
+from meds_openrlhf.memory.settings import feature_transform, features_of_rows, transform_of
 from meds_openrlhf.memory.snapshot import MemoryFormat
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import Node
@@ -152,7 +152,7 @@ def _memory_of(
     memory = features.memory_format(config, policy, function)
     records_layers = features.are_recorded(config, function)
     if records_layers:
-        features.require_layers(config, policy)
+        transform_of(features_of_rows(config.meds.features, config.meds.memory), memory.layers)
     if config.meds.enabled:
         memory = checks.require_memory_of(config, paths, memory)
     if records_layers:
