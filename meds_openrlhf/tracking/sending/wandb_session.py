@@ -27,7 +27,8 @@ from meds_openrlhf.tracking.sending.tracking_state import TrackingState, change_
 from meds_openrlhf.tracking.sending.wandb_snapshots import artifact_of, digest_of, read_manifests
 
 AXIS = "train/global_step"  # not W&B's own step, which counts records
-COLUMNS = ("step", "prompt", "label", "size", "members", "answer", "response")  # of the largest clusters' table
+TABLE_NAME = "train/biggest_clusters"
+COLUMNS = ("step", "prompt", "label", "size", "members", "answer", "response")  # of that table
 OPEN_SECONDS = 600.0  # time limit of W&B's client; the user gets a message much earlier
 ASK_SECONDS = 15.0  # between two queries; the upload interval of W&B's client
 ANSWER_SECONDS = 15  # time limit of a query
@@ -237,7 +238,7 @@ def record_of(line: RunLine) -> dict[str, Any]:
     for name, one in line.histograms.items():
         record[name] = wandb.Histogram(np_histogram=(one["counts"], one["edges"]))
     if biggest := line.values.get("biggest_clusters"):
-        record["train/biggest_clusters"] = wandb.Table(list(COLUMNS), [_row(line.step, one) for one in biggest])
+        record[TABLE_NAME] = wandb.Table(list(COLUMNS), [_row(line.step, one) for one in biggest])
     if line.stream == "evaluations":
         record["eval/global_step"] = line.step
     return record
