@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.command_line import exit_code_of, positive
-from analysis.results import markdown_table, shown, write_numbers
+from analysis.results import write_numbers
 from analysis.run_metrics import Curve, logged_curves
+from meds_openrlhf.report.output import markdown_table, shown
 
 METRIC = "timing/step_total"  # seconds
 

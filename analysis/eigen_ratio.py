@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.command_line import exit_code_of
-from analysis.results import add_result_arguments, markdown_table, shown, write_figure, write_numbers
+from analysis.results import add_result_arguments, write_numbers
 from analysis.run_metrics import Curve, logged_curves
 from meds_openrlhf.config import load_config
 from meds_openrlhf.config.errors import ConfigError
@@ -33,6 +33,7 @@ from meds_openrlhf.memory.moments import NO_MOMENTS, Moments, merge_moments
 from meds_openrlhf.memory.rows import layer_logits_of
 from meds_openrlhf.memory.settings import settings_of_format, transform_of_rows
 from meds_openrlhf.memory.tools.stored_memory import StoredMemory, open_memory
+from meds_openrlhf.report.output import markdown_table, shown, write_figure
 from meds_openrlhf.report.run_names import names_of
 
 if TYPE_CHECKING:

@@ -29,9 +29,10 @@ from analysis.judge.client import Answer, JudgeClient, cost_line, judged_by
 from analysis.judge.question import Question, ReplyLine, shortened, tagged
 from analysis.judge.settings import add_judge_arguments, judge_settings
 from analysis.logged_rollouts import Exchange, texts_of
-from analysis.results import add_result_arguments, markdown_table, shown, write_figure, write_numbers
+from analysis.results import add_result_arguments, write_numbers
 from analysis.run_rows import remembered_wrong, run_rows
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.report.output import markdown_table, shown, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

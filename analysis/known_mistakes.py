@@ -26,10 +26,11 @@ from analysis.command_line import exit_code_of
 from analysis.feature_variants import LOGIT_PRESETS, SINGLE, VARIANTS, labels_of_variant
 from analysis.logged_rollouts import prompt_codes
 from analysis.mistakes import Explanation, explain_all
-from analysis.results import add_result_arguments, markdown_table, write_figure, write_numbers
+from analysis.results import add_result_arguments, write_numbers
 from analysis.run_rows import remembered_wrong, run_rows
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.clustering import NOISE
+from meds_openrlhf.report.output import markdown_table, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

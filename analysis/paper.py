@@ -24,7 +24,6 @@ from analysis.category_agreement import name_of
 from analysis.command_line import INTERRUPTED, exit_code_of, positive
 from analysis.feature_variants import SINGLE, own_transform
 from analysis.judge.settings import add_judge_arguments
-from analysis.results import markdown_table, shown, write_figure
 from analysis.run_metrics import logged_curves
 from meds_openrlhf.config import load_config
 from meds_openrlhf.config.errors import ConfigError
@@ -37,6 +36,7 @@ from meds_openrlhf.files import write_atomically
 from meds_openrlhf.memory.tools.stored_memory import open_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.history import read_lines
+from meds_openrlhf.report.output import markdown_table, shown, write_figure
 
 CONFIGS, RUNS = Path("configs"), Path("runs")
 ABLATIONS = CONFIGS / "ablations.yaml"

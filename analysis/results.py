@@ -1,4 +1,4 @@
-"""Output of the scripts: a table on the screen, a figure in the format of its suffix, and the numbers as JSON."""
+"""Where the scripts write: a figure in the format of its suffix, and the numbers of the table as JSON."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from meds_openrlhf.files import write_atomically
-from meds_openrlhf.report.output import markdown_table, shown, write_figure
-
-__all__ = ["add_result_arguments", "figure_path", "markdown_table", "shown", "write_figure", "write_numbers"]
 
 FIGURE_SUFFIXES = (".png", ".svg")
 

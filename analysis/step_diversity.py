@@ -23,8 +23,9 @@ from analysis.groups import Group, GroupIndex, Visit, index_groups, read_groups
 from analysis.judge.client import Answer, JudgeClient, cost_line, judged_by
 from analysis.judge.question import Question, ReplyLine, shortened, tagged
 from analysis.judge.settings import add_judge_arguments, judge_settings
-from analysis.results import add_result_arguments, markdown_table, shown, write_figure, write_numbers
+from analysis.results import add_result_arguments, write_numbers
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.report.output import markdown_table, shown, write_figure
 from meds_openrlhf.report.run_names import names_of
 
 if TYPE_CHECKING:

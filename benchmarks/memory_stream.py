@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from benchmarks.timing_table import timed
 from meds_openrlhf.memory.rows import make_rows
 from meds_openrlhf.memory.segment import Sharding
-from meds_openrlhf.memory.shard import MemoryShard, ShardAnswer, ShardSettings
+from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings
 from meds_openrlhf.paths import MemoryPaths
 
 LAYERS, MODES, ROWS = 28, 5, 8  # ROWS: of a prompt in one visit
@@ -56,7 +56,7 @@ class Memory:
         scatter = 0.3 * (self._generator.random(shape) > REPEATED)
         return (modes + scatter[..., None] * self._generator.normal(size=modes.shape)).astype(np.float32)
 
-    def observe(self, prompts: NDArray[np.int64], logits: NDArray[np.float32]) -> tuple[float, ShardAnswer]:
+    def observe(self, prompts: NDArray[np.int64], logits: NDArray[np.float32]) -> tuple[float, MemoryAnswer]:
         """The next step: ``logits`` (p, 8, N) of ``prompts`` (p,). Making the Arrow batch is not in the seconds."""
         self._step += 1
         keys = [key(prompt) for prompt in prompts.tolist() for _ in range(ROWS)]

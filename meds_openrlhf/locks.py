@@ -8,15 +8,27 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
+import os
+import socket
 import time
-from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
 
+logger = logging.getLogger(__name__)
+
+WAIT_SECONDS = 180.0  # default of meds.lock_seconds: longer than the lease of a lost node
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 WARN_AFTER_SECONDS = 5.0  # an orderly end releases a lock sooner
 
 
 class NoLocksError(OSError):
     """The file system has no file locks."""
+
+
+class FolderInUseError(Exception):
+    """A folder cannot be locked; the message says why, and what to do."""
 
 
 def try_lock(file: int, *, shared: bool = False, optional: bool = False) -> bool:
@@ -38,15 +50,41 @@ def try_lock(file: int, *, shared: bool = False, optional: bool = False) -> bool
     return True
 
 
-def wait_for_lock(file: int, seconds: float, warn: Callable[[], None]) -> bool:
-    """Like `try_lock`, but wait up to ``seconds`` for the holder, and call ``warn`` once if that takes a while."""
+def lock_folder(path: Path, seconds: float | None) -> BinaryIO:
+    """Open ``path``, the lock of its folder for one writer, and lock it until it is closed, or this process ends.
+
+    Waits up to ``seconds`` (meds.lock_seconds), because a file server releases the lock of a lost node late; with None,
+    nothing is locked. The file names its holder. Raises FolderInUseError, and OSError if it cannot be opened.
+    """
+    file = path.open("a+b", buffering=0)
+    try:
+        if seconds is not None:
+            _wait(file, path, seconds)
+            with suppress(OSError):  # the name is informational; a full disk must not cause a failure here
+                file.truncate(0)
+                file.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _wait(file: BinaryIO, path: Path, seconds: float) -> None:
     started, warned = time.monotonic(), False
-    while not try_lock(file):
-        waited = time.monotonic() - started
-        if waited >= seconds:
-            return False
-        if waited >= WARN_AFTER_SECONDS and not warned:
-            warn()
-            warned = True
-        time.sleep(0.1)
-    return True
+    try:
+        while not try_lock(file.fileno()):
+            waited = time.monotonic() - started
+            holder = os.pread(file.fileno(), 200, 0).decode(errors="replace").strip() or "another process"
+            if waited >= seconds:
+                raise FolderInUseError(f"is in use by {holder}; stop it, or name another run_dir")
+            if waited >= WARN_AFTER_SECONDS and not warned:
+                logger.warning(
+                    "%s: waiting up to %g s (meds.lock_seconds) for this lock, which %s holds; a file server releases "
+                    "that of a lost node late",
+                    *(path, seconds, holder),
+                )
+                warned = True
+            time.sleep(0.1)
+    except NoLocksError as error:
+        hint = "mount it with them, or set meds.lock_seconds: null and take care that no two runs write there"
+        raise FolderInUseError(f"{error.strerror}; {hint}") from error

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from meds_openrlhf import locks
-from meds_openrlhf.locks import NoLocksError, try_lock, wait_for_lock
+from meds_openrlhf.locks import FolderInUseError, NoLocksError, lock_folder, try_lock
 
 
 def opened(path: Path) -> int:
@@ -27,17 +27,28 @@ def test_one_writer_or_many_readers(tmp_path: Path) -> None:
     os.close(third)
 
 
-def test_a_lock_that_is_released_late_is_waited_for_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_released_late_is_waited_for_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(locks, "WARN_AFTER_SECONDS", 0.3)
-    holder, waiting = opened(tmp_path / "lock"), opened(tmp_path / "lock")
-    assert try_lock(holder)
-    said: list[str] = []
-    assert not wait_for_lock(waiting, 0.1, lambda: said.append("waiting"))
-    assert said == []
-    threading.Timer(1.0, os.close, [holder]).start()
-    assert wait_for_lock(waiting, 60.0, lambda: said.append("waiting"))
-    assert said == ["waiting"]
-    os.close(waiting)
+    holder = lock_folder(tmp_path / "lock", 0.0)
+    name = f"process {os.getpid()} on "
+    with pytest.raises(FolderInUseError, match=f"is in use by {name}"):
+        lock_folder(tmp_path / "lock", 0.1)
+    assert caplog.records == []
+    threading.Timer(1.0, holder.close).start()
+    lock_folder(tmp_path / "lock", 60.0).close()
+    (record,) = caplog.records
+    assert f"waiting up to 60 s (meds.lock_seconds) for this lock, which {name}" in record.getMessage()
+
+
+def test_a_folder_that_is_not_to_be_locked_is_not(tmp_path: Path) -> None:
+    with (
+        lock_folder(tmp_path / "lock", None),
+        lock_folder(tmp_path / "lock", 0.0),
+        lock_folder(tmp_path / "lock", None),
+    ):
+        assert (tmp_path / "lock").read_text().startswith("process ")
 
 
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.cli.train import quiet_start
 from meds_openrlhf.config.file_settings import require_lasting_in_job
+from meds_openrlhf.evaluation.request import MAX_TOKENS, Request
 
 if TYPE_CHECKING:
     from meds_openrlhf.evaluation.evaluate import Evaluation
-    from meds_openrlhf.evaluation.request import Request
     from meds_openrlhf.evaluation.sampling.progress import Progress
 
 # The models come first: --benchmarks takes all words that follow it.
@@ -58,7 +58,7 @@ def add_parser(subparsers: Any) -> None:
         "--max-tokens",
         metavar="N",
         type=int,
-        help="of a response, within what the model's context leaves (the run's own, without a run 7168)",
+        help=f"of a response, within what the model's context leaves (the run's own, without a run {MAX_TOKENS})",
     )
     parser.add_argument(
         "--answer-pattern",
@@ -126,7 +126,6 @@ def _draw(evaluation: Evaluation, progress: Progress, verbose: bool) -> None:
 
 
 def _request(arguments: argparse.Namespace) -> Request:
-    from meds_openrlhf.evaluation.request import Request
     from meds_openrlhf.training.cpu import runs_on_cpu
 
     on_cpu = runs_on_cpu(

@@ -40,7 +40,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Follow the run to its end; returns 0 when everything is sent."""
-    from meds_openrlhf.tracking.sending.destinations import mlflow_wanted, swanlab_wanted, wandb_wanted
+    from meds_openrlhf.tracking.sending.destinations import wanted_trackers
     from meds_openrlhf.tracking.sending.follower_process import FollowerProcess
     from meds_openrlhf.tracking.sending.sender import PACE
 
@@ -48,10 +48,8 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     if not paths.config.exists():
         raise ConfigError("RUN", str(arguments.folder), "holds no run: there is no config.yaml in it")
     load_config(paths.config)  # its errors are the user's
-    require_installed("tensorboard")
-    for package, wanted in (("wandb", wandb_wanted), ("swanlab", swanlab_wanted), ("mlflow", mlflow_wanted)):
-        if wanted(os.environ):
-            require_installed(package)
+    for package in wanted_trackers(os.environ):
+        require_installed(package)
     follower = FollowerProcess(paths, os.environ, PACE._replace(retry=10.0) if arguments.once else PACE)
     try:
         return _follow(follower, paths, arguments.once)

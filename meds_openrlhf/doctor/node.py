@@ -17,6 +17,7 @@ from pathlib import Path
 from meds_openrlhf.doctor.finding import Finding
 from meds_openrlhf.files import SLOW_FSYNC_SECONDS, fsync_seconds
 from meds_openrlhf.locks import NoLocksError, try_lock
+from meds_openrlhf.placement.ray_cluster import ask_driver
 
 GB = 2**30
 LEAST_SHARED_MEMORY = 8 * GB  # NCCL's buffers, and Ray's store, which otherwise writes to the disk
@@ -82,14 +83,12 @@ def _versions(node: str, has_gpus: bool) -> Iterator[Finding]:
 
 
 def _gpus(node: str) -> Iterator[Finding]:
-    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total,memory.used", "--format=csv,noheader,nounits"]
     try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=60, check=True).stdout
+        cards = ask_driver("name,driver_version,memory.total,memory.used", seconds=60)
     except (OSError, subprocess.SubprocessError) as error:
         advice = "Ray has GPUs here, but their driver does not answer: run nvidia-smi there, or restart the node"
         yield Finding(node, "GPUs", f"nvidia-smi: {error}", advice)
         return
-    cards = [line.split(", ") for line in answer.splitlines() if line.strip()]
     used = [float(card[3]) / 1024 for card in cards]
     held = [f"GPU {number}: {gb:.0f} GB" for number, gb in enumerate(used) if gb > OTHERS_GB]
     kinds = ", ".join(dict.fromkeys(f"{card[0]} of {float(card[2]) / 1024:.0f} GB, driver {card[1]}" for card in cards))

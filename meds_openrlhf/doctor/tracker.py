@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from meds_openrlhf.doctor.finding import Finding
-from meds_openrlhf.tracking.sending.destinations import wandb_is_offline, wandb_wanted
+from meds_openrlhf.tracking.sending.destinations import is_offline, wanted_trackers
 
 SERVER = "https://api.wandb.ai"
 ANSWER_SECONDS = 10.0
@@ -16,9 +16,9 @@ ANSWER_SECONDS = 10.0
 
 def examine_wandb(environment: Mapping[str, str]) -> Finding:
     """Check from this process, as the driver of a run would reach the server."""
-    if not wandb_wanted(environment):
+    if "wandb" not in wanted_trackers(environment):
         return Finding("this process", "W&B", "WANDB_API_KEY is not set: runs are not sent there")
-    if wandb_is_offline(environment):
+    if is_offline("wandb", environment):
         return Finding("this process", "W&B", "offline: runs are written to files, to be sent with `meds track`")
     address = environment.get("WANDB_BASE_URL") or SERVER
     host = urlsplit(address).hostname  # an address may contain a key

@@ -24,7 +24,7 @@ from meds_openrlhf.evaluation.models.naming import (
     find_models,
     length_of_training,
 )
-from meds_openrlhf.evaluation.request import Request
+from meds_openrlhf.evaluation.request import MAX_TOKENS, Request
 from meds_openrlhf.evaluation.samples import SampleStore
 from meds_openrlhf.evaluation.sampling.blocks import Block, make_blocks
 from meds_openrlhf.evaluation.sampling.draw import draw
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from meds_openrlhf.evaluation.sampling.engine import EngineSettings
     from meds_openrlhf.evaluation.sampling.fleet import RayFleet
     from meds_openrlhf.placement.plan import Plan
-
-MAX_TOKENS = 7168  # of a response, if no run says how long its own were: the paper's for Qwen3
 
 
 @dataclass(frozen=True)

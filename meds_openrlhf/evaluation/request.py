@@ -9,6 +9,8 @@ from pathlib import Path
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.schema import require_pattern
 
+MAX_TOKENS = 7168  # of a response, if no run says how long its own were: the paper's for Qwen3
+
 
 @dataclass(frozen=True)
 class Request:

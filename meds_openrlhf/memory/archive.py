@@ -6,7 +6,6 @@ segments of a snapshot and is written last. Segments that no manifest lists are 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -89,9 +88,7 @@ class Archive:
     def read(self, name: str) -> Snapshot | None:
         """Return the snapshot called ``name``, or None if there is none."""
         path = self._manifest(name)
-        if self._size(path) is None:
-            return None
-        return self._parse(path)
+        return None if self._size(path) is None else self._parse(path)
 
     def prune(self, keep: set[str]) -> None:
         """Remove manifests whose name is not in ``keep``, then segments that no manifest lists."""
@@ -115,11 +112,7 @@ class Archive:
         return f"{self._root}/snapshots/{name}.json"
 
     def _parse(self, path: str) -> Snapshot:
-        try:
-            content = json.loads(self._fs.open_input_file(path).read())
-        except ValueError as error:
-            raise MemoryCorruptionError(f"{path}: cannot be read ({error})") from error
-        return parse_manifest(content if isinstance(content, dict) else {}, path)
+        return parse_manifest(self._fs.open_input_file(path).read(), path)
 
     def _size(self, path: str) -> int | None:
         found = self._fs.get_file_info(path)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meds_openrlhf.memory.clustering import NOISE, Clustering, Labels, cluster_sets
+from meds_openrlhf.memory.clustering import NOISE, Clustering, Labels, checked_offsets, cluster_sets, plain
 from meds_openrlhf.memory.compiled import compiled
 
 UNASSIGNED = -2  # a first visit: no rows are stored or clustered yet
@@ -71,13 +71,13 @@ def assign_sets(
     """
     if settings.method == "joint":
         raise ValueError(f"method: {settings.method!r} is no vote; cluster stored and new rows together instead")
-    query_offsets, offsets = _checked(query_offsets, len(queries)), _checked(offsets, len(stored))
+    query_offsets, offsets = checked_offsets(query_offsets, len(queries)), checked_offsets(offsets, len(stored))
     if len(query_offsets) != len(offsets) or len(labels) != len(stored) or queries.shape[1] != stored.shape[1]:
         raise ValueError(
             f"queries {queries.shape} in {len(query_offsets) - 1} sets do not fit stored {stored.shape} "
             f"in {len(offsets) - 1} sets with {len(labels)} labels"
         )
-    sets = (_plain(queries, np.float64), query_offsets, _plain(stored, np.float64), offsets, _plain(labels, np.int32))
+    sets = (plain(queries, np.float64), query_offsets, plain(stored, np.float64), offsets, plain(labels, np.int32))
     assigned: Labels = np.full(len(queries), UNASSIGNED, dtype=np.int32)
     if settings.method == "equal":
         _find_equal(*sets, assigned)
@@ -94,10 +94,10 @@ def sizes_of(assigned: Labels, query_offsets: Offsets, labels: Labels, offsets: 
     ``labels`` (n,) are the labels of the stored rows; the offsets bound the sets as in `assign_sets`. UNASSIGNED has
     size 0. ``noise``: "none" gives noise size 0, "cluster" counts noise rows like those of any cluster.
     """
-    query_offsets, offsets = _checked(query_offsets, len(assigned)), _checked(offsets, len(labels))
+    query_offsets, offsets = checked_offsets(query_offsets, len(assigned)), checked_offsets(offsets, len(labels))
     sizes: Labels = np.zeros(len(assigned), dtype=np.int32)
     smallest = NOISE if noise == "cluster" else NOISE + 1
-    _count_labels(_plain(assigned, np.int32), query_offsets, _plain(labels, np.int32), offsets, smallest, sizes)
+    _count_labels(plain(assigned, np.int32), query_offsets, plain(labels, np.int32), offsets, smallest, sizes)
     return sizes
 
 
@@ -119,19 +119,6 @@ def assign_jointly(
     first_visit = np.repeat(np.diff(offsets) == 0, np.diff(new_offsets))
     labels = np.where(first_visit, UNASSIGNED, clustered[is_new]).astype(np.int32)
     return labels, sizes_of(labels, new_offsets, clustered, both, noise)
-
-
-def _checked(offsets: Offsets, rows: int) -> Offsets:
-    """Validate ``offsets``, because compiled code does not check bounds."""
-    bounds: Offsets = _plain(offsets, np.int64)
-    if len(bounds) == 0 or bounds[0] != 0 or bounds[-1] != rows or (np.diff(bounds) < 0).any():
-        raise ValueError(f"offsets: do not rise from 0 to the number of rows, {rows}")
-    return bounds
-
-
-def _plain(array: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
-    """Return the array in the form that the compiled code expects; read-only arrays from Arrow and Ray are copied."""
-    return np.require(array, dtype, ["C", "W"])
 
 
 # ── ties to the nearest neighbour: compiled ──

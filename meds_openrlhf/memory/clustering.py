@@ -78,8 +78,7 @@ def cluster_sets(features: NDArray[np.float64], offsets: NDArray[np.int64], sett
     Set i is rows ``offsets[i]`` to ``offsets[i + 1]`` of ``features`` (n, d); ``offsets`` (g + 1,) rises from 0 to n.
     Raises ValueError for other offsets and for non-finite values.
     """
-    if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != len(features) or (np.diff(offsets) < 0).any():
-        raise ValueError(f"offsets: must rise from 0 to the number of rows, {len(features)}")
+    offsets = checked_offsets(offsets, len(features))
     if not np.isfinite(features).all():
         raise ValueError("features: hold NaN or infinite values")
     if settings.algorithm == "equal":
@@ -91,6 +90,19 @@ def cluster_sets(features: NDArray[np.float64], offsets: NDArray[np.int64], sett
         if stop - start > settings.min_samples:
             labels[start:stop] = _cluster_by_hdbscan(features[start:stop], settings)
     return labels
+
+
+def checked_offsets(offsets: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
+    """Validate the ``offsets`` of sets with ``rows`` rows in total, because compiled code does not check bounds."""
+    bounds = plain(offsets, np.int64)
+    if len(bounds) == 0 or bounds[0] != 0 or bounds[-1] != rows or (np.diff(bounds) < 0).any():
+        raise ValueError(f"offsets: must rise from 0 to the number of rows, {rows}")
+    return bounds
+
+
+def plain(array: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
+    """Return the array as compiled code expects it; numba would compile a second version for read-only arrays."""
+    return np.require(array, dtype, ["C", "W"])
 
 
 def sizes_in_batch(features: NDArray[np.float64], codes: NDArray[np.int64], settings: Clustering) -> Labels:
@@ -120,9 +132,8 @@ def _cluster_compiled(features: NDArray[np.float64], offsets: NDArray[np.int64],
     epsilon = math.nan if settings.selection_epsilon == AUTO else float(settings.selection_epsilon)
     with np.errstate(all="ignore"):  # for the interpreter; compiled code does not warn
         return linkage.cluster_sets(
-            # Arrays from Arrow and Ray are read-only, and numba would compile a second version for them.
-            np.require(features, np.float64, ["C", "W"]),
-            np.require(offsets, np.int64, ["C", "W"]),
+            plain(features, np.float64),
+            offsets,
             int(settings.min_cluster_size),
             bool(settings.allow_single_cluster),
             np.full(len(offsets) - 1, epsilon),

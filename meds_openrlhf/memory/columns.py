@@ -39,23 +39,17 @@ class Column:
 
     def extend(self, values: NDArray[Any]) -> None:
         """Append values."""
-        begin = self._length
-        self._lengthen(begin + len(values))
+        begin, self._length = self._length, self._length + len(values)
+        if self._length > len(self._storage):
+            # Not filled: the operating system allocates a page only when it is first written.
+            larger = np.empty((max(self._length, 2 * len(self._storage)), *values.shape[1:]), self._storage.dtype)
+            larger[:begin] = self._storage[:begin]
+            self._storage = larger
         self.array[begin:] = values
 
     def grow(self, length: int) -> None:
         """Grow to ``length`` values; new values are set to the fill value."""
-        begin = self._length
-        self._lengthen(length)
-        self.array[begin:] = self._fill
-
-    def _lengthen(self, length: int) -> None:
-        if length > len(self._storage):
-            # Not filled: the operating system allocates a page only when it is first written.
-            larger = np.empty((max(length, 2 * len(self._storage)), *self._storage.shape[1:]), self._storage.dtype)
-            larger[: self._length] = self._storage[: self._length]
-            self._storage = larger
-        self._length = length
+        self.extend(np.full(length - self._length, self._fill))
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 
 from meds_openrlhf.files import sync_folder
-from meds_openrlhf.memory.errors import MemoryCorruptionError
-from meds_openrlhf.memory.folder_lock import WAIT_SECONDS, FolderLock
+from meds_openrlhf.locks import WAIT_SECONDS, FolderInUseError, lock_folder
+from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from meds_openrlhf.memory.rows import shard_of
 from meds_openrlhf.memory.segment import (
     SegmentState,
@@ -30,6 +31,7 @@ from meds_openrlhf.paths import MemoryPaths, name_in_memory, segment_name, segme
 
 logger = logging.getLogger(__name__)
 
+LOCK_NAME = ".lock"
 SEGMENT_BYTES = 64 * 2**20
 
 
@@ -56,7 +58,8 @@ class ShardLog:
         self._fsync = fsync
         self._segment_bytes = segment_bytes
         self._folder = paths.shard(sharding.shard)
-        self._lock = FolderLock(self._folder, lock_seconds)
+        self._lock_seconds = lock_seconds
+        self._lock: BinaryIO | None = None
         self._current: tuple[SegmentState, int] | None = None  # the segment being written and its file descriptor
         self.states: dict[str, SegmentState] = {}
 
@@ -66,12 +69,12 @@ class ShardLog:
         A torn tail (the process died during a write) is cut off with a warning. Raises MemoryBusyError if another
         process writes to the folder, and MemoryCorruptionError if a segment is damaged.
         """
-        self._lock.acquire()
+        self._lock_folder()
         self.states = {}
         for path in self._files():
             yield from self._read(path)
-            if path.parent == self._folder:
-                self._cut_torn(path)
+        for path in segments_in(self._folder):
+            self._cut_torn(path)
 
     def append(self, batch: pa.RecordBatch) -> None:
         """Append one step's rows; with ``fsync`` they are on disk when this returns.
@@ -109,7 +112,7 @@ class ShardLog:
         missing, shorter than its state or different from it.
         """
         self.close_segment()
-        self._lock.acquire()
+        self._lock_folder()
         kept = {state.name: state for state in states}
         files = {
             name_in_memory(path): path
@@ -146,11 +149,22 @@ class ShardLog:
     def close(self) -> None:
         """Close the segment and release the folder for other processes."""
         self.close_segment()
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def is_mine(self, shard_number: int) -> bool:
         """Return whether this shard maintains the folder ``shard_number``, whatever number of shards wrote it."""
         return shard_number % self._sharding.shards == self._sharding.shard
+
+    def _lock_folder(self) -> None:
+        """Lock the folder, unless it is locked already."""
+        if self._lock is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            try:
+                self._lock = lock_folder(self._folder / LOCK_NAME, self._lock_seconds)
+            except FolderInUseError as error:
+                raise MemoryBusyError(f"{self._folder}: {error}") from error
 
     # ── reading ──
 
@@ -163,8 +177,6 @@ class ShardLog:
                     batch, _ = next(read_batches(path, self._schema), (None, None))
                     if batch is not None:
                         steps[path] = step_of(batch)
-                    elif folder == self._folder:
-                        self._cut_torn(path)
         return sorted(steps, key=lambda path: (steps[path], name_in_memory(path)))
 
     def _is_of_another_division(self, path: Path) -> bool:

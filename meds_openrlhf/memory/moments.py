@@ -57,12 +57,6 @@ class Moments:
         scatter = self.scatter + other.scatter + np.outer(gap, gap) * (self.count * other.count / count)
         return Moments(count, mean, scatter)
 
-    def mapped(self, matrix: FloatArray) -> Moments:
-        """Return the moments of the vectors multiplied by ``matrix`` (k, d)."""
-        if self.count == 0:
-            return self
-        return Moments(self.count, matrix @ self.mean, matrix @ self.scatter @ matrix.T)
-
     def spectrum(self) -> Spectrum | None:
         """Return the spectrum of the covariance, or None if there are fewer than two vectors or all are equal."""
         rounding = self.count * (8 * np.finfo(float).eps) ** 2 * (self.mean @ self.mean)

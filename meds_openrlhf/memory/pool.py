@@ -8,7 +8,7 @@ observe(step, rows) ──► shard 0 ┐            shards answer at once; then
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,15 @@ import numpy as np
 import pyarrow as pa
 import ray
 from numpy.typing import NDArray
+from ray.util.metrics import Gauge
 
 from meds_openrlhf.memory.archive import Archive
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.errors import MemoryLostError
-from meds_openrlhf.memory.moments import Moments, merge_moments
-from meds_openrlhf.memory.pool_metrics import PoolMetrics
+from meds_openrlhf.memory.moments import merge_moments
 from meds_openrlhf.memory.rows import shard_of
 from meds_openrlhf.memory.segment import Sharding
-from meds_openrlhf.memory.shard import MemoryShard, ShardAnswer, ShardSettings, ShardStats
+from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings, ShardStats
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot, read_snapshot
 from meds_openrlhf.paths import MemoryPaths
 
@@ -34,23 +34,17 @@ CLUSTERING = "clustering"  # the concurrency group (one thread of the actor) in 
 PATIENCE_SECONDS = 60.0  # time without an answer from a shard after which a warning is logged
 
 
-@dataclass(frozen=True)
-class PoolAnswer:
-    """The label and cluster size (n,) of each row passed to `observe`, in its order, and statistics of the memory.
-
-    A label is -1 for noise and `assignment.UNASSIGNED` on a first visit. Each time is the maximum over shards:
-    ``wait_seconds`` for clustering that was still due, ``assign_seconds``, ``append_seconds``, and ``cluster_seconds``
-    of the last finished background clusterings.
-    """
-
-    label: NDArray[np.int32]
-    size: NDArray[np.int32]
-    stats: ShardStats
-    moments: Moments
-    wait_seconds: float
-    assign_seconds: float
-    append_seconds: float
-    cluster_seconds: float
+# Prometheus gauges of each shard, with the labels ``run`` and ``shard``, which Ray exports from the pool's process.
+GAUGES = {
+    "meds_memory_rows": "Rows that a shard of the memory holds.",
+    "meds_memory_prompts": "Prompts that have rows.",
+    "meds_memory_bytes": "Bytes of its Arrow files.",
+    "meds_memory_owed_prompts": "Prompts (of one verdict) that wait to be clustered.",
+    "meds_memory_wait_seconds": "How long the last step waited for clusterings that should have been over.",
+    "meds_memory_assign_seconds": "Labelling the last step's rows.",
+    "meds_memory_append_seconds": "Making the last step's rows durable.",
+    "meds_memory_cluster_seconds": "The last clustering that has ended.",
+}
 
 
 def start_shards(
@@ -84,18 +78,21 @@ class MemoryPool:
         self._archive_uri = archive_uri
         self._reclustering: list[Any] = [None] * len(shards)
         self._cluster_seconds = 0.0
-        self._metrics = PoolMetrics(root.absolute().parent.name)
+        self._run = root.absolute().parent.name
+        self._gauges: dict[str, Any] = {
+            name: Gauge(name, description=text, tag_keys=("run", "shard")) for name, text in GAUGES.items()
+        }
         self._acknowledged = [0] * len(shards)
 
-    def observe(self, step: int, rows: pa.RecordBatch) -> PoolAnswer:
+    def observe(self, step: int, rows: pa.RecordBatch) -> MemoryAnswer:
         """Label and store one step's rows (`memory.rows.make_rows`); they are durable when this returns.
 
-        Labels depend only on rows stored before this step. Raises the OSError, ValueError, MemoryLostError or
-        MemoryCorruptionError of a shard.
+        The answer is in the order of ``rows``; each of its times is the maximum over shards. Labels depend only on rows
+        stored before this step. Raises the OSError, ValueError, MemoryLostError or MemoryCorruptionError of a shard.
         """
         owner = _owners(rows, len(self._shards))
         indices = [np.flatnonzero(owner == shard) for shard in range(len(self._shards))]
-        answers: list[ShardAnswer] = _get(
+        answers: list[MemoryAnswer] = _get(
             [
                 shard.observe.remote(step + self._format.step_offset, rows.take(pa.array(chosen)), acknowledged)
                 for shard, chosen, acknowledged in zip(self._shards, indices, self._acknowledged)
@@ -103,12 +100,22 @@ class MemoryPool:
         )
         self._acknowledged = [answer.stats.rows for answer in answers]
         for number, answer in enumerate(answers):
-            self._metrics.step(number, answer)
+            self._set_gauges(
+                number,
+                rows=answer.stats.rows,
+                prompts=answer.stats.prompts,
+                bytes=answer.stats.bytes,
+                owed_prompts=answer.stats.owed,
+                wait_seconds=answer.wait_seconds,
+                assign_seconds=answer.assign_seconds,
+                append_seconds=answer.append_seconds,
+            )
         self._recluster()
         label, size = np.full(len(rows), UNASSIGNED, np.int32), np.zeros(len(rows), np.int32)
         for chosen, answer in zip(indices, answers):
             label[chosen], size[chosen] = _in_order_of(rows, chosen, answer)
-        return PoolAnswer(
+        return MemoryAnswer(
+            sample=rows.column("sample").to_numpy(),
             label=label,
             size=size,
             stats=add_stats([answer.stats for answer in answers]),
@@ -185,11 +192,15 @@ class MemoryPool:
         seconds = _get(done)
         for one, took in zip(done, seconds):
             self._reclustering[running[one]] = None
-            self._metrics.clustered(running[one], took)
+            self._set_gauges(running[one], cluster_seconds=took)
         self._cluster_seconds = max(seconds, default=self._cluster_seconds)
         for number, shard in enumerate(self._shards):
             if self._reclustering[number] is None:
                 self._reclustering[number] = shard.recluster.options(concurrency_group=CLUSTERING).remote()
+
+    def _set_gauges(self, shard: int, **values: float) -> None:
+        for name, value in values.items():
+            self._gauges[f"meds_memory_{name}"].set(value, tags={"run": self._run, "shard": str(shard)})
 
     def _snapshot_of(self, name: str) -> Snapshot:
         # The archive first: the local snapshot of this name may contain steps that a run on another node has undone.
@@ -199,14 +210,7 @@ class MemoryPool:
 
 def add_stats(stats: list[ShardStats]) -> ShardStats:
     """Return the totals over shards."""
-    return ShardStats(
-        rows=sum(one.rows for one in stats),
-        prompts=sum(one.prompts for one in stats),
-        clusters=sum(one.clusters for one in stats),
-        noise=sum(one.noise for one in stats),
-        bytes=sum(one.bytes for one in stats),
-        owed=sum(one.owed for one in stats),
-    )
+    return ShardStats(*map(sum, zip(*map(astuple, stats))))
 
 
 def _owners(rows: pa.RecordBatch, shards: int) -> NDArray[np.int64]:
@@ -216,7 +220,7 @@ def _owners(rows: pa.RecordBatch, shards: int) -> NDArray[np.int64]:
     return owners[keys.indices.to_numpy(zero_copy_only=False)] if len(rows) else owners
 
 
-def _in_order_of(rows: pa.RecordBatch, chosen: NDArray[np.int64], answer: ShardAnswer) -> tuple[Any, Any]:
+def _in_order_of(rows: pa.RecordBatch, chosen: NDArray[np.int64], answer: MemoryAnswer) -> tuple[Any, Any]:
     """Return a shard's labels and sizes for ``rows[chosen]``, joined by the rollouts' indices, never by position.
 
     Raises ValueError if the shard has stored this step with other rows.

@@ -76,6 +76,11 @@ def make_rows(
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def remembered_rows(correct: NDArray[np.bool_], remember: str) -> NDArray[np.bool_]:
+    """Return which rollouts (n,) the memory stores, by verdict: "wrong", "right", or "both" (meds.memory.remember)."""
+    return np.ones_like(correct) if remember == "both" else correct == (remember == "right")
+
+
 def layer_logits_of(rows: pa.RecordBatch) -> NDArray[np.float32]:
     """Return the (n, N) float32 matrix of a batch's ``layer_logits``."""
     column = rows.column("layer_logits")

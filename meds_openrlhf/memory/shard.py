@@ -18,12 +18,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.locks import WAIT_SECONDS
 from meds_openrlhf.memory.archive import Archive
 from meds_openrlhf.memory.assignment import assign_jointly, assign_sets, sizes_of
 from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.columns import Columns, Selection
 from meds_openrlhf.memory.errors import MemoryLostError
-from meds_openrlhf.memory.folder_lock import WAIT_SECONDS
 from meds_openrlhf.memory.log import SEGMENT_BYTES, ShardLog
 from meds_openrlhf.memory.moments import NO_MOMENTS, Moments
 from meds_openrlhf.memory.presets import PRESETS, Method
@@ -76,10 +76,12 @@ class ShardStats:
 
 
 @dataclass(frozen=True)
-class ShardAnswer:
-    """For each incoming row the rollout's index, its label (-1 for noise, UNASSIGNED on a first visit) and size.
+class MemoryAnswer:
+    """For each row (n,) the rollout's index, its label (-1 for noise, UNASSIGNED on a first visit) and cluster size.
 
-    ``wait_seconds`` is the time for clustering that was still due; ``moments`` are of all selected layer logits.
+    ``stats`` and ``moments`` (of all selected layer logits) include the rows. ``wait_seconds`` is the time for
+    clustering that was still due; ``cluster_seconds``, of the pool alone, that of the last finished clusterings in the
+    background.
     """
 
     sample: NDArray[np.int32]
@@ -90,6 +92,7 @@ class ShardAnswer:
     wait_seconds: float = 0.0
     assign_seconds: float = 0.0
     append_seconds: float = 0.0
+    cluster_seconds: float = 0.0
 
 
 class MemoryShard:
@@ -109,10 +112,9 @@ class MemoryShard:
         )
         self._lock = threading.RLock()  # guards all attributes below; `recluster` releases it while it clusters
         self._opened = False
-        self._last_batch: pa.RecordBatch | None = None
         self._clear()
 
-    def observe(self, step: int, rows: pa.RecordBatch, acknowledged: int = 0) -> ShardAnswer:
+    def observe(self, step: int, rows: pa.RecordBatch, acknowledged: int = 0) -> MemoryAnswer:
         """Label ``rows`` (columns of `memory.rows.incoming_schema`) from the rows stored before, then store them.
 
         ``acknowledged``: how many rows the caller knows to be stored. Raises MemoryLostError if there are fewer,
@@ -121,7 +123,7 @@ class MemoryShard:
         """
         with self._lock:
             self._open_once(acknowledged)
-            earlier = self._answer_on_file(step)
+            earlier = self._log.rows_of(step) if step <= self._last_step else None
             return self._observe_new(step, rows) if earlier is None else self._answer(earlier)
 
     def recluster(self) -> float:
@@ -209,7 +211,7 @@ class MemoryShard:
 
     # ── a step ──
 
-    def _observe_new(self, step: int, rows: pa.RecordBatch) -> ShardAnswer:
+    def _observe_new(self, step: int, rows: pa.RecordBatch) -> MemoryAnswer:
         if len(rows) == 0:
             return self._answer(with_answer(step, rows, np.empty(0, np.int32), np.empty(0, np.int32)))
         if step < self._last_step:
@@ -229,7 +231,6 @@ class MemoryShard:
         assigned = time.perf_counter()
         self._log.append(batch)
         self._take_in(step, visits, selected, features, groups)
-        self._last_batch = batch
         return self._answer(batch, settled - started, assigned - settled, time.perf_counter() - assigned)
 
     def _settle(self, groups: NDArray[np.int64]) -> None:
@@ -268,8 +269,8 @@ class MemoryShard:
         wait_seconds: float = 0.0,
         assign_seconds: float = 0.0,
         append_seconds: float = 0.0,
-    ) -> ShardAnswer:
-        return ShardAnswer(
+    ) -> MemoryAnswer:
+        return MemoryAnswer(
             sample=batch.column("sample").to_numpy(zero_copy_only=False),
             label=labels_of(batch),
             size=batch.column("cluster_size").to_numpy(zero_copy_only=False),
@@ -280,21 +281,12 @@ class MemoryShard:
             append_seconds=append_seconds,
         )
 
-    def _answer_on_file(self, step: int) -> pa.RecordBatch | None:
-        """Return this shard's rows of a step that is already stored, or None."""
-        if step > self._last_step:
-            return None
-        if step == self._last_step and self._last_batch is not None:
-            return self._last_batch
-        return self._log.rows_of(step)
-
     # ── what is stored ──
 
     def _clear(self) -> None:
         self._columns = Columns(self._settings.transform.dimensions(self._settings.layers))
         self._moments = NO_MOMENTS  # of the selected layer logits
         self._last_step = -1
-        self._last_batch = None
 
     def _open_once(self, acknowledged: int = 0) -> None:
         if not self._opened:

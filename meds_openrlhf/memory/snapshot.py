@@ -70,7 +70,7 @@ def read_format(paths: MemoryPaths) -> MemoryFormat | None:
     """Return the format of the memory in ``paths``, or None if there is none yet."""
     if not paths.format.exists():
         return None
-    return _parse_format(_read_json(paths.format), paths.format)
+    return _parse_format(_parse_json(_read(paths.format), paths.format), paths.format)
 
 
 def _parse_format(content: Any, source: Path | str) -> MemoryFormat:
@@ -83,10 +83,8 @@ def _parse_format(content: Any, source: Path | str) -> MemoryFormat:
         found = MemoryFormat(**content)
     except TypeError as error:
         raise MemoryCorruptionError(f"{source}: is no memory format ({error})") from error
-    numbers = (found.shards, found.layers, found.step_offset)
-    if any(type(one) is not int or one < 0 for one in numbers) or not (
-        isinstance(found.model, dict) and isinstance(found.features, dict)
-    ):
+    has_mappings = isinstance(found.model, dict) and isinstance(found.features, dict)
+    if not has_mappings or not _are_counts(found.shards, found.layers, found.step_offset):
         raise MemoryCorruptionError(f"{source}: is no memory format (a field has the wrong type)")
     return found
 
@@ -129,37 +127,41 @@ def read_snapshot(path: Path) -> Snapshot:
     """Read a manifest. Raises MemoryCorruptionError if it is missing, broken or names files outside its memory."""
     if not path.exists():
         raise MemoryCorruptionError(f"{path}: is missing, but a checkpoint names it; restore it from a backup")
-    return parse_manifest(_read_json(path), path)
+    return parse_manifest(_read(path), path)
 
 
-def parse_manifest(content: dict[str, Any], source: Path | str) -> Snapshot:
-    """Return the snapshot that a manifest's JSON describes; errors name ``source``."""
+def parse_manifest(content: bytes, source: Path | str) -> Snapshot:
+    """Return the snapshot that a manifest describes; errors name ``source``."""
+    found = _parse_json(content, source)
     try:
-        memory_format, config_hash = _parse_format(content["format"], source), content["config_hash"]
-    except KeyError as error:
-        raise MemoryCorruptionError(f"{source}: is no snapshot manifest ({error!r})") from error
-    return Snapshot(memory_format, config_hash, _parse_states(content, source))
-
-
-def _parse_states(content: dict[str, Any], source: Path | str) -> list[SegmentState]:
-    try:
-        states = [SegmentState(**segment) for segment in content["segments"]]
+        memory_format, config_hash = _parse_format(found["format"], source), found["config_hash"]
+        states = [SegmentState(**segment) for segment in found["segments"]]
     except (KeyError, TypeError) as error:
-        raise MemoryCorruptionError(f"{source}: is no list of segments ({error!r})") from error
+        raise MemoryCorruptionError(f"{source}: is no snapshot manifest ({error!r})") from error
     for state in states:
         if not isinstance(state.name, str) or not SEGMENT_PATH.fullmatch(state.name):
             raise MemoryCorruptionError(f"{source}: names {state.name!r}, which is no segment of a memory")
-        numbers = (state.shards, state.bytes, state.rows, state.batches, state.crc32)
-        if not all(type(number) is int and number >= 0 for number in numbers):
+        if not _are_counts(state.shards, state.bytes, state.rows, state.batches, state.crc32):
             raise MemoryCorruptionError(f"{source}: a count of {state.name} is no number")
-    return states
+    return Snapshot(memory_format, config_hash, states)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _are_counts(*numbers: Any) -> bool:
+    return all(type(number) is int and number >= 0 for number in numbers)
+
+
+def _read(path: Path) -> bytes:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return path.read_bytes()
+    except OSError as error:
         raise MemoryCorruptionError(f"{path}: cannot be read ({error})") from error
-    if not isinstance(content, dict):
-        raise MemoryCorruptionError(f"{path}: holds no JSON object")
-    return content
+
+
+def _parse_json(content: bytes, source: Path | str) -> dict[str, Any]:
+    try:
+        found = json.loads(content)
+    except ValueError as error:
+        raise MemoryCorruptionError(f"{source}: cannot be read ({error})") from error
+    if not isinstance(found, dict):
+        raise MemoryCorruptionError(f"{source}: holds no JSON object")
+    return found

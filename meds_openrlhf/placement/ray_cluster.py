@@ -99,12 +99,20 @@ def accelerators(node: dict[str, Any]) -> list[str]:
     return [key.removeprefix(ACCELERATOR) for key in node["Resources"] if key.startswith(ACCELERATOR)]
 
 
+def ask_driver(fields: str, seconds: float) -> list[list[str]]:
+    """Return ``fields`` of each GPU of this machine, names of `nvidia-smi --query-gpu`, memory in MiB.
+
+    Raises OSError or subprocess.SubprocessError if the driver does not answer within ``seconds``.
+    """
+    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=True).stdout
+    return [line.split(", ") for line in answer.splitlines() if line.strip()]
+
+
 def smallest_card() -> float | None:
     """Return the memory of this machine's smallest GPU in GB, as its driver reports it; None if none answers."""
-    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-        return min(float(line) for line in answer.split()) / 1024  # it says MiB
+        return min(float(memory) for (memory,) in ask_driver("memory.total", seconds=30)) / 1024  # it says MiB
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
 

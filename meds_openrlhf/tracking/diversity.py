@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,19 +39,21 @@ class DiversityTracker:
 
     def save(self, path: Path) -> None:
         """Write the state that a resumed run needs."""
-        content = BytesIO()
         parts = {"remembered": [*self._remembered], "right": [*self._right], "all_right": [self._all_right]}
-        arrays = {
-            f"{name}_{field}": value for name, moments in parts.items() for field, value in _arrays(moments).items()
+        arrays: dict[str, Any] = {
+            f"{name}_{field}": np.array([getattr(one, field) for one in moments])
+            for name, moments in parts.items()
+            for field in _FIELDS
         }
-        np.savez(content, **arrays)  # type: ignore[arg-type]
+        content = BytesIO()
+        np.savez(content, **arrays)
         write_atomically(path, content.getvalue())
 
     def load(self, path: Path) -> None:
         """Restore the saved state, without unpickling."""
         with np.load(path, allow_pickle=False) as saved:
             parts = {
-                name: _moments({field: saved[f"{name}_{field}"] for field in _FIELDS})
+                name: [Moments(int(count), *rest) for count, *rest in zip(*(saved[f"{name}_{one}"] for one in _FIELDS))]
                 for name in ("remembered", "right", "all_right")
             }
         for steps, name in ((self._remembered, "remembered"), (self._right, "right")):
@@ -72,14 +75,3 @@ def _metrics(kind: str, steps: deque[Moments], total: Moments) -> dict[str, floa
             values["eigen_ratio"] = values.pop("top_eigen_ratio")
             metrics.update({f"meds/{name}{kind}_{span}": value for name, value in values.items()})
     return metrics
-
-
-def _arrays(moments: list[Moments]) -> dict[str, NDArray]:
-    """Stack k moments into arrays: count (k,), mean (k, d), scatter (k, d, d); moments without vectors become zeros."""
-    dimensions = max((len(one.mean) for one in moments), default=0)
-    filled = [one if one.count else Moments.of(np.empty((0, dimensions))) for one in moments]
-    return {field: np.array([getattr(one, field) for one in filled]) for field in _FIELDS}
-
-
-def _moments(arrays: dict[str, NDArray]) -> list[Moments]:
-    return [Moments(int(count), mean, scatter) for count, mean, scatter in zip(*(arrays[field] for field in _FIELDS))]

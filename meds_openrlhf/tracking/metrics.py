@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from meds_openrlhf.memory.pool import PoolAnswer
+from meds_openrlhf.memory.shard import MemoryAnswer
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class StepFacts:
     diversity: Mapping[str, float] = field(default_factory=dict)
 
 
-def step_metrics(facts: StepFacts, answer: PoolAnswer) -> dict[str, float]:
+def step_metrics(facts: StepFacts, answer: MemoryAnswer) -> dict[str, float]:
     """Metrics by name for OpenRLHF's status dictionary, which W&B, TensorBoard and the console receive."""
     stats = answer.stats
     taken = facts.raw_reward - facts.shaped_reward

@@ -22,7 +22,7 @@ from meds_openrlhf.tracking.step_log import StepLog
 
 @dataclass(frozen=True)
 class StepRollouts:
-    """The n rollouts of a step, in any order.
+    """The n rollouts of a step, ordered by ``sample``.
 
     ``tokens`` (t,) are the responses' concatenated token ids, ``lengths`` (n,) their numbers of tokens; ``generated``
     (t,) marks the policy's tokens, the others are tool replies. ``label`` is UNASSIGNED for rollouts that the memory
@@ -66,7 +66,7 @@ class RolloutRecorder:
         return rollouts.step
 
     def table(self, rollouts: StepRollouts) -> pa.Table:
-        """Rows of `ROLLOUT_SCHEMA`, sorted by ``sample``; without texts if ``keep`` is "none"."""
+        """Rows of `ROLLOUT_SCHEMA`; without texts if ``keep`` is "none"."""
         n = len(rollouts.sample)
         responses: list[ResponseText | None] = [None] * n
         if self._keep != "none":
@@ -90,7 +90,7 @@ class RolloutRecorder:
             "tokens": rollouts.lengths.astype(np.int32),
             "truncated": rollouts.truncated,
         }
-        return pa.table([columns[name] for name in ROLLOUT_SCHEMA.names], schema=ROLLOUT_SCHEMA).sort_by("sample")
+        return pa.table([columns[name] for name in ROLLOUT_SCHEMA.names], schema=ROLLOUT_SCHEMA)
 
 
 def forget_after(paths: RunPaths, step: int) -> None:

@@ -11,7 +11,6 @@ from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.memory.rows import prompt_key
-from meds_openrlhf.memory.settings import remembers_answers
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.training.eval_metrics import eval_line, eval_metrics
 from meds_openrlhf.training.prompt_ids import PromptIds
@@ -28,13 +27,8 @@ class TrainerContext:
     pool: MemoryPool | None
     transform: FeatureTransform
     prompt_ids: PromptIds | None
-    text_features: bool  # whether the memory stores what a function of the user's makes of texts
+    records_layers: bool  # whether the policy records what the memory stores
     recorder: Any  # handle of the run's RolloutRecorder; None if rollouts are not recorded
-
-    @property
-    def records_layers(self) -> bool:
-        """Whether the policy records what the memory stores, layer logits or a function of hidden states."""
-        return self.pool is not None and not remembers_answers(self.meds.memory) and not self.text_features
 
     @property
     def keeps_scores_below(self) -> float | None:

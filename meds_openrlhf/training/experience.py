@@ -29,8 +29,9 @@ from meds_openrlhf.config.schema import ExplorationSettings, PenaltySettings
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.clustering import Clustering, sizes_in_batch
-from meds_openrlhf.memory.pool import MemoryPool, PoolAnswer
-from meds_openrlhf.memory.rows import group_codes, make_rows, prompt_key
+from meds_openrlhf.memory.pool import MemoryPool
+from meds_openrlhf.memory.rows import group_codes, make_rows, prompt_key, remembered_rows
+from meds_openrlhf.memory.shard import MemoryAnswer
 from meds_openrlhf.shaping.exploration import answer_bonus, pass_at_k_advantages, unlikeliness_weights
 from meds_openrlhf.shaping.penalty import cluster_penalty, rarity_bonus, shaped_reward
 from meds_openrlhf.tracking.diversity import DiversityTracker
@@ -222,11 +223,11 @@ class MemoryExperienceMaker(ExperienceMaker):
             keys=in_order(experiences, [map(self._key_of, batch.prompts) for batch in experiences]),
             features=features,
             has_feature=has_feature,
-            remembered=np.flatnonzero(self._to_remember(correct) & has_feature),
+            remembered=np.flatnonzero(remembered_rows(correct, self._remember) & has_feature),
             seconds=seconds,
         )
 
-    def _ask(self, collected: Collected, step: int) -> tuple[PoolAnswer, Judged]:
+    def _ask(self, collected: Collected, step: int) -> tuple[MemoryAnswer, Judged]:
         """Store the remembered rows in the memory and return their clusters."""
         remembered = collected.remembered
         rows = make_rows(
@@ -322,18 +323,13 @@ class MemoryExperienceMaker(ExperienceMaker):
         """Return values of samples (n,) as (prompts, responses to each)."""
         return values.reshape(-1, self.args.rollout.n_samples_per_prompt)
 
-    def _diversity_of(self, collected: Collected, answer: PoolAnswer) -> dict[str, float]:
+    def _diversity_of(self, collected: Collected, answer: MemoryAnswer) -> dict[str, float]:
         """Return metrics of the remembered layer logits and of the layer logits of right answers."""
         if self._diversity is None:
             return {}
         select, right = self._transform.select, collected.correct & collected.has_feature
         remembered = collected.features[collected.remembered]
         return self._diversity.add(select(remembered), select(collected.features[right]), answer.moments)
-
-    def _to_remember(self, correct: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        if self._remember == "both":
-            return np.ones_like(correct)
-        return correct if self._remember == "right" else ~correct
 
     def _has_feature(self, answered: NDArray[np.bool_], features: NDArray[np.float32], step: int) -> NDArray[np.bool_]:
         """Return which rollouts (n,) have an answer with finite features; tell how many have other features."""

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from analysis.results import figure_path, markdown_table, shown, write_figure, write_numbers
+from analysis.results import figure_path, write_numbers
+from meds_openrlhf.report.output import markdown_table, shown, write_figure
 
 
 def test_a_table_is_markdown_and_lines_up() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from meds_openrlhf.memory.pool_metrics import GAUGES
+from meds_openrlhf.memory.pool import GAUGES
 from tests.dashboards.grafana_schema import DASHBOARD
 
 DASHBOARD_FILE = Path(__file__).parents[2] / "dashboards/grafana.json"

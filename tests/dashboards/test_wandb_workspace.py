@@ -17,8 +17,8 @@ from wandb_workspaces.workspaces.internal import WorkspaceViewspec
 from dashboards.wandb_workspace import AXIS, BIGGEST_CLUSTERS, PASS_AT_K, main, make_dashboard, specification
 from meds_openrlhf.tracking.cluster_log import cluster_line
 from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA
-from meds_openrlhf.tracking.sending.wandb_run import AXIS as LOGGED_AXIS
-from meds_openrlhf.tracking.sending.wandb_run import TABLE_NAME
+from meds_openrlhf.tracking.sending.wandb_session import AXIS as LOGGED_AXIS
+from meds_openrlhf.tracking.sending.wandb_session import TABLE_NAME
 
 ROOT = Path(__file__).parents[2]
 KEY = "0123456789abcdef0123456789abcdef01234567"

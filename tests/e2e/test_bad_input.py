@@ -39,7 +39,7 @@ def only_line(text: str) -> str:
         ("--data.label_key=solution", "data.label_key: 'solution' is no column of the data set; it has id, prompt, "),
         ("--meds.memory.prompt_id_key=uid", "meds.memory.prompt_id_key: 'uid' is no column of the data set"),
         ("--vllm.num_engines=16", "cluster: '1 node with 8 GPUs and 32 CPUs' does not fit the run, which needs 17"),
-        ("--meds.features.layers=9", "meds.features.layers: 9 does not fit the 4 layers of this qwen2 model"),
+        ("--meds.features.layers=9", "meds.features.layers: 9 does not fit rows of 4 layers; name fewer"),
         ("--meds.allow_cpu=false", "meds.allow_cpu: False but this machine has no GPU"),
         ("--rollout.n_samples_per_prompt=1", "OpenRLHF's settings: 'this combination' is refused: group_norm requires"),
         ("--ds.deepcompile", "ds.deepcompile: True does not go with a memory (compiled code runs no hooks)"),

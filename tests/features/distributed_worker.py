@@ -1,6 +1,6 @@
 """One rank of distributed recordings, run as a script by test_distributed: writes what it recorded to MODE-RANK.pt.
 
-python -m tests.features.distributed_worker RANK PORT FOLDER MODE...
+python -m tests.features.distributed_worker RANK FOLDER MODE...
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import sys
 from typing import Any
+
+from meds_openrlhf.training import cpu
 
 RANKS = 2
 
@@ -39,14 +41,17 @@ def engine_of(mode: str) -> Any:
     return engine
 
 
-def main(rank: int, port: str, folder: str, modes: list[str]) -> None:
+def main(rank: int, folder: str, modes: list[str]) -> None:
     os.environ.update(
-        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
+        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT="0",
         DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1",
     )  # fmt: skip
+    # Without it, DeepSpeed compiles an extension, in a folder that all of this user's processes share and rewrite.
+    cpu.install()
     import torch.distributed as dist
 
-    dist.init_process_group("gloo")
+    # The ranks meet in a file: a port that was free may be taken when the first rank has loaded its libraries.
+    dist.init_process_group("gloo", init_method=f"file://{folder}/ranks", rank=rank, world_size=RANKS)
     for mode in modes:
         record(mode, rank, f"{folder}/{mode}-{rank}.pt")
     dist.destroy_process_group()
@@ -86,4 +91,4 @@ def record(mode: str, rank: int, out: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:])
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])

@@ -11,7 +11,6 @@ import torch
 from meds_openrlhf.features.layout import packed_positions, padded_positions
 from tests.features.models import VOCABULARY, make_model, the_long_way, with_adapters
 from tests.features.test_recorder import HAVE, WIDTH, padded_batch
-from tests.ports import free_ports
 
 RANKS = 2
 MODES = (
@@ -32,11 +31,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(330)]  # a minute; much more 
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[dict]]:
     """What each rank recorded in a mode; one pair of processes runs all modes."""
     folder = tmp_path_factory.mktemp("recorded")
-    port = str(free_ports(1)[0])
     script = [sys.executable, "-m", "tests.features.distributed_worker"]
     workers = [
         subprocess.Popen(
-            [*script, str(rank), port, str(folder), *MODES],
+            [*script, str(rank), str(folder), *MODES],
             cwd=REPOSITORY,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -44,8 +42,12 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[d
         )
         for rank in range(RANKS)
     ]
-    outputs = [worker.communicate(timeout=300)[0] for worker in workers]
-    assert all(worker.returncode == 0 for worker in workers), outputs[0][-3000:]
+    try:
+        outputs = [worker.communicate(timeout=300)[0][-3000:] for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert all(worker.returncode == 0 for worker in workers), "\n\n".join(outputs)
     return lambda mode: [torch.load(folder / f"{mode}-{rank}.pt", weights_only=True) for rank in range(RANKS)]
 
 

@@ -195,7 +195,7 @@ def test_what_does_not_fit_together_is_refused() -> None:
         assign_sets(queries, query_offsets, stored, offsets, labels[1:], Assignment())
     with pytest.raises(ValueError, match="do not fit"):
         assign_sets(queries, query_offsets, stored, np.array([0, 12]), labels, Assignment())
-    with pytest.raises(ValueError, match="do not rise from 0 to the number of rows, 12"):
+    with pytest.raises(ValueError, match="must rise from 0 to the number of rows, 12"):
         assign_sets(queries, query_offsets, stored, offsets + 1, labels, Assignment())
-    with pytest.raises(ValueError, match="do not rise from 0"):
+    with pytest.raises(ValueError, match="must rise from 0"):
         sizes_of(labels, np.array([0, 8, 3, 12]), labels, np.array([0, 4, 8, 12]), "none")

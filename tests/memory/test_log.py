@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from meds_openrlhf.memory import folder_lock
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from meds_openrlhf.memory.log import ShardLog
 from meds_openrlhf.memory.rows import log_schema, make_rows, with_answer
@@ -126,7 +125,7 @@ def test_every_possible_tear_leaves_the_whole_batches(tmp_path: Path) -> None:
 def test_a_torn_tail_is_reported_and_the_next_writer_begins_a_new_segment(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log_of(tmp_path, 2)._lock.release()  # its process dies
+    log_of(tmp_path, 2)._lock.close()  # its process dies
     with segment_of(tmp_path).open("ab") as file:
         file.write(b"\xff\xff\xff\xff\x10")
     log, batches = opened(tmp_path)
@@ -353,24 +352,13 @@ def test_another_models_rows_are_refused(tmp_path: Path) -> None:
         list(ShardLog(MemoryPaths(tmp_path), ALONE, log_schema(8)).open())
 
 
-def test_a_second_writer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     first = log_of(tmp_path, 1)
-    second = ShardLog(MemoryPaths(tmp_path), ALONE, SCHEMA)
-    monkeypatch.setattr(second, "_lock", folder_lock.FolderLock(tmp_path / "shard-0000", wait_seconds=0.2))
-    with pytest.raises(MemoryBusyError, match=rf"shard-0000: is being written by process {os.getpid()} on"):
+    second = ShardLog(MemoryPaths(tmp_path), ALONE, SCHEMA, lock_seconds=0.2)
+    with pytest.raises(MemoryBusyError, match=rf"shard-0000: is in use by process {os.getpid()} on"):
         list(second.open())
     first.close()
     assert [step_of(batch) for batch in second.open()] == [0]
-
-
-def test_a_lock_that_nobody_holds_any_more_is_free(tmp_path: Path) -> None:
-    lock = folder_lock.FolderLock(tmp_path)
-    lock.acquire()
-    other = folder_lock.FolderLock(tmp_path, wait_seconds=0.2)
-    with pytest.raises(MemoryBusyError):
-        other.acquire()
-    del lock
-    other.acquire()
 
 
 def test_without_locks_one_line_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,15 +67,3 @@ def test_no_ratio_without_variation() -> None:
     assert Moments.of(np.zeros((3, 2))).spectrum() is None
     nearly = 1 + 1e-8 * np.random.default_rng(0).normal(size=(50, 3))
     assert Moments.of(nearly).spectrum() is not None
-
-
-def test_a_matrix_maps_moments_as_it_maps_vectors() -> None:
-    draws = np.random.default_rng(0)
-    matrix = draws.normal(size=(2, 3))
-    for count in (0, 1, 5):
-        vectors = draws.normal(size=(count, 3))
-        found, wanted = Moments.of(vectors).mapped(matrix), Moments.of(vectors @ matrix.T)
-        assert found.count == wanted.count
-        if count:
-            np.testing.assert_allclose(found.mean, wanted.mean)
-            np.testing.assert_allclose(found.scatter, wanted.scatter, atol=1e-12)

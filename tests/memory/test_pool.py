@@ -17,12 +17,12 @@ from meds_openrlhf.config import ConfigError
 from meds_openrlhf.locks import try_lock
 from meds_openrlhf.memory import pool as pool_module
 from meds_openrlhf.memory.errors import MemoryLostError
-from meds_openrlhf.memory.folder_lock import LOCK_NAME
+from meds_openrlhf.memory.log import LOCK_NAME
 from meds_openrlhf.memory.moments import Moments
-from meds_openrlhf.memory.pool import MemoryPool, PoolAnswer, add_stats, start_shards
+from meds_openrlhf.memory.pool import MemoryPool, add_stats, start_shards
 from meds_openrlhf.memory.rows import layer_logits_of
 from meds_openrlhf.memory.segment import Sharding
-from meds_openrlhf.memory.shard import MemoryShard, ShardSettings, ShardStats
+from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings, ShardStats
 from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
 from meds_openrlhf.memory.tools.stored_memory import open_memory
 from meds_openrlhf.paths import MemoryPaths
@@ -54,11 +54,11 @@ def kill(handles: list) -> None:
             time.sleep(0.05)
 
 
-def run(pool: MemoryPool, batches: list[pa.RecordBatch], first: int = 1) -> list[PoolAnswer]:
+def run(pool: MemoryPool, batches: list[pa.RecordBatch], first: int = 1) -> list[MemoryAnswer]:
     return [pool.observe(step, rows) for step, rows in enumerate(batches, start=first)]
 
 
-def answers_of(answers: list[PoolAnswer]) -> list[tuple[list[int], list[int]]]:
+def answers_of(answers: list[MemoryAnswer]) -> list[tuple[list[int], list[int]]]:
     return [(answer.label.tolist(), answer.size.tolist()) for answer in answers]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import ray
 
-from meds_openrlhf.memory.pool_metrics import GAUGES
+from meds_openrlhf.memory.pool import GAUGES
 from tests.conftest import RayCluster
 from tests.memory.streams import stream
 from tests.memory.test_pool import make_pool

@@ -17,7 +17,7 @@ from meds_openrlhf.memory.moments import merge_moments
 from meds_openrlhf.memory.presets import PRESETS, make_method
 from meds_openrlhf.memory.rows import layer_logits_of, make_rows, shard_of
 from meds_openrlhf.memory.segment import Sharding
-from meds_openrlhf.memory.shard import MemoryShard, ShardAnswer, ShardSettings, ShardStats
+from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings, ShardStats
 from meds_openrlhf.paths import MemoryPaths
 from tests.memory.streams import LAYERS, rows_by_prompt, stream
 
@@ -29,7 +29,7 @@ def make_shard(root: Path, settings: ShardSettings = SETTINGS, shard: int = 0, s
     return MemoryShard(MemoryPaths(root), Sharding(shard, shards), settings)
 
 
-def run(shard: MemoryShard, batches: list[pa.RecordBatch], first: int = 1) -> list[ShardAnswer]:
+def run(shard: MemoryShard, batches: list[pa.RecordBatch], first: int = 1) -> list[MemoryAnswer]:
     answers = []
     for step, rows in enumerate(batches, start=first):
         answers.append(shard.observe(step, rows))
@@ -37,13 +37,13 @@ def run(shard: MemoryShard, batches: list[pa.RecordBatch], first: int = 1) -> li
     return answers
 
 
-def as_lists(answers: list[ShardAnswer]) -> list[tuple[list[int], list[int], list[int]]]:
+def as_lists(answers: list[MemoryAnswer]) -> list[tuple[list[int], list[int], list[int]]]:
     return [(answer.sample.tolist(), answer.label.tolist(), answer.size.tolist()) for answer in answers]
 
 
 def crash(shard: MemoryShard) -> None:
     """What a killed process leaves: nothing handed over, the folder free."""
-    shard._log._lock.release()
+    shard._log._lock.close()
 
 
 @pytest.mark.parametrize(("window_rows", "window_visits"), [(None, None), (7, None), (None, 2)])

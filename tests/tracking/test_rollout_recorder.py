@@ -60,12 +60,6 @@ def test_every_response_with_its_answer_and_its_place(tmp_path: Path) -> None:
     assert rows[1]["prompt_text"] == "prompt 1"
 
 
-def test_rows_come_in_the_order_of_their_samples(tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path)
-    recorder(paths).record(step_rollouts(1, own(TEXTS[:3]), [None] * 3, sample=np.array([2, 0, 1], np.int32)))
-    assert [(row["sample"], row["response"]) for row in read(paths)] == [(0, TEXTS[1]), (1, TEXTS[2]), (2, TEXTS[0])]
-
-
 def test_a_tools_reply_is_shown_and_is_no_answer(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     turns = [[("so \\boxed{1}", True), (" tool: \\boxed{2} ", False), ("then", True)]]

@@ -11,9 +11,8 @@ import ray
 import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
 
-from meds_openrlhf.memory.pool import PoolAnswer
 from meds_openrlhf.memory.segment import Sharding
-from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
+from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings
 from meds_openrlhf.paths import MemoryPaths
 from meds_openrlhf.training.actor import RecordedLogProbs
 from meds_openrlhf.training.preparation.arguments import parse_openrlhf_arguments
@@ -110,8 +109,8 @@ class OneShardPool:
         self.shard = MemoryShard(MemoryPaths(folder), Sharding(0, 1), settings or ShardSettings(layers=LAYERS))
         self.observed: list[Any] = []
 
-    def observe(self, step: int, rows: Any) -> PoolAnswer:
+    def observe(self, step: int, rows: Any) -> MemoryAnswer:
         self.observed.append(rows)
         answer = self.shard.observe(step, rows)
         self.shard.recluster()
-        return PoolAnswer(answer.label, answer.size, answer.stats, answer.moments, 0.0, 0.0, 0.0, 0.0)
+        return answer

@@ -20,9 +20,8 @@ from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory import rows as memory_rows
 from meds_openrlhf.memory.clustering import Clustering, sizes_in_batch
 from meds_openrlhf.memory.moments import NO_MOMENTS
-from meds_openrlhf.memory.pool import PoolAnswer
 from meds_openrlhf.memory.presets import PRESETS
-from meds_openrlhf.memory.shard import ShardSettings, ShardStats
+from meds_openrlhf.memory.shard import MemoryAnswer, ShardSettings, ShardStats
 from meds_openrlhf.training.errors import RunLostError
 from meds_openrlhf.training.experience import ExperienceMaker, MemoryExperienceMaker, StepResult, sampled_entropy
 from meds_openrlhf.training.final_answers import FinalAnswers
@@ -191,10 +190,10 @@ def test_the_penalty_reaches_the_shaped_reward_and_not_the_raw_one(tmp_path: Pat
 class SizesBySample:
     """A memory in which every rollout falls into a cluster as large as its own index."""
 
-    def observe(self, step: int, rows: Any) -> PoolAnswer:
+    def observe(self, step: int, rows: Any) -> MemoryAnswer:
         self.rows = rows.to_pylist()
         sample = rows.column("sample").to_numpy()
-        return PoolAnswer(np.zeros_like(sample), sample, ShardStats(), NO_MOMENTS, 0.0, 0.0, 0.0, 0.0)
+        return MemoryAnswer(sample, np.zeros_like(sample), sample, ShardStats(), NO_MOMENTS)
 
 
 @pytest.mark.parametrize("remember", ["wrong", "right", "both"])

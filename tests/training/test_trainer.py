@@ -93,7 +93,7 @@ def trainer(tmp_path: Path) -> Trainer:
         pool=RecordingPool(),  # type: ignore[arg-type]
         transform=None,  # type: ignore[arg-type]
         prompt_ids=None,
-        text_features=False,
+        records_layers=True,
         recorder=None,
     )
     return Trainer(context=context, strategy=SimpleNamespace(args=args))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -51,32 +52,21 @@ class Recording:
         for table in self._tables():
             yield self._decoded(table)
 
-    def layers(self, column: pa.ChunkedArray) -> int | None:
-        """Return the list length of a column, None if all rows are null. Raises ConfigError if lengths differ."""
-        if pa.types.is_fixed_size_list(column.type):
-            return int(column.type.list_size)
-        lengths = pc.unique(pc.list_value_length(column.drop_null())).to_pylist()
-        if len(lengths) > 1:
-            self._refuse("layer_logits", f"has rows of {min(lengths)} and of {max(lengths)} layers; a model has one N")
-        return lengths[0] if lengths else None
-
     def _tables(self) -> Iterator[pa.Table]:
         """Yield the rows of each step, across batches."""
-        waiting: list[pa.RecordBatch] = []
         last: int | None = None
+        for step, pieces in groupby(self._pieces(), key=itemgetter(0)):
+            if last is not None and step < last:
+                self._refuse("step", f"goes from {last} back to {step}; sort the rows by step")
+            yield pa.Table.from_batches([rows for _, rows in pieces])
+            last = step
+
+    def _pieces(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the runs of rows of a batch that have one step, with the step."""
         for batch in self.batches:
             steps = self._column(pa.Table.from_batches([batch]), "step", pa.int64()).to_numpy()
-            for begin, end in _runs(steps):
-                step = int(steps[begin])
-                if last is not None and step < last:
-                    self._refuse("step", f"goes from {last} back to {step}; sort the rows by step")
-                if step != last and waiting:
-                    yield pa.Table.from_batches(waiting)
-                    waiting = []
-                waiting.append(batch.slice(begin, end - begin))
-                last = step
-        if waiting:
-            yield pa.Table.from_batches(waiting)
+            bounds = [0, *(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)] if len(steps) else []
+            yield from ((int(steps[begin]), batch.slice(begin, end - begin)) for begin, end in pairwise(bounds))
 
     def _decoded(self, table: pa.Table) -> RecordedStep:
         column = table.column("layer_logits")
@@ -86,7 +76,7 @@ class Recording:
             values = pa.concat_arrays([chunk.drop_null().flatten() for chunk in column.chunks])
             with np.errstate(over="ignore"):  # values too large for float32 become infinite
                 flat = values.to_numpy(zero_copy_only=False).astype(np.float32)
-            features = flat.reshape(len(present), self.layers(column) or 0)
+            features = flat.reshape(len(present), self._layers(column))
         finite = np.isfinite(features).all(axis=1)
         return RecordedStep(
             table=table,
@@ -96,6 +86,13 @@ class Recording:
             features=features[finite],
             broken=int((~finite).sum()),
         )
+
+    def _layers(self, column: pa.ChunkedArray) -> int:
+        """Return the length of a column's lists, of which some are not null. Raises ConfigError if lengths differ."""
+        lengths = pc.unique(pc.list_value_length(column.drop_null())).to_pylist()
+        if len(lengths) > 1:
+            self._refuse("layer_logits", f"has rows of {min(lengths)} and of {max(lengths)} layers; a model has one N")
+        return int(lengths[0])
 
     def _column(self, table: pa.Table, name: str, wanted: pa.DataType) -> pa.ChunkedArray:
         column = table.column(name)
@@ -140,12 +137,13 @@ def recording_of(memory: StoredMemory) -> Recording:
 def _read(path: Path, reader: Any) -> Iterator[pa.RecordBatch]:
     """Yield batches with decoded dictionaries, since an Arrow file cannot store dictionaries that change."""
     schema = _plain(reader.schema)
-    batches = (reader.get_batch(i) for i in range(reader.num_record_batches)) if _is_file(reader) else iter(reader)
+    is_file = isinstance(reader, pa.ipc.RecordBatchFileReader)
+    batches = (reader.get_batch(number) for number in range(reader.num_record_batches)) if is_file else iter(reader)
     rows = 0
     try:
         for batch in batches:
             batch.validate()
-            yield pa.RecordBatch.from_arrays([c.cast(t) for c, t in zip(batch.columns, schema.types)], schema=schema)
+            yield batch.cast(schema)
             rows += len(batch)
     except (pa.ArrowInvalid, OSError) as error:
         hint = f"ends after {rows} rows ({_one_line(error)}); record it again"
@@ -154,10 +152,6 @@ def _read(path: Path, reader: Any) -> Iterator[pa.RecordBatch]:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
-
-
-def _is_file(reader: Any) -> bool:
-    return hasattr(reader, "num_record_batches")
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
@@ -171,24 +165,16 @@ def _require_columns(path: Path, schema: pa.Schema) -> None:
             hint = f"has no column {name}; it needs step, prompt_key, correct and layer_logits"
             raise ConfigError("STREAM", str(path), hint)
     checks = {
-        "step": pa.types.is_integer,
-        "correct": pa.types.is_boolean,
-        "layer_logits": _is_list_of_floats,
+        "step": ("an integer", pa.types.is_integer),
+        "correct": ("bool", pa.types.is_boolean),
+        "layer_logits": ("fixed_size_list<float32>[N]", _is_list_of_floats),
     }
-    for name, fits in checks.items():
+    for name, (wanted, fits) in checks.items():
         found = schema.field(name).type
         if not fits(found):
-            wanted = {"step": "an integer", "correct": "bool"}.get(name, "fixed_size_list<float32>[N]")
             raise ConfigError("STREAM", str(path), f"has a column {name} of type {found}; it should be {wanted}")
 
 
 def _is_list_of_floats(found: pa.DataType) -> bool:
     kinds = (pa.types.is_fixed_size_list, pa.types.is_list, pa.types.is_large_list)
     return any(kind(found) for kind in kinds) and pa.types.is_floating(found.value_type)
-
-
-def _runs(values: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Return the start and end of every run of equal ``values`` (n,)."""
-    bounds = np.flatnonzero(np.diff(values)) + 1
-    edges = [0, *bounds.tolist(), len(values)]
-    return ((begin, end) for begin, end in pairwise(edges) if begin < end)

@@ -6,8 +6,7 @@ The replay uses a real memory shard to store, cluster and answer, in a temporary
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.files import published_file
 from meds_openrlhf.memory.assignment import UNASSIGNED
-from meds_openrlhf.memory.rows import make_rows
+from meds_openrlhf.memory.rows import make_rows, remembered_rows
 from meds_openrlhf.memory.segment import Sharding
 from meds_openrlhf.memory.settings import features_of_rows, method_of, transform_of
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
@@ -61,7 +60,11 @@ def replay(recording: Recording, settings: MedsSettings, target: Path) -> Replay
     """
     summary = ReplaySummary()
     schema = _answered_schema(recording.schema)
-    with published_file(target) as path, _temporary_memory(settings) as memory:
+    with (
+        published_file(target) as path,
+        tempfile.TemporaryDirectory(prefix="meds-replay-") as folder,
+        closing(_ReplayedMemory(settings, Path(folder))) as memory,
+    ):
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             for step in recording.steps():
                 answered = memory.answer(step, summary)
@@ -82,7 +85,7 @@ class _ReplayedMemory:
 
     def answer(self, step: RecordedStep, summary: ReplaySummary) -> pa.Table:
         """Return the step's table with the answer columns, and update the summary."""
-        chosen = self._remembered(step.correct[step.place])
+        chosen = remembered_rows(step.correct[step.place], self._settings.memory.remember)
         place, features = step.place[chosen], step.features[chosen]
         labels = np.full(len(step.correct), UNASSIGNED, np.int64)
         sizes = np.zeros(len(step.correct), np.int64)
@@ -114,10 +117,6 @@ class _ReplayedMemory:
         if self._shard is not None:
             self._shard.close()
 
-    def _remembered(self, correct: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        remember = self._settings.memory.remember
-        return correct if remember == "right" else ~correct if remember == "wrong" else np.ones_like(correct)
-
     def _observe(
         self, step: RecordedStep, place: NDArray[np.int64], features: NDArray[np.float32]
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -140,16 +139,6 @@ class _ReplayedMemory:
         if layers != self._layers:
             raise ConfigError("STREAM", layers, f"layers come after rows of {self._layers}; one model has one number")
         return self._shard
-
-
-@contextmanager
-def _temporary_memory(settings: MedsSettings) -> Iterator[_ReplayedMemory]:
-    with tempfile.TemporaryDirectory(prefix="meds-replay-") as folder:
-        memory = _ReplayedMemory(settings, Path(folder))
-        try:
-            yield memory
-        finally:
-            memory.close()
 
 
 def _kept_names(schema: pa.Schema) -> list[str]:

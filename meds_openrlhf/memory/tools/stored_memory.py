@@ -106,24 +106,13 @@ class StoredMemory:
                     yield batch
 
 
-def memory_root(folder: Path) -> Path:
-    """Return the memory's folder for a memory or run folder, which need not exist."""
-    return folder if MemoryPaths(folder).format.exists() else RunPaths(folder).memory.root
-
-
-def run_of(root: Path) -> RunPaths | None:
-    """Return the run that a memory's folder belongs to, or None."""
-    run = RunPaths(root.absolute().parent)
-    return run if run.memory.root.name == root.name and (run.config.exists() or run.lock.exists()) else None
-
-
 def open_memory(folder: Path) -> StoredMemory:
     """Open the memory in ``folder``, which is the folder of a run or of a memory.
 
     Raises ConfigError if there is no memory or it has another format version, and MemoryCorruptionError if its format
     cannot be read.
     """
-    paths = MemoryPaths(memory_root(folder))
+    paths = MemoryPaths(folder) if MemoryPaths(folder).format.exists() else RunPaths(folder).memory
     held = read_format(paths)
     if held is None:
         problem = "holds no memory" if folder.exists() else "does not exist"
@@ -132,4 +121,6 @@ def open_memory(folder: Path) -> StoredMemory:
         )
     if held.layers < 1:
         raise MemoryCorruptionError(f"{paths.format}: gives {held.layers!r} as the number of layers")
-    return StoredMemory(paths, held, run_of(paths.root))
+    run = RunPaths(paths.root.absolute().parent)
+    belongs = run.memory.root.name == paths.root.name and (run.config.exists() or run.lock.exists())
+    return StoredMemory(paths, held, run if belongs else None)

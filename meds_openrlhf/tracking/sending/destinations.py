@@ -3,78 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from meds_openrlhf.config import RunConfig
 from meds_openrlhf.paths import RunPaths
 
+# Trackers by package: the name for users, and the class of the sessions, which is in the module PACKAGE_session.
+TRACKERS = {
+    "tensorboard": ("TensorBoard", "TensorBoardSession"),
+    "wandb": ("W&B", "WandbSession"),
+    "swanlab": ("SwanLab", "SwanlabSession"),
+    "mlflow": ("MLflow", "MlflowSession"),
+}
 PROJECT = "openrlhf_train_ppo"  # OpenRLHF's default
 # MLflow reads these when it is imported: nothing is sent to its makers, and newer versions accept a folder's address.
 MLFLOW_SETTINGS = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ALLOW_FILE_STORE": "true"}
 # The environment of a run that is sent to no server.
 NOWHERE = {"WANDB_MODE": "disabled", "SWANLAB_MODE": "disabled", "MLFLOW_TRACKING_URI": ""}
 
+# What names a run at a tracker: the tracker's own variables, which take precedence over OpenRLHF's flags.
+_VARIABLES = {
+    "tensorboard": {"name": ""},
+    "wandb": {"name": "WANDB_NAME", "project": "WANDB_PROJECT", "group": "WANDB_RUN_GROUP", "entity": "WANDB_ENTITY"},
+    "swanlab": {"name": "SWANLAB_EXP_NAME", "project": "SWANLAB_PROJ_NAME", "group": "SWANLAB_GROUP"},
+    "mlflow": {"name": "", "project": "MLFLOW_EXPERIMENT_NAME"},
+}
 
-def tensorboard_folder(config: RunConfig, paths: RunPaths) -> str:
-    """The folder of the run's event files."""
-    return f"{config.openrlhf.get('logger.tensorboard_dir') or paths.tensorboard}/{_name(config, paths)}"
+
+def wanted_trackers(environment: Mapping[str, str]) -> list[str]:
+    """The packages of the trackers that this environment requests: by a key, an address, or offline mode."""
+    wanted = ["tensorboard"]
+    for package in ("wandb", "swanlab"):
+        key, mode = environment.get(f"{package.upper()}_API_KEY"), environment.get(f"{package.upper()}_MODE")
+        if mode != "disabled" and (key or is_offline(package, environment)):
+            wanted.append(package)
+    return [*wanted, *(["mlflow"] if environment.get("MLFLOW_TRACKING_URI") else [])]
 
 
-def wandb_names(config: RunConfig, paths: RunPaths, environment: Mapping[str, str]) -> dict[str, str]:
-    """The arguments of `wandb.init` that name the run, from OpenRLHF's flags; W&B's own variables take precedence."""
+def is_offline(package: str, environment: Mapping[str, str]) -> bool:
+    """Whether W&B or SwanLab only writes files, for `wandb sync` or `swanlab sync`."""
+    mode = environment.get(f"{package.upper()}_MODE")
+    return mode == "offline" or (package == "wandb" and mode == "dryrun")
+
+
+def names_of(package: str, config: RunConfig, paths: RunPaths, environment: Mapping[str, str]) -> dict[str, str]:
+    """The name, project, group and entity of the run, those that the tracker knows and does not have a variable for."""
     flags = config.openrlhf
-    named = {
-        "name": ("WANDB_NAME", _name(config, paths)),
-        "project": ("WANDB_PROJECT", flags.get("logger.wandb.project") or PROJECT),
-        "group": ("WANDB_RUN_GROUP", flags.get("logger.wandb.group")),
-        "entity": ("WANDB_ENTITY", flags.get("logger.wandb.org")),
+    names = {
+        "name": flags.get("logger.wandb.run_name") or paths.root.name,
+        "project": flags.get("logger.wandb.project") or PROJECT,
+        "group": flags.get("logger.wandb.group"),
+        "entity": flags.get("logger.wandb.org"),
     }
-    return _not_set(named, environment)
-
-
-def swanlab_names(config: RunConfig, paths: RunPaths, environment: Mapping[str, str]) -> dict[str, str]:
-    """The arguments of `swanlab.init` that name the run; SwanLab's own variables take precedence."""
-    flags = config.openrlhf
-    named = {
-        "name": ("SWANLAB_EXP_NAME", _name(config, paths)),
-        "project": ("SWANLAB_PROJ_NAME", flags.get("logger.wandb.project") or PROJECT),
-        "group": ("SWANLAB_GROUP", flags.get("logger.wandb.group")),
-    }
-    return _not_set(named, environment)
-
-
-def mlflow_names(config: RunConfig, paths: RunPaths, environment: Mapping[str, str]) -> tuple[str, str]:
-    """The names of MLflow's experiment, for which MLflow's own variable takes precedence, and of the run in it."""
-    project = environment.get("MLFLOW_EXPERIMENT_NAME") or config.openrlhf.get("logger.wandb.project") or PROJECT
-    return str(project), _name(config, paths)
-
-
-def wandb_wanted(environment: Mapping[str, str]) -> bool:
-    """Whether the environment requests Weights & Biases, by a key or by offline mode."""
-    mode = environment.get("WANDB_MODE", "")
-    return mode != "disabled" and bool(environment.get("WANDB_API_KEY") or wandb_is_offline(environment))
-
-
-def wandb_is_offline(environment: Mapping[str, str]) -> bool:
-    """Whether W&B only writes files, for `wandb sync`."""
-    return environment.get("WANDB_MODE", "") in ("offline", "dryrun")
-
-
-def swanlab_wanted(environment: Mapping[str, str]) -> bool:
-    """Whether the environment requests SwanLab, by a key or by offline mode."""
-    mode = environment.get("SWANLAB_MODE", "")
-    return mode != "disabled" and bool(environment.get("SWANLAB_API_KEY") or mode == "offline")
-
-
-def mlflow_wanted(environment: Mapping[str, str]) -> bool:
-    """Whether the environment requests MLflow, by an address; that of a folder makes it write files."""
-    return bool(environment.get("MLFLOW_TRACKING_URI"))
-
-
-def _not_set(named: Mapping[str, tuple[str, Any]], environment: Mapping[str, str]) -> dict[str, str]:
-    """The values of ``named`` whose variables are not set."""
-    return {key: str(value) for key, (variable, value) in named.items() if value and not environment.get(variable)}
-
-
-def _name(config: RunConfig, paths: RunPaths) -> str:
-    return str(config.openrlhf.get("logger.wandb.run_name") or paths.root.name)
+    variables = _VARIABLES[package].items()
+    return {name: str(names[name]) for name, variable in variables if names[name] and not environment.get(variable)}

@@ -13,29 +13,21 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 
-from meds_openrlhf.config import load_config
+from meds_openrlhf.config import RunConfig, load_config
 from meds_openrlhf.locks import try_lock
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.processes import MARK, end_family
-from meds_openrlhf.tracking.sending.destinations import (
-    MLFLOW_SETTINGS,
-    mlflow_wanted,
-    swanlab_wanted,
-    tensorboard_folder,
-    wandb_wanted,
-)
-from meds_openrlhf.tracking.sending.run_lines import RunLines
-from meds_openrlhf.tracking.sending.sender import Pace, Sender, Session, log
-from meds_openrlhf.tracking.sending.tracking_state import change_state
+from meds_openrlhf.tracking.sending.destinations import MLFLOW_SETTINGS, TRACKERS, wanted_trackers
+from meds_openrlhf.tracking.sending.sender import BUSY, Pace, Sender, Session, log
 
 LOOK_SECONDS = 0.1
 DESERTED_SECONDS = 60.0
-# Exit codes besides 0 (everything is sent): another process sends this run; the run was resumed, so begin again.
-BUSY, REWOUND = 75, 76
 
 
 def send(paths: RunPaths, pace: Pace, finishing: threading.Event, report: Callable[[list[str], bool], None]) -> int:
@@ -44,7 +36,12 @@ def send(paths: RunPaths, pace: Pace, finishing: threading.Event, report: Callab
         if not try_lock(lock.fileno(), optional=True):
             report(["another process sends this run already; this one waits until it has ended"], True)
             return BUSY
-        senders = _senders(paths, pace, finishing, lambda line: report([line], False))
+        os.environ.update({**MLFLOW_SETTINGS, **os.environ})
+        open_session = partial(_session, paths, load_config(paths.config), lambda line: report([line], False))
+        senders = [
+            Sender(TRACKERS[package][0], partial(open_session, package), paths.root, finishing, pace)
+            for package in wanted_trackers(os.environ)
+        ]
         for sender in senders:
             sender.start()
         was_stuck = False
@@ -55,57 +52,21 @@ def send(paths: RunPaths, pace: Pace, finishing: threading.Event, report: Callab
             if news or is_stuck != was_stuck:
                 report(news, is_stuck)
             was_stuck = is_stuck
-            if any(sender.needs_another_process for sender in senders):
+            if any(sender.exit_code for sender in senders):
                 break
-        if all(sender.has_sent_everything for sender in senders):
-            return 0
-        return REWOUND if any(sender.needs_another_process and sender.was_rewound for sender in senders) else 1
+        return max(1 if sender.exit_code is None else sender.exit_code for sender in senders)
 
 
-def _senders(paths: RunPaths, pace: Pace, finishing: threading.Event, say: Callable[[str], None]) -> list[Sender]:
-    config = load_config(paths.config)
-    run_id = change_state(paths, lambda state: state).id
-
-    def to_tensorboard() -> Session:
-        from meds_openrlhf.tracking.sending.tensorboard_session import TensorBoardSession
-
-        return TensorBoardSession(tensorboard_folder(config, paths), run_id, RunLines(paths, {}))
-
-    def to_wandb() -> Session:
-        from meds_openrlhf.tracking.sending.wandb_session import WandbSession
-
-        return WandbSession(paths, config, os.environ, say)
-
-    def to_swanlab() -> Session:
-        with _extra("swanlab"):
-            from meds_openrlhf.tracking.sending.swanlab_session import SwanlabSession
-
-        return SwanlabSession(paths, config, os.environ, say)
-
-    def to_mlflow() -> Session:
-        os.environ.update({**MLFLOW_SETTINGS, **os.environ})
-        with _extra("mlflow"):
-            from meds_openrlhf.tracking.sending.mlflow_session import MlflowSession
-
-        return MlflowSession(paths, config, os.environ, say)
-
-    sessions = {
-        "TensorBoard": to_tensorboard,
-        **({"W&B": to_wandb} if wandb_wanted(os.environ) else {}),
-        **({"SwanLab": to_swanlab} if swanlab_wanted(os.environ) else {}),
-        **({"MLflow": to_mlflow} if mlflow_wanted(os.environ) else {}),
-    }
-    return [Sender(name, session, paths.root, finishing, pace) for name, session in sessions.items()]
-
-
-@contextmanager
-def _extra(name: str) -> Iterator[None]:
-    """Name the extra that is missing, which the user reads, if a tracker's package is not installed."""
+def _session(paths: RunPaths, config: RunConfig, say: Callable[[str], None], package: str) -> Session:
+    """Open a session. Its module is imported here, because that takes seconds and may fail."""
     try:
-        yield
+        kind = resolve_name(f"meds_openrlhf.tracking.sending.{package}_session:{TRACKERS[package][1]}")
     except ModuleNotFoundError as error:
-        missing = f"{error.name} is not installed; pip install 'meds-openrlhf[{name}]'"
+        extra = package if package in ("swanlab", "mlflow") else "track"
+        missing = f"{error.name} is not installed; pip install 'meds-openrlhf[{extra}]'"
         raise ModuleNotFoundError(missing, name=error.name) from None
+    session: Session = kind(paths, config, os.environ, say)
+    return session
 
 
 def _await_order(finishing: threading.Event) -> None:

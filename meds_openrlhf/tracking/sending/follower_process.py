@@ -17,8 +17,7 @@ from pathlib import Path
 
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.processes import MARK, end_family
-from meds_openrlhf.tracking.sending.follower import BUSY, REWOUND
-from meds_openrlhf.tracking.sending.sender import PACE, Pace
+from meds_openrlhf.tracking.sending.sender import BUSY, PACE, REWOUND, Pace
 
 PACKAGE = Path(__file__).parents[3]  # the folder that holds the package
 FINISH_SECONDS, IN_VAIN_SECONDS = 30.0, 3.0  # at the end of a training run

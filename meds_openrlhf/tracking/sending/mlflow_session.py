@@ -12,18 +12,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param
 
 from meds_openrlhf.config import RunConfig
+from meds_openrlhf.config.yaml_file import flatten
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.redaction import redacted
-from meds_openrlhf.tracking.sending.cluster_text import clusters_as_markdown
-from meds_openrlhf.tracking.sending.destinations import mlflow_names
+from meds_openrlhf.tracking.sending.destinations import names_of
 from meds_openrlhf.tracking.sending.run_lines import RunLine, RunLines
 from meds_openrlhf.tracking.sending.sender import Session, without_keys
-from meds_openrlhf.tracking.sending.tracking_state import TrackingState, change_state
+from meds_openrlhf.tracking.sending.tracking_state import change_state
 
 TAG = "meds.run"
 METRICS_AT_ONCE, PARAMETERS_AT_ONCE = 1000, 100  # MLflow's limits of a call
@@ -31,19 +29,19 @@ _NOT_IN_NAMES = re.compile(r"[^/\w.\- :]")
 
 
 class MlflowSession(Session):
-    """Opens the run when there is something to send. ``say`` takes lines for the user."""
+    """Sends to a server, or writes files to a folder."""
 
     def __init__(
         self, paths: RunPaths, config: RunConfig, environment: Mapping[str, str], say: Callable[[str], None]
     ) -> None:
-        self._paths, self._config, self._environment, self._say = paths, config, environment, say
+        super().__init__(paths, config, environment, say)
         self._client = MlflowClient(environment["MLFLOW_TRACKING_URI"])
         self._lines = RunLines(paths, {})
         self._run_id: str | None = None
         self._has_texts = True
 
     def send_new(self) -> bool:
-        """Send new lines; returns whether there were any. Raises MlflowException and RewoundError."""
+        """See `Session`."""
         lines = self._lines.read_new()
         if lines and self._run_id is None:
             self._run_id = self._open()
@@ -54,13 +52,14 @@ class MlflowSession(Session):
         metrics = [
             Metric(_NOT_IN_NAMES.sub("_", name), value, now, line.step)
             for line in lines
-            for name, value in line.named_numbers.items()
+            for name, value in line.numbers.items()
         ]
         for batch in _batches(metrics, METRICS_AT_ONCE):
             self._ask(self._client.log_batch, self._run_id, metrics=batch)
         for line in lines:
             self._send_text(self._run_id, line)
-        self._note(self._run_id)
+        sent = {self._run_id: dict(self._lines.positions)}
+        self._note(lambda state: replace(state, mlflow={**state.mlflow, **sent}))
         return True
 
     def finish(self) -> None:
@@ -71,7 +70,8 @@ class MlflowSession(Session):
     def _open(self) -> str:
         """Find or create the run, and send the parameters that it does not have; those that it has cannot change."""
         state = change_state(self._paths, lambda state: state)
-        experiment_name, name = mlflow_names(self._config, self._paths, self._environment)
+        names = names_of("mlflow", self._config, self._paths, self._environment)
+        experiment_name = names.get("project") or self._environment["MLFLOW_EXPERIMENT_NAME"]
         experiment = self._ask(self._client.get_experiment_by_name, experiment_name)
         if experiment is None:
             experiment_id = self._ask(self._client.create_experiment, experiment_name)
@@ -81,11 +81,10 @@ class MlflowSession(Session):
         if found:
             run = found[0]
         else:
-            run = self._ask(self._client.create_run, experiment_id, run_name=name, tags={TAG: state.id})
+            run = self._ask(self._client.create_run, experiment_id, run_name=names["name"], tags={TAG: state.id})
         run_id: str = run.info.run_id
         self._ask(self._client.update_run, run_id, status="RUNNING")
-        config = redacted(yaml.safe_load(self._paths.config.read_text(encoding="utf-8")), self._environment)
-        settings = {_NOT_IN_NAMES.sub("_", name): str(value) for name, value in _flat(config)}
+        settings = {_NOT_IN_NAMES.sub("_", name): str(value) for name, value in flatten(self._shown_config()).items()}
         parameters = [Param(name, value) for name, value in settings.items() if name not in run.data.params]
         for batch in _batches(parameters, PARAMETERS_AT_ONCE):
             self._ask(self._client.log_batch, run_id, params=batch)
@@ -94,38 +93,14 @@ class MlflowSession(Session):
 
     def _send_text(self, run_id: str, line: RunLine) -> None:
         """Send the largest clusters as an artifact, whose store may be out of reach where the metrics are not."""
-        if not self._has_texts or not (biggest := line.values.get("biggest_clusters")):
+        if not self._has_texts or not line.biggest_clusters:
             return
         try:
-            text, name = clusters_as_markdown(biggest), f"biggest_clusters/step_{line.step:06}.md"
-            self._ask(self._client.log_text, run_id, text, name)
+            self._ask(self._client.log_text, run_id, line.biggest_clusters, f"biggest_clusters/step_{line.step:06}.md")
         except Exception as error:  # whatever the store's library raises
             self._has_texts = False
             reason = textwrap.shorten(without_keys(f"{type(error).__name__}: {error}"), 200)
             self._say(f"MLflow: the texts of the largest clusters are not sent: {reason}")
-
-    def _note(self, run_id: str) -> None:
-        def noted(state: TrackingState) -> TrackingState:
-            self._lines.check_files()  # or a resumed run's positions would be overwritten
-            return replace(state, mlflow={**state.mlflow, run_id: dict(self._lines.positions)})
-
-        change_state(self._paths, noted)
-
-    def _ask(self, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
-        """Make a call, whose answer may be late."""
-        self.waiting_since = time.monotonic()
-        answer = call(*given, **named)
-        self.waiting_since = None
-        return answer
-
-
-def _flat(content: Mapping[str, Any], outer: str = "") -> Iterator[tuple[str, Any]]:
-    """The settings of a nested configuration, by names such as ``meds.penalty.alpha``."""
-    for name, value in content.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{outer}{name}.")
-        else:
-            yield f"{outer}{name}", value
 
 
 def _batches(items: list[Any], size: int) -> Iterator[list[Any]]:

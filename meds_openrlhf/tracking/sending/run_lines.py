@@ -29,14 +29,24 @@ class RunLine:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """The numbers by name, including NaN and infinities, which the user needs to see."""
-        return {name: value for name, value in self.values.items() if isinstance(value, (int, float))}
+        """The numbers, including NaN and infinities, which the user needs to see.
+
+        Their names are those of OpenRLHF's loggers: ``train/NAME``, and ``eval/NAME`` of evaluations.
+        """
+        prefix = "eval" if self.stream == "evaluations" else "train"
+        return {f"{prefix}/{name}": value for name, value in self.values.items() if isinstance(value, (int, float))}
 
     @property
-    def named_numbers(self) -> dict[str, float]:
-        """The numbers under the names of OpenRLHF's loggers: ``train/NAME``, and ``eval/NAME`` of evaluations."""
-        prefix = "eval" if self.stream == "evaluations" else "train"
-        return {f"{prefix}/{name}": value for name, value in self.numbers.items()}
+    def histograms(self) -> dict[str, dict[str, list[float]]]:
+        """The histograms of a line of clusters, each with k ``counts`` and k + 1 ``edges``; empty ones are left out."""
+        histograms = self.values.get("histograms", {})
+        return {f"train/{name}": one for name, one in histograms.items() if one["counts"]}
+
+    @property
+    def biggest_clusters(self) -> str | None:
+        """The examples of the step's largest clusters as Markdown, for the trackers that show texts."""
+        clusters = self.values.get("biggest_clusters")
+        return "\n\n---\n\n".join(_as_markdown(cluster) for cluster in clusters) if clusters else None
 
 
 class RunLines:
@@ -87,3 +97,16 @@ class RunLines:
                 file.seek(start)
                 return
             yield text
+
+
+def _as_markdown(cluster: dict[str, Any]) -> str:
+    """Describe a cluster. Texts of models and data sets are code blocks, or the viewer would load images in them."""
+    head = f"**size {cluster['size']}**, {cluster['members']} in this step, label {cluster['label']}"
+    answer = "none" if cluster["answer"] is None else cluster["answer"]
+    texts = [f"answer {answer}\nprompt {cluster['prompt']}", cluster.get("prompt_text"), cluster.get("response")]
+    return "\n\n".join([head, *(_as_code(text) for text in texts if text is not None)])
+
+
+def _as_code(text: str) -> str:
+    """Indent a text as a code block, so that none of it is parsed as Markdown."""
+    return "\n".join(f"    {line}" for line in text.splitlines())

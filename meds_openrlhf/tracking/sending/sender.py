@@ -8,13 +8,21 @@ import textwrap
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from meds_openrlhf.tracking.redaction import HIDDEN, secrets_of
-from meds_openrlhf.tracking.sending.run_lines import RewoundError
+import yaml
+
+from meds_openrlhf.config import RunConfig
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.redaction import HIDDEN, redacted, secrets_of
+from meds_openrlhf.tracking.sending.run_lines import RewoundError, RunLines
+from meds_openrlhf.tracking.sending.tracking_state import TrackingState, change_state
+
+# Exit codes besides 0 (everything is sent) and 1: another process sends this run; the run was resumed, begin again.
+BUSY, REWOUND = 75, 76
 
 
 class Pace(NamedTuple):
@@ -29,13 +37,19 @@ PACE = Pace(1.0, 20.0, 60.0)
 
 
 class Session:
-    """Sends a run's lines to a tracker."""
+    """Sends a run's lines to a tracker, opened when there is something to send. ``say`` takes lines for the user."""
 
     is_open = False  # whether another session would need another process
     waiting_since: float | None = None  # since when the tracker owes an answer (`time.monotonic`)
 
+    def __init__(
+        self, paths: RunPaths, config: RunConfig, environment: Mapping[str, str], say: Callable[[str], None]
+    ) -> None:
+        self._paths, self._config, self._environment, self._say = paths, config, environment, say
+        self._lines = RunLines(paths, {})
+
     def send_new(self) -> bool:
-        """Send new lines; returns whether there were any."""
+        """Send new lines; returns whether there were any. Raises RewoundError, and what the tracker's client raises."""
         raise NotImplementedError
 
     def finish(self) -> None:
@@ -46,9 +60,32 @@ class Session:
         """Ask the tracker, whose answer is late, whether it is there; called by another thread."""
         return False
 
+    def _ask(self, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        """Make a call that waits for the tracker, whose answer may be late."""
+        self.waiting_since = self.waiting_since or time.monotonic()
+        answer = call(*given, **named)
+        self.waiting_since = None
+        return answer
+
+    def _note(self, change: Callable[[TrackingState], TrackingState]) -> TrackingState:
+        """Write what the tracker has confirmed, unless the run was resumed meanwhile (RewoundError)."""
+
+        def noted(state: TrackingState) -> TrackingState:
+            self._lines.check_files()
+            return change(state)
+
+        return change_state(self._paths, noted)
+
+    def _shown_config(self) -> dict[str, Any]:
+        """The run's configuration without keys."""
+        return redacted(yaml.safe_load(self._paths.config.read_text(encoding="utf-8")), self._environment)
+
 
 class Sender(threading.Thread):
-    """Sends the run in ``folder`` to the tracker ``name`` until ``finishing`` is set, and then the rest."""
+    """Sends the run in ``folder`` to the tracker ``name`` until ``finishing`` is set, and then the rest.
+
+    ``exit_code`` is 0 if everything is sent, and another one if the rest needs another process.
+    """
 
     def __init__(
         self, name: str, open_session: Callable[[], Session], folder: Path, finishing: threading.Event, pace: Pace
@@ -58,27 +95,25 @@ class Sender(threading.Thread):
         self._session: Session | None = None
         self._error: str | None = None
         self._said: str | None = None
-        self.has_sent_everything = False
-        self.needs_another_process = False
-        self.was_rewound = False  # its last session ended because the run was resumed
+        self.exit_code: int | None = None
 
     def run(self) -> None:
         """Send everything."""
-        while not self.has_sent_everything:
+        while self.exit_code is None:
             try:
                 self._session = self._open_session()
                 self._follow(self._session)
+                self.exit_code = 0
+            except RewoundError:
+                self.exit_code = REWOUND
             except Exception as error:  # whatever a library raises
-                self.was_rewound = isinstance(error, RewoundError)
-                if not self.was_rewound:
-                    log(traceback.format_exc())
+                log(traceback.format_exc())
                 if self._session is not None and self._session.is_open:
-                    self.needs_another_process = True
+                    self.exit_code = 1
                     return
                 self._session = None
-                if not self.was_rewound:
-                    self._error = textwrap.shorten(without_keys(f"{type(error).__name__}: {error}"), 200)
-                    self._pause()
+                self._error = textwrap.shorten(without_keys(f"{type(error).__name__}: {error}"), 200)
+                self._pause()
 
     def _pause(self) -> None:
         """Wait before another try; the order to finish is worth one at once."""
@@ -117,7 +152,6 @@ class Sender(threading.Thread):
                 self._error = None
             elif last:
                 session.finish()
-                self.has_sent_everything = True
                 return
             else:
                 self._finishing.wait(self._pace.poll)

@@ -8,37 +8,26 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import swanlab
-import yaml
 
-from meds_openrlhf.config import RunConfig
-from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.redaction import redacted
-from meds_openrlhf.tracking.sending.cluster_text import clusters_as_markdown
-from meds_openrlhf.tracking.sending.destinations import swanlab_names
-from meds_openrlhf.tracking.sending.run_lines import RunLine, RunLines
+from meds_openrlhf.tracking.sending.destinations import names_of
+from meds_openrlhf.tracking.sending.run_lines import RunLine
 from meds_openrlhf.tracking.sending.sender import Session, without_keys
 from meds_openrlhf.tracking.sending.tracking_state import change_state
 
 
 class SwanlabSession(Session):
-    """Opens the run when there is something to send. ``say`` takes lines for the user."""
+    """Sends to SwanLab, or writes files offline."""
 
-    def __init__(
-        self, paths: RunPaths, config: RunConfig, environment: Mapping[str, str], say: Callable[[str], None]
-    ) -> None:
-        self._paths, self._config, self._environment, self._say = paths, config, environment, say
-        self._lines = RunLines(paths, {})
-        self._run: Any = None
-        self._transport: Any = None  # the client's uploads; none offline
-        self._has_refused = False
-        self._arrived = 0  # records at SwanLab
+    _run: Any = None
+    _transport: Any = None  # the client's uploads; none offline
+    _has_refused = False
+    _arrived = 0  # records at SwanLab
 
     def send_new(self) -> bool:
-        """Send new lines; returns whether there were any. Raises what `swanlab.init` raises, and RewoundError."""
+        """See `Session`."""
         lines = self._lines.read_new()
         if lines and self._run is None:
             self._open()
@@ -67,16 +56,15 @@ class SwanlabSession(Session):
         return self._arrived != before
 
     def _open(self) -> None:
-        config = redacted(yaml.safe_load(self._paths.config.read_text(encoding="utf-8")), self._environment)
         online = self._environment.get("SWANLAB_MODE", "") in ("", "online", "cloud")
         self.waiting_since = time.monotonic()
         self._run = swanlab.init(
             id=change_state(self._paths, lambda state: state).id,
             resume="allow",
-            config=config,
+            config=self._shown_config(),
             log_dir=str(self._paths.root / "swanlab"),
             settings=_settings(online),
-            **swanlab_names(self._config, self._paths, self._environment),
+            **names_of("swanlab", self._config, self._paths, self._environment),
         )
         self._transport = self._run._core._transport
         self.is_open = True
@@ -109,6 +97,6 @@ def _settings(online: bool) -> swanlab.Settings:
 
 def _record_of(line: RunLine) -> dict[str, Any]:
     """The record of a line, for `swanlab.log`."""
-    if biggest := line.values.get("biggest_clusters"):
-        return {"train/biggest_clusters": swanlab.Text(clusters_as_markdown(biggest))}
-    return dict(line.named_numbers)
+    if line.biggest_clusters:
+        return {"train/biggest_clusters": swanlab.Text(line.biggest_clusters)}
+    return dict(line.numbers)

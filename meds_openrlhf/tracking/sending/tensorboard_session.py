@@ -18,20 +18,19 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from meds_openrlhf.tracking.sending.cluster_text import clusters_as_markdown
-from meds_openrlhf.tracking.sending.run_lines import RunLine, RunLines
+from meds_openrlhf.tracking.sending.destinations import names_of
+from meds_openrlhf.tracking.sending.run_lines import RunLine
 from meds_openrlhf.tracking.sending.sender import Session
+from meds_openrlhf.tracking.sending.tracking_state import change_state
 
 
 class TensorBoardSession(Session):
-    """Writes the lines of a run to one event file in ``folder``. ``own``: the end of the names of the run's files."""
+    """Writes the lines of a run to one event file."""
 
-    def __init__(self, folder: str, own: str, lines: RunLines) -> None:
-        self._folder, self._own, self._lines = Path(folder), own, lines
-        self._writer: EventFileWriter | None = None  # opened at the first line
+    _writer: EventFileWriter | None = None  # opened at the first line
 
     def send_new(self) -> bool:
-        """Write new lines; returns whether there were any. Raises OSError if they cannot be written."""
+        """See `Session`; raises OSError if the lines cannot be written."""
         lines = self._lines.read_new()
         if not lines:
             return False
@@ -48,8 +47,11 @@ class TensorBoardSession(Session):
             self._writer.close()
 
     def _open(self) -> EventFileWriter:
-        earlier = list(self._folder.glob(f"events.out.tfevents.*.{self._own}"))
-        self._writer = EventFileWriter(str(self._folder), filename_suffix=f".{self._own}")
+        names = names_of("tensorboard", self._config, self._paths, self._environment)
+        folder = Path(self._config.openrlhf.get("logger.tensorboard_dir") or self._paths.tensorboard) / names["name"]
+        own = change_state(self._paths, lambda state: state).id  # the names of the run's files end with it
+        earlier = list(folder.glob(f"events.out.tfevents.*.{own}"))
+        self._writer = EventFileWriter(str(folder), filename_suffix=f".{own}")
         self._writer.add_event(Event(step=0, session_log=SessionLog(status=SessionLog.START)))
         self._writer.flush()
         for path in earlier:
@@ -58,13 +60,11 @@ class TensorBoardSession(Session):
 
 
 def _values_of(line: RunLine) -> list[Any]:
-    if line.stream == "clusters":
-        histograms = {name: one for name, one in line.values.get("histograms", {}).items() if one["counts"]}
-        values = [Summary.Value(tag=f"train/{name}", histo=_histogram(**one)) for name, one in histograms.items()]
-        if biggest := line.values.get("biggest_clusters"):
-            values += text_pb("train/biggest_clusters", [clusters_as_markdown(biggest)]).value
-        return values
-    return [Summary.Value(tag=name, simple_value=value) for name, value in line.named_numbers.items()]
+    values = [Summary.Value(tag=name, simple_value=value) for name, value in line.numbers.items()]
+    values += [Summary.Value(tag=name, histo=_histogram(**one)) for name, one in line.histograms.items()]
+    if line.biggest_clusters:
+        values += text_pb("train/biggest_clusters", [line.biggest_clusters]).value
+    return values
 
 
 def _histogram(edges: list[float], counts: list[float]) -> HistogramProto:

@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import wandb
+from pydantic import ValidationError
 from wandb.apis.normalize import normalize_exceptions
 
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.sending.destinations import wandb_is_offline, wandb_names
-from meds_openrlhf.tracking.sending.run_lines import Positions, RunLines
+from meds_openrlhf.tracking.sending.destinations import is_offline, names_of
+from meds_openrlhf.tracking.sending.run_lines import Positions, RunLine, RunLines
 from meds_openrlhf.tracking.sending.sender import Session, log
 from meds_openrlhf.tracking.sending.tracking_state import TrackingState, change_state
-from meds_openrlhf.tracking.sending.wandb_run import open_run, record_of
 from meds_openrlhf.tracking.sending.wandb_snapshots import artifact_of, digest_of, read_manifests
 
+AXIS = "train/global_step"  # not W&B's own step, which counts records
+TABLE_NAME = "train/biggest_clusters"
+COLUMNS = ("step", "prompt", "label", "size", "members", "answer", "response")  # of that table
+OPEN_SECONDS = 600.0  # time limit of W&B's client; the user gets a message much earlier
 ASK_SECONDS = 15.0  # between two queries; the upload interval of W&B's client
 ANSWER_SECONDS = 15  # time limit of a query
 CONFIRM_SECONDS = 30.0  # for the last confirmation, after the run was closed
@@ -37,13 +41,13 @@ class StalledError(Exception):
 
 
 class WandbSession(Session):
-    """Opens the run when there is something to send. ``say`` takes lines for the user."""
+    """Sends to W&B, or writes files offline; the records of a run have the names of OpenRLHF's dashboards."""
 
     def __init__(
         self, paths: RunPaths, config: RunConfig, environment: Mapping[str, str], say: Callable[[str], None]
     ) -> None:
-        self._paths, self._config, self._environment, self._say = paths, config, environment, say
-        self._offline = wandb_is_offline(environment)
+        super().__init__(paths, config, environment, say)
+        self._offline = is_offline("wandb", environment)
         self._state = change_state(paths, self._at_start)
         self._lines = RunLines(paths, self._state.lines)
         self._snapshots = dict(self._state.snapshots)  # with those logged in this session
@@ -55,7 +59,7 @@ class WandbSession(Session):
         self._is_closing, self._did_answer = False, False
 
     def send_new(self) -> bool:
-        """Send new lines and snapshots; returns whether there were any. Raises wandb.Error and RewoundError."""
+        """See `Session`; also sends new snapshots of the memory."""
         lines = self._lines.read_new()
         snapshots = self._new_snapshots()
         if not lines and not snapshots:
@@ -67,10 +71,7 @@ class WandbSession(Session):
                 self._forget()
                 lines, snapshots = self._lines.read_new(), self._new_snapshots()
         for line in lines:
-            # The client may ask W&B about a table, which the other records do not need.
-            with self._expected_answer() if line.stream == "clusters" else nullcontext():
-                self._run.log(record_of(line), step=self._number, commit=True)
-            self._number += 1
+            self._log_line(line)
         if lines:
             self._last_news = self._last_news if self._unconfirmed else time.monotonic()
             self._unconfirmed.append((self._number, dict(self._lines.positions)))
@@ -84,11 +85,10 @@ class WandbSession(Session):
         if self._run is None:
             return
         self._is_closing, self._next_look = True, 0.0
-        with self._expected_answer():
-            self._run.finish()
+        self._ask(self._run.finish)
         if not self._offline and self._unconfirmed:
-            self._wait_for_confirmation()
-        self._note(self._number, self._lines.positions, self._snapshots)
+            self._ask(self._wait_for_confirmation)
+        self._confirm(self._number, self._lines.positions, self._snapshots)
 
     def still_answers(self) -> bool:
         """See `Session`; W&B may take its time to close the run, for example for large uploads."""
@@ -104,16 +104,19 @@ class WandbSession(Session):
         return replace(state, offline=self._offline)
 
     def _open(self) -> None:
-        assert self._state.wandb_id is not None
-        with self._expected_answer():
-            names = wandb_names(self._config, self._paths, self._environment)
-            try:
-                self._run = open_run(self._paths, self._state.wandb_id, names, self._environment)
-            except Exception:  # of any kind: without this, the client calls the next try's run "in use"
-                wandb.teardown()
-                raise
+        try:
+            self._run = self._ask(open_run, self._run_arguments())
+        except Exception:  # of any kind: without this, the client calls the next try's run "in use"
+            wandb.teardown()
+            raise
         self.is_open = True
         self._number = self._number_at_last_look = self._state.records if self._offline else self._run.starting_step
+
+    def _run_arguments(self) -> dict[str, Any]:
+        names = names_of("wandb", self._config, self._paths, self._environment)
+        self._paths.root.joinpath("wandb").mkdir(exist_ok=True)
+        folder = {} if self._environment.get("WANDB_DIR") else {"dir": str(self._paths.root)}
+        return {"id": self._state.wandb_id, "config": self._shown_config(), **names, **folder}
 
     def _has_what_was_sent(self) -> bool:
         """Whether W&B knows the run: another project does not, nor one in which it was deleted."""
@@ -121,17 +124,24 @@ class WandbSession(Session):
 
     def _forget(self) -> None:
         """Begin with the first line and snapshot; stored before anything is sent, or the next session would skip it."""
-        self._note(0, {}, {})
+        self._confirm(0, {}, {})
         self._lines, self._snapshots, self._snapshots_changed = RunLines(self._paths, {}), {}, 0
 
     def _wait_for_confirmation(self) -> None:
         """Wait until W&B has all records, which it may say late. Raises StalledError if it does not."""
         deadline = time.monotonic() + CONFIRM_SECONDS
-        with self._expected_answer():
-            while (self._records_at_wandb() or 0) < self._number:
-                if time.monotonic() > deadline:
-                    raise StalledError
-                time.sleep(1.0)
+        while (self._records_at_wandb() or 0) < self._number:
+            if time.monotonic() > deadline:
+                raise StalledError
+            time.sleep(1.0)
+
+    def _log_line(self, line: RunLine) -> None:
+        record = {**record_of(line), AXIS: line.step}
+        if line.stream == "clusters":  # the client may ask W&B about a table, which the other records do not need
+            self._ask(self._run.log, record, step=self._number, commit=True)
+        else:
+            self._run.log(record, step=self._number, commit=True)
+        self._number += 1
 
     def _new_snapshots(self) -> dict[str, bytes]:
         folder = self._paths.memory.snapshots
@@ -149,8 +159,7 @@ class WandbSession(Session):
         except (FileNotFoundError, MemoryCorruptionError, ConfigError) as error:
             self._say(f"the memory's snapshot {name} is not sent to W&B: {error}")
             return
-        with self._expected_answer():
-            self._run.log_artifact(artifact, aliases=["latest", name])
+        self._ask(self._run.log_artifact, artifact, aliases=["latest", name])
 
     def _look(self) -> None:
         """Every `ASK_SECONDS`, find out what has arrived."""
@@ -167,23 +176,14 @@ class WandbSession(Session):
         while self._unconfirmed and self._unconfirmed[0][0] <= arrived:
             confirmed = self._unconfirmed.popleft()
         if confirmed is not None:
-            self._note(*confirmed, self._state.snapshots)
+            self._confirm(*confirmed, self._state.snapshots)
             self._last_news = time.monotonic()
         elif time.monotonic() > self._last_news + STALLED_SECONDS:
             raise StalledError
 
-    def _note(self, records: int, lines: Positions, snapshots: dict[str, str]) -> None:
-        def noted(state: TrackingState) -> TrackingState:
-            self._lines.check_files()  # or a resumed run's positions would be overwritten
-            return replace(state, records=records, lines=dict(lines), snapshots=dict(snapshots))
-
-        self._state = change_state(self._paths, noted)
-
-    @contextmanager
-    def _expected_answer(self) -> Iterator[None]:
-        self.waiting_since = self.waiting_since or time.monotonic()
-        yield
-        self.waiting_since = None
+    def _confirm(self, records: int, lines: Positions, snapshots: dict[str, str]) -> None:
+        confirmed = partial(replace, records=records, lines=dict(lines), snapshots=dict(snapshots))
+        self._state = self._note(confirmed)
 
     def _records_at_wandb(self) -> int | None:
         """How many records W&B has; None if it does not answer."""
@@ -198,3 +198,53 @@ class WandbSession(Session):
 @normalize_exceptions  # W&B's decorator turns network errors into wandb.Error
 def _last_number(path: str) -> int:
     return int(wandb.Api(timeout=ANSWER_SECONDS).run(path).lastHistoryStep)
+
+
+def open_run(arguments: Mapping[str, Any]) -> Any:
+    """Open a new run or resume it. Waits for W&B, unless it is offline.
+
+    Raises wandb.Error if W&B refuses, and ValueError or TypeError if its client does not take the settings.
+    """
+    try:
+        run = wandb.init(resume="allow", settings=_settings(), **arguments)
+    except ValidationError as error:  # its message shows the values, which may include a key
+        fields = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())
+        raise ValueError(f"its client does not take {fields}; check the WANDB_* variables") from None
+    run.define_metric(AXIS)
+    run.define_metric("train/*", step_metric=AXIS)
+    run.define_metric("eval/*", step_metric=AXIS)
+    return run
+
+
+def _settings() -> wandb.Settings:
+    return wandb.Settings(
+        console="off",
+        disable_code=True,
+        disable_git=True,
+        init_timeout=OPEN_SECONDS,
+        quiet=True,
+        silent=True,
+        x_disable_machine_info=True,  # it would describe this process, not the training
+        x_disable_meta=True,
+        x_disable_stats=True,
+        x_save_requirements=False,
+        x_transaction_log_flush_interval=1.0,
+    )
+
+
+def record_of(line: RunLine) -> dict[str, Any]:
+    """The record of a line, for `wandb.log`."""
+    record: dict[str, Any] = {**line.numbers}
+    for name, one in line.histograms.items():
+        record[name] = wandb.Histogram(np_histogram=(one["counts"], one["edges"]))
+    if biggest := line.values.get("biggest_clusters"):
+        record[TABLE_NAME] = wandb.Table(list(COLUMNS), [_row(line.step, one) for one in biggest])
+    if line.stream == "evaluations":
+        record["eval/global_step"] = line.step
+    return record
+
+
+def _row(step: int, cluster: dict[str, Any]) -> list[Any]:
+    """A cluster as a row of `COLUMNS`; the prompt is its text if the line has it, else its key."""
+    values = [cluster[name] for name in COLUMNS[2:]]
+    return [step, cluster.get("prompt_text") or cluster["prompt"], *values]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ def digest_of(manifest: bytes) -> str:
 
 def artifact_of(name: str, manifest: bytes, paths: MemoryPaths, settings: MedsSettings, run_id: str) -> Any:
     """The artifact of a snapshot. Raises FileNotFoundError if a segment that must be uploaded is missing."""
-    snapshot = parse_manifest(json.loads(manifest), paths.snapshot(name))
+    snapshot = parse_manifest(manifest, paths.snapshot(name))
     metadata = {
         "rows": snapshot.rows,
         "shards": snapshot.format.shards,

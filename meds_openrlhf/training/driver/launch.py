@@ -12,7 +12,7 @@ import ray
 from meds_openrlhf.checkpoints import newest_complete
 from meds_openrlhf.config import RunConfig
 from meds_openrlhf.features.answer import AnswerOpenings
-from meds_openrlhf.features.function import FROM_TEXTS, FeatureFunctionError
+from meds_openrlhf.features.function import FeatureFunctionError
 from meds_openrlhf.files import SLOW_FSYNC_SECONDS, fsync_seconds, write_atomically
 from meds_openrlhf.memory.archive import archive_snapshot
 from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT, make_branch
@@ -197,7 +197,7 @@ def _start_and_follow(
         pool=pool,
         transform=job.transform,
         prompt_ids=job.prompt_ids,
-        text_features=job.function is not None and job.function.name == FROM_TEXTS,
+        records_layers=job.records_layers,
         recorder=_start_recorder(job),
     )
     models = start_models(job.args, groups, context)

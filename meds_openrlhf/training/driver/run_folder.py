@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.config.file_settings import require_lasting_in_job
-from meds_openrlhf.locks import NoLocksError, wait_for_lock
+from meds_openrlhf.locks import FolderInUseError, lock_folder
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
-
-logger = logging.getLogger(__name__)
 
 
 def run_paths_of(config: RunConfig) -> RunPaths:
@@ -37,12 +34,12 @@ def sole_driver_of(paths: RunPaths, resume: bool, wait_seconds: float | None) ->
     fresh = not paths.root.exists()
     try:
         paths.root.mkdir(parents=True, exist_ok=True)
-        lock = paths.lock.open("w")
+        lock = lock_folder(paths.lock, wait_seconds if resume or wait_seconds is None else 0.0)
+    except FolderInUseError as error:
+        raise ConfigError("meds.run_dir", str(paths.root), str(error)) from error
     except OSError as error:
         raise ConfigError("meds.run_dir", str(paths.root), f"cannot be written to ({error.strerror})") from error
     with lock:
-        if wait_seconds is not None:
-            _lock(lock.fileno(), paths, wait_seconds if resume else 0.0)
         try:
             yield
         except ConfigError:
@@ -50,21 +47,3 @@ def sole_driver_of(paths: RunPaths, resume: bool, wait_seconds: float | None) ->
                 paths.lock.unlink()
                 paths.root.rmdir()
             raise
-
-
-def _lock(file: int, paths: RunPaths, seconds: float) -> None:
-    def warn() -> None:
-        logger.warning(
-            "%s: another process has locked the folder; waiting up to %g s (meds.lock_seconds): a file server releases "
-            "the lock of a lost node late",
-            *(paths.root, seconds),
-        )
-
-    try:
-        if wait_for_lock(file, seconds, warn):
-            return
-    except NoLocksError as error:
-        hint = f"{error.strerror}; mount it with them, or set meds.lock_seconds: null and start one run there at a time"
-        raise ConfigError("meds.run_dir", str(paths.root), hint) from error
-    hint = "is in use by another process; wait for it, or name another folder"
-    raise ConfigError("meds.run_dir", str(paths.root), hint)

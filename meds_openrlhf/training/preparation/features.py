@@ -6,13 +6,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from meds_openrlhf.config import ConfigError, RunConfig
+from meds_openrlhf.config import RunConfig
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.features import final_answer
-from meds_openrlhf.features.function import FeatureFunction, load_function
-from meds_openrlhf.memory.settings import feature_transform, features_of_rows, remembers_answers
+from meds_openrlhf.features.function import FROM_TEXTS, FeatureFunction, load_function
+from meds_openrlhf.memory.settings import features_of_rows, remembers_answers
 from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat
 
 
@@ -23,6 +21,12 @@ def function_of(config: RunConfig, policy: Any) -> FeatureFunction | None:
         return None
     text = policy.get_text_config()
     return load_function(file, text.num_hidden_layers, text.hidden_size)
+
+
+def are_recorded(config: RunConfig, function: FeatureFunction | None) -> bool:
+    """Whether the policy records what the memory stores, layer logits or a function of hidden states."""
+    from_texts = remembers_answers(config.meds.memory) or (function is not None and function.name == FROM_TEXTS)
+    return config.meds.enabled and not from_texts
 
 
 def with_absolute_function(meds: MedsSettings) -> MedsSettings:
@@ -48,14 +52,3 @@ def memory_format(config: RunConfig, policy: Any, function: FeatureFunction | No
     }
     values = text.num_hidden_layers if function is None else function.values
     return MemoryFormat(config.meds.memory.shards, values, model, row_features)
-
-
-def require_layers(config: RunConfig, policy: Any) -> None:
-    """Raise ConfigError if the feature transform does not fit the policy's number of layers."""
-    features = config.meds.features
-    layers = policy.get_text_config().num_hidden_layers
-    try:
-        feature_transform(features).select(np.zeros((1, layers)))
-    except ValueError as error:
-        hint = f"does not fit the {layers} layers of this {policy.model_type} model"
-        raise ConfigError("meds.features.layers", features.layers, hint) from error

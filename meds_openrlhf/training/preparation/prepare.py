@@ -15,9 +15,9 @@ from typing import Any
 
 from meds_openrlhf.checkpoints import newest_complete, point_latest_to
 from meds_openrlhf.config import ConfigError, RunConfig
-from meds_openrlhf.features.function import FROM_TEXTS, FeatureFunction
+from meds_openrlhf.features.function import FeatureFunction
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.settings import feature_transform, features_of_rows, remembers_answers
+from meds_openrlhf.memory.settings import feature_transform, features_of_rows, transform_of
 from meds_openrlhf.memory.snapshot import MemoryFormat
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import Node
@@ -61,6 +61,7 @@ class Job:
     memory: MemoryFormat
     transform: FeatureTransform
     function: FeatureFunction | None  # the user's own feature
+    records_layers: bool  # whether the policy records what the memory stores
     prompt_ids: PromptIds | None
     left_out: str | None  # a line about prompts that are too long, if there are any
     total_steps: int
@@ -92,38 +93,22 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     flags = openrlhf_flags(config, paths, on_cpu, load=checkpoint is not None)
     args = provisional_arguments(config, flags)
     saved_ranks = ranks_saved(paths, checkpoint.tag) if checkpoint and not args.ds.use_universal_ckpt else {}
-    if config.meds.placement.mode == "flags":
-        require_saved_ranks(args, saved_ranks)
-    checks.require_two_checkpoints(args)
-    adapters.require_settings(config, args)
+    _require_flags(config, args, saved_ranks)
     if checkpoint is not None:
         adapters.require_same_adapters(config, paths)
-    checks.require_length_penalties(args)
-    checks.require_filtering(config, args)
-    checks.require_minibatches(config, args)
-    checks.require_exploration(config, args)
-    if config.meds.enabled:
-        checks.require_readable_answers(args)
     data = prompts.load_prompts(args, config.meds.memory.prompt_id_key)
     checks.require_labels(config, data, args.data.label_key)
     policy = checks.model_config(args.actor.model_name_or_path)
     function = features.function_of(config, policy)
-    memory = features.memory_format(config, policy, function)
-    if config.meds.enabled:
-        records = not remembers_answers(config.meds.memory) and (function is None or function.name != FROM_TEXTS)
-        if records:
-            features.require_layers(config, policy)
-        memory = checks.require_memory_of(config, paths, memory)
-        if records:
-            checks.require_recordable(args, policy)  # the last checks: they import the model's code
+    memory = _memory_of(config, paths, args, policy, function)
     adapters.require_targets(args, policy)
     agents.require_loadable(args.train.agent_func_path)
     from transformers import AutoTokenizer  # late: refusals above need no model code
 
     tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
-    too_long = prompts.count_too_long(data, args, tokenizer)
+    id_column = config.meds.memory.prompt_id_key if config.meds.enabled else None
+    too_long, prompt_ids = prompts.examine_prompts(data, args, tokenizer, id_column)
     total_steps = prompts.steps_of_an_epoch(args, len(data) - too_long) * args.train.num_episodes
-    total_steps = min(total_steps, config.meds.max_steps or total_steps)
     if checkpoint is not None:
         point_latest_to(paths, checkpoint.tag)
     return Job(
@@ -136,13 +121,43 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
         memory=memory,
         transform=feature_transform(features_of_rows(config.meds.features, config.meds.memory)),
         function=function,
-        prompt_ids=_prompt_ids(config, data, args, tokenizer),
+        records_layers=features.are_recorded(config, function),
+        prompt_ids=prompt_ids,
         left_out=_left_out(too_long, len(data), longest_prompt(args)),
-        total_steps=total_steps,
+        total_steps=min(total_steps, config.meds.max_steps or total_steps),
         resume=resume,
         first_step=checkpoint.step if checkpoint else 0,
         saved_ranks=saved_ranks,
     )
+
+
+def _require_flags(config: RunConfig, args: SimpleNamespace, saved_ranks: dict[str, int]) -> None:
+    """Raise ConfigError for flags that do not go together, or not with what the checkpoint's ranks have saved."""
+    if config.meds.placement.mode == "flags":
+        require_saved_ranks(args, saved_ranks)
+    checks.require_two_checkpoints(args)
+    adapters.require_settings(config, args)
+    checks.require_length_penalties(args)
+    checks.require_filtering(config, args)
+    checks.require_minibatches(config, args)
+    checks.require_exploration(config, args)
+    if config.meds.enabled:
+        checks.require_readable_answers(args)
+
+
+def _memory_of(
+    config: RunConfig, paths: RunPaths, args: SimpleNamespace, policy: Any, function: FeatureFunction | None
+) -> MemoryFormat:
+    """Return the format of the run's memory. Raises ConfigError if the run cannot have it."""
+    memory = features.memory_format(config, policy, function)
+    records_layers = features.are_recorded(config, function)
+    if records_layers:
+        transform_of(features_of_rows(config.meds.features, config.meds.memory), memory.layers)
+    if config.meds.enabled:
+        memory = checks.require_memory_of(config, paths, memory)
+    if records_layers:
+        checks.require_recordable(args, policy)  # the last checks: they import the model's code
+    return memory
 
 
 def _left_out(too_long: int, prompts: int, most: int) -> str | None:
@@ -202,13 +217,6 @@ def _with_smaller_counts(job: Job, nodes: Sequence[Node], shortage: Shortage) ->
         return shortage
     counts = " ".join(f"--{flag}={count}" for flag, count in sized.items() if flag in PROVISIONAL)
     return Shortage(shortage.cluster, shortage.text, f"to run on less, name the counts: {counts}")
-
-
-def _prompt_ids(config: RunConfig, data: Any, args: SimpleNamespace, tokenizer: Any) -> PromptIds | None:
-    column = config.meds.memory.prompt_id_key
-    if column is None or not config.meds.enabled:
-        return None
-    return prompts.prompt_ids(data, args, tokenizer, column)
 
 
 def openrlhf_flags(config: RunConfig, paths: RunPaths, on_cpu: bool, load: bool) -> dict[str, Any]:

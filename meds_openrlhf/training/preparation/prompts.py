@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.training.openrlhf_source import module_alone
@@ -17,6 +18,7 @@ from meds_openrlhf.training.prompt_ids import PromptIds, text_hash
 from meds_openrlhf.training.prompt_length import is_too_long, longest_prompt
 
 ROWS_AT_ONCE = 1000
+ID_SETTING = "meds.memory.prompt_id_key"
 
 
 def load_prompts(args: SimpleNamespace, prompt_id_key: str | None) -> Any:
@@ -25,7 +27,7 @@ def load_prompts(args: SimpleNamespace, prompt_id_key: str | None) -> Any:
         "data.prompt_dataset", args.data.prompt_dataset, args.data.prompt_split, args, args.data.prompt_probs
     )
     wanted = {"data.input_key": args.data.input_key, "data.label_key": args.data.label_key}
-    wanted["meds.memory.prompt_id_key"] = prompt_id_key
+    wanted[ID_SETTING] = prompt_id_key
     _require_columns(data, wanted)
     if args.eval.dataset:
         evaluation = _load_dataset("eval.dataset", args.eval.dataset, args.eval.split, args)
@@ -33,19 +35,31 @@ def load_prompts(args: SimpleNamespace, prompt_id_key: str | None) -> Any:
     return data.select(range(min(args.data.max_samples, len(data))))
 
 
-def count_too_long(data: Any, args: SimpleNamespace, tokenizer: Any) -> int:
-    """Count the prompts that `RolloutGenerator` leaves out. Raises ConfigError if that is all of them."""
-    most, text_of = longest_prompt(args), _as_sent(args, tokenizer)
-    texts = data.select_columns([args.data.input_key])
-    count = sum(
-        is_too_long(text_of({args.data.input_key: value}), most, tokenizer)
-        for start in range(0, len(texts), ROWS_AT_ONCE)
-        for value in texts[start : start + ROWS_AT_ONCE][args.data.input_key]
-    )
-    if count == len(data):
+def examine_prompts(
+    data: Any, args: SimpleNamespace, tokenizer: Any, id_column: str | None
+) -> tuple[int, PromptIds | None]:
+    """Count the prompts that `RolloutGenerator` leaves out, and return the prompts' ids, if a column has them.
+
+    Raises ConfigError if all prompts are left out, and for ids that do not tell prompts apart (see `_ids_of`).
+    """
+    most, text_of, too_long = longest_prompt(args), _as_sent(args, tokenizer), 0
+    hashes, ids = np.empty(len(data), np.uint64), []
+    columns = data.select_columns(list(dict.fromkeys(filter(None, [args.data.input_key, id_column]))))
+    for start in range(0, len(columns), ROWS_AT_ONCE):
+        batch = columns[start : start + ROWS_AT_ONCE]
+        for number, values in enumerate(zip(*batch.values()), start):
+            row = dict(zip(batch, values))
+            text = text_of(row)
+            too_long += is_too_long(text, most, tokenizer)
+            hashes[number] = text_hash(text)
+            if id_column is not None and row[id_column] is None:
+                raise ConfigError(ID_SETTING, id_column, f"is empty for the prompt {text[-80:]!r}")
+        if id_column is not None:
+            ids.append(pa.array(map(str, batch[id_column]), pa.string()))
+    if too_long == len(data):
         hint = f"leaves {most} tokens to a prompt, and every prompt has more; raise it, or lower rollout.max_new_tokens"
         raise ConfigError("data.max_len", args.data.max_len, hint)
-    return count
+    return too_long, None if id_column is None else _ids_of(hashes, pa.concat_arrays(ids), id_column)
 
 
 def steps_of_an_epoch(args: SimpleNamespace, prompts: int) -> int:
@@ -83,24 +97,12 @@ def _require_columns(data: Any, wanted: dict[str, str | None]) -> None:
             raise ConfigError(key, column, f"is no column of the data set; it has {', '.join(data.column_names)}")
 
 
-def prompt_ids(data: Any, args: SimpleNamespace, tokenizer: Any, column: str) -> PromptIds:
-    """Return each prompt's id in the data set's ``column``, by its text as the engines get it.
+def _ids_of(hashes: NDArray[np.uint64], names: pa.Array, column: str) -> PromptIds:
+    """Return each prompt's id (n,), ``names``, by the hash (n,) of its text as the engines get it.
 
-    Raises ConfigError for a row without an id, a text with two ids, or an id with two texts, because the memory would
-    then mix prompts or split one.
+    Raises ConfigError for a text with two ids, or an id with two texts, because the memory would then mix prompts or
+    split one.
     """
-    setting, text_of = "meds.memory.prompt_id_key", _as_sent(args, tokenizer)
-    hashes, ids = np.empty(len(data), np.uint64), []
-    columns = data.select_columns(list(dict.fromkeys([args.data.input_key, column])))
-    for start in range(0, len(columns), ROWS_AT_ONCE):
-        batch = columns[start : start + ROWS_AT_ONCE]
-        for number, values in enumerate(zip(*batch.values()), start):
-            row = dict(zip(batch, values))
-            if row[column] is None:
-                raise ConfigError(setting, column, f"is empty for the prompt {text_of(row)[-80:]!r}")
-            hashes[number] = text_hash(text_of(row))
-        ids.append(pa.array(map(str, batch[column]), pa.string()))
-    names = pa.concat_arrays(ids) if ids else pa.array([], pa.string())
     codes = names.dictionary_encode().indices.to_numpy(zero_copy_only=False)
     order = np.lexsort((codes, hashes))
     first, second = order[:-1], order[1:]
@@ -108,12 +110,12 @@ def prompt_ids(data: Any, args: SimpleNamespace, tokenizer: Any, column: str) ->
     split = np.flatnonzero(is_repeated & (codes[first] != codes[second]))
     if len(split):
         one, other = names[int(first[split[0]])], names[int(second[split[0]])]
-        raise ConfigError(setting, column, f"gives one prompt two ids, {one} and {other}")
+        raise ConfigError(ID_SETTING, column, f"gives one prompt two ids, {one} and {other}")
     kept = order[~np.append(False, is_repeated)[: len(order)]]
     texts_of_id = np.bincount(codes[kept])
     if texts_of_id.max(initial=0) > 1:
         mixed = names[int(np.flatnonzero(codes == texts_of_id.argmax())[0])]
-        raise ConfigError(setting, column, f"gives two prompts the id {mixed}")
+        raise ConfigError(ID_SETTING, column, f"gives two prompts the id {mixed}")
     return PromptIds(hashes[kept], names.take(pa.array(kept)))
 
 

@@ -17,7 +17,7 @@ class FarSide:
         self.resumed = False
         self.artifacts: list[Any] = []
 
-    def open(self, *_: Any) -> FarSide:
+    def open(self, _: Any) -> FarSide:
         self.on_the_way, self.starting_step, self.resumed = [], len(self.there), bool(self.there)
         return self
 

@@ -6,16 +6,7 @@ import pytest
 
 from meds_openrlhf.config import MedsSettings, RunConfig
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.sending.destinations import (
-    NOWHERE,
-    mlflow_names,
-    mlflow_wanted,
-    swanlab_names,
-    swanlab_wanted,
-    tensorboard_folder,
-    wandb_names,
-    wandb_wanted,
-)
+from meds_openrlhf.tracking.sending.destinations import NOWHERE, TRACKERS, names_of, wanted_trackers
 
 PATHS = RunPaths(Path("/runs/my-run"))
 FLAGS = {
@@ -26,21 +17,21 @@ FLAGS = {
 
 def test_without_flags_the_run_has_the_name_of_its_folder() -> None:
     config = RunConfig(MedsSettings(run_dir="x"), {})
-    assert tensorboard_folder(config, PATHS) == "/runs/my-run/tensorboard/my-run"
-    assert wandb_names(config, PATHS, {}) == {"name": "my-run", "project": "openrlhf_train_ppo"}
+    assert names_of("tensorboard", config, PATHS, {}) == {"name": "my-run"}
+    assert names_of("wandb", config, PATHS, {}) == {"name": "my-run", "project": "openrlhf_train_ppo"}
 
 
 def test_openrlhf_flags_name_the_run() -> None:
     config = RunConfig(MedsSettings(run_dir="x"), FLAGS)
-    assert tensorboard_folder(config, PATHS) == "/boards/night"
-    names = wandb_names(config, PATHS, {})
+    assert names_of("tensorboard", config, PATHS, {}) == {"name": "night"}
+    names = names_of("wandb", config, PATHS, {})
     assert names == {"name": "night", "project": "fruit", "group": "apples", "entity": "garden"}
 
 
 def test_what_wandb_is_told_by_the_environment_is_left_to_it() -> None:
     config = RunConfig(MedsSettings(run_dir="x"), FLAGS)
     environment = {"WANDB_PROJECT": "p", "WANDB_ENTITY": "e", "WANDB_NAME": ""}
-    assert wandb_names(config, PATHS, environment) == {"name": "night", "group": "apples"}
+    assert names_of("wandb", config, PATHS, environment) == {"name": "night", "group": "apples"}
 
 
 @pytest.mark.parametrize(
@@ -56,18 +47,18 @@ def test_what_wandb_is_told_by_the_environment_is_left_to_it() -> None:
     ],
 )
 def test_wandb_is_used_where_the_environment_asks_for_it(environment: dict[str, str], wanted: bool) -> None:
-    assert wandb_wanted(environment) is wanted
+    assert ("wandb" in wanted_trackers(environment)) is wanted
 
 
 def test_swanlab_and_mlflow_have_the_same_names_and_their_own_variables_take_precedence() -> None:
     config = RunConfig(MedsSettings(run_dir="x"), FLAGS)
-    assert swanlab_names(config, PATHS, {}) == {"name": "night", "project": "fruit", "group": "apples"}
+    assert names_of("swanlab", config, PATHS, {}) == {"name": "night", "project": "fruit", "group": "apples"}
     environment = {"SWANLAB_PROJ_NAME": "p", "SWANLAB_EXP_NAME": "e", "SWANLAB_GROUP": "g"}
-    assert swanlab_names(config, PATHS, environment) == {}
-    assert mlflow_names(config, PATHS, {}) == ("fruit", "night")
-    assert mlflow_names(config, PATHS, {"MLFLOW_EXPERIMENT_NAME": "e"}) == ("e", "night")
+    assert names_of("swanlab", config, PATHS, environment) == {}
+    assert names_of("mlflow", config, PATHS, {}) == {"name": "night", "project": "fruit"}
+    assert names_of("mlflow", config, PATHS, {"MLFLOW_EXPERIMENT_NAME": "e"}) == {"name": "night"}
     bare = RunConfig(MedsSettings(run_dir="x"), {})
-    assert mlflow_names(bare, PATHS, {}) == ("openrlhf_train_ppo", "my-run")
+    assert names_of("mlflow", bare, PATHS, {}) == {"name": "my-run", "project": "openrlhf_train_ppo"}
 
 
 @pytest.mark.parametrize(
@@ -85,11 +76,12 @@ def test_swanlab_and_mlflow_have_the_same_names_and_their_own_variables_take_pre
 def test_swanlab_and_mlflow_are_used_where_the_environment_asks_for_them(
     environment: dict[str, str], swanlab: bool, mlflow: bool
 ) -> None:
-    assert (swanlab_wanted(environment), mlflow_wanted(environment)) == (swanlab, mlflow)
+    found = wanted_trackers(environment)
+    assert ("swanlab" in found, "mlflow" in found) == (swanlab, mlflow)
 
 
 def test_a_run_that_is_for_nobody_goes_nowhere() -> None:
     everything = {"WANDB_API_KEY": "k", "SWANLAB_API_KEY": "k", "MLFLOW_TRACKING_URI": "http://mlflow:5000"}
     environment = {**everything, **NOWHERE}
-    assert not any(wanted(environment) for wanted in (wandb_wanted, swanlab_wanted, mlflow_wanted))
-    assert all(wanted(everything) for wanted in (wandb_wanted, swanlab_wanted, mlflow_wanted))
+    assert wanted_trackers(environment) == ["tensorboard"]
+    assert wanted_trackers(everything) == list(TRACKERS)

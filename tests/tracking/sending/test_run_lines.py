@@ -92,5 +92,9 @@ def test_files_that_are_not_there_have_no_lines(tmp_path: Path) -> None:
 def test_only_numbers_are_taken() -> None:
     line = RunLine("metrics", 1, {"a": 1, "b": 2.5, "c": "text", "d": None, "e": [1], "f": float("nan"), "g": True})
     taken = line.numbers
-    assert {name: value for name, value in taken.items() if name != "f"} == {"a": 1, "b": 2.5, "g": True}
-    assert math.isnan(taken["f"])
+    assert {name: value for name, value in taken.items() if name != "train/f"} == {
+        "train/a": 1,
+        "train/b": 2.5,
+        "train/g": True,
+    }
+    assert math.isnan(taken["train/f"])

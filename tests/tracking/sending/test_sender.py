@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from meds_openrlhf.tracking.sending.run_lines import RewoundError
-from meds_openrlhf.tracking.sending.sender import Pace, Sender, Session, log, without_keys
+from meds_openrlhf.tracking.sending.sender import REWOUND, Pace, Sender, Session, log, without_keys
 
 DEADLINE = 30.0
 KEY = "e5" * 20
@@ -69,7 +69,7 @@ def test_what_is_written_before_the_order_to_finish_is_still_sent() -> None:
 
     sender = ended(Sender("W&B", lambda: Late(iter([]), finishing), Path("/run"), finishing, Pace(9.0, 5.0, 0.0)))
     assert asked == [False, True]
-    assert sender.has_sent_everything
+    assert sender.exit_code == 0
     assert sender.news() is None
 
 
@@ -88,7 +88,7 @@ def test_a_session_that_fails_is_followed_by_another(
     assert sender.is_in_trouble
     assert sender.news() is None
     sender.join(DEADLINE)
-    assert sender.has_sent_everything
+    assert sender.exit_code == 0
     assert sender.news() == "W&B: sending works again"
     assert not sender.is_in_trouble
     log = capsys.readouterr().err
@@ -102,8 +102,7 @@ def test_an_open_session_that_fails_needs_another_process() -> None:
     sender._open_session = lambda: setattr(taker, "is_open", True) or taker
     taker = Taker(iter([OSError("lost")]), finishing)
     ended(sender)
-    assert sender.needs_another_process
-    assert not sender.has_sent_everything
+    assert sender.exit_code == 1
 
 
 def test_a_late_answer_is_said_once_and_when_it_comes() -> None:
@@ -129,10 +128,9 @@ def test_keys_are_taken_out_of_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert without_keys(f"refused: {KEY}!") == "refused: ***!"
 
 
-def test_a_run_that_was_resumed_is_no_trouble(capsys: pytest.CaptureFixture[str]) -> None:
-    finishing = threading.Event()
-    sender = ended(sender_of([RewoundError(), True], finishing, retry=DEADLINE))
-    assert sender.has_sent_everything
+def test_a_run_that_was_resumed_needs_another_process_and_is_no_trouble(capsys: pytest.CaptureFixture[str]) -> None:
+    sender = ended(sender_of([RewoundError()], threading.Event()))
+    assert sender.exit_code == REWOUND
     assert sender.news() is None
     assert capsys.readouterr().err == ""
 
@@ -144,7 +142,7 @@ def test_the_order_to_finish_is_worth_another_try_at_once() -> None:
     wait_until(lambda: sender._error is not None)
     finishing.set()
     sender.join(DEADLINE / 2)
-    assert sender.has_sent_everything
+    assert sender.exit_code == 0
 
 
 def test_a_log_that_cannot_be_written_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,4 +151,4 @@ def test_a_log_that_cannot_be_written_ends_nothing(monkeypatch: pytest.MonkeyPat
         log("x" * 100_000)
         finishing = threading.Event()
         sender = ended(sender_of([OSError("no space"), True], finishing))
-    assert sender.has_sent_everything
+    assert sender.exit_code == 0

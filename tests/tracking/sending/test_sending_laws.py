@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from meds_openrlhf.tracking.sending import wandb_session
-from meds_openrlhf.tracking.sending.run_lines import RewoundError, RunLines
+from meds_openrlhf.tracking.sending.run_lines import RewoundError
 from meds_openrlhf.tracking.sending.tensorboard_session import TensorBoardSession
 from meds_openrlhf.tracking.sending.wandb_session import WandbSession
 from tests.tracking.sending.far_side import FarSide
@@ -126,8 +126,8 @@ def test_wandb_gets_every_line_in_order(actions: list[Any], monkeypatch: pytest.
 def test_tensorboard_shows_every_line_once_and_in_order(actions: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         story = Story(Path(folder))
-        run = story.run
-        story.play(actions, lambda: TensorBoardSession(str(run.tensorboard), "own", RunLines(run.paths, {})))
+        run, config = story.run, story.run.config
+        story.play(actions, lambda: TensorBoardSession(run.paths, config, {}, print))
         run.tensorboard.mkdir(parents=True, exist_ok=True)
         board = EventAccumulator(str(run.tensorboard), size_guidance={"histograms": 0})
         board.Reload()

@@ -4,6 +4,8 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugin_util import markdown_to_safe_html
 from tensorboard.util import tensor_util
 
-from meds_openrlhf.tracking.sending.cluster_text import clusters_as_markdown
-from meds_openrlhf.tracking.sending.run_lines import RewoundError, RunLines
+from meds_openrlhf.tracking.sending.run_lines import RewoundError, RunLine
 from meds_openrlhf.tracking.sending.tensorboard_session import TensorBoardSession
 from tests.tracking.sending.written_run import WrittenRun
 
@@ -26,7 +27,7 @@ MARKDOWN = [
 
 
 def session_of(run: WrittenRun) -> TensorBoardSession:
-    return TensorBoardSession(str(run.tensorboard), "own", RunLines(run.paths, {}))
+    return TensorBoardSession(run.paths, run.config, {}, print)
 
 
 def send(run: WrittenRun) -> None:
@@ -84,8 +85,9 @@ def test_nothing_in_a_cluster_is_taken_for_markdown(parts: list[str], member: st
         "members": 4,
         "answer": "",
         "response": "17",
+        member: "".join(parts),
     }
-    shown = markdown_to_safe_html(clusters_as_markdown([{**cluster, member: "".join(parts)}]))
+    shown = markdown_to_safe_html(RunLine("clusters", 1, {"biggest_clusters": [cluster]}).biggest_clusters)
     tags = set(re.findall("</?[a-z]+[0-9]?", shown))
     assert tags == {"<p", "</p", "<strong", "</strong", "<pre", "</pre", "<code", "</code"}
 
@@ -128,14 +130,21 @@ def test_a_viewer_that_is_open_follows_a_resumed_run(run: WrittenRun) -> None:
 
 def test_earlier_files_of_the_run_are_emptied_and_those_of_others_are_not(run: WrittenRun) -> None:
     run.step(1, loss=1.0)
-    TensorBoardSession(str(run.tensorboard), "another", RunLines(run.paths, {})).send_new()
+    send(run)
+    (another,) = run.tensorboard.iterdir()
+    run.paths.tracking.unlink()  # what follows is another run's
     for _ in range(3):
         send(run)
-    sizes = {
-        suffix: [path.stat().st_size for path in run.tensorboard.glob(f"*.{suffix}")] for suffix in ("own", "another")
-    }
-    assert sorted(map(bool, sizes["own"])) == [False, False, True]
-    assert all(sizes["another"])
+    own = [path for path in run.tensorboard.iterdir() if path != another]
+    assert sorted(bool(path.stat().st_size) for path in own) == [False, False, True]
+    assert another.stat().st_size
+
+
+def test_a_flag_names_the_folder_and_the_run(run: WrittenRun, tmp_path: Path) -> None:
+    run.step(1, loss=1.0)
+    flags = {"logger.tensorboard_dir": str(tmp_path / "boards"), "logger.wandb.run_name": "night"}
+    TensorBoardSession(run.paths, replace(run.config, openrlhf=flags), {}, print).send_new()
+    assert len(list((tmp_path / "boards" / "night").iterdir())) == 1
 
 
 def test_a_folder_that_cannot_be_written_is_an_oserror(run: WrittenRun) -> None:

@@ -40,7 +40,7 @@ class WrittenRun:
 
     @property
     def tensorboard(self) -> Path:
-        return self.paths.tensorboard / "my-run"
+        return self.paths.tensorboard / self.paths.root.name
 
     def configure(self, lines: str) -> None:
         """Add ``lines`` to the section ``meds`` of its configuration."""

@@ -13,10 +13,23 @@ from meds_openrlhf.training.preparation import prompts
 from meds_openrlhf.training.prompt_ids import PromptIds
 
 
+def examined(rows: list[dict], column: str | None = None, **options: object) -> tuple[int, PromptIds | None]:
+    """With a token for each character, and four of them for a prompt unless ``options`` say otherwise."""
+    flags = {"apply_chat_template": False, "input_template": None, "input_key": "prompt", "max_len": 20, **options}
+    args = SimpleNamespace(data=SimpleNamespace(**flags, label_key=None), rollout=SimpleNamespace(max_new_tokens=16))
+
+    def tokenizer(text: str, add_special_tokens: bool) -> dict[str, list[str]]:
+        return {"input_ids": list(text)}
+
+    tokenizer.apply_chat_template = lambda chat, **_: f"<{chat[0]['content']}>"  # type: ignore[attr-defined]
+    return prompts.examine_prompts(Dataset.from_list(rows), args, tokenizer, column)
+
+
 def prompt_ids(rows: list[dict], template: str | None = None) -> PromptIds:
-    data = SimpleNamespace(apply_chat_template=False, input_template=template, input_key="prompt", label_key=None)
-    tokenizer = SimpleNamespace(apply_chat_template=None)
-    return prompts.prompt_ids(Dataset.from_list(rows), SimpleNamespace(data=data), tokenizer, "id")
+    too_long, ids = examined(rows, "id", input_template=template, max_len=1000)
+    assert too_long == 0
+    assert ids is not None
+    return ids
 
 
 def test_prompt_ids_are_keyed_by_the_text_that_the_engines_get() -> None:
@@ -58,15 +71,9 @@ def test_ids_that_would_mix_memories_are_refused(rows: list[tuple], message: str
 
 
 def count_too_long(texts: list[str], **options: object) -> int:
-    """Count with a token for each character, and four of them for a prompt."""
-    flags = {"apply_chat_template": False, "input_template": None, "input_key": "prompt", "max_len": 20, **options}
-    args = SimpleNamespace(data=SimpleNamespace(**flags), rollout=SimpleNamespace(max_new_tokens=16))
-
-    def tokenizer(text: str, add_special_tokens: bool) -> dict[str, list[str]]:
-        return {"input_ids": list(text)}
-
-    tokenizer.apply_chat_template = lambda chat, **_: f"<{chat[0]['content']}>"  # type: ignore[attr-defined]
-    return prompts.count_too_long(Dataset.from_list([{"prompt": text} for text in texts]), args, tokenizer)
+    too_long, ids = examined([{"prompt": text} for text in texts], **options)
+    assert ids is None
+    return too_long
 
 
 def test_too_long_prompts_are_counted_by_tokens_with_their_template() -> None:
