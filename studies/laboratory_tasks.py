@@ -6,7 +6,7 @@ Each folder has train.jsonl, eval.jsonl (held out) and policy/. A folder that ex
 
 - arithmetic: harder than the demo's. In the policy's supervised training, the right calculation is common for some
   shapes of expressions and rare for others, down to one in 400; the rest are systematic mistakes, in random words.
-- chain_sum, products: tasks of reasoning-gym, answered at once, without a calculation. The policy is trained on right
+- chain_sum, gcd: tasks of reasoning-gym, answered at once, without a calculation. The policy is trained on right
   answers, for so short a time that it is often wrong: its mistakes are its own.
 """
 
@@ -113,7 +113,6 @@ def _write_rows(path: Path, problems: Sequence[Problem], first: int = 0) -> None
 
 GYM_SETTINGS: dict[str, dict[str, Any]] = {
     "chain_sum": {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 2},
-    "products": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2},
     "gcd": {"min_numbers": 2, "max_numbers": 2, "min_value": 1, "max_value": 300},
 }
 
@@ -146,9 +145,8 @@ def _answered(row: Row, generator: random.Random) -> Text:
 # ── both ──
 
 RECIPES = {
-    "arithmetic": PolicyRecipe(steps=1500),
-    "chain_sum": PolicyRecipe(steps=600),
-    "products": PolicyRecipe(steps=600),
+    "arithmetic": PolicyRecipe(steps=900),
+    "chain_sum": PolicyRecipe(steps=2000),
     "gcd": PolicyRecipe(steps=600),
 }
 
