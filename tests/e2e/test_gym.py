@@ -9,18 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 from datasets import load_dataset
 
-from meds_openrlhf.arithmetic import warm_start
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.arithmetic.tiny_policy import PolicyRecipe, make_policy
 from meds_openrlhf.rewards import gym_problem
 from meds_openrlhf.tracking.rollout_log import read_rollouts
 from tests.e2e.conftest import MEDS
 from tests.e2e.runs import SAMPLES, STEPS, Run, require_memory_at_work
 
 PATTERN = "Answer: (.*)"
-RECIPE = warm_start.WarmStartRecipe(steps=90, layers=4, batch_size=12)
+RECIPE = PolicyRecipe(steps=90, layers=4, batch_size=12)
 
 
 def make(out: Path) -> None:
@@ -40,24 +39,16 @@ def own_answer(row: dict[str, str]) -> int:
 
 def warm_up(problems: list[dict[str, str]], folder: Path) -> None:
     """Write a policy that says `Answer: `, and the right number or one of two wrong ones."""
-    tokenizer, generator = build_char_tokenizer(512), random.Random(0)
+    generator = random.Random(0)
 
-    def example() -> warm_start._Example:
+    def text() -> tuple[str, str]:
         row = generator.choice(problems)
         answer = generator.choices((str(own_answer(row)), "100", "-55"), (0.4, 0.35, 0.25))[0]
         words = generator.choice(("So ", "Well, ", "I think: "))
-        prompt = tokenizer.encode(row["prompt"], add_special_tokens=False)
-        solution = tokenizer.encode(f"{words}Answer: {answer}", add_special_tokens=False)
-        return warm_start._Example([*prompt, *solution, tokenizer.eos_token_id], prompt_length=len(prompt))
+        return row["prompt"], f"{words}Answer: {answer}"
 
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        policy = warm_start._make_policy(tokenizer, RECIPE)
-    batches = [[example() for _ in range(RECIPE.batch_size)] for _ in range(RECIPE.steps)]
-    with warm_start._one_thread():
-        warm_start._train(policy, batches, RECIPE, print)
-    policy.to(torch.bfloat16).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    texts = [text() for _ in range(RECIPE.examples)]
+    make_policy(folder, build_char_tokenizer(512), texts, RECIPE, 0, generator, print)
 
 
 @pytest.fixture(scope="module")
