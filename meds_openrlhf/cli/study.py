@@ -92,8 +92,10 @@ def run_study(arguments: argparse.Namespace, _rest: list[str]) -> int:
     for name in arguments.only or ():
         if name not in names:
             raise ConfigError("--only", name, f"is no run of the study; those are {', '.join(names)}")
-    if arguments.parallel < 1 or (arguments.submit and arguments.parallel != 1):
-        raise ConfigError("--parallel", arguments.parallel, "is below 1, or with --submit: jobs come one after another")
+    if arguments.parallel < 1:
+        raise ConfigError("--parallel", arguments.parallel, "is below 1")
+    if arguments.submit and arguments.parallel > 1:
+        raise ConfigError("--parallel", arguments.parallel, "does not go with --submit: jobs come one after another")
     chosen = [run for run in runs if arguments.only is None or run.name in arguments.only]
     if arguments.dry_run:
         return _print_commands(chosen)

@@ -76,7 +76,7 @@ def _make_all(missing: Sequence[StudyRun], runs: Sequence[StudyRun], parallel: i
 def _make_until_one_fails(
     left: deque[StudyRun], attempt_at: Callable[[StudyRun], _Attempt], parallel: int
 ) -> list[str]:
-    """Make runs of ``left``; when one has failed, only end those at work. Returns the names of those that failed."""
+    """Make runs of ``left``, and begin no other once one has failed. Returns the names of those that failed."""
     at_work, failed = list[_Attempt](), list[str]()
     try:
         while at_work or (left and not failed):
@@ -164,12 +164,14 @@ class _Attempt:
         self.command: _Command | None = None
         self._log_begin = self._steps_told = 0
         self._told = 0.0
+        self._at_a_time = 1
 
     def goes_on(self, others: Collection[_Attempt]) -> bool | None:
         """Begin the run's next command if it has none; whether it succeeded, when all is done.
 
         ``others`` are at work beside it. The result is written in either case.
         """
+        self._at_a_time = 1 + len(others)
         try:
             if self.process is None:
                 self.command = self.command or next(self._commands)
@@ -213,7 +215,7 @@ class _Attempt:
         write_atomically(run.study.results / "runs.csv", runs_csv(run.study, finished_results(self._runs)))
         if result.failed is None and not run.study.evaluation.keep_checkpoints:
             _remove_checkpoints(run)
-        self.say(f"failed: {result.failed}" if result.failed is not None else f"done{self._left([])}")
+        self.say(f"failed: {result.failed}" if result.failed is not None else f"done{self._left()}")
         return result.failed is None
 
     def _begin(self, command: _Command, others: Collection[_Attempt]) -> None:
@@ -226,7 +228,7 @@ class _Attempt:
             return
         at_work = {each.run.name: each.command.stage for each in (self, *others) if each.command is not None}
         write_atomically(run.study.runs / "now.json", json.dumps(at_work) + "\n")
-        self.say(f"{command.stage}{self._left(others)}")
+        self.say(f"{command.stage}{self._left()}")
         with run.log.open("ab") as log:
             self._log_begin = log.tell()
             log.write(f"$ {text}\n".encode())
@@ -262,9 +264,9 @@ class _Attempt:
                 self.say(f"step {steps} of {self.run.study.steps}")
             self._steps_told = steps
 
-    def _left(self, others: Collection[_Attempt]) -> str:
-        """The time left for the whole study, with so many runs at a time."""
-        left = hours_left([status_of(run) for run in self._runs], 1 + len(others))
+    def _left(self) -> str:
+        """The time left for the whole study."""
+        left = hours_left([status_of(run) for run in self._runs], self._at_a_time)
         return "" if left is None else f"; {timedelta(seconds=round(left * 3600))} left in all"
 
 

@@ -50,10 +50,10 @@ def status_of(run: StudyRun, running: Mapping[str, str] | None = None) -> RunSta
     Raises ConfigError if its result is of other settings.
     """
     result, steps = read_result(run), steps_done(run)
-    if running is not None and run.name in running:
-        return RunStatus(run, Status.RUNNING, steps, running[run.name], None)
     if result is not None and result.failed is None:
         return RunStatus(run, Status.DONE, run.study.steps, "; ".join(result.notes), result)
+    if running is not None and run.name in running:
+        return RunStatus(run, Status.RUNNING, steps, running[run.name], None)
     if result is not None:
         return RunStatus(run, Status.FAILED, steps, result.failed or "", None)
     if run.paths.config.exists():

@@ -41,7 +41,10 @@ def test_every_run_has_a_line(runs: list[StudyRun]) -> None:
 
 def test_a_run_is_running_while_its_process_lives(runs: list[StudyRun]) -> None:
     with sole_process_of(runs[0].study):
-        (runs[0].study.runs / "now.json").write_text(json.dumps({"gcd-dapo-1": "training"}))
+        (runs[0].study.runs / "now.json").write_text(
+            json.dumps({"sums-dapo-1": "evaluating", "gcd-dapo-1": "training"})
+        )
+        assert status_lines(statuses_of(runs))[0] == "sums-dapo-1  done     6/6  no agreement"  # its result is there
         assert status_lines(statuses_of(runs))[2] == "gcd-dapo-1   running  2/6  training"
         with pytest.raises(ConfigError, match="is being run by another process"), sole_process_of(runs[0].study):
             raise AssertionError("two processes ran it")
