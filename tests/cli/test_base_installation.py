@@ -38,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["plan", CONFIG, "--cluster", "1x8"], f"plan needs wrapt, which is not installed; {GPU}"),
         (["eval", "x", "--benchmarks", "y.jsonl"], f"eval needs wrapt, which is not installed; {GPU}"),
         (["demo", "--config", CONFIG], f"demo needs wrapt, which is not installed; {GPU}"),
-        (["data", "arithmetic"], f"data needs torch, which is not installed; {GPU}"),
+        (["data", "arithmetic"], f"data needs transformers, which is not installed; {GPU}"),
         (["data", "prepare", "aime24"], "aime24: 'HuggingFaceH4/aime_2024' needs the package datasets; install meds-"),
         (
             ["submit", CONFIG, "--address", "http://127.0.0.1:1"],
