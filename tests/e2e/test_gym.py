@@ -19,7 +19,7 @@ from tests.e2e.conftest import MEDS
 from tests.e2e.runs import SAMPLES, STEPS, Run, require_memory_at_work
 
 PATTERN = "Answer: (.*)"
-RECIPE = PolicyRecipe(steps=90, layers=4, batch_size=12)
+RECIPE = PolicyRecipe(steps=150, layers=4, batch_size=12)
 
 
 def make(out: Path) -> None:
