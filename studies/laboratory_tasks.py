@@ -36,6 +36,7 @@ from meds_openrlhf.arithmetic.problems import (
     write_solution,
 )
 from meds_openrlhf.arithmetic.tiny_policy import CONTEXT_LENGTH, PolicyRecipe, make_policy
+from meds_openrlhf.arithmetic.warm_start import write_rows
 from meds_openrlhf.data.gym import GymRequest, prepare_gym
 from meds_openrlhf.data.templates import qwen_math_prompt
 from meds_openrlhf.rewards.gym_problem import read_entry
@@ -61,6 +62,7 @@ RIGHT_SHARES = {
     "a*(b-c)+d": 0.0025,
     "a*b-c+d": 0.0025,
 }
+ID_FORM = "arithmetic-{:05d}"
 SMALL, LARGE, LARGEST_VALUE = (2, 9), (11, 59), 200
 # Of the mistakes that change a problem's answer, most likely first: few of them are most of what goes wrong.
 MISTAKE_SHARES = (0.6, 0.2, 0.1, 0.06, 0.04)
@@ -74,10 +76,11 @@ def arithmetic(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], 
         for shape, share in RIGHT_SHARES.items()
     ]
     problems = [problem for row in zip(*drawn) for problem in row]  # shapes in turn
-    _write_rows(out / "train.jsonl", [problem for problem, _ in problems[:TRAINED]])
-    _write_rows(out / "eval.jsonl", [problem for problem, _ in problems[TRAINED : TRAINED + HELD_OUT]], first=TRAINED)
+    trained, rest = problems[:TRAINED], problems[TRAINED:]
+    held_out, others = rest[:HELD_OUT], rest[HELD_OUT:]
+    write_rows(out / "train.jsonl", [problem for problem, _ in trained], 0, ID_FORM)
+    write_rows(out / "eval.jsonl", [problem for problem, _ in held_out], TRAINED, ID_FORM)
     generator = random.Random(f"laboratory-{seed}")
-    others = problems[TRAINED + HELD_OUT :]
     texts = [solved(*generator.choice(others), generator) for _ in range(recipe.examples)]
     return texts, [*OPENINGS, *EQUALS, *JOINERS, *CLOSINGS]
 
@@ -94,19 +97,6 @@ def solved(problem: Problem, right_share: float, generator: random.Random) -> Te
         mistakes = telling_mistakes(problem)
         mistake = generator.choices(mistakes, MISTAKE_SHARES[: len(mistakes)])[0]
     return qwen_math_prompt(problem.expression), write_solution(problem, mistake, generator)
-
-
-def _write_rows(path: Path, problems: Sequence[Problem], first: int = 0) -> None:
-    rows = [
-        {
-            "id": f"arithmetic-{number:05d}",
-            "prompt": qwen_math_prompt(problem.expression),
-            "answer": str(problem.answer),
-            "datasource": "arithmetic",
-        }
-        for number, problem in enumerate(problems, first)
-    ]
-    _write(path, rows)
 
 
 # ── reasoning-gym ──
@@ -151,18 +141,17 @@ RECIPES = {
 }
 
 
-def make(task: str, seed: int, out: Path, report: Callable[[str], None], recipe: PolicyRecipe | None = None) -> None:
+def make(task: str, seed: int, out: Path, report: Callable[[str], None], recipe: PolicyRecipe) -> None:
     """Make a task's folder, unless it is there."""
     if out.exists():
         report(f"{out} is there already")
         return
     out.parent.mkdir(parents=True, exist_ok=True)
-    recipe = recipe or RECIPES[task]
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
         folder = Path(scratch) / "fresh"
         folder.mkdir()
         texts, pieces = arithmetic(seed, recipe, folder) if task == "arithmetic" else gym(task, seed, recipe, folder)
-        tokenizer = build_char_tokenizer(CONTEXT_LENGTH, ["\\boxed{", *(one for one in pieces if len(one) > 1)])
+        tokenizer = build_char_tokenizer(CONTEXT_LENGTH, ["\\boxed{", *(piece for piece in pieces if len(piece) > 1)])
         make_policy(folder / "policy", tokenizer, texts, recipe, seed, random.Random(f"batches-{seed}"), report)
         os.replace(folder, out)
 

@@ -110,14 +110,15 @@ def _build(folder: Path, seed: int, recipe: WarmStartRecipe, report: Callable[[s
     generator = random.Random(f"solutions-{seed}")
     texts = [_draw_text(train, others, generator, recipe) for _ in range(recipe.examples)]
     make_policy(folder / "policy", build_char_tokenizer(CONTEXT_LENGTH), texts, recipe, seed, generator, report)
-    _write_rows(folder / "train.jsonl", train, first_number=0)
-    _write_rows(folder / "eval.jsonl", problems[recipe.train_problems : evaluated], first_number=recipe.train_problems)
+    write_rows(folder / "train.jsonl", train, first_number=0)
+    write_rows(folder / "eval.jsonl", problems[recipe.train_problems : evaluated], first_number=recipe.train_problems)
 
 
-def _write_rows(path: Path, problems: Sequence[Problem], first_number: int) -> None:
+def write_rows(path: Path, problems: Sequence[Problem], first_number: int, id_form: str = "arith-{:06d}") -> None:
+    """Write problems as JSON Lines: id (``id_form`` with the problem's number), prompt, answer, datasource."""
     rows = [
         {
-            "id": f"arith-{number:06d}",
+            "id": id_form.format(number),
             "prompt": qwen_math_prompt(problem.expression),
             "answer": str(problem.answer),
             "datasource": "arithmetic",

@@ -89,7 +89,7 @@ def _make_until_one_fails(
                     failed += [] if succeeds else [attempt.run.name]
             time.sleep(POLL_SECONDS)
     except KeyboardInterrupt:
-        _end([attempt for attempt in at_work if attempt.process is not None])
+        _end(at_work)
         raise
     return failed
 
@@ -272,9 +272,11 @@ class _Attempt:
 
 def _end(attempts: Sequence[_Attempt]) -> None:
     """End the commands at work: politely, so that they save what they have; if the user is impatient, by force."""
+    processes = []
     for attempt in attempts:
-        attempt.say("stopping, with what the run has so far; once more to stop at once")
-    processes = [attempt.process for attempt in attempts if attempt.process is not None]
+        if attempt.process is not None:
+            attempt.say("stopping, with what the run has so far; once more to stop at once")
+            processes.append(attempt.process)
     for signum in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
         for process in processes:
             process.send_signal(signum)
