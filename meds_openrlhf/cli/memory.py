@@ -110,6 +110,8 @@ def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
     from meds_openrlhf.memory.settings import method_of, transform_of_rows
     from meds_openrlhf.memory.tools.overview import survey
     from meds_openrlhf.memory.tools.stored_memory import open_memory
+    from meds_openrlhf.paths import RunPaths
+    from meds_openrlhf.report.rollout_rows import read_rollout_rows
 
     if arguments.top < 0:
         raise ConfigError("--top", arguments.top, "is below 0; name how many clusters to list")
@@ -117,7 +119,7 @@ def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
     config = _config_of(memory, arguments.preset, [])
     transform = transform_of_rows(config.meds, memory.format)
     overview = survey(memory, method_of(config.meds.memory), transform, arguments.top)
-    texts = texts_of_data_set(config)
+    texts = texts_of_data_set(config) or read_rollout_rows(RunPaths(arguments.folder)).prompt_texts
     if arguments.json:
         content = asdict(overview)
         for one in content["biggest"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,11 @@ import numpy as np
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import build, unflatten
 from meds_openrlhf.config.schema import FeatureSettings, MedsSettings, MemorySettings
+from meds_openrlhf.features import final_answer
+from meds_openrlhf.features.function import FeatureFunction
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.presets import ANSWERS, OVERRIDES, Method, make_method
+from meds_openrlhf.memory.snapshot import ANSWERS as OF_ANSWERS
 from meds_openrlhf.memory.snapshot import MemoryFormat
 
 # Settings of a preset that a user can override individually.
@@ -50,6 +53,28 @@ def features_of_rows(features: FeatureSettings, memory: MemorySettings) -> Featu
     if remembers_answers(memory):
         return replace(features, layers="all", difference="none", normalize="none", logit_lens=False)
     return features if features.function is None else replace(features, layers="all")
+
+
+def memory_format(meds: MedsSettings, policy: Any, function: FeatureFunction | None) -> MemoryFormat:
+    """Return the format of a memory with these settings, for a model with the Hugging Face configuration ``policy``.
+
+    A memory of final answers needs no model. ``function`` is the user's own feature, if there is one.
+    """
+    features = features_of_rows(meds.features, meds.memory)
+    row_features = {**asdict(features), "answer_openings": list(features.answer_openings)}
+    del row_features["function"]  # the file may move; its content counts
+    if remembers_answers(meds.memory):
+        return MemoryFormat(meds.memory.shards, final_answer.VALUES, dict(OF_ANSWERS), row_features)
+    text = policy.get_text_config()  # in a vision-language model, the decoder has a separate configuration
+    model = {
+        "architecture": (policy.architectures or [type(policy).__name__])[0],
+        "layers": text.num_hidden_layers,
+        "hidden": text.hidden_size,
+        "vocabulary": text.vocab_size,
+        **({} if function is None else {"function": function.digest}),
+    }
+    values = text.num_hidden_layers if function is None else function.values
+    return MemoryFormat(meds.memory.shards, values, model, row_features)
 
 
 def feature_transform(settings: FeatureSettings) -> FeatureTransform:

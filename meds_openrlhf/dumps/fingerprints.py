@@ -1,0 +1,124 @@
+"""Fingerprints of logged responses: one forward pass of the model over each, up to its answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.config.schema import FeatureSettings
+from meds_openrlhf.dumps.formats import Rollout
+from meds_openrlhf.features.answer import AnswerLocator
+from meds_openrlhf.features.recorder import LayerLogitRecorder
+
+CHECKED = 64  # texts that the tokenizer is tried on
+_MARKER = re.compile(r"<\|\w+\|>")  # a chat template's, <|im_end|>
+
+
+@dataclass(frozen=True)
+class _Input:
+    """The tokens of a prompt and of its response up to the answer, whose first token is ``target``."""
+
+    row: int
+    tokens: list[int]
+    target: int
+
+
+class Fingerprints:
+    """Layer logits by the model in the folder or on the hub ``name``; on the GPU, if there is one, in bfloat16.
+
+    ``batch_tokens``: tokens in a forward pass, with padding. Raises ConfigError if the model cannot be loaded.
+    """
+
+    def __init__(self, name: str, features: FeatureSettings, batch_tokens: int) -> None:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils.logging import disable_progress_bar
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        dtype = torch.bfloat16 if device == "cuda" else torch.float32
+        disable_progress_bar()  # of loading
+        try:
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(name)
+            model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
+        except (OSError, ValueError) as error:
+            hint = f"cannot be loaded ({str(error).strip().splitlines()[0]}); name a model's folder, or none"
+            raise ConfigError("--model", name, hint) from error
+        self.config = model.config
+        self._model = model.to(device).eval()
+        self._locator = AnswerLocator(self._tokenizer, features.answer_openings, features.answer_pattern)
+        self._recorder = LayerLogitRecorder(model, logit_lens=features.logit_lens)
+        self._longest = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 30
+        self._name, self._batch_tokens = name, batch_tokens
+
+    def require_fit(self, rollouts: Sequence[Rollout]) -> None:
+        """Raise ConfigError if the tokenizer is not that of the model that wrote the texts."""
+        texts = [text for one in rollouts[:CHECKED] for text in (one.prompt, one.response)]
+        known, unknown = set(self._tokenizer.get_vocab()), self._tokenizer.unk_token_id
+        strange = sorted({marker for text in texts for marker in _MARKER.findall(text)} - known)
+        if strange:
+            hint = f"has no token {strange[0]}, which the texts hold; name the model that wrote them"
+            raise ConfigError("--model", self._name, hint)
+        coded = [self._tokenizer.encode(text, add_special_tokens=False) for text in texts]
+        lost = sum(unknown is not None and unknown in ids for ids in coded)
+        if lost:
+            hint = f"has no tokens for characters of {lost} of {len(texts)} texts; name the model that wrote them"
+            raise ConfigError("--model", self._name, hint)
+
+    def of(self, rollouts: Sequence[Rollout]) -> tuple[NDArray[np.int64], NDArray[np.float32], int]:
+        """The indices (m,) of rollouts with a fingerprint, these (m, N), and how many were too long for the model.
+
+        A rollout without a final answer has none.
+        """
+        inputs = [one for one in map(self._located, range(len(rollouts)), rollouts) if one is not None]
+        fitting = sorted((one for one in inputs if len(one.tokens) <= self._longest), key=lambda one: len(one.tokens))
+        rows: list[int] = []
+        logits = [np.empty((0, self._recorder.layer_count), np.float32)]
+        while fitting:
+            batch = [fitting.pop()]  # the longest first: a batch that does not fit the GPU fails at once
+            while fitting and (len(batch) + 1) * len(batch[0].tokens) <= self._batch_tokens:
+                batch.append(fitting.pop())
+            rows += [one.row for one in batch]
+            logits.append(self._forward(batch))
+        order = np.argsort(rows).astype(np.int64)
+        return np.array(rows, np.int64)[order], np.concatenate(logits)[order], len(inputs) - len(rows)
+
+    def _located(self, row: int, rollout: Rollout) -> _Input | None:
+        prompt = self._tokenizer.encode(*self._rendered(rollout)) if rollout.prompt or rollout.messages else []
+        response = self._tokenizer.encode(rollout.response, add_special_tokens=False)
+        at = self._locator.locate(response)
+        return None if at is None else _Input(row, [*prompt, *response[: at + 1]], response[at + 1])
+
+    def _rendered(self, rollout: Rollout) -> tuple[str, None, bool]:
+        """The prompt as the model reads it, in the order of `encode`'s arguments, the last about special tokens."""
+        text = rollout.prompt
+        if rollout.messages and self._tokenizer.chat_template:
+            messages = [dict(one) for one in rollout.messages]
+            text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return text, None, not text.startswith(self._tokenizer.bos_token or "\0")
+
+    @torch.no_grad()
+    def _forward(self, batch: Sequence[_Input]) -> NDArray[np.float32]:
+        width = len(batch[0].tokens)
+        ids, mask = torch.zeros(len(batch), width, dtype=torch.int64), torch.zeros(len(batch), width, dtype=torch.int64)
+        for row, one in enumerate(batch):
+            ids[row, : len(one.tokens)] = torch.tensor(one.tokens)
+            mask[row, : len(one.tokens)] = 1
+        positions = torch.tensor([row * width + len(one.tokens) - 1 for row, one in enumerate(batch)])
+        targets = torch.tensor([one.target for one in batch])
+        device = self._model.device
+        try:
+            with self._recorder.record(positions, targets) as recording:
+                # Without the unembedding, whose logits of all tokens nobody reads.
+                self._model.base_model(input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False)
+        except torch.OutOfMemoryError as error:
+            hint = "do not fit the GPU's memory in one pass; take half as many"
+            raise ConfigError("--batch-tokens", self._batch_tokens, hint) from error
+        assert recording.layer_logits is not None
+        logits: NDArray[np.float32] = recording.layer_logits.cpu().numpy()
+        return logits

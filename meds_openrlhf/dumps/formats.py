@@ -1,0 +1,214 @@
+"""What a line of a dump holds, for each trainer that writes dumps: which columns are prompt, response and reward.
+
+The names are those of the trainers' sources: verl's ``rollout_data_dir``, TRL's ``completions_*.parquet``, NeMo-RL's
+``train_data_step*.jsonl``, prime-rl's ``train_rollouts.jsonl`` (both of its shapes), slime's
+``--save-debug-rollout-data``, and what OpenRLHF's batch inference wrote.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from meds_openrlhf.config.errors import ConfigError
+
+Row = Mapping[str, Any]
+COLUMNS = ("prompt", "response", "reward", "truth", "step")  # their roles
+
+
+class LeftOut(Exception):
+    """Why a line is no rollout; the message goes into the summary."""
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """A response to a prompt. ``messages`` are the prompt's, if it is a conversation; ``prompt`` is its text."""
+
+    prompt: str
+    response: str
+    reward: float
+    truth: str | None = None
+    step: int | None = None
+    messages: tuple[Row, ...] = ()
+
+
+@dataclass(frozen=True)
+class Format:
+    """The columns of a trainer's dump, each with its possible names, the preferred one first.
+
+    ``marks``: columns of this trainer alone; a dump without any of them is recognised only by the format's name.
+    """
+
+    prompt: tuple[str, ...]
+    response: tuple[str, ...]
+    reward: tuple[str, ...] = ()  # none: the only column of numbers
+    truth: tuple[str, ...] = ()
+    step: tuple[str, ...] = ("step",)
+    marks: tuple[str, ...] = ()
+    unpack: Callable[[Row], Row] = dict
+
+    def fitted(self, row: Row) -> Format | None:
+        """The format with the names that ``row`` has; None if it lacks one. Raises ConfigError for several rewards."""
+        row = columns_of(self, row)
+        found = [_first(names, row) for names in (self.prompt, self.response)]
+        reward = _first(self.reward, row) if self.reward else self._only_number(row)
+        if None in found or reward is None:
+            return None
+        truth, step = _first(self.truth, row), _first(self.step, row)
+        return self.renamed(dict(zip(COLUMNS, (*found, reward, truth, step))))
+
+    def renamed(self, columns: Mapping[str, str | None]) -> Format:
+        """The format with other names of columns, by role; None for a column that the dump does not have."""
+        names: dict[str, Any] = {role: () if column is None else (column,) for role, column in columns.items()}
+        return replace(self, **names)
+
+    def rollout(self, row: Row) -> Rollout:
+        """The rollout of a line, of a fitted format. Raises LeftOut."""
+        row = columns_of(self, row)
+        prompt, response = (_required(row, name) for name in (*self.prompt, *self.response))
+        truth, step = (row.get(names[0]) if names else None for names in (self.truth, self.step))
+        return Rollout(
+            prompt=_text(prompt),
+            response=_text(response, "assistant"),
+            reward=_number(row, self.reward[0]),
+            truth=None if truth is None else str(truth),
+            step=None if step is None else int(_number(row, self.step[0])),
+            messages=tuple(prompt) if _is_conversation(prompt) else (),
+        )
+
+    def _only_number(self, row: Row) -> str | None:
+        taken = (*self.prompt, *self.response, *self.truth, *self.step, *self.marks)
+        numbers = [name for name, value in row.items() if name not in taken and isinstance(value, (int, float))]
+        if len(numbers) > 1:
+            hint = f"has several columns of numbers ({', '.join(numbers)}); name one with --columns reward=NAME"
+            raise ConfigError("FILES", "reward", hint)
+        return numbers[0] if numbers else None
+
+
+def columns_of(form: Format, row: Row) -> Row:
+    """A line's columns; of a mapping, such as a reward of several parts, the parts as well, as ``reward.PART``."""
+    row = form.unpack(row)
+    parts = {f"{name}.{part}": value[part] for name, value in row.items() if isinstance(value, dict) for part in value}
+    return {**row, **parts}
+
+
+def _of_texts(row: Row) -> Row:
+    """NeMo-RL: ``content`` has the texts of all messages, as sent to the model; values are lists of one."""
+    row = {name: value[0] if _is_sequence(value) and len(value) == 1 else value for name, value in row.items()}
+    texts: Any = row.get("content")
+    if _is_sequence(texts) and len(texts) > 1 and all(isinstance(text, str) for text in texts):
+        return {**row, "prompt": "".join(texts[:-1]), "response": texts[-1]}
+    return row
+
+
+def _of_trace(row: Row) -> Row:
+    """prime-rl's traces: messages in a graph; the last one that the policy generated, and those that led to it."""
+    nodes = row.get("nodes")
+    if not isinstance(nodes, list):
+        return row
+    sampled = [place for place, node in enumerate(nodes) if node.get("sampled")]
+    if row.get("errors") or not sampled:
+        raise LeftOut("of a rollout that failed")
+    before: list[Row] = []
+    place = nodes[sampled[-1]].get("parent")
+    while place is not None and len(before) < len(nodes):
+        before.insert(0, nodes[place]["message"])
+        place = nodes[place].get("parent")
+    rewards = row.get("rewards")
+    total = sum(rewards.values()) if isinstance(rewards, dict) else None
+    return {"reward": total, **row, "prompt": before, "completion": [nodes[sampled[-1]]["message"]]}
+
+
+# In the order in which they are tried.
+FORMATS = {
+    "verl": Format(prompt=("input",), response=("output",), reward=("acc", "score"), truth=("gts",)),
+    "openrlhf": Format(prompt=("input",), response=("output",), reward=("reward",)),
+    "nemo-rl": Format(
+        prompt=("prompt",), response=("response",), reward=("rewards",), marks=("content",), unpack=_of_texts
+    ),
+    "slime": Format(
+        prompt=("prompt",),
+        response=("response",),
+        reward=("reward",),
+        truth=("label",),
+        step=("rollout_id",),
+        marks=("rollout_id",),
+    ),
+    "prime-rl": Format(
+        prompt=("prompt",),
+        response=("completion",),
+        reward=("reward",),
+        truth=("answer",),
+        marks=("nodes", "example_id", "trajectory"),
+        unpack=_of_trace,
+    ),
+    "trl": Format(prompt=("prompt",), response=("completion",), marks=("advantage",)),
+    "plain": Format(
+        prompt=("prompt", "question", "problem", "input"),
+        response=("response", "completion", "output"),
+        reward=("reward", "score", "correct"),
+        truth=("ground_truth", "answer", "label"),
+    ),
+}
+
+
+def recognise(name: str, columns: Mapping[str, str], row: Row, source: str) -> tuple[str, Format]:
+    """The format ``name`` ("auto": the first that fits) for a dump whose first line is ``row``, by its name.
+
+    ``columns`` replaces names of columns. Raises ConfigError, naming ``source``, if nothing fits.
+    """
+    marked = {key: own for key, own in FORMATS.items() if not own.marks or _first(own.marks, row)}
+    for candidate, own in marked.items() if name == "auto" else [(name, FORMATS[name])]:
+        try:
+            fitted = own.renamed(columns).fitted(row)
+        except LeftOut:
+            continue
+        if fitted is not None:
+            return candidate, fitted
+    wanted = "no trainer's columns" if name == "auto" else f"not {name}'s columns"
+    found = ", ".join(columns_of(FORMATS["plain"], row))
+    hint = f"has {wanted}, but {found}; name them with --columns prompt=A response=B reward=C"
+    raise ConfigError("FILES", source, hint)
+
+
+def _first(names: Sequence[str], row: Row) -> str | None:
+    return next((name for name in names if name in row), None)
+
+
+def _required(row: Row, name: str) -> Any:
+    if row.get(name) is None:
+        raise LeftOut(f"without {name}")
+    return row[name]
+
+
+def _number(row: Row, name: str) -> float:
+    value = _required(row, name)
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise LeftOut(f"whose {name} is no finite number")
+    return float(value)
+
+
+def _text(value: Any, role: str | None = None) -> str:
+    """A text, or the texts of a conversation's messages, with ``role`` those of that role alone."""
+    if isinstance(value, str):
+        return value
+    if not _is_conversation(value):
+        raise LeftOut("whose prompt or response is neither a text nor messages")
+    chosen = [one for one in value if role is None or one.get("role", role) == role]
+    return "\n\n".join(_content(one.get("content")) for one in chosen)
+
+
+def _content(content: Any) -> str:
+    if _is_sequence(content):  # parts of a message, with images beside texts
+        return "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
+    return "" if content is None else str(content)
+
+
+def _is_conversation(value: Any) -> bool:
+    return _is_sequence(value) and all(isinstance(one, Mapping) and "content" in one for one in value)
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, (list, tuple))

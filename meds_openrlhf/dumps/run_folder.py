@@ -1,0 +1,201 @@
+"""Lay out another trainer's rollouts as a run folder: log, memory and settings, which every tool of ours reads.
+
+A step is done when its log is written. The same command goes on behind the last such step, with the steps that a
+training still going on has added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.config.loader import RunConfig, load_config
+from meds_openrlhf.dumps.formats import Rollout
+from meds_openrlhf.features.answer import AnswerOpenings
+from meds_openrlhf.features.final_answer import answer_row
+from meds_openrlhf.files import write_atomically
+from meds_openrlhf.memory.assignment import UNASSIGNED
+from meds_openrlhf.memory.rows import make_rows, prompt_key
+from meds_openrlhf.memory.segment import Sharding
+from meds_openrlhf.memory.settings import features_of_rows, memory_format, method_of, transform_of
+from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
+from meds_openrlhf.memory.snapshot import read_format, write_format
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, read_step, write_rollouts
+from meds_openrlhf.tracking.step_log import StepLog
+
+
+@dataclass
+class Filled:
+    """What became of the rollouts; a wrong one without a fingerprint is only in the log."""
+
+    rollouts: int = 0
+    right: int = 0
+    remembered: int = 0
+    without_answer: int = 0
+    too_long: int = 0
+    prompts: set[str] = field(default_factory=set)
+    wrong_prompts: set[str] = field(default_factory=set)
+
+
+class RunFolder:
+    """The folder ``root``, for rollouts that are right from the reward ``right_from`` up.
+
+    ``fingerprints`` is `dumps.fingerprints.Fingerprints`, or None: wrong rollouts with the same final answer are then
+    the same mistake. Raises ConfigError if the folder holds something else.
+    """
+
+    def __init__(self, root: Path, config: RunConfig, fingerprints: Any, right_from: float) -> None:
+        self._paths = RunPaths(root)
+        features = config.meds.features
+        self._openings = AnswerOpenings(features.answer_openings, features.answer_pattern)
+        self._fingerprints = fingerprints
+        self._right_from = right_from
+        self._config = config
+        self._format = memory_format(config.meds, None if fingerprints is None else fingerprints.config, None)
+        self._require_own()
+        self._shard: MemoryShard | None = None
+        self._metrics = StepLog(self._paths.metrics)
+        self._lines = {line["step"]: line for line in self._metrics.read()}
+        self.filled = Filled()
+
+    def add(self, steps: Iterable[tuple[int, Sequence[Rollout]]]) -> Iterator[int]:
+        """Add each (step, rollouts), unless the folder has it, and yield its number of rollouts.
+
+        Raises ConfigError if the folder has other rollouts of that step.
+        """
+        for number, (step, rollouts) in enumerate(steps):
+            if number == 0:
+                self._begin(rollouts)
+            table = read_step(self._paths, step)
+            if table is None:
+                table = self._added(step, rollouts)
+            else:
+                self._require_same(step, rollouts, table)
+            self._count(table, self._lines[step])
+            yield len(rollouts)
+
+    def close(self) -> None:
+        """Release the folder."""
+        if self._shard is not None:
+            self._shard.close()
+
+    def _begin(self, rollouts: Sequence[Rollout]) -> None:
+        if self._fingerprints is not None:
+            self._fingerprints.require_fit(rollouts)
+        if not self._paths.config.exists():
+            self._paths.root.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._paths.config, self._config.as_yaml())
+
+    def _added(self, step: int, rollouts: Sequence[Rollout]) -> pa.Table:
+        """Put a step into the memory, then into the metrics, last into the log."""
+        right = np.array([one.reward >= self._right_from for one in rollouts])
+        spans = [self._openings.last_answer(one.response.encode("utf-8", "replace")) for one in rollouts]
+        answers = [None if span is None else span[1] for span in spans]
+        keys = [prompt_key(one.prompt) for one in rollouts]
+        wrong = np.flatnonzero(~right)
+        place, features, too_long = self._features_of([rollouts[row] for row in wrong], [answers[row] for row in wrong])
+        sample = wrong[place]
+        label, size = np.full(len(rollouts), UNASSIGNED, np.int32), np.zeros(len(rollouts), np.int32)
+        if len(sample):
+            rows = make_rows(sample, [keys[row] for row in sample], right[sample], features)
+            answer = self._memory().observe(step, rows)
+            label[answer.sample], size[answer.sample] = answer.label, answer.size
+        reward = np.array([one.reward for one in rollouts], np.float32)
+        if step not in self._lines:
+            self._lines[step] = {
+                "step": step,
+                "rollout/num_samples": len(rollouts),
+                "rollout/reward_mean": float(reward.mean()),
+                "rollout/without_answer": len(wrong) - len(sample) - too_long,
+                "rollout/too_long": too_long,
+                "meds/accuracy": float(right.mean()),
+                "meds/rows_step": len(sample),
+            }
+            self._metrics.append(step, self._lines[step])
+        columns = {
+            "step": pa.array([step] * len(rollouts), pa.int32()),
+            "sample": pa.array(range(len(rollouts)), pa.int32()),
+            "prompt": keys,
+            "prompt_text": pa.array([one.prompt for one in rollouts]).dictionary_encode(),
+            "ground_truth": pa.array([one.truth for one in rollouts], pa.string()).dictionary_encode(),
+            "response": [one.response for one in rollouts],
+            "answer": pa.array(answers, pa.string()),
+            "answer_start": pa.array(map(_answer_start, rollouts, spans), pa.int32()),
+            "correct": right,
+            "reward": reward,
+            "shaped_reward": reward,
+            "penalty": np.zeros(len(rollouts), np.float32),
+            "label": pa.array(label, mask=label == UNASSIGNED),
+            "cluster_size": size,
+            "tokens": np.zeros(len(rollouts), np.int32),  # unknown
+            "truncated": np.zeros(len(rollouts), bool),
+        }
+        table = pa.table([columns[name] for name in ROLLOUT_SCHEMA.names], schema=ROLLOUT_SCHEMA)
+        write_rollouts(self._paths, table)
+        return table
+
+    def _features_of(
+        self, rollouts: Sequence[Rollout], answers: Sequence[str | None]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], int]:
+        """The indices (m,) of wrong rollouts with a feature, the memory's rows (m, d), and how many were too long."""
+        if self._fingerprints is not None:
+            found: tuple[NDArray[np.int64], NDArray[np.float32], int] = self._fingerprints.of(rollouts)
+            return found
+        place = np.array([row for row, answer in enumerate(answers) if answer is not None], np.int64)
+        return place, np.array([answer_row(answer) for answer in answers if answer is not None], np.float32), 0
+
+    def _require_same(self, step: int, rollouts: Sequence[Rollout], table: pa.Table) -> None:
+        """Raise ConfigError unless the folder's rollouts of ``step`` are these."""
+        given = [[one.prompt for one in rollouts], [one.response for one in rollouts]]
+        same = [table.column(name).to_pylist() for name in ("prompt_text", "response")] == given
+        reward = np.array([one.reward for one in rollouts], np.float32)
+        if not same or step not in self._lines or not np.array_equal(table.column("reward").to_numpy(), reward):
+            hint = f"holds other rollouts of step {step}; name another folder"
+            raise ConfigError("--out", str(self._paths.root), hint)
+
+    def _count(self, table: pa.Table, line: Mapping[str, Any]) -> None:
+        correct, keys = table.column("correct").to_numpy(), np.array(table.column("prompt").to_pylist())
+        filled = self.filled
+        filled.rollouts += len(table)
+        filled.right += int(correct.sum())
+        filled.remembered += line["meds/rows_step"]
+        filled.without_answer += line["rollout/without_answer"]
+        filled.too_long += line["rollout/too_long"]
+        filled.prompts.update(keys)
+        filled.wrong_prompts.update(keys[~correct])
+
+    def _require_own(self) -> None:
+        """Raise ConfigError unless the folder is new, empty, or made by this with these settings."""
+        root = self._paths.root
+        if not root.exists() or (root.is_dir() and not any(root.iterdir())):
+            return
+        if not self._paths.config.is_file() or load_config(self._paths.config) != self._config:
+            raise ConfigError("--out", str(root), "holds something else, or an atlas of other settings; name another")
+        stored = read_format(self._paths.memory)
+        if stored is not None:
+            self._format.require_match(stored, root, "--out")
+
+    def _memory(self) -> MemoryShard:
+        """The memory; made when the first wrong rollouts come."""
+        if self._shard is None:
+            meds, memory = self._config.meds, self._paths.memory
+            transform = transform_of(features_of_rows(meds.features, meds.memory), self._format.layers)
+            settings = ShardSettings(layers=self._format.layers, transform=transform, method=method_of(meds.memory))
+            write_format(memory, self._format)
+            self._shard = MemoryShard(memory, Sharding(0, 1), settings)
+        return self._shard
+
+
+def _answer_start(rollout: Rollout, span: tuple[int, str | None] | None) -> int | None:
+    """The number of characters before the answer, which ``span`` gives in bytes."""
+    if span is None or span[1] is None:
+        return None
+    return len(rollout.response.encode("utf-8", "replace")[: span[0]].decode("utf-8", "replace"))
