@@ -22,9 +22,13 @@ _HOMES = {
     "MemoryShard": "memory.shard",
     "Sharding": "memory.segment",
     "ShardSettings": "memory.shard",
+    "answer_of": "rewards.boxed",
+    "answer_row": "features.final_answer",
     "cluster_penalty": "shaping.penalty",
+    "locate_answers": "features.layout",
     "make_method": "memory.presets",
     "make_rows": "memory.rows",
+    "padded_positions": "features.layout",
     "prompt_key": "memory.rows",
     "shaped_reward": "shaping.penalty",
 }

@@ -38,7 +38,7 @@ print(memory.stats().rows)
 
 def test_the_example_shapes_the_rewards_of_repeated_mistakes(tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "library.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    example = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
     program = PROGRAM.format(example=example)
     finished = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=100

@@ -1,4 +1,4 @@
-"""Maps token positions of a batch to positions in the model's input, which is padded, packed, or split over ranks.
+"""Finds the answers of a batch, and maps their positions to the model's input: padded, packed, or split over ranks.
 
 The recorder works on the flattened tokens of the model's input. These functions return the index there of token ``t``
 of row ``b`` of a (B, T) batch.
@@ -7,6 +7,25 @@ of row ``b`` of a (B, T) batch.
 from __future__ import annotations
 
 import torch
+
+from meds_openrlhf.features.answer import AnswerLocator
+
+
+def locate_answers(
+    locator: AnswerLocator, token_ids: torch.Tensor, generated: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Find the answers of a batch: per row the position before the answer's first token, and that token's id.
+
+    ``token_ids`` (B, T) int64; ``generated`` (B, T) bool marks the policy's own tokens, which alone are searched.
+    Returns (B,) int64 positions, -1 for none, and (B,) int64 ids, on the host.
+    """
+    positions = torch.full((len(token_ids),), -1)
+    targets = torch.zeros(len(token_ids), dtype=torch.int64)
+    for row, (ids, own) in enumerate(zip(token_ids.tolist(), generated.tolist())):
+        found = locator.locate(ids, own)
+        if found is not None:
+            positions[row], targets[row] = found, ids[found + 1]
+    return positions, targets
 
 
 def padded_positions(positions: torch.Tensor, width: int) -> torch.Tensor:

@@ -16,7 +16,7 @@ from openrlhf.trainer.ray import ppo_actor
 from meds_openrlhf.config.schema import FeatureSettings, LoraSettings, PolicySettings
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.function import load_function
-from meds_openrlhf.features.layout import packed_positions, padded_positions, positions_on_rank
+from meds_openrlhf.features.layout import locate_answers, packed_positions, padded_positions, positions_on_rank
 from meds_openrlhf.features.recorder import LayerLogitRecorder
 from meds_openrlhf.training.lora import save_merged, send_merged
 from meds_openrlhf.training.minibatches import in_given_order
@@ -132,7 +132,9 @@ class RecordingPolicyActor(PolicyActor):
     ) -> RecordedLogProbs:
         """Recompute log-probs of one micro-batch, (B, T) ids with an action mask (B, T - 1), and record logits."""
         started = time.perf_counter()
-        positions, targets = self._locate(sequences, action_mask, attention_mask)
+        # No prompt and no tool reply is searched; ``action_mask[t]`` refers to the token at ``t + 1``.
+        generated = torch.nn.functional.pad(action_mask.bool() & attention_mask[:, 1:].bool(), (1, 0))
+        positions, targets = locate_answers(self._locator, sequences, generated)
         tokens = self._in_model_input(positions, attention_mask)
         located = time.perf_counter()
         with self._recorder.record(tokens, targets) as recording:
@@ -152,22 +154,6 @@ class RecordingPolicyActor(PolicyActor):
         if self.strategy.ds_tensor_parallel_size > 1:
             groups.append(self.strategy.ds_device_mesh["tp"].get_group())
         return groups
-
-    def _locate(
-        self, sequences: torch.Tensor, action_mask: torch.Tensor, attention_mask: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return per row the position before the answer's first token (-1 if none) and that token: two (B,) int64.
-
-        Only generated tokens count, no prompt or tool reply. ``action_mask[t]`` refers to the token at ``t + 1``.
-        """
-        positions = torch.full((len(sequences),), -1)
-        targets = torch.zeros(len(sequences), dtype=torch.long)
-        generated = action_mask.bool() & attention_mask[:, 1:].bool()
-        for row, (ids, own) in enumerate(zip(sequences.tolist(), generated.tolist())):
-            found = self._locator.locate(ids, [False, *own])
-            if found is not None:
-                positions[row], targets[row] = found, ids[found + 1]
-        return positions, targets
 
     def _in_model_input(self, positions: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         """Convert positions to indices into the tokens that the model receives on this rank."""

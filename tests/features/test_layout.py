@@ -1,10 +1,15 @@
 """Flat positions by hand, and a cut over ranks that loses and doubles nothing."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meds_openrlhf.features.layout import packed_positions, padded_positions, positions_on_rank
+from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.features.answer import AnswerLocator
+from meds_openrlhf.features.layout import locate_answers, packed_positions, padded_positions, positions_on_rank
+
+TOKENIZER = build_char_tokenizer()
 
 MASK = torch.tensor([[1, 1, 1, 0], [0, 1, 1, 1], [1, 1, 0, 0]])
 POSITIONS = torch.tensor([2, 1, -1])
@@ -30,3 +35,43 @@ def test_every_token_is_on_one_rank_where_ring_attention_puts_it(total: int, ran
     for rank, piece in enumerate(padded.chunk(ranks)):  # as OpenRLHF cuts it
         own = pieces[rank] >= 0
         assert everywhere[own].tolist() == piece[pieces[rank][own]].tolist()
+
+
+def test_an_agents_answer_is_its_own_never_a_tools() -> None:
+    """Two turns with a tool's reply between: its box is no answer, and no opening reaches across it."""
+    turns = [
+        ("ask ", False),
+        ("\\boxed{5} ", True),
+        ("tool: \\boxed{9} ", False),
+        ("I see \\box", True),
+        ("ed{7}", False),
+    ]
+    ids, own = [], []
+    for text, generated in turns:
+        tokens = TOKENIZER(text, add_special_tokens=False)["input_ids"]
+        ids += tokens
+        own += [generated] * len(tokens)
+    sequences = torch.tensor([ids])
+    positions, targets = locate_answers(AnswerLocator(TOKENIZER), sequences, torch.tensor([own]))
+    text = "".join(text for text, _ in turns)
+    assert positions.tolist() == [text.index("{5")]
+    assert TOKENIZER.decode(targets.tolist()) == "5"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "response", "found"),
+    [
+        ("ask ", "\\boxed{5", "{5"),  # cut off right after the answer's first token
+        ("ask ", "\\boxed{", None),
+        ("ask \\", "boxed{5}", None),  # the opening begins in the prompt
+        ("ask", "\\boxed{5}", "{5"),
+    ],
+)
+def test_generated_tokens_begin_with_the_response_and_end_with_it(
+    prompt: str, response: str, found: str | None
+) -> None:
+    ids = TOKENIZER(prompt + response, add_special_tokens=False)["input_ids"]
+    sequences = torch.tensor([ids])
+    own = torch.tensor([[token >= len(prompt) for token in range(len(ids))]])
+    positions, _ = locate_answers(AnswerLocator(TOKENIZER), sequences, own)
+    assert positions.tolist() == [-1 if found is None else (prompt + response).index(found)]

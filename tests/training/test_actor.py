@@ -90,50 +90,6 @@ def test_packed_samples_give_the_same_logits_and_log_probs() -> None:
     torch.testing.assert_close(got.action_log_probs, expected.action_log_probs, atol=1e-4, rtol=1e-4)
 
 
-def test_an_agents_answer_is_its_own_never_a_tools() -> None:
-    """Two turns with a tool's reply between: its box is no answer, and no opening reaches across it."""
-    policy = make_actor(RecordingPolicyActor)
-    policy.set_up_recording(FeatureSettings())
-    turns = [
-        ("ask ", False),
-        ("\\boxed{5} ", True),
-        ("tool: \\boxed{9} ", False),
-        ("I see \\box", True),
-        ("ed{7}", False),
-    ]
-    ids, own = [], []
-    for text, generated in turns:
-        tokens = TOKENIZER(text, add_special_tokens=False)["input_ids"]
-        ids += tokens
-        own += [generated] * len(tokens)
-    sequences = torch.tensor([ids])
-    positions, targets = policy._locate(sequences, torch.tensor([own[1:]]), torch.ones_like(sequences))
-    text = "".join(text for text, _ in turns)
-    assert positions.tolist() == [text.index("{5")]
-    assert TOKENIZER.decode(targets.tolist()) == "5"
-
-
-@pytest.mark.parametrize(
-    ("prompt", "response", "found"),
-    [
-        ("ask ", "\\boxed{5", "{5"),  # cut off right after the answer's first token
-        ("ask ", "\\boxed{", None),
-        ("ask \\", "boxed{5}", None),  # the opening begins in the prompt
-        ("ask", "\\boxed{5}", "{5"),
-    ],
-)
-def test_generated_tokens_begin_with_the_response_and_end_with_it(
-    prompt: str, response: str, found: str | None
-) -> None:
-    policy = make_actor(RecordingPolicyActor)
-    policy.set_up_recording(FeatureSettings())
-    ids = TOKENIZER(prompt + response, add_special_tokens=False)["input_ids"]
-    sequences = torch.tensor([ids])
-    actions = torch.tensor([[token >= len(prompt) for token in range(1, len(ids))]])
-    positions, _ = policy._locate(sequences, actions, torch.ones_like(sequences))
-    assert positions.tolist() == [-1 if found is None else (prompt + response).index(found)]
-
-
 def test_ranks_of_one_batch_share_what_they_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ring attention's ranks and tensor parallelism's get the same micro-batch, and a part of its tokens or weights."""
     policy = make_actor(RecordingPolicyActor)

@@ -1,0 +1,125 @@
+"""`meds atlas` on dumps in a folder: what it writes, prints, goes on with and refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from meds_openrlhf.cli.main import main
+from meds_openrlhf.memory.tools.stored_memory import open_memory
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.rollout_log import read_rollouts
+
+Atlas = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def atlas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Atlas:
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> tuple[int, str, str]:
+        code = main(["atlas", *words])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return call
+
+
+def dump(step: int, *answers: str | None, prompt: str = "2+3") -> None:
+    """Rollouts of verl; 5 is right."""
+    Path("dump").mkdir(exist_ok=True)
+    with Path(f"dump/{step}.jsonl").open("a") as file:
+        for answer in answers:
+            text = "I give up" if answer is None else f"\\boxed{{{answer}}}"
+            print(json.dumps({"input": prompt, "output": text, "score": float(answer == "5"), "step": step}), file=file)
+
+
+def test_wrong_rollouts_are_remembered_by_their_answers(atlas: Atlas) -> None:
+    dump(1, "7", "7.0", "8", None, "5")
+    dump(1, "5", prompt="4+1")
+    dump(2, "7", "5")
+    code, printed, trouble = atlas("dump")
+    assert (code, trouble) == (0, "")
+    assert printed.splitlines() == [
+        "read      8 rollouts from 2 files (verl), 2 prompts",
+        "right     3 (reward 0.5 and up); 1 prompts have no wrong rollout",
+        "wrong     5, of them 4 in the memory",
+        "          1 without a final answer, in the log alone",
+        "atlas/report.html",
+    ]
+    log = [row for table in read_rollouts(RunPaths(Path("atlas"))) for row in table.to_pylist()]
+    assert [row["answer"] for row in log] == ["7", "7.0", "8", None, "5", "5", "7", "5"]
+    assert log[-2]["cluster_size"] == 2  # 7 and 7.0 were there before
+    assert main(["memory", "verify", "atlas"]) == 0
+    assert sum(map(len, open_memory(Path("atlas")).batches())) == 4
+
+
+def test_the_same_command_adds_the_steps_that_are_new(atlas: Atlas) -> None:
+    dump(1, "7", "5")
+    atlas("dump")
+    before = Path("atlas/rollouts/000001.arrow").stat().st_mtime_ns
+    dump(2, "7")
+    code, printed, _ = atlas("dump")
+    assert code == 0
+    assert "read      3 rollouts from 2 files" in printed
+    assert "wrong     2, of them 2 in the memory" in printed
+    assert Path("atlas/rollouts/000001.arrow").stat().st_mtime_ns == before
+    assert [json.loads(line)["step"] for line in Path("atlas/metrics.jsonl").read_text().splitlines()] == [1, 2]
+
+
+def test_a_stop_before_the_log_is_written_repeats_the_step(atlas: Atlas) -> None:
+    dump(1, "7", "8")
+    atlas("dump")
+    Path("atlas/rollouts/000001.arrow").unlink()
+    code, printed, _ = atlas("dump")
+    assert code == 0
+    assert "wrong     2, of them 2 in the memory" in printed
+    assert sum(map(len, open_memory(Path("atlas")).batches())) == 2
+
+
+def test_without_a_wrong_rollout_there_are_curves_alone(atlas: Atlas) -> None:
+    dump(1, "5", "5")
+    code, printed, _ = atlas("dump")
+    assert code == 0
+    assert "wrong     0, of them 0 in the memory" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("dump", "--format", "vrel"), "--format: 'vrel' is none of auto, verl"),
+        (("dump", "--columns", "input"), "--columns: 'input' is not ROLE=COLUMN, with a role of prompt, response"),
+        (("dump", "--columns", "reward=R"), "FILES: '{dump}/1.jsonl' has no trainer's columns, but input, output"),
+        (("nowhere",), "FILES: 'nowhere' does not exist"),
+        (("dump", "--meds.penalty.beta", "1"), "meds.penalty.beta: 1 is no setting of an atlas"),
+        (("dump", "--meds.memory.preset", "paper"), "meds.memory.preset: 'paper' needs fingerprints; name --model"),
+        (("dump", "--meds.memory.shards", "2"), "meds.memory.shards: 2 is for training"),
+        (("dump", "--out", "dump"), "--out: 'dump' holds something else"),
+        (("dump", "--batch-tokens", "0"), "--batch-tokens: 0 is below 1"),
+    ],
+)
+def test_what_is_refused(atlas: Atlas, words: tuple[str, ...], message: str) -> None:
+    dump(1, "7")
+    code, printed, trouble = atlas(*words)
+    assert (code, printed) == (2, "")
+    assert trouble.startswith(f"meds: {message.format(dump='dump')}")
+    assert trouble.count("\n") == 1
+    assert not Path("atlas").exists()
+
+
+def test_other_rollouts_or_settings_do_not_go_into_the_folder(atlas: Atlas) -> None:
+    dump(1, "7")
+    atlas("dump")
+    assert "atlas of other settings" in atlas("dump", "--right-from", "0.9")[2]
+    dump(1, "8")
+    assert "--out: 'atlas' holds other rollouts of step 1; name another folder" in atlas("dump")[2]
+
+
+def test_a_dump_without_a_rollout_says_why(atlas: Atlas) -> None:
+    Path("a.jsonl").write_text("{broken\n" * 3)
+    code, _, trouble = atlas("a.jsonl")
+    assert code == 2
+    assert "FILES: 'a.jsonl' has no rollout; lines left out: 3 that are no JSON" in trouble

@@ -1,0 +1,91 @@
+"""Fingerprints from a tiny model in a folder: what a whole forward pass gives, in any batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, Qwen2Config
+
+from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.config.schema import FeatureSettings
+from meds_openrlhf.dumps.fingerprints import Fingerprints
+from meds_openrlhf.dumps.formats import Rollout
+from meds_openrlhf.features.answer import AnswerLocator
+from meds_openrlhf.features.recorder import LayerLogitRecorder
+
+LAYERS = 3
+TEXTS = ["so \\boxed{7}", "never a box", "\\boxed{12} or \\boxed{8} at last", "\\boxed{", "2 and 3 is \\boxed{5}."]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = build_char_tokenizer()
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=48, num_hidden_layers=LAYERS,
+        num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=64,
+    )  # fmt: skip
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    return folder
+
+
+def rollouts(*texts: str, prompt: str = "2+3=") -> list[Rollout]:
+    return [Rollout(prompt, text, 0.0) for text in texts]
+
+
+def of_whole_pass(folder: Path, prompt: str, text: str) -> np.ndarray:
+    """The recorder on one unpadded pass over the whole rollout."""
+    tokenizer, whole = build_char_tokenizer(), AutoModelForCausalLM.from_pretrained(folder)
+    ids = tokenizer.encode(prompt + text, add_special_tokens=False)
+    at = AnswerLocator(tokenizer).locate(ids, [token >= len(prompt) for token in range(len(ids))])
+    assert at is not None
+    with (
+        torch.no_grad(),
+        LayerLogitRecorder(whole).record(torch.tensor([at]), torch.tensor([ids[at + 1]])) as recording,
+    ):
+        whole(torch.tensor([ids]))
+    assert recording.layer_logits is not None
+    return recording.layer_logits.numpy()[0]
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 10_000])
+def test_as_a_whole_pass_without_padding_gives_them(model: Path, batch_tokens: int) -> None:
+    found, logits, too_long = Fingerprints(str(model), FeatureSettings(), batch_tokens).of(rollouts(*TEXTS))
+    assert found.tolist() == [0, 2, 4]
+    assert too_long == 0
+    expected = [of_whole_pass(model, "2+3=", TEXTS[row]) for row in found]
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
+
+
+def test_what_the_model_cannot_read_is_counted(model: Path) -> None:
+    found, logits, too_long = Fingerprints(str(model), FeatureSettings(), 100).of(
+        rollouts(TEXTS[0], "1" * 60 + TEXTS[0])
+    )
+    assert (found.tolist(), logits.shape, too_long) == ([0], (1, LAYERS), 1)
+    found, logits, too_long = Fingerprints(str(model), FeatureSettings(), 100).of([])
+    assert (found.tolist(), logits.shape, too_long) == ([], (0, LAYERS), 0)
+
+
+def test_a_conversation_is_read_through_the_chat_template(model: Path) -> None:
+    prints = Fingerprints(str(model), FeatureSettings(), 100)
+    prints._tokenizer.chat_template = "{% for m in messages %}({{ m.content }}){% endfor %}="
+    talk = Rollout("ignored", TEXTS[0], 0.0, messages=({"role": "user", "content": "2+3"},))
+    np.testing.assert_allclose(prints.of([talk])[1], prints.of(rollouts(TEXTS[0], prompt="(2+3)="))[1])
+
+
+def test_texts_of_another_models_tokenizer_are_refused(model: Path) -> None:
+    prints = Fingerprints(str(model), FeatureSettings(), 100)
+    prints.require_fit(rollouts(*TEXTS))
+    with pytest.raises(ConfigError, match=r"has no token <\|eot_id\|>, which the texts hold"):
+        prints.require_fit(rollouts("\\boxed{7}<|eot_id|>"))
+
+
+def test_a_model_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--model: .* cannot be loaded"):
+        Fingerprints(str(tmp_path), FeatureSettings(), 100)

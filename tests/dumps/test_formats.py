@@ -1,0 +1,108 @@
+"""A line of each trainer's dump, by the schema in its source; TRL's own files are in tests/e2e/test_trl.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.dumps.formats import LeftOut, Rollout, recognise
+
+QUESTION = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "2+2"}]
+REPLY = [{"role": "assistant", "content": "\\boxed{5}"}]
+VERL = {"input": "user\n2+2\nassistant\n", "output": "\\boxed{5}", "gts": "4", "score": -1.0, "step": 3, "acc": False}
+NEMO = {"content": [["<user>2+2", "\\boxed{5}"]], "rewards": [0.0], "input_lengths": [17], "idx": 0}
+SLIME = {
+    "group_index": 0, "index": 7, "prompt": QUESTION, "tokens": [1, 2], "response": "\\boxed{5}", "response_length": 1,
+    "label": "4", "reward": 0.0, "status": "completed", "metadata": {}, "rollout_id": 3,
+}  # fmt: skip
+PRIME = {"example_id": 9, "task": "sums", "prompt": QUESTION, "completion": REPLY, "answer": "4", "reward": 0.0}
+TRACE = {
+    "nodes": [
+        {"parent": None, "sampled": False, "message": QUESTION[0]},
+        {"parent": 0, "sampled": False, "message": QUESTION[1]},
+        {"parent": 1, "sampled": True, "message": REPLY[0]},
+    ],
+    "rewards": {"right": 0.0, "brief": 0.25}, "errors": [], "task": {"idx": 9},
+}  # fmt: skip
+OPENRLHF = {"input": "2+2=", "output": "\\boxed{5}", "reward": 0.0}
+TRL = {"step": 3, "prompt": "2+2=", "completion": "\\boxed{5}", "is_right": 0.0, "advantage": -0.7}
+ASKED = ("be brief\n\n2+2", "\\boxed{5}")
+
+
+def read(row: dict[str, Any], name: str = "auto", **columns: str) -> tuple[str, Rollout]:
+    found, form = recognise(name, columns, row, "FILE")
+    return found, form.rollout(row)
+
+
+@pytest.mark.parametrize(
+    ("row", "name", "rollout"),
+    [
+        (VERL, "verl", Rollout("user\n2+2\nassistant\n", "\\boxed{5}", 0.0, "4", 3)),
+        (NEMO, "nemo-rl", Rollout("<user>2+2", "\\boxed{5}", 0.0)),
+        (SLIME, "slime", Rollout(*ASKED, 0.0, "4", 3, tuple(QUESTION))),
+        (PRIME, "prime-rl", Rollout(*ASKED, 0.0, "4", None, tuple(QUESTION))),
+        (TRACE, "prime-rl", Rollout(*ASKED, 0.25, None, None, tuple(QUESTION))),
+        (OPENRLHF, "openrlhf", Rollout("2+2=", "\\boxed{5}", 0.0)),
+        (TRL, "trl", Rollout("2+2=", "\\boxed{5}", 0.0, None, 3)),
+        ({"question": "2+2", "output": "5", "correct": True}, "plain", Rollout("2+2", "5", 1.0)),
+    ],
+)
+def test_a_line_of_each_trainer_is_recognised_and_read(row: dict[str, Any], name: str, rollout: Rollout) -> None:
+    assert read(row) == (name, rollout)
+    assert read(row, name) == (name, rollout)
+
+
+def test_verls_score_counts_where_there_is_no_accuracy() -> None:
+    assert read({name: value for name, value in VERL.items() if name != "acc"})[1].reward == -1.0
+
+
+def test_columns_can_be_named_also_parts_of_a_mapping() -> None:
+    assert read({"q": "2+2", "a": "5", "r": 2}, prompt="q", response="a", reward="r")[1] == Rollout("2+2", "5", 2.0)
+    row = {**SLIME, "reward": {"right": 1.0, "format": 0.5}}
+    assert read(row, reward="reward.right")[1].reward == 1.0
+
+
+def test_one_reward_of_several_has_to_be_named() -> None:
+    row = {**TRL, "format": 0.5}
+    with pytest.raises(ConfigError, match=r"'reward' .*is_right, format.*--columns reward=NAME"):
+        read(row)
+    assert read(row, reward="format")[1].reward == 0.5
+
+
+def test_unknown_columns_are_listed() -> None:
+    with pytest.raises(ConfigError, match=r"FILES: 'FILE' has no trainer's columns, but q, a; name them"):
+        read({"q": "2+2", "a": "5"})
+    with pytest.raises(ConfigError, match="not slime's columns"):
+        read(OPENRLHF, "slime")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"output": None}, "without output"),
+        ({"acc": float("nan")}, "whose acc is no finite number"),
+        ({"acc": "yes"}, "whose acc is no finite number"),
+        ({"step": "last"}, "whose step is no finite number"),
+        ({"output": 7}, "whose prompt or response is neither a text nor messages"),
+    ],
+)
+def test_a_line_that_is_no_rollout_says_why(change: dict[str, Any], reason: str) -> None:
+    _, form = recognise("auto", {}, VERL, "FILE")
+    with pytest.raises(LeftOut, match=f"^{reason}$"):
+        form.rollout({**VERL, **change})
+
+
+def test_a_failed_rollout_of_prime_rl_is_left_out() -> None:
+    _, form = recognise("auto", {}, TRACE, "FILE")
+    with pytest.raises(LeftOut, match="of a rollout that failed"):
+        form.rollout({**TRACE, "errors": ["timeout"]})
+
+
+def test_of_a_conversation_the_last_generated_message_and_those_before_it_count() -> None:
+    nodes = [*TRACE["nodes"], {"parent": 2, "sampled": False, "message": {"role": "tool", "content": "no"}}]
+    nodes += [{"parent": 3, "sampled": True, "message": {"role": "assistant", "content": [{"text": "four"}]}}]
+    rollout = read({**TRACE, "nodes": nodes})[1]
+    assert rollout.prompt == "be brief\n\n2+2\n\n\\boxed{5}\n\nno"
+    assert rollout.response == "four"

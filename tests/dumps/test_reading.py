@@ -1,0 +1,110 @@
+"""Dumps of several files: their order, what is left out, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.dumps import reading
+from meds_openrlhf.dumps.reading import Dump
+
+
+def write(path: Path, *rows: dict | str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def row(response: str, **more: object) -> dict:
+    return {"prompt": "2+2", "response": response, "reward": 0, **more}
+
+
+def steps(*files: Path) -> list[tuple[int, list[str]]]:
+    return [(step, [one.response for one in rollouts]) for step, rollouts in Dump(files)]
+
+
+def test_files_come_in_the_order_of_the_steps_that_their_names_say(tmp_path: Path) -> None:
+    for step in (10, 9, 2):
+        write(tmp_path / f"{step}.jsonl", row(str(step)))
+    assert steps(tmp_path) == [(2, ["2"]), (9, ["9"]), (10, ["10"])]
+
+
+def test_steps_in_folders_counted_from_zero_are_numbered_from_one(tmp_path: Path) -> None:
+    for step in (0, 1):
+        write(tmp_path / f"step_{step}" / "train_rollouts.jsonl", row(str(step)))
+        write(tmp_path / f"step_{step}" / "eval_rollouts.jsonl", row("evaluated"))
+    assert steps(tmp_path) == [(1, ["0"]), (2, ["1"])]
+
+
+def test_files_of_one_step_in_one_folder_belong_together(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        write(tmp_path / f"rank{rank}-step_3.jsonl", row(str(rank)))
+    assert steps(tmp_path) == [(3, ["0", "1"])]
+
+
+def test_without_steps_portions_are_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "PORTION", 2)
+    files = write(tmp_path / "gsm8k.jsonl", row("a"), row("b"), row("c")), write(tmp_path / "math.jsonl", row("d"))
+    assert steps(*files) == [(1, ["a", "b"]), (2, ["c"]), (3, ["d"])]
+
+
+def test_lines_that_are_no_rollouts_are_counted_with_their_first_place(tmp_path: Path) -> None:
+    right = row("a", model="m")
+    file = write(tmp_path / "a.jsonl", right, "{broken", "[1]", "", row("b", reward=None), "more", row("c", model="n"))
+    dump = Dump([file])
+    assert [one.response for _, rollouts in dump for one in rollouts] == ["a"]
+    assert dump.counts.rollouts == 1
+    assert dump.counts.left_out == {
+        "that are no JSON": 2, "that are no JSON object": 1, "without reward": 1, "of the model n, not of m": 1,
+    }  # fmt: skip
+    assert dump.counts.examples["that are no JSON"] == f"{file}, line 2"
+
+
+def test_two_runs_are_refused(tmp_path: Path) -> None:
+    for run in ("a", "b"):
+        write(tmp_path / run / "1.jsonl", row(run))
+    with pytest.raises(ConfigError, match=r"has step 1, as .*a has; make an atlas of each run"):
+        steps(tmp_path)
+
+
+def test_steps_out_of_order_are_refused(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", row("a", step=1), row("b", step=4), row("c", step=3))
+    with pytest.raises(ConfigError, match=r"has step 3 after step 4 of .*sort the lines"):
+        steps(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("none.jsonl", "does not exist"), ("a.txt", "is none of .jsonl"), ("empty", "has no dump in it")],
+)
+def test_what_holds_no_dump_is_refused(tmp_path: Path, name: str, problem: str) -> None:
+    (tmp_path / "a.txt").touch()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match=problem):
+        Dump([tmp_path / name])
+
+
+def test_parquet(tmp_path: Path) -> None:
+    table = pa.table(
+        {"step": [3, 3], "prompt": ["p", "p"], "completion": ["a", "b"], "f": [0.0, 1.0], "advantage": [1.0, -1.0]}
+    )
+    pq.write_table(table, tmp_path / "completions_00003.parquet")
+    assert steps(tmp_path) == [(3, ["a", "b"])]
+    (tmp_path / "completions_00004.parquet").write_text("no parquet")
+    with pytest.raises(ConfigError, match=r"completions_00004\.parquet' cannot be read as Parquet"):
+        steps(tmp_path)
+
+
+def test_torch_files_hold_plain_values_and_nothing_in_them_runs(tmp_path: Path) -> None:
+    torch.save({"rollout_id": 0, "samples": [row("a"), row("b")]}, tmp_path / "rollout_0.pt")
+    torch.save({"rollout_id": 1, "samples": [row("c")]}, tmp_path / "rollout_1.pt")
+    assert steps(tmp_path) == [(1, ["a", "b"]), (2, ["c"])]
+    torch.save({"rollout_id": 2, "samples": [tmp_path]}, tmp_path / "rollout_2.pt")
+    with pytest.raises(ConfigError, match=r"rollout_2\.pt' is no dump of slime that holds plain values alone"):
+        steps(tmp_path)
