@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from meds_openrlhf.dumps.run_folder import Filled
 
 NO_MODEL = "none"
+RIGHT_FROM = "atlas.right_from"  # in config.yaml, where a run has OpenRLHF's flags
 CHANGEABLE = ("meds.features.", "meds.memory.")
 
 
@@ -103,7 +104,7 @@ def _config_of(arguments: argparse.Namespace, rest: list[str]) -> RunConfig:
     ):
         if not fits:
             raise ConfigError(name, value, "is for training; leave it out of an atlas")
-    return RunConfig(meds, {"actor.model_name_or_path": arguments.model, "reward.right_from": arguments.right_from})
+    return RunConfig(meds, {"actor.model_name_or_path": arguments.model, RIGHT_FROM: arguments.right_from})
 
 
 def _columns_of(words: list[str]) -> dict[str, str]:

@@ -67,7 +67,7 @@ def method_in_words(config: RunConfig | None) -> str:
         return "unknown: the folder has no config.yaml"
     flags, meds = config.openrlhf, config.meds
     estimator = str(flags.get("algo.advantage.estimator", "gae"))
-    words = [ESTIMATORS.get(estimator, estimator) if "data.prompt_dataset" in flags else "rollouts of another trainer"]
+    words = ["rollouts of another trainer" if "atlas.right_from" in flags else ESTIMATORS.get(estimator, estimator)]
     clip = flags.get("actor.eps_clip_low_high")
     if isinstance(clip, list) and len(clip) == 2 and clip[0] != clip[1]:
         words.append(f"clip {clip[0]} to {clip[1]}")
