@@ -49,7 +49,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         page_there = uri and files.get_file_from_path(uri)
         if not uri or not page_there:
             return link[0]
-        if text.endswith(".md"):  # a file's name: what is linked has a title here
+        if text.endswith(".md") and not uri.startswith(f"{SHOWN}/"):  # a file's name: the page has a title
             text = page_there.content_string.partition("\n")[0].removeprefix("# ")
         return f"[{text}]({posixpath.relpath(uri, posixpath.dirname(here) or '.')}{anchor})"
 

@@ -9,7 +9,7 @@ import html
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -70,28 +70,19 @@ def listing(package: Path) -> str:
 
 def _messages(module: ast.Module) -> Iterator[tuple[str, str]]:
     """Yield field and message of each error that a module makes."""
-    calls = list(_calls(module))
-    for place in calls:
-        kind = _name_of(place.call.func)
+    calls = list(_calls(module, _Scope(module, None, ast.Pass(), {})))
+    for place, call in calls:
+        kind = _name_of(call.func)
         if kind not in ("ConfigError", "Shortage") and not WITHOUT_FIELD.fullmatch(kind):
             continue
-        for scope in _scopes(module, place, calls):
-            texts = [scope.texts(argument) for argument in place.call.args]
+        for scope in _scopes(place, call, calls):
+            texts = [scope.texts(argument) for argument in call.args]
             if kind == "ConfigError" and len(texts) == 3:
                 yield from itertools.product(texts[0], texts[2])
             elif kind == "Shortage":
                 yield from (("cluster", f"does not fit the run, which {text}") for text in texts[1])
             elif len(texts) == 1:
                 yield from ((NO_FIELD, text) for text in texts[0])
-
-
-@dataclass(frozen=True)
-class _Place:
-    """A call, with the statement and the function that it is in."""
-
-    function: ast.FunctionDef | None
-    statement: ast.stmt
-    call: ast.Call
 
 
 @dataclass(frozen=True)
@@ -127,7 +118,7 @@ class _Scope:
             case ast.Name(id=name) if name in self.given:
                 found = self.given[name]
             case ast.Name(id=name):
-                inner = _Scope(self.module, self.function, self.statement, {**self.given, name: [f"<{name}>"]})
+                inner = replace(self, given={**self.given, name: [f"<{name}>"]})  # in `x = x + ...` too
                 found = [text for value in self.assigned(name) for text in inner.texts(value)] or found
         return list(itertools.islice(found, _MOST))
 
@@ -146,6 +137,9 @@ class _Scope:
         return [value for value in found if not isinstance(value, ast.Constant) or value.value]
 
 
+_Located = tuple[_Scope, ast.Call]
+
+
 def _within(block: list[ast.stmt]) -> list[ast.AST]:
     return [node for statement in block for node in ast.walk(statement)]
 
@@ -162,24 +156,23 @@ def _assignments(statements: list[ast.stmt], name: str) -> list[tuple[ast.Assign
     return sorted(found, key=lambda pair: pair[0].lineno)
 
 
-def _scopes(module: ast.Module, place: _Place, calls: list[_Place]) -> Iterator[_Scope]:
+def _scopes(place: _Scope, call: ast.Call, calls: list[_Located]) -> Iterator[_Scope]:
     """Yield the scopes of a call: one for each turn of its loop over a literal, or for each call of its function."""
-    function, statement = place.function, place.statement
-    plain = _Scope(module, function, statement, {})
-    names = {node.id for argument in place.call.args for node in ast.walk(argument) if isinstance(node, ast.Name)}
-    loops = [node for node in ast.walk(function or module) if isinstance(node, ast.For) and statement in ast.walk(node)]
+    names = {node.id for argument in call.args for node in ast.walk(argument) if isinstance(node, ast.Name)}
+    around = place.function or place.module
+    loops = [node for node in ast.walk(around) if isinstance(node, ast.For) and place.statement in ast.walk(node)]
     given: list[dict[str, list[str]]] = []
     for loop in loops:
         targets = loop.target.elts if isinstance(loop.target, ast.Tuple) else [loop.target]
         if names & {_name_of(target) for target in targets}:
-            rows = [row.elts if isinstance(row, ast.Tuple) else [row] for row in _rows(plain, loop.iter)]
-            given += [{_name_of(name): plain.texts(value) for name, value in zip(targets, row)} for row in rows]
-    parameters = [one.arg for one in function.args.args if one.arg != "self"] if function else []
-    if function and names & {*parameters} and not given:
-        for caller in [one for one in calls if _name_of(one.call.func) == function.name.strip("_")]:
-            outer = _Scope(module, caller.function, caller.statement, {})
-            given.append({name: outer.texts(value) for name, value in zip(parameters, caller.call.args)})
-    yield from (_Scope(module, function, statement, one) for one in given or [{}])
+            rows = [row.elts if isinstance(row, ast.Tuple) else [row] for row in _rows(place, loop.iter)]
+            given += [{_name_of(name): place.texts(value) for name, value in zip(targets, row)} for row in rows]
+    parameters = [one.arg for one in place.function.args.args if one.arg != "self"] if place.function else []
+    if place.function and names & {*parameters} and not given:
+        callers = [one for one in calls if _name_of(one[1].func) == place.function.name.strip("_")]
+        for outer, one in callers:
+            given.append({name: outer.texts(value) for name, value in zip(parameters, one.args)})
+    yield from (replace(place, given=one) for one in given or [{}])
 
 
 def _rows(scope: _Scope, node: ast.expr) -> list[ast.expr]:
@@ -191,15 +184,13 @@ def _rows(scope: _Scope, node: ast.expr) -> list[ast.expr]:
     return [one for one in (*getattr(node, "keys", []), *getattr(node, "elts", [])) if one]
 
 
-def _calls(
-    node: ast.AST, function: ast.FunctionDef | None = None, statement: ast.stmt | None = None
-) -> Iterator[_Place]:
-    """Yield every call below ``node``."""
+def _calls(node: ast.AST, scope: _Scope) -> Iterator[_Located]:
+    """Yield every call below ``node``, with the scope that it is in."""
     for child in ast.iter_child_nodes(node):
-        inner = child if isinstance(child, ast.stmt) else statement
-        if isinstance(child, ast.Call) and inner:
-            yield _Place(function, inner, child)
-        yield from _calls(child, child if isinstance(child, ast.FunctionDef) else function, inner)
+        inner = replace(scope, statement=child) if isinstance(child, ast.stmt) else scope
+        if isinstance(child, ast.Call):
+            yield inner, child
+        yield from _calls(child, replace(inner, function=child) if isinstance(child, ast.FunctionDef) else inner)
 
 
 def _name_of(node: ast.expr) -> str:
