@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --no-loadscope-reorde
 find-python = @command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; name a Python 3.11 with PYTHON=/path/to/python3.11" >&2; exit 2; }
 make-venv = @test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 
-.PHONY: setup setup-gpu gpu-lock demo test test-unit test-all lint types format clean
+.PHONY: setup setup-gpu gpu-lock demo test test-unit test-all lint types format docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make demo     train a tiny policy with memory-enhanced reward shaping on the real stack"
 	@echo "make test     the tests of every day;  make test-unit: without training;  make test-all: before a release"
 	@echo "make lint | types | format"
+	@echo "make docs     build the documentation as a site"
 
 setup: $(STAMP)
 
@@ -75,6 +76,10 @@ types: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(STAMP)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "$(CURDIR)/build/site/index.html"
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -171,8 +171,8 @@ class LayerLogitRecorder:
         """Record the next forward pass of the model.
 
         ``positions`` (B,) int64 index the flattened tokens of the model's input (`features.layout`) at the token before
-        y*; -1 for a row without an answer, or with its answer on another rank. ``targets`` (B,) int64 are the token ids
-        y*. Both are on the host. After the block, the recording's ``layer_logits`` is (B, N) float32.
+        ``y*``; -1 for a row without an answer, or with its answer on another rank. ``targets`` (B,) int64 are the token
+        ids ``y*``. Both are on the host. After the block, the recording's ``layer_logits`` is (B, N) float32.
         """
         parts = self._parts
         recording = Recording(positions, targets, next(parts.final_norm.parameters()).device, self._function)
