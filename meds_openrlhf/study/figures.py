@@ -67,12 +67,13 @@ def _panels(count: int) -> tuple[Figure, list[Any]]:
 def _courses(
     study: Study, results: Results, course: Course, xlabel: str, ylabel: str, log: bool = False
 ) -> Figure | None:
-    """A panel per task, a colour per method; None if no run has the values."""
+    """A panel per task that has such a run, a colour per method; None if there is none."""
     courses = {key: found for key, result in results.items() if (found := course(result))}
     if not courses:
         return None
-    figure, panels = _panels(len(study.tasks))
-    for axes, task in zip(panels, study.tasks):
+    tasks = [task for task in study.tasks if any(key[0] == task for key in courses)]
+    figure, panels = _panels(len(tasks))
+    for axes, task in zip(panels, tasks):
         for number, method in enumerate(study.methods):
             seeds = [courses[key] for key in courses if key[:2] == (task, method)]
             _draw_method(axes, seeds, number, method)
