@@ -15,13 +15,14 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --no-loadscope-reorde
 find-python = @command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; name a Python 3.11 with PYTHON=/path/to/python3.11" >&2; exit 2; }
 make-venv = @test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 
-.PHONY: setup setup-gpu gpu-lock demo test test-unit test-all lint types format clean
+.PHONY: setup setup-gpu gpu-lock demo test test-unit test-all lint types format clean test-base release
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make setup    install everything for this machine's CPU into .venv;  make setup-gpu: for its GPUs"
 	@echo "make demo     train a tiny policy with memory-enhanced reward shaping on the real stack"
 	@echo "make test     the tests of every day;  make test-unit: without training;  make test-all: before a release"
+	@echo "make test-base    what needs no extra, on any Python: PYTHON=python3.12;  make release: build and check, publish nothing"
 	@echo "make lint | types | format"
 
 setup: $(STAMP)
@@ -65,6 +66,17 @@ test-all: $(STAMP)
 	$(PYTEST) $(PYTEST_ARGS)
 	$(BIN)/python -m tests.mutation --sample 300
 
+# The base installation beside the tools, without torch, on any Python of pyproject.toml: pins are for 3.11 alone.
+BASE = .venv-$(notdir $(PYTHON))
+test-base:
+	$(find-python)
+	@test -x $(BASE)/bin/python || $(PYTHON) -m venv $(BASE)
+	$(BASE)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(subst $(BIN),$(BASE)/bin,$(PYTEST)) --base -m "not slow and not e2e" $(PYTEST_ARGS)
+
+release: $(STAMP)
+	$(BIN)/python -m scripts.release
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -77,4 +89,4 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
