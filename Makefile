@@ -9,6 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
+MYPY_ARGS ?=
 # Tests that share something expensive (a Ray cluster, a fixture of their file) run in one process: tests/conftest.py.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --no-loadscope-reorder
 
@@ -82,7 +83,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 
 types: $(STAMP)
-	$(BIN)/mypy
+	$(BIN)/mypy $(MYPY_ARGS)
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
