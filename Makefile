@@ -9,19 +9,21 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
+MYPY_ARGS ?=
 # Tests that share something expensive (a Ray cluster, a fixture of their file) run in one process: tests/conftest.py.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --no-loadscope-reorder
 
 find-python = @command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; name a Python 3.11 with PYTHON=/path/to/python3.11" >&2; exit 2; }
 make-venv = @test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 
-.PHONY: setup setup-gpu gpu-lock demo test test-unit test-all lint types format docs clean
+.PHONY: setup setup-gpu gpu-lock demo test test-unit test-base test-all lint types format docs release clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make setup    install everything for this machine's CPU into .venv;  make setup-gpu: for its GPUs"
 	@echo "make demo     train a tiny policy with memory-enhanced reward shaping on the real stack"
 	@echo "make test     the tests of every day;  make test-unit: without training;  make test-all: before a release"
+	@echo "make test-base    what needs no extra, on any Python: PYTHON=python3.12;  make release: build and check, publish nothing"
 	@echo "make lint | types | format"
 	@echo "make docs     build the documentation as a site"
 
@@ -66,12 +68,23 @@ test-all: $(STAMP)
 	$(PYTEST) $(PYTEST_ARGS)
 	$(BIN)/python -m tests.mutation --sample 300
 
+# The base installation beside the tools, without torch, on any Python of pyproject.toml: pins are for 3.11 alone.
+BASE = .venv-$(notdir $(PYTHON))
+test-base:
+	$(find-python)
+	@test -x $(BASE)/bin/python || $(PYTHON) -m venv $(BASE)
+	$(BASE)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(subst $(BIN),$(BASE)/bin,$(PYTEST)) --base -m "not slow and not e2e" $(PYTEST_ARGS)
+
+release: $(STAMP)
+	$(BIN)/python -m scripts.release
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
 types: $(STAMP)
-	$(BIN)/mypy
+	$(BIN)/mypy $(MYPY_ARGS)
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
@@ -82,4 +95,4 @@ docs: $(STAMP)
 	@echo "$(CURDIR)/build/site/index.html"
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

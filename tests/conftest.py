@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,48 @@ REPOSITORY = Path(__file__).parents[1]
 # End-to-end tests with processes of their own; the others share one head.
 ALONE = ("test_staying_alive.py", "test_bad_input.py", "test_eval_checkpoints.py", "test_slurm.py", "test_judge.py")
 FIRST = ("head", "tests/e2e/test_staying_alive.py", "ray")
+
+# What an extra installs, or Python from 3.11 on: with --base, a test that imports one of these is skipped. Any other
+# missing module is an error.
+BEYOND_BASE = (
+    "aiohttp", "datasets", "deepspeed", "huggingface_hub", "math_verify", "mlflow", "openai", "openrlhf", "pandas",
+    "pydantic", "ray", "reasoning_gym", "regex", "requests", "swanlab", "tensorboard", "tokenizers", "tomllib", "torch",
+    "transformers", "vllm", "wandb", "wandb_workspaces", "wrapt",
+)  # fmt: skip
+MISSING = re.compile(rf"No module named '({'|'.join(BEYOND_BASE)})[.']")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--base", action="store_true", help="skip tests of what the base installation has no packages for")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Rooms that are about the packages of extras alone."""
+    rooms = [REPOSITORY / "tests" / name for name in ("e2e", "gpu", "training")]
+    return True if config.getoption("--base") and collection_path in rooms else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A file that imports what a base installation lacks is skipped, and says so."""
+    report = yield
+    missing = MISSING.search(str(report.longrepr)) if report.failed and collector.config.getoption("--base") else None
+    if missing:
+        report.outcome, report.longrepr = "skipped", (str(collector.path), 0, f"Skipped: needs {missing[1]}")
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """So is a test that imports it while it runs."""
+    try:
+        return (yield)
+    except ModuleNotFoundError as error:
+        if item.config.getoption("--base") and MISSING.search(str(error)):
+            pytest.skip(f"needs {error.name}")
+        raise
 
 
 class Groups(LoadScopeScheduling):
@@ -49,8 +92,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Groups:
     return Groups(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The groups that take longest come first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The groups that take longest come first; with --base, what needs more is skipped."""
+    for item in items:
+        for mark in item.iter_markers("needs") if config.getoption("--base") else ():
+            item.add_marker(pytest.mark.skip(f"needs {mark.args[0]}"))
     rank = {group: place for place, group in enumerate(FIRST)}
     items.sort(key=lambda item: rank.get(group_of(item.nodeid.partition("::")[0]), len(FIRST)))
 

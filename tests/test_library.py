@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import meds_openrlhf
 
 REPOSITORY = Path(meds_openrlhf.__file__).parents[1]
@@ -36,6 +38,7 @@ print(memory.stats().rows)
 """
 
 
+@pytest.mark.needs("torch")
 def test_the_example_shapes_the_rewards_of_repeated_mistakes(tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "library.md").read_text()
     example = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]

@@ -56,7 +56,8 @@ class FeatureTransform:
 
     def matrix(self, layers: int) -> FloatArray:
         """Return the (d, N) matrix of the linear map `select`, for the logits of N = ``layers`` layers."""
-        return self.select(np.eye(layers)).T
+        transposed: FloatArray = self.select(np.eye(layers)).T
+        return transposed
 
     def dimensions(self, layers: int) -> int:
         """Return the number d of values that `select` returns per row of ``layers`` logits."""

@@ -153,7 +153,7 @@ def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:
         name: [] for name in ("key", "text", "right", "steps", "labels", "first_right", "answer", "answers", "seen")
     }
     for number in atlas.shown.tolist():
-        own = slice(rows.offsets[number], rows.offsets[number + 1])
+        own = rows.of(number)
         visits = slice(visit_ends[number], visit_ends[number + 1])
         used, numbered = np.unique(answer[own], return_inverse=True)
         known = [rollouts.answers[code] for code in used.tolist() if code != NONE]
@@ -175,8 +175,7 @@ def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:
 
 def _is_member(atlas: Atlas, cluster: int) -> NDArray[np.bool_]:
     """A mask (n,) over the rows of the cluster's prompt: which of them are in the cluster."""
-    prompt = atlas.clusters.prompt[cluster]
-    own = slice(atlas.rows.offsets[prompt], atlas.rows.offsets[prompt + 1])
+    own = atlas.rows.of(atlas.clusters.prompt[cluster])
     member: NDArray[np.bool_] = atlas.rows.label[own] == atlas.clusters.label[cluster]
     return member
 

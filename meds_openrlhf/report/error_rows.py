@@ -55,6 +55,10 @@ class ErrorRows:
     def __len__(self) -> int:
         return len(self.step)
 
+    def of(self, prompt: int) -> slice:
+        """Where the rows of prompt ``prompt`` are."""
+        return slice(int(self.offsets[prompt]), int(self.offsets[prompt + 1]))
+
     @property
     def prompt(self) -> NDArray[np.int64]:
         """The index (n,) of each row's prompt."""

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.base_installation import REPOSITORY
 
 HEAVY = {"torch", "transformers", "deepspeed", "vllm", "sklearn", "hdbscan"}
@@ -50,6 +52,7 @@ def test_help_needs_the_standard_library_alone(tmp_path: Path) -> None:
     assert modules & {*HEAVY, "numpy", "pyarrow", "ray"} == set()
 
 
+@pytest.mark.needs("wrapt")
 def test_a_plan_and_refusals_import_no_model_code(tmp_path: Path) -> None:
     policy = tmp_path / "policy"
     policy.mkdir()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from meds_openrlhf import __version__
 from meds_openrlhf.cli import data
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryLostError
@@ -69,4 +70,4 @@ def test_it_starts_quickly_enough_to_be_asked_for_its_version() -> None:
     finished = subprocess.run(
         [sys.executable, "-m", "meds_openrlhf.cli.main", "--version"], capture_output=True, text=True
     )
-    assert finished.stdout == "meds 0.1.0\n"
+    assert finished.stdout == f"meds {__version__}\n"

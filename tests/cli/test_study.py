@@ -48,6 +48,7 @@ def test_the_papers_table_is_three_models_four_methods_and_five_seeds(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.needs("ray")
 def test_mistakes_take_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_study(tmp_path)
     for words, line in (

@@ -1,6 +1,8 @@
 """The vote of the nearest neighbours, held against plain code, one query at a time."""
 
+from functools import reduce
 from itertools import pairwise
+from operator import add
 
 import numpy as np
 import pytest
@@ -52,7 +54,8 @@ def oracle(query: np.ndarray, stored: np.ndarray, labels: np.ndarray, neighbors:
     if metric == "cosine":
         far = [-float(query @ row) / (np.sqrt(row @ row) or 1.0) for row in stored]
     else:
-        far = [sum(x * x for x in (query - row).tolist()) for row in stored]  # one by one, so that equals stay equal
+        # One by one, so that equals stay equal; `sum` rounds otherwise from Python 3.12 on.
+        far = [reduce(add, (x * x for x in (query - row).tolist())) for row in stored]
     nearest = sorted(range(len(stored)), key=lambda row: (far[row], row))[:neighbors]
     votes: dict[int, int] = {}
     for row in nearest:  # a dictionary keeps the order of first sight

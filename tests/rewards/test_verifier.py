@@ -19,6 +19,8 @@ from meds_openrlhf.rewards.verifier import AnswerVerifier, _limit_memory
 from tests.processes import is_alive
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.needs("math_verify")
+
 FOREVER = "9^{9^{9^9}}"
 MEBIBYTE = 1 << 20
 
