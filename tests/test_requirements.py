@@ -34,7 +34,10 @@ def test_the_locks_agree() -> None:
 
 @pytest.mark.parametrize(
     ("extras", "locked"),
-    [(["gpu", "gym", "track"], GPU), (["dev", "docs", "gym", "track", "swanlab", "mlflow", "submit", "judge"], CPU)],
+    [
+        (["gpu", "gym", "track"], GPU),
+        (["dev", "docs", "trl", "gym", "track", "swanlab", "mlflow", "submit", "judge"], CPU),
+    ],
     ids=["gpu", "cpu"],
 )
 def test_the_locks_hold_what_the_project_declares(extras: list[str], locked: dict[str, str]) -> None:
