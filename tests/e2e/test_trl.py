@@ -83,7 +83,9 @@ def test_the_pages_code_trains_and_the_atlas_reads_the_completions(assets: Path,
     logged = [row for table in read_rollouts(RunPaths(out)) for row in table.to_pylist()]
     assert len(logged) == STEPS * 16
     memory = open_memory(out)
-    wrong = sum(not row["correct"] and row["answer"] is not None for row in logged)
-    assert sum(map(len, memory.batches())) == wrong == rows
+    wrong = [row for row in logged if not row["correct"]]
+    assert sum(row["answer"] is not None for row in wrong) == rows
+    begun = [row for row in wrong if re.search(r"\\boxed\{.", row["response"])]  # a fingerprint needs no closing brace
+    assert sum(map(len, memory.batches())) == len(begun) >= rows
     assert not memory.format.holds_answers
     assert (out / "report.html").stat().st_size > 50_000
