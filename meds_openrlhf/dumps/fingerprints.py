@@ -98,7 +98,7 @@ class Fingerprints:
         """The prompt as the model reads it, in the order of `encode`'s arguments, the last about special tokens."""
         text = rollout.prompt
         if rollout.messages and self._tokenizer.chat_template:
-            messages = [dict(one) for one in rollout.messages]
+            messages = list(rollout.messages)
             text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return text, None, not text.startswith(self._tokenizer.bos_token or "\0")
 

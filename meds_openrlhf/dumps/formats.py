@@ -24,14 +24,17 @@ class LeftOut(Exception):
 
 @dataclass(frozen=True)
 class Rollout:
-    """A response to a prompt. ``messages`` are the prompt's, if it is a conversation; ``prompt`` is its text."""
+    """A response to a prompt.
+
+    ``messages`` are the prompt's roles and contents, if it is a conversation; ``prompt`` is their text.
+    """
 
     prompt: str
     response: str
     reward: float
     truth: str | None = None
     step: int | None = None
-    messages: tuple[Row, ...] = ()
+    messages: tuple[dict[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class Format:
             reward=_number(row, self.reward[0]),
             truth=None if truth is None else str(truth),
             step=None if step is None else int(_number(row, self.step[0])),
-            messages=tuple(prompt) if _is_conversation(prompt) else (),
+            messages=_messages(prompt) if _is_conversation(prompt) else (),
         )
 
     def _only_number(self, row: Row) -> str | None:
@@ -108,17 +111,19 @@ def _of_trace(row: Row) -> Row:
     nodes = row.get("nodes")
     if not isinstance(nodes, list):
         return row
-    sampled = [place for place, node in enumerate(nodes) if node.get("sampled")]
+    sampled = [place for place, node in enumerate(nodes) if isinstance(node, dict) and node.get("sampled")]
     if row.get("errors") or not sampled:
         raise LeftOut("of a rollout that failed")
-    before: list[Row] = []
-    place = nodes[sampled[-1]].get("parent")
-    while place is not None and len(before) < len(nodes):
-        before.insert(0, nodes[place]["message"])
-        place = nodes[place].get("parent")
-    rewards = row.get("rewards")
-    total = sum(rewards.values()) if isinstance(rewards, dict) else None
-    return {"reward": total, **row, "prompt": before, "completion": [nodes[sampled[-1]]["message"]]}
+    path = sampled[-1:]
+    try:
+        while (parent := nodes[path[0]]["parent"]) is not None and len(path) < len(nodes):
+            path.insert(0, parent)
+        *before, reply = (nodes[place]["message"] for place in path)
+        rewards = row.get("rewards") or {}
+        total = sum(rewards.values()) if rewards else None
+    except (KeyError, IndexError, TypeError) as error:
+        raise LeftOut("whose nodes or rewards are not those of a trace") from error
+    return {"reward": total, **row, "prompt": before, "completion": [reply]}
 
 
 # In the order in which they are tried.
@@ -157,14 +162,12 @@ FORMATS = {
 def recognise(name: str, columns: Mapping[str, str], row: Row, source: str) -> tuple[str, Format]:
     """The format ``name`` ("auto": the first that fits) for a dump whose first line is ``row``, by its name.
 
-    ``columns`` replaces names of columns. Raises ConfigError, naming ``source``, if nothing fits.
+    ``columns`` replaces names of columns. Raises ConfigError, naming ``source``, if nothing fits, and LeftOut for a
+    line that is no rollout.
     """
     marked = {key: own for key, own in FORMATS.items() if not own.marks or _first(own.marks, row)}
     for candidate, own in marked.items() if name == "auto" else [(name, FORMATS[name])]:
-        try:
-            fitted = own.renamed(columns).fitted(row)
-        except LeftOut:
-            continue
+        fitted = own.renamed(columns).fitted(row)
         if fitted is not None:
             return candidate, fitted
     wanted = "no trainer's columns" if name == "auto" else f"not {name}'s columns"
@@ -193,7 +196,7 @@ def _number(row: Row, name: str) -> float:
 def _text(value: Any, role: str | None = None) -> str:
     """A text, or the texts of a conversation's messages, with ``role`` those of that role alone."""
     if isinstance(value, str):
-        return value
+        return _writable(value)
     if not _is_conversation(value):
         raise LeftOut("whose prompt or response is neither a text nor messages")
     chosen = [one for one in value if role is None or one.get("role", role) == role]
@@ -202,8 +205,17 @@ def _text(value: Any, role: str | None = None) -> str:
 
 def _content(content: Any) -> str:
     if _is_sequence(content):  # parts of a message, with images beside texts
-        return "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
-    return "" if content is None else str(content)
+        content = "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
+    return "" if content is None else _writable(str(content))
+
+
+def _messages(conversation: Sequence[Row]) -> tuple[dict[str, str], ...]:
+    return tuple({"role": str(one.get("role")), "content": _content(one.get("content"))} for one in conversation)
+
+
+def _writable(text: str) -> str:
+    """The text without lone surrogates, which JSON can hold and UTF-8 cannot."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _is_conversation(value: Any) -> bool:

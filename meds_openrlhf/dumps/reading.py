@@ -144,10 +144,17 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any] | LeftOut]]:
     elif path.suffix == ".pt":
         yield from _rows_of_torch(path)
     else:
+        yield from _rows_of_lines(path)
+
+
+def _rows_of_lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any] | LeftOut]]:
+    try:
         with path.open(encoding="utf-8", errors="replace") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     yield f"{path}, line {number}", _parsed(line)
+    except OSError as error:
+        raise ConfigError("FILES", str(path), f"cannot be read ({error.strerror}); leave it out") from error
 
 
 def _parsed(line: str) -> Mapping[str, Any] | LeftOut:
@@ -167,7 +174,7 @@ def _rows_of_parquet(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
             rows = (row for batch in file.iter_batches(PORTION) for row in batch.to_pylist())
             for number, row in enumerate(rows, 1):
                 yield f"{path}, row {number}", row
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowException, OSError) as error:
         hint = f"cannot be read as Parquet ({' '.join(str(error).split())}); leave it out"
         raise ConfigError("FILES", str(path), hint) from error
 
@@ -181,7 +188,7 @@ def _rows_of_torch(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         samples, shared = content["samples"], {"rollout_id": content.get("rollout_id")}
-    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, TypeError, AttributeError) as error:
+    except (pickle.UnpicklingError, OSError, RuntimeError, EOFError, KeyError, TypeError, AttributeError) as error:
         hint = f"is no dump of slime that holds plain values alone ({type(error).__name__}); leave it out"
         raise ConfigError("FILES", str(path), hint) from error
     for number, sample in enumerate(samples, 1):

@@ -97,7 +97,7 @@ class RunFolder:
     def _added(self, step: int, rollouts: Sequence[Rollout]) -> pa.Table:
         """Put a step into the memory, then into the metrics, last into the log."""
         right = np.array([one.reward >= self._right_from for one in rollouts])
-        spans = [self._openings.last_answer(one.response.encode("utf-8", "replace")) for one in rollouts]
+        spans = [self._openings.last_answer(one.response.encode()) for one in rollouts]
         answers = [None if span is None else span[1] for span in spans]
         keys = [prompt_key(one.prompt) for one in rollouts]
         wrong = np.flatnonzero(~right)
@@ -107,6 +107,7 @@ class RunFolder:
         if len(sample):
             rows = make_rows(sample, [keys[row] for row in sample], right[sample], features)
             answer = self._memory().observe(step, rows)
+            self._require(set(answer.sample.tolist()) == set(sample.tolist()), step)
             label[answer.sample], size[answer.sample] = answer.label, answer.size
         reward = np.array([one.reward for one in rollouts], np.float32)
         if step not in self._lines:
@@ -157,8 +158,12 @@ class RunFolder:
         given = [[one.prompt for one in rollouts], [one.response for one in rollouts]]
         same = [table.column(name).to_pylist() for name in ("prompt_text", "response")] == given
         reward = np.array([one.reward for one in rollouts], np.float32)
-        if not same or step not in self._lines or not np.array_equal(table.column("reward").to_numpy(), reward):
-            hint = f"holds other rollouts of step {step}; name another folder"
+        same = same and step in self._lines and np.array_equal(table.column("reward").to_numpy(), reward)
+        self._require(same, step)
+
+    def _require(self, same: bool, step: int) -> None:
+        if not same:
+            hint = f"holds other rollouts of step {step}, perhaps of a dump half written; name another folder"
             raise ConfigError("--out", str(self._paths.root), hint)
 
     def _count(self, table: pa.Table, line: Mapping[str, Any]) -> None:
@@ -198,4 +203,4 @@ def _answer_start(rollout: Rollout, span: tuple[int, str | None] | None) -> int 
     """The number of characters before the answer, which ``span`` gives in bytes."""
     if span is None or span[1] is None:
         return None
-    return len(rollout.response.encode("utf-8", "replace")[: span[0]].decode("utf-8", "replace"))
+    return len(rollout.response.encode()[: span[0]].decode())

@@ -115,7 +115,7 @@ def test_other_rollouts_or_settings_do_not_go_into_the_folder(atlas: Atlas) -> N
     atlas("dump")
     assert "atlas of other settings" in atlas("dump", "--right-from", "0.9")[2]
     dump(1, "8")
-    assert "--out: 'atlas' holds other rollouts of step 1; name another folder" in atlas("dump")[2]
+    assert "--out: 'atlas' holds other rollouts of step 1, perhaps" in atlas("dump")[2]
 
 
 def test_a_dump_without_a_rollout_says_why(atlas: Atlas) -> None:

@@ -98,6 +98,17 @@ def test_a_failed_rollout_of_prime_rl_is_left_out() -> None:
     _, form = recognise("auto", {}, TRACE, "FILE")
     with pytest.raises(LeftOut, match="of a rollout that failed"):
         form.rollout({**TRACE, "errors": ["timeout"]})
+    for change in (
+        {"rewards": {"a": "b"}},
+        {"nodes": [{"sampled": True}]},
+        {"nodes": [{"sampled": True, "parent": 9}]},
+    ):
+        with pytest.raises(LeftOut, match="whose nodes or rewards are not those of a trace"):
+            form.rollout({**TRACE, **change})
+
+
+def test_texts_can_be_written_as_utf8() -> None:
+    assert read({**OPENRLHF, "output": "a\ud800b"})[1].response == "a?b"
 
 
 def test_of_a_conversation_the_last_generated_message_and_those_before_it_count() -> None:

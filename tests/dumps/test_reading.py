@@ -108,3 +108,12 @@ def test_torch_files_hold_plain_values_and_nothing_in_them_runs(tmp_path: Path) 
     torch.save({"rollout_id": 2, "samples": [tmp_path]}, tmp_path / "rollout_2.pt")
     with pytest.raises(ConfigError, match=r"rollout_2\.pt' is no dump of slime that holds plain values alone"):
         steps(tmp_path)
+
+
+def test_a_first_line_that_failed_does_not_decide(tmp_path: Path) -> None:
+    nodes = [{"parent": None, "sampled": True, "message": {"role": "assistant", "content": "a"}}]
+    trace = {"nodes": nodes, "rewards": {"right": 0.0}}
+    file = write(tmp_path / "a.jsonl", {"nodes": [], "errors": ["timeout"]}, trace)
+    dump = Dump([file])
+    assert [one.response for _, rollouts in dump for one in rollouts] == ["a"]
+    assert (dump.format_name, dump.counts.left_out) == ("prime-rl", {"of a rollout that failed": 1})
