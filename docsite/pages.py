@@ -6,9 +6,11 @@ no page leads to a page that shows the file. A link to nowhere stays as it is, a
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
@@ -65,7 +67,7 @@ def _page_of(root: Path, here: str, link: str) -> str | None:
     if target.startswith("..") or not (root / target).exists():
         return None
     pages = {file: uri for uri, file in ROOT_PAGES.items()}
-    if target.startswith("docs/") and target.endswith(".md"):
+    if target.startswith("docs/") and (root / target).is_file():
         return target.removeprefix("docs/")
     return pages.get(posixpath.normpath(target)) or f"{SHOWN}/{target}.md"
 
@@ -73,6 +75,27 @@ def _page_of(root: Path, here: str, link: str) -> str | None:
 def _showing(path: Path, root: Path) -> str:
     """Return a page with a file's text, or with the names in a folder. The search leaves it out."""
     text = "\n".join(sorted(file.name for file in path.iterdir())) if path.is_dir() else path.read_text("utf-8")
-    language = path.suffix.removeprefix(".")
     title = f"`{path.relative_to(root).as_posix()}`"
-    return f"---\nsearch:\n  exclude: true\n---\n# {title}\n\n~~~~{language}\n{text}\n~~~~\n"
+    if path.suffix == ".ipynb":
+        shown = "\n\n".join(_cell(cell) for cell in json.loads(text)["cells"])
+    else:
+        shown = _code(text, path.suffix.removeprefix("."))
+    return f"---\nsearch:\n  exclude: true\n---\n# {title}\n\n{shown}\n"
+
+
+def _code(text: str, language: str = "") -> str:
+    return f"~~~~{language}\n{text}\n~~~~"
+
+
+def _cell(cell: dict[str, Any]) -> str:
+    """A notebook's cell, with what it printed and drew; a heading is one level below the page's own."""
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        return re.sub("^#", "##", source, flags=re.MULTILINE)
+    parts = [_code(source, "python")]
+    for output in cell["outputs"]:
+        image = output.get("data", {}).get("image/png")
+        parts.append(
+            f"![](data:image/png;base64,{''.join(image).strip()})" if image else _code("".join(output["text"]))
+        )
+    return "\n\n".join(parts)
