@@ -35,7 +35,7 @@ def test_the_locks_agree() -> None:
 @pytest.mark.parametrize(
     ("extras", "locked"),
     [
-        (["gpu", "gym", "track"], GPU),
+        (["gpu", "gym", "track", "atlas"], GPU),
         (["dev", "docs", "trl", "gym", "track", "swanlab", "mlflow", "submit", "judge"], CPU),
     ],
     ids=["gpu", "cpu"],

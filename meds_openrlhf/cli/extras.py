@@ -9,6 +9,7 @@ EXTRAS = {
     **dict.fromkeys(("train", "eval", "study", "plan", "doctor", "demo", "data"), "gpu"),
     "submit": "submit",
     "track": "track",
+    "atlas": "atlas",
 }
 # Packages of trackers that not everyone uses, each the extra of its name.
 TRACKERS = ("swanlab", "mlflow")

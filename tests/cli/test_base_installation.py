@@ -44,12 +44,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ["submit", CONFIG, "--address", "http://127.0.0.1:1"],
             "submit needs ray, which is not installed; pip install 'meds-openrlhf[submit]'",
         ),
+        (
+            ["atlas", "DUMP", "--model", "m"],
+            "atlas needs torch, which is not installed; pip install 'meds-openrlhf[atlas]'",
+        ),
         (["track", "RUN"], "track needs tensorboard, which is not installed; pip install 'meds-openrlhf[track]'"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_a_missing_extra_is_named(site: Path, run: Path, tmp_path: Path, words: list[str], line: str) -> None:
-    finished = run_meds(site, *(str(run) if word == "RUN" else word for word in words), cwd=tmp_path)
+    (tmp_path / "dump.jsonl").write_text('{"prompt": "2+2", "response": "\\\\boxed{5}", "reward": 0}\n')
+    stands_for = {"RUN": str(run), "DUMP": "dump.jsonl"}
+    finished = run_meds(site, *(stands_for.get(word, word) for word in words), cwd=tmp_path)
     *first, last = finished.stderr.splitlines()
     assert last.startswith(f"meds: {line}")
     assert first == []
@@ -65,11 +71,14 @@ def test_a_missing_extra_is_named(site: Path, run: Path, tmp_path: Path, words: 
         (["memory", "export", "RUN", "--out", "rows.parquet"], "rows in rows.parquet"),
         (["memory", "replay", "RUN", "--out", "rows.arrow"], "written    rows.arrow"),
         (["report", "RUN", "--output", "report.html"], "report.html"),
+        (["atlas", "DUMP"], "wrong     1, of them 1 in the memory"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )
 def test_what_needs_no_extra(site: Path, run: Path, tmp_path: Path, words: list[str], printed: str) -> None:
-    finished = run_meds(site, *(str(run) if word == "RUN" else word for word in words), cwd=tmp_path)
+    (tmp_path / "dump.jsonl").write_text('{"prompt": "2+2", "response": "\\\\boxed{5}", "reward": 0}\n')
+    stands_for = {"RUN": str(run), "DUMP": "dump.jsonl"}
+    finished = run_meds(site, *(stands_for.get(word, word) for word in words), cwd=tmp_path)
     assert finished.returncode == 0, finished.stderr
     assert finished.stderr == ""
     assert printed in finished.stdout
