@@ -18,7 +18,8 @@ from meds_openrlhf import __version__
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 UV = Path(sys.executable).with_name("uv")
-NAMES = [name for name in public_names if name != "LayerLogitRecorder"]  # which needs torch
+NEED_TORCH = {"LayerLogitRecorder", "locate_answers", "padded_positions"}
+NAMES = [name for name in public_names if name not in NEED_TORCH]
 # What a base installation can do, and a part of what it prints.
 USES = {
     ("--version",): f"meds {__version__}\n",
