@@ -60,7 +60,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def _page_of(root: Path, here: str, link: str) -> str | None:
     """Return the page that shows what page ``here`` links to, or None if there is no such file in the repository."""
-    source = posixpath.dirname(ROOT_PAGES.get(here, f"docs/{here}"))
+    shown = here.removeprefix(f"{SHOWN}/")
+    source = posixpath.dirname(ROOT_PAGES.get(here, f"docs/{here}" if here == shown else shown))
     target = posixpath.normpath(posixpath.join(source, link))
     if (root / target / "README.md").is_file():
         target = posixpath.join(target, "README.md")
