@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,9 @@ class Counts:
     left_out: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
 
-    def leave_out(self, reason: str, place: str) -> None:
-        """Count a line that is no rollout."""
-        self.left_out[reason] += 1
+    def leave_out(self, reason: str, place: str, lines: int = 1) -> None:
+        """Count lines that are no rollouts."""
+        self.left_out[reason] += lines
         self.examples.setdefault(reason, place)
 
 
@@ -55,6 +55,7 @@ class Dump:
 
     def __iter__(self) -> Iterator[tuple[int, list[Rollout]]]:
         last, where = 0, ""
+        before: list[Rollout] = []
         for (step, folder), placed in groupby(self._placed(), key=lambda one: one[:2]):
             if self._shift is None:
                 self._shift = int(step == 0)
@@ -65,7 +66,13 @@ class Dump:
                     hint = f"has step {step}, as {where} has; make an atlas of each run, and `meds report` of both"
                 raise ConfigError("FILES", folder, hint)
             last, where = number, folder
-            yield number, [rollout for *_, rollout in placed]
+            rollouts = [replace(rollout, step=None) for *_, rollout in placed]
+            if self.format_name == "trl" and rollouts == before:  # it logs a generation at every update that uses it
+                self.counts.rollouts -= len(rollouts)
+                self.counts.leave_out("that repeat the step before", f"{folder}, step {step}", len(rollouts))
+                continue
+            before = rollouts
+            yield number, rollouts
 
     def _placed(self) -> Iterator[tuple[int, str, Rollout]]:
         """Every rollout with its step and its folder, where several processes may have written that step."""

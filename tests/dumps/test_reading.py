@@ -117,3 +117,19 @@ def test_a_first_line_that_failed_does_not_decide(tmp_path: Path) -> None:
     dump = Dump([file])
     assert [one.response for _, rollouts in dump for one in rollouts] == ["a"]
     assert (dump.format_name, dump.counts.left_out) == ("prime-rl", {"of a rollout that failed": 1})
+
+
+def test_a_generation_that_trl_logs_again_counts_once(tmp_path: Path) -> None:
+    for step, texts in ((1, "ab"), (2, "ab"), (3, "ac")):
+        rows = {
+            "step": [step] * 2,
+            "prompt": ["p"] * 2,
+            "completion": list(texts),
+            "f": [0.0] * 2,
+            "advantage": [0.0] * 2,
+        }
+        pq.write_table(pa.table(rows), tmp_path / f"completions_{step:05d}.parquet")
+    dump = Dump([tmp_path])
+    assert [(step, len(rollouts)) for step, rollouts in dump] == [(1, 2), (3, 2)]
+    assert dump.counts.rollouts == 4
+    assert dump.counts.left_out == {"that repeat the step before": 2}
