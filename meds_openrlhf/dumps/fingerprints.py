@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from meds_openrlhf.config.schema import FeatureSettings
 from meds_openrlhf.dumps.formats import Rollout
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.recorder import LayerLogitRecorder
+from meds_openrlhf.placement.model_shape import hub_answers
 
 CHECKED = 64  # texts that the tokenizer is tried on
 _MARKER = re.compile(r"<\|\w+\|>")  # a chat template's, <|im_end|>
@@ -43,10 +45,14 @@ class Fingerprints:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         dtype = torch.bfloat16 if device == "cuda" else torch.float32
         disable_progress_bar()  # of loading
+        unreachable = not Path(name).exists() and not hub_answers()  # whose client would retry for minutes
         try:
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(name)
-            model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(name, local_files_only=unreachable)
+            model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, local_files_only=unreachable)
         except (OSError, ValueError) as error:
+            if unreachable:
+                hint = "is no folder here, and the hub cannot be reached; name a model's folder"
+                raise ConfigError("--model", name, hint) from error
             hint = f"cannot be loaded ({str(error).strip().splitlines()[0]}); name a model's folder, or none"
             raise ConfigError("--model", name, hint) from error
         self.config = model.config

@@ -89,3 +89,9 @@ def test_texts_of_another_models_tokenizer_are_refused(model: Path) -> None:
 def test_a_model_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--model: .* cannot be loaded"):
         Fingerprints(str(tmp_path), FeatureSettings(), 100)
+
+
+def test_without_the_hub_a_model_has_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meds_openrlhf.dumps.fingerprints.hub_answers", lambda: False)
+    with pytest.raises(ConfigError, match="--model: 'Someone/Model' is no folder here, and the hub cannot be reached"):
+        Fingerprints("Someone/Model", FeatureSettings(), 100)
