@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from meds_openrlhf.dumps.run_folder import Filled
 
 NO_MODEL = "none"
-RIGHT_FROM = "atlas.right_from"  # in config.yaml, where a run has OpenRLHF's flags
 CHANGEABLE = ("meds.features.", "meds.memory.")
 
 
@@ -86,6 +85,8 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
 
 def _config_of(arguments: argparse.Namespace, rest: list[str]) -> RunConfig:
     """The settings of the folder's config.yaml."""
+    from meds_openrlhf.report.settings import RIGHT_FROM
+
     changed = parse_overrides(rest)
     for name, value in changed.items():
         if not name.startswith(CHANGEABLE):
@@ -135,7 +136,7 @@ def _fingerprints(arguments: argparse.Namespace, config: RunConfig) -> Any:
 def _summary(dump: Dump, filled: Filled, right_from: float) -> str:
     """What was read, what was left out and why."""
     counts = dump.counts
-    wrong = filled.rollouts - filled.right
+    wrong = counts.rollouts - filled.right
     clean = len(filled.prompts) - len(filled.wrong_prompts)
     lines = [
         f"read      {counts.rollouts:,} rollouts from {counts.files:,} files ({dump.format_name}), "

@@ -12,7 +12,7 @@ from typing import Any
 from meds_openrlhf.config.loader import RunConfig
 from meds_openrlhf.memory.rows import prompt_key
 
-_MARKER = re.compile(r"<\|\w+\|>")  # <|im_end|>
+CHAT_MARKER = re.compile(r"<\|\w+\|>")  # of a chat template, <|im_end|>
 OPENRLHF_INPUT_KEY = "input"  # OpenRLHF's default for data.input_key
 
 
@@ -63,7 +63,7 @@ def _common_start(one: str, other: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return _MARKER.sub("", text).strip()
+    return CHAT_MARKER.sub("", text).strip()
 
 
 def _as_sent(text: str, template: Any) -> str:

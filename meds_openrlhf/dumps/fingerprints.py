@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.utils.rnn import pad_sequence
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.schema import FeatureSettings
+from meds_openrlhf.data.prompt_texts import CHAT_MARKER
 from meds_openrlhf.dumps.formats import Rollout
 from meds_openrlhf.features.answer import AnswerLocator
+from meds_openrlhf.features.layout import padded_positions
 from meds_openrlhf.features.recorder import LayerLogitRecorder
-from meds_openrlhf.placement.model_shape import hub_answers
+from meds_openrlhf.placement.model_shape import can_be_reached
 
 CHECKED = 64  # texts that the tokenizer is tried on
-_MARKER = re.compile(r"<\|\w+\|>")  # a chat template's, <|im_end|>
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,11 @@ class _Input:
     row: int
     tokens: list[int]
     target: int
+
+    @property
+    def length(self) -> int:
+        """The number of tokens."""
+        return len(self.tokens)
 
 
 class Fingerprints:
@@ -45,7 +50,7 @@ class Fingerprints:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         dtype = torch.bfloat16 if device == "cuda" else torch.float32
         disable_progress_bar()  # of loading
-        unreachable = not Path(name).exists() and not hub_answers()  # whose client would retry for minutes
+        unreachable = not can_be_reached(name)  # the hub's client would retry for minutes
         try:
             self._tokenizer: Any = AutoTokenizer.from_pretrained(name, local_files_only=unreachable)
             model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, local_files_only=unreachable)
@@ -64,9 +69,9 @@ class Fingerprints:
 
     def require_fit(self, rollouts: Sequence[Rollout]) -> None:
         """Raise ConfigError if the tokenizer is not that of the model that wrote the texts."""
-        texts = [text for one in rollouts[:CHECKED] for text in (one.prompt, one.response)]
+        texts = [text for rollout in rollouts[:CHECKED] for text in (rollout.prompt, rollout.response)]
         known, unknown = set(self._tokenizer.get_vocab()), self._tokenizer.unk_token_id
-        strange = sorted({marker for text in texts for marker in _MARKER.findall(text)} - known)
+        strange = sorted({marker for text in texts for marker in CHAT_MARKER.findall(text)} - known)
         if strange:
             hint = f"has no token {strange[0]}, which the texts hold; name the model that wrote them"
             raise ConfigError("--model", self._name, hint)
@@ -81,42 +86,41 @@ class Fingerprints:
 
         A rollout without a final answer has none.
         """
-        inputs = [one for one in map(self._located, range(len(rollouts)), rollouts) if one is not None]
-        fitting = sorted((one for one in inputs if len(one.tokens) <= self._longest), key=lambda one: len(one.tokens))
+        inputs = [found for row, rollout in enumerate(rollouts) if (found := self._located(row, rollout)) is not None]
+        fitting = sorted((item for item in inputs if item.length <= self._longest), key=lambda item: item.length)
         rows: list[int] = []
         logits = [np.empty((0, self._recorder.layer_count), np.float32)]
         while fitting:
             batch = [fitting.pop()]  # the longest first: a batch that does not fit the GPU fails at once
-            while fitting and (len(batch) + 1) * len(batch[0].tokens) <= self._batch_tokens:
+            while fitting and (len(batch) + 1) * batch[0].length <= self._batch_tokens:
                 batch.append(fitting.pop())
-            rows += [one.row for one in batch]
+            rows += [item.row for item in batch]
             logits.append(self._forward(batch))
         order = np.argsort(rows).astype(np.int64)
         return np.array(rows, np.int64)[order], np.concatenate(logits)[order], len(inputs) - len(rows)
 
     def _located(self, row: int, rollout: Rollout) -> _Input | None:
-        prompt = self._tokenizer.encode(*self._rendered(rollout)) if rollout.prompt or rollout.messages else []
         response = self._tokenizer.encode(rollout.response, add_special_tokens=False)
         at = self._locator.locate(response)
-        return None if at is None else _Input(row, [*prompt, *response[: at + 1]], response[at + 1])
+        return None if at is None else _Input(row, [*self._prompt(rollout), *response[: at + 1]], response[at + 1])
 
-    def _rendered(self, rollout: Rollout) -> tuple[str, None, bool]:
-        """The prompt as the model reads it, in the order of `encode`'s arguments, the last about special tokens."""
+    def _prompt(self, rollout: Rollout) -> list[int]:
+        """The prompt's tokens as the model reads it, with the special tokens that the text does not have yet."""
         text = rollout.prompt
         if rollout.messages and self._tokenizer.chat_template:
             messages = list(rollout.messages)
             text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        return text, None, not text.startswith(self._tokenizer.bos_token or "\0")
+        begun = not text or text.startswith(self._tokenizer.bos_token or "\0")
+        tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=not begun)
+        return tokens
 
     @torch.no_grad()
     def _forward(self, batch: Sequence[_Input]) -> NDArray[np.float32]:
-        width = len(batch[0].tokens)
-        ids, mask = torch.zeros(len(batch), width, dtype=torch.int64), torch.zeros(len(batch), width, dtype=torch.int64)
-        for row, one in enumerate(batch):
-            ids[row, : len(one.tokens)] = torch.tensor(one.tokens)
-            mask[row, : len(one.tokens)] = 1
-        positions = torch.tensor([row * width + len(one.tokens) - 1 for row, one in enumerate(batch)])
-        targets = torch.tensor([one.target for one in batch])
+        ids = pad_sequence([torch.tensor(item.tokens) for item in batch], batch_first=True)
+        lengths = torch.tensor([item.length for item in batch])
+        mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
+        positions = padded_positions(lengths - 1, ids.shape[1])
+        targets = torch.tensor([item.target for item in batch])
         device = self._model.device
         try:
             with self._recorder.record(positions, targets) as recording:

@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ class Dump:
 
     def __iter__(self) -> Iterator[tuple[int, list[Rollout]]]:
         last, where = 0, ""
-        before: list[Rollout] = []
+        before: list[tuple[str, str, float]] = []
         for (step, folder), placed in groupby(self._placed(), key=lambda one: one[:2]):
             if self._shift is None:
                 self._shift = int(step == 0)
@@ -66,12 +66,13 @@ class Dump:
                     hint = f"has step {step}, as {where} has; make an atlas of each run, and `meds report` of both"
                 raise ConfigError("FILES", folder, hint)
             last, where = number, folder
-            rollouts = [replace(rollout, step=None) for *_, rollout in placed]
-            if self.format_name == "trl" and rollouts == before:  # it logs a generation at every update that uses it
+            rollouts = [rollout for *_, rollout in placed]
+            content = [(rollout.prompt, rollout.response, rollout.reward) for rollout in rollouts]
+            if self.format_name == "trl" and content == before:  # it logs a generation at every update that uses it
                 self.counts.rollouts -= len(rollouts)
                 self.counts.leave_out("that repeat the step before", f"{folder}, step {step}", len(rollouts))
                 continue
-            before = rollouts
+            before = content
             yield number, rollouts
 
     def _placed(self) -> Iterator[tuple[int, str, Rollout]]:

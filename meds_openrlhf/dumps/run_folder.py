@@ -36,7 +36,6 @@ from meds_openrlhf.tracking.step_log import StepLog
 class Filled:
     """What became of the rollouts; a wrong one without a fingerprint is only in the log."""
 
-    rollouts: int = 0
     right: int = 0
     remembered: int = 0
     without_answer: int = 0
@@ -169,7 +168,6 @@ class RunFolder:
     def _count(self, table: pa.Table, line: Mapping[str, Any]) -> None:
         correct, keys = table.column("correct").to_numpy(), np.array(table.column("prompt").to_pylist())
         filled = self.filled
-        filled.rollouts += len(table)
         filled.right += int(correct.sum())
         filled.remembered += line["meds/rows_step"]
         filled.without_answer += line["rollout/without_answer"]

@@ -123,6 +123,11 @@ def _read(name: str, local: bool) -> FoundShape:
     )
 
 
+def can_be_reached(name: str) -> bool:
+    """Return whether a model is a folder here, or may be on the hub, which is reachable."""
+    return Path(name).exists() or hub_answers()
+
+
 def hub_answers() -> bool:
     """Return whether the hub is reachable, since its client retries for half a minute; True if a proxy is set."""
     if os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE"):

@@ -23,6 +23,7 @@ KEY_SETTINGS = (
     "rollout.batch_size", "rollout.n_samples_per_prompt", "rollout.temperature", "rollout.max_new_tokens",
     "train.batch_size", "train.num_episodes",
 )  # fmt: skip
+RIGHT_FROM = "atlas.right_from"  # of an atlas of another trainer's rollouts, where a run has OpenRLHF's flags
 NOT_COMPARED = ("meds.run_dir",)
 ESTIMATORS = {
     "group_norm": "GRPO", "dr_grpo": "Dr. GRPO", "rloo": "RLOO", "reinforce": "REINFORCE",
@@ -67,7 +68,7 @@ def method_in_words(config: RunConfig | None) -> str:
         return "unknown: the folder has no config.yaml"
     flags, meds = config.openrlhf, config.meds
     estimator = str(flags.get("algo.advantage.estimator", "gae"))
-    words = ["rollouts of another trainer" if "atlas.right_from" in flags else ESTIMATORS.get(estimator, estimator)]
+    words = ["rollouts of another trainer" if RIGHT_FROM in flags else ESTIMATORS.get(estimator, estimator)]
     clip = flags.get("actor.eps_clip_low_high")
     if isinstance(clip, list) and len(clip) == 2 and clip[0] != clip[1]:
         words.append(f"clip {clip[0]} to {clip[1]}")

@@ -11,7 +11,7 @@ from typing import Any
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.models.naming import Model, fingerprint_of
 from meds_openrlhf.evaluation.problems import Problem
-from meds_openrlhf.placement.model_shape import hub_answers, shape_of
+from meds_openrlhf.placement.model_shape import can_be_reached, shape_of
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def know(model: Model, tensor_parallel: int) -> KnownModel:
 
     name = str(model.folder or model.base or model.hub)
     # If the hub is unreachable, its client would retry for half a minute; use only its cache instead.
-    unreachable = not Path(name).exists() and not hub_answers()
+    unreachable = not can_be_reached(name)
     here = Path(name).exists() or unreachable
     try:
         config = AutoConfig.from_pretrained(name, local_files_only=here)
