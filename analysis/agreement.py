@@ -57,21 +57,21 @@ def agreement(labels: Labels, truth: Labels, *, noise: str = "set") -> Agreement
     )
 
 
-def pairwise_agreement(one: Labels, other: Labels, pairs: NDArray[np.int64] | None = None) -> float:
+def pairwise_agreement(first_labels: Labels, other: Labels, pairs: NDArray[np.int64] | None = None) -> float:
     """Share of pairs of rows for which both labellings (n,) say "same" or both say "different".
 
     ``pairs`` (p, 2) are indices of rows; None: all n (n - 1) / 2 pairs, counted with the contingency table. Equal
     labels are the same cluster, including -1: noise is a set. Apply `separate_noise` first to treat each row of noise
     as a separate cluster. Raises ValueError if the labellings differ in length or there is no pair.
     """
-    if one.shape != other.shape or one.ndim != 1:
-        raise ValueError(f"labels: shapes {one.shape} and {other.shape}, must be the same (n,)")
+    if first_labels.shape != other.shape or first_labels.ndim != 1:
+        raise ValueError(f"labels: shapes {first_labels.shape} and {other.shape}, must be the same (n,)")
     if pairs is None:
-        return _agreement_of_all_pairs(one, other)
+        return _agreement_of_all_pairs(first_labels, other)
     if len(pairs) == 0:
         raise ValueError("pairs: there is none to ask about")
     first, second = pairs.T
-    same = (one[first] == one[second]) == (other[first] == other[second])
+    same = (first_labels[first] == first_labels[second]) == (other[first] == other[second])
     return float(same.mean())
 
 
@@ -83,11 +83,11 @@ def separate_noise(labels: Labels) -> NDArray[np.int64]:
     return separate
 
 
-def _agreement_of_all_pairs(one: Labels, other: Labels) -> float:
-    total = math.comb(len(one), 2)
+def _agreement_of_all_pairs(first_labels: Labels, other: Labels) -> float:
+    total = math.comb(len(first_labels), 2)
     if total == 0:
-        raise ValueError(f"labels: {len(one)} rows make no pair")
-    _, rows = np.unique(one, return_inverse=True)
+        raise ValueError(f"labels: {len(first_labels)} rows make no pair")
+    _, rows = np.unique(first_labels, return_inverse=True)
     _, columns = np.unique(other, return_inverse=True)
     cells = rows.astype(np.int64) * (columns.max() + 1) + columns
     same_in_both = _pairs_within(cells)

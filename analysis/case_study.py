@@ -74,8 +74,8 @@ class Case:
     @property
     def mixed_clusters(self) -> list[int]:
         """Clusters that hold several answers."""
-        held = Counter(cluster for clusters in self.answers_in_clusters.values() for cluster in clusters)
-        return sorted(cluster for cluster, answers in held.items() if answers > 1)
+        counts = Counter(cluster for clusters in self.answers_in_clusters.values() for cluster in clusters)
+        return sorted(cluster for cluster, answers in counts.items() if answers > 1)
 
     @property
     def telling(self) -> int:
@@ -115,20 +115,20 @@ def most_telling(wrong: pa.Table, labels: NDArray[np.int64]) -> Case:
         raise ConfigError("RUN", 0, "wrong rollouts with layer logits; name a run whose policy errs and is recorded")
     prompts = prompt_codes(wrong)
     by_prompt = np.split(np.argsort(prompts, kind="stable"), np.cumsum(np.bincount(prompts))[:-1])
-    return max((_case(wrong, labels, one) for one in by_prompt), key=lambda case: (case.telling, len(case.clusters)))
+    return max((_case(wrong, labels, key) for key in by_prompt), key=lambda case: (case.telling, len(case.clusters)))
 
 
 def _case(wrong: pa.Table, labels: NDArray[np.int64], places: NDArray[np.intp]) -> Case:
     rows = wrong.take(pa.array(places))
-    answers = [NO_ANSWER if one is None else same_answer_form(one) for one in rows["answer"].to_pylist()]
-    own = _numbered(labels[places])
+    answers = [NO_ANSWER if answer is None else same_answer_form(answer) for answer in rows["answer"].to_pylist()]
+    numbered = _numbered(labels[places])
     steps = rows["step"].to_numpy()
-    last = np.where(own == NOISE, own.max() + 1, own)  # sort noise after all clusters
+    last = np.where(numbered == NOISE, numbered.max() + 1, numbered)  # sort noise after all clusters
     order = np.array(sorted(range(len(rows)), key=lambda row: (last[row], answers[row], steps[row])))
     return Case(
         prompt=rows["prompt"][0].as_py(),
         text=rows["prompt_text"][0].as_py(),
-        clusters=own[order],
+        clusters=numbered[order],
         answers=[answers[row] for row in order],
         steps=steps[order].astype(np.int64),
         logits=layer_logits(rows)[order],
@@ -139,9 +139,9 @@ def table_of(case: Case) -> str:
     """A table of rollout counts, answers by clusters, with noise in the last column."""
     clusters = sorted(set(case.clusters.tolist()) - {NOISE})
     counts = Counter(zip(case.answers, case.clusters.tolist()))
-    answers = sorted(set(case.answers), key=lambda one: (-case.answers.count(one), one))
-    rows = [[_shortened(one), *(_shown(counts[one, cluster]) for cluster in (*clusters, NOISE))] for one in answers]
-    return markdown_table(("answer", *(f"cluster {one}" for one in clusters), "noise"), rows)
+    answers = sorted(set(case.answers), key=lambda text: (-case.answers.count(text), text))
+    rows = [[_shortened(text), *(_shown(counts[text, cluster]) for cluster in (*clusters, NOISE))] for text in answers]
+    return markdown_table(("answer", *(f"cluster {cluster}" for cluster in clusters), "noise"), rows)
 
 
 def patterns_of(case: Case) -> str:
@@ -152,8 +152,8 @@ def patterns_of(case: Case) -> str:
         for answer in case.split_answers
     ]
     for cluster in case.mixed_clusters:
-        held = [_shortened(answer) for answer, clusters in where.items() if cluster in clusters]
-        lines.append(f"cluster {cluster} holds {len(held)} answers: {', '.join(held)}")
+        answers = [_shortened(answer) for answer, clusters in where.items() if cluster in clusters]
+        lines.append(f"cluster {cluster} holds {len(answers)} answers: {', '.join(answers)}")
     return "\n".join(lines) or "every answer is in one cluster at most, and every cluster holds one answer"
 
 
@@ -177,7 +177,7 @@ def draw(case: Case) -> Figure:
     for axes, image, label in zip(heatmaps, shown, ("logit of the answer's first token", "minus the layer's mean")):
         axes.tick_params(axis="y", left=False, labelleft=False)
         places = range(0, layers, max(layers // 14, 1))
-        axes.set(xlabel="layer", xticks=places, xticklabels=[str(one + 1) for one in places])
+        axes.set(xlabel="layer", xticks=places, xticklabels=[str(layer + 1) for layer in places])
         figure.colorbar(image, ax=axes, label=label)
     if rows <= MOST_WITH_NUMBERS:
         _write_logits(heatmaps[0], case.logits)

@@ -63,16 +63,16 @@ def features_of(own: FeatureTransform, layers: int) -> dict[str, FeatureTransfor
     """The features by name, in the paper's notation for a model of so many ``layers``; None is `SINGLE`."""
     features = {paper_name(variant, layers): TRANSFORMS.get(variant) for variant in VARIANTS}
     matrix = own.matrix(layers)
-    if not any(one is not None and np.array_equal(one.matrix(layers), matrix) for one in features.values()):
+    if not any(feature is not None and np.array_equal(feature.matrix(layers), matrix) for feature in features.values()):
         features[f"{len(matrix)} (own)"] = own
     return features
 
 
 def name_of(transform: FeatureTransform, own: FeatureTransform, layers: int) -> str | None:
     """The name of ``transform`` in `features_of`, None if it is none of them."""
-    found = ((name, one) for name, one in features_of(own, layers).items() if one is not None)
+    found = ((name, feature) for name, feature in features_of(own, layers).items() if feature is not None)
     matrix = transform.matrix(layers)
-    return next((name for name, one in found if np.array_equal(one.matrix(layers), matrix)), None)
+    return next((name for name, feature in found if np.array_equal(feature.matrix(layers), matrix)), None)
 
 
 def paper_name(variant: str, layers: int) -> str:
@@ -86,7 +86,7 @@ def pairs_of_prompts(prompts: Sequence[str], most: int | None, seed: int) -> NDA
     rows: dict[str, list[int]] = {}
     for row, prompt in enumerate(prompts):
         rows.setdefault(prompt, []).append(row)
-    pairs = [pair for own in rows.values() for pair in combinations(own, 2)]
+    pairs = [pair for places in rows.values() for pair in combinations(places, 2)]
     if most is not None and most < len(pairs):
         pairs = random.Random(f"{seed}-pairs").sample(pairs, most)
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
@@ -96,8 +96,8 @@ def agreement_table(found: Sequence[VariantAgreement]) -> str:
     """A row per feature."""
     header = ["feature", "clusters", "in none", "agreement (%)", "each in none a kind of its own (%)"]
     rows = [
-        [one.variant, str(one.clusters), str(one.noise), *map(_percent, (one.noise_together, one.noise_alone))]
-        for one in found
+        [row.variant, str(row.clusters), str(row.noise), *map(_percent, (row.noise_together, row.noise_alone))]
+        for row in found
     ]
     return markdown_table(header, rows)
 

@@ -65,12 +65,12 @@ def recomputed_curves(run: Path, name: str) -> list[Curve]:
 def largest_differences(logged: Sequence[Curve], recomputed: Sequence[Curve]) -> dict[str, float]:
     """The largest difference of each metric over the steps with a logged and a recomputed value, if there are any."""
     differences = {}
-    for one in recomputed:
-        other = next((curve for curve in logged if (curve.run, curve.metric) == (one.run, one.metric)), None)
+    for computed in recomputed:
+        other = next((curve for curve in logged if (curve.run, curve.metric) == (computed.run, computed.metric)), None)
         if other is not None:
-            _, here, there = np.intersect1d(one.steps, other.steps, return_indices=True)
+            _, here, there = np.intersect1d(computed.steps, other.steps, return_indices=True)
             if len(here):
-                differences[one.metric] = float(np.abs(one.values[here] - other.values[there]).max())
+                differences[computed.metric] = float(np.abs(computed.values[here] - other.values[there]).max())
     return differences
 
 
@@ -94,17 +94,17 @@ def draw(curves: Sequence[Curve], recomputed: Sequence[Curve] = ()) -> Figure:
     from matplotlib.figure import Figure
 
     present = {curve.metric for curve in curves}
-    measures = [one for one in MEASURES if any(metric.startswith(f"meds/{one}_") for metric in present)]
-    spans = [one for one in SPANS if any(metric.endswith(f"_{one}") for metric in present)]
+    measures = [measure for measure in MEASURES if any(metric.startswith(f"meds/{measure}_") for metric in present)]
+    spans = [span for span in SPANS if any(metric.endswith(f"_{span}") for metric in present)]
     runs = list(dict.fromkeys(curve.run for curve in curves))
     figure = Figure(figsize=(4.2 * len(spans), 3.2 * len(measures)), layout="constrained")
     panels = figure.subplots(len(measures), len(spans), squeeze=False)
     for row, measure in zip(panels, measures):
         for axes, span in zip(row, spans):
             metric = f"meds/{measure}_{span}"
-            for curve in (one for one in curves if one.metric == metric):
+            for curve in (candidate for candidate in curves if candidate.metric == metric):
                 axes.plot(curve.steps, curve.values, label=curve.run, color=f"C{runs.index(curve.run)}")
-            for curve in (one for one in recomputed if one.metric == metric):
+            for curve in (candidate for candidate in recomputed if candidate.metric == metric):
                 axes.plot(curve.steps, curve.values, "o", markersize=3, color=f"C{runs.index(curve.run)}")
             axes.set(title=f"{measure.replace('_', ' ')}, {span}", xlabel="training step")
     panels[0][0].legend(fontsize="small")
@@ -141,7 +141,7 @@ def _moments_by_span(
             recent.append((step, moments))
             while recent[0][0] <= step - window:
                 recent.popleft()
-            spans["window"] = merge_moments([one for _, one in recent])
+            spans["window"] = merge_moments([moments for _, moments in recent])
         yield step, spans
 
 
@@ -151,7 +151,7 @@ def _curve(run: str, metric: str, points: list[tuple[int, float]]) -> Curve:
 
 
 def _as_numbers(curves: Sequence[Curve]) -> list[dict[str, Any]]:
-    return [{**asdict(one), "steps": one.steps.tolist(), "values": one.values.tolist()} for one in curves]
+    return [{**asdict(curve), "steps": curve.steps.tolist(), "values": curve.values.tolist()} for curve in curves]
 
 
 def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:

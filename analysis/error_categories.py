@@ -118,7 +118,7 @@ def draw_figure(counts: dict[int, int], found: Sequence[VariantAgreement]) -> Fi
     left.barh([CATEGORIES[number][0] for number in counts], list(counts.values()), color=COLORS[0])
     left.invert_yaxis()
     left.set_xlabel("wrong responses")
-    shares = {one.variant: 100 * one.noise_together for one in found if one.noise_together is not None}
+    shares = {entry.variant: 100 * entry.noise_together for entry in found if entry.noise_together is not None}
     right.bar(list(shares), list(shares.values()), color=COLORS[2])
     right.tick_params(axis="x", labelrotation=20)
     right.set(ylabel="agreement with the judge (% of pairs)", ylim=(0, 100))
@@ -191,7 +191,7 @@ def ask(client: JudgeClient, arguments: argparse.Namespace) -> Labelled:
     texts = texts_of(arguments.run, wrong.select(["step", "sample"]).take(pa.array(rows)))
     limit = arguments.response_characters
     answers = client.ask_all([question_about(exchange, limit) for exchange in texts])
-    return Labelled(wrong, rows, answers, sum(limit is not None and len(one.response) > limit for one in texts))
+    return Labelled(wrong, rows, answers, sum(limit is not None and len(text.response) > limit for text in texts))
 
 
 def label(arguments: argparse.Namespace) -> None:
@@ -210,7 +210,7 @@ def label(arguments: argparse.Namespace) -> None:
         "malformed": labelled.malformed,
         "shortened": labelled.shortened,
         "pairs": pairs,
-        "agreement": [asdict(one) for one in found],
+        "agreement": [asdict(entry) for entry in found],
         "responses": labelled.places(),
         "preset": arguments.preset,
         "seed": arguments.seed,

@@ -75,15 +75,15 @@ class Score:
 
 def coverage_of(explanations: Sequence[Explanation]) -> Coverage:
     """Count the explanations by kind and evidence."""
-    named = [one.kind for one in explanations if one.kind is not None]
-    evidence = Counter(one.evidence for one in explanations if one.kind is not None)
+    named = [case.kind for case in explanations if case.kind is not None]
+    evidence = Counter(case.evidence for case in explanations if case.kind is not None)
     return Coverage(
         wrong=len(explanations),
         by_steps=evidence["steps"],
         by_first_wrong_step=evidence["first wrong step"],
         by_answer=evidence["answer"],
-        several=sum(len(one.kinds) > 1 for one in explanations),
-        unexplained=sum(not one.kinds for one in explanations),
+        several=sum(len(case.kinds) > 1 for case in explanations),
+        unexplained=sum(not case.kinds for case in explanations),
         kinds={kind: named.count(kind) for kind in sorted(set(named))},
     )
 
@@ -104,8 +104,8 @@ def score(labels: Labels, truth: Labels, prompts: Labels, *, noise: str = "set")
 
 def scores_of(wrong: pa.Table, explanations: Sequence[Explanation], *, noise: str = "set") -> list[Score]:
     """A `Score` for each variant and preset. Raises ConfigError if no prompt has two rows to compare."""
-    kinds = sorted({one.kind for one in explanations if one.kind is not None})
-    truth = np.array([-1 if one.kind is None else kinds.index(one.kind) for one in explanations], dtype=np.int64)
+    kinds = sorted({case.kind for case in explanations if case.kind is not None})
+    truth = np.array([-1 if case.kind is None else kinds.index(case.kind) for case in explanations], dtype=np.int64)
     prompts = prompt_codes(wrong)
     combinations = [(v, p) for v in VARIANTS for p in ((ANY_PRESET,) if v == SINGLE else LOGIT_PRESETS)]
     scores = []
@@ -120,9 +120,9 @@ def scores_of(wrong: pa.Table, explanations: Sequence[Explanation], *, noise: st
 
 
 def _summed_up(variant: str, preset: str, labels: Labels, found: list[Agreement]) -> Score:
-    values = {name: np.array([getattr(one, name) for one in found]) for name in MEASURES}
-    rows = np.array([one.rows for one in found])
-    weights = {name: np.array([one.pairs for one in found]) if name == "pairwise" else rows for name in MEASURES}
+    values = {name: np.array([getattr(entry, name) for entry in found]) for name in MEASURES}
+    rows = np.array([entry.rows for entry in found])
+    weights = {name: np.array([entry.pairs for entry in found]) if name == "pairwise" else rows for name in MEASURES}
     return Score(
         variant=variant,
         preset=preset,
@@ -140,13 +140,13 @@ def table_of(scores: Sequence[Score]) -> str:
     header = ("variant", "preset", "clusters", "noise", "pairwise", "adjusted Rand", "homogeneity", "completeness")
     rows = [
         [
-            one.variant,
-            one.preset,
-            str(one.clusters),
-            f"{one.noise_share:.1%}",
-            *(f"{one.per_prompt[name]:.3f} ({one.over_all[name]:.3f})" for name in MEASURES),
+            entry.variant,
+            entry.preset,
+            str(entry.clusters),
+            f"{entry.noise_share:.1%}",
+            *(f"{entry.per_prompt[name]:.3f} ({entry.over_all[name]:.3f})" for name in MEASURES),
         ]
-        for one in scores
+        for entry in scores
     ]
     return markdown_table(header, rows)
 
@@ -177,10 +177,10 @@ def draw(scores: Sequence[Score]) -> Figure:
 def _draw_measure(axes: Any, scores: Sequence[Score], measure: str) -> None:
     width = 0.8 / len(LOGIT_PRESETS)
     for number, preset in enumerate((*LOGIT_PRESETS, ANY_PRESET)):
-        mine = [one for one in scores if one.preset == preset]
+        mine = [entry for entry in scores if entry.preset == preset]
         shift = 0.0 if preset == ANY_PRESET else (number - 1) * width
-        places = [VARIANTS.index(one.variant) + shift for one in mine]
-        axes.bar(places, [one.per_prompt[measure] for one in mine], width, label=preset, color=f"C{number}")
+        places = [VARIANTS.index(entry.variant) + shift for entry in mine]
+        axes.bar(places, [entry.per_prompt[measure] for entry in mine], width, label=preset, color=f"C{number}")
     axes.set_xticks(range(len(VARIANTS)), VARIANTS)
     axes.set_ylim(min(0.0, axes.get_ylim()[0]), 1.0)
     axes.set_title(measure.replace("_", " "))
@@ -204,7 +204,7 @@ def compare(arguments: argparse.Namespace) -> None:
     coverage, scores = coverage_of(explanations), scores_of(wrong, explanations, noise=arguments.noise)
     print(coverage_lines(coverage), table_of(scores), sep="\n\n")
     write_figure(draw(scores), arguments.figure)
-    numbers = {"noise": arguments.noise, "coverage": asdict(coverage), "scores": [asdict(one) for one in scores]}
+    numbers = {"noise": arguments.noise, "coverage": asdict(coverage), "scores": [asdict(entry) for entry in scores]}
     write_numbers(numbers, arguments.json)
 
 

@@ -67,9 +67,9 @@ def texts_of(run: Path, rows: pa.Table) -> list[Exchange]:
         table = read_step(RunPaths(run), step, ("sample", *TEXTS))
         if table is None:
             raise ConfigError("RUN", str(run), f"has lost step {step} of its log meanwhile; run the script again")
-        own, table = np.flatnonzero(steps == step), _in_order(table)
-        taken = table.take(pa.array(np.searchsorted(table["sample"].to_numpy(), samples[own])))
-        found.update(zip(own.tolist(), map(Exchange, *(taken[name].to_pylist() for name in TEXTS))))
+        places, table = np.flatnonzero(steps == step), _in_order(table)
+        taken = table.take(pa.array(np.searchsorted(table["sample"].to_numpy(), samples[places])))
+        found.update(zip(places.tolist(), map(Exchange, *(taken[name].to_pylist() for name in TEXTS))))
     return [found[row] for row in range(len(rows))]
 
 

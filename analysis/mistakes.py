@@ -91,7 +91,7 @@ def kinds_of(expression: str) -> dict[Working, str]:
 @cache
 def expression_of(prompt_text: str) -> str:
     """The arithmetic problem in a prompt. Raises ConfigError if it does not contain exactly one."""
-    found = [one for one in _EXPRESSION.findall(prompt_text) if re.search(r"[+*-]", one) and _is_problem(one)]
+    found = [text for text in _EXPRESSION.findall(prompt_text) if re.search(r"[+*-]", text) and _is_problem(text)]
     if len(found) != 1:
         hint = f"holds {len(found)} arithmetic problems in place of one; name a run of the demo's task"
         raise ConfigError("RUN", _shortened(prompt_text), hint)

@@ -135,12 +135,12 @@ def ask(
 
 def summarize(run: str, judgements: Sequence[Judgement]) -> RunSummary:
     """Summarize the scores of a run."""
-    own = [one for one in judgements if one.run == run]
-    scores = [one.score for one in own if one.score is not None]
+    of_run = [judgement for judgement in judgements if judgement.run == run]
+    scores = [judgement.score for judgement in of_run if judgement.score is not None]
     return RunSummary(
         run=run,
         judged=len(scores),
-        malformed=len(own) - len(scores),
+        malformed=len(of_run) - len(scores),
         counts=tuple(scores.count(score) for score in MEANINGS),
         mean=statistics.fmean(scores) if scores else None,
         error=statistics.stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else None,
@@ -151,8 +151,8 @@ def table(summaries: Sequence[RunSummary]) -> str:
     """A row per run."""
     header = ["run", "judged", "malformed", *MEANINGS.values(), "mean score", "standard error"]
     rows = [
-        [one.run, str(one.judged), str(one.malformed), *map(str, one.counts), shown(one.mean), shown(one.error)]
-        for one in summaries
+        [row.run, str(row.judged), str(row.malformed), *map(str, row.counts), shown(row.mean), shown(row.error)]
+        for row in summaries
     ]
     return markdown_table(header, rows)
 
@@ -163,14 +163,14 @@ def draw_figure(summaries: Sequence[RunSummary]) -> Figure:
 
     figure = Figure(figsize=(5.0, 1.2 + 0.45 * len(summaries)))
     axes = figure.subplots()
-    for position, one in enumerate(summaries):
+    for position, summary in enumerate(summaries):
         left = 0.0
-        for count, shade in zip(one.counts, ("#d9d9d9", "#56B4E9", "#0072B2")):
-            share = 100 * count / one.judged if one.judged else 0.0
+        for count, shade in zip(summary.counts, ("#d9d9d9", "#56B4E9", "#0072B2")):
+            share = 100 * count / summary.judged if summary.judged else 0.0
             axes.barh(position, share, left=left, color=shade, height=0.7)
             left += share
-        axes.text(101, position, shown(one.mean), va="center")
-    axes.set_yticks(range(len(summaries)), labels=[one.run for one in summaries])
+        axes.text(101, position, shown(summary.mean), va="center")
+    axes.set_yticks(range(len(summaries)), labels=[summary.run for summary in summaries])
     axes.set(xlim=(0, 112), xlabel="share of groups (%); at the end the mean score")
     axes.invert_yaxis()
     axes.spines[["top", "right"]].set_visible(False)
@@ -228,8 +228,8 @@ def score(arguments: argparse.Namespace) -> None:
     summaries = [summarize(name, judgements) for name in names_of(arguments.runs)]
     print(table(summaries), f"\n{cost_line(client, settings, sum(one.shortened for one in judgements))}", sep="\n")
     numbers = {
-        "runs": [asdict(one) for one in summaries],
-        "pairs": [asdict(one) for one in judgements],
+        "runs": [asdict(summary) for summary in summaries],
+        "pairs": [asdict(judgement) for judgement in judgements],
         "seed": arguments.seed,
         "judge": judged_by(settings),
     }

@@ -203,7 +203,7 @@ class Paper:
         file, meds = self._given.out / "agreement" / NUMBERS, self._features[MEDS].path
         if not file.is_file():
             return {}
-        shares = {one["variant"]: one["noise_together"] for one in json.loads(file.read_text())["agreement"]}
+        shares = {entry["variant"]: entry["noise_together"] for entry in json.loads(file.read_text())["agreement"]}
         own, layers = own_transform(meds), open_memory(meds).format.layers
         ablation = [run.path for run in self._features if run.path in runs]
         single = self._features[-1].path  # it differs in how it clusters
@@ -219,7 +219,7 @@ class Paper:
         given, notes = self._given, list[str]()
         named = {model.rpartition("/")[2]: model for model in models}
         settings = {label: read_settings(given.eval / label) for label in named}
-        labels = {label: one for label, one in settings.items() if one is not None}
+        labels = {label: entry for label, entry in settings.items() if entry is not None}
         notes += [f"no samples of {label}" for label in named if label not in labels]
         results: list[BenchmarkResult] = []
         if labels:
@@ -228,7 +228,7 @@ class Paper:
             results = results_of_labels(given.eval, labels, wanted, benchmarks, given.n, notes.append)
             if results:
                 found = {result.model for result in results}
-                write_report(folder, results, {label: one for label, one in labels.items() if label in found})
+                write_report(folder, results, {label: entry for label, entry in labels.items() if label in found})
                 write_atomically(folder / TABLE, first_table(folder))
         words = ["meds", "eval", *models, "--benchmarks", *given.benchmarks, "--n", str(given.n)]
         command = shlex.join([*words, "--data", str(given.data), "--out", str(given.eval)])

@@ -65,11 +65,11 @@ def weights_of(run: Path, alpha: float | None, beta: float | None) -> PenaltyWei
     config = RunPaths(run).config
     if not config.exists():
         raise ConfigError("RUN", str(run), "has no config.yaml to say its penalty; give --alpha and --beta")
-    own = load_config(config).meds.penalty
-    if own.scope == "batch":
+    penalty = load_config(config).meds.penalty
+    if penalty.scope == "batch":
         hint = "gives a bonus within the step (meds.penalty.scope: batch), no penalty; give --alpha and --beta"
         raise ConfigError("RUN", str(run), hint)
-    return PenaltyWeights(own.alpha if alpha is None else alpha, own.beta if beta is None else beta)
+    return PenaltyWeights(penalty.alpha if alpha is None else alpha, penalty.beta if beta is None else beta)
 
 
 def recorded_groups(rollouts: pa.Table, weights: PenaltyWeights) -> Iterator[tuple[int, Floats, Floats]]:
@@ -121,22 +121,22 @@ def table_of(checks: Sequence[RunCheck]) -> str:
     """A row per run and eta."""
     rows = [
         [
-            one.run,
-            f"{one.weights.alpha:g}",
-            f"{one.weights.beta:g}",
-            str(one.groups),
-            f"{one.holds:.1%}",
-            f"{one.holds_on_average:.1%}",
-            str(one.telling),
-            "" if one.holds_telling is None else f"{one.holds_telling:.1%}",
-            f"{one.prompts_always:.1%}",
+            check.run,
+            f"{check.weights.alpha:g}",
+            f"{check.weights.beta:g}",
+            str(check.groups),
+            f"{check.holds:.1%}",
+            f"{check.holds_on_average:.1%}",
+            str(check.telling),
+            "" if check.holds_telling is None else f"{check.holds_telling:.1%}",
+            f"{check.prompts_always:.1%}",
             eta,
-            f"{one.mean_gain[eta]:+.5f}",
-            f"{one.least_gain[eta]:+.5f}",
-            str(one.negative[eta]),
+            f"{check.mean_gain[eta]:+.5f}",
+            f"{check.least_gain[eta]:+.5f}",
+            str(check.negative[eta]),
         ]
-        for one in checks
-        for eta in one.mean_gain
+        for check in checks
+        for eta in check.mean_gain
     ]
     of = ("run", "alpha", "beta", "groups", "holds", "on average", "telling", "holds of them", "prompts always")
     return markdown_table((*of, "eta", "mean gain", "least gain", "losing"), rows)

@@ -88,8 +88,8 @@ def steps_to_judge(indices: Sequence[GroupIndex], asked: Sequence[int] | None) -
     shared = sorted(set(indices[0].sizes) & set(indices[1].sizes))
     steps = [step for step in sorted(set(asked or PAPER_STEPS)) if step in shared]
     if not steps:
-        held = f"{len(shared)} steps, {shared[0]} to {shared[-1]}" if shared else "no step"
-        hint = f"are in neither or only one of the runs, which have the texts of {held} in common; name others"
+        shared_steps = f"{len(shared)} steps, {shared[0]} to {shared[-1]}" if shared else "no step"
+        hint = f"are in neither or only one of the runs, which have the texts of {shared_steps} in common; name others"
         wanted = " ".join(map(str, asked)) if asked else f"{PAPER_STEPS[0]} to {PAPER_STEPS[-1]}"
         raise ConfigError("--steps", wanted, hint)
     return steps
@@ -165,8 +165,8 @@ def spans_of(steps: Sequence[int]) -> list[tuple[int, int]]:
 
 def summarize(comparisons: Sequence[Comparison], first: int, last: int) -> Summary:
     """Summarize the comparisons of the steps from ``first`` to ``last``."""
-    chosen = [one for one in comparisons if first <= one.pairing.step <= last]
-    scores = [one.scores for one in chosen if one.scores is not None]
+    chosen = [comparison for comparison in comparisons if first <= comparison.pairing.step <= last]
+    scores = [comparison.scores for comparison in chosen if comparison.scores is not None]
     columns = list(zip(*scores))
     means = errors = None
     if scores:
@@ -183,12 +183,12 @@ def _standard_error(values: Sequence[int]) -> float:
 def table(spans: Sequence[Summary], whole: Summary, names: Sequence[str]) -> str:
     """A row per span of steps, and a row for all of them."""
     rows = []
-    for one in (*spans, whole):
-        means = one.means or (None, None)
-        difference = None if one.means is None else one.means[0] - one.means[1]
-        span = str(one.first) if one.first == one.last else f"{one.first} to {one.last}"
-        label = "all" if one is whole else span
-        rows.append([label, str(one.judged), str(one.malformed), *map(shown, means), shown(difference, "+.2f")])
+    for part in (*spans, whole):
+        means = part.means or (None, None)
+        difference = None if part.means is None else part.means[0] - part.means[1]
+        span = str(part.first) if part.first == part.last else f"{part.first} to {part.last}"
+        label = "all" if part is whole else span
+        rows.append([label, str(part.judged), str(part.malformed), *map(shown, means), shown(difference, "+.2f")])
     return markdown_table(["steps", "groups judged", "malformed", *names, "difference"], rows)
 
 
@@ -201,7 +201,7 @@ def draw_figure(summaries: Sequence[Summary], names: Sequence[str]) -> Figure:
 
     figure = Figure(figsize=(4.5, 3.2))
     axes = figure.subplots()
-    judged = [((one.first + one.last) / 2, one.means, one.errors) for one in summaries if one.means is not None]
+    judged = [((part.first + part.last) / 2, part.means, part.errors) for part in summaries if part.means is not None]
     steps = [step for step, _, _ in judged]
     for run, name in enumerate(names):
         means = [means[run] for _, means, _ in judged]
@@ -220,9 +220,9 @@ def numbers(
     """All numbers of the table and the scores that they come from."""
     return {
         "runs": list(names),
-        "spans": [asdict(one) for one in spans],
+        "spans": [asdict(span) for span in spans],
         "all": asdict(whole),
-        "comparisons": [asdict(one) for one in comparisons],
+        "comparisons": [asdict(comparison) for comparison in comparisons],
     }
 
 
@@ -282,7 +282,7 @@ def compare(arguments: argparse.Namespace) -> None:
         raise ConfigError(
             "--nearby", arguments.nearby, "finds no question that both runs answered twice in one of these steps"
         )
-    groups = [read_groups(run, [one.visit(i) for one in pairings]) for i, run in enumerate(arguments.runs)]
+    groups = [read_groups(run, [pairing.visit(i) for pairing in pairings]) for i, run in enumerate(arguments.runs)]
     for line in shortfalls(indices, steps, pairings, arguments):
         print(line, file=sys.stderr)
     comparisons = ask(client, pairings, groups, arguments)

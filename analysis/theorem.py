@@ -99,14 +99,14 @@ def check_random(problems: int, seed: int) -> RandomCheck:
     generator = np.random.default_rng(seed)
     free = [random_problem(generator) for _ in range(problems)]
     fitting = [random_problem(generator, under_assumption=True) for _ in range(problems)]
-    violating = [one for one in free if not one.assumption_holds]
+    violating = [problem for problem in free if not problem.assumption_holds]
     worst = min(free, key=_relative_gain)
     return RandomCheck(
         problems=problems,
-        largest_identity_error=max(one.identity_error for one in (*free, *fitting)),
-        least_gain_under_assumption=min(_relative_gain(one) for one in fitting),
+        largest_identity_error=max(problem.identity_error for problem in (*free, *fitting)),
+        least_gain_under_assumption=min(_relative_gain(problem) for problem in fitting),
         assumption_holds_share=1 - len(violating) / problems,
-        negative_share_without=sum(one.gain < 0 for one in violating) / max(len(violating), 1),
+        negative_share_without=sum(problem.gain < 0 for problem in violating) / max(len(violating), 1),
         worst=worst,
     )
 
@@ -145,8 +145,8 @@ def draw(problems: int, seed: int, checks: Sequence[RunCheck]) -> Figure:
     left.set(title="gain in task reward on random problems", xlabel="J(q2) - J(q1)", ylabel="problems")
     left.legend(fontsize="small")
     for axes in right:
-        for one in checks:
-            axes.plot([float(eta) for eta in one.mean_gain], list(one.mean_gain.values()), "o-", label=one.run)
+        for entry in checks:
+            axes.plot([float(eta) for eta in entry.mean_gain], list(entry.mean_gain.values()), "o-", label=entry.run)
         axes.set(title="mean gain over the runs' groups", xlabel="eta", xscale="log")
         axes.legend(fontsize="small")
     return figure
@@ -181,8 +181,8 @@ def check(arguments: argparse.Namespace) -> None:
     found = check_random(arguments.problems, arguments.seed)
     print(random_lines(found))
     checks = [
-        check_run(name, logged_rollouts(run, COLUMNS), own, arguments.eta)
-        for name, run, own in zip(names_of(arguments.runs), arguments.runs, weights)
+        check_run(name, logged_rollouts(run, COLUMNS), run_weights, arguments.eta)
+        for name, run, run_weights in zip(names_of(arguments.runs), arguments.runs, weights)
     ]
     if checks:
         print("", table_of(checks), sep="\n")
@@ -190,7 +190,7 @@ def check(arguments: argparse.Namespace) -> None:
     worst = {
         name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(found.worst).items()
     }
-    numbers = {"random": {**asdict(found), "worst": worst}, "runs": [asdict(one) for one in checks]}
+    numbers = {"random": {**asdict(found), "worst": worst}, "runs": [asdict(entry) for entry in checks]}
     write_numbers(numbers, arguments.json)
 
 

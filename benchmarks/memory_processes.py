@@ -111,10 +111,12 @@ def measure_scale(sizes: Sizes, rounds: int, folder: Path) -> Iterator[str]:
 
 def cpu_of_shard(visits: list[NDArray[np.int64]], stored: int, folder: Path, shard: int, shards: int) -> list[float]:
     """CPU seconds that one shard, in a process of its own, takes for each step; ``stored`` rows per prompt."""
-    own = [prompts[[shard_of(key(prompt), shards) == shard for prompt in prompts.tolist()]] for prompts in visits]
+    prompts_here = [
+        prompts[[shard_of(key(prompt), shards) == shard for prompt in prompts.tolist()]] for prompts in visits
+    ]
     memory = {"folder": folder / str(shards), "seed": shard, "shard": shard, "shards": shards}
     with start_process() as process:
-        process.submit(open_here, memory, own, stored).result()
-        results = [process.submit(step_here, prompts).result() for prompts in own]
+        process.submit(open_here, memory, prompts_here, stored).result()
+        results = [process.submit(step_here, prompts).result() for prompts in prompts_here]
         process.submit(close_here).result()
     return [cpu for _, _, cpu in results]

@@ -216,7 +216,7 @@ def time_passes(
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Seconds of each pass, and of the recorder's work in it, by name: (repeats,) each. Who goes first rotates."""
     seconds = {name: np.zeros(repeats) for name in passes}
-    own = {name: np.zeros(repeats) for name in passes}
+    recording = {name: np.zeros(repeats) for name in passes}
     names = list(passes)
     for index in range(repeats):
         first = index % len(names)
@@ -226,8 +226,8 @@ def time_passes(
             result = passes[name]()
             _synchronize(device)
             seconds[name][index] = time.perf_counter() - started
-            own[name][index] = result.own_seconds
-    return seconds, own
+            recording[name][index] = result.own_seconds
+    return seconds, recording
 
 
 def _synchronize(device: str) -> None:
@@ -256,10 +256,10 @@ def spread(values: np.ndarray, form: str) -> str:
 
 
 def table_lines(
-    seconds: dict[str, np.ndarray], own: dict[str, np.ndarray], peaks: dict[str, int], batch: int
+    seconds: dict[str, np.ndarray], recording: dict[str, np.ndarray], peaks: dict[str, int], batch: int
 ) -> Iterator[str]:
     """The Markdown table: a row per way to do a pass."""
-    yield "| pass | seconds | ratio to plain | recorder's own work | peak memory over plain |"
+    yield "| pass | seconds | ratio to plain | recorder's recording work | peak memory over plain |"
     yield "|---|---|---|---|---|"
     for name, values in seconds.items():
         cells = [name, spread(values, ".3f"), "1", "", "0"]
@@ -267,8 +267,8 @@ def table_lines(
             over = (peaks[name] - peaks["plain"]) / 1e6
             cells[2] = spread(values / seconds["plain"], ".4f")
             cells[4] = f"{over:.3f} MB for {batch} responses"
-        if own[name].any():
-            cells[3] = spread(100 * own[name] / values, ".4f") + " %"
+        if recording[name].any():
+            cells[3] = spread(100 * recording[name] / values, ".4f") + " %"
         yield f"| {' | '.join(cells)} |"
 
 
@@ -292,10 +292,10 @@ def benchmark_passes(shape: Shape, arguments: argparse.Namespace) -> Iterator[st
         check_no_synchronization(model, batch, recorder)
         yield "The host never waits for the device inside a recorded forward pass."
     peaks = {name: peak_bytes(run, arguments.device) for name, run in passes.items()}
-    seconds, own = time_passes(passes, arguments.repeats, arguments.device)
+    seconds, recording = time_passes(passes, arguments.repeats, arguments.device)
     yield f"Layer logits of both ways differ by at most {difference:.1e}; log-probs are the same to the bit."
     yield ""
-    yield from table_lines(seconds, own, peaks, shape.batch)
+    yield from table_lines(seconds, recording, peaks, shape.batch)
     yield ""
     how = "torch.cuda.max_memory_allocated" if arguments.device == "cuda" else "bytes of live tensors, counted per op"
     yield f"Medians of {arguments.repeats} rounds, quartiles in brackets; ratios are per round. Peak memory: {how}."

@@ -264,9 +264,9 @@ def measure(lengths: Lengths, rounds: int, prompt_count: int) -> dict[str, tuple
                 with peak_memory() as peak:
                     step(number)
                 peaks[name] = max(peaks[name], peak())
-        for name, one in times.items():
-            one.rounds = one.rounds[1:]
-            found[name] = one, peaks[name]
+        for name, times_of_run in times.items():
+            times_of_run.rounds = times_of_run.rounds[1:]
+            found[name] = times_of_run, peaks[name]
     return found
 
 
@@ -281,7 +281,7 @@ def table(cut: int, found: dict[str, tuple[PhaseTimes, float]]) -> str:
     top = ("generation calls", "train step", "total")
     inside = [name for name in {**plain, **ours} if name not in top]
     for name in [*top[:2], *inside, "total"]:
-        cells = [f"{one[name]:.2f}" if name in one else "" for one in (plain, ours)]
+        cells = [f"{measured[name]:.2f}" if name in measured else "" for measured in (plain, ours)]
         ratio = f"{ours[name] / plain[name]:.3f}" if name in plain and name in ours and plain[name] else ""
         lines.append(
             f"| {'&nbsp;&nbsp;' if name.startswith(' ') else ''}{name.strip()} | {' | '.join(cells)} | {ratio} |"

@@ -27,7 +27,7 @@ def power(
 ) -> float:
     """The share of ``studies`` in which a difference of ``effect`` deviations is found to be above 0."""
     drawn = np.random.default_rng([seed, seeds, tasks]).normal(effect, 1.0, size=(studies, tasks, seeds))
-    intervals = (bootstrap_interval(one, STATISTICS[statistic], level=level, resamples=2000) for one in drawn)
+    intervals = (bootstrap_interval(sample, STATISTICS[statistic], level=level, resamples=2000) for sample in drawn)
     return float(np.mean([interval.low > 0 for interval in intervals]))
 
 
@@ -61,7 +61,7 @@ def main(command_line: Sequence[str] | None = None) -> None:
     rows = []
     for difference in given.difference:
         needed = [seeds_needed(difference / deviation, given.tasks, **rule) for deviation in given.deviation]
-        rows.append([f"{difference:g}", *(f"above {SEEDS[-1]}" if one is None else str(one) for one in needed)])
+        rows.append([f"{difference:g}", *(f"above {SEEDS[-1]}" if seeds is None else str(seeds) for seeds in needed)])
     print(markdown_table(["difference", *(f"deviation {deviation:g}" for deviation in given.deviation)], rows))
     print(f"\n{given.tasks} tasks; {LEAST_SEEDS} is the least with which a claim is judged")
 

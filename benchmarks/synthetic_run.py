@@ -100,9 +100,9 @@ class Policy:
         return [str(number) for number in numbers.tolist()]
 
     def _logits(self, prompt: NDArray[np.int64], mode: NDArray[np.int64]) -> NDArray[np.float32]:
-        own = self.generator.normal(size=(len(prompt), self.shape.layers))
+        deviation = self.generator.normal(size=(len(prompt), self.shape.layers))
         spread = np.where(mode == -1, 3.0, 0.08)[:, None]
-        logits: NDArray[np.float32] = (self._modes[prompt, mode.clip(0)] + spread * own).astype(np.float32)
+        logits: NDArray[np.float32] = (self._modes[prompt, mode.clip(0)] + spread * deviation).astype(np.float32)
         return logits
 
     def responses(self, step: Step) -> list[str]:

@@ -99,7 +99,7 @@ def make_dashboard(entity: str, project: str, name: str = NAME) -> ws.Workspace:
     sections = [
         ws.Section(name=title, panels=[_plot(*panel) for panel in panels], is_open=True) for title, panels in SECTIONS
     ]
-    rewards = next(one for one in sections if one.name == "Rewards")
+    rewards = next(section for section in sections if section.name == "Rewards")
     rewards.panels.append(wr.LinePlot(title="pass@k of evaluations", x=AXIS, metric_regex=PASS_AT_K))  # type: ignore[attr-defined]
     table = wr.WeavePanelSummaryTable(table_name=BIGGEST_CLUSTERS)  # type: ignore[attr-defined]
     sections.append(ws.Section(name="Biggest clusters", panels=[table], is_open=True))

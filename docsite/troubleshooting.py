@@ -51,7 +51,7 @@ def listing(package: Path) -> str:
     for path, module in modules.items():
         for node in [node for node in module.body if isinstance(node, ast.ImportFrom) and node.module]:
             source = modules.get(Path(f"{str(node.module).replace('.', '/')}.py"), ast.Module([], []))
-            module.body += [one for one in source.body if isinstance(one, ast.Assign)]  # constants that it may import
+            module.body += [part for part in source.body if isinstance(part, ast.Assign)]  # constants
         folder = path.stem if path.parts[1] == "cli" else path.parts[1]
         fields = rooms[next((room for room, folders in ROOMS.items() if folder in folders), OTHER)]
         for field, message in _messages(module):
@@ -61,7 +61,7 @@ def listing(package: Path) -> str:
     for room, fields in rooms.items():
         lines += [f"## {room}"] if fields else []
         for field in sorted(fields, key=lambda name: (name == NO_FIELD, name.lstrip("-"))):
-            items = [re.sub("`(.+?)`", r"<code>\1</code>", html.escape(one, False)) for one in sorted(fields[field])]
+            items = [re.sub("`(.+?)`", r"<code>\1</code>", html.escape(item, False)) for item in sorted(fields[field])]
             lines += [
                 f"### {html.escape(field, False)}",
                 "<ul>" + "".join(f"<li>{item}</li>\n" for item in items) + "</ul>",
@@ -112,7 +112,7 @@ class _Scope:
             case ast.Call(func=ast.Attribute(value=template, attr="format")):
                 found = [re.sub(r"\{\w*\}", "<reason>", text) for text in self.texts(template)]
             case ast.Call(func=ast.Name(id=name)):  # a function of the module: what it returns
-                homes = [one for one in self.module.body if isinstance(one, ast.FunctionDef) and one.name == name]
+                homes = [node for node in self.module.body if isinstance(node, ast.FunctionDef) and node.name == name]
                 ends = [(home, end) for home in homes for end in ast.walk(home) if isinstance(end, ast.Return)]
                 scopes = [(_Scope(self.module, home, end, {}), end.value) for home, end in ends if end.value]
                 found = [text for scope, value in scopes for text in scope.texts(value)] or found
@@ -129,7 +129,7 @@ class _Scope:
         nodes = [*ast.walk(self.function)] if self.function else []
         blocks = [getattr(node, field, []) for node in nodes for field in ("body", "orelse", "finalbody")]
         around = [block for block in blocks if isinstance(block, list) and self.statement in _within(block)]
-        for node, value in reversed(_assignments([one for one in nodes if isinstance(one, ast.stmt)], name)):
+        for node, value in reversed(_assignments([other for other in nodes if isinstance(other, ast.stmt)], name)):
             if node.lineno < self.statement.lineno:
                 found.append(value)
                 if any(node in block for block in around):
@@ -168,12 +168,12 @@ def _scopes(place: _Scope, call: ast.Call, calls: list[_Located]) -> Iterator[_S
         if names & {_name_of(target) for target in targets}:
             rows = [row.elts if isinstance(row, ast.Tuple) else [row] for row in _rows(place, loop.iter)]
             given += [{_name_of(name): place.texts(value) for name, value in zip(targets, row)} for row in rows]
-    parameters = [one.arg for one in place.function.args.args if one.arg != "self"] if place.function else []
+    parameters = [param.arg for param in place.function.args.args if param.arg != "self"] if place.function else []
     if place.function and names & {*parameters} and not given:
-        callers = [one for one in calls if _name_of(one[1].func) == place.function.name.strip("_")]
-        for outer, one in callers:
-            given.append({name: outer.texts(value) for name, value in zip(parameters, one.args)})
-    yield from (replace(place, given=one) for one in given or [{}])
+        callers = [caller for caller in calls if _name_of(caller[1].func) == place.function.name.strip("_")]
+        for outer, by in callers:
+            given.append({name: outer.texts(value) for name, value in zip(parameters, by.args)})
+    yield from (replace(place, given=values) for values in given or [{}])
 
 
 def _rows(scope: _Scope, node: ast.expr) -> list[ast.expr]:
@@ -182,7 +182,7 @@ def _rows(scope: _Scope, node: ast.expr) -> list[ast.expr]:
         node = node.func.value  # of a dictionary's items()
     if isinstance(node, ast.Name):
         node = next(iter(scope.assigned(node.id)), node)
-    return [one for one in (*getattr(node, "keys", []), *getattr(node, "elts", [])) if one]
+    return [child for child in (*getattr(node, "keys", []), *getattr(node, "elts", [])) if child]
 
 
 def _calls(node: ast.AST, scope: _Scope) -> Iterator[_Located]:
@@ -202,7 +202,7 @@ def _name_of(node: ast.expr) -> str:
         case ast.Attribute(value=value, attr=name):
             return _name_of(value) if name.startswith("__") else _PLAIN.get(name, name.strip("_"))
         case ast.Call(func=function, args=arguments):
-            named = [one for one in arguments if not isinstance(one, ast.Constant)]
+            named = [argument for argument in arguments if not isinstance(argument, ast.Constant)]
             of_a_call = isinstance(function, ast.Attribute) and isinstance(function.value, ast.Call)
             return _name_of(named[0] if named else getattr(function, "value", function) if of_a_call else function)
     inner = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]

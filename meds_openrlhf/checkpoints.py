@@ -40,7 +40,7 @@ def mark_complete(paths: RunPaths, tag: str, step: int) -> None:
 def whole_checkpoints(paths: RunPaths) -> list[Checkpoint]:
     """Return all complete checkpoints, newest last; for equal steps, regular checkpoints follow best checkpoints."""
     found = [whole for marker in paths.complete.glob("*global_step*") if (whole := _whole(paths, marker)) is not None]
-    return sorted(found, key=lambda one: (one.step, not one.tag.startswith("best_"), one.tag))
+    return sorted(found, key=lambda point: (point.step, not point.tag.startswith("best_"), point.tag))
 
 
 def newest_complete(paths: RunPaths) -> Checkpoint | None:

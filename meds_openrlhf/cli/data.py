@@ -186,7 +186,7 @@ def _as_table(prepared: Sequence[Prepared]) -> list[str]:
             rows.append((name, f"{counts.read:,}", f"{counts.kept:,}", paper or "-", dropped or "-"))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     return [
-        "  ".join([f"{name:<{widths[0]}}", *(f"{one:>{width}}" for one, width in zip(numbers, widths[1:])), dropped])
+        "  ".join([f"{name:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:])), dropped])
         for name, *numbers, dropped in rows
     ]
 

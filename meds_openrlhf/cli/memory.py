@@ -122,8 +122,8 @@ def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
     texts = texts_of_data_set(config) or read_rollout_rows(RunPaths(arguments.folder)).prompt_texts
     if arguments.json:
         content = asdict(overview)
-        for one in content["biggest"]:
-            one["text"] = texts.get(one["prompt"])
+        for cluster in content["biggest"]:
+            cluster["text"] = texts.get(cluster["prompt"])
         print(json.dumps(content, indent=2))
     else:
         print(_as_text(overview, without_template(texts), config.meds.memory.preset))
@@ -245,11 +245,11 @@ def _as_text(overview: Overview, texts: dict[str, str], preset: str) -> str:
     ]
     if overview.biggest:
         lines += ["", f"{'size':>6} {'share':>6}  {'steps':<11} {'verdict':<8} prompt"]
-    for one in overview.biggest:
-        text = " ".join(texts.get(one.prompt, "").split())
-        name = f"{one.prompt}  {text if len(text) <= TEXT_WIDTH else text[: TEXT_WIDTH - 1] + '…'}".rstrip()
-        verdict, span = "right" if one.correct else "wrong", f"{one.first_step}-{one.last_step}"
-        lines.append(f"{one.size:>6} {one.share:>6.0%}  {span:<11} {verdict:<8} {name}")
+    for cluster in overview.biggest:
+        text = " ".join(texts.get(cluster.prompt, "").split())
+        name = f"{cluster.prompt}  {text if len(text) <= TEXT_WIDTH else text[: TEXT_WIDTH - 1] + '…'}".rstrip()
+        verdict, span = "right" if cluster.correct else "wrong", f"{cluster.first_step}-{cluster.last_step}"
+        lines.append(f"{cluster.size:>6} {cluster.share:>6.0%}  {span:<11} {verdict:<8} {name}")
     return "\n".join(lines)
 
 

@@ -98,7 +98,7 @@ def _create(name: str, request: GymRequest) -> Any:
         close = difflib.get_close_matches(name, DATASETS, n=3)
         guess = f"the closest are {', '.join(close)}" if close else f"those are {', '.join(sorted(DATASETS))}"
         raise ConfigError("SET", word, f"is no task of reasoning-gym; {guess}")
-    known = sorted({one.name for one in fields(DATASETS[name][1])} - {"size", "seed"})
+    known = sorted({option.name for option in fields(DATASETS[name][1])} - {"size", "seed"})
     for key, value in request.settings.items():
         if key not in known:
             close = difflib.get_close_matches(key, known, n=1)

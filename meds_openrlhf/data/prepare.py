@@ -91,8 +91,8 @@ def notes_on_earlier(files: Sequence[Prepared], out: Path) -> list[str]:
     earlier = _earlier_kept(train.counts_path(out))
     if earlier == {name: counts.kept for name, counts in train.counts.items()}:
         return []
-    held = " and ".join(f"{kept:,} of {name}" for name, kept in earlier.items()) if earlier else "of unknown sets"
-    return [f"{path} is replaced; it held problems of another selection: {held}"]
+    replaced = " and ".join(f"{kept:,} of {name}" for name, kept in earlier.items()) if earlier else "of unknown sets"
+    return [f"{path} is replaced; it held problems of another selection: {replaced}"]
 
 
 def _earlier_kept(counts_path: Path) -> dict[str, int] | None:

@@ -57,9 +57,9 @@ def without_template(texts: dict[str, str]) -> dict[str, str]:
     return {key: _plain(text[len(head) :].removesuffix(tail)) or text for key, text in texts.items()}
 
 
-def _common_start(one: str, other: str) -> str:
+def _common_start(first: str, other: str) -> str:
     """The common prefix of two texts; for the first and last of sorted texts, it is the common prefix of all."""
-    return "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other)))
+    return "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, other)))
 
 
 def _plain(text: str) -> str:

@@ -94,7 +94,9 @@ def differences(node: str, report: NodeReport, here: dict[str, str], arrived: fl
     names = sorted((report.versions.keys() | here.keys()) - ONLY_WITH_GPUS | (report.versions.keys() & here.keys()))
     pairs = [(name, report.versions.get(name, "missing"), here.get(name, "missing")) for name in names]
     # What follows a plus is the build, which differs where a node has no GPU.
-    other = [f"{name} {there} (here: {own})" for name, there, own in pairs if there.split("+")[0] != own.split("+")[0]]
+    other = [
+        f"{name} {there} (here: {here})" for name, there, here in pairs if there.split("+")[0] != here.split("+")[0]
+    ]
     if other:
         yield Finding(node, "versions", ", ".join(other), "processes of a run exchange objects: install one version")
     apart = report.clock - arrived

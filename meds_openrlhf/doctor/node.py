@@ -90,10 +90,10 @@ def _gpus(node: str) -> Iterator[Finding]:
         yield Finding(node, "GPUs", f"nvidia-smi: {error}", advice)
         return
     used = [float(card[3]) / 1024 for card in cards]
-    held = [f"GPU {number}: {gb:.0f} GB" for number, gb in enumerate(used) if gb > OTHERS_GB]
+    occupied = [f"GPU {number}: {gb:.0f} GB" for number, gb in enumerate(used) if gb > OTHERS_GB]
     kinds = ", ".join(dict.fromkeys(f"{card[0]} of {float(card[2]) / 1024:.0f} GB, driver {card[1]}" for card in cards))
     advice = "other processes hold memory there, and vLLM will not start: end them (nvidia-smi shows them)"
-    yield Finding(node, "GPUs", ", ".join([f"{len(cards)} x {kinds}", *held]), advice if held else "")
+    yield Finding(node, "GPUs", ", ".join([f"{len(cards)} x {kinds}", *occupied]), advice if occupied else "")
 
 
 def _shared_memory(node: str, total: int) -> Finding:
@@ -113,10 +113,10 @@ def _storage(node: str, folder: Path, token: str) -> Iterator[Finding]:
         advice = "it is another folder there: name one with --folder that all nodes share (meds.run_dir goes there)"
         yield Finding(node, "storage", f"{folder} does not show what another node wrote", advice)
         return
-    own, renamed = (folder / f"{token}-{node}-{name}" for name in ("written", "renamed"))
+    written, renamed = (folder / f"{token}-{node}-{name}" for name in ("written", "renamed"))
     try:
-        own.write_bytes(b"x")
-        own.replace(renamed)
+        written.write_bytes(b"x")
+        written.replace(renamed)
         renamed.unlink()
         seconds = fsync_seconds(folder)
     except OSError as error:

@@ -165,9 +165,9 @@ def recognise(name: str, columns: Mapping[str, str], row: Row, source: str) -> t
     ``columns`` replaces names of columns. Raises ConfigError, naming ``source``, if nothing fits, and LeftOut for a
     line that is no rollout.
     """
-    marked = {key: own for key, own in FORMATS.items() if not own.marks or _first(own.marks, row)}
-    for candidate, own in marked.items() if name == "auto" else [(name, FORMATS[name])]:
-        fitted = own.renamed(columns).fitted(row)
+    marked = {key: rules for key, rules in FORMATS.items() if not rules.marks or _first(rules.marks, row)}
+    for candidate, rules in marked.items() if name == "auto" else [(name, FORMATS[name])]:
+        fitted = rules.renamed(columns).fitted(row)
         if fitted is not None:
             return candidate, fitted
     wanted = "no trainer's columns" if name == "auto" else f"not {name}'s columns"
@@ -199,8 +199,8 @@ def _text(value: Any, role: str | None = None) -> str:
         return _writable(value)
     if not _is_conversation(value):
         raise LeftOut("whose prompt or response is neither a text nor messages")
-    chosen = [one for one in value if role is None or one.get("role", role) == role]
-    return "\n\n".join(_content(one.get("content")) for one in chosen)
+    chosen = [turn for turn in value if role is None or turn.get("role", role) == role]
+    return "\n\n".join(_content(turn.get("content")) for turn in chosen)
 
 
 def _content(content: Any) -> str:
@@ -210,7 +210,7 @@ def _content(content: Any) -> str:
 
 
 def _messages(conversation: Sequence[Row]) -> tuple[dict[str, str], ...]:
-    return tuple({"role": str(one.get("role")), "content": _content(one.get("content"))} for one in conversation)
+    return tuple({"role": str(turn.get("role")), "content": _content(turn.get("content"))} for turn in conversation)
 
 
 def _writable(text: str) -> str:
@@ -219,7 +219,7 @@ def _writable(text: str) -> str:
 
 
 def _is_conversation(value: Any) -> bool:
-    return _is_sequence(value) and all(isinstance(one, Mapping) and "content" in one for one in value)
+    return _is_sequence(value) and all(isinstance(turn, Mapping) and "content" in turn for turn in value)
 
 
 def _is_sequence(value: Any) -> bool:

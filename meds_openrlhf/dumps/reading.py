@@ -56,7 +56,7 @@ class Dump:
     def __iter__(self) -> Iterator[tuple[int, list[Rollout]]]:
         last, where = 0, ""
         before: list[tuple[str, str, float]] = []
-        for (step, folder), placed in groupby(self._placed(), key=lambda one: one[:2]):
+        for (step, folder), placed in groupby(self._placed(), key=lambda place: place[:2]):
             if self._shift is None:
                 self._shift = int(step == 0)
             number = step + self._shift
@@ -115,18 +115,18 @@ class Dump:
 def _found(files: Sequence[Path]) -> list[Path]:
     """The files, and those of the folders that may be dumps of training. Raises ConfigError if there is none."""
     found: list[Path] = []
-    for one in files:
-        if one.is_dir():
-            inside = [path for path in one.rglob("*") if path.suffix in SUFFIXES and not path.name.startswith("eval")]
+    for given in files:
+        if given.is_dir():
+            inside = [path for path in given.rglob("*") if path.suffix in SUFFIXES and not path.name.startswith("eval")]
             if not inside:
-                raise ConfigError("FILES", str(one), f"has no dump in it ({', '.join(SUFFIXES)}); name one that has")
+                raise ConfigError("FILES", str(given), f"has no dump in it ({', '.join(SUFFIXES)}); name one that has")
             found += inside
-        elif not one.is_file():
-            raise ConfigError("FILES", str(one), "does not exist; name dumps of rollouts, or their folder")
-        elif one.suffix not in SUFFIXES:
-            raise ConfigError("FILES", str(one), f"is none of {', '.join(SUFFIXES)}; name a dump of rollouts")
+        elif not given.is_file():
+            raise ConfigError("FILES", str(given), "does not exist; name dumps of rollouts, or their folder")
+        elif given.suffix not in SUFFIXES:
+            raise ConfigError("FILES", str(given), f"is none of {', '.join(SUFFIXES)}; name a dump of rollouts")
         else:
-            found.append(one)
+            found.append(given)
     return list(dict.fromkeys(found))
 
 

@@ -95,10 +95,10 @@ class RunFolder:
 
     def _added(self, step: int, rollouts: Sequence[Rollout]) -> pa.Table:
         """Put a step into the memory, then into the metrics, last into the log."""
-        right = np.array([one.reward >= self._right_from for one in rollouts])
-        spans = [self._openings.last_answer(one.response.encode()) for one in rollouts]
+        right = np.array([rollout.reward >= self._right_from for rollout in rollouts])
+        spans = [self._openings.last_answer(rollout.response.encode()) for rollout in rollouts]
         answers = [None if span is None else span[1] for span in spans]
-        keys = [prompt_key(one.prompt) for one in rollouts]
+        keys = [prompt_key(rollout.prompt) for rollout in rollouts]
         wrong = np.flatnonzero(~right)
         place, features, too_long = self._features_of([rollouts[row] for row in wrong], [answers[row] for row in wrong])
         sample = wrong[place]
@@ -108,7 +108,7 @@ class RunFolder:
             answer = self._memory().observe(step, rows)
             self._require(set(answer.sample.tolist()) == set(sample.tolist()), step)
             label[answer.sample], size[answer.sample] = answer.label, answer.size
-        reward = np.array([one.reward for one in rollouts], np.float32)
+        reward = np.array([rollout.reward for rollout in rollouts], np.float32)
         if step not in self._lines:
             self._lines[step] = {
                 "step": step,
@@ -124,9 +124,9 @@ class RunFolder:
             "step": pa.array([step] * len(rollouts), pa.int32()),
             "sample": pa.array(range(len(rollouts)), pa.int32()),
             "prompt": keys,
-            "prompt_text": pa.array([one.prompt for one in rollouts]).dictionary_encode(),
-            "ground_truth": pa.array([one.truth for one in rollouts], pa.string()).dictionary_encode(),
-            "response": [one.response for one in rollouts],
+            "prompt_text": pa.array([rollout.prompt for rollout in rollouts]).dictionary_encode(),
+            "ground_truth": pa.array([rollout.truth for rollout in rollouts], pa.string()).dictionary_encode(),
+            "response": [rollout.response for rollout in rollouts],
             "answer": pa.array(answers, pa.string()),
             "answer_start": pa.array(map(_answer_start, rollouts, spans), pa.int32()),
             "correct": right,
@@ -154,9 +154,9 @@ class RunFolder:
 
     def _require_same(self, step: int, rollouts: Sequence[Rollout], table: pa.Table) -> None:
         """Raise ConfigError unless the folder's rollouts of ``step`` are these."""
-        given = [[one.prompt for one in rollouts], [one.response for one in rollouts]]
+        given = [[rollout.prompt for rollout in rollouts], [rollout.response for rollout in rollouts]]
         same = [table.column(name).to_pylist() for name in ("prompt_text", "response")] == given
-        reward = np.array([one.reward for one in rollouts], np.float32)
+        reward = np.array([rollout.reward for rollout in rollouts], np.float32)
         same = same and step in self._lines and np.array_equal(table.column("reward").to_numpy(), reward)
         self._require(same, step)
 

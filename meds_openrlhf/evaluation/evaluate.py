@@ -98,7 +98,7 @@ class Evaluation:
             benchmarks={benchmark.name: problems_hash(benchmark.problems) for benchmark in self.benchmarks},
             answer_pattern=self._answer_pattern,
         )
-        prompts = {one.name: known.tokens(one.name, one.problems) for one in self.benchmarks}
+        prompts = {benchmark.name: known.tokens(benchmark.name, benchmark.problems) for benchmark in self.benchmarks}
         return Subject(known, folder, check_settings(folder, wanted), prompts)
 
     @contextmanager
@@ -137,7 +137,7 @@ def draw_missing(evaluation: Evaluation, samplings: Sequence[Sampling], progress
     groups = reserve(plan, request.wait_seconds, setting="--wait")
     try:
         missing = [sampling for sampling in samplings if sampling.blocks]
-        for _, alike in groupby(missing, key=lambda one: _engine_key(request, one)):
+        for _, alike in groupby(missing, key=lambda job: _engine_key(request, job)):
             _draw_with_engines(evaluation, list(alike), plan, groups["engines"], progress)
     finally:
         release(groups)

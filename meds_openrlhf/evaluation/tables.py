@@ -46,8 +46,8 @@ def models_and_sampling(comparison: Comparison, settings: Mapping[str, Settings]
     drawn = f"n = {' and '.join(map(str, ns))} samples of every problem."
     benchmarks = ", ".join(f"{_cell(name)} ({counted(sizes[name], 'problem')})" for name in comparison.benchmarks)
     rows = [
-        [label, one.model, f"{one.temperature:g}", f"{one.top_p:g}", str(one.seed), str(one.max_tokens)]
-        for label, one in settings.items()
+        [label, chosen.model, f"{chosen.temperature:g}", f"{chosen.top_p:g}", str(chosen.seed), str(chosen.max_tokens)]
+        for label, chosen in settings.items()
     ]
     table = _table(["label", "model", "temperature", "top-p", "seed", "max tokens"], rows)
     return f"{drawn} Benchmarks: {benchmarks}.\n\n{table}"

@@ -49,7 +49,7 @@ def _compiled(pattern: str) -> Any:
 def without_ending(text: str, special: tuple[str, ...]) -> str:
     """Strip the special tokens at the end. Special tokens inside stay, because they may open an answer."""
     while special and text.endswith(special):
-        text = text[: -max(len(one) for one in special if text.endswith(one))]
+        text = text[: -max(len(token) for token in special if text.endswith(token))]
     return text
 
 
@@ -190,9 +190,9 @@ def _last_first(token_ids: Sequence[int], generated: Sequence[bool] | None) -> I
 def _spans(generated: Sequence[bool]) -> Iterator[tuple[int, int]]:
     """Yield start and end of each run of True."""
     start = None
-    for index, own in enumerate([*generated, False]):
-        if own and start is None:
+    for index, marked in enumerate([*generated, False]):
+        if marked and start is None:
             start = index
-        elif not own and start is not None:
+        elif not marked and start is not None:
             yield start, index
             start = None

@@ -21,8 +21,8 @@ def locate_answers(
     """
     positions = torch.full((len(token_ids),), -1)
     targets = torch.zeros(len(token_ids), dtype=torch.int64)
-    for row, (ids, own) in enumerate(zip(token_ids.tolist(), generated.tolist())):
-        found = locator.locate(ids, own)
+    for row, (ids, marked) in enumerate(zip(token_ids.tolist(), generated.tolist())):
+        found = locator.locate(ids, marked)
         if found is not None:
             positions[row], targets[row] = found, ids[found + 1]
     return positions, targets

@@ -216,8 +216,8 @@ def _first_row(module: Any) -> int:
 
 def _listen_to_unembedding(recording: Recording, module: Any) -> list[Any]:
     """Register the hooks of a partitioned unembedding; LoRA's wrapper runs W, A and B as modules of their own."""
-    own = getattr(module, "base_layer", module)
-    handles = [own.register_forward_pre_hook(recording.keep_unembedding)]
+    layer = getattr(module, "base_layer", module)
+    handles = [layer.register_forward_pre_hook(recording.keep_unembedding)]
     for name in _adapters_of(module):
         add = functools.partial(recording.add_adapter, name=name, scaling=module.scaling[name])
         handles.append(module.lora_A[name].register_forward_pre_hook(functools.partial(recording.keep_low, name=name)))

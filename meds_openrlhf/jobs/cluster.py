@@ -70,11 +70,11 @@ def connect(address: str) -> JobServer:
 
 @contextmanager
 def _without_overrides() -> Iterator[None]:
-    held = {name: os.environ.pop(name) for name in _OVERRIDES if name in os.environ}
+    removed = {name: os.environ.pop(name) for name in _OVERRIDES if name in os.environ}
     try:
         yield
     finally:
-        os.environ.update(held)
+        os.environ.update(removed)
 
 
 def _silence_ray() -> None:

@@ -73,10 +73,10 @@ class Archive:
         try:
             self._fs.create_dir(f"{self._root}/snapshots", recursive=True)
             self._write(f"{self._root}/writable", b"")
-            held = self._files("snapshots")
+            snapshots = self._files("snapshots")
         except (pa.ArrowException, OSError) as error:
             raise ConfigError("meds.memory.archive", self._root, f"cannot be written to ({error})") from error
-        if fresh and held:
+        if fresh and snapshots:
             hint = "holds another run's snapshots; name another folder, or --resume that run"
             raise ConfigError("meds.memory.archive", self._root, hint)
 

@@ -131,7 +131,7 @@ class MemoryPool:
         if self._archive_uri is not None:
             _get([shard.archive.remote(self._archive_uri, rows) for shard, rows in self._with_acknowledged()])
         states = _get([shard.snapshot.remote(rows) for shard, rows in self._with_acknowledged()])
-        segments = sorted({state for one in states for state in one}, key=lambda state: state.name)
+        segments = sorted({state for part in states for state in part}, key=lambda state: state.name)
         if len({state.name for state in segments}) < len(segments):
             raise MemoryLostError(
                 f"{self._paths.root}: two segments have one name, since a shard began anew without its files; "
@@ -154,7 +154,7 @@ class MemoryPool:
         segments = snapshot.segments if snapshot else []
         _get([shard.restore.remote(segments, self._archive_uri) for shard in self._shards])
         stats: list[ShardStats] = _get([shard.stats.remote() for shard in self._shards])
-        self._acknowledged = [one.rows for one in stats]
+        self._acknowledged = [part.rows for part in stats]
         total = add_stats(stats)
         if snapshot is not None and total.rows != snapshot.rows:
             raise MemoryLostError(
@@ -187,12 +187,12 @@ class MemoryPool:
 
     def _recluster(self) -> None:
         """Start `recluster` on every shard that is not running it; a running call also picks up newer rows."""
-        running = {one: number for number, one in enumerate(self._reclustering) if one is not None}
+        running = {call: number for number, call in enumerate(self._reclustering) if call is not None}
         done, _ = ray.wait(list(running), num_returns=len(running), timeout=0) if running else ([], [])
         seconds = _get(done)
-        for one, took in zip(done, seconds):
-            self._reclustering[running[one]] = None
-            self._set_gauges(running[one], cluster_seconds=took)
+        for call, took in zip(done, seconds):
+            self._reclustering[running[call]] = None
+            self._set_gauges(running[call], cluster_seconds=took)
         self._cluster_seconds = max(seconds, default=self._cluster_seconds)
         for number, shard in enumerate(self._shards):
             if self._reclustering[number] is None:

@@ -36,11 +36,11 @@ def settings_of_format(memory_format: MemoryFormat, changed: Mapping[str, Any] |
     ``changed`` are overrides, flat and without ``meds.``; they take precedence. Raises ConfigError for an unknown
     setting.
     """
-    held = memory_format.features
-    own = {f"features.{name}": held[name] for name in FEATURE_SETTINGS if name in held}
+    recorded = memory_format.features
+    known = {f"features.{name}": recorded[name] for name in FEATURE_SETTINGS if name in recorded}
     if memory_format.holds_answers:
-        own = {"memory.preset": ANSWERS}
-    return build(MedsSettings, unflatten({"run_dir": ".", **own, **(changed or {})}), "meds")
+        known = {"memory.preset": ANSWERS}
+    return build(MedsSettings, unflatten({"run_dir": ".", **known, **(changed or {})}), "meds")
 
 
 def remembers_answers(settings: MemorySettings) -> bool:
@@ -85,8 +85,8 @@ def feature_transform(settings: FeatureSettings) -> FeatureTransform:
 def transform_of_rows(meds: MedsSettings, memory_format: MemoryFormat) -> FeatureTransform:
     """Return the transform for a stored memory's rows. Raises ConfigError if the preset or the layers do not match."""
     if memory_format.holds_answers != remembers_answers(meds.memory):
-        held = "final answers" if memory_format.holds_answers else "layer logits"
-        raise ConfigError("meds.memory.preset", meds.memory.preset, f"does not fit this memory, which holds {held}")
+        content = "final answers" if memory_format.holds_answers else "layer logits"
+        raise ConfigError("meds.memory.preset", meds.memory.preset, f"does not fit this memory, which holds {content}")
     return transform_of(features_of_rows(meds.features, meds.memory), memory_format.layers)
 
 

@@ -40,8 +40,8 @@ def _describe(nodes: Sequence[Node]) -> str:
 def _facts(report: PlanReport) -> str:
     found = dict.fromkeys(report.recipe.models.values())
     models = [
-        f"{one.name}, {one.shape.parameters / 1e9:.2f} B parameters ({one.source})" if one.shape else one.name
-        for one in found
+        f"{model.name}, {model.shape.parameters / 1e9:.2f} B parameters ({model.source})" if model.shape else model.name
+        for model in found
     ]
     rows = [("mode", f"{report.sizing.mode}, {report.sizing.why}"), ("model", "; ".join(models))]
     if report.unknown:
@@ -91,17 +91,17 @@ def _map(report: PlanReport) -> str:
         for node in plan.nodes
     ]
     rows = [["nodes", "GPUs", "CPUs", "GB of memory, estimated"]]
-    for (gpus, cpus, of, held, memory), equal in groupby(drawn, key=lambda one: one[1]):
-        note = f" ({plural(held, 'shard')})" if held else ""
+    for (gpus, cpus, of, count, memory), equal in groupby(drawn, key=lambda row: row[1]):
+        note = f" ({plural(count, 'shard')})" if count else ""
         rows.append([_nodes_label([node for node, _ in equal]), gpus, f"{cpus} of {of}{note}", memory])
     return f"{_aligned(rows)}\n  {_legend(plan)}"
 
 
 def _held(report: PlanReport, node: Node) -> str:
-    held = report.on_node_gb(node)
-    if held is None:
+    used = report.on_node_gb(node)
+    if used is None:
         return "unknown"
-    return f"{held:.0f}" if node.memory_gb is None else f"{held:.0f} of {node.memory_gb:.0f}"
+    return f"{used:.0f}" if node.memory_gb is None else f"{used:.0f} of {node.memory_gb:.0f}"
 
 
 def _free_cpus(node: Node) -> str:
@@ -111,7 +111,7 @@ def _free_cpus(node: Node) -> str:
 def _gpus(plan: Plan, node: Node) -> str:
     cells = [cell for group in plan.groups for cell in _cells(group, node)]
     in_use = int(node.gpus - node.free_gpus)
-    unused = int(node.gpus) - in_use - sum(1 for group in plan.groups for one in group.nodes if one == node)
+    unused = int(node.gpus) - in_use - sum(1 for group in plan.groups for place in group.nodes if place == node)
     return " ".join([*cells, *[FREE] * unused, *[IN_USE] * in_use]) or "none"
 
 
@@ -160,7 +160,7 @@ def _nodes_label(nodes: Sequence[Node]) -> str:
 
 
 def _ranges(numbers: list[int]) -> str:
-    runs = [[number for _, number in run] for _, run in groupby(enumerate(numbers), key=lambda one: one[1] - one[0])]
+    runs = [[number for _, number in run] for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])]
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 

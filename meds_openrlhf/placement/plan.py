@@ -159,11 +159,11 @@ def _spread_shards(groups: Sequence[Group], nodes: Sequence[Node], shards: int) 
     """Choose a node for each shard: the node with the fewest shards so far, and among these the most free CPUs."""
     taken = Counter(nodes.index(node) for group in groups for node in group.nodes)
     left = [node.room_for_cpus - taken[index] for index, node in enumerate(nodes)]
-    held: Counter[int] = Counter()
+    placed: Counter[int] = Counter()
     chosen = []
     for _ in range(shards):
-        able = [index for index in range(len(nodes)) if left[index] - held[index] > 0]
-        best = min(able, key=lambda index: (held[index], held[index] - left[index], index))
-        held[best] += 1
+        able = [index for index in range(len(nodes)) if left[index] - placed[index] > 0]
+        best = min(able, key=lambda index: (placed[index], placed[index] - left[index], index))
+        placed[best] += 1
         chosen.append(nodes[best])
     return tuple(chosen)

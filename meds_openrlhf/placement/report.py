@@ -56,10 +56,10 @@ class PlanReport:
                 needs = f"{' + '.join(group.roles)}: about {peak:.0f} GB on a GPU of {memory:g} GB"
                 lines.append(f"{needs}; {self._ways_to_shrink(group)}")
         for node in self.plan.nodes:
-            held, memory = self.on_node_gb(node), node.memory_gb
-            if held is not None and memory is not None and held > memory:
+            used, memory = self.on_node_gb(node), node.memory_gb
+            if used is not None and memory is not None and used > memory:
                 lines.append(
-                    f"{node.name}: about {held:.0f} GB of sleeping and offloaded states, in {memory:.0f} GB that "
+                    f"{node.name}: about {used:.0f} GB of sleeping and offloaded states, in {memory:.0f} GB that "
                     f"Ray's object store leaves; {self._ways_to_empty_nodes()}"
                 )
         if self.sequences is not None and self.sequences < 1:

@@ -144,10 +144,10 @@ def require_splittable_batches(recipe: Recipe, ranks: Mapping[str, int], decided
 def _flag_that_decides(role: str, given: Mapping[str, Any], decided: Mapping[str, Any]) -> str:
     """Return the user's flag that determines the role's ranks; by default the role's num_gpus_per_node."""
     section = SECTIONS[role]
-    own = [f"{section}.num_gpus_per_node", f"{section}.num_nodes"]
+    flags = [f"{section}.num_gpus_per_node", f"{section}.num_nodes"]
     others = ["vllm.num_engines", TENSOR_PARALLEL, "actor.num_gpus_per_node", "actor.num_nodes"]
-    found = [flag for flag in own + others * bool(decided) if given.get(flag) is not None]
-    return found[0] if found else own[0]
+    found = [flag for flag in flags + others * bool(decided) if given.get(flag) is not None]
+    return found[0] if found else flags[0]
 
 
 def listed(counts: Sequence[int]) -> str:
@@ -235,8 +235,8 @@ def _colocate(recipe: Recipe, room: Room, tensor_parallel: int, saved: Mapping[s
 
 def _in_all(recipe: Recipe, section: str, nodes: int, gpus: int) -> dict[str, int]:
     """Return counts of a role with ``nodes * gpus`` ranks, in other blocks if the user gave one of its counts."""
-    ranks, own = nodes * gpus, recipe.given.get(f"{section}.num_gpus_per_node")
-    own_nodes = recipe.given.get(f"{section}.num_nodes") or (nodes if own is None else max(1, ranks // own))
+    ranks, per_node = nodes * gpus, recipe.given.get(f"{section}.num_gpus_per_node")
+    own_nodes = recipe.given.get(f"{section}.num_nodes") or (nodes if per_node is None else max(1, ranks // per_node))
     return {f"{section}.num_nodes": own_nodes, f"{section}.num_gpus_per_node": max(1, ranks // own_nodes)}
 
 

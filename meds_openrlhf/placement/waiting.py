@@ -40,30 +40,30 @@ def describe_waiting(wanted: Sequence[Wanted], nodes: Sequence[Node]) -> str:
     """Describe in one line which wanted resources are not free on ``nodes``, given in their current state."""
     now = {node.id or node.name: node for node in nodes}
     lacking = []
-    for one in wanted:
-        if one.node is None:
-            lacking.append(_anywhere(one, nodes))
+    for bundle in wanted:
+        if bundle.node is None:
+            lacking.append(_anywhere(bundle, nodes))
             continue
-        node = now.get(one.node.id or one.node.name)
+        node = now.get(bundle.node.id or bundle.node.name)
         if node is None:
-            lacking.append(f"{one.owners}: {_need(one)} on {one.node.name}, which has left the cluster")
-        elif node.free_gpus < one.gpus or node.free_cpus < one.cpus:
-            lacking.append(f"{one.owners}: {_need(one)} on {node.name}, where {_free(node)} are free")
+            lacking.append(f"{bundle.owners}: {_need(bundle)} on {bundle.node.name}, which has left the cluster")
+        elif node.free_gpus < bundle.gpus or node.free_cpus < bundle.cpus:
+            lacking.append(f"{bundle.owners}: {_need(bundle)} on {node.name}, where {_free(node)} are free")
     if lacking:
         return f"still waiting for room for {'; '.join(lacking)}"
     return f"Ray has not placed {', '.join(one.owners for one in wanted)} yet, though there is room"
 
 
-def _anywhere(one: Wanted, nodes: Sequence[Node]) -> str:
+def _anywhere(bundle: Wanted, nodes: Sequence[Node]) -> str:
     ranked = sorted(nodes, key=lambda node: -node.room_for_cpus)
     free = [f"{node.name} {_free(node)}" for node in ranked[:SHOWN]]
     if len(ranked) > SHOWN:
         free.append(f"{plural(len(ranked) - SHOWN, 'node')} less")
-    return f"{one.owners}: {_need(one)}, where free are: {', '.join(free) or 'no nodes'}"
+    return f"{bundle.owners}: {_need(bundle)}, where free are: {', '.join(free) or 'no nodes'}"
 
 
-def _need(one: Wanted) -> str:
-    parts = ([plural(one.gpus, "GPU")] if one.gpus else []) + [plural(one.cpus, "CPU")]
+def _need(bundle: Wanted) -> str:
+    parts = ([plural(bundle.gpus, "GPU")] if bundle.gpus else []) + [plural(bundle.cpus, "CPU")]
     return " and ".join(parts)
 
 

@@ -103,7 +103,7 @@ def portions(atlas: Atlas) -> Iterator[dict[int, dict[str, Any]]]:
         wanted.setdefault(int(clusters.prompt[cluster]), []).append(cluster)
     sources = {cluster: _sources(atlas, cluster) for cluster in detailed.tolist()}
     right = _right_places(atlas, list(wanted))
-    places = {place for own in sources.values() for place in own} | set(right.values())
+    places = {place for chosen in sources.values() for place in chosen} | set(right.values())
     responses = read_responses(atlas.paths, atlas.rollouts, places)  # read once: each file has rows of many prompts
     chooser = _Chooser(atlas, sources, right, responses)
     place_of = {number: place for place, number in enumerate(atlas.shown.tolist())}
@@ -139,7 +139,7 @@ class _Chooser:
         rollouts = self.atlas.rollouts
         chosen = choose(places, self.responses, most, self.atlas.limits.example_characters)
         return [
-            {"s": int(rollouts.step[one.place]), "i": int(rollouts.sample[one.place]), "p": one.parts} for one in chosen
+            {"s": int(rollouts.step[row.place]), "i": int(rollouts.sample[row.place]), "p": row.parts} for row in chosen
         ]
 
 
@@ -153,18 +153,18 @@ def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:
         name: [] for name in ("key", "text", "right", "steps", "labels", "first_right", "answer", "answers", "seen")
     }
     for number in atlas.shown.tolist():
-        own = rows.of(number)
+        of_prompt = rows.of(number)
         visits = slice(visit_ends[number], visit_ends[number + 1])
-        used, numbered = np.unique(answer[own], return_inverse=True)
+        used, numbered = np.unique(answer[of_prompt], return_inverse=True)
         known = [rollouts.answers[code] for code in used.tolist() if code != NONE]
         table["key"].append(rows.prompts[number])
         table["text"].append(_cut(atlas.texts.get(rows.prompts[number], ""), limits.prompt_characters))
         table["right"].append(
             None if right[number] == NONE else _cut(rollouts.answers[right[number]], limits.answer_characters)
         )
-        table["steps"].append(_delta(rows.step[own]))
-        table["labels"].append(rows.label[own].tolist())
-        table["first_right"].append(int((~rows.right[own]).sum()))
+        table["steps"].append(_delta(rows.step[of_prompt]))
+        table["labels"].append(rows.label[of_prompt].tolist())
+        table["first_right"].append(int((~rows.right[of_prompt]).sum()))
         table["answer"].append((numbered - (len(used) - len(known))).tolist())  # NONE sorts first
         table["answers"].append([_cut(text, limits.answer_characters) for text in known])
         table["seen"].append(
@@ -175,8 +175,8 @@ def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:
 
 def _is_member(atlas: Atlas, cluster: int) -> NDArray[np.bool_]:
     """A mask (n,) over the rows of the cluster's prompt: which of them are in the cluster."""
-    own = atlas.rows.of(atlas.clusters.prompt[cluster])
-    member: NDArray[np.bool_] = atlas.rows.label[own] == atlas.clusters.label[cluster]
+    of_prompt = atlas.rows.of(atlas.clusters.prompt[cluster])
+    member: NDArray[np.bool_] = atlas.rows.label[of_prompt] == atlas.clusters.label[cluster]
     return member
 
 

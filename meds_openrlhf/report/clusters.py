@@ -50,10 +50,10 @@ class Visits:
 
     def after(self, prompt: NDArray[np.int64], step: NDArray[np.int64]) -> NDArray[np.int64]:
         """The number of visits (m,) that each ``prompt`` (m,) has after its ``step`` (m,)."""
-        own = place_key(self.prompt, self.step + _EARLY)
+        keys = place_key(self.prompt, self.step + _EARLY)
         wanted = place_key(prompt, step + _EARLY)
         ends = np.searchsorted(self.prompt, prompt, side="right")
-        after: NDArray[np.int64] = ends - np.searchsorted(own, wanted, side="right")
+        after: NDArray[np.int64] = ends - np.searchsorted(keys, wanted, side="right")
         return after
 
 

@@ -82,8 +82,8 @@ def rows_of_memory(memory: StoredMemory, config: RunConfig | None) -> ErrorRows:
     right = np.repeat(np.arange(len(groups)) % 2 == 1, np.diff(everything.offsets))
 
     def logits(prompt: int) -> PromptLogits:
-        own = columns.select(groups[2 * prompt : 2 * prompt + 2]).rows
-        return PromptLogits(rows.logits[own], columns.features[own])
+        numbers = columns.select(groups[2 * prompt : 2 * prompt + 2]).rows
+        return PromptLogits(rows.logits[numbers], columns.features[numbers])
 
     holds_logits = not memory.format.holds_answers
     return ErrorRows(

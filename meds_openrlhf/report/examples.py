@@ -28,11 +28,11 @@ def candidates(places: NDArray[np.int64], rollouts: RolloutRows, wanted: int) ->
     and rollouts with distinct answers, frequent answers first. The rest are spares for duplicate texts.
     """
     known = places[places != NONE]
-    told = known[rollouts.has_text[known]]
-    if not len(told):
+    with_text = known[rollouts.has_text[known]]
+    if not len(with_text):
         return []
-    one_of_each = _by_frequency(told, rollouts.answer[told], rollouts.answer[known])
-    coarse, fine = _spread(told, wanted), _spread(told, 2 * wanted)
+    one_of_each = _by_frequency(with_text, rollouts.answer[with_text], rollouts.answer[known])
+    coarse, fine = _spread(with_text, wanted), _spread(with_text, 2 * wanted)
     others = _in_turn(coarse[:1] + coarse[:0:-1], one_of_each[:wanted])
     return list(dict.fromkeys([one_of_each[0], *others, *fine]))[: 2 * wanted]
 
@@ -88,15 +88,15 @@ def _kept(length: int, end: int, characters: int) -> list[tuple[int, int]]:
     return [(0, stop)] if start <= head else [(0, head), (start, stop)]
 
 
-def _by_frequency(told: NDArray[np.int64], answer: NDArray[np.int64], every_answer: NDArray[np.int64]) -> list[int]:
-    """The first of ``told`` (m,) for each ``answer`` (m,), sorted by the answer's frequency in ``every_answer`` (k,).
+def _by_frequency(places: NDArray[np.int64], answer: NDArray[np.int64], every_answer: NDArray[np.int64]) -> list[int]:
+    """The first of ``places`` (m,) for each ``answer`` (m,), sorted by the answer's frequency in ``every_answer`` (k,).
 
     Ties are sorted by first occurrence; rollouts without an answer come last.
     """
     codes, first, counts = np.unique(every_answer, return_index=True, return_counts=True)
     of_answer = {int(code): (code == NONE, -n, at) for code, n, at in zip(codes, counts, first)}
     place_of: dict[int, int] = {}
-    for place, code in zip(told.tolist(), answer.tolist()):
+    for place, code in zip(places.tolist(), answer.tolist()):
         place_of.setdefault(code, place)
     return [place_of[code] for code in sorted(place_of, key=of_answer.__getitem__)]
 
@@ -108,6 +108,6 @@ def _spread(places: NDArray[np.int64], most: int) -> list[int]:
     return spread
 
 
-def _in_turn(one: list[int], other: list[int]) -> list[int]:
-    both = [place for pair in zip(one, other) for place in pair]
-    return both + one[len(other) :] + other[len(one) :]
+def _in_turn(first: list[int], other: list[int]) -> list[int]:
+    both = [place for pair in zip(first, other) for place in pair]
+    return both + first[len(other) :] + other[len(first) :]

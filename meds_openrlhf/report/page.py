@@ -19,7 +19,7 @@ SCRIPTS = (
 def render(core: str, details: list[str]) -> str:
     """The page with the packed ``core`` and portions of ``details``."""
     style, script = _asset("style.css"), _script()
-    blocks = [_block("core", core), *(_block(f"details-{number}", one) for number, one in enumerate(details))]
+    blocks = [_block("core", core), *(_block(f"details-{number}", content) for number, content in enumerate(details))]
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
         "base-uri 'none'; form-action 'none'"

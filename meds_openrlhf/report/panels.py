@@ -100,7 +100,7 @@ KNOWN = [
 
 def panels_of(steps: set[str], evaluations: set[str]) -> list[Panel]:
     """The panels with data, given the names of all runs' metrics; known panels come first."""
-    found = [_with(panel, [one for one in panel.series if one[0] in steps]) for panel in KNOWN]
+    found = [_with(panel, [series for series in panel.series if series[0] in steps]) for panel in KNOWN]
     found = [panel for panel in found if panel.series]
     drawn = {name for panel in found for name, _ in panel.series}
     at = next((i for i, panel in enumerate(found) if panel.group != "Reward"), len(found))

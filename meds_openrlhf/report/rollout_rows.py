@@ -54,9 +54,9 @@ class RolloutRows:
         """The indices (m,) of rollouts, NONE for those that are not in the log."""
         if not len(self):
             return np.full(len(step), NONE)
-        own, wanted = place_key(self.step, self.sample), place_key(step, sample)
-        place = np.searchsorted(own, wanted).clip(max=len(own) - 1)
-        return np.where(own[place] == wanted, place, NONE)
+        keys, wanted = place_key(self.step, self.sample), place_key(step, sample)
+        place = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
+        return np.where(keys[place] == wanted, place, NONE)
 
 
 def read_rollout_rows(paths: RunPaths) -> RolloutRows:

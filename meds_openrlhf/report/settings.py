@@ -53,11 +53,11 @@ def flat_settings(paths: RunPaths) -> dict[str, Any]:
 
 def compare_settings(runs: list[dict[str, Any]]) -> list[SettingRow]:
     """The settings of all runs side by side: key settings first, then by name."""
-    names = sorted({name for one in runs for name in one if name not in NOT_COMPARED})
+    names = sorted({name for settings in runs for name in settings if name not in NOT_COMPARED})
     ordered = [*(name for name in KEY_SETTINGS if name in names), *(n for n in names if n not in KEY_SETTINGS)]
     rows = []
     for name in ordered:
-        values = [_as_text(one[name]) if name in one else None for one in runs]
+        values = [_as_text(settings[name]) if name in settings else None for settings in runs]
         rows.append(SettingRow(name, values, name in KEY_SETTINGS, any(a != b for a, b in pairwise(values))))
     return rows
 

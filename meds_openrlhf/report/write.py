@@ -49,11 +49,11 @@ def write_report(runs: list[Path], output: Path, limits: Limits | None = None) -
     settings = [flat_settings(RunPaths(run)) for run in runs]
     facts: list[dict[str, Any]] = []
     atlases: list[Atlas | None] = []
-    for name, folder, own in zip(names, runs, settings):
+    for name, folder, flat in zip(names, runs, settings):
         paths = RunPaths(folder)
         config = config_of(paths)
         atlas = read_atlas(paths, config, limits)
-        facts.append(_facts(name, paths, config, own, limits))
+        facts.append(_facts(name, paths, config, flat, limits))
         _require_something(folder, facts[-1], atlas)
         atlases.append(atlas)
     page = {
@@ -64,8 +64,8 @@ def write_report(runs: list[Path], output: Path, limits: Limits | None = None) -
         "panels": [asdict(panel) for panel in panels_of(_names(facts, "history"), _names(facts, "evaluations"))],
     }
     details: list[str] = []
-    for one, atlas in zip(facts, atlases):
-        one["atlas"], packed = (None, []) if atlas is None else _packed_atlas(atlas, len(details), limits)
+    for run, atlas in zip(facts, atlases):
+        run["atlas"], packed = (None, []) if atlas is None else _packed_atlas(atlas, len(details), limits)
         details += packed
     _publish(output, render(pack(page), details))
     return output
@@ -87,12 +87,12 @@ def _packed_atlas(atlas: Atlas, first: int, limits: Limits) -> tuple[dict[str, A
     packed: list[str] = []
     portion_of: dict[int, int] = {}
     for details in portions(atlas):
-        one = pack(details)
-        if used + len(one) > limits.page_bytes:
+        block = pack(details)
+        if used + len(block) > limits.page_bytes:
             break
-        used += len(one)
+        used += len(block)
         portion_of.update(dict.fromkeys(details, first + len(packed)))
-        packed.append(one)
+        packed.append(block)
     wanted = tables["clusters"]["prompt"][: limits.detailed_clusters]
     detailed = [place in portion_of for place in wanted]
     tables["portion"] = [portion_of.get(place, -1) for place in range(len(atlas.shown))]
@@ -142,7 +142,7 @@ def _require_something(folder: Path, facts: dict[str, Any], atlas: Atlas | None)
 
 
 def _names(facts: list[dict[str, Any]], kind: str) -> set[str]:
-    return {name for one in facts for name in one[kind]["columns"]}
+    return {name for run in facts for name in run[kind]["columns"]}
 
 
 def _publish(output: Path, html: str) -> None:

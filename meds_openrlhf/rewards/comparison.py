@@ -47,7 +47,7 @@ def equal(gold: str, given: str) -> bool:
         return expected.text.lower() == answer.text.lower()
     if not expected.text or not answer.text:
         return False
-    return any(_equal_texts(one, other) for one, other in _percentages(expected, answer))
+    return any(_equal_texts(wanted, other) for wanted, other in _percentages(expected, answer))
 
 
 def warm_up() -> None:
@@ -55,9 +55,9 @@ def warm_up() -> None:
     equal(r"\frac{1}{2}", "0.5")
 
 
-def _differ(one: str, other: str) -> bool:
+def _differ(first: str, other: str) -> bool:
     """Whether both texts have an optional part (unit, base) and differ in it."""
-    return bool(one and other and one != other)
+    return bool(first and other and first != other)
 
 
 def _percentages(gold: Answer, given: Answer) -> list[tuple[str, str]]:
@@ -136,7 +136,7 @@ def _equal_expressions(gold: Any, given: Any, several: bool) -> bool:
 def _digits_agree(gold: Any, given: Any) -> bool:
     """False if two numbers, or corresponding numbers of two tuples, differ in their first six digits."""
     if isinstance(gold, (Tuple, Interval)) and isinstance(given, type(gold)):
-        return all(_digits_agree(one, other) for one, other in zip(gold.args, given.args, strict=True))
+        return all(_digits_agree(entry, other) for entry, other in zip(gold.args, given.args, strict=True))
     if not (getattr(gold, "is_number", False) and getattr(given, "is_number", False)) or gold == given:
         return True
     size = max(abs(gold.evalf(30)), abs(given.evalf(30)))

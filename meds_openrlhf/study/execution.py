@@ -57,19 +57,24 @@ def run_study(chosen: Sequence[StudyRun], runs: Sequence[StudyRun], say: Say, pa
         if not missing:
             return 0
         end_children_with_this_process()
-        failed = _make_all(missing, runs, parallel, say)
+        failed = _make_all(missing, chosen, runs, parallel, say)
     for name in failed:
         say(f"{name}: failed; {study.runs / name}.log has all of it, and the same command tries it again")
     return 1 if failed else 0
 
 
-def _make_all(missing: Sequence[StudyRun], runs: Sequence[StudyRun], parallel: int, say: Say) -> list[str]:
-    """Make the runs; returns the names of those that failed. After a failure, the next have a new Ray session."""
+def _make_all(
+    missing: Sequence[StudyRun], chosen: Sequence[StudyRun], runs: Sequence[StudyRun], parallel: int, say: Say
+) -> list[str]:
+    """Make the missing runs of the ``chosen``; returns the names of those that failed.
+
+    After a failure, the next have a new Ray session.
+    """
     left, failed = deque(missing), list[str]()
     prepared = set[str]()
     while left:
         with _ray_session(left), interruptible(watchdog_minutes=None):
-            failed += _make_until_one_fails(left, lambda run: _Attempt(run, runs, prepared, say), parallel)
+            failed += _make_until_one_fails(left, lambda run: _Attempt(run, chosen, runs, prepared, say), parallel)
     return failed
 
 
@@ -151,13 +156,18 @@ class _Command:
 
 
 class _Attempt:
-    """One run, from what is there of it to its result; ``prepared`` are the commands that need not run again."""
+    """One run of the ``chosen`` among the study's ``runs``, from what is there of it to its result.
 
-    def __init__(self, run: StudyRun, runs: Sequence[StudyRun], prepared: set[str], say: Say) -> None:
+    ``prepared`` are the commands that need not run again.
+    """
+
+    def __init__(
+        self, run: StudyRun, chosen: Sequence[StudyRun], runs: Sequence[StudyRun], prepared: set[str], say: Say
+    ) -> None:
         self.run = run
         self.process: subprocess.Popen[bytes] | None = None
-        self._runs, self._prepared = runs, prepared
-        place = f"[{runs.index(run) + 1}/{len(runs)}] {run.name}"
+        self._chosen, self._runs, self._prepared = chosen, runs, prepared
+        place = f"[{chosen.index(run) + 1}/{len(chosen)}] {run.name}"
         self.say: Say = lambda text: say(f"{place}: {text}")
         self._started, self._fresh = time.monotonic(), not run.paths.config.exists()
         self._commands = self._make()
@@ -265,8 +275,8 @@ class _Attempt:
             self._steps_told = steps
 
     def _left(self) -> str:
-        """The time left for the whole study."""
-        left = hours_left([status_of(run) for run in self._runs], self._at_a_time)
+        """The time left for the chosen runs."""
+        left = hours_left([status_of(run) for run in self._chosen], finished_results(self._runs), self._at_a_time)
         return "" if left is None else f"; {timedelta(seconds=round(left * 3600))} left in all"
 
 

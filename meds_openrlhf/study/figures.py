@@ -28,15 +28,15 @@ def figures_of(study: Study, results: Results, verdicts: Sequence[Verdict]) -> d
     found: dict[str, tuple[str, Figure | None]] = {}
     for metric in study.rule.primary:
         name = f"curves-{metric.replace('@', '-').replace('/', '-').replace(':', '-')}"
-        drawn = _courses(study, results, lambda one, metric=metric: course_of(one, metric), "training step", metric)  # type: ignore[misc]
+        drawn = _courses(study, results, lambda run, metric=metric: course_of(run, metric), "training step", metric)  # type: ignore[misc]
         found[name] = (f"{metric} over training. {lines}", drawn)
     found["differences"] = (
         "Paired differences of the claims, in the units of their metrics: every task and seed, and the interval.",
         _differences(verdicts),
     )
-    at_k = _courses(study, results, lambda one: _pass_at_every_k(one, study.rule.last), "k", "pass@k", log=True)
+    at_k = _courses(study, results, lambda run: _pass_at_every_k(run, study.rule.last), "k", "pass@k", log=True)
     found["pass-at-k"] = (f"pass@k on held-out problems, mean of the last {study.rule.last} evaluations. {lines}", at_k)
-    ratios = _courses(study, results, lambda one: course_of(one, EIGEN_RATIO), "training step", "top-1 eigen ratio")
+    ratios = _courses(study, results, lambda run: course_of(run, EIGEN_RATIO), "training step", "top-1 eigen ratio")
     found["eigen-ratio"] = (f"Top-1 eigen ratio of remembered rollouts, sliding window. {lines}", ratios)
     found["agreement"] = (
         "Agreement of clusters with the known mistakes: every seed, and the interquartile mean.",
@@ -86,11 +86,11 @@ def _courses(
 
 def _draw_method(axes: Any, seeds: Sequence[Mapping[float, float]], number: int, method: str) -> None:
     look = {"color": COLORS[number % len(COLORS)], "linestyle": _STYLES[number // len(COLORS) % len(_STYLES)]}
-    for one in seeds:
-        axes.plot(list(one), list(one.values()), linewidth=0.6, alpha=0.45, **look)
-    shared = sorted(set.intersection(*(set(one) for one in seeds))) if seeds else []
+    for curve in seeds:
+        axes.plot(list(curve), list(curve.values()), linewidth=0.6, alpha=0.45, **look)
+    shared = sorted(set.intersection(*(set(curve) for curve in seeds))) if seeds else []
     if shared:
-        middle = [float(interquartile_mean(np.array([[one[x] for one in seeds]]))) for x in shared]
+        middle = [float(interquartile_mean(np.array([[curve[x] for curve in seeds]]))) for x in shared]
         axes.plot(shared, middle, linewidth=2.2, label=method, **look)
 
 
@@ -138,7 +138,7 @@ def _agreement(study: Study, results: Results) -> Figure | None:
             shift = 0.5 * (number / max(len(study.methods) - 1, 1) - 0.5)
             seeds = [agreement for key, agreement in known.items() if key[:2] == (task, method)]
             for place, name in enumerate(names):
-                values = [one[name] for one in seeds if name in one]
+                values = [points[name] for points in seeds if name in points]
                 label = method if place == 0 else None
                 axes.plot([place + shift] * len(values), values, "o", markersize=3, label=label, **look)
                 if values:

@@ -71,7 +71,7 @@ class StudyRun:
     def settings(self) -> dict[str, Any]:
         """What the study sets beyond configuration and variants. Raises ConfigError if two of its parts disagree."""
         study, task, method = self.study, self.study.tasks[self.task], self.study.methods[self.method]
-        layers: dict[str, Mapping[str, Any]] = {f"variant {one}": read_variant(one)[1] for one in method.variants}
+        layers: dict[str, Mapping[str, Any]] = {f"variant {name}": read_variant(name)[1] for name in method.variants}
         layers["settings"] = self._seeded(study.settings)
         layers[f"tasks.{self.task}.settings"] = self._seeded(task.settings)
         layers[f"methods.{self.method}.settings"] = method.settings
@@ -102,7 +102,7 @@ class StudyRun:
     @property
     def overrides(self) -> Words:
         """What follows CONFIG on the command line of `meds train`."""
-        words = [word for one in self.study.methods[self.method].variants for word in ("--variant", one)]
+        words = [word for name in self.study.methods[self.method].variants for word in ("--variant", name)]
         return words + [f"--{key}={as_word(value)}" for key, value in {**self.settings, **self._decided}.items()]
 
     def load(self) -> RunConfig:
@@ -125,13 +125,13 @@ class StudyRun:
     @property
     def benchmarks(self) -> list[str]:
         """The task's held-out problems, with this seed."""
-        return [one.replace("{seed}", str(self.seed)) for one in self.study.tasks[self.task].benchmarks]
+        return [benchmark.replace("{seed}", str(self.seed)) for benchmark in self.study.tasks[self.task].benchmarks]
 
     # ── commands ──
 
     def preparation(self) -> list[Words]:
         """The commands that make the data and the policy of this task and seed."""
-        return [shlex.split(one.replace("{seed}", str(self.seed))) for one in self.study.tasks[self.task].prepare]
+        return [shlex.split(line.replace("{seed}", str(self.seed))) for line in self.study.tasks[self.task].prepare]
 
     def training(self) -> Words:
         """`meds train`, which goes on with what is there."""

@@ -74,7 +74,7 @@ class Table:
 def write_study_report(runs: Sequence[StudyRun], out: Path) -> tuple[Path, list[Verdict]]:
     """Write the report into ``out``; returns the page's path and the verdicts."""
     study, statuses = runs[0].study, statuses_of(runs)
-    results = {(one.run.task, one.run.method, one.run.seed): one.result for one in statuses if one.result is not None}
+    results = {(row.run.task, row.run.method, row.run.seed): row.result for row in statuses if row.result is not None}
     verdicts = [judge(study, results, name) for name in study.claims]
     tables = [
         _claims(verdicts),
@@ -102,10 +102,10 @@ def write_study_report(runs: Sequence[StudyRun], out: Path) -> tuple[Path, list[
 
 def _claims(verdicts: Sequence[Verdict]) -> Table:
     rows = []
-    for one in verdicts:
-        what = f"{one.claim.metric}, {one.claim.method} - {one.claim.than}"
-        what = what if one.claim.than_metric is None else f"{what} ({one.claim.than_metric})"
-        rows.append([one.name, one.claim.says, what, one.verdict, *_compared(one.comparison)])
+    for verdict in verdicts:
+        what = f"{verdict.claim.metric}, {verdict.claim.method} - {verdict.claim.than}"
+        what = what if verdict.claim.than_metric is None else f"{what} ({verdict.claim.than_metric})"
+        rows.append([verdict.name, verdict.claim.says, what, verdict.verdict, *_compared(verdict.comparison)])
     header = ["claim", "says", "compared", "verdict", *_COMPARED]
     return Table("Claims", header, rows, "claims.csv", texts=True)
 
@@ -170,13 +170,13 @@ def _agreement(study: Study, results: Results) -> Table:
     for task in (task for task, given in study.tasks.items() if given.known_mistakes):
         for method in study.methods:
             mine = [result.agreement for key, result in results.items() if key[:2] == (task, method)]
-            values = [[one[name] for one in mine if name in one] for name in names]
+            values = [[metrics[name] for metrics in mine if name in metrics] for name in names]
             rows.append([task, method, *(_score(found, study.rule.level)[0] for found in values)])
     return Table("Agreement of clusters with known mistakes", ["task", "method", *names], rows, "agreement.csv")
 
 
 def _run_table(statuses: Sequence[RunStatus]) -> Table:
-    rows = [[one.run.name, one.state.value, f"{one.steps}/{one.run.study.steps}", one.detail] for one in statuses]
+    rows = [[row.run.name, row.state.value, f"{row.steps}/{row.run.study.steps}", row.detail] for row in statuses]
     return Table("Runs", ["run", "state", "steps", ""], rows, texts=True)
 
 
@@ -184,7 +184,7 @@ def _run_table(statuses: Sequence[RunStatus]) -> Table:
 
 
 def _lead(study: Study, statuses: Sequence[RunStatus]) -> str:
-    states = [one.state for one in statuses]
+    states = [row.state for row in statuses]
     counts = ", ".join(f"{states.count(state)} {state.value}" for state in Status if state in states)
     size = (
         f"{len(study.tasks)} tasks x {len(study.methods)} methods x {len(study.seeds)} seeds, {study.steps} steps each"

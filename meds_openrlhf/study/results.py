@@ -138,7 +138,7 @@ def _agreement(run: StudyRun) -> tuple[dict[str, float], list[str]]:
     if not run.agreement_file.is_file():
         return {}, ["no agreement with known mistakes: the log of the run says why"]
     scores = json.loads(run.agreement_file.read_text())["scores"]
-    return {f"{one['variant']}/{one['preset']}": round(one["per_prompt"]["pairwise"], 6) for one in scores}, []
+    return {f"{score['variant']}/{score['preset']}": round(score["per_prompt"]["pairwise"], 6) for score in scores}, []
 
 
 # ── on disk ──

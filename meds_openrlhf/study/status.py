@@ -96,21 +96,22 @@ def is_trained(run: StudyRun) -> bool:
     return (run.paths.model / _LAST_WRITTEN).is_file() and steps_done(run) >= run.study.steps
 
 
-def hours_left(statuses: Sequence[RunStatus], parallel: int) -> float | None:
-    """Hours for what is not done, with so many runs at a time, by the median of the finished runs; None without any."""
-    hours = [one.result.hours for one in statuses if one.result is not None and one.result.hours is not None]
-    steps = sum(one.run.study.steps - min(one.steps, one.run.study.steps) for one in statuses if one.result is None)
+def hours_left(statuses: Sequence[RunStatus], finished: Sequence[RunResult], parallel: int) -> float | None:
+    """Hours for what is not done, with so many runs at a time, by the median of ``finished`` ones; None without any."""
+    hours = [result.hours for result in finished if result.hours is not None]
+    steps = sum(row.run.study.steps - min(row.steps, row.run.study.steps) for row in statuses if row.result is None)
     return median(hours) * steps / statuses[0].run.study.steps / parallel if hours else None
 
 
 def status_lines(statuses: Sequence[RunStatus]) -> list[str]:
     """A table of the runs, and a line that sums it up."""
-    rows = [(one.run.name, one.state.value, f"{one.steps}/{one.run.study.steps}", one.detail) for one in statuses]
+    rows = [(row.run.name, row.state.value, f"{row.steps}/{row.run.study.steps}", row.detail) for row in statuses]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     table = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}  {d}".rstrip() for a, b, c, d in rows]
-    counts = [(sum(one.state is state for one in statuses), state.value) for state in Status]
+    counts = [(sum(row.state is state for row in statuses), state.value) for state in Status]
     summed = ", ".join(f"{count} {name}" for count, name in counts if count)
-    left = hours_left(statuses, max(sum(one.state is Status.RUNNING for one in statuses), 1))
-    unfinished = any(one.state is not Status.DONE for one in statuses)
+    finished = [row.result for row in statuses if row.result is not None]
+    left = hours_left(statuses, finished, max(sum(row.state is Status.RUNNING for row in statuses), 1))
+    unfinished = any(row.state is not Status.DONE for row in statuses)
     time_left = f"; about {timedelta(hours=round(left, 2))} left" if left is not None and unfinished else ""
     return [*table, f"{len(statuses)} runs: {summed}{time_left}"]

@@ -27,7 +27,7 @@ def cluster_line(rollouts: pa.Table) -> dict[str, Any]:
         "meds/penalties": _histogram(penalties, _from_zero(penalties)),
     }
     return {
-        "histograms": {name: one for name, one in counted.items() if one is not None},
+        "histograms": {name: histogram for name, histogram in counted.items() if histogram is not None},
         "biggest_clusters": _biggest(rollouts),
     }
 

@@ -41,7 +41,7 @@ class DiversityTracker:
         """Write the state that a resumed run needs."""
         parts = {"remembered": [*self._remembered], "right": [*self._right], "all_right": [self._all_right]}
         arrays: dict[str, Any] = {
-            f"{name}_{field}": np.array([getattr(one, field) for one in moments])
+            f"{name}_{field}": np.array([getattr(part, field) for part in moments])
             for name, moments in parts.items()
             for field in _FIELDS
         }
@@ -53,7 +53,7 @@ class DiversityTracker:
         """Restore the saved state, without unpickling."""
         with np.load(path, allow_pickle=False) as saved:
             parts = {
-                name: [Moments(int(count), *rest) for count, *rest in zip(*(saved[f"{name}_{one}"] for one in _FIELDS))]
+                name: [Moments(int(count), *rest) for count, *rest in zip(*(saved[f"{name}_{key}"] for key in _FIELDS))]
                 for name in ("remembered", "right", "all_right")
             }
         for steps, name in ((self._remembered, "remembered"), (self._right, "right")):

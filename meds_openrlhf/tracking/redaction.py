@@ -42,7 +42,7 @@ def _redacted(name: str, value: Any, secrets: list[str]) -> Any:
         return {key: _redacted(str(key), item, secrets) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_redacted(name, item, secrets) for item in value]
-    if isinstance(value, str) and value and (_is_secret(name, value) or any(one in value for one in secrets)):
+    if isinstance(value, str) and value and (_is_secret(name, value) or any(secret in value for secret in secrets)):
         return HIDDEN
     return value
 

@@ -55,21 +55,24 @@ class ResponseReader:
         for first in range(0, len(lengths), AT_ONCE):
             some = slice(first, first + AT_ONCE)
             pieces = [
-                (number, own, tokens[start + begin : start + end].tolist())
+                (number, sampled, tokens[start + begin : start + end].tolist())
                 for number, (start, length) in enumerate(zip(ends[some] - lengths[some], lengths[some]))
-                for begin, end, own in _runs(generated[start : start + length])
+                for begin, end, sampled in _runs(generated[start : start + length])
             ]
             texts = self._decode([ids for _, _, ids in pieces])
-            of_response = groupby(zip(pieces, texts), key=lambda one: one[0][0])
-            found = {number: self._join([(text, own) for (_, own, _), text in group]) for number, group in of_response}
+            of_response = groupby(zip(pieces, texts), key=lambda pair: pair[0][0])
+            found = {
+                number: self._join([(text, sampled) for (_, sampled, _), text in group])
+                for number, group in of_response
+            }
             yield from (found.get(number, ResponseText("")) for number in range(len(lengths[some])))
 
     def _join(self, pieces: list[tuple[str, bool]]) -> ResponseText:
         response, answer, start = "", None, None
-        for text, own in pieces:
+        for text, sampled in pieces:
             shown = without_ending(text, self._special)
             encoded = shown.encode()
-            found = self._answers.last_answer(encoded) if own else None
+            found = self._answers.last_answer(encoded) if sampled else None
             if found is not None:  # a later answer replaces an earlier answer
                 (opening, answer), start = found, None
                 if answer is not None:
@@ -96,7 +99,7 @@ def _load(model: str) -> Any:
     return AutoTokenizer.from_pretrained(model, trust_remote_code=True)
 
 
-def _runs(own: NDArray[np.bool_]) -> list[tuple[int, int, bool]]:
+def _runs(mask: NDArray[np.bool_]) -> list[tuple[int, int, bool]]:
     """The start, end and value of every run of equal values."""
-    bounds = [0, *(np.flatnonzero(np.diff(own)) + 1).tolist(), len(own)] if len(own) else [0]
-    return [(begin, end, bool(own[begin])) for begin, end in pairwise(bounds)]
+    bounds = [0, *(np.flatnonzero(np.diff(mask)) + 1).tolist(), len(mask)] if len(mask) else [0]
+    return [(begin, end, bool(mask[begin])) for begin, end in pairwise(bounds)]

@@ -23,7 +23,7 @@ def eval_metrics(eval_dataloader: Any, samples: list[Any], n: int, *, threshold:
     right: dict[str, list[int]] = defaultdict(list)
     for first in range(0, len(samples), n):
         group = samples[first : first + n]
-        verdicts = [float(one.rewards if one.scores is None else one.scores) >= threshold for one in group]
+        verdicts = [float(sample.rewards if sample.scores is None else sample.scores) >= threshold for sample in group]
         right[source_of.get(group[0].prompts[0], "unknown")].append(sum(verdicts))
     for source, counts in right.items():
         for k in ks_up_to(n):

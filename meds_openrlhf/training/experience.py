@@ -138,8 +138,8 @@ class ExperienceMaker(RemoteExperienceMaker):
         if rewards.dtype != torch.float32:
             returns: torch.Tensor = super().get_cumulative_returns(rewards, action_mask, gamma)
             return returns
-        own = rewards if action_mask is None else action_mask * rewards
-        return torch.from_numpy(cumulative_returns(own.numpy(), np.float32(gamma)))
+        masked = rewards if action_mask is None else action_mask * rewards
+        return torch.from_numpy(cumulative_returns(masked.numpy(), np.float32(gamma)))
 
 
 class MemoryExperienceMaker(ExperienceMaker):

@@ -37,6 +37,6 @@ class FinalAnswers:
         """Return the answers in generated tokens; ``action_mask[t]`` refers to the token at ``t + 1``."""
         generated = experience.action_mask.bool() & experience.attention_mask[:, 1:].bool()
         return [
-            self._locator.answer(ids, [False, *own])
-            for ids, own in zip(experience.sequences.tolist(), generated.tolist())
+            self._locator.answer(ids, [False, *marked])
+            for ids, marked in zip(experience.sequences.tolist(), generated.tolist())
         ]

@@ -18,13 +18,13 @@ from meds_openrlhf.files import write_atomically
 def save_leftovers(path: Path, experiences: list[Experience]) -> None:
     """Atomically write ``experiences`` to ``path``. Raises TypeError for a field that cannot be read back safely."""
     content = io.BytesIO()
-    torch.save([{f.name: _plain(getattr(one, f.name)) for f in fields(one)} for one in experiences], content)
+    torch.save([{f.name: _plain(getattr(sample, f.name)) for f in fields(sample)} for sample in experiences], content)
     write_atomically(path, content.getvalue())
 
 
 def load_leftovers(path: Path) -> list[Experience]:
     """Read a file that `save_leftovers` wrote, without executing code from it."""
-    return [Experience(**one) for one in torch.load(path, map_location="cpu", weights_only=True)]
+    return [Experience(**values) for values in torch.load(path, map_location="cpu", weights_only=True)]
 
 
 def _plain(value: Any) -> Any:

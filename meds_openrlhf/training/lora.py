@@ -50,22 +50,22 @@ class MergedWeights:
         layer = self._layer_of.get(parameter)
         adapters = [] if layer is None else [*layer.lora_A.parameters(), *layer.lora_B.parameters()]
         with deepspeed.zero.GatheredParameters([parameter, *adapters], enabled=enabled):
-            own = parameter.data
+            unmerged = parameter.data
             if layer is not None:
                 parameter.data = _merged_weight(layer)
             try:
                 yield
             finally:
-                parameter.data = own
+                parameter.data = unmerged
 
 
 def _merged_weight(layer: Any) -> torch.Tensor:
     """Return the weight of a linear layer with its active adapters, in the weight's dtype."""
-    weight = own = layer.get_base_layer().weight.detach()
+    weight = base = layer.get_base_layer().weight.detach()
     for name in layer.active_adapters:
         low, high = layer.lora_A[name].weight.detach(), layer.lora_B[name].weight.detach()
         weight = merged(weight, low, high, layer.scaling[name])
-    return weight.to(own.dtype)
+    return weight.to(base.dtype)
 
 
 def send_merged(trainer: ppo_actor.ActorPPOTrainer) -> None:

@@ -58,15 +58,15 @@ def largest_covariance(
     covariance of a token is ``(log p - mean log p) * (A - mean A)``, with means over the tokens of ``mask``. All
     arguments are (B, A). Where it is large, an update makes a likely token likelier, and entropy falls fastest.
     """
-    own = mask.bool()
-    chosen = torch.zeros_like(own)
-    if not own.any():
+    counted = mask.bool()
+    chosen = torch.zeros_like(counted)
+    if not counted.any():
         return chosen
-    log_prob, advantage = log_probs.detach()[own].float(), advantages[own].float()
+    log_prob, advantage = log_probs.detach()[counted].float(), advantages[counted].float()
     covariance = (log_prob - log_prob.mean()) * (advantage - advantage.mean())
     largest = torch.zeros_like(covariance, dtype=torch.bool)
     largest[covariance.topk(max(1, int(share * len(covariance)))).indices] = True
-    chosen[own] = largest
+    chosen[counted] = largest
     return chosen
 
 

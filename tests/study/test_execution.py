@@ -1,5 +1,6 @@
 """Runs that fail are recorded, and the others go on; whole runs are in tests/e2e."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,17 @@ def test_a_failed_run_has_its_last_line_and_is_tried_again(runs: list[StudyRun])
     done = read_result(runs[0])
     assert done is not None
     assert (runs[0].study.results / "runs.csv").read_text() == runs_csv(runs[0].study, [done])
+
+
+def test_places_and_the_time_left_are_those_of_the_chosen_runs(runs: list[StudyRun]) -> None:
+    said: list[str] = []
+    assert run_study(runs[1:], runs, said.append) == 1
+    hours = result(runs[0], 2).hours
+    assert hours is not None
+    assert said[:2] == [
+        "small: 0 of 1 runs are done",
+        f"[1/1] a-dapo-2: preparing; {timedelta(hours=hours)} left in all",
+    ]
 
 
 def test_what_is_done_needs_nothing(runs: list[StudyRun]) -> None:

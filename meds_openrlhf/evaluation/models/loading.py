@@ -85,7 +85,7 @@ def know(model: Model, tensor_parallel: int) -> KnownModel:
 
 def _architecture(config: Any) -> str:
     """A model's configuration, without where it came from."""
-    told = {
+    facts = {
         key: value for key, value in config.to_dict().items() if key not in ("_name_or_path", "transformers_version")
     }
-    return json.dumps(told, sort_keys=True, default=str)
+    return json.dumps(facts, sort_keys=True, default=str)

@@ -72,7 +72,7 @@ def length_of_training(words: Sequence[str]) -> int | None:
     Raises ConfigError if the runs differ.
     """
     flags = {path: config.openrlhf for path, config in _configurations(words).items()}
-    lengths = {path: one.get("rollout.max_new_tokens") or one.get("data.max_len") for path, one in flags.items()}
+    lengths = {path: given.get("rollout.max_new_tokens") or given.get("data.max_len") for path, given in flags.items()}
     if len(set(lengths.values())) > 1:
         each = ", ".join(f"{path}: {length}" for path, length in lengths.items())
         raise ConfigError("--max-tokens", None, f"is needed: the runs were trained with different lengths ({each})")
@@ -101,7 +101,7 @@ def _configurations(words: Sequence[str]) -> dict[Path, RunConfig]:
 
 def agents_of_training(words: Sequence[str]) -> dict[Path, str]:
     """Return the agent's file of each run among ``words`` that was trained with one."""
-    agents = {path: one.openrlhf.get("train.agent_func_path") for path, one in _configurations(words).items()}
+    agents = {path: config.openrlhf.get("train.agent_func_path") for path, config in _configurations(words).items()}
     return {path: agent for path, agent in agents.items() if agent}
 
 

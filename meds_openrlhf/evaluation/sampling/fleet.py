@@ -48,7 +48,7 @@ def plan_when_free(
 
     Raises immediately if even the empty cluster has no room.
     """
-    deadline, told = time.monotonic() + seconds, False
+    deadline, warned = time.monotonic() + seconds, False
     while True:
         nodes = inventory()
         try:
@@ -57,9 +57,9 @@ def plan_when_free(
             plan_engines([node.emptied() for node in nodes], engines, tensor_parallel, at_most)
             if time.monotonic() > deadline:
                 raise
-            if not told:
+            if not warned:
                 tell(f"waiting up to {seconds:g} seconds for room: the evaluation {lack.text}")
-                told = True
+                warned = True
         time.sleep(POLL_SECONDS)
 
 

@@ -83,8 +83,8 @@ def survey(memory: StoredMemory, method: Method, transform: FeatureTransform, to
 def _facts(groups: list[tuple[str, bool]], selection: Selection, rows: LoadedRows) -> Iterator[ClusterFacts]:
     """Yield the clusters of ``groups``, whose rows are ``selection``."""
     for (prompt, correct), begin, end in zip(groups, selection.offsets[:-1], selection.offsets[1:]):
-        own = selection.rows[begin:end]
-        labels, steps = rows.columns.labels[own], rows.step[own]
+        places = selection.rows[begin:end]
+        labels, steps = rows.columns.labels[places], rows.step[places]
         for label in range(labels.max(initial=NOISE) + 1):
             seen = steps[labels == label]
-            yield ClusterFacts(prompt, correct, len(seen), len(seen) / len(own), int(seen.min()), int(seen.max()))
+            yield ClusterFacts(prompt, correct, len(seen), len(seen) / len(places), int(seen.min()), int(seen.max()))

@@ -113,14 +113,14 @@ def open_memory(folder: Path) -> StoredMemory:
     cannot be read.
     """
     paths = MemoryPaths(folder) if MemoryPaths(folder).format.exists() else RunPaths(folder).memory
-    held = read_format(paths)
-    if held is None:
+    memory_format = read_format(paths)
+    if memory_format is None:
         problem = "holds no memory" if folder.exists() else "does not exist"
         raise ConfigError(
             "RUN", str(folder), f"{problem}; name a run's folder, or a memory's (the one with format.json)"
         )
-    if held.layers < 1:
-        raise MemoryCorruptionError(f"{paths.format}: gives {held.layers!r} as the number of layers")
+    if memory_format.layers < 1:
+        raise MemoryCorruptionError(f"{paths.format}: gives {memory_format.layers!r} as the number of layers")
     run = RunPaths(paths.root.absolute().parent)
     belongs = run.memory.root.name == paths.root.name and (run.config.exists() or run.lock.exists())
-    return StoredMemory(paths, held, run if belongs else None)
+    return StoredMemory(paths, memory_format, run if belongs else None)

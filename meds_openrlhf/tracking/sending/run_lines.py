@@ -40,7 +40,7 @@ class RunLine:
     def histograms(self) -> dict[str, dict[str, list[float]]]:
         """The histograms of a line of clusters, each with k ``counts`` and k + 1 ``edges``; empty ones are left out."""
         histograms = self.values.get("histograms", {})
-        return {f"train/{name}": one for name, one in histograms.items() if one["counts"]}
+        return {f"train/{name}": histogram for name, histogram in histograms.items() if histogram["counts"]}
 
     @property
     def biggest_clusters(self) -> str | None:

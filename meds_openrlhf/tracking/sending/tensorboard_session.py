@@ -49,9 +49,9 @@ class TensorBoardSession(Session):
     def _open(self) -> EventFileWriter:
         names = names_of("tensorboard", self._config, self._paths, self._environment)
         folder = Path(self._config.openrlhf.get("logger.tensorboard_dir") or self._paths.tensorboard) / names["name"]
-        own = change_state(self._paths, lambda state: state).id  # the names of the run's files end with it
-        earlier = list(folder.glob(f"events.out.tfevents.*.{own}"))
-        self._writer = EventFileWriter(str(folder), filename_suffix=f".{own}")
+        run_id = change_state(self._paths, lambda state: state).id  # the names of the run's files end with it
+        earlier = list(folder.glob(f"events.out.tfevents.*.{run_id}"))
+        self._writer = EventFileWriter(str(folder), filename_suffix=f".{run_id}")
         self._writer.add_event(Event(step=0, session_log=SessionLog(status=SessionLog.START)))
         self._writer.flush()
         for path in earlier:
@@ -61,7 +61,7 @@ class TensorBoardSession(Session):
 
 def _values_of(line: RunLine) -> list[Any]:
     values = [Summary.Value(tag=name, simple_value=value) for name, value in line.numbers.items()]
-    values += [Summary.Value(tag=name, histo=_histogram(**one)) for name, one in line.histograms.items()]
+    values += [Summary.Value(tag=name, histo=_histogram(**histogram)) for name, histogram in line.histograms.items()]
     if line.biggest_clusters:
         values += text_pb("train/biggest_clusters", [line.biggest_clusters]).value
     return values

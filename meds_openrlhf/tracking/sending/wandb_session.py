@@ -150,7 +150,7 @@ class WandbSession(Session):
             return {}
         self._snapshots_changed = changed
         manifests = read_manifests(self._paths.memory)
-        return {name: one for name, one in manifests.items() if self._snapshots.get(name) != digest_of(one)}
+        return {name: content for name, content in manifests.items() if self._snapshots.get(name) != digest_of(content)}
 
     def _log_snapshot(self, name: str, manifest: bytes) -> None:
         self._snapshots[name] = digest_of(manifest)
@@ -208,7 +208,7 @@ def open_run(arguments: Mapping[str, Any]) -> Any:
     try:
         run = wandb.init(resume="allow", settings=_settings(), **arguments)
     except ValidationError as error:  # its message shows the values, which may include a key
-        fields = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())
+        fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
         raise ValueError(f"its client does not take {fields}; check the WANDB_* variables") from None
     run.define_metric(AXIS)
     run.define_metric("train/*", step_metric=AXIS)
@@ -235,10 +235,10 @@ def _settings() -> wandb.Settings:
 def record_of(line: RunLine) -> dict[str, Any]:
     """The record of a line, for `wandb.log`."""
     record: dict[str, Any] = {**line.numbers}
-    for name, one in line.histograms.items():
-        record[name] = wandb.Histogram(np_histogram=(one["counts"], one["edges"]))
+    for name, histogram in line.histograms.items():
+        record[name] = wandb.Histogram(np_histogram=(histogram["counts"], histogram["edges"]))
     if biggest := line.values.get("biggest_clusters"):
-        record[TABLE_NAME] = wandb.Table(list(COLUMNS), [_row(line.step, one) for one in biggest])
+        record[TABLE_NAME] = wandb.Table(list(COLUMNS), [_row(line.step, cluster) for cluster in biggest])
     if line.stream == "evaluations":
         record["eval/global_step"] = line.step
     return record

@@ -19,15 +19,15 @@ from meds_openrlhf.training.driver import worker
 @contextmanager
 def ray_connection(*, on_cpu: bool, verbose: bool) -> Iterator[None]:
     """Connect to the cluster of RAY_ADDRESS or a local `ray start`; otherwise start one on this machine."""
-    own = not os.environ.get("RAY_ADDRESS")
+    starts_ray = not os.environ.get("RAY_ADDRESS")
     runtime_env = {
         "env_vars": worker_environment(cpu.ENVIRONMENT if on_cpu else _defaults()),
         "worker_process_setup_hook": worker.SET_UP_WITHOUT_CUDA if on_cpu else worker.SET_UP,
     }
     options: dict[str, Any] = {"log_to_driver": verbose, "logging_level": "INFO" if verbose else "ERROR"}
-    if on_cpu and own:
+    if on_cpu and starts_ray:
         options.update(address="local", num_gpus=cpu.MADE_UP_GPUS, num_cpus=cpu.MADE_UP_CPUS, include_dashboard=False)
-    hint = "; `ray stop` forgets one that is gone" if own else "; unset it to start one here"
+    hint = "; `ray stop` forgets one that is gone" if starts_ray else "; unset it to start one here"
     with _sessions_of_their_own(), joined(hint, runtime_env=runtime_env, **options):
         yield
 

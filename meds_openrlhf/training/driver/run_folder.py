@@ -28,8 +28,8 @@ def sole_driver_of(paths: RunPaths, resume: bool, wait_seconds: float | None) ->
     for the lock up to ``wait_seconds``, because a file server releases that of a lost node late.
     """
     if paths.config.exists() and not resume:
-        held = "holds a run already" if StepLog(paths.metrics).read() else "holds a run that has finished no step"
-        hint = f"{held}; add --resume to continue it, or name another folder"
+        problem = "holds a run already" if StepLog(paths.metrics).read() else "holds a run that has finished no step"
+        hint = f"{problem}; add --resume to continue it, or name another folder"
         raise ConfigError("meds.run_dir", str(paths.root), hint)
     fresh = not paths.root.exists()
     try:

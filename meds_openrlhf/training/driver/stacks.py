@@ -128,7 +128,7 @@ def _children(process: int) -> list[int]:
         lists = [(task / "children").read_text().split() for task in Path(f"/proc/{process}/task").iterdir()]
     except OSError:
         return []
-    found = [int(child) for one in lists for child in one]
+    found = [int(child) for numbers in lists for child in numbers]
     return [*found, *(grandchild for child in found for grandchild in _children(child))]
 
 

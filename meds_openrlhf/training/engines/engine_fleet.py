@@ -53,7 +53,7 @@ class EngineFleet:
         """Drop engines that are unavailable or lack the newest weights; called before responses are generated."""
         statuses = self._statuses()
         self._weights = max([self._weights, *(status.weights for status in statuses if status is not None)])
-        self._use([one if one is not None and one.weights == self._weights else None for one in statuses])
+        self._use([status if status is not None and status.weights == self._weights else None for status in statuses])
 
     def take_in_restarted(self) -> bool:
         """Use every engine that answers; called before a weight sync.
@@ -82,7 +82,7 @@ class EngineFleet:
 
         Kills the actor so that Ray restarts it, unless the actor is lost already or was restarted and lacks weights.
         """
-        lost = next((one for one in self.usable if self._lives.get(one._actor_id.hex()) == life), None)
+        lost = next((engine for engine in self.usable if self._lives.get(engine._actor_id.hex()) == life), None)
         if lost is None:
             return  # another failed call has dropped it already, and it may be restarted by now
         self.usable.remove(lost)
@@ -117,7 +117,7 @@ class EngineFleet:
             statuses = self._statuses()
             if self._load_waiting(statuses):
                 statuses = self._statuses()
-            statuses = [one if one is not None and one.loaded else None for one in statuses]
+            statuses = [status if status is not None and status.loaded else None for status in statuses]
             if any(status is not None for status in statuses):
                 return statuses
             if len(self._given_up) == len(self._engines) or time.monotonic() > deadline:

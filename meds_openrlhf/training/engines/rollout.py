@@ -120,7 +120,7 @@ class RolloutGenerator(SamplesGenerator):
                     continue
                 answered = agent_errors.has_answered(responses, num_prompts)
                 kept = responses if answered else []
-                experiences = [self._process_response_into_experience(one, **generate_kwargs) for one in kept]
+                experiences = [self._process_response_into_experience(response, **generate_kwargs) for response in kept]
                 if experiences and not (dynamic_filtering and self._is_filtered_out(experiences)):
                     accepted.extend(experiences)
                 elif dynamic_filtering or not answered:
@@ -147,12 +147,12 @@ class RolloutGenerator(SamplesGenerator):
             self._require_engine()
             try:
                 references = self._dispatch_prompts_to_vllm(
-                    [one.prompt for one in requests],
-                    [one.label for one in requests],
-                    images=[one.image for one in requests],
+                    [request.prompt for request in requests],
+                    [request.label for request in requests],
+                    images=[request.image for request in requests],
                     **generate_kwargs,
                 )
-                sent = [Dispatched(one, self._fleet.life_of(call)) for call, one in zip(references, requests)]
+                sent = [Dispatched(request, self._fleet.life_of(call)) for call, request in zip(references, requests)]
                 return dict(zip(references, sent))
             except ray.exceptions.RayActorError:  # the call queries every engine's load, and an engine was just lost
                 self._fleet.keep_those_with_weights()
@@ -216,7 +216,7 @@ class ResumablePrompts:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
-        return (one for one in self._loader if self._fits(one[1][0]))  # (data source, prompt, ...), each a list of one
+        return (row for row in self._loader if self._fits(row[1][0]))  # (data source, prompt, ...), each a list of one
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of the loader and the generator."""
@@ -231,4 +231,4 @@ class ResumablePrompts:
 def _draw(prompts: Iterator[Any], count: int) -> tuple[list[PromptRequest], bool]:
     """Draw up to ``count`` prompts; return them and whether there were fewer."""
     texts, labels, images, exhausted = _collect_prompt_batch(prompts, count)
-    return [PromptRequest(*one) for one in zip(texts, labels, images, strict=True)], exhausted
+    return [PromptRequest(*columns) for columns in zip(texts, labels, images, strict=True)], exhausted

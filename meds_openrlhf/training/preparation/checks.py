@@ -273,12 +273,12 @@ def require_memory_of(config: RunConfig, paths: RunPaths, wanted: MemoryFormat) 
     from meds_openrlhf.memory.archive import Archive
     from meds_openrlhf.memory.branch import read_branch_point
 
-    held, branch_from = read_format(paths.memory), config.meds.memory.branch_from
+    existing, branch_from = read_format(paths.memory), config.meds.memory.branch_from
     if config.meds.memory.archive is not None:
-        Archive.at(config.meds.memory.archive).require_usable(fresh=held is None)
-    if held is not None:
-        held.require_match(wanted, paths.memory.root)
-        return replace(wanted, step_offset=held.step_offset)
+        Archive.at(config.meds.memory.archive).require_usable(fresh=existing is None)
+    if existing is not None:
+        existing.require_match(wanted, paths.memory.root)
+        return replace(wanted, step_offset=existing.step_offset)
     if branch_from is not None:
         branched = read_branch_point(Path(branch_from)).format
         branched.require_match(wanted, Path(branch_from), "meds.memory.branch_from")

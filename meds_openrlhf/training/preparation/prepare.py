@@ -191,21 +191,21 @@ def place_when_free(job: Job, inventory: Callable[[], Sequence[Node]]) -> Placed
     and is sized to the free resources. Raises Shortage after the timeout.
     """
     seconds = job.config.meds.placement.timeout_seconds
-    deadline, told = time.monotonic() + seconds, False
+    deadline, warned = time.monotonic() + seconds, False
     while True:
         nodes = inventory()
         emptied = None if job.resume else [node.emptied() for node in nodes]
         try:
-            with redirect_stdout(io.StringIO()) if told else nullcontext():  # OpenRLHF repeats its remarks
+            with redirect_stdout(io.StringIO()) if warned else nullcontext():  # OpenRLHF repeats its remarks
                 return place(job, nodes, emptied)
         except Shortage as shortage:
             if emptied is not None:
                 place(job, emptied)
             if time.monotonic() > deadline:
                 raise _with_smaller_counts(job, nodes, shortage) from None
-            if not told:
+            if not warned:
                 logger.warning("waiting up to %g seconds for room: the run %s", seconds, shortage.text)
-                told = True
+                warned = True
         time.sleep(POLL_SECONDS)
 
 
