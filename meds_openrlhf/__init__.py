@@ -4,7 +4,8 @@ Packages: ``config`` (typed settings), ``features`` (the feature vector of an an
 features of past errors), ``shaping`` (cluster size to penalty), ``placement`` (assignment of roles to GPUs),
 ``training`` (the only package that imports OpenRLHF), ``rewards``, ``data``, ``tracking`` and ``cli``.
 
-This module exports the parts that other trainers can use (docs/library.md) and imports each of them on first access.
+This module exports the parts that other trainers can use and what reads a memory after the training (docs/api.md). It
+imports each of them on first access.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ _HOMES = {
     "LayerLogitRecorder": "features.recorder",
     "MemoryPaths": "paths",
     "MemoryShard": "memory.shard",
+    "RunPaths": "paths",
     "Sharding": "memory.segment",
     "ShardSettings": "memory.shard",
     "answer_of": "rewards.boxed",
@@ -28,9 +30,14 @@ _HOMES = {
     "locate_answers": "features.layout",
     "make_method": "memory.presets",
     "make_rows": "memory.rows",
+    "open_memory": "memory.tools.stored_memory",
     "padded_positions": "features.layout",
     "prompt_key": "memory.rows",
+    "read_atlas": "report.atlas",
+    "recording_of": "memory.tools.recorded_rows",
+    "replay": "memory.tools.replay",
     "shaped_reward": "shaping.penalty",
+    "survey": "memory.tools.overview",
 }
 
 __all__ = sorted(_HOMES)

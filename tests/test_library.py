@@ -1,6 +1,7 @@
 """The package as other trainers use it: the page's own code, without OpenRLHF, Ray or a GPU."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -63,3 +64,19 @@ def test_everything_that_is_exported_is_there_and_named_on_the_page() -> None:
 def test_importing_the_package_loads_nothing() -> None:
     program = "import meds_openrlhf, sys; print({'numpy', 'torch', 'pyarrow'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "set()\n"
+
+
+def test_what_the_page_reads_of_a_memory_is_read(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "library.md").read_text()
+    (reads,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "open_memory" in block]
+    shutil.copytree(REPOSITORY / "examples" / "tour_run", tmp_path / "runs" / "my-run")
+    program = f"{reads}\nprint(len(atlas.rows), len(atlas.responses(atlas.in_log.tolist())))"
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, cwd=tmp_path
+    )
+    assert finished.returncode == 0, finished.stderr
+    *steps, overview, counts = finished.stdout.splitlines()
+    assert sum(int(line.split()[1]) for line in steps) == int(counts.split()[0])
+    assert overview.startswith("Overview(prompts=6, ")
+    assert 0 < int(counts.split()[1]) < int(counts.split()[0])
+    assert (tmp_path / "replayed.arrow").is_file()

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.cli.reading import begin_reading
-from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig, load_config
+from meds_openrlhf.config import ConfigError, MedsSettings
 from meds_openrlhf.config.loader import build, parse_overrides, unflatten
 
 if TYPE_CHECKING:
     from meds_openrlhf.memory.tools.overview import Overview
     from meds_openrlhf.memory.tools.recorded_rows import Recording
     from meds_openrlhf.memory.tools.replay import ReplaySummary
-    from meds_openrlhf.memory.tools.stored_memory import StoredMemory
 
 RUN_HELP = "a run's folder, or a memory's (the one with format.json); the run may be going on"
 PRESET_HELP = "cluster as paper, reference or robust does (default: as the run itself)"
@@ -107,7 +106,6 @@ def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print what a memory holds."""
     begin_reading([arguments.folder])
     from meds_openrlhf.data.prompt_texts import texts_of_data_set, without_template
-    from meds_openrlhf.memory.settings import method_of, transform_of_rows
     from meds_openrlhf.memory.tools.overview import survey
     from meds_openrlhf.memory.tools.stored_memory import open_memory
     from meds_openrlhf.paths import RunPaths
@@ -116,9 +114,8 @@ def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
     if arguments.top < 0:
         raise ConfigError("--top", arguments.top, "is below 0; name how many clusters to list")
     memory = open_memory(arguments.folder)
-    config = _config_of(memory, arguments.preset, [])
-    transform = transform_of_rows(config.meds, memory.format)
-    overview = survey(memory, method_of(config.meds.memory), transform, arguments.top)
+    config = memory.config(_changed(arguments.preset, []))
+    overview = survey(memory, config.meds, arguments.top)
     texts = texts_of_data_set(config) or read_rollout_rows(RunPaths(arguments.folder)).prompt_texts
     if arguments.json:
         content = asdict(overview)
@@ -184,14 +181,15 @@ def _recording(
     if source.is_dir():
         memory = open_memory(source)
         refuse_inside(target, memory.paths.root)
-        meds = _config_of(memory, preset, overrides).meds
+        meds = memory.config(_changed(preset, overrides)).meds
         transform_of_rows(meds, memory.format)  # raises ConfigError if they do not match
         yield recording_of(memory), meds
         return
     if target.exists() and source.exists() and target.samefile(source):
         raise ConfigError("--out", str(target), "is the file that is replayed; name another one")
     with open_stream(source) as recording:
-        yield recording, build(MedsSettings, unflatten({"run_dir": ".", **_changed(preset, overrides)}), "meds")
+        changed = {name.removeprefix("meds."): value for name, value in _changed(preset, overrides).items()}
+        yield recording, build(MedsSettings, unflatten({"run_dir": ".", **changed}), "meds")
 
 
 def _require_replayable(overrides: list[str]) -> None:
@@ -210,23 +208,9 @@ def _require_replayable(overrides: list[str]) -> None:
             raise ConfigError(key, value, hint)
 
 
-def _config_of(memory: StoredMemory, preset: str | None, overrides: list[str]) -> RunConfig:
-    """The run's configuration with the changes; a memory without its run still records how its features are made."""
-    from meds_openrlhf.memory.settings import settings_of_format
-
-    if memory.run is not None and memory.run.config.exists():
-        return load_config(memory.run.config, [*_preset_words(preset), *overrides])
-    return RunConfig(settings_of_format(memory.format, _changed(preset, overrides)), openrlhf={})
-
-
 def _changed(preset: str | None, overrides: list[str]) -> dict[str, Any]:
-    """The changed settings by dotted key, without ``meds.``."""
-    changed = parse_overrides([*_preset_words(preset), *overrides])
-    return {key.removeprefix("meds."): value for key, value in changed.items()}
-
-
-def _preset_words(preset: str | None) -> list[str]:
-    return [] if preset is None else ["--meds.memory.preset", preset]
+    """The changed settings by full name."""
+    return {**({} if preset is None else {"meds.memory.preset": preset}), **parse_overrides(overrides)}
 
 
 # ── printing ──

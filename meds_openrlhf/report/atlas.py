@@ -6,14 +6,13 @@ unpacks on demand.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meds_openrlhf.config.loader import RunConfig
 from meds_openrlhf.data.prompt_texts import questions
 from meds_openrlhf.memory.tools.stored_memory import open_memory
 from meds_openrlhf.paths import RunPaths
@@ -23,6 +22,7 @@ from meds_openrlhf.report.examples import candidates, choose
 from meds_openrlhf.report.heatmap import heatmap_of
 from meds_openrlhf.report.limits import Limits
 from meds_openrlhf.report.rollout_rows import NONE, Response, RolloutRows, read_responses, read_rollout_rows
+from meds_openrlhf.report.settings import config_of
 
 PROMPTS_IN_PORTION = 64
 
@@ -42,13 +42,17 @@ class Atlas:
     texts: dict[str, str]
     limits: Limits
 
+    def responses(self, places: Iterable[int]) -> dict[int, Response]:
+        """Read the responses of the rollouts at ``places`` of the log, by place; those without a text are left out."""
+        return read_responses(self.paths, self.rollouts, places)
 
-def read_atlas(paths: RunPaths, config: RunConfig | None, limits: Limits) -> Atlas | None:
+
+def read_atlas(paths: RunPaths, limits: Limits | None = None) -> Atlas | None:
     """Read the atlas of the run in ``paths``; None if the run has neither remembered nor logged a wrong rollout yet.
 
     Raises ConfigError or MemoryCorruptionError if a file cannot be read.
     """
-    rollouts = read_rollout_rows(paths)
+    config, rollouts, limits = config_of(paths), read_rollout_rows(paths), limits or Limits()
     rows = rows_of_memory(open_memory(paths.root), config) if paths.memory.format.exists() else rows_of_log(rollouts)
     if not len(rows):
         return None
@@ -104,7 +108,7 @@ def portions(atlas: Atlas) -> Iterator[dict[int, dict[str, Any]]]:
     sources = {cluster: _sources(atlas, cluster) for cluster in detailed.tolist()}
     right = _right_places(atlas, list(wanted))
     places = {place for chosen in sources.values() for place in chosen} | set(right.values())
-    responses = read_responses(atlas.paths, atlas.rollouts, places)  # read once: each file has rows of many prompts
+    responses = atlas.responses(places)  # read once: each file has rows of many prompts
     chooser = _Chooser(atlas, sources, right, responses)
     place_of = {number: place for place, number in enumerate(atlas.shown.tolist())}
     prompts = list(wanted)

@@ -52,7 +52,7 @@ def write_report(runs: list[Path], output: Path, limits: Limits | None = None) -
     for name, folder, flat in zip(names, runs, settings):
         paths = RunPaths(folder)
         config = config_of(paths)
-        atlas = read_atlas(paths, config, limits)
+        atlas = read_atlas(paths, limits)
         facts.append(_facts(name, paths, config, flat, limits))
         _require_something(folder, facts[-1], atlas)
         atlases.append(atlas)

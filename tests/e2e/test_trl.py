@@ -68,7 +68,7 @@ def train(program: str, assets: Path, folder: Path, steps_per_generation: int) -
 
 def test_the_pages_code_trains_and_the_atlas_reads_the_completions(assets: Path, tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "library.md").read_text()
-    _, by_answers, recording = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    *_, by_answers, recording = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
 
     answers = PROGRAM.format(example=by_answers, trainer="GRPOTrainer", steps=STEPS)
     rows = train(answers, assets, tmp_path / "answers", steps_per_generation=1)

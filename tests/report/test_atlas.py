@@ -10,12 +10,11 @@ from meds_openrlhf.config import ConfigError
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.atlas import Atlas, portions, read_atlas, tables_of
 from meds_openrlhf.report.limits import Limits
-from meds_openrlhf.report.settings import config_of
 from tests.report.stored_runs import NOBODY, RUN, Rollout, write_config, write_log, write_memory, write_run
 
 
 def atlas_of(paths: RunPaths, **limits: int) -> Atlas:
-    atlas = read_atlas(paths, config_of(paths), Limits(**limits))
+    atlas = read_atlas(paths, Limits(**limits))
     assert atlas is not None
     return atlas
 
@@ -154,9 +153,9 @@ def test_without_a_memory_equal_answers_are_put_together(tmp_path: Path) -> None
 def test_a_run_without_rows_has_no_atlas(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path / "run")
     write_config(paths)
-    assert read_atlas(paths, config_of(paths), Limits()) is None
+    assert read_atlas(paths) is None
     write_memory(paths, [])
-    assert read_atlas(paths, config_of(paths), Limits()) is None
+    assert read_atlas(paths) is None
 
 
 def test_rows_outside_the_window_are_in_no_cluster(run: RunPaths) -> None:

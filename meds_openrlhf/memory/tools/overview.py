@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.memory.columns import Selection
-from meds_openrlhf.memory.presets import Method
+from meds_openrlhf.memory.settings import method_of, transform_of_rows
 from meds_openrlhf.memory.tools.stored_memory import LoadedRows, StoredMemory
 
 
@@ -48,12 +48,12 @@ class Overview:
     biggest: list[ClusterFacts]
 
 
-def survey(memory: StoredMemory, method: Method, transform: FeatureTransform, top: int = 10) -> Overview:
-    """Cluster all prompts with ``method`` and return a summary with the ``top`` biggest clusters.
+def survey(memory: StoredMemory, settings: MedsSettings, top: int = 10) -> Overview:
+    """Cluster all prompts with ``settings`` and return a summary with the ``top`` biggest clusters.
 
-    Raises MemoryCorruptionError if a segment is damaged.
+    Raises ConfigError if the settings do not match the rows, and MemoryCorruptionError if a segment is damaged.
     """
-    rows = memory.load(transform)
+    method, rows = method_of(settings.memory), memory.load(transform_of_rows(settings, memory.format))
     rows.cluster(method)
     columns = rows.columns
     wrong, right = columns.keys(False), columns.keys(True)

@@ -6,17 +6,19 @@ Rows that a run appends meanwhile may or may not be visible; a partially written
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.config.loader import RunConfig, as_word, load_config
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.columns import Column, Columns
@@ -24,6 +26,7 @@ from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.presets import Method
 from meds_openrlhf.memory.rows import layer_logits_of, log_schema, visits_of
 from meds_openrlhf.memory.segment import read_batches, step_of
+from meds_openrlhf.memory.settings import settings_of_format
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import MemoryPaths, RunPaths, segments_in
 
@@ -60,6 +63,18 @@ class StoredMemory:
     def schema(self) -> pa.Schema:
         """The schema of the segments."""
         return log_schema(self.format.layers)
+
+    def config(self, changed: Mapping[str, Any] | None = None) -> RunConfig:
+        """Return the run's configuration; without a run, as far as the memory's format records it.
+
+        ``changed`` are settings by full name, such as ``meds.memory.preset``, which take precedence. Raises ConfigError
+        for an unknown setting.
+        """
+        changed = changed or {}
+        if self.run is not None and self.run.config.exists():
+            return load_config(self.run.config, [f"--{name}={as_word(value)}" for name, value in changed.items()])
+        ours = {name.removeprefix("meds."): value for name, value in changed.items()}
+        return RunConfig(settings_of_format(self.format, ours), openrlhf={})
 
     def segment_files(self) -> dict[int, list[Path]]:
         """Return the segments in every shard's folder, oldest first, by the shard's number."""

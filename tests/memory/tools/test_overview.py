@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.presets import PRESETS, make_method
+from meds_openrlhf.memory.presets import make_method
 from meds_openrlhf.memory.rows import make_rows
-from meds_openrlhf.memory.tools import overview, stored_memory
+from meds_openrlhf.memory.tools import stored_memory
+from meds_openrlhf.memory.tools.overview import Overview, survey
 from meds_openrlhf.memory.tools.stored_memory import open_memory
 from tests.memory.streams import LAYERS, stream
 from tests.memory.tools.stored import SETTINGS, WrittenMemory
@@ -27,7 +27,7 @@ def test_numbers_are_those_of_the_shards(
     memory.observe(*stream(8)[4:])
     memory.snapshot("global_step8")
     stats = [shard.stats() for shard in memory.open]
-    found = overview.survey(open_memory(tmp_path), method, FeatureTransform(), top=1000)
+    found = surveyed(tmp_path, 1000, {"meds.memory.preset": "robust", "meds.memory.window_rows": window_rows})
     assert found.prompts == sum(one.prompts for one in stats) == 6
     assert found.wrong == sum(one.rows for one in stats)
     assert found.right == 0
@@ -42,7 +42,7 @@ def test_the_biggest_clusters_come_first_with_their_steps(tmp_path: Path) -> Non
     memory = WrittenMemory(tmp_path)
     kinds = make_rows(range(6), ["p"] * 4 + ["q"] * 2, [False] * 3 + [True] + [False] * 2, _kinds([0, 0, 1, 0, 0, 1]))
     memory.observe(kinds, make_rows([0], ["p"], [True], _kinds([5])), kinds)
-    found = overview.survey(open_memory(tmp_path), PRESETS["robust"], FeatureTransform("all"), top=2)
+    found = surveyed(tmp_path, 2, {"meds.memory.preset": "robust", "meds.features.layers": "all"})
     assert (found.wrong, found.right, found.prompts) == (10, 3, 2)
     biggest = found.biggest[0]
     assert (biggest.prompt, biggest.correct, biggest.size) == ("p", False, 4)
@@ -53,8 +53,14 @@ def test_the_biggest_clusters_come_first_with_their_steps(tmp_path: Path) -> Non
 
 def test_an_empty_memory_has_an_overview(tmp_path: Path) -> None:
     WrittenMemory(tmp_path)
-    found = overview.survey(open_memory(tmp_path), PRESETS["paper"], FeatureTransform())
+    found = surveyed(tmp_path, 10, {})
     assert (found.prompts, found.clusters, found.first_step, found.biggest) == (0, 0, None, [])
+
+
+def surveyed(folder: Path, top: int, changed: dict[str, object]) -> Overview:
+    """The overview of the memory in ``folder`` with these settings."""
+    memory = open_memory(folder)
+    return survey(memory, memory.config(changed).meds, top)
 
 
 def _kinds(kinds: list[int]) -> np.ndarray:
