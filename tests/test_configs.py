@@ -134,7 +134,7 @@ def test_it_fits_its_cluster(model: str, method: str, cluster: str) -> None:
     assert report.overfull == []
     assert report.plan.gpus == sum(node.gpus for node in nodes)
     has_reference = method.startswith("grpo")
-    assert (report.plan.group_of("reference") is not None) == has_reference
+    assert (report.plan.request_of("reference") is not None) == has_reference
 
 
 def ablation(name: str, model: str = "qwen2.5-math-7b") -> RunConfig:

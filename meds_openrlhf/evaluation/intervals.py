@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 LEVEL = 0.95
 RESAMPLES = 10_000
@@ -28,40 +28,6 @@ _AT_ONCE = 1_000  # resamples whose weights are in memory at the same time
 Corners = tuple[tuple[float, float], ...]
 SCORES: Corners = ((0.0, 0.5), (1.0, 0.5))
 DIFFERENCES: Corners = ((-1.0, 0.25), (0.0, 0.5), (1.0, 0.25))
-
-
-def bootstrap_interval(
-    values: ArrayLike, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
-) -> tuple[float, float]:
-    """Interval of the mean of ``values`` (P,), scores from 0 to 1 of P >= 1 problems. It contains the mean itself.
-
-    Raises ValueError if a value is outside of that range or ``level`` is not between 0 and 1.
-    """
-    return _single(np.asarray(values, dtype=np.float64), SCORES, level, resamples, seed)
-
-
-def paired_difference_interval(
-    a: ArrayLike, b: ArrayLike, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
-) -> tuple[float, float]:
-    """Interval of the mean of ``a - b``, (P,) each: two models' scores, from 0 to 1, on the same problems.
-
-    Problems differ in difficulty far more than models differ on a problem, so this interval is much narrower than two
-    separate intervals suggest. If the models hardly differ, it is rather too wide. Raises ValueError as above, and if
-    ``a`` and ``b`` differ in length.
-    """
-    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if first.shape != second.shape:
-        raise ValueError(f"paired scores: {first.shape} and {second.shape} are not scores on the same problems")
-    return _single(first - second, DIFFERENCES, level, resamples, seed)
-
-
-def _single(
-    values: NDArray[np.float64], corners: Corners, level: float, resamples: int, seed: int
-) -> tuple[float, float]:
-    if values.ndim != 1:
-        raise ValueError(f"scores: one per problem is needed, not an array of shape {values.shape}")
-    low, high = mean_intervals([values[:, np.newaxis]], corners, level=level, resamples=resamples, seed=seed)[0]
-    return float(low), float(high)
 
 
 def mean_intervals(

@@ -92,10 +92,6 @@ class Plan:
         """The total number of CPUs."""
         return self.gpus + len(self.shards) + self.controller_cpus
 
-    def group_of(self, role: str) -> Group | None:
-        """Return the group that contains a role, or None if the run has no such role."""
-        return next((group for group in self.groups if role in group.roles), None)
-
     def request_of(self, role: str) -> RoleRequest | None:
         """Return a role's request, or None if the run has no such role."""
         return next((member for group in self.groups for member in group.members if member.role == role), None)

@@ -12,10 +12,9 @@ from meds_openrlhf.evaluation.estimators import pass_at_k
 from meds_openrlhf.evaluation.intervals import (
     DIFFERENCES,
     SCORES,
-    bootstrap_interval,
     mean_intervals,
-    paired_difference_interval,
 )
+from tests.evaluation.single import interval_of, interval_of_difference
 
 ROUNDS = 2000
 # Four standard deviations of a share of 95 % among that many rounds: 1.9 points.
@@ -118,43 +117,43 @@ def test_models_that_hardly_differ_are_not_told_apart_too_often() -> None:
 def test_of_zeros_and_ones_it_is_jeffreys_interval() -> None:
     # Quantiles of Beta(29.5, 1.5), of Beta(3.5, 7.5).
     for scores, ends in (([1] * 29 + [0], (0.85458, 0.99638)), ([1] * 3 + [0] * 7, (0.09269, 0.60582))):
-        assert bootstrap_interval(scores, resamples=200_000) == pytest.approx(ends, abs=0.0015)
+        assert interval_of(scores, resamples=200_000) == pytest.approx(ends, abs=0.0015)
 
 
 def test_equal_scores_and_a_single_problem_have_an_interval() -> None:
-    low, high = bootstrap_interval([1.0] * 30)
+    low, high = interval_of([1.0] * 30)
     assert 0.90 < low < 0.93
     assert high == 1
-    low, high = bootstrap_interval([0.25])
+    low, high = interval_of([0.25])
     assert 0 < low < 0.1
     assert 0.7 < high < 1
-    low, high = bootstrap_interval([0.5] * 500)
+    low, high = interval_of([0.5] * 500)
     assert 0.495 < low < 0.5 < high < 0.505
-    low, high = paired_difference_interval([0.5] * 30, [0.5] * 30)
+    low, high = interval_of_difference([0.5] * 30, [0.5] * 30)
     assert -0.1 < low < 0 < high < 0.1
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
 def test_the_interval_holds_the_mean_within_the_bounds(values: list[float]) -> None:
-    low, high = bootstrap_interval(values, resamples=200)
+    low, high = interval_of(values, resamples=200)
     assert 0 <= low <= np.mean(values) <= high <= 1 + 1e-12
 
 
 def test_pairs_tell_models_apart_that_single_intervals_do_not() -> None:
     difficulty = np.random.default_rng(0).random(200)
     better = np.minimum(difficulty + 0.05, 1)
-    low, high = paired_difference_interval(better, difficulty)
+    low, high = interval_of_difference(better, difficulty)
     assert 0.03 < low < high < 0.07
-    assert bootstrap_interval(better)[0] < bootstrap_interval(difficulty)[1]
-    back = paired_difference_interval(difficulty, better)
+    assert interval_of(better)[0] < interval_of(difficulty)[1]
+    back = interval_of_difference(difficulty, better)
     assert back == pytest.approx((-high, -low), abs=0.002)
 
 
 def test_the_same_seed_gives_the_same_interval() -> None:
     values = np.random.default_rng(0).random(50)
-    assert bootstrap_interval(values) == bootstrap_interval(values)
-    assert bootstrap_interval(values) != bootstrap_interval(values, seed=1)
-    narrow, wide = bootstrap_interval(values, level=0.5), bootstrap_interval(values, level=0.99)
+    assert interval_of(values) == interval_of(values)
+    assert interval_of(values) != interval_of(values, seed=1)
+    narrow, wide = interval_of(values, level=0.5), interval_of(values, level=0.99)
     assert wide[0] < narrow[0] < narrow[1] < wide[1]
 
 
@@ -164,17 +163,14 @@ def test_the_same_seed_gives_the_same_interval() -> None:
         ([], 0.95, "scores: there are none"),
         ([0.5, 1.5], 0.95, r"scores: 0.5 to 1.5 are not between 0 and 1"),
         ([0.5, float("nan")], 0.95, "scores: nan to nan are not between"),
-        ([[0.5]], 0.95, "one per problem is needed"),
         ([0.5], 1.0, "level: 1.0 must lie between 0 and 1"),
     ],
 )
 def test_what_is_refused(values: list[float], level: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        bootstrap_interval(values, level=level)
+        interval_of(values, level=level)
 
 
-def test_unpaired_scores_are_refused() -> None:
-    with pytest.raises(ValueError, match="are not scores on the same problems"):
-        paired_difference_interval([0.5, 0.5], [0.5])
+def test_no_resamples_are_refused() -> None:
     with pytest.raises(ValueError, match="resamples: 0 must be 1 or more"):
         mean_intervals([np.ones((3, 1))], SCORES, resamples=0)

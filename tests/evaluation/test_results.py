@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from meds_openrlhf.evaluation.intervals import bootstrap_interval, paired_difference_interval
 from meds_openrlhf.evaluation.results import Comparison, Estimate, average, difference, evaluate, ks_up_to
 from tests.evaluation.measured import problems, result, samples
+from tests.evaluation.single import interval_of, interval_of_difference
 
 
 def test_ks_are_powers_of_two_and_n() -> None:
@@ -35,7 +35,7 @@ def test_a_result_by_hand() -> None:
 def test_intervals_are_those_of_the_problems_scores() -> None:
     measured = result("base", "toy", *["1112", "2213", "2-22"] * 10)
     for k in (1, 2, 4):
-        low, high = bootstrap_interval(measured.scores.pass_at[k])
+        low, high = interval_of(measured.scores.pass_at[k])
         estimate = measured.pass_at[k]
         assert (estimate.low, estimate.high) == pytest.approx((low, high), abs=1e-9)
         assert estimate.low < estimate.value < estimate.high
@@ -81,7 +81,7 @@ def test_a_difference_is_paired() -> None:
     first, second = result("meds", "x", "11", "12", "22", "12"), result("base", "x", "12", "12", "22", "22")
     gain = difference([first], [second], [1])
     assert gain.pass_at[1].value == pytest.approx(0.25)
-    expected = paired_difference_interval(first.scores.pass_at[1], second.scores.pass_at[1])
+    expected = interval_of_difference(first.scores.pass_at[1], second.scores.pass_at[1])
     assert (gain.pass_at[1].low, gain.pass_at[1].high) == pytest.approx(expected, abs=1e-9)
     assert difference([first], [first], [1]).majority_at[1].value == 0
 

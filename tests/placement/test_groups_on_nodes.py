@@ -79,8 +79,7 @@ def test_ranks_run_where_the_plan_says() -> None:
         for index in (0, 3):
             strategy = PlacementGroupSchedulingStrategy(groups["engines"], placement_group_bundle_index=index)
             ranks.append(Rank.options(scheduling_strategy=strategy).remote())
-        group = plan.group_of("engines")
-        assert group is not None
+        (group,) = (group for group in plan.groups if "engines" in group.roles)
         assert ray.get([rank.node.remote() for rank in ranks], timeout=60) == [group.nodes[0].id, group.nodes[3].id]
     finally:
         for rank in ranks:
