@@ -45,7 +45,7 @@ def test_the_example_shapes_the_rewards_of_repeated_mistakes(tmp_path: Path) -> 
     example = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
     program = PROGRAM.format(example=example)
     finished = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=100
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=300
     )
     assert finished.returncode == 0, finished.stderr
     first, _, third, stored = finished.stdout.splitlines()
@@ -72,7 +72,7 @@ def test_what_the_page_reads_of_a_memory_is_read(tmp_path: Path) -> None:
     shutil.copytree(REPOSITORY / "examples" / "tour_run", tmp_path / "runs" / "my-run")
     program = f"{reads}\nprint(len(atlas.rows), len(atlas.responses(atlas.in_log.tolist())))"
     finished = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, cwd=tmp_path
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, cwd=tmp_path
     )
     assert finished.returncode == 0, finished.stderr
     *steps, overview, counts = finished.stdout.splitlines()

@@ -110,20 +110,22 @@ def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
     from meds_openrlhf.memory.tools.stored_memory import open_memory
     from meds_openrlhf.paths import RunPaths
     from meds_openrlhf.report.rollout_rows import read_rollout_rows
+    from meds_openrlhf.report.settings import config_of
 
     if arguments.top < 0:
         raise ConfigError("--top", arguments.top, "is below 0; name how many clusters to list")
     memory = open_memory(arguments.folder)
-    config = memory.config(_changed(arguments.preset, []))
-    overview = survey(memory, config.meds, arguments.top)
-    texts = texts_of_data_set(config) or read_rollout_rows(RunPaths(arguments.folder)).prompt_texts
+    settings = memory.settings(_changed(arguments.preset, []))
+    overview = survey(memory, settings, arguments.top)
+    texts = texts_of_data_set(None if memory.run is None else config_of(memory.run))
+    texts = texts or read_rollout_rows(RunPaths(arguments.folder)).prompt_texts
     if arguments.json:
         content = asdict(overview)
         for cluster in content["biggest"]:
             cluster["text"] = texts.get(cluster["prompt"])
         print(json.dumps(content, indent=2))
     else:
-        print(_as_text(overview, without_template(texts), config.meds.memory.preset))
+        print(_as_text(overview, without_template(texts), settings.memory.preset))
     return 0
 
 
@@ -181,7 +183,7 @@ def _recording(
     if source.is_dir():
         memory = open_memory(source)
         refuse_inside(target, memory.paths.root)
-        meds = memory.config(_changed(preset, overrides)).meds
+        meds = memory.settings(_changed(preset, overrides))
         transform_of_rows(meds, memory.format)  # raises ConfigError if they do not match
         yield recording_of(memory), meds
         return

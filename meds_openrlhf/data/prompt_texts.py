@@ -21,16 +21,18 @@ def questions(keys: Collection[str], logged: Mapping[str, str], config: RunConfi
     wanted = set(keys)
     if logged:
         return without_template({key: text for key, text in logged.items() if key in wanted})
-    texts = without_template(texts_of_data_set(config)) if config is not None else {}
+    texts = without_template(texts_of_data_set(config))
     return {key: text for key, text in texts.items() if key in wanted}
 
 
-def texts_of_data_set(config: RunConfig) -> dict[str, str]:
+def texts_of_data_set(config: RunConfig | None) -> dict[str, str]:
     """The texts of the run's data set, a local JSON Lines file, by prompt key; empty for any other data set.
 
     A row's key is its id if the run names an id column, else the hash of its text as sent to the engines. The hash is
     computed for plain texts and input templates, not for chat templates.
     """
+    if config is None:
+        return {}
     flags, column = config.openrlhf, config.meds.memory.prompt_id_key
     path = Path(str(flags.get("data.prompt_dataset")))
     if path.suffix not in (".jsonl", ".json") or not path.is_file():

@@ -46,10 +46,8 @@ class MemoryFormat:
         ``folder`` contains the memory; ``setting`` is the setting that names it.
         """
         if self.holds_answers != other.holds_answers:
-            content = (
-                "final answers; set it to answers" if self.holds_answers else "layer logits; choose another preset"
-            )
-            hint = f"does not go with the memory in {folder}, whose rows are {content}, or name another run_dir"
+            rows = "final answers; set it to answers" if self.holds_answers else "layer logits; choose another preset"
+            hint = f"does not go with the memory in {folder}, whose rows are {rows}, or name another run_dir"
             raise ConfigError("meds.memory.preset", "answers" if other.holds_answers else "of logits", hint)
         if (self.model, self.layers) != (other.model, other.layers):
             model = f"another model or feature ({_describe(self.model)}), not of {_describe(other.model)}"

@@ -18,7 +18,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.config.loader import RunConfig, as_word, load_config
+from meds_openrlhf.config.loader import as_word, load_config
+from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.columns import Column, Columns
@@ -64,17 +65,17 @@ class StoredMemory:
         """The schema of the segments."""
         return log_schema(self.format.layers)
 
-    def config(self, changed: Mapping[str, Any] | None = None) -> RunConfig:
-        """Return the run's configuration; without a run, as far as the memory's format records it.
+    def settings(self, changed: Mapping[str, Any] | None = None) -> MedsSettings:
+        """Return the run's settings; without a run, as far as the memory's format records them.
 
         ``changed`` are settings by full name, such as ``meds.memory.preset``, which take precedence. Raises ConfigError
         for an unknown setting.
         """
         changed = changed or {}
         if self.run is not None and self.run.config.exists():
-            return load_config(self.run.config, [f"--{name}={as_word(value)}" for name, value in changed.items()])
-        ours = {name.removeprefix("meds."): value for name, value in changed.items()}
-        return RunConfig(settings_of_format(self.format, ours), openrlhf={})
+            words = [f"--{name}={as_word(value)}" for name, value in changed.items()]
+            return load_config(self.run.config, words).meds
+        return settings_of_format(self.format, {name.removeprefix("meds."): value for name, value in changed.items()})
 
     def segment_files(self) -> dict[int, list[Path]]:
         """Return the segments in every shard's folder, oldest first, by the shard's number."""

@@ -60,7 +60,7 @@ def test_an_empty_memory_has_an_overview(tmp_path: Path) -> None:
 def surveyed(folder: Path, top: int, changed: dict[str, object]) -> Overview:
     """The overview of the memory in ``folder`` with these settings."""
     memory = open_memory(folder)
-    return survey(memory, memory.config(changed).meds, top)
+    return survey(memory, memory.settings(changed), top)
 
 
 def _kinds(kinds: list[int]) -> np.ndarray:
