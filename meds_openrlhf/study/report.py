@@ -12,6 +12,7 @@ import csv
 import hashlib
 import html
 import io
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,16 +153,16 @@ def _ends(found: Interval) -> str:
 
 
 def _differences(study: Study, results: Results) -> Table:
-    """Every method against the first, over all tasks, in every primary metric."""
+    """Every method against the first, over all tasks and in each, in every primary metric."""
     first, *others = study.methods
+    spans = {"all": tuple(study.tasks), **({task: (task,) for task in study.tasks} if len(study.tasks) > 1 else {})}
     rows = []
-    for metric in study.rule.primary:
-        for method in others:
-            pairs = pairs_of(study, results, ((method, metric), (first, metric)), tuple(study.tasks))
-            missing = f"{pairs.missing} missing" if pairs.missing else ""
-            rows.append([metric, method, *_compared(compare(pairs, study)), missing])
-    header = ["metric", f"method (against {first})", *_COMPARED, "pairs"]
-    return Table("Paired differences, all tasks", header, rows, "differences.csv")
+    for metric, (span, tasks), method in itertools.product(study.rule.primary, spans.items(), others):
+        pairs = pairs_of(study, results, ((method, metric), (first, metric)), tasks)
+        missing = f"{pairs.missing} missing" if pairs.missing else ""
+        rows.append([metric, span, method, *_compared(compare(pairs, study)), missing])
+    header = ["metric", "tasks", f"method (against {first})", *_COMPARED, "pairs"]
+    return Table("Paired differences", header, rows, "differences.csv")
 
 
 def _agreement(study: Study, results: Results) -> Table:

@@ -66,7 +66,8 @@ def test_missing_and_failed_runs_are_shown(runs: list[StudyRun], tmp_path: Path)
     assert "<td>sums-dapo-2</td><td>failed</td>" in page.read_text()
     scores = {(row["task"], row["method"]): row["seeds"] for row in rows(tmp_path / "out" / "scores.csv")}
     assert scores["gcd", "meds"] == scores["sums", "dapo"] == "4 of 5"
-    assert rows(tmp_path / "out" / "differences.csv")[0]["pairs"] == "2 missing"
+    missing = {row["tasks"]: (row["pairs"], row["seeds"]) for row in rows(tmp_path / "out" / "differences.csv")}
+    assert missing == {"all": ("2 missing", "3"), "sums": ("1 missing", "4"), "gcd": ("1 missing", "4")}
 
 
 def test_a_study_without_results_has_a_report(tmp_path: Path) -> None:
