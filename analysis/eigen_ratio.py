@@ -26,12 +26,11 @@ import numpy as np
 from analysis.command_line import exit_code_of
 from analysis.results import add_result_arguments, write_numbers
 from analysis.run_metrics import Curve, logged_curves
-from meds_openrlhf.config import load_config
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.moments import NO_MOMENTS, Moments, merge_moments
 from meds_openrlhf.memory.rows import layer_logits_of
-from meds_openrlhf.memory.settings import settings_of_format, transform_of_rows
+from meds_openrlhf.memory.settings import transform_of_rows
 from meds_openrlhf.memory.tools.stored_memory import StoredMemory, open_memory
 from meds_openrlhf.report.output import markdown_table, shown, write_figure
 from meds_openrlhf.report.run_names import names_of
@@ -116,10 +115,8 @@ def _transform_and_window(memory: StoredMemory) -> tuple[FeatureTransform, int |
     if memory.format.holds_answers:
         hint = "remembers final answers, not layer logits; leave out --recompute, or name another run"
         raise ConfigError("RUN", str(memory.paths.root), hint)
-    if memory.run is not None and memory.run.config.exists():
-        meds = load_config(memory.run.config).meds
-        return transform_of_rows(meds, memory.format), meds.tracking.eigen_window
-    return transform_of_rows(settings_of_format(memory.format), memory.format), None
+    settings, has_config = memory.settings(), memory.run is not None and memory.run.config.exists()
+    return transform_of_rows(settings, memory.format), settings.tracking.eigen_window if has_config else None
 
 
 def _moments_by_span(

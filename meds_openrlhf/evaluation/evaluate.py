@@ -137,7 +137,7 @@ def draw_missing(evaluation: Evaluation, samplings: Sequence[Sampling], progress
     groups = reserve(plan, request.wait_seconds, setting="--wait")
     try:
         missing = [sampling for sampling in samplings if sampling.blocks]
-        for _, alike in groupby(missing, key=lambda job: _engine_key(request, job)):
+        for _, alike in groupby(missing, key=lambda sampling: _engine_key(request, sampling)):
             _draw_with_engines(evaluation, list(alike), plan, groups["engines"], progress)
     finally:
         release(groups)

@@ -51,7 +51,7 @@ def describe_waiting(wanted: Sequence[Wanted], nodes: Sequence[Node]) -> str:
             lacking.append(f"{bundle.owners}: {_need(bundle)} on {node.name}, where {_free(node)} are free")
     if lacking:
         return f"still waiting for room for {'; '.join(lacking)}"
-    return f"Ray has not placed {', '.join(one.owners for one in wanted)} yet, though there is room"
+    return f"Ray has not placed {', '.join(bundle.owners for bundle in wanted)} yet, though there is room"
 
 
 def _anywhere(bundle: Wanted, nodes: Sequence[Node]) -> str:
