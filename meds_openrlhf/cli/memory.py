@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.cli.reading import begin_reading
 from meds_openrlhf.config import ConfigError, MedsSettings
-from meds_openrlhf.config.loader import build, parse_overrides, unflatten
+from meds_openrlhf.config.loader import parse_overrides
 
 if TYPE_CHECKING:
     from meds_openrlhf.memory.tools.overview import Overview
@@ -176,7 +176,7 @@ def _recording(
 ) -> Iterator[tuple[Recording, MedsSettings]]:
     """The rows of a file or a run's folder, and the settings for their replay. ``target`` must not be the input."""
     from meds_openrlhf.files import refuse_inside
-    from meds_openrlhf.memory.settings import transform_of_rows
+    from meds_openrlhf.memory.settings import settings_with, transform_of_rows
     from meds_openrlhf.memory.tools.recorded_rows import open_stream, recording_of
     from meds_openrlhf.memory.tools.stored_memory import open_memory
 
@@ -190,8 +190,7 @@ def _recording(
     if target.exists() and source.exists() and target.samefile(source):
         raise ConfigError("--out", str(target), "is the file that is replayed; name another one")
     with open_stream(source) as recording:
-        changed = {name.removeprefix("meds."): value for name, value in _changed(preset, overrides).items()}
-        yield recording, build(MedsSettings, unflatten({"run_dir": ".", **changed}), "meds")
+        yield recording, settings_with(_changed(preset, overrides))
 
 
 def _require_replayable(overrides: list[str]) -> None:

@@ -33,14 +33,22 @@ def method_of(settings: MemorySettings) -> Method:
 def settings_of_format(memory_format: MemoryFormat, changed: Mapping[str, Any] | None = None) -> MedsSettings:
     """Return settings for a memory without its run's configuration, as far as its format records them.
 
-    ``changed`` are overrides, flat and without ``meds.``; they take precedence. Raises ConfigError for an unknown
-    setting.
+    ``changed`` are settings by full name, which take precedence. Raises ConfigError for an unknown setting.
     """
     recorded = memory_format.features
-    known = {f"features.{name}": recorded[name] for name in FEATURE_SETTINGS if name in recorded}
+    known = {f"meds.features.{name}": recorded[name] for name in FEATURE_SETTINGS if name in recorded}
     if memory_format.holds_answers:
-        known = {"memory.preset": ANSWERS}
-    return build(MedsSettings, unflatten({"run_dir": ".", **known, **(changed or {})}), "meds")
+        known = {"meds.memory.preset": ANSWERS}
+    return settings_with({**known, **(changed or {})})
+
+
+def settings_with(changed: Mapping[str, Any]) -> MedsSettings:
+    """Return the defaults with settings changed by full name, such as ``meds.memory.preset``, for rows without a run.
+
+    Raises ConfigError for an unknown setting.
+    """
+    ours = {name.removeprefix("meds."): value for name, value in changed.items()}
+    return build(MedsSettings, unflatten({"run_dir": ".", **ours}), "meds")
 
 
 def remembers_answers(settings: MemorySettings) -> bool:

@@ -45,7 +45,7 @@ def test_what_the_configuration_takes_the_memory_takes() -> None:
 
 def test_a_memory_without_its_run_says_how_its_rows_are_compared_and_settings_may_be_changed() -> None:
     held = MemoryFormat(1, 28, {"architecture": "Qwen2"}, {"layers": "all", "difference": "after", "logit_lens": True})
-    plain, changed = settings_of_format(held), settings_of_format(held, {"memory.preset": "robust"})
+    plain, changed = settings_of_format(held), settings_of_format(held, {"meds.memory.preset": "robust"})
     assert (plain.features.layers, plain.features.difference, plain.memory.preset) == ("all", "after", "paper")
     assert (changed.features.layers, changed.memory.preset) == ("all", "robust")
     answers = settings_of_format(MemoryFormat(1, 2, dict(ANSWERS)))

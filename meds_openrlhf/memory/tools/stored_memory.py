@@ -75,7 +75,7 @@ class StoredMemory:
         if self.run is not None and self.run.config.exists():
             words = [f"--{name}={as_word(value)}" for name, value in changed.items()]
             return load_config(self.run.config, words).meds
-        return settings_of_format(self.format, {name.removeprefix("meds."): value for name, value in changed.items()})
+        return settings_of_format(self.format, changed)
 
     def segment_files(self) -> dict[int, list[Path]]:
         """Return the segments in every shard's folder, oldest first, by the shard's number."""
