@@ -41,3 +41,23 @@ def shaped_reward(
     if not raw.shape == penalty.shape == correct.shape:
         raise ValueError(f"raw {raw.shape}, penalty {penalty.shape} and correct {correct.shape} differ in shape")
     return np.where(correct, raw / (1.0 + penalty), raw - penalty)
+
+
+def penalty_effect(raw: NDArray[np.floating], shaped: NDArray[np.floating]) -> float:
+    """Return how much of the variance of rewards within a group the penalties make, mean over the groups, 0 to 1.
+
+    ``raw`` and ``shaped`` (g, N): the rewards of N responses to each of g prompts. Advantages are relative to the
+    group: if all its wrong responses lose the same, normalising undoes it, and the policy learns what it would have
+    learned without. So what counts is what a line through a group's (raw, shaped) leaves of the variance of ``shaped``:
+    all of it if its raw rewards are equal. Groups whose shaped rewards are equal teach nothing and do not count; 0 if
+    there are no others.
+    """
+    x, y = (reward - reward.mean(axis=1, keepdims=True) for reward in (raw.astype(np.float64), shaped))
+    teaches = np.ptp(shaped, axis=1) > 0
+    if not teaches.any():
+        return 0.0
+    x, y = x[teaches], y[teaches]
+    spread = (x * x).sum(axis=1)
+    slope = np.divide((x * y).sum(axis=1), spread, out=np.zeros_like(spread), where=np.ptp(raw[teaches], axis=1) > 0)
+    left = y - slope[:, None] * x
+    return float(((left * left).sum(axis=1) / (y * y).sum(axis=1)).mean())

@@ -29,7 +29,8 @@ from meds_openrlhf.study.study_file import AGREEMENT, NEWLY_SOLVED, PASS_AT, Stu
 # Curves of training that are kept, beside those that the study names.
 EIGEN_RATIO = "meds/eigen_ratio_window"
 CURVES = (
-    *("meds/accuracy", "meds/reward_raw", "meds/reward_shaped", "meds/penalized_share", "policy_entropy"),
+    *("meds/accuracy", "meds/reward_raw", "meds/reward_shaped", "meds/penalized_share", "meds/penalty_effect"),
+    "policy_entropy",
     *("meds/eigen_ratio_all", EIGEN_RATIO, "meds/eigen_ratio_step"),
     *("rollout/response_length_mean", "dynamic_filtering_pass_rate", "timing/step_total"),
 )

@@ -191,7 +191,13 @@ class MemoryExperienceMaker(ExperienceMaker):
         experiences = self._advantages(experiences, collected.raw, shaped.astype(collected.raw.dtype), added)
         diversity = self._diversity_of(collected, answer)
         facts = StepFacts(
-            collected.raw, shaped, judged.correct, len(collected.remembered), collected.seconds, diversity
+            raw_reward=collected.raw,
+            shaped_reward=shaped,
+            correct=judged.correct,
+            group_size=self.args.rollout.n_samples_per_prompt,
+            has_row=len(collected.remembered),
+            recording_seconds=collected.seconds,
+            diversity=diversity,
         )
         return StepResult(experiences, judged, step_metrics(facts, answer))
 

@@ -19,6 +19,7 @@ from meds_openrlhf.memory import rows as memory_rows
 from meds_openrlhf.memory.clustering import Clustering, sizes_in_batch
 from meds_openrlhf.memory.presets import PRESETS
 from meds_openrlhf.memory.shard import ShardSettings
+from meds_openrlhf.shaping.penalty import penalty_effect
 from meds_openrlhf.training.errors import RunLostError
 from meds_openrlhf.training.experience import MemoryExperienceMaker, StepResult, sampled_entropy
 from meds_openrlhf.training.final_answers import FinalAnswers
@@ -150,18 +151,22 @@ def test_the_penalty_reaches_the_shaped_reward_and_not_the_raw_one(tmp_path: Pat
 def test_who_is_remembered_is_who_loses_reward(tmp_path: Path, remember: str) -> None:
     maker, _ = memory_maker(arguments(), tmp_path, remember)
     maker._pool = pool = SizesBySample()
-    experiences = run_steps(maker, 1)
+    result = last_step(maker)
     right = [bool(sample.rewards) for sample in recorded_rollouts()]
     wanted = {"wrong": [False], "right": [True], "both": [False, True]}[remember]
     remembered = [sample for sample in range(12) if right[sample] in wanted]
     assert [row["sample"] for row in pool.rows] == remembered
     assert [row["correct"] for row in pool.rows] == [right[sample] for sample in remembered]
-    for experience in experiences:
+    shaped = np.zeros(12)
+    for experience in result.experiences:
         for row, sample in enumerate(experience.index):
             penalty = min(0.1 * np.log(sample + 1), 0.2) if sample in remembered else 0.0
             expected = 1 / (1 + penalty) if right[sample] else -penalty
             assert experience.rewards[row].item() == pytest.approx(expected)
             assert experience.info["reward"][row] == right[sample]
+            shaped[sample] = expected
+    effect = penalty_effect(np.reshape(right, (3, 4)).astype(float), shaped.reshape(3, 4))
+    assert result.metrics["meds/penalty_effect"] == pytest.approx(effect, abs=1e-9)
 
 
 def test_metrics_say_what_was_done(tmp_path: Path) -> None:
