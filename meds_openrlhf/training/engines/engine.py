@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import ray
 from openrlhf.trainer.ray import vllm_engine
+from vllm import SamplingParams
+from vllm.sampling_params import RequestOutputKind
 
 from meds_openrlhf.processes import end_children_with_this_process
 from meds_openrlhf.training.engines.agent import RetryingAgent
@@ -80,13 +82,22 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
         """Record that the weight sync with this number has finished."""
         self._weights = weights
 
-    async def generate_responses(self, *, hf_tokenizer: SharedTokenizer, **kwargs: Any) -> Any:
-        """Generate responses to one prompt. Raises StaleWeightsError if the engine lacks the policy's weights."""
+    async def generate_responses(
+        self, *, hf_tokenizer: SharedTokenizer, sampling_params: SamplingParams, **kwargs: Any
+    ) -> Any:
+        """Generate responses to one prompt. Raises StaleWeightsError if the engine lacks the policy's weights.
+
+        vLLM hands a response over when it is finished. By default it does so again with each of its tokens, for which
+        one thread has more work than the GPU has with sampling them (docs/benchmarks.md).
+        """
         if self._weights == NONE:
             raise StaleWeightsError("restarted since the last weight sync")
         if self._tokenizer is None:  # before the first await, so that it is loaded once
             self._tokenizer = asyncio.wrap_future(hf_tokenizer.reference.future())
-        responses = await super().generate_responses(hf_tokenizer=await self._tokenizer, **kwargs)
+        sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
+        responses = await super().generate_responses(
+            hf_tokenizer=await self._tokenizer, sampling_params=sampling_params, **kwargs
+        )
         return [in_arrays(response) for response in responses]
 
 

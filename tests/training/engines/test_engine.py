@@ -1,15 +1,21 @@
 """What an engine answers with."""
 
+import asyncio
 import pickle
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
+from vllm import SamplingParams
+from vllm.sampling_params import RequestOutputKind
 
-from meds_openrlhf.training.engines.engine import in_arrays
+from meds_openrlhf.training.engines.engine import RestartableEngine, in_arrays
+from meds_openrlhf.training.engines.engine_fleet import AS_STARTED
+from meds_openrlhf.training.engines.rollout import SharedTokenizer
 from tests.training.test_batches import require_equal
 
 
@@ -34,3 +40,26 @@ def test_arrays_are_sent_in_half_the_bytes() -> None:
     sizes = [len(pickle.dumps(one)) for one in (response, in_arrays(response))]
     assert sizes[1] == pytest.approx(4 * 2000 * 2, rel=0.05)
     assert sizes[1] < sizes[0]
+
+
+class Agent:
+    """Answers with the kind of output that it was told to ask vLLM for."""
+
+    async def execute(self, *, sampling_params: SamplingParams, hf_tokenizer: str, **_: Any) -> dict[str, Any]:
+        return {"kind": sampling_params.output_kind, "tokenizer": hf_tokenizer, "observation_tokens": [1]}
+
+
+def test_a_response_is_handed_over_once() -> None:
+    async def responses() -> list[dict[str, Any]]:
+        engine = RestartableEngine.__new__(RestartableEngine)
+        engine._weights, engine._tokenizer = AS_STARTED, asyncio.get_running_loop().create_future()
+        engine._tokenizer.set_result("tokenizer")
+        engine.executor = Agent()
+        shared = SharedTokenizer(None)
+        return await engine.generate_responses(
+            prompt="p", label="l", sampling_params=SamplingParams(), max_length=9, hf_tokenizer=shared, num_samples=2
+        )
+
+    first, second = asyncio.run(responses())
+    assert first["kind"] == second["kind"] == RequestOutputKind.FINAL_ONLY
+    assert first["tokenizer"] == "tokenizer"
