@@ -87,8 +87,8 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
     ) -> Any:
         """Generate responses to one prompt. Raises StaleWeightsError if the engine lacks the policy's weights.
 
-        vLLM hands a response over when it is finished. By default it does so again with each of its tokens, for which
-        one thread has more work than the GPU has with sampling them (docs/benchmarks.md).
+        vLLM hands a response over when it is finished. By default it does so again with each of its tokens, which is
+        half of the work of the one thread that all the engine's responses go through (docs/benchmarks.md).
         """
         if self._weights == NONE:
             raise StaleWeightsError("restarted since the last weight sync")
