@@ -1,8 +1,8 @@
 """What vLLM's front end does for responses handed over with each of their tokens, or once when they are finished.
 
-The front end is the thread of an engine's actor that takes tokens from the process with the model, makes texts of them
-and wakes up whoever waits. Its seconds of CPU time do not depend on how fast the model is. Both kinds, in turns, with
-the same seeds; the responses have to be the same. Any model will do:
+The front end is the thread of an engine's actor that takes tokens from the process with the model, turns them into text
+and passes responses on. Its CPU time does not depend on how fast the model is. Both kinds are measured in turns, with
+the same seeds, and must give the same responses. Any model will do:
 
     python -m benchmarks.responses --model assets/arithmetic/policy --requests 256 --tokens 64
 """

@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             run = RunPaths(folder)
             steps = run.rollout_steps()
             if steps:
-                effects = np.mean(list(effects_of(run, steps[-(len(steps) // 4) :])), axis=0)
+                effects = np.mean(list(effects_of(run, steps[-max(1, len(steps) // 4) :])), axis=0)
                 table.writerow([folder.name, *(f"{effect:.6f}" for effect in effects)])
 
 
