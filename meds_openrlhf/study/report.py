@@ -187,10 +187,8 @@ def _run_table(statuses: Sequence[RunStatus]) -> Table:
 def _lead(study: Study, statuses: Sequence[RunStatus]) -> str:
     states = [row.state for row in statuses]
     counts = ", ".join(f"{states.count(state)} {state.value}" for state in Status if state in states)
-    size = (
-        f"{len(study.tasks)} tasks x {len(study.methods)} methods x {len(study.seeds)} seeds, {study.steps} steps each"
-    )
-    return f"{size}. Runs: {counts}."
+    size = f"{len(study.tasks)} x {len(study.methods)} x {len(study.seeds)} runs (tasks x methods x seeds)"
+    return f"{size} of {study.steps} steps: {counts}."
 
 
 def _how(study: Study) -> str:

@@ -45,7 +45,7 @@ def test_verdicts_tables_and_figures(runs: list[StudyRun], tmp_path: Path) -> No
     assert len(rows(out / "runs.csv")) == 20
     markdown = (out / "report.md").read_text()
     assert "| better | MEDS <is> better \\| always | pass@1, meds - dapo | holds" in markdown
-    assert "2 tasks x 2 methods x 5 seeds, 6 steps each. Runs: 20 done." in markdown
+    assert "2 x 2 x 5 runs (tasks x methods x seeds) of 6 steps: 20 done." in markdown
     html = page.read_text()
     assert page == out / PAGE
     assert "MEDS &lt;is&gt; better | always" in html
