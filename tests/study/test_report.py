@@ -60,7 +60,7 @@ def test_missing_and_failed_runs_are_shown(runs: list[StudyRun], tmp_path: Path)
     page, verdicts = write_study_report(runs, tmp_path / "out")
     assert verdicts[0].verdict == "not judged yet: 2 of 10 pairs are missing"
     markdown = (tmp_path / "out" / "report.md").read_text()
-    assert "Runs: 18 done, 1 failed, 1 missing." in markdown
+    assert ": 18 done, 1 failed, 1 missing." in markdown
     assert re.search(r"\| sums-dapo-2 +\| failed +\| 0/6 +\| meds: out of <memory> \|", markdown)
     assert re.search(r"\| gcd-meds-3 +\| missing \|", markdown)
     assert "<td>sums-dapo-2</td><td>failed</td>" in page.read_text()
