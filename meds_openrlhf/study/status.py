@@ -97,10 +97,19 @@ def is_trained(run: StudyRun) -> bool:
 
 
 def hours_left(statuses: Sequence[RunStatus], finished: Sequence[RunResult], parallel: int) -> float | None:
-    """Hours for what is not done, with so many runs at a time, by the median of ``finished`` ones; None without any."""
-    hours = [result.hours for result in finished if result.hours is not None]
-    steps = sum(row.run.study.steps - min(row.steps, row.run.study.steps) for row in statuses if row.result is None)
-    return median(hours) * steps / statuses[0].run.study.steps / parallel if hours else None
+    """Hours for what is not done, with so many runs at a time, by the median of the ``finished`` runs of its task.
+
+    A task without such a run takes as long as the others. None if no run has finished.
+    """
+    hours = [(result.task, result.hours) for result in finished if result.hours is not None]
+    if not hours:
+        return None
+    left = 0.0
+    for row in statuses:
+        if row.result is None:
+            of_task = [time for task, time in hours if task == row.run.task] or [time for _, time in hours]
+            left += median(of_task) * max(1 - row.steps / row.run.study.steps, 0)
+    return left / parallel
 
 
 def status_lines(statuses: Sequence[RunStatus]) -> list[str]:

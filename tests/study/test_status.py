@@ -10,7 +10,7 @@ from meds_openrlhf.config import ConfigError
 from meds_openrlhf.study.execution import sole_process_of
 from meds_openrlhf.study.plan import StudyRun, runs_of
 from meds_openrlhf.study.results import write_result
-from meds_openrlhf.study.status import is_trained, status_lines, statuses_of
+from meds_openrlhf.study.status import hours_left, is_trained, status_lines, statuses_of
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.study.studies import result, study
 
@@ -37,6 +37,14 @@ def test_every_run_has_a_line(runs: list[StudyRun]) -> None:
         "gcd-meds-1   missing  0/6",
         "4 runs: 1 done, 1 failed, 1 stopped, 1 missing; about 1:19:48 left",
     ]
+
+
+def test_time_left_is_that_of_the_runs_of_each_task(runs: list[StudyRun]) -> None:
+    statuses = statuses_of(runs)  # sums-meds-1 is to be made again, gcd-dapo-1 has 4 of 6 steps left, gcd-meds-1 all
+    short, long = (replace(result(runs[0], 2), hours=hours) for hours in (1.0, 4.0))
+    assert hours_left(statuses, [], 1) is None
+    assert hours_left(statuses, [short, replace(long, task="gcd")], 2) == pytest.approx((1 + 4 * 4 / 6 + 4) / 2)
+    assert hours_left(statuses, [short, replace(long, hours=None)], 1) == pytest.approx(1 + 4 / 6 + 1)
 
 
 def test_a_run_is_running_while_its_process_lives(runs: list[StudyRun]) -> None:
