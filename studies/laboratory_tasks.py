@@ -6,8 +6,8 @@ Each folder has train.jsonl, eval.jsonl (held out) and policy/. A folder that ex
 
 - arithmetic: harder than the demo's. In the policy's supervised training, the right calculation is common for some
   shapes of expressions and rare for others, down to one in 400; the rest are systematic mistakes, in random words.
-- chain_sum, gcd: tasks of reasoning-gym, answered at once, without a calculation. The policy is trained on right
-  answers, for so short a time that it is often wrong: its mistakes are its own.
+- chain_sum: a task of reasoning-gym, answered at once, without a calculation. The policy is trained on right answers,
+  for so short a time that it is often wrong: its mistakes are its own.
 """
 
 from __future__ import annotations
@@ -103,7 +103,6 @@ def solved(problem: Problem, right_share: float, generator: random.Random) -> Te
 
 GYM_SETTINGS: dict[str, dict[str, Any]] = {
     "chain_sum": {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 2},
-    "gcd": {"min_numbers": 2, "max_numbers": 2, "min_value": 1, "max_value": 300},
 }
 
 
@@ -137,7 +136,6 @@ def _answered(row: Row, generator: random.Random) -> Text:
 RECIPES = {
     "arithmetic": PolicyRecipe(steps=900),
     "chain_sum": PolicyRecipe(steps=2000),
-    "gcd": PolicyRecipe(steps=600),
 }
 
 
