@@ -11,7 +11,7 @@ import ray._private.state
 
 from meds_openrlhf.training.errors import innermost
 
-# Callers learn of a dead actor shortly before the cluster's actor table shows it.
+# Callers and other ranks learn of a dead actor shortly before the cluster's actor table shows it.
 EXPLANATION_SECONDS = 10.0
 
 
@@ -72,10 +72,11 @@ def first_loss(members: list[Member]) -> str | None:
 def loss_behind(error: BaseException, members: list[Member]) -> str | None:
     """Describe the loss that caused ``error``; None if it has another cause.
 
-    An actor whose constructor raised an error does not count as lost, because the user needs to see that error.
+    Any error may be the loss of a member: it breaks the collectives of other ranks, which report whatever their backend
+    raises. An actor whose constructor raised an error does not count as lost, because the user needs to see that error.
     """
     cause = innermost(error)
-    if not isinstance(cause, ray.exceptions.RayActorError) or cause.actor_init_failed:
+    if isinstance(cause, ray.exceptions.RayActorError) and cause.actor_init_failed:
         return None
     deadline = time.monotonic() + EXPLANATION_SECONDS
     while time.monotonic() < deadline:
@@ -83,6 +84,8 @@ def loss_behind(error: BaseException, members: list[Member]) -> str | None:
         if loss is not None:
             return loss
         time.sleep(0.5)
+    if not isinstance(cause, ray.exceptions.RayActorError):
+        return None
     actor = actor_table().get(cause.actor_id)
     names = {member.actor_id: member.name for member in members}
     name = names.get(cause.actor_id, actor["ActorClassName"] if actor else "an actor")

@@ -89,7 +89,18 @@ def test_one_that_ray_starts_again_is_no_loss() -> None:
     assert first_loss([as_member("policy rank 0", rank)]) is None
 
 
-def test_defects_are_no_losses() -> None:
+def test_the_one_that_was_lost_is_named_and_not_the_collective_that_broke_with_it() -> None:
+    lost, other = start(Rank), start(Rank)
+    process = process_of(lost)
+    known = [as_member("policy rank 0", lost), as_member("policy rank 1", other)]
+    os.kill(process, signal.SIGKILL)
+    loss = loss_behind(error_of(other.fail.remote()), known)
+    assert loss is not None
+    assert loss.startswith(f"policy rank 0 was lost: process {process} on ")
+
+
+def test_defects_are_no_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "EXPLANATION_SECONDS", 0.5)
     rank = start(Rank)
     assert loss_behind(error_of(rank.fail.remote()), [as_member("policy rank 0", rank)]) is None
     broken = ray.remote(num_cpus=0)(Broken).remote()
