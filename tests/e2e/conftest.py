@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.e2e)
-            item.add_marker(pytest.mark.timeout(420))
+            item.add_marker(pytest.mark.timeout(900))  # for hangs; machines differ in speed
 
 
 @pytest.fixture(scope="session")
@@ -99,7 +99,6 @@ def train(assets: Path, cluster: str, tmp_path: Path) -> Callable[..., Run]:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=400,
         )
         print(finished.stdout[-6000:])  # shown when the test fails
         assert finished.returncode == 0

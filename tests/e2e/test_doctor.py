@@ -10,10 +10,9 @@ from tests.e2e.ray_head import BIN
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_sound_machine(tmp_path: Path) -> None:
     command = [f"{BIN}/meds", "doctor", "--folder", str(tmp_path / "runs"), "--json"]
-    finished = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=390)
+    finished = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert finished.returncode == 0, finished.stdout
     findings = [json.loads(line) for line in finished.stdout.splitlines()]
     assert {finding["result"] for finding in findings} == {"ok"}

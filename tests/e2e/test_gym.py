@@ -94,7 +94,7 @@ def test_a_gym_task_with_a_marker_trains_and_is_evaluated(
     words = ["eval", str(run.paths.root), "--benchmarks", f"{task}/data/chain_sum.jsonl", "--n=4", "--allow-cpu"]
     finished = subprocess.run(
         [*MEDS, *words, "--engines=1", f"--out={tmp_path}/eval"],
-        env={**os.environ, "RAY_ADDRESS": cluster}, capture_output=True, text=True, timeout=300,
+        env={**os.environ, "RAY_ADDRESS": cluster}, capture_output=True, text=True,
     )  # fmt: skip
     print(finished.stdout[-3000:], finished.stderr[-3000:])
     assert finished.returncode == 0

@@ -20,7 +20,6 @@ from tests.e2e.runs import Run, ray_process, require_all_gone, require_memory_at
 TARGETS = ("q_proj", "v_proj", "down_proj", "lm_head")
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.slow
 def test_a_killed_run_with_adapters_resumes_and_is_evaluated(assets: Path, tmp_path: Path) -> None:
     """ZeRO-3 over two ranks, a reference model, adapters in attention, MLP and unembedding."""
@@ -39,7 +38,7 @@ def test_a_killed_run_with_adapters_resumes_and_is_evaluated(assets: Path, tmp_p
     require_all_gone(family)
 
     second = start(assets, paths.root, *options, "--resume")
-    output = second.communicate(timeout=300)[0]
+    output = second.communicate()[0]
     print(output[-6000:])  # shown when the test fails
     assert second.returncode == 0
     run = Run(paths)
@@ -59,7 +58,6 @@ def test_a_killed_run_with_adapters_resumes_and_is_evaluated(assets: Path, tmp_p
         env=inherited,
         capture_output=True,
         text=True,
-        timeout=300,
     )
     print(evaluated.stdout, evaluated.stderr[-3000:])
     assert evaluated.returncode == 0

@@ -61,7 +61,7 @@ def reward(prompts, completions, answer, trainer_state, **_):
 def train(program: str, assets: Path, folder: Path, steps_per_generation: int) -> int:
     """Run the program and return the number of rows in its memory."""
     words = [sys.executable, "-c", program, str(assets), str(folder / "memory"), str(folder), str(steps_per_generation)]
-    finished = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    finished = subprocess.run(words, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
     return int(re.findall(r"^rows (\d+)$", finished.stdout, re.MULTILINE)[0])
 
