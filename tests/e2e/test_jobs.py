@@ -66,8 +66,8 @@ def submit(head: RayHead, folder: Path, *options: str, **environment: str) -> su
     )
 
 
-def finish(process: subprocess.Popen) -> tuple[int, str]:
-    output = process.communicate()[0]
+def finish(process: subprocess.Popen, seconds: float | None = 120) -> tuple[int, str]:
+    output = process.communicate(timeout=seconds)[0]
     print(output[-6000:])  # shown when the test fails
     return process.returncode, output
 
@@ -97,7 +97,7 @@ def test_a_run_whose_driver_is_killed_goes_on_by_itself(
     wait_until(lambda: processes_of(paths.root) == [process.pid])
     before, metrics_before = read_memory(paths), log.read()  # which nobody writes any more
     assert before.column("step").to_numpy().max() > CHECKPOINT  # rows that the checkpoint does not know
-    code, output = finish(process)
+    code, output = finish(process, None)
     assert code == 0
     assert "meds: killed failed (killed); attempt 2 of 2 continues with --resume\n" in output
     assert output.endswith("meds: killed-2 succeeded\n")
