@@ -18,6 +18,7 @@ from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.function import load_function
 from meds_openrlhf.features.layout import locate_answers, packed_positions, padded_positions, positions_on_rank
 from meds_openrlhf.features.recorder import LayerLogitRecorder
+from meds_openrlhf.training.accumulation import PolicyTrainer
 from meds_openrlhf.training.lora import save_merged, send_merged
 from meds_openrlhf.training.minibatches import in_given_order
 from meds_openrlhf.training.openrlhf_source import plain_class, replaced
@@ -64,7 +65,8 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
         settings = self._policy_settings
         if settings.warmup_steps is not None and max_steps is not None:
             strategy.args.actor.lr_warmup_ratio = warmup_ratio(settings.warmup_steps, strategy.args, max_steps)
-        super().init_model_from_pretrained(strategy, pretrain, max_steps, vllm_engines)
+        with replaced(ppo_actor, ActorPPOTrainer=PolicyTrainer):
+            super().init_model_from_pretrained(strategy, pretrain, max_steps, vllm_engines)
         if settings.entropy_advantage.alpha > 0:
             loss = EntropyAdvantageLoss(self.trainer.actor_loss_fn, settings.entropy_advantage)
             self.actor.register_forward_hook(loss.keep_entropy)

@@ -24,9 +24,9 @@ class Models:
 def start_models(args: SimpleNamespace, groups: dict[str, Any], context: Any) -> Models:
     """Start engines, policy, other models and trainer, each in its placement group; returns when all are ready."""
     from openrlhf.trainer.ray.launcher import ReferenceModelActor, RewardModelActor
-    from openrlhf.trainer.ray.ppo_critic import CriticModelActor
     from openrlhf.utils import get_strategy
 
+    from meds_openrlhf.training.accumulation import CriticActor
     from meds_openrlhf.training.actor import PolicyActor, RecordingPolicyActor
 
     strategy = get_strategy(args)
@@ -36,7 +36,7 @@ def start_models(args: SimpleNamespace, groups: dict[str, Any], context: Any) ->
     starters = {
         "policy": (args.actor, policy_class),
         "reference": (args.ref, ReferenceModelActor),
-        "critic": (args.critic, CriticModelActor),
+        "critic": (args.critic, ray.remote(num_gpus=1)(CriticActor)),
         "reward": (args.reward, RewardModelActor),
     }
     models: dict[str, Any] = {
