@@ -52,7 +52,7 @@ setup-gpu:
 gpu-lock: $(STAMP)
 	@test -e requirements/gpu.lock || cp requirements/cpu.lock requirements/gpu.lock
 	$(BIN)/uv pip compile --quiet pyproject.toml --extra gpu --extra gym --extra track --python-version 3.11 \
-		--python-platform x86_64-manylinux_2_28 --no-annotate --no-emit-package flash-attn \
+		--python-platform x86_64-manylinux_2_28 --no-annotate --no-emit-package flash-attn --no-emit-package pynvml \
 		--custom-compile-command "make gpu-lock" --output-file requirements/gpu.lock
 
 demo: $(STAMP)

@@ -195,4 +195,4 @@ def _scored(task: Any, answer: str, entry: dict[str, Any]) -> float:
 
 
 def _boxed(answer: str) -> str:
-    return (last_boxed(f"\\boxed{{{answer}}}", gym_problem.LONGEST_ANSWER) or "").strip()
+    return last_boxed(f"\\boxed{{{answer}}}") or ""

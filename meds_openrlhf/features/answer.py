@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,6 +18,10 @@ logger = logging.getLogger(__name__)
 
 # Of computing, for the search in one response. Usual patterns need less than a millisecond.
 SEARCH_SECONDS = 1.0
+# Characters; what is longer is a loop, not an answer. The steps of the Tower of Hanoi take 4,000, a board 1,400.
+LONGEST_ANSWER = 16_384
+
+_BRACES = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is a character, not a group
 
 
 def marked_answer(pattern: str, text: str) -> tuple[int, int] | None:
@@ -53,6 +58,23 @@ def without_ending(text: str, special: tuple[str, ...]) -> str:
     return text
 
 
+def answer_behind(text: str, in_braces: bool = True) -> str | None:
+    """Return the answer at the start of ``text``, which stands behind an opening, or None if there is none.
+
+    ``in_braces``: the answer ends at the brace that closes the opening, otherwise at the end of the line. There is none
+    if it is empty, longer than `LONGEST_ANSWER`, or its brace is never closed.
+    """
+    if not in_braces:
+        line = text.partition("\n")[0].strip()
+        return line if 0 < len(line) <= LONGEST_ANSWER else None
+    depth = 1
+    for brace in _BRACES.finditer(text, 0, LONGEST_ANSWER + 1):
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if depth == 0:
+            return text[: brace.start()].strip() or None
+    return None
+
+
 class AnswerOpenings:
     """Where final answers begin: behind one of the texts ``openings``, such as ``\\boxed{``, or where ``pattern`` says.
 
@@ -75,7 +97,10 @@ class AnswerOpenings:
         """
         if self.pattern is None:
             opening = self.end_of_last(text)
-            return (opening, self.answer_after(text, opening)) if opening else None
+            if not opening:
+                return None
+            rest = text[opening:].decode("utf-8", errors="replace")
+            return opening, answer_behind(rest, in_braces=text[opening - 1 : opening] == b"{")
         span = self.marked(text)
         return (span[0], text[slice(*span)].decode("utf-8", errors="replace")) if span is not None else None
 
@@ -88,17 +113,6 @@ class AnswerOpenings:
             return None
         start, end = (len(readable[:offset].encode("utf-8", errors="surrogateescape")) for offset in span)
         return start, end
-
-    @staticmethod
-    def answer_after(text: bytes, opening: int) -> str | None:
-        """Return the answer after the opening that ends at byte offset ``opening``, or None if there is none.
-
-        The answer ends at the brace that closes the opening, or at the end of the line if the opening does not end in a
-        brace. Returns None if the answer is empty or its brace is never closed.
-        """
-        rest = text[opening:].decode("utf-8", errors="replace")
-        found = _up_to_closing_brace(rest) if text[opening - 1 : opening] == b"{" else rest.partition("\n")[0]
-        return (found or "").strip() or None
 
 
 class AnswerLocator:
@@ -130,7 +144,7 @@ class AnswerLocator:
         return None
 
     def answer(self, token_ids: Sequence[int], generated: Sequence[bool] | None = None) -> str | None:
-        """Return the text of the final answer, as `AnswerOpenings.answer_after` does; ``generated`` as in `locate`."""
+        """Return the text of the final answer, as `answer_behind` does; ``generated`` as in `locate`."""
         for start, end in _last_first(token_ids, generated):
             found = self._openings.last_answer(b"".join(self._bytes_of(token_ids[start:end])))
             if found is not None:
@@ -171,15 +185,6 @@ class AnswerLocator:
             index -= 1
             start -= len(pieces[index])
         return index
-
-
-def _up_to_closing_brace(text: str) -> str | None:
-    depth = 1
-    for index, character in enumerate(text):
-        depth += {"{": 1, "}": -1}.get(character, 0)
-        if depth == 0:
-            return text[:index]
-    return None
 
 
 def _last_first(token_ids: Sequence[int], generated: Sequence[bool] | None) -> Iterator[tuple[int, int]]:

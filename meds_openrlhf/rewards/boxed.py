@@ -5,49 +5,34 @@ from __future__ import annotations
 import functools
 import json
 import os
-import re
 from collections.abc import Sequence
 
-from meds_openrlhf.features.answer import marked_answer, without_ending
-
-# Characters; longer content is a derivation or a loop, not an answer.
-LONGEST_ANSWER = 256
+from meds_openrlhf.features.answer import answer_behind, marked_answer, without_ending
 
 # Set where answers are judged, if the run has a pattern: rewards are called by OpenRLHF, with texts alone.
 ANSWER_PATTERN = "MEDS_ANSWER_PATTERN"
 
-_BRACES = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is a character, not a group
+_OPENING = "\\boxed{"
 
 
-def last_boxed(text: str, longest: int = LONGEST_ANSWER) -> str | None:
-    """The content of the last ``\\boxed{...}`` with balanced braces.
-
-    None if there is none, or if it does not close within ``longest`` characters.
-    """
-    start = text.rfind("\\boxed{")
-    if start < 0:
-        return None
-    begin = start + len("\\boxed{")
-    depth = 1
-    for brace in _BRACES.finditer(text, begin, begin + longest + 1):
-        depth += {"{": 1, "}": -1}.get(brace[0], 0)
-        if depth == 0:
-            return text[begin : brace.start()]
-    return None
+def last_boxed(text: str) -> str | None:
+    """The content of the last ``\\boxed{...}``; None as for `answer_behind`."""
+    _, opening, rest = text.rpartition(_OPENING)
+    return answer_behind(rest) if opening else None
 
 
-def answer_of(response: str, longest: int = LONGEST_ANSWER) -> str | None:
-    """The response's answer; None if its last box is missing, open, empty or longer than ``longest`` characters.
+def answer_of(response: str) -> str | None:
+    """The response's answer, as in rollouts, memory and report; None if its last box is missing, open or empty.
 
     With `ANSWER_PATTERN` in the environment, the answer is what that marks, and boxes mean nothing.
     """
     marker = os.environ.get(ANSWER_PATTERN)
     if marker is None:
-        return (last_boxed(response, longest) or "").strip() or None
+        return last_boxed(response)
     pattern, special = _read_marker(marker)
     text = without_ending(response, special)
     span = marked_answer(pattern, text)
-    return text[slice(*span)] if span is not None and span[1] - span[0] <= longest else None
+    return text[slice(*span)] if span is not None else None
 
 
 def answer_environment(pattern: str | None, special: Sequence[str] = ()) -> dict[str, str]:

@@ -12,15 +12,18 @@ from meds_openrlhf.rewards import gym_problem
 from meds_openrlhf.rewards.boxed import answer_of
 from meds_openrlhf.rewards.verifier import AnswerVerifier
 
+# Characters; longer content of a box is a derivation, not a value.
+LONGEST_VALUE = 256
+
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 _verifier = AnswerVerifier()
 _scorers = AnswerVerifier(comparison=gym_problem.__name__)
 
 
 def is_right(response: str, label: object) -> bool:
-    """Whether the response's answer is mathematically equal to ``label``."""
+    """Whether the response's answer is mathematically equal to ``label``; not if it is longer than `LONGEST_VALUE`."""
     given, gold = answer_of(response), str(label).strip()
-    if given is None:
+    if given is None or len(given) > LONGEST_VALUE:
         return False
     if given == gold:
         return True
@@ -35,15 +38,13 @@ def solves(response: str, label: object) -> bool:
     Raises ValueError for another label, or one that the installed reasoning-gym cannot score.
     """
     gym_problem.require_label(str(label))
-    given = answer_of(response, gym_problem.LONGEST_ANSWER)
+    given = answer_of(response)
     return given is not None and _scorers.equal(str(label), given)
 
 
 def verdict(response: str, label: str) -> tuple[str | None, bool]:
     """The response's answer, and whether it is right: by reasoning-gym's scorer if the label is of it, else as math."""
-    if gym_problem.is_label(label):
-        return answer_of(response, gym_problem.LONGEST_ANSWER), solves(response, label)
-    return answer_of(response), is_right(response, label)
+    return answer_of(response), (solves if gym_problem.is_label(label) else is_right)(response, label)
 
 
 def responses(queries: list[str], prompts: list[str]) -> list[str]:

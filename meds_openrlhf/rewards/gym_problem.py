@@ -12,9 +12,6 @@ import json
 import re
 from typing import Any
 
-# Characters of an answer. The steps of the Tower of Hanoi take 4,000, a board 1,400.
-LONGEST_ANSWER = 16_384
-
 _HEAD = '{"reasoning_gym": '  # how a label begins; no mathematics does
 _TUPLE = "__tuple__"
 

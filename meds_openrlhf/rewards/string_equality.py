@@ -1,7 +1,7 @@
-"""Compare two answers as strings, as DAPO's code does and the paper's after it; nothing is computed.
+r"""Compare two answers as strings, as the reference code scores; nothing is computed.
 
-Both are first rewritten by the rules of Minerva's evaluation (Lewkowycz et al., 2022, appendix D.1), which drop
-typesetting, units and thousands separators.
+Both are first rewritten by the rules of Hendrycks et al., "Measuring Mathematical Problem Solving With the MATH
+Dataset" (2021), which unify typesetting and drop units behind ``\text{ ``.
 """
 
 from __future__ import annotations
@@ -10,53 +10,47 @@ import re
 
 from meds_openrlhf.rewards.boxed import answer_of
 
-# In the order of the rules: later ones see what earlier ones have left.
-_REPLACED = (
-    *(("an ", ""), ("a ", ""), (".$", "$"), ("\\$", ""), ("\\ ", ""), (" ", ""), ("mbox", "text")),
-    *((",\\text{and}", ","), ("\\text{and}", ","), ("\\text{m}", "\\text{}")),
+# Both in this order: later rules see what earlier ones have left.
+_FIRST = (
+    *(("\n", ""), ("\\!", ""), ("\\\\", "\\"), ("tfrac", "frac"), ("dfrac", "frac"), ("\\left", ""), ("\\right", "")),
+    *(("^{\\circ}", ""), ("^\\circ", ""), ("\\$", "")),
 )
-_REMOVED = (
-    *("square", "ways", "integers", "dollars", "mph", "inches", "hours", "km", "units", "\\ldots", "sue", "points"),
-    *("feet", "minutes", "digits", "cents", "degrees", "cm", "gm", "pounds", "meters", "meals", "edges", "students"),
-    *(
-        "childrentickets",
-        "multiples",
-        "\\text{s}",
-        "\\text{.}",
-        "\\text{\ns}",
-        "\\text{}^2",
-        "\\text{}^3",
-        "\\text{\n}",
-    ),
-    *("\\text{}", "\\mathrm{th}", "^\\circ", "^{\\circ}", "\\;", ",\\!", "{,}", '"', "\\dots"),
-)
-_REWRITTEN = (
-    (r".*?\$(.*?)\$.*", r"\1"),
-    (r"\\text\{(.*?)\}", r"\1"),
-    (r"\\textbf\{(.*?)\}", r"\1"),
-    (r"\\overline\{(.*?)\}", r"\1"),
-    (r"\\boxed\{(.*)\}", r"\1"),
-    (r"frac([^{])(.)", r"frac{\1}{\2}"),
-    (r"sqrt([^{])", r"sqrt{\1}"),
-)
+_AFTER_UNITS = (("\\%", ""), (" .", " 0."), ("{.", "{0."))
+_UNIT = "\\text{ "
+_QUOTIENT = re.compile(r"(-?\d+)/(-?\d+)")
 
 
 def is_right(response: str, label: object) -> bool:
     """Whether the response's last boxed answer is ``label`` as a string, both normalized."""
-    given = answer_of(response)
-    return given is not None and normalized(given) == normalized(str(label))
+    given, gold = answer_of(response), str(label)
+    if given is None:
+        return False
+    if max(given.count(_UNIT), gold.count(_UNIT)) > 1:  # the rules know one unit at most, and are not applied then
+        return given == gold
+    return normalized(given) == normalized(gold)
 
 
 def normalized(answer: str) -> str:
-    """What is compared of an answer: the part behind its last equals sign, without what does not count."""
-    text = answer.rpartition("=")[2]
-    for old, new in _REPLACED:
+    """Return what is compared of an answer."""
+    text = _replaced(answer, _FIRST)
+    if _UNIT in text:
+        text = text.partition(_UNIT)[0]
+    text = _replaced(text, _AFTER_UNITS)
+    if text.startswith("."):
+        text = "0" + text
+    name, _, value = text.partition("=")
+    if value and "=" not in value and len(name) <= 2:
+        text = value
+    text = re.sub(r"sqrt([^{])", r"sqrt{\1}", text).replace(" ", "")
+    text = re.sub(r"\\frac([^{])\{", r"\\frac{\1}{", text)
+    text = re.sub(r"\\frac([^{])([^{])", r"\\frac{\1}{\2}", text)
+    if text == "0.5":
+        return "\\frac{1}{2}"
+    quotient = _QUOTIENT.fullmatch(text)
+    return f"\\frac{{{quotient[1]}}}{{{quotient[2]}}}" if quotient else text
+
+
+def _replaced(text: str, rules: tuple[tuple[str, str], ...]) -> str:
+    for old, new in rules:
         text = text.replace(old, new)
-    for word in _REMOVED:
-        text = text.replace(word, "")
-    for pattern, new in _REWRITTEN:
-        text = re.sub(pattern, new, text)
-    text = text.replace("$", "")
-    if text.replace(",", "").isdigit():
-        text = text.replace(",", "")
-    return text.strip()
+    return text

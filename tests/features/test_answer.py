@@ -12,7 +12,7 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.features import token_bytes as token_bytes_module
-from meds_openrlhf.features.answer import AnswerLocator, AnswerOpenings, marked_answer
+from meds_openrlhf.features.answer import LONGEST_ANSWER, AnswerLocator, AnswerOpenings, marked_answer
 from meds_openrlhf.features.token_bytes import token_bytes
 from meds_openrlhf.rewards.boxed import answer_environment, answer_of
 from meds_openrlhf.tracking.response_texts import ResponseReader
@@ -137,6 +137,30 @@ def test_a_pattern_marks_the_answer_alike_everywhere(
     for name, value in answer_environment(pattern, special).items():
         monkeypatch.setenv(name, value)
     assert answer_of(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"so \boxed{\left\{ x \right.}", r"\left\{ x \right."),  # an escaped brace opens no group
+        (r"\boxed{\}} or \boxed{a\\}", "a\\\\"),
+        ("\\boxed{" + "7" * LONGEST_ANSWER + "}", "7" * LONGEST_ANSWER),
+        ("\\boxed{" + "7" * (LONGEST_ANSWER + 1) + "}", None),
+        (r"\boxed{7} \boxed{ }", None),
+        (r"\boxed{7} \boxed{8", None),
+        (r"\boxed{\text{é} {2}} etc.", r"\text{é} {2}"),
+    ],
+)
+def test_a_box_holds_the_same_answer_everywhere(text: str, answer: str | None, tmp_path: Path) -> None:
+    """For the reward, the log of rollouts, the memory of answers and the atlas of others' rollouts."""
+    tokenizer = build_char_tokenizer()
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    tokenizer.backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
+    reader = ResponseReader(str(tmp_path / "tokenizer.json"), (), AnswerOpenings())
+    (logged,) = reader.read(np.array(ids, np.int32), np.array([len(ids)]), np.ones(len(ids), bool))
+    found = AnswerOpenings().last_answer(text.encode())
+    assert found is not None
+    assert [answer_of(text), logged.answer, AnswerLocator(tokenizer).answer(ids), found[1]] == [answer] * 4
 
 
 def test_the_answers_first_token_may_begin_with_a_space_and_be_the_first_of_the_response() -> None:

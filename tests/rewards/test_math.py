@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from meds_openrlhf.features.answer import LONGEST_ANSWER
 from meds_openrlhf.rewards import grading
 from meds_openrlhf.rewards.boxed import answer_of, last_boxed
 from meds_openrlhf.rewards.grading import is_right
@@ -37,9 +38,10 @@ def loaded(name: str) -> Any:
         ("\\boxed{\\boxed{7}}", "7"),
         ("\\boxed{\\{1, 2\\}}", "\\{1, 2\\}"),
         ("\\boxed{\\left\\{1\\right.}", "\\left\\{1\\right."),
-        ("\\boxed{}", ""),
-        ("\\boxed{" + "7" * 256 + "}", "7" * 256),
-        ("\\boxed{" + "7" * 257 + "}", None),
+        ("\\boxed{ 7 }", "7"),
+        ("\\boxed{}", None),
+        ("\\boxed{" + "7" * LONGEST_ANSWER + "}", "7" * LONGEST_ANSWER),
+        ("\\boxed{" + "7" * (LONGEST_ANSWER + 1) + "}", None),
         ("\\boxed{7", None),
         ("\\boxed{7} or \\boxed{8", None),
         ("\\boxed 7", None),
@@ -51,7 +53,15 @@ def test_last_boxed(text: str, content: str | None) -> None:
     assert last_boxed(text) == content
 
 
-@pytest.mark.parametrize("text", ["\\boxed{ }", "\\boxed{" + "7" * 257 + "}", "\\boxed{7", "7"])
+def test_a_derivation_in_a_box_is_an_answer_but_not_right() -> None:
+    text = "\\boxed{" + "7+" * 127 + "7" + "}"
+    assert is_right(text, answer_of(text)) is True
+    longer = text.replace("7+", "70+", 2)
+    assert len(answer_of(longer)) == 257
+    assert is_right(longer, answer_of(longer)) is False
+
+
+@pytest.mark.parametrize("text", ["\\boxed{ }", "\\boxed{7", "7"])
 def test_no_answer(text: str) -> None:
     assert answer_of(text) is None
     assert is_right(text, "7") is False

@@ -18,22 +18,33 @@ DOCUMENTATION = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text()
     ("answer", "expected"),
     [
         ("x = 7", "7"),
-        ("$1,234$.", "1234"),
-        ("1,2", "12"),  # a list of digits is read as one number
-        ("(1, 2)", "(1,2)"),
-        ("5 cm", "5"),
+        ("xyz = 7", "xyz=7"),  # the name is too long
+        ("x = y = 7", "x=y=7"),
+        ("1, 2", "1,2"),
+        ("1,234", "1,234"),
         (r"5\text{ cm}", "5"),
+        (r"50\%", "50"),
         (r"\frac12", r"\frac{1}{2}"),
+        (r"\frac1{72}", r"\frac{1}{72}"),
+        (r"\dfrac{1}{2}", r"\frac{1}{2}"),
+        ("3/4", r"\frac{3}{4}"),
+        ("a/4", "a/4"),
+        ("0.5", r"\frac{1}{2}"),
+        (".5 + .25", "0.5+0.25"),
         (r"\sqrt2", r"\sqrt{2}"),
         (r"90^\circ", "90"),
-        (r"\text{(A)}", "(A)"),
-        (r"\mbox{east}", "east"),
-        (r"an \$5", "5"),
-        (r"x\text{ and }y", "x,y"),
+        (r"\left( 1,\!000 \right)", "(1,000)"),
+        (r"\$5", "5"),
     ],
 )
 def test_normalized(answer: str, expected: str) -> None:
     assert normalized(answer) == expected
+
+
+def test_more_than_one_unit_is_compared_as_it_is() -> None:
+    label = r"5\text{ feet }6\text{ inches}"
+    assert is_right(f"\\boxed{{{label}}}", label)
+    assert not is_right(r"\boxed{5\text{ feet}}", label)
 
 
 def test_the_last_box_counts_and_an_empty_one_is_wrong() -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from meds_openrlhf.rewards import grading
-from meds_openrlhf.rewards.boxed import LONGEST_ANSWER
-from meds_openrlhf.rewards.grading import is_right
+from meds_openrlhf.rewards.grading import LONGEST_VALUE, is_right
 from meds_openrlhf.rewards.verifier import AnswerVerifier
 from tests.rewards.verdicts import HOSTILE, LIMITS, VERDICTS
 
@@ -50,7 +49,7 @@ def test_hostile_answers_are_wrong_and_the_next_one_is_answered(monkeypatch: pyt
 def test_nothing_in_an_answer_is_executed(tmp_path: Path) -> None:
     touched = tmp_path / "x"
     code = f"__import__('os').system('touch {touched}')"
-    assert len(code) + 20 < LONGEST_ANSWER
+    assert len(code) + 20 < LONGEST_VALUE
     texts = (code, f"1 + {code}", f"\\text{{{code}}}", f"$({code})$", f"7 {code}", f"${{{code}}}", f"; touch {touched}")
     for text in texts:
         assert is_right(f"\\boxed{{{text}}}", "7") is False
