@@ -124,7 +124,7 @@ class _Rank:
         if not self._records:
             return log_probs
         rows = np.random.default_rng(action_mask.shape[1]).integers(0, len(self._logits), len(action_mask))
-        return RecordedLogProbs(log_probs, np.ones(len(action_mask), bool), self._logits[rows], 0.0)
+        return RecordedLogProbs(log_probs, ["7"] * len(rows), np.ones(len(rows), bool), self._logits[rows], 0.0)
 
     def fit(self, kl_ctl: float = 0.0) -> dict[str, float]:
         """Train on nothing."""

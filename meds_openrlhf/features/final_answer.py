@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -35,3 +36,12 @@ def answer_row(answer: str) -> NDArray[np.float32]:
     """
     digest = hashlib.blake2b(same_answer_form(answer).encode("utf-8", "surrogatepass"), digest_size=6).digest()
     return np.array([int.from_bytes(digest[:3], "big"), int.from_bytes(digest[3:], "big")], np.float32)
+
+
+def answer_rows(answers: Sequence[str | None]) -> NDArray[np.float32]:
+    """Return the rows (n, 2) float32 of n answers; a row of NaN for None."""
+    rows = np.full((len(answers), VALUES), np.nan, np.float32)
+    for row, answer in zip(rows, answers):
+        if answer is not None:
+            row[:] = answer_row(answer)
+    return rows

@@ -23,18 +23,21 @@ from meds_openrlhf.training.lora import save_merged, send_merged
 from meds_openrlhf.training.minibatches import in_given_order
 from meds_openrlhf.training.openrlhf_source import plain_class, replaced
 from meds_openrlhf.training.policy_update import EntropyAdvantageLoss, KlCovLoss, warmup_ratio
+from meds_openrlhf.training.samples import answers_of, generated_tokens
 
 
 @dataclass(frozen=True)
 class RecordedLogProbs:
     """The result of one log-prob recompute: OpenRLHF's log-probs and the layer logits of the same samples.
 
-    ``action_log_probs`` (B, A); ``answered`` (B,) whether a response has an answer; ``layer_logits`` (B, N) float32, a
-    row of NaN if it has none; ``seconds`` spent on locating answers and recording.
+    ``action_log_probs`` (B, A); ``answers`` (B) the final answer of each response, None if it has none; ``located``
+    (B,) whether it has a token to record at, which an empty or open box has too; ``layer_logits`` (B, N) float32, a row
+    of NaN if it has none, and (B, 0) in a run that records none; ``seconds`` spent on finding answers and recording.
     """
 
     action_log_probs: torch.Tensor
-    answered: NDArray[np.bool_]
+    answers: list[str | None]
+    located: NDArray[np.bool_]
     layer_logits: NDArray[np.float32]
     seconds: float
 
@@ -51,7 +54,9 @@ def recorded_with(action_log_probs: torch.Tensor) -> RecordedLogProbs:
 
 
 class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc]
-    """OpenRLHF's DeepSpeed policy with replaceable engines and the settings under ``meds.policy``."""
+    """OpenRLHF's DeepSpeed policy with replaceable engines, a recorder, and the settings under ``meds.policy``."""
+
+    _recorder: LayerLogitRecorder | None = None
 
     def use_settings(self, settings: PolicySettings, lora: LoraSettings) -> None:
         """Set the settings of update and saving; called once, before the model is loaded."""
@@ -111,17 +116,17 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
             self.trainer._model_update_group.destroy()  # its buffers on this GPU
             self.trainer._init_vllm_sync_group(self.strategy.args.vllm.sync_backend)
 
+    # ── recording ──
 
-class RecordingPolicyActor(PolicyActor):
-    """The DeepSpeed policy of a run with memory."""
-
-    def set_up_recording(self, features: FeatureSettings) -> None:
-        """Create the answer locator and the recorder; called once, after the model is loaded."""
+    def set_up_recording(self, features: FeatureSettings, records_layers: bool) -> None:
+        """Create the answer locator, and the recorder if it is wanted; called once, after the model is loaded."""
+        self._locator = AnswerLocator(self.tokenizer, features.answer_openings, features.answer_pattern)
+        if not records_layers:
+            return
         function = None
         if features.function is not None:
             model = self.actor.model.module.config.get_text_config()
             function = load_function(features.function, model.num_hidden_layers, model.hidden_size)
-        self._locator = AnswerLocator(self.tokenizer, features.answer_openings, features.answer_pattern)
         self._recorder = LayerLogitRecorder(
             self.actor.model,
             logit_lens=features.logit_lens,
@@ -134,20 +139,22 @@ class RecordingPolicyActor(PolicyActor):
     ) -> RecordedLogProbs:
         """Recompute log-probs of one micro-batch, (B, T) ids with an action mask (B, T - 1), and record logits."""
         started = time.perf_counter()
-        # No prompt and no tool reply is searched; ``action_mask[t]`` refers to the token at ``t + 1``.
-        generated = torch.nn.functional.pad(action_mask.bool() & attention_mask[:, 1:].bool(), (1, 0))
+        generated = generated_tokens(action_mask, attention_mask)  # no prompt and no tool reply is searched
+        answers = answers_of(self._locator, sequences, generated)
         positions, targets = locate_answers(self._locator, sequences, generated)
-        tokens = self._in_model_input(positions, attention_mask)
-        located = time.perf_counter()
-        with self._recorder.record(tokens, targets) as recording:
+        if self._recorder is None:
+            seconds = time.perf_counter() - started
             log_probs = super().forward(sequences, action_mask, attention_mask, **kwargs)
-        assert recording.layer_logits is not None
-        return RecordedLogProbs(
-            action_log_probs=log_probs,
-            answered=(positions >= 0).numpy(),
-            layer_logits=recording.layer_logits.cpu().numpy(),
-            seconds=located - started + recording.seconds,
-        )
+            layer_logits = np.empty((len(positions), 0), np.float32)
+        else:
+            tokens = self._in_model_input(positions, attention_mask)
+            located = time.perf_counter()
+            with self._recorder.record(tokens, targets) as recording:
+                log_probs = super().forward(sequences, action_mask, attention_mask, **kwargs)
+            assert recording.layer_logits is not None
+            layer_logits = recording.layer_logits.cpu().numpy()
+            seconds = located - started + recording.seconds
+        return RecordedLogProbs(log_probs, answers, (positions >= 0).numpy(), layer_logits, seconds)
 
     def _groups_of_one_batch(self) -> list[Any]:
         """Return the process groups whose ranks get the same micro-batch: ring attention and tensor parallelism."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ray
 
 from meds_openrlhf.config import MedsSettings
+from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.memory.rows import prompt_key
@@ -39,9 +42,11 @@ class TrainerContext:
         """Return a prompt's key in the memory and the logs."""
         return prompt_key(prompt) if self.prompt_ids is None else self.prompt_ids[prompt]
 
-    def eval_metrics(self, eval_dataloader: Any, samples: list[Any], n: int) -> dict[str, float]:
-        """Replace OpenRLHF's ``compute_eval_metrics``."""
-        return eval_metrics(eval_dataloader, samples, n, threshold=self.meds.penalty.correct_threshold)
+    def eval_metrics(self, tokenizer: Any) -> Callable[..., dict[str, float]]:
+        """Return what takes the place of OpenRLHF's ``compute_eval_metrics``."""
+        features = self.meds.features
+        locator = AnswerLocator(tokenizer, features.answer_openings, features.answer_pattern)
+        return partial(eval_metrics, threshold=self.meds.penalty.correct_threshold, locator=locator)
 
     def report_evaluation(self, step: int, metrics: dict[str, float]) -> None:
         """Log an evaluation and show it to the user."""

@@ -26,6 +26,7 @@ from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 
 from meds_openrlhf.config.schema import ExplorationSettings, PenaltySettings
+from meds_openrlhf.features.final_answer import answer_rows
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.clustering import Clustering, sizes_in_batch
@@ -39,22 +40,51 @@ from meds_openrlhf.tracking.metrics import StepFacts, step_metrics
 from meds_openrlhf.training.actor import RecordedLogProbs, recorded_with
 from meds_openrlhf.training.batches import even_batches, padded_batches
 from meds_openrlhf.training.errors import RunLostError
-from meds_openrlhf.training.final_answers import FinalAnswers
 from meds_openrlhf.training.minibatches import ranks_of_roles
 from meds_openrlhf.training.returns import cumulative_returns
 from meds_openrlhf.training.roles import duplicates
-from meds_openrlhf.training.samples import in_order, values_in_order
-from meds_openrlhf.training.text_features import TextFeatures
+from meds_openrlhf.training.samples import in_order, is_right, values_in_order
+
+# Beside OpenRLHF's metrics of the rollouts: the share of responses without an answer, which no penalty reaches.
+UNANSWERED_RATE = "rollout/unanswered_rate"
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What the policy recorded of a step's n rollouts, in the order of the samples' index; see `RecordedLogProbs`."""
+
+    answers: list[str | None]  # (n)
+    located: NDArray[np.bool_]  # (n,)
+    layer_logits: NDArray[np.float32]  # (n, N)
+    seconds: float
+
+    @property
+    def unanswered_rate(self) -> float:
+        """The share of rollouts without an answer."""
+        return sum(answer is None for answer in self.answers) / len(self.answers)
+
+
+# From experiences and what was recorded of them to which rollouts can have a row (n,), and the rows (n, d).
+RowMaker = Callable[[Sequence[Experience], Recorded], tuple[NDArray[np.bool_], NDArray[np.float32]]]
+
+
+def rows_of_layers(_experiences: object, recorded: Recorded) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+    """Make the rows of layer logits (n, N)."""
+    return recorded.located, recorded.layer_logits
+
+
+def rows_of_answers(_experiences: object, recorded: Recorded) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+    """Make the rows of final answers (n, 2)."""
+    return np.array([answer is not None for answer in recorded.answers]), answer_rows(recorded.answers)
 
 
 @dataclass(frozen=True)
 class Collected:
     """A step's n rollouts in the order of the samples' index; the memory gets the ``remembered`` rollouts.
 
-    ``features`` (n, N) are the rows for the memory, such as layer logits, NaN for a rollout without a feature;
-    ``seconds`` is the time spent on recording them.
+    ``features`` (n, N) are the rows for the memory, such as layer logits, NaN for a rollout without a feature.
     """
 
     raw: NDArray[np.float32]  # (n,) rewards, after OpenRLHF's length penalties
@@ -63,7 +93,7 @@ class Collected:
     features: NDArray[np.float32]
     has_feature: NDArray[np.bool_]  # (n,)
     remembered: NDArray[np.intp]  # (m,) samples
-    seconds: float
+    recorded: Recorded
 
 
 @dataclass(frozen=True)
@@ -77,7 +107,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class StepResult:
-    """The result of a step: experiences to train on, verdicts, and the memory's metrics."""
+    """The result of a step: experiences to train on, verdicts, and metrics."""
 
     experiences: list[Experience]
     judged: Judged
@@ -101,14 +131,23 @@ class ExperienceMaker(RemoteExperienceMaker):
         super().__init__(*args, **kwargs)
         self._correct_threshold = correct_threshold
 
+    @torch.no_grad()
     def make_step(self, rollout_samples: list[Experience], step: int) -> StepResult:
         """Do the work of OpenRLHF's ``make_experience_batch``; scores of at least ``correct_threshold`` are right."""
-        experiences = super().make_experience_batch(rollout_samples)
-        scores = values_in_order(
-            experiences, [batch.info["reward"] if batch.scores is None else batch.scores for batch in experiences]
-        )
-        nothing = np.full(len(scores), UNASSIGNED, np.int32), np.zeros(len(scores), np.int32)
-        return StepResult(experiences, Judged(scores >= self._correct_threshold, *nothing), {})
+        experiences = self.make_experience(self.split_rollout_samples(rollout_samples))
+        correct, recorded = self._verdicts(experiences), _recorded_of(experiences)
+        nothing = np.full(len(correct), UNASSIGNED, np.int32), np.zeros(len(correct), np.int32)
+        experiences = self.compute_advantages_and_returns(experiences)
+        return StepResult(experiences, Judged(correct, *nothing), {UNANSWERED_RATE: recorded.unanswered_rate})
+
+    def _verdicts(self, experiences: Sequence[Experience]) -> NDArray[np.bool_]:
+        """Return which rollouts (n,) are right, in the order of the samples' index."""
+        return values_in_order(experiences, [is_right(batch, self._correct_threshold) for batch in experiences])
+
+    def _flatten_results(self, refs: Any, duplicate_factor: int) -> list[Any]:
+        """Return OpenRLHF's results, with the recorded data attached to the log-probs and so to the samples."""
+        results = super()._flatten_results(refs, duplicate_factor)
+        return [result.attached() if isinstance(result, RecordedLogProbs) else result for result in results]
 
     def split_rollout_samples(self, rollout_samples: list[Experience]) -> list[Experience]:
         """Number the samples, and join them to micro-batches.
@@ -146,8 +185,7 @@ class MemoryExperienceMaker(ExperienceMaker):
     """Turns rollouts into experiences with rewards shaped by the memory of past errors.
 
     ``remember``: which rollouts are stored and penalized, "wrong", "right" or "both". ``exploration``: other methods
-    that change rewards or advantages. ``texts`` makes the memory's rows, final answers or features of the user's;
-    without it, they are what the policy records. ``tell`` sends messages to the user.
+    that change rewards or advantages. ``rows_of`` makes the memory's rows. ``tell`` sends messages to the user.
     """
 
     def __init__(
@@ -161,7 +199,7 @@ class MemoryExperienceMaker(ExperienceMaker):
         remember: str = "wrong",
         exploration: ExplorationSettings | None = None,
         key_of: Callable[[str], str] = prompt_key,
-        texts: FinalAnswers | TextFeatures | None = None,
+        rows_of: RowMaker = rows_of_layers,
         diversity: DiversityTracker | None = None,
         tell: Callable[[str], None] = logger.warning,
         **kwargs: Any,
@@ -176,7 +214,7 @@ class MemoryExperienceMaker(ExperienceMaker):
         self._exploration = exploration or ExplorationSettings()
         self._key_of = key_of
         self._clustering = clustering
-        self._texts = texts
+        self._rows_of = rows_of
         self._diversity = diversity
         self._tell = tell
 
@@ -186,9 +224,10 @@ class MemoryExperienceMaker(ExperienceMaker):
         experiences = self.make_experience(self.split_rollout_samples(rollout_samples))
         collected = self._collect(experiences, step)
         answer, judged = self._ask(collected, step)
+        unshaped = self._discount_likely(experiences, collected.raw, judged.correct)
         shaped = self._discount_likely(experiences, self._apply(collected, judged), judged.correct)
         added = self._answer_bonus(collected, judged)
-        experiences = self._advantages(experiences, collected.raw, shaped.astype(collected.raw.dtype), added)
+        experiences = self._advantages(experiences, collected, shaped, unshaped, added)
         diversity = self._diversity_of(collected, answer)
         facts = StepFacts(
             raw_reward=collected.raw,
@@ -196,15 +235,11 @@ class MemoryExperienceMaker(ExperienceMaker):
             correct=judged.correct,
             group_size=self.args.rollout.n_samples_per_prompt,
             has_row=len(collected.remembered),
-            recording_seconds=collected.seconds,
+            recording_seconds=collected.recorded.seconds,
             diversity=diversity,
         )
-        return StepResult(experiences, judged, step_metrics(facts, answer))
-
-    def _flatten_results(self, refs: Any, duplicate_factor: int) -> list[Any]:
-        """Return OpenRLHF's results, with the recorded data attached to the log-probs and so to the samples."""
-        results = super()._flatten_results(refs, duplicate_factor)
-        return [result.attached() if isinstance(result, RecordedLogProbs) else result for result in results]
+        metrics = {UNANSWERED_RATE: collected.recorded.unanswered_rate, **step_metrics(facts, answer)}
+        return StepResult(experiences, judged, metrics)
 
     # ── collect, ask, apply ──
 
@@ -212,17 +247,10 @@ class MemoryExperienceMaker(ExperienceMaker):
         """Put a step's rollouts into the order of the samples, and select those for the memory."""
         for experience in experiences:
             experience.rewards = experience.rewards.to(torch.promote_types(experience.rewards.dtype, torch.float32))
-        correct = values_in_order(experiences, map(_scores, experiences)) >= self._penalty.correct_threshold
+        correct, recorded = self._verdicts(experiences), _recorded_of(experiences)
         apply_length_penalties(experiences, self._length_args)
-        seconds = 0.0
-        if self._texts is not None:
-            answered, features = self._texts.rows_of(experiences)
-        else:
-            recorded = [recorded_with(experience.action_log_probs) for experience in experiences]
-            seconds = sum(batch.seconds for batch in recorded)
-            answered = values_in_order(experiences, [batch.answered for batch in recorded])
-            features = values_in_order(experiences, [batch.layer_logits for batch in recorded])
-        has_feature = self._has_feature(answered, features, step)
+        located, features = self._rows_of(experiences, recorded)
+        has_feature = self._has_feature(located, features, step)
         return Collected(
             raw=values_in_order(experiences, [batch.rewards for batch in experiences]),
             correct=correct,
@@ -230,7 +258,7 @@ class MemoryExperienceMaker(ExperienceMaker):
             features=features,
             has_feature=has_feature,
             remembered=np.flatnonzero(remembered_rows(correct, self._remember) & has_feature),
-            seconds=seconds,
+            recorded=recorded,
         )
 
     def _ask(self, collected: Collected, step: int) -> tuple[MemoryAnswer, Judged]:
@@ -260,8 +288,8 @@ class MemoryExperienceMaker(ExperienceMaker):
         return shaped_reward(collected.raw, cluster_penalty(judged.cluster_size, **limits), judged.correct)
 
     def _discount_likely(
-        self, experiences: list[Experience], rewards: NDArray[np.float64], correct: NDArray[np.bool_]
-    ) -> NDArray[np.float64]:
+        self, experiences: list[Experience], rewards: NDArray[np.floating], correct: NDArray[np.bool_]
+    ) -> NDArray[np.floating]:
         """Return rewards (n,) in which right responses are worth less, the likelier they are in their group."""
         beta = self._exploration.unlikeliness
         if not beta:
@@ -284,33 +312,44 @@ class MemoryExperienceMaker(ExperienceMaker):
     def _advantages(
         self,
         experiences: list[Experience],
-        raw: NDArray[np.float32],
-        shaped: NDArray[np.float32],
+        collected: Collected,
+        shaped: NDArray[np.floating],
+        unshaped: NDArray[np.floating],
         added: NDArray[np.float32] | None = None,
     ) -> list[Experience]:
-        """Compute OpenRLHF's advantages from the ``shaped`` rewards (n,); metrics keep the ``raw`` rewards.
+        """Compute OpenRLHF's advantages from the ``shaped`` rewards (n,); metrics keep the raw rewards.
 
-        ``added`` (n,) comes on top of the advantages of all tokens of a response. Pass@k advantages take the place of
-        those that OpenRLHF would compute from the rewards.
+        Relative to their group, penalties of others raise a wrong rollout. Its advantage is at most 0 for it, or what
+        the ``unshaped`` rewards (n,) give it. ``added`` (n,) comes on top for all tokens of a response.
         """
-        trained_on, k = self._without_equal_groups(shaped), self._exploration.pass_at_k
-        if k is not None:
-            added = pass_at_k_advantages(self._in_groups(shaped), k).reshape(-1).astype(shaped.dtype)
-            trained_on = np.zeros_like(shaped)
-        for experience in experiences:
-            experience.rewards = torch.from_numpy(trained_on[experience.index])
-        experiences = self.compute_advantages_and_returns(experiences)
+        shaped, unshaped = shaped.astype(collected.raw.dtype), unshaped.astype(collected.raw.dtype)
+        trained = self._from_rewards(experiences, shaped)
+        if not np.array_equal(shaped, unshaped):
+            _limit_wrong(trained, self._from_rewards(experiences, unshaped), collected.correct)
         if added is not None:
-            _add_to_advantages(experiences, added)
-        if k is not None:
-            deviation = self._in_groups(shaped).std(axis=1, ddof=1).repeat(self.args.rollout.n_samples_per_prompt)
-            for experience in experiences:
-                experience.info["group_reward_std"] = torch.from_numpy(deviation[experience.index])
-        for experience in experiences:
+            _add_to_advantages(trained, added)
+        for experience in trained:
             experience.rewards = torch.from_numpy(shaped[experience.index])
-            experience.info["reward"] = torch.from_numpy(raw[experience.index])
+            experience.info["reward"] = torch.from_numpy(collected.raw[experience.index])
             experience.info["shaped_reward"] = experience.rewards.clone()
-        return experiences
+        return trained
+
+    def _from_rewards(self, experiences: list[Experience], rewards: NDArray[Any]) -> list[Experience]:
+        """Return copies of the experiences with OpenRLHF's advantages from ``rewards`` (n,), or those of pass@k."""
+        k = self._exploration.pass_at_k
+        given = self._without_equal_groups(rewards) if k is None else np.zeros_like(rewards)
+        copies = [copy.copy(experience) for experience in experiences]
+        for experience in copies:
+            experience.info = dict(experience.info)
+            experience.rewards = torch.from_numpy(given[experience.index])
+        self.compute_advantages_and_returns(copies)  # of these objects
+        if k is not None:
+            groups = self._in_groups(rewards)
+            _add_to_advantages(copies, pass_at_k_advantages(groups, k).reshape(-1).astype(rewards.dtype))
+            deviation = groups.std(axis=1, ddof=1).repeat(groups.shape[1])
+            for experience in copies:
+                experience.info["group_reward_std"] = torch.from_numpy(deviation[experience.index])
+        return copies
 
     def _without_equal_groups(self, rewards: NDArray[np.float32]) -> NDArray[np.float32]:
         """Set rewards to 0 in groups with equal rewards, if the estimator subtracts the group's mean anyway.
@@ -337,14 +376,14 @@ class MemoryExperienceMaker(ExperienceMaker):
         remembered = collected.features[collected.remembered]
         return self._diversity.add(select(remembered), select(collected.features[right]), answer.moments)
 
-    def _has_feature(self, answered: NDArray[np.bool_], features: NDArray[np.float32], step: int) -> NDArray[np.bool_]:
-        """Return which rollouts (n,) have an answer with finite features; tell how many have other features."""
+    def _has_feature(self, located: NDArray[np.bool_], features: NDArray[np.float32], step: int) -> NDArray[np.bool_]:
+        """Return which of the ``located`` rollouts (n,) have finite features; tell how many have not."""
         finite = np.isfinite(features).all(axis=1)
-        broken = int((answered & ~finite).sum())
+        broken = int((located & ~finite).sum())
         if broken:
-            of = f"{broken} of {answered.sum()} responses"
+            of = f"{broken} of {located.sum()} responses"
             self._tell(f"step {step}: features of {of} are not finite (has the policy diverged?); left out")
-        return np.asarray(answered & finite)
+        return np.asarray(located & finite)
 
 
 def _add_to_advantages(experiences: Sequence[Experience], added: NDArray[np.float32]) -> None:
@@ -357,9 +396,23 @@ def _add_to_advantages(experiences: Sequence[Experience], added: NDArray[np.floa
         experience.info["return"] = experience.info["return"] + values
 
 
-def _scores(experience: Experience) -> torch.Tensor:
-    """Return the values that decide right or wrong: the verifier's scores, or the rewards if there are no scores."""
-    return (experience.rewards if experience.scores is None else experience.scores).float()
+def _limit_wrong(experiences: Sequence[Experience], unshaped: Sequence[Experience], correct: NDArray[np.bool_]) -> None:
+    """Lower the advantages of wrong rollouts to 0, or to those of the ``unshaped`` experiences where they are above."""
+    for experience, other in zip(experiences, unshaped, strict=True):
+        limited = torch.minimum(experience.advantages, other.advantages.clamp(min=0))
+        right = torch.from_numpy(correct[experience.index])[:, None]
+        experience.advantages = torch.where(right, experience.advantages, limited)
+
+
+def _recorded_of(experiences: Sequence[Experience]) -> Recorded:
+    """Return what the policy recorded, and remove it from the experiences' log-probs."""
+    batches = [recorded_with(experience.action_log_probs) for experience in experiences]
+    return Recorded(
+        answers=in_order(experiences, [batch.answers for batch in batches]),
+        located=values_in_order(experiences, [batch.located for batch in batches]),
+        layer_logits=values_in_order(experiences, [batch.layer_logits for batch in batches]),
+        seconds=sum(batch.seconds for batch in batches),
+    )
 
 
 def _without_length_penalties(strategy: Any) -> Any:

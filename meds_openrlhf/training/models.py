@@ -27,12 +27,11 @@ def start_models(args: SimpleNamespace, groups: dict[str, Any], context: Any) ->
     from openrlhf.utils import get_strategy
 
     from meds_openrlhf.training.accumulation import CriticActor
-    from meds_openrlhf.training.actor import PolicyActor, RecordingPolicyActor
+    from meds_openrlhf.training.actor import PolicyActor
 
     strategy = get_strategy(args)
     engines = _start_engines(args, groups, context.meds.features.answer_pattern)
-    plain_policy = RecordingPolicyActor if context.records_layers else PolicyActor
-    policy_class = ray.remote(num_gpus=1, **policy_options(args))(plain_policy)
+    policy_class = ray.remote(num_gpus=1, **policy_options(args))(PolicyActor)
     starters = {
         "policy": (args.actor, policy_class),
         "reference": (args.ref, ReferenceModelActor),
@@ -46,8 +45,7 @@ def start_models(args: SimpleNamespace, groups: dict[str, Any], context: Any) ->
     trainer = _start_trainer(args, strategy, models, engines, groups, context)
     ray.get(models["policy"].async_run_method("use_settings", context.meds.policy, context.meds.lora))
     _load_models(args, strategy, models, engines, trainer)
-    if context.records_layers:
-        ray.get(models["policy"].async_run_method("set_up_recording", context.meds.features))
+    ray.get(models["policy"].async_run_method("set_up_recording", context.meds.features, context.records_layers))
     present = {role: group for role, group in models.items() if group is not None}
     return Models(trainer=trainer, engines=engines or [], groups=present)
 

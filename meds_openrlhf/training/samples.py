@@ -1,4 +1,4 @@
-"""Puts a step's samples in the order of their index, since OpenRLHF deals them anew; and reads their responses."""
+"""Puts a step's samples in the order of their index, since OpenRLHF deals them anew; reads and judges responses."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from openrlhf.trainer.ppo_utils.experience import Experience
+
+from meds_openrlhf.features.answer import AnswerLocator
 
 
 def in_order(experiences: Sequence[Experience], items: Iterable[Iterable[Any]]) -> list[Any]:
@@ -40,3 +43,25 @@ def responses_of(experience: Experience) -> Iterator[tuple[NDArray[np.int32], ND
     ids = experience.sequences[:, 1:].numpy().astype(np.int32)
     for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist())):
         yield ids[row, start:end], own[row, start:end]
+
+
+def generated_tokens(action_mask: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+    """Return which tokens (B, T) the policy generated, from OpenRLHF's masks (B, T - 1) and (B, T).
+
+    ``action_mask[t]`` refers to the token at ``t + 1``.
+    """
+    return torch.nn.functional.pad(action_mask.bool() & attention_mask[:, 1:].bool(), (1, 0))
+
+
+def answers_of(locator: AnswerLocator, sequences: torch.Tensor, generated: torch.Tensor) -> list[str | None]:
+    """Return the final answer in the ``generated`` tokens (B, T) of each of the ``sequences`` (B, T)."""
+    return [locator.answer(ids, marked) for ids, marked in zip(sequences.tolist(), generated.tolist())]
+
+
+def is_right(experience: Experience, threshold: float) -> NDArray[np.bool_]:
+    """Return which samples (B,) are right: their score, or their reward if there are no scores, is at least this.
+
+    To be asked before length penalties, which OpenRLHF subtracts from the rewards.
+    """
+    values = experience.rewards if experience.scores is None else experience.scores
+    return np.asarray(values.float() >= threshold)

@@ -20,7 +20,9 @@ class TextFeatures:
         self._tokenizer = tokenizer
         self._function = function
 
-    def rows_of(self, experiences: Sequence[Experience]) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+    def rows_of(
+        self, experiences: Sequence[Experience], _recorded: object
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
         """Return which samples can have a feature (n,), all of them, and the rows (n, d), in the order of the index."""
         prompts = in_order(experiences, [batch.prompts for batch in experiences])
         tokens = in_order(experiences, [[ids for ids, _ in responses_of(batch)] for batch in experiences])

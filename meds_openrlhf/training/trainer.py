@@ -23,8 +23,15 @@ from meds_openrlhf.training.context import TrainerContext
 from meds_openrlhf.training.engines.engine_fleet import EngineFleet
 from meds_openrlhf.training.engines.rollout import RolloutGenerator
 from meds_openrlhf.training.errors import RunLostError
-from meds_openrlhf.training.experience import ExperienceMaker, MemoryExperienceMaker, StepResult, sampled_entropy
-from meds_openrlhf.training.final_answers import FinalAnswers
+from meds_openrlhf.training.experience import (
+    ExperienceMaker,
+    MemoryExperienceMaker,
+    RowMaker,
+    StepResult,
+    rows_of_answers,
+    rows_of_layers,
+    sampled_entropy,
+)
 from meds_openrlhf.training.minibatches import by_prompts, even_batch
 from meds_openrlhf.training.openrlhf_source import plain_class, replaced
 from meds_openrlhf.training.rollout_sending import RolloutSender, step_rollouts
@@ -80,18 +87,18 @@ class MedsTraining(CheckpointedTraining):
             exploration=meds.exploration,
             key_of=self._context.key_of,
             diversity=self._diversity,
-            texts=self._text_rows(),
+            rows_of=self._row_maker(),
             tell=self._context.tell,
         )
 
-    def _text_rows(self) -> FinalAnswers | TextFeatures | None:
-        """Return what makes the memory's rows of texts; None if the policy records them."""
-        features = self._context.meds.features
+    def _row_maker(self) -> RowMaker:
+        """Return what makes the memory's rows: of layer logits, of final answers, or by a function of the user's."""
+        function = self._context.meds.features.function
         if self._context.records_layers:
-            return None
-        if features.function is None:
-            return FinalAnswers(self.tokenizer, features)
-        return TextFeatures(self.tokenizer, load_function(features.function, layers=0, hidden=0))
+            return rows_of_layers
+        if function is None:
+            return rows_of_answers
+        return TextFeatures(self.tokenizer, load_function(function, layers=0, hidden=0)).rows_of
 
     def train_step(self, rollout_samples: Any, global_step: int) -> tuple[dict[str, Any], int]:
         """Train one step; its number, also in the memory, is ``global_step + 1``.
@@ -158,6 +165,7 @@ class MedsPPOTrainer(MedsTraining, plain_class(PPOTrainer), EngineSync):  # type
             even_batch=even_batch(self.args),
         )
         self.prompts_dataloader = self.samples_generator.prompts_dataloader
+        self._eval_metrics = self._context.eval_metrics(self.tokenizer)
 
     def fit(self, global_step: int = 0) -> None:
         """Run OpenRLHF's training loop."""
@@ -166,7 +174,7 @@ class MedsPPOTrainer(MedsTraining, plain_class(PPOTrainer), EngineSync):  # type
 
     def evaluate(self, global_step: int, **generate_kwargs: Any) -> dict[str, float]:
         """Run OpenRLHF's evaluation with unbiased metrics."""
-        with replaced(sync_module, compute_eval_metrics=self._context.eval_metrics):
+        with replaced(sync_module, compute_eval_metrics=self._eval_metrics):
             metrics: dict[str, float] = super().evaluate(global_step, **generate_kwargs)
         return metrics
 
@@ -200,22 +208,23 @@ class MedsSamplesActor(plain_class(async_module.GenerateSamplesActor)):  # type:
     ) -> None:
         transformers.set_seed(strategy.args.train.seed)
         super().__init__(pretrain, strategy, vllm_engines, **kwargs)
+        tokenizer = self.samples_generator.tokenizer
+        self._eval_metrics = context.eval_metrics(tokenizer)
         self.samples_generator = RolloutGenerator(
             strategy=strategy,
             prompts_dataloader=self.prompts_dataloader,
             eval_dataloader=self.eval_dataloader,
-            tokenizer=self.samples_generator.tokenizer,
+            tokenizer=tokenizer,
             fleet=EngineFleet(vllm_engines, context.tell),
             sync_weights=None,
             keep_below=context.keeps_scores_below,
             even_batch=even_batch(strategy.args),
         )
         self.prompts_dataloader = self.samples_generator.prompts_dataloader
-        self._context = context
 
     def _run_eval(self) -> dict[str, float]:
         """Run OpenRLHF's evaluation with unbiased metrics."""
-        with replaced(async_module, compute_eval_metrics=self._context.eval_metrics):
+        with replaced(async_module, compute_eval_metrics=self._eval_metrics):
             metrics: dict[str, float] = super()._run_eval()
         return metrics
 

@@ -32,7 +32,7 @@ def test_a_killed_run_with_adapters_resumes_and_is_evaluated(assets: Path, tmp_p
     wait_for_step(StepLog(paths.metrics), 4, first)
     wait_until(lambda: newest_complete(paths) is not None)
     family = psutil.Process(first.pid).children(recursive=True)
-    ray_process(first.pid, "RecordingPolicyActor").kill()
+    ray_process(first.pid, "PolicyActor").kill()
     output = first.communicate(timeout=120)[0]
     assert first.returncode == 1, output
     require_all_gone(family)

@@ -97,7 +97,7 @@ def test_a_lost_policy_rank_ends_the_run_with_a_word_and_the_next_goes_on(assets
     first = start(assets, paths.root, *options, **tracking)
     wait_for_step(StepLog(paths.metrics), 4, first)
     wait_until(lambda: newest_complete(paths) is not None)
-    rank = ray_process(first.pid, "RecordingPolicyActor")
+    rank = ray_process(first.pid, "PolicyActor")
     family = psutil.Process(first.pid).children(recursive=True)
     os.kill(rank.pid, signal.SIGKILL)
     output = first.communicate(timeout=120)[0]

@@ -17,8 +17,8 @@ from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from vllm import SamplingParams
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
-from meds_openrlhf.config.schema import FeatureSettings
-from meds_openrlhf.training.final_answers import FinalAnswers
+from meds_openrlhf.features.answer import AnswerLocator
+from meds_openrlhf.training.samples import answers_of, generated_tokens
 
 FILE = Path(__file__).parents[2] / "examples/calculator_agent.py"
 spec = importlib.util.spec_from_file_location("calculator_agent", FILE)
@@ -161,8 +161,9 @@ def test_a_box_in_a_reply_is_no_answer(texts: list[str], score: float, answered:
     assert "\\boxed{" in TOKENIZER.decode(response["observation_tokens"])
     assert (response["reward"], response["scores"]) == (score, score)
     experience = experience_of(response)
-    experience.index = [0]
-    assert FinalAnswers(TOKENIZER, FeatureSettings()).rows_of([experience])[0].tolist() == [answered]
+    generated = generated_tokens(experience.action_mask, experience.attention_mask)
+    (answer,) = answers_of(AnswerLocator(TOKENIZER), experience.sequences, generated)
+    assert (answer is not None) == answered
 
 
 def test_calls_without_end_end_as_wrong() -> None:

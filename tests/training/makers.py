@@ -37,7 +37,7 @@ def plain_maker(args: Any) -> RemoteExperienceMaker:
 def our_maker(args: Any, correct_threshold: float = 0.5) -> ExperienceMaker:
     """Ours without a memory."""
     return ExperienceMaker(
-        FakePolicyGroup(False), None, None, None, FixedKLController(0.0), SimpleNamespace(args=args), TOKENIZER,
+        FakePolicyGroup(True), None, None, None, FixedKLController(0.0), SimpleNamespace(args=args), TOKENIZER,
         correct_threshold=correct_threshold,
     )  # fmt: skip
 

@@ -11,11 +11,13 @@ import ray
 import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
 
+from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.memory.segment import Sharding
 from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings
 from meds_openrlhf.paths import MemoryPaths
 from meds_openrlhf.training.actor import RecordedLogProbs
 from meds_openrlhf.training.preparation.arguments import parse_openrlhf_arguments
+from meds_openrlhf.training.samples import answers_of, generated_tokens
 
 LAYERS = 6
 NO_ANSWER = 99.0
@@ -76,19 +78,28 @@ def layer_logits_of(sequences: torch.Tensor) -> np.ndarray:
 
 
 class FakePolicyGroup:
-    """Answers the log-prob recompute like a group of one policy actor, with or without layer logits."""
+    """Answers the log-prob recompute like a group of one policy actor; OpenRLHF's own records nothing.
 
-    def __init__(self, recording: bool) -> None:
+    ``locator`` finds answers; without one a response has the answer "7" if it has layer logits.
+    """
+
+    def __init__(self, recording: bool, locator: AnswerLocator | None = None) -> None:
         self._recording = recording
+        self._locator = locator
 
     def async_run_method_batch(self, method_name: str, **batches: list[torch.Tensor]) -> list[Any]:
         assert method_name == "forward"
         results = []
-        for sequences, action_mask in zip(batches["sequences"], batches["action_mask"]):
+        for sequences, action_mask, attention_mask in zip(
+            batches["sequences"], batches["action_mask"], batches["attention_mask"]
+        ):
             log_probs = -(sequences[:, 1:].float() / 50) * action_mask
             logits = layer_logits_of(sequences)
-            answered = logits[:, 0] != NO_ANSWER
-            recorded = RecordedLogProbs(log_probs, answered, logits, seconds=0.001)
+            located = logits[:, 0] != NO_ANSWER
+            answers: list[str | None] = ["7" if found else None for found in located]
+            if self._locator is not None:
+                answers = answers_of(self._locator, sequences, generated_tokens(action_mask, attention_mask))
+            recorded = RecordedLogProbs(log_probs, answers, located, logits, seconds=0.001)
             results.append(recorded if self._recording else log_probs)
         return [ray.put(results)]
 

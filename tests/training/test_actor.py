@@ -14,13 +14,13 @@ from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.config import FeatureSettings
 from meds_openrlhf.config.schema import EntropyAdvantageSettings, KlCovSettings, LoraSettings, PolicySettings
 from meds_openrlhf.training import actor
-from meds_openrlhf.training.actor import RecordingPolicyActor
+from meds_openrlhf.training.actor import PolicyActor
 from meds_openrlhf.training.openrlhf_source import plain_class
 from meds_openrlhf.training.policy_update import EntropyAdvantageLoss, KlCovLoss
 
 TOKENIZER = build_char_tokenizer()
 PROMPT = "1+1 \\boxed{9} "
-RESPONSES = ["so \\boxed{2}", "no box", "\\boxed{1} or \\boxed{34}", "\\boxed{"]
+RESPONSES = ["so \\boxed{2}", "no box", "\\boxed{1} or \\boxed{34}", "\\boxed{", "\\boxed{5"]
 
 
 def make_actor(cls: type, packing: bool = False) -> object:
@@ -39,13 +39,13 @@ def make_actor(cls: type, packing: bool = False) -> object:
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Right-padded ids (4, T), action mask (4, T - 1), attention mask (4, T), as the experience maker pads them."""
+    """Right-padded ids (5, T), action mask (5, T - 1), attention mask (5, T), as the experience maker pads them."""
     prompt = TOKENIZER(PROMPT, add_special_tokens=False)["input_ids"]
     rows = [TOKENIZER(text, add_special_tokens=False)["input_ids"] for text in RESPONSES]
     width = len(prompt) + max(map(len, rows))
-    ids = torch.full((4, width), TOKENIZER.pad_token_id)
-    actions = torch.zeros(4, width - 1, dtype=torch.long)
-    mask = torch.zeros(4, width, dtype=torch.long)
+    ids = torch.full((5, width), TOKENIZER.pad_token_id)
+    actions = torch.zeros(5, width - 1, dtype=torch.long)
+    mask = torch.zeros(5, width, dtype=torch.long)
     for row, response in enumerate(rows):
         length = len(prompt) + len(response)
         ids[row, :length] = torch.tensor(prompt + response)
@@ -56,14 +56,15 @@ def batch() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 def test_log_probs_are_openrlhfs_and_logits_are_those_at_the_last_answer() -> None:
     ids, actions, mask = batch()
-    plain, recording = make_actor(plain_class(PolicyModelActor)), make_actor(RecordingPolicyActor)
-    recording.set_up_recording(FeatureSettings())
+    plain, recording = make_actor(plain_class(PolicyModelActor)), make_actor(PolicyActor)
+    recording.set_up_recording(FeatureSettings(), records_layers=True)
     expected = plain.forward(ids, actions, mask)
     got = recording.forward(ids, actions, mask)
     assert torch.equal(got.action_log_probs, expected)
-    assert got.layer_logits.shape == (4, 4)
+    assert got.layer_logits.shape == (5, 4)
     # Neither the prompt's box, nor a response without one, nor one that is cut off right after it has an answer.
-    assert got.answered.tolist() == [True, False, True, False]
+    assert got.answers == ["2", None, "34", None, None]
+    assert got.located.tolist() == [True, False, True, False, True]  # an open box has a first token
     assert np.isnan(got.layer_logits[[1, 3]]).all()
 
     model = plain.actor.model
@@ -72,7 +73,7 @@ def test_log_probs_are_openrlhfs_and_logits_are_those_at_the_last_answer() -> No
             ids, attention_mask=mask, position_ids=(mask.cumsum(-1) - 1).clamp(min=0), output_hidden_states=True
         )
     prompt_length = len(TOKENIZER(PROMPT, add_special_tokens=False)["input_ids"])
-    for row, answer in ((0, "2"), (2, "34")):
+    for row, answer in ((0, "2"), (2, "34"), (4, "5")):
         position = prompt_length + RESPONSES[row].rindex("{")  # one token per character
         target = int(ids[row, position + 1])
         assert TOKENIZER.decode([target]) == answer[0]
@@ -80,11 +81,20 @@ def test_log_probs_are_openrlhfs_and_logits_are_those_at_the_last_answer() -> No
         np.testing.assert_allclose(got.layer_logits[row], long_way, rtol=1e-5, atol=1e-5)
 
 
+def test_a_policy_that_records_no_layers_finds_answers_alone() -> None:
+    policy = make_actor(PolicyActor)
+    policy.set_up_recording(FeatureSettings(), records_layers=False)
+    got = policy.forward(*batch())
+    assert torch.equal(got.action_log_probs, make_actor(plain_class(PolicyModelActor)).forward(*batch()))
+    assert got.answers == ["2", None, "34", None, None]
+    assert got.layer_logits.shape == (5, 0)
+
+
 def test_packed_samples_give_the_same_logits_and_log_probs() -> None:
     ids, actions, mask = batch()
-    padded, packed = make_actor(RecordingPolicyActor), make_actor(RecordingPolicyActor, packing=True)
+    padded, packed = make_actor(PolicyActor), make_actor(PolicyActor, packing=True)
     for policy in (padded, packed):
-        policy.set_up_recording(FeatureSettings())
+        policy.set_up_recording(FeatureSettings(), records_layers=True)
     expected, got = padded.forward(ids, actions, mask), packed.forward(ids, actions, mask)
     np.testing.assert_allclose(got.layer_logits, expected.layer_logits, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(got.action_log_probs, expected.action_log_probs, atol=1e-4, rtol=1e-4)
@@ -92,12 +102,12 @@ def test_packed_samples_give_the_same_logits_and_log_probs() -> None:
 
 def test_ranks_of_one_batch_share_what_they_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ring attention's ranks and tensor parallelism's get the same micro-batch, and a part of its tokens or weights."""
-    policy = make_actor(RecordingPolicyActor)
+    policy = make_actor(PolicyActor)
     assert policy._groups_of_one_batch() == []
     mesh = {"tp": SimpleNamespace(get_group=lambda: "tensor group")}
     policy.strategy = SimpleNamespace(ring_attn_group="ring", ds_tensor_parallel_size=2, ds_device_mesh=mesh)
     assert policy._groups_of_one_batch() == ["ring", "tensor group"]
-    policy.set_up_recording(FeatureSettings())
+    policy.set_up_recording(FeatureSettings(), records_layers=True)
     assert policy._recorder._groups == ("ring", "tensor group")
 
     monkeypatch.setattr(actor, "dist", SimpleNamespace(get_rank=lambda _: 1, get_world_size=lambda _: 2))
@@ -107,8 +117,8 @@ def test_ranks_of_one_batch_share_what_they_record(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_time_of_finding_and_of_recording_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = make_actor(RecordingPolicyActor)
-    policy.set_up_recording(FeatureSettings())
+    policy = make_actor(PolicyActor)
+    policy.set_up_recording(FeatureSettings(), records_layers=True)
     clock = itertools.count(100)
     monkeypatch.setattr(actor.time, "perf_counter", lambda: next(clock))
     assert policy.forward(*batch()).seconds == 1 + 4 + 2  # finding; four layers, the unembedding, the end

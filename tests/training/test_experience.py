@@ -1,28 +1,38 @@
 """Experience from the same recorded rollouts: OpenRLHF's own where nothing is taken, the penalty where it is due."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from openrlhf.models import PolicyLoss
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.config import MedsSettings
-from meds_openrlhf.config.schema import FeatureSettings
+from meds_openrlhf.config.schema import ExplorationSettings
+from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory import rows as memory_rows
 from meds_openrlhf.memory.clustering import Clustering, sizes_in_batch
+from meds_openrlhf.memory.moments import NO_MOMENTS
 from meds_openrlhf.memory.presets import PRESETS
-from meds_openrlhf.memory.shard import ShardSettings
+from meds_openrlhf.memory.shard import MemoryAnswer, ShardSettings, ShardStats
 from meds_openrlhf.shaping.penalty import penalty_effect
 from meds_openrlhf.training.errors import RunLostError
-from meds_openrlhf.training.experience import MemoryExperienceMaker, StepResult, sampled_entropy
-from meds_openrlhf.training.final_answers import FinalAnswers
+from meds_openrlhf.training.experience import (
+    MemoryExperienceMaker,
+    Recorded,
+    StepResult,
+    rows_of_answers,
+    sampled_entropy,
+)
 from meds_openrlhf.training.trainer import MedsTraining
 from tests.training.makers import TOKENIZER, SizesBySample, in_order_of_samples, memory_maker, our_maker, plain_maker
 from tests.training.rollouts import (
@@ -33,6 +43,8 @@ from tests.training.rollouts import (
     layer_logits_of,
     recorded_rollouts,
 )
+
+TOKENIZER_OF_CHARACTERS = build_char_tokenizer()
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -88,7 +100,7 @@ class BaseTrainer:
 
     def __init__(self, strategy: Any) -> None:
         self.args, self.vllm_engines, self.tokenizer = strategy.args, list[Any](), TOKENIZER
-        self.actor_model_group = FakePolicyGroup(False)
+        self.actor_model_group = FakePolicyGroup(True)
         self.critic_model_group = self.reward_model_group = self.reference_model_group = None
         self.kl_ctl = FixedKLController(0.0)
 
@@ -167,6 +179,21 @@ def test_who_is_remembered_is_who_loses_reward(tmp_path: Path, remember: str) ->
             shaped[sample] = expected
     effect = penalty_effect(np.reshape(right, (3, 4)).astype(float), shaped.reshape(3, 4))
     assert result.metrics["meds/penalty_effect"] == pytest.approx(effect, abs=1e-9)
+
+
+def test_the_share_without_an_answer_is_a_metric_with_a_memory_and_without(tmp_path: Path) -> None:
+    def unanswered(maker: Any) -> float:
+        locator = AnswerLocator(TOKENIZER_OF_CHARACTERS)
+        maker.actor_model_group = FakePolicyGroup(True, locator)
+        samples = recorded_rollouts()
+        for sample, text in zip(samples, ["\\boxed{7}"] * 9 + ["7", "\\boxed{}", "\\boxed{7"]):
+            ids = TOKENIZER_OF_CHARACTERS.encode(f"{text:<9}", add_special_tokens=False)
+            sample.sequences = torch.tensor([[1, 1, 1, 1, *ids]])
+            sample.attention_mask = torch.ones_like(sample.sequences)
+            sample.action_mask = torch.tensor([[0, 0, 0, *[1] * len(ids)]])
+        return maker.make_step(samples, 1).metrics["rollout/unanswered_rate"]
+
+    assert unanswered(our_maker(arguments())) == unanswered(memory_maker(arguments(), tmp_path)[0]) == 0.25
 
 
 def test_metrics_say_what_was_done(tmp_path: Path) -> None:
@@ -306,22 +333,14 @@ def test_the_bonus_of_a_batch_needs_no_history(tmp_path: Path) -> None:
     assert result.metrics["meds/penalty_mean"] < 0
 
 
-def test_a_memory_of_answers_counts_equal_ones(tmp_path: Path) -> None:
-    """Two of four responses say 12, in other words."""
-    tokenizer = build_char_tokenizer()
-    texts = ["1+1 is \\boxed{12}", "so \\boxed{12}", "\\boxed{3}", "no answer"]
-    experiences = []
-    for place, text in enumerate(texts):
-        ids = torch.tensor([tokenizer.encode("2*(3)" + text, add_special_tokens=False)])
-        mask = torch.zeros(1, ids.shape[1] - 1, dtype=torch.long)
-        mask[:, 4:] = 1
-        experiences.append(Experience(sequences=ids, attention_mask=torch.ones_like(ids), action_mask=mask))
-        experiences[-1].index = [len(texts) - 1 - place]  # dealt out from the last one
-    answered, rows = FinalAnswers(tokenizer, FeatureSettings()).rows_of(experiences)
+def test_a_memory_of_answers_has_equal_rows_for_equal_ones() -> None:
+    recorded = Recorded([None, "3", "12", "12.0"], np.ones(4, bool), np.empty((4, 0), np.float32), seconds=0.0)
+    answered, rows = rows_of_answers([], recorded)
     assert answered.tolist() == [False, True, True, True]
     assert np.array_equal(rows[3], rows[2])
     assert not np.array_equal(rows[3], rows[1])
     assert np.isnan(rows[0]).all()
+    assert recorded.unanswered_rate == 0.25
 
 
 @pytest.mark.parametrize("reward", [-0.2, -0.1, 0.1, 0.0])
@@ -352,6 +371,22 @@ def test_a_score_at_the_threshold_is_right(tmp_path: Path) -> None:
     assert maker.make_step(samples, 1).judged.correct[:3].tolist() == [False, True, True]
 
 
+def test_length_penalties_do_not_change_a_verdict_with_a_memory_or_without(tmp_path: Path) -> None:
+    """Of a reward model, which gives no scores beside its rewards."""
+    args = arguments(**{"reward.overlong_buffer_len": 4.0, "rollout.max_new_tokens": 10})
+
+    def verdicts(maker: Any) -> list[bool]:
+        samples = recorded_rollouts()
+        for sample in samples:
+            sample.rewards, sample.scores = torch.tensor([0.6]), None
+        result = maker.make_step(samples, 1)
+        penalized = [experience.info["reward"] < 0.5 for experience in result.experiences]
+        assert torch.cat(penalized).any()
+        return result.judged.correct.tolist()
+
+    assert verdicts(our_maker(args)) == verdicts(memory_maker(args, tmp_path)[0]) == [True] * 12
+
+
 # ── estimators, and one rollout per prompt ──
 
 
@@ -363,7 +398,7 @@ def test_a_score_at_the_threshold_is_right(tmp_path: Path) -> None:
     ],
 )
 def test_every_estimator_trains_on_the_shaped_rewards(tmp_path: Path, estimator: str, responses: int) -> None:
-    """The advantages are OpenRLHF's own for rewards less the penalty that a prompt's repeated mistakes have earned."""
+    """The advantages are OpenRLHF's for rewards less the penalty of repeated mistakes, limited for wrong rollouts."""
     prompts = 12 // responses
     flags = {
         "algo.advantage.estimator": estimator,
@@ -381,11 +416,83 @@ def test_every_estimator_trains_on_the_shaped_rewards(tmp_path: Path, estimator:
         assert pool.shard.stats().rows == 4 * wrong.sum()
     assert (shaped[wrong] < 0).any()
     samples = recorded_rollouts(prompts=prompts, responses=responses)
+    unshaped = plain_maker(arguments(**flags)).make_experience_batch(samples)
+    samples = recorded_rollouts(prompts=prompts, responses=responses)
     for sample, reward in zip(samples, shaped):
         sample.rewards = reward[None].clone()
     expected = plain_maker(arguments(**flags)).make_experience_batch(samples)
-    for found, one in zip(result.experiences, expected):
-        torch.testing.assert_close(found.advantages, one.advantages)
+    for found, one, other in zip(result.experiences, expected, unshaped):
+        limited = torch.minimum(one.advantages, other.advantages.clamp(min=0))
+        advantages = torch.where(wrong[found.index][:, None], limited, one.advantages)
+        torch.testing.assert_close(found.advantages, advantages)
         assert ("group_reward_std" in found.info) == (responses > 1)
     assert max(found.advantages.abs().max() for found in result.experiences) > 0.1
     assert result.metrics["meds/penalty_mean"] == pytest.approx((raw - shaped).mean().item(), abs=1e-6)
+
+
+ESTIMATORS = ("gae", "reinforce", "rloo", "reinforce_baseline", "group_norm", "dr_grpo", "flash_reinforce")
+
+
+class GivenSizes:
+    """A memory that says how large each rollout's cluster is."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        self._sizes = np.array(sizes, np.int32)
+
+    def observe(self, step: int, rows: Any) -> MemoryAnswer:
+        sample = rows.column("sample").to_numpy()
+        return MemoryAnswer(sample, np.zeros_like(sample), self._sizes[sample], ShardStats(), NO_MOMENTS)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "pass_at_k"), [*((estimator, None) for estimator in ESTIMATORS), ("group_norm", 2)]
+)
+@settings(max_examples=40)
+@given(
+    right=st.lists(st.booleans(), min_size=12, max_size=12),
+    sizes=st.lists(st.integers(0, 40), min_size=12, max_size=12),
+    alpha=st.sampled_from([0.1, 1.0]),
+)
+def test_a_wrong_answer_never_gains_from_the_memory(
+    estimator: str, pass_at_k: int | None, right: list[bool], sizes: list[int], alpha: float
+) -> None:
+    """Whatever its group: an advantage above 0 is one that it has without the memory as well."""
+
+    def made(alpha: float) -> list[Experience]:
+        samples = recorded_rollouts()
+        for sample, is_right in zip(samples, right):
+            sample.rewards = torch.tensor([float(is_right)])
+            sample.scores, sample.info = sample.rewards.clone(), {"reward": sample.rewards.clone()}
+        args = arguments(**{"algo.advantage.estimator": estimator})
+        with TemporaryDirectory() as folder:
+            maker, _ = memory_maker(
+                args, Path(folder), exploration=ExplorationSettings(pass_at_k=pass_at_k), alpha=alpha, beta=100.0
+            )
+        maker._pool = GivenSizes(sizes)
+        return maker.make_step(samples, 1).experiences
+
+    for found, without in zip(made(alpha), made(0.0)):
+        for row, sample in enumerate(found.index):
+            if not right[sample]:
+                assert (found.advantages[row] <= without.advantages[row].clamp(min=0) + 1e-6).all()
+
+
+def test_in_a_group_of_wrong_answers_the_unpenalized_one_gains_nothing(tmp_path: Path) -> None:
+    """OpenRLHF's normalization alone would give it what a lone right answer gets."""
+    flags = {"rollout.batch_size": 1, "rollout.n_samples_per_prompt": 8}
+    maker, _ = memory_maker(arguments(**flags), tmp_path)
+    maker._pool = GivenSizes([40] * 7 + [0])
+    samples = recorded_rollouts(prompts=1, responses=8)
+    for sample in samples:
+        sample.rewards = torch.zeros(1)
+        sample.scores, sample.info = torch.zeros(1), {"reward": torch.zeros(1)}
+    result = maker.make_step(samples, 1)
+    advantages = {
+        sample: float(row.min() if row.min() < 0 else row.max())
+        for experience in result.experiences
+        for sample, row in zip(experience.index, experience.advantages)
+    }
+    assert advantages[7] == 0
+    assert [advantages[sample] for sample in range(7)] == pytest.approx([-0.3536] * 7, abs=1e-4)
+    shaped = in_order_of_samples(result.experiences, "shaped_reward")
+    assert shaped.tolist() == pytest.approx([-0.2] * 7 + [0.0])

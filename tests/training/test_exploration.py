@@ -9,14 +9,16 @@ import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
-from meds_openrlhf.config.schema import ExplorationSettings, FeatureSettings
+from meds_openrlhf.config.schema import ExplorationSettings
+from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.final_answer import VALUES
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.presets import PRESETS
 from meds_openrlhf.memory.shard import ShardSettings
-from meds_openrlhf.training.final_answers import FinalAnswers
+from meds_openrlhf.training.experience import rows_of_answers
 from tests.training.makers import SizesBySample, in_order_of_samples, memory_maker
 from tests.training.rollouts import (
+    FakePolicyGroup,
     arguments,
     recorded_rollouts,
 )
@@ -61,7 +63,10 @@ def test_pass_at_k_advantages_take_the_place_of_the_groups_mean_and_deviation(tm
 
 
 def test_pass_at_k_sees_the_penalty(tmp_path: Path) -> None:
-    """A group without a right answer has advantages of its penalties alone: 0.1 * ln(index + 1), at most 0.2."""
+    """A group without a right answer has advantages of its penalties alone: 0.1 * ln(index + 1), at most 0.2.
+
+    None of them is above 0.
+    """
     maker, _ = memory_maker(arguments(), tmp_path, exploration=ExplorationSettings(pass_at_k=2))
     maker._pool = SizesBySample()
     experiences = maker.make_step(rewarded(ALL_WRONG * 3), 1).experiences
@@ -69,7 +74,8 @@ def test_pass_at_k_sees_the_penalty(tmp_path: Path) -> None:
     best = [rewards[0]] * 3 + [rewards[1]] * 2 + [rewards[2]]  # of its six pairs
     mean, deviation = np.mean(best), np.std(best) + 1e-6
     own = [rewards[0], (rewards[0] + 2 * rewards[1]) / 3, (rewards[0] + rewards[1] + rewards[2]) / 3]
-    expected = [(value - mean) / deviation for value in (*own, own[-1])]
+    expected = [min((value - mean) / deviation, 0.0) for value in (*own, own[-1])]
+    assert own[0] > mean
     np.testing.assert_allclose(last_values(experiences, "advantages")[:4], expected, rtol=1e-4)
     assert last_values(experiences, "advantages")[8:].abs().max() == 0  # all at the limit of the penalty
 
@@ -115,7 +121,8 @@ def test_seldom_answers_gain_advantage_and_frequent_ones_lose_it(tmp_path: Path,
     explore = ExplorationSettings(answer_bonus=0.2, answer_baseline=0.4)
     flags = {"rollout.batch_size": 1, "rollout.micro_batch_size": 4, "algo.advantage.estimator": "dr_grpo"}
     maker, _ = memory_maker(arguments(**flags), tmp_path, "both", settings, explore, alpha=alpha)
-    maker._texts = FinalAnswers(tokenizer, FeatureSettings())
+    maker._rows_of = rows_of_answers
+    maker.actor_model_group = FakePolicyGroup(True, AnswerLocator(tokenizer))
     for step, (sixes, sevens) in enumerate([(0, 0), (2, 1), (4, 2)], 1):
         experiences = maker.make_step(boxed_rollouts(tokenizer, answers, right="6"), step).experiences
         six, seven = (0.2 * (min(1, 1 / np.sqrt(max(count, 1))) - 0.4) for count in (sixes, sevens))

@@ -26,7 +26,7 @@ def test_every_sample_has_the_row_of_its_own_texts_in_the_order_of_the_index() -
         sample.sequences, sample.attention_mask = ids, torch.ones_like(ids)
         sample.action_mask = torch.tensor([[0, 0, 0, *[1] * (len(text) + 1)]])
     function = FeatureFunction(Path("my.py"), "from_texts", 2, lengths)
-    present, rows = TextFeatures(tokenizer, function).rows_of(samples)
+    present, rows = TextFeatures(tokenizer, function).rows_of(samples, None)
     assert present.all()
     assert asked[0] == (samples[-1].prompts[0], "1+" * len(samples))
     assert rows[:, 1].tolist() == [2 * number for number in range(len(samples), 0, -1)]
