@@ -29,6 +29,7 @@ AXIS = "train/global_step"
 NAME = "MEDS"
 MOST_RUNS = 20  # shown in a panel
 PASS_AT_K = r"eval/eval_.*_pass[0-9]+"
+UNANSWERED = r"eval/eval_.*_unanswered_rate"
 
 # Sections with their panels as (title, metrics, style of the lines); all metrics are under `train/` at W&B.
 SECTIONS: tuple[tuple[str, tuple[tuple[str, tuple[str, ...], str | None], ...]], ...] = (
@@ -58,6 +59,7 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, tuple[str, ...], str | None], ...]],
             ("Reward, raw and shaped", ("meds/reward_raw", "meds/reward_shaped"), None),
             ("Accuracy", ("meds/accuracy",), None),
             ("Entropy of the policy", ("policy_entropy",), None),
+            ("Share of responses without an answer", ("rollout/unanswered_rate",), None),
         ),
     ),
     (
@@ -101,7 +103,8 @@ def make_dashboard(entity: str, project: str, name: str = NAME) -> ws.Workspace:
         ws.Section(name=title, panels=[_plot(*panel) for panel in panels], is_open=True) for title, panels in SECTIONS
     ]
     rewards = next(section for section in sections if section.name == "Rewards")
-    rewards.panels.append(wr.LinePlot(title="pass@k of evaluations", x=AXIS, metric_regex=PASS_AT_K))  # type: ignore[attr-defined]
+    for title, names in (("pass@k", PASS_AT_K), ("responses without an answer", UNANSWERED)):
+        rewards.panels.append(wr.LinePlot(title=f"Evaluations: {title}", x=AXIS, metric_regex=names))  # type: ignore[attr-defined]
     table = wr.WeavePanelSummaryTable(table_name=BIGGEST_CLUSTERS)  # type: ignore[attr-defined]
     sections.append(ws.Section(name="Biggest clusters", panels=[table], is_open=True))
     return ws.Workspace(

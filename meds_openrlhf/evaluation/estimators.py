@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from meds_openrlhf.evaluation.samples import Sample
+from meds_openrlhf.features.final_answer import same_answer_form
+from meds_openrlhf.rewards.equality import equal
 
 RIGHT = 0  # vote for the right answer, in any notation
 NO_VOTE = -1  # vote of a sample without an answer
@@ -35,15 +37,34 @@ def pass_at_k(n: int, right: ArrayLike, k: int) -> NDArray[np.float64]:
 
 
 def votes_of(samples: Sequence[Sample]) -> NDArray[np.int64]:
-    """The votes of a problem's samples, (n,): RIGHT, NO_VOTE, or for wrong answers 1, 2, ..., the same if equal."""
-    wrong: dict[str, int] = {}
+    """The votes of a problem's samples, (n,): RIGHT, NO_VOTE, or for wrong answers 1, 2, ..., the same if equal.
+
+    Wrong answers are equal as right ones are: as mathematics, however they are written.
+    """
     votes = np.full(len(samples), NO_VOTE)
+    wrong: dict[str, int] = {}
+    known: list[str] = []  # an answer of each vote from 1 on
     for position, sample in enumerate(samples):
         if sample.right:
             votes[position] = RIGHT
         elif sample.answer is not None:
-            votes[position] = wrong.setdefault(sample.answer, len(wrong) + 1)
+            form = same_answer_form(sample.answer)
+            if form not in wrong:
+                wrong[form] = _vote(sample.answer, known)
+            votes[position] = wrong[form]
     return votes
+
+
+def _vote(answer: str, known: list[str]) -> int:
+    """The vote of the first ``known`` answer that equals this one; or a new vote, with which the answer is known."""
+    for vote, other in enumerate(known, 1):
+        verdict = equal(other, answer)
+        if verdict is None:  # it takes too long, and would with all others
+            break
+        if verdict:
+            return vote
+    known.append(answer)
+    return len(known)
 
 
 def majority_at_k(votes: NDArray[np.int64], k: int, *, draws: int = 1000, seed: int = 0) -> NDArray[np.float64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,7 +50,8 @@ class ProblemScores:
 class BenchmarkResult:
     """A model's results on a benchmark: ``n`` samples of each of its ``problems``.
 
-    ``truncated_share`` is the share of samples cut at the length limit; ``mean_tokens`` is the samples' mean length.
+    ``truncated_share`` is the share of samples cut at the length limit, ``unanswered_share`` of those without an
+    answer; ``mean_tokens`` is the samples' mean length.
     """
 
     model: str
@@ -59,6 +61,7 @@ class BenchmarkResult:
     pass_at: dict[int, Estimate]
     majority_at: dict[int, Estimate]
     truncated_share: float
+    unanswered_share: float
     mean_tokens: float
     scores: ProblemScores = field(repr=False, compare=False)
 
@@ -79,7 +82,8 @@ def evaluate(
     """
     by_problem = _by_problem(problems, samples, n)
     right = np.array([sum(sample.right for sample in group) for group in by_problem])
-    votes = np.array([votes_of(group) for group in by_problem])
+    with ThreadPoolExecutor() as threads:  # that wait for processes which compare answers
+        votes = np.array(list(threads.map(votes_of, by_problem)))
     scores = ProblemScores(
         ids=tuple(problem.id for problem in problems),
         pass_at={k: pass_at_k(n, right, k) for k in ks_up_to(n)},
@@ -95,6 +99,7 @@ def evaluate(
         pass_at=curves.pass_at,
         majority_at=curves.majority_at,
         truncated_share=sum(sample.truncated for sample in used) / len(used),
+        unanswered_share=sum(sample.answer is None for sample in used) / len(used),
         mean_tokens=sum(sample.tokens for sample in used) / len(used),
         scores=scores,
     )

@@ -135,12 +135,14 @@ def _with_average(comparison: Comparison) -> list[str]:
 
 def _samples(comparison: Comparison) -> str:
     """Sample statistics: a row per benchmark and model."""
-    header = ["benchmark", "model", "problems", "samples per problem", "cut at the length limit", "mean tokens"]
+    header = ["benchmark", "model", "problems", "samples per problem"]
+    header += ["cut at the length limit", "unanswered", "mean tokens"]
     order = comparison.benchmarks.index
     rows = [
         [
             *(result.benchmark, result.model, str(result.problems), str(result.n)),
-            *(f"{result.truncated_share * 100:.2f} %", f"{result.mean_tokens:.1f}"),
+            *(f"{share * 100:.2f} %" for share in (result.truncated_share, result.unanswered_share)),
+            f"{result.mean_tokens:.1f}",
         ]
         for result in sorted(comparison.results.values(), key=lambda result: order(result.benchmark))
     ]
@@ -218,6 +220,7 @@ def _facts(result: BenchmarkResult) -> dict[str, object]:
         "problems": result.problems,
         "n": result.n,
         "truncated_share": result.truncated_share,
+        "unanswered_share": result.unanswered_share,
         "mean_tokens": result.mean_tokens,
         **_estimates(result),
     }

@@ -28,6 +28,7 @@ SUMMARY = (
     ("KL", ("kl",), "number"),
     ("response length, tokens", ("rollout/response_length_mean", "response_length"), "number"),
     ("responses cut off", ("rollout/truncated_rate", "truncated"), "share"),
+    ("responses without an answer", ("rollout/unanswered_rate",), "share"),
     ("seconds per step", ("timing/step_total",), "number"),
 )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 _KINDS = ("step", "window", "all")
 _PASS = re.compile(r"eval_(?P<source>.+)_pass(?P<k>\d+)")
+_UNANSWERED = re.compile(r"eval_(?P<source>.+)_unanswered_rate")
 _SKIPPED = re.compile(r"rollout/num_samples|eval_num_samples|generated_samples")
 
 
@@ -63,7 +64,13 @@ KNOWN = [
     Panel("Policy", "Policy loss", [("policy_loss", "loss")]),
     Panel("Policy", "Gradient norm", [("actor_grad_norm", "norm")]),
     Panel("Policy", "Response length, tokens", [("rollout/response_length_mean", "mean")]),
-    Panel("Policy", "Responses cut off", [("rollout/truncated_rate", "share")], "share"),
+    Panel(
+        "Policy",
+        "Responses cut off, and without an answer",
+        [("rollout/truncated_rate", "cut off"), ("rollout/unanswered_rate", "without an answer")],
+        "share",
+        hint="A response without an answer has no place in the memory, so no penalty reaches it.",
+    ),
     Panel("Memory", "Rows and prompts", [("meds/rows", "rows"), ("meds/prompts", "prompts")]),
     Panel("Memory", "Clusters", [("meds/clusters", "clusters")]),
     Panel("Memory", "Noise among stored rows", [("meds/noise_share", "share")], "share"),
@@ -108,19 +115,22 @@ def panels_of(steps: set[str], evaluations: set[str]) -> list[Panel]:
     others = sorted(name for name in steps - drawn if not _SKIPPED.fullmatch(name))
     found[at:at] = _of_evaluations(evaluations)
     rest = [Panel("All other metrics", name, [(name, name)]) for name in others]
-    passes = {name for name in evaluations if _PASS.fullmatch(name) or _SKIPPED.fullmatch(name)}
+    passes = {name for name in evaluations if any(kind.fullmatch(name) for kind in (_PASS, _UNANSWERED, _SKIPPED))}
     rest += [Panel("All other metrics", n, [(n, n)], source="evaluations") for n in sorted(evaluations - passes)]
     return found + rest
 
 
 def _of_evaluations(names: set[str]) -> list[Panel]:
-    """A panel with pass@k for each evaluated data set."""
+    """A panel with pass@k for each evaluated data set, and one with all their shares without an answer."""
     by_source: dict[str, list[int]] = {}
     for name in names:
         match = _PASS.fullmatch(name)
         if match:
             by_source.setdefault(match["source"], []).append(int(match["k"]))
-    return [
+    unanswered = [(name, match["source"]) for name in sorted(names) if (match := _UNANSWERED.fullmatch(name))]
+    title = "Responses without an answer in evaluations"
+    shares = [Panel("Reward", title, unanswered, "share", source="evaluations")] if unanswered else []
+    return shares + [
         Panel(
             "Reward",
             f"pass@k on {source}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,26 +9,16 @@ import torch
 
 from meds_openrlhf.rewards import gym_problem
 from meds_openrlhf.rewards.boxed import answer_of
+from meds_openrlhf.rewards.equality import equal
 from meds_openrlhf.rewards.verifier import AnswerVerifier
 
-# Characters; longer content of a box is a derivation, not a value.
-LONGEST_VALUE = 256
-
-_INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
-_verifier = AnswerVerifier()
 _scorers = AnswerVerifier(comparison=gym_problem.__name__)
 
 
 def is_right(response: str, label: object) -> bool:
-    """Whether the response's answer is mathematically equal to ``label``; not if it is longer than `LONGEST_VALUE`."""
-    given, gold = answer_of(response), str(label).strip()
-    if given is None or len(given) > LONGEST_VALUE:
-        return False
-    if given == gold:
-        return True
-    if _INTEGER.fullmatch(given) and _INTEGER.fullmatch(gold):
-        return int(given) == int(gold)
-    return _verifier.equal(gold, given)
+    """Whether the response's answer is mathematically equal to ``label``."""
+    given = answer_of(response)
+    return given is not None and bool(equal(str(label).strip(), given))
 
 
 def solves(response: str, label: object) -> bool:

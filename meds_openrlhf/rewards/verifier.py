@@ -45,13 +45,17 @@ class AnswerVerifier:
         self._lock = threading.Lock()
         self._idle: list[_Examiner] = []
         self._all: set[_Examiner] = set()
-        self._verdicts: OrderedDict[tuple[str, str], Future[bool]] = OrderedDict()
+        self._verdicts: OrderedDict[tuple[str, str], Future[bool | None]] = OrderedDict()
 
     def equal(self, gold: str, given: str) -> bool:
         """Whether the answer ``given`` is right by ``gold``; with math-verify, LaTeX texts that are to be equal.
 
         Raises RuntimeError if no process can be started, e.g. if math-verify is not installed.
         """
+        return bool(self.verdict(gold, given))
+
+    def verdict(self, gold: str, given: str) -> bool | None:
+        """Like `equal`, but None for a comparison that exceeded its limits."""
         verdict, mine = self._claim((gold, given))
         if mine:
             try:
@@ -69,26 +73,26 @@ class AnswerVerifier:
         for examiner in ended:
             examiner.end()
 
-    def _claim(self, question: tuple[str, str]) -> tuple[Future[bool], bool]:
+    def _claim(self, question: tuple[str, str]) -> tuple[Future[bool | None], bool]:
         """The question's verdict, and whether this thread has to compute it."""
         with self._lock:
             known = self._verdicts.get(question)
             if known is not None:
                 self._verdicts.move_to_end(question)
                 return known, False
-            verdict = self._verdicts[question] = Future[bool]()
+            verdict = self._verdicts[question] = Future[bool | None]()
             if len(self._verdicts) > self._remembered:
                 self._verdicts.popitem(last=False)
             return verdict, True
 
-    def _ask(self, gold: str, given: str) -> bool:
+    def _ask(self, gold: str, given: str) -> bool | None:
         with self._turns:
             examiner, verdict = self._take(), None
             try:
                 verdict = examiner.ask(gold, given)
             finally:
                 self._give_back(examiner, usable=verdict is not None)
-            return bool(verdict)
+            return verdict
 
     def _take(self) -> _Examiner:
         """An idle process, or a new process; the semaphore limits their number."""

@@ -14,7 +14,15 @@ import pyarrow as pa
 import pytest
 from wandb_workspaces.workspaces.internal import WorkspaceViewspec
 
-from dashboards.wandb_workspace import AXIS, BIGGEST_CLUSTERS, PASS_AT_K, main, make_dashboard, specification
+from dashboards.wandb_workspace import (
+    AXIS,
+    BIGGEST_CLUSTERS,
+    PASS_AT_K,
+    UNANSWERED,
+    main,
+    make_dashboard,
+    specification,
+)
 from meds_openrlhf.tracking.cluster_log import cluster_line
 from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA
 from meds_openrlhf.tracking.sending.wandb_session import AXIS as LOGGED_AXIS
@@ -89,13 +97,15 @@ def test_every_plot_is_over_training_steps(panels: list[dict[str, Any]]) -> None
     assert {panel["config"]["xAxis"] for panel in plots} == {AXIS} == {LOGGED_AXIS}
 
 
-def test_pass_at_k_of_any_source_is_found(panels: list[dict[str, Any]]) -> None:
-    (plot,) = (panel for panel in panels if "metricRegex" in panel["config"])
-    assert plot["config"]["useMetricRegex"] is True
-    assert plot["config"]["metricRegex"] == PASS_AT_K
+def test_evaluations_of_any_source_are_found(panels: list[dict[str, Any]]) -> None:
+    plots = [panel for panel in panels if "metricRegex" in panel["config"]]
+    assert all(plot["config"]["useMetricRegex"] is True for plot in plots)
+    assert [plot["config"]["metricRegex"] for plot in plots] == [PASS_AT_K, UNANSWERED]
     assert re.fullmatch(PASS_AT_K, "eval/eval_arithmetic_pass16")
+    assert re.fullmatch(UNANSWERED, "eval/eval_arithmetic_unanswered_rate")
     assert not re.fullmatch(PASS_AT_K, "eval/eval_arithmetic_truncated_rate")
-    assert "`eval_SOURCE_pass1`" in (ROOT / "docs/metrics.md").read_text()
+    assert "`eval_SOURCE_pass1`" in (documented := (ROOT / "docs/metrics.md").read_text())
+    assert "`eval_SOURCE_unanswered_rate`" in documented
 
 
 def test_wandbs_own_models_read_the_file_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,7 +168,7 @@ def test_it_is_saved_as_a_view_of_the_project(server: Server, capsys: pytest.Cap
     assert main(["--entity", "me", "--project", "errors", "--name", "Ours"]) == 0
     (saved,) = server.saved
     assert (saved["entityName"], saved["projectName"], saved["displayName"]) == ("me", "errors", "Ours")
-    assert len(panels_of(json.loads(saved["spec"]))) == 25
+    assert len(panels_of(json.loads(saved["spec"]))) == 27
     printed = capsys.readouterr()
     assert re.search(r"/me/errors\?nw=abc\n", printed.out)
     assert KEY not in printed.out + printed.err

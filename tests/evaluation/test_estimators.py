@@ -74,10 +74,13 @@ def test_pass_at_k_refuses(n: int, right: list[int], k: int, message: str) -> No
         pass_at_k(n, right, k)
 
 
-def test_votes_group_right_answers_and_equal_texts() -> None:
-    given = [("1/2", True), ("3", False), (None, False), ("0.5", True), ("4", False), ("3", False)]
+def test_votes_group_right_answers_and_equal_wrong_ones() -> None:
+    given = [
+        *[("1/2", True), ("3", False), (None, False), ("0.5", True), ("4", False), ("3.0", False)],
+        *[(r"\frac12", False), (r"\dfrac{1}{2}", False), ("0.5", False), ("2", False), ("9^{9^{9^9}}", False)],
+    ]
     samples = [Sample("a", i, "", 1, False, answer, right) for i, (answer, right) in enumerate(given)]
-    assert votes_of(samples).tolist() == [0, 1, NO_VOTE, 0, 2, 1]
+    assert votes_of(samples).tolist() == [0, 1, NO_VOTE, 0, 2, 1, 3, 3, 3, 4, 5]
 
 
 def test_the_majority_by_hand() -> None:

@@ -93,10 +93,10 @@ def test_every_k_and_the_samples() -> None:
         "",
     ]
     assert _section(text, "Samples") == [
-        "| benchmark | model   | problems | samples per problem | cut at the length limit | mean tokens |",
-        "|-----------|---------|---------:|--------------------:|------------------------:|------------:|",
-        "| x         | base    |        2 |                   4 |                  0.00 % |         4.0 |",
-        "| x         | meds\\|a |        2 |                   4 |                 12.50 % |         4.6 |",
+        "| benchmark | model   | problems | samples per problem | cut at the length limit | unanswered | mean tokens |",
+        "|-----------|---------|---------:|--------------------:|------------------------:|-----------:|------------:|",
+        "| x         | base    |        2 |                   4 |                  0.00 % |     0.00 % |         4.0 |",
+        "| x         | meds\\|a |        2 |                   4 |                 12.50 % |    12.50 % |         4.6 |",  # noqa: E501
     ]
 
 
@@ -152,6 +152,7 @@ def test_json_holds_everything() -> None:
     entry, estimate = content["results"][1], MEDS_X.majority_at[2]
     assert entry["maj"]["2"] == {"value": estimate.value, "low": estimate.low, "high": estimate.high}
     assert (entry["problems"], entry["n"], entry["truncated_share"], entry["mean_tokens"]) == (2, 4, 0.125, 4.625)
+    assert entry["unanswered_share"] == 0.125
     assert [entry["model"] for entry in content["averages"]] == ["base", "meds|a"]
     assert content["averages"][1]["pass"]["1"]["value"] == pytest.approx(0.5625)
     assert [(entry["model"], entry["baseline"], entry["benchmark"]) for entry in content["differences"]] == [

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from meds_openrlhf.features.answer import LONGEST_ANSWER
-from meds_openrlhf.rewards import grading
+from meds_openrlhf.rewards import equality, grading
 from meds_openrlhf.rewards.boxed import answer_of, last_boxed
 from meds_openrlhf.rewards.grading import is_right
 
@@ -69,7 +69,7 @@ def test_no_answer(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["\\boxed{" + "{" * 10**6, "\\boxed{" * 10**5, "\\boxed{" + "9" * 10**6 + "}"])
 def test_a_megabyte_is_wrong_and_quick(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grading, "_verifier", None)  # nobody is asked
+    monkeypatch.setattr(equality, "_verifier", None)  # nobody is asked
     started = time.thread_time()  # not the clock's, which goes on while others have the machine
     assert is_right(text, "7") is False
     assert time.thread_time() - started < 5
@@ -93,7 +93,7 @@ def test_rewards_and_scores(name: str, rewards: list[float]) -> None:
 
 
 def test_all_files_share_one_pool() -> None:
-    assert loaded("math").grading._verifier is loaded("math_signed").grading._verifier
+    assert loaded("math").grading.equal is loaded("math_signed").grading.equal
 
 
 @pytest.mark.parametrize("before", ["", "<s>"])

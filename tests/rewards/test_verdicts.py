@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from meds_openrlhf.rewards import grading
-from meds_openrlhf.rewards.grading import LONGEST_VALUE, is_right
+from meds_openrlhf.rewards import equality
+from meds_openrlhf.rewards.equality import LONGEST_VALUE
+from meds_openrlhf.rewards.grading import is_right
 from meds_openrlhf.rewards.verifier import AnswerVerifier
 from tests.rewards.verdicts import HOSTILE, LIMITS, VERDICTS
 
@@ -17,7 +18,7 @@ ROWS = [(group, *row) for group, rows in {**VERDICTS, "limits": LIMITS}.items() 
 @pytest.fixture(scope="module", autouse=True)
 def verifier() -> Iterator[None]:
     yield
-    grading._verifier.close()
+    equality._verifier.close()
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ def test_a_label_may_be_a_number() -> None:
 
 def test_hostile_answers_are_wrong_and_the_next_one_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     verifier = AnswerVerifier(seconds=1.0, processes=2)
-    monkeypatch.setattr(grading, "_verifier", verifier)
+    monkeypatch.setattr(equality, "_verifier", verifier)
     with ThreadPoolExecutor(8) as threads:
         verdicts = dict(zip(HOSTILE, threads.map(lambda text: is_right(f"\\boxed{{{text}}}", "7"), HOSTILE.values())))
     assert verdicts == dict.fromkeys(HOSTILE, False)

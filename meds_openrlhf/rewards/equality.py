@@ -1,0 +1,30 @@
+"""Whether two answers are mathematically equal: as texts, as integers, or by math-verify in processes of its own."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+
+from meds_openrlhf.rewards.verifier import AnswerVerifier
+
+# Characters; longer content of a box is a derivation, not a value.
+LONGEST_VALUE = 256
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
+_verifier = AnswerVerifier()
+
+
+def equal(gold: str, given: str) -> bool | None:
+    """Whether ``given`` equals ``gold``; not if it is longer than `LONGEST_VALUE`. None: it takes too long to tell.
+
+    Raises ModuleNotFoundError if math-verify is needed and not installed.
+    """
+    if len(given) > LONGEST_VALUE:
+        return False
+    if given == gold:
+        return True
+    if _INTEGER.fullmatch(given) and _INTEGER.fullmatch(gold):
+        return int(given) == int(gold)
+    if find_spec("math_verify") is None:
+        raise ModuleNotFoundError("No module named 'math_verify'", name="math_verify")
+    return _verifier.verdict(gold, given)
