@@ -48,12 +48,12 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.response_texts import ResponseReader
 from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder
 from meds_openrlhf.training import trainer as trainer_module
+from meds_openrlhf.training.batching import even_batch
 from meds_openrlhf.training.context import TrainerContext
 from meds_openrlhf.training.driver.ray_connection import ray_connection
 from meds_openrlhf.training.engines.engine_fleet import EngineFleet
 from meds_openrlhf.training.engines.rollout import RolloutGenerator
 from meds_openrlhf.training.experience import MemoryExperienceMaker
-from meds_openrlhf.training.minibatches import even_batch
 from meds_openrlhf.training.preparation.arguments import parse_openrlhf_arguments
 from meds_openrlhf.training.run_control import start_run_control
 from meds_openrlhf.training.trainer import EngineSync, MedsTraining
@@ -172,7 +172,7 @@ def our_step(
     reader = ResponseReader.of(str(paths.model), AnswerOpenings(meds.features.answer_openings), paths.tokenizer)
     recorder = ray.remote(num_cpus=0)(RolloutRecorder).remote(paths, reader, meds.tracking.rollouts)
     control = start_run_control(paths)
-    context = TrainerContext(meds, paths, control, pool, transform, None, recorder)
+    context = TrainerContext(meds, paths, control, pool, transform, None, True, recorder, first_step=0)
     trainer = OurTrainer(
         context=context,
         strategy=strategy,

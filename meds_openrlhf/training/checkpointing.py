@@ -20,7 +20,7 @@ from meds_openrlhf.training.run_control import StepReport, Stopped
 
 
 class TrainingStopped(Exception):
-    """Training ends after a step: on request, when it was just saved, or because it was the last."""
+    """Training ends after a step, on request, when it was just saved."""
 
 
 class CheckpointedTraining:
@@ -56,11 +56,6 @@ class CheckpointedTraining:
             self.args.ckpt.save_steps = step  # due now
             self._save_if_due(step, logs_dict, client_states)
         raise TrainingStopped(step, None if self.args.ckpt.disable_ds else tag)
-
-    def end_at(self, last: int | None, step: int) -> None:
-        """Raise TrainingStopped if ``step``, which is done and saved if it was due, is the run's ``last``."""
-        if last is not None and step >= last:
-            raise TrainingStopped(step, None, True)
 
     def _save_if_due(self, step: int, logs_dict: Any, client_states: dict[str, Any]) -> None:
         saves = step % self.args.ckpt.save_steps == 0 and not self.args.ckpt.disable_ds

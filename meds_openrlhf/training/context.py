@@ -32,11 +32,17 @@ class TrainerContext:
     prompt_ids: PromptIds | None
     records_layers: bool  # whether the policy records what the memory stores
     recorder: Any  # handle of the run's RolloutRecorder; None if rollouts are not recorded
+    first_step: int  # 0, or the step of the checkpoint from which the run resumes
 
     @property
     def keeps_scores_below(self) -> float | None:
         """Dynamic filtering keeps groups whose scores are all below this value; None keeps OpenRLHF's filter."""
         return self.meds.penalty.correct_threshold if self.meds.rollout.keep_all_wrong else None
+
+    @property
+    def steps_left(self) -> int | None:
+        """How many steps are left by meds.max_steps; None for no limit."""
+        return None if self.meds.max_steps is None else self.meds.max_steps - self.first_step
 
     def key_of(self, prompt: str) -> str:
         """Return a prompt's key in the memory and the logs."""

@@ -39,8 +39,8 @@ from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.tracking.metrics import StepFacts, step_metrics
 from meds_openrlhf.training.actor import RecordedLogProbs, recorded_with
 from meds_openrlhf.training.batches import even_batches, padded_batches
+from meds_openrlhf.training.batching import ranks_of_roles
 from meds_openrlhf.training.errors import RunLostError
-from meds_openrlhf.training.minibatches import ranks_of_roles
 from meds_openrlhf.training.returns import cumulative_returns
 from meds_openrlhf.training.roles import duplicates
 from meds_openrlhf.training.samples import in_order, is_right, values_in_order

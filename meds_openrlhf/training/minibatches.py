@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import lcm
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,7 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from torch.utils.data import DataLoader
 
 from meds_openrlhf.training.batches import FlatExperience, flat_experiences
-from meds_openrlhf.training.roles import data_parallel_ranks, duplicates, role_requests
+from meds_openrlhf.training.roles import data_parallel_ranks
 from meds_openrlhf.training.samples import values_in_order
 
 
@@ -42,23 +41,6 @@ def by_prompts(experiences: list[Experience], args: SimpleNamespace, step: int) 
     minibatch = args.train.batch_size // samples
     order = order_by_prompts(lengths, samples, minibatch, data_parallel_ranks(args), [args.train.seed, step])
     return flat_experiences(experiences, order)
-
-
-def ranks_of_roles(args: SimpleNamespace) -> list[int]:
-    """Return for policy, critic, reference and reward how many of their ranks get different samples."""
-    return [request.gpus // duplicates(args) for request in role_requests(args) if request.role != "engines"]
-
-
-def even_batch(args: SimpleNamespace) -> int:
-    """Return the number of responses that divides into whole mini-batches, whole groups and equal work for all ranks.
-
-    The size of OpenRLHF's batches is a multiple of this number, except for the last batch of an epoch. Ranks with
-    unequal work would wait for each other forever, and DeepSpeed would carry the gradients of a partial mini-batch into
-    the next step.
-    """
-    ranks = ranks_of_roles(args)
-    pieces = [] if args.train.dynamic_batch_enable else [args.rollout.micro_batch_size * count for count in ranks]
-    return lcm(args.train.batch_size, args.rollout.n_samples_per_prompt, *pieces)
 
 
 def in_given_order(*args: Any, **kwargs: Any) -> DataLoader:

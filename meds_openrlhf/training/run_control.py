@@ -22,14 +22,10 @@ class StepReport:
 
 @dataclass(frozen=True)
 class Stopped:
-    """Training ended after ``step``: on request, or ``finished`` because it was the last (meds.max_steps).
-
-    ``tag`` names the checkpoint that was saved on request, or is None if there is none.
-    """
+    """Training ended after ``step`` on request; ``tag`` names the checkpoint that was saved, None if there is none."""
 
     step: int
     tag: str | None
-    finished: bool = False
 
 
 class RunControl:

@@ -18,6 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from meds_openrlhf.features.function import load_function
 from meds_openrlhf.memory.settings import method_of
 from meds_openrlhf.tracking.diversity import DiversityTracker
+from meds_openrlhf.training.batching import even_batch
 from meds_openrlhf.training.checkpointing import CheckpointedTraining
 from meds_openrlhf.training.context import TrainerContext
 from meds_openrlhf.training.engines.engine_fleet import EngineFleet
@@ -32,7 +33,7 @@ from meds_openrlhf.training.experience import (
     rows_of_layers,
     sampled_entropy,
 )
-from meds_openrlhf.training.minibatches import by_prompts, even_batch
+from meds_openrlhf.training.minibatches import by_prompts
 from meds_openrlhf.training.openrlhf_source import plain_class, replaced
 from meds_openrlhf.training.rollout_sending import RolloutSender, step_rollouts
 from meds_openrlhf.training.text_features import TextFeatures
@@ -101,11 +102,7 @@ class MedsTraining(CheckpointedTraining):
         return TextFeatures(self.tokenizer, load_function(function, layers=0, hidden=0)).rows_of
 
     def train_step(self, rollout_samples: Any, global_step: int) -> tuple[dict[str, Any], int]:
-        """Train one step; its number, also in the memory, is ``global_step + 1``.
-
-        Raises TrainingStopped if ``global_step`` was the run's last.
-        """
-        self.end_at(self._context.meds.max_steps, global_step)
+        """Train one step; its number, also in the memory, is ``global_step + 1``."""
         step, metrics = global_step + 1, dict[str, float]()
 
         def make(samples: Any) -> Any:
@@ -163,6 +160,7 @@ class MedsPPOTrainer(MedsTraining, plain_class(PPOTrainer), EngineSync):  # type
             sync_weights=self.broadcast_to_vllm,
             keep_below=self._context.keeps_scores_below,
             even_batch=even_batch(self.args),
+            steps_left=self._context.steps_left,
         )
         self.prompts_dataloader = self.samples_generator.prompts_dataloader
         self._eval_metrics = self._context.eval_metrics(self.tokenizer)
@@ -219,6 +217,7 @@ class MedsSamplesActor(plain_class(async_module.GenerateSamplesActor)):  # type:
             sync_weights=None,
             keep_below=context.keeps_scores_below,
             even_batch=even_batch(strategy.args),
+            steps_left=context.steps_left,
         )
         self.prompts_dataloader = self.samples_generator.prompts_dataloader
 

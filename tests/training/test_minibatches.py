@@ -13,8 +13,7 @@ from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 
 from meds_openrlhf.config.schema import LoraSettings, PolicySettings
 from meds_openrlhf.training.actor import PolicyActor
-from meds_openrlhf.training.minibatches import by_prompts, even_batch, in_given_order, order_by_prompts
-from tests.training.rollouts import arguments
+from meds_openrlhf.training.minibatches import by_prompts, in_given_order, order_by_prompts
 
 
 def lengths_of(count: int, seed: int = 0) -> np.ndarray:
@@ -75,14 +74,6 @@ def test_responses_of_one_length_stay_in_the_order_drawn() -> None:
 def test_parts_that_would_be_unequal_are_refused(prompts: int, minibatch: int, ranks: int) -> None:
     with pytest.raises(ValueError, match="make no whole mini-batches"):
         order_by_prompts(lengths_of(2 * prompts), 2, minibatch, ranks, [1, 1])
-
-
-def test_an_even_batch_fills_mini_batches_and_gives_every_rank_as_much() -> None:
-    flags = {"train.batch_size": 256, "rollout.n_samples_per_prompt": 16, "rollout.micro_batch_size": 4}
-    sizes = {"rollout.batch_size": 512, "algo.kl.init_coef": 0.001}
-    for ranks, expected in [(8, 256), (32, 256), (96, 768)]:
-        counts = {"actor.num_gpus_per_node": ranks, "ref.num_gpus_per_node": ranks}
-        assert even_batch(arguments(**flags, **sizes, **counts)) == expected
 
 
 def test_the_order_is_the_seeds_and_another_in_each_step() -> None:

@@ -95,6 +95,7 @@ def trainer(tmp_path: Path) -> Trainer:
         prompt_ids=None,
         records_layers=True,
         recorder=None,
+        first_step=0,
     )
     return Trainer(context=context, strategy=SimpleNamespace(args=args))
 
@@ -158,15 +159,6 @@ def test_a_stop_that_was_asked_for_ends_the_step_with_a_checkpoint(trainer: Trai
     fit()
     assert newest_complete(trainer._context.paths) == Checkpoint("global_step2", 2)
     assert news_of(trainer) == [StepReport(1, {}), StepReport(2, {}), Stopped(2, "global_step2")]
-
-
-def test_the_last_step_ends_the_training_before_the_next(trainer: Trainer) -> None:
-    with trainer._stoppable():
-        for step in (1, 2, 3):
-            trainer.end_at(2, step - 1)
-            trainer.save_logs_and_checkpoints(step, {}, {"global_step": step})
-    assert news_of(trainer) == [StepReport(1, {}), StepReport(2, {}), Stopped(2, None, finished=True)]
-    trainer.end_at(None, 1000)
 
 
 def test_a_stop_during_an_evaluation_needs_no_further_step(trainer: Trainer) -> None:

@@ -199,12 +199,13 @@ def _start_and_follow(
         prompt_ids=job.prompt_ids,
         records_layers=job.records_layers,
         recorder=_start_recorder(job),
+        first_step=job.first_step,
     )
     models = start_models(job.args, groups, context)
     members += members_of(models.trainer, models.engines, models.groups, shards)
     following = Following(control, members, listener, interruptions, trackers)
     stopped = following.to_the_end(models.trainer.fit.remote())
-    if stopped is not None and not stopped.finished:
+    if stopped is not None:
         raise Interrupted(interruptions.noted or 0, _how_it_stopped(stopped))
     ray.get(models.groups["policy"].async_save_model())
     if "critic" in models.groups and job.args.critic.save_value_network:

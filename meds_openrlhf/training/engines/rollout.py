@@ -48,7 +48,8 @@ class RolloutGenerator(SamplesGenerator):
     """OpenRLHF's generator of rollouts; see the module's docstring.
 
     ``sync_weights`` sends the policy's weights to restarted engines. It is None in asynchronous runs, which cannot do
-    this from the generating process and end if all engines are lost.
+    this from the generating process and end if all engines are lost. ``even_batch`` divides the last batch of an epoch.
+    After ``steps_left`` batches nothing more is generated; None for no limit.
     """
 
     prompts_dataloader: Any
@@ -61,6 +62,7 @@ class RolloutGenerator(SamplesGenerator):
         sync_weights: Callable[[], None] | None,
         keep_below: float | None = None,
         even_batch: int = 1,
+        steps_left: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, vllm_engines=fleet.usable, **kwargs)
@@ -68,6 +70,8 @@ class RolloutGenerator(SamplesGenerator):
         self.tokenizer = SharedTokenizer(ray.put(tokenizer))
         self._keep_below = keep_below
         self._even_batch = even_batch
+        self._steps_left = steps_left
+        self._has_told_of_rest = False
         self.vllm_engines = fleet.usable  # the list itself, even if it is empty
         self._fleet = fleet
         self._sync_weights = sync_weights
@@ -78,17 +82,29 @@ class RolloutGenerator(SamplesGenerator):
         )
 
     def generate_samples(self, **generate_kwargs: Any) -> tuple[list[Experience], float | None, int, bool]:
-        """Generate samples with the usable engines; the last batch of an epoch is cut to whole mini-batches."""
+        """Generate samples with the usable engines; the last batch of an epoch is cut to whole mini-batches.
+
+        After the run's last step there are none, and the prompts count as exhausted.
+        """
+        if self._steps_left is not None and self._steps_left <= 0:
+            return [], None, 0, True
         self._fleet.keep_those_with_weights()
         samples, passed, consumed, exhausted = super().generate_samples(**generate_kwargs)
-        return self._without_remainder(samples) if exhausted else samples, passed, consumed, exhausted
+        if exhausted:
+            samples = self._without_rest(samples)
+        if self._steps_left is not None:
+            self._steps_left -= bool(samples)
+        return samples, passed, consumed, exhausted
 
-    def _without_remainder(self, samples: list[Experience]) -> list[Experience]:
+    def _without_rest(self, samples: list[Experience]) -> list[Experience]:
         step = self.args.rollout.batch_size * self.args.rollout.n_samples_per_prompt
         over = len(samples) % self._even_batch
         if not over or len(samples) == step:
             return samples
-        self._fleet.tell(f"an epoch's last {over} responses fill no mini-batch, and are not trained on")
+        if not self._has_told_of_rest:
+            what = f"the epoch's last {over} responses are not trained on"
+            self._fleet.tell(f"{what}: its last step has a multiple of {self._even_batch} responses")
+            self._has_told_of_rest = True
         return samples[: len(samples) - over]
 
     def generate_eval_samples(self, **generate_kwargs: Any) -> list[Experience]:

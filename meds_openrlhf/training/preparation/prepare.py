@@ -26,6 +26,7 @@ from meds_openrlhf.placement.plan import Plan
 from meds_openrlhf.placement.report import PlanReport
 from meds_openrlhf.placement.shortage import Shortage
 from meds_openrlhf.training import cpu
+from meds_openrlhf.training.batching import steps_of_an_epoch
 from meds_openrlhf.training.preparation import adapters, agents, checks, features, prompts
 from meds_openrlhf.training.preparation.placing import (
     PROVISIONAL,
@@ -64,7 +65,7 @@ class Job:
     records_layers: bool  # whether the policy records what the memory stores
     prompt_ids: PromptIds | None
     left_out: str | None  # a line about prompts that are too long, if there are any
-    total_steps: int
+    prompts: int  # that are trained on
     resume: bool
     first_step: int  # 0, or the step of the checkpoint to resume
     saved_ranks: dict[str, int]  # of policy and critic in that checkpoint
@@ -72,9 +73,10 @@ class Job:
 
 @dataclass(frozen=True)
 class PlacedJob(Job):
-    """A job with its placement in the cluster."""
+    """A job with its placement in the cluster, and the number of its steps if no prompt is filtered out."""
 
     placement: PlanReport
+    total_steps: int
 
     @property
     def plan(self) -> Plan:
@@ -108,7 +110,6 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
     id_column = config.meds.memory.prompt_id_key if config.meds.enabled else None
     too_long, prompt_ids = prompts.examine_prompts(data, args, tokenizer, id_column)
-    total_steps = prompts.steps_of_an_epoch(args, len(data) - too_long) * args.train.num_episodes
     if checkpoint is not None:
         point_latest_to(paths, checkpoint.tag)
     return Job(
@@ -124,7 +125,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
         records_layers=features.are_recorded(config, function),
         prompt_ids=prompt_ids,
         left_out=_left_out(too_long, len(data), longest_prompt(args)),
-        total_steps=min(total_steps, config.meds.max_steps or total_steps),
+        prompts=len(data) - too_long,
         resume=resume,
         first_step=checkpoint.step if checkpoint else 0,
         saved_ranks=saved_ranks,
@@ -177,10 +178,12 @@ def ranks_saved(paths: RunPaths, tag: str) -> dict[str, int]:
 def place(job: Job, nodes: Sequence[Node], sized_to: Sequence[Node] | None = None) -> PlacedJob:
     """Place the job on ``nodes``, with counts chosen for ``sized_to`` if given, otherwise for ``nodes``.
 
-    Raises Shortage, a ConfigError, if the nodes do not have enough room.
+    Raises Shortage, a ConfigError, if the nodes do not have enough room, and ConfigError if no step could be trained.
     """
     placed = place_flags(job.config, job.flags, job.args, nodes, job.models, job.saved_ranks, sized_to)
-    return PlacedJob(**{**vars(job), "args": placed.args, "placement": placed.report})
+    steps = steps_of_an_epoch(placed.args, job.prompts) * placed.args.train.num_episodes
+    steps = min(steps, job.config.meds.max_steps or steps)
+    return PlacedJob(**{**vars(job), "args": placed.args, "placement": placed.report, "total_steps": steps})
 
 
 def place_when_free(job: Job, inventory: Callable[[], Sequence[Node]]) -> PlacedJob:

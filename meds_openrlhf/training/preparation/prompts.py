@@ -62,20 +62,6 @@ def examine_prompts(
     return too_long, None if id_column is None else _ids_of(hashes, pa.concat_arrays(ids), id_column)
 
 
-def steps_of_an_epoch(args: SimpleNamespace, prompts: int) -> int:
-    """Return the number of training steps in an epoch over ``prompts``; the last has at least one mini-batch.
-
-    Raises ConfigError if the prompts do not fill a mini-batch.
-    """
-    samples = args.rollout.n_samples_per_prompt
-    whole, left = divmod(prompts, args.rollout.batch_size)
-    steps: int = whole + (left * samples >= args.train.batch_size)
-    if not steps:
-        hint = f"is more than the {prompts} prompts with {samples} responses each make; lower it, or give more prompts"
-        raise ConfigError("train.batch_size", args.train.batch_size, hint)
-    return steps
-
-
 def _load_dataset(key: str, name: str, split: str, args: SimpleNamespace, probabilities: str | None = None) -> Any:
     from datasets import disable_progress_bars
     from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError

@@ -118,13 +118,29 @@ def test_an_agent_that_raises_everywhere_ends_the_run(ray_cluster: object) -> No
         generator.generate_samples()
 
 
-def test_what_fills_no_mini_batch_at_an_epochs_end_is_left_out_and_said(ray_cluster: object) -> None:
+def test_what_fills_no_mini_batch_at_an_epochs_end_is_left_out_and_said_once(ray_cluster: object) -> None:
     told: list[str] = []
     generator = make_generator(start_engines(None), arguments(4, 4), 7, told, even_batch=4)
-    assert len(generator.generate_samples()[0]) == 4 * SAMPLES
-    last, _, _, exhausted = generator.generate_samples()  # 3 prompts, 6 responses
-    assert (len(last), exhausted) == (4, True)
-    assert told == ["an epoch's last 2 responses fill no mini-batch, and are not trained on"]
+    for _ in range(2):
+        assert len(generator.generate_samples()[0]) == 4 * SAMPLES
+        last, _, _, exhausted = generator.generate_samples()  # 3 prompts, 6 responses
+        assert (len(last), exhausted) == (4, True)
+    assert told == ["the epoch's last 2 responses are not trained on: its last step has a multiple of 4 responses"]
+
+
+def test_after_the_last_step_nothing_is_generated(ray_cluster: object) -> None:
+    generator = make_generator(start_engines(None), arguments(4, 4), 20, [], steps_left=2)
+    assert [len(generator.generate_samples()[0]) for _ in range(2)] == [4 * SAMPLES] * 2
+    generator.vllm_engines.clear()  # nobody could
+    assert generator.generate_samples() == ([], None, 0, True)
+    done = make_generator([], arguments(4, 4), 20, [], steps_left=0)
+    assert done.generate_samples() == ([], None, 0, True)
+
+
+def test_a_batch_without_responses_is_no_step(ray_cluster: object) -> None:
+    generator = make_generator(start_engines(None), arguments(4, 4), 5, [], even_batch=8, steps_left=2)
+    made = [len(generator.generate_samples()[0]) for _ in range(5)]
+    assert made == [4 * SAMPLES, 0, 4 * SAMPLES, 0, 0]
 
 
 def test_prompts_of_more_tokens_than_are_left_to_them_are_left_out_also_after_a_restart(ray_cluster: object) -> None:

@@ -199,7 +199,7 @@ def job(timeout: float, resume: bool = False) -> prepare.Job:
     run, flags = config("colocate", timeout), {**FLAGS, "actor.num_gpus_per_node": 8}
     args = provisional_arguments(run, flags)
     parts = {"config": run, "flags": flags, "args": args, "models": models_of(args), "saved_ranks": {}}
-    parts["resume"] = resume
+    parts |= {"resume": resume, "prompts": 1000}
     return prepare.Job(**{**dict.fromkeys(prepare.Job.__dataclass_fields__), **parts})
 
 

@@ -86,20 +86,3 @@ def test_too_long_prompts_are_counted_by_tokens_with_their_template() -> None:
 def test_a_set_of_nothing_but_too_long_prompts_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"data.max_len: 20 leaves 4 tokens to a prompt, and every prompt has more"):
         count_too_long(["12+34"])
-
-
-def arguments(train_batch: int) -> SimpleNamespace:
-    return SimpleNamespace(
-        rollout=SimpleNamespace(batch_size=8, n_samples_per_prompt=4),
-        train=SimpleNamespace(batch_size=train_batch),
-    )
-
-
-@pytest.mark.parametrize(("rows", "steps"), [(16, 2), (19, 2), (20, 3), (24, 3), (100, 13), (4, 1)])
-def test_an_epochs_last_step_holds_a_mini_batch_or_is_none(rows: int, steps: int) -> None:
-    assert prompts.steps_of_an_epoch(arguments(16), rows) == steps
-
-
-def test_too_few_prompts_for_a_mini_batch_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"train.batch_size: 16 is more than the 3 prompts with 4 responses each"):
-        prompts.steps_of_an_epoch(arguments(16), 3)
