@@ -145,10 +145,10 @@ def verify(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 def replay(arguments: argparse.Namespace, overrides: list[str]) -> int:
     """Write the replayed rows and print a summary."""
+    begin_reading([arguments.source])
     from meds_openrlhf.memory.tools.replay import replay as replay_rows
 
     _require_replayable(overrides)
-    begin_reading([arguments.source])
     source, target = arguments.source, arguments.out
     with _recording(source, target, arguments.preset, overrides) as (recording, settings):
         summary = replay_rows(recording, settings, target)

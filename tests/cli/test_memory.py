@@ -1,6 +1,8 @@
 """`meds memory`: what it prints, its exit codes, and whose settings it goes by."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -162,3 +164,13 @@ def test_a_folder_without_a_memory_is_one_line(tmp_path: Path, capsys: pytest.Ca
     for action in (["inspect"], ["verify"], ["export", "--out", "x"], ["replay", "--out", "x"]):
         assert meds(action[0], tmp_path, *action[1:]) == 2
         assert "holds no memory; name a run's folder, or a memory's" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("action", ["inspect", "replay", "verify", "export"])
+def test_a_small_memory_is_read_without_compiling(action: str, run: RunPaths, tmp_path: Path) -> None:
+    """That takes ten seconds where nothing was compiled before."""
+    out = ["--out", str(tmp_path / "out")] if action in ("replay", "export") else []
+    script = f"import sys; from meds_openrlhf.cli.main import main; main({['memory', action, str(run.root), *out]!r})"
+    script += "; assert 'numba' not in sys.modules, 'it was compiled'"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -86,6 +86,11 @@ def test_gpus_that_are_too_small_are_no_success(capsys: pytest.CaptureFixture[st
         ),
         (["--cluster=1x8", "--meds.reward=null"], "meds.reward: None leaves the run without a reward; set math, or"),
         (["--cluster=4x8", "--vllm.tensor_parallel_size=8"], "vllm.tensor_parallel_size: 8 cannot split Qwen/Qwen2.5"),
+        # What `meds train` refuses of the flags, the plan refuses too.
+        (["--cluster=1x8", "--ckpt.max_num=1"], "ckpt.max_num: 1 leaves no whole checkpoint"),
+        (["--cluster=1x8", "--meds.exploration.pass_at_k=16"], "meds.exploration.pass_at_k: 16 is not below"),
+        (["--cluster=1x8", "--reward.overlong_buffer_len=9000"], "reward.overlong_buffer_len: 9000.0 is more than"),
+        (["--cluster=1x8", "--data.disable_fast_tokenizer"], "data.disable_fast_tokenizer: True hides the bytes"),
         (["--cluster=1x8", "--rollout.micro_batch_size=0"], "rollout.micro_batch_size: 0 is below 1; it has to be at"),
     ],
 )

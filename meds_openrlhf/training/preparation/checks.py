@@ -54,7 +54,7 @@ def _require_local(config: RunConfig, key: str) -> None:
 def require_reward_files(config: RunConfig) -> None:
     """Raise ConfigError for code files that do not exist or that lack the name that OpenRLHF calls."""
     for key, name, kind in (
-        ("reward.remote_url", "reward_func", ast.FunctionDef | ast.AsyncFunctionDef),
+        ("reward.remote_url", "reward_func", ast.FunctionDef),
         ("train.agent_func_path", "AgentExecutor", ast.ClassDef),
     ):
         value = config.openrlhf.get(key)
@@ -69,6 +69,8 @@ def require_reward_files(config: RunConfig) -> None:
         except (SyntaxError, ValueError) as error:
             line = f"line {error.lineno}: " if isinstance(error, SyntaxError) else ""
             raise ConfigError(key, value, f"is no Python that can be loaded ({line}{error.args[0]})") from error
+        if any(isinstance(node, ast.AsyncFunctionDef) and node.name == name for node in tree.body):
+            raise ConfigError(key, value, f"defines {name} as async, and OpenRLHF does not await it; make it a plain def")
         if not _defines(tree, name, kind):
             page = "rewards.md" if name == "reward_func" else "recipes/tools.md"
             raise ConfigError(key, value, f"defines no {name}, which OpenRLHF calls (docs/{page})")
@@ -225,9 +227,16 @@ def with_absolute_paths(flags: dict[str, Any]) -> dict[str, Any]:
     changed = dict(flags)
     for key in FILE_SETTINGS:
         if isinstance(flags.get(key), str):
-            parts = [part.strip() for part in flags[key].split(",")]
-            changed[key] = ",".join(str(Path(part).absolute()) if Path(part).exists() else part for part in parts)
+            changed[key] = ",".join(_absolute(part.strip()) for part in flags[key].split(","))
     return changed
+
+
+def _absolute(name: str) -> str:
+    """Make the path of a local file or folder absolute, also in ``FOLDER@data_dir``; other names stay."""
+    folder, at, data_dir = name.partition("@")
+    if Path(name).exists():
+        return str(Path(name).absolute())
+    return f"{Path(folder).absolute()}{at}{data_dir}" if at and Path(folder).exists() else name
 
 
 _NOT_WITH_A_MEMORY = "does not go with a memory ({}); set it or meds.enabled to false"
@@ -236,8 +245,8 @@ _NOT_WITH_A_MEMORY = "does not go with a memory ({}); set it or meds.enabled to 
 def require_readable_answers(args: SimpleNamespace) -> None:
     """Raise ConfigError for a tokenizer in whose tokens answers cannot be located."""
     if args.data.disable_fast_tokenizer:
-        reason = "it hides tokens' bytes"
-        raise ConfigError("data.disable_fast_tokenizer", True, _NOT_WITH_A_MEMORY.format(reason))
+        hint = "hides the bytes of tokens, in which final answers are found; leave it out"
+        raise ConfigError("data.disable_fast_tokenizer", True, hint)
 
 
 def require_recordable(args: SimpleNamespace, policy: Any) -> None:

@@ -95,7 +95,9 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     flags = openrlhf_flags(config, paths, on_cpu, load=checkpoint is not None)
     args = provisional_arguments(config, flags)
     saved_ranks = ranks_saved(paths, checkpoint.tag) if checkpoint and not args.ds.use_universal_ckpt else {}
-    _require_flags(config, args, saved_ranks)
+    if config.meds.placement.mode == "flags":
+        require_saved_ranks(args, saved_ranks)
+    require_flags(config, args)
     if checkpoint is not None:
         adapters.require_same_adapters(config, paths)
     data = prompts.load_prompts(args, config.meds.memory.prompt_id_key)
@@ -132,18 +134,15 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     )
 
 
-def _require_flags(config: RunConfig, args: SimpleNamespace, saved_ranks: dict[str, int]) -> None:
-    """Raise ConfigError for flags that do not go together, or not with what the checkpoint's ranks have saved."""
-    if config.meds.placement.mode == "flags":
-        require_saved_ranks(args, saved_ranks)
+def require_flags(config: RunConfig, args: SimpleNamespace) -> None:
+    """Raise ConfigError for flags that do not go together; `meds plan` asks the same."""
     checks.require_two_checkpoints(args)
     adapters.require_settings(config, args)
     checks.require_length_penalties(args)
     checks.require_filtering(config, args)
     checks.require_minibatches(config, args)
     checks.require_exploration(config, args)
-    if config.meds.enabled:
-        checks.require_readable_answers(args)
+    checks.require_readable_answers(args)
 
 
 def _memory_of(

@@ -81,9 +81,11 @@ def test_room_for_one_checkpoint_is_refused() -> None:
 def test_local_files_get_their_full_names_and_hub_names_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.jsonl").write_text(json.dumps({"prompt": "x"}))
-    flags = {"data.prompt_dataset": "a.jsonl,owner/name", "actor.model_name_or_path": "owner/model", "train.seed": 1}
+    (tmp_path / "mix").mkdir()
+    names = "a.jsonl,owner/name, mix@sub,owner/name@sub"
+    flags = {"data.prompt_dataset": names, "actor.model_name_or_path": "owner/model", "train.seed": 1}
     assert checks.with_absolute_paths(flags) == {
-        "data.prompt_dataset": f"{tmp_path}/a.jsonl,owner/name",
+        "data.prompt_dataset": f"{tmp_path}/a.jsonl,owner/name,{tmp_path}/mix@sub,owner/name@sub",
         "actor.model_name_or_path": "owner/model",
         "train.seed": 1,
     }
@@ -103,9 +105,9 @@ def test_groups_are_kept_only_for_their_penalties(without: dict[str, Any]) -> No
         checks.require_filtering(config, args_of(**{"algo.dynamic_filtering_enable": True}))
 
 
-def test_a_tokenizer_that_hides_its_bytes_is_refused_for_every_memory() -> None:
+def test_a_tokenizer_that_hides_its_bytes_is_refused() -> None:
     checks.require_readable_answers(args_of())
-    with pytest.raises(ConfigError, match=r"data.disable_fast_tokenizer: True does not go with a memory"):
+    with pytest.raises(ConfigError, match=r"data.disable_fast_tokenizer: True hides the bytes of tokens"):
         checks.require_readable_answers(args_of(**{"data.disable_fast_tokenizer": True}))
 
 
@@ -195,6 +197,7 @@ def test_groups_of_one_rollout_cannot_be_filtered() -> None:
         (None, "cannot be read (No such file or directory; looked in"),
         ("def reward_func(:\n", "is no Python that can be loaded (line 1: invalid syntax)"),
         ("def reward_fn(queries, prompts, labels): ...\n", "defines no reward_func, which OpenRLHF calls"),
+        ("async def reward_func(queries, prompts, labels): ...\n", "defines reward_func as async, and OpenRLHF does not"),
     ],
 )
 def test_a_reward_file_that_could_not_be_called(tmp_path: Path, content: str | None, message: str) -> None:
