@@ -8,6 +8,7 @@ OUT/                           the report over all labels
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -133,8 +134,9 @@ def draw_missing(evaluation: Evaluation, samplings: Sequence[Sampling], progress
 
     request = evaluation.request
     largest = max(len(sampling.blocks) for sampling in samplings)
+    began = time.monotonic()
     plan = plan_when_free(request.engines, request.tensor_parallel, largest, request.wait_seconds, progress.say)
-    groups = reserve(plan, request.wait_seconds, setting="--wait")
+    groups = reserve(plan, request.wait_seconds, setting="--wait", since=began)
     try:
         missing = [sampling for sampling in samplings if sampling.blocks]
         for _, alike in groupby(missing, key=lambda sampling: _engine_key(request, sampling)):

@@ -24,14 +24,17 @@ NODE_LABEL = "ray.io/node-id"
 
 
 def reserve(
-    plan: Plan, timeout_seconds: float, setting: str = "meds.placement.timeout_seconds"
+    plan: Plan,
+    timeout_seconds: float,
+    setting: str = "meds.placement.timeout_seconds",
+    since: float | None = None,
 ) -> dict[str, PlacementGroup]:
     """Reserve every group of the plan; the result maps each role to its placement group.
 
     If a group is not ready in time, releases everything and raises ConfigError, which names ``setting`` as the source
-    of the timeout.
+    of the timeout. It counts from ``since`` on, by the monotonic clock, by default from now.
     """
-    deadline = time.monotonic() + timeout_seconds
+    deadline = (time.monotonic() if since is None else since) + timeout_seconds
     made: dict[str, PlacementGroup] = {}
     waiting: list[tuple[list[Wanted], PlacementGroup]] = []
     try:

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from openrlhf.trainer.ppo_utils.experience import Experience
 
+from meds_openrlhf.training.errors import RunLostError
 from meds_openrlhf.training.samples import places_of
 
 NAMES = [field.name for field in fields(Experience)]
@@ -120,7 +121,7 @@ def _joined(values: list[Any], orders: Sequence[NDArray[np.int64]]) -> list[Any]
         names = dict.fromkeys(chain.from_iterable(values))
         for name in names:
             if any(name not in value for value in values):
-                raise ValueError(f"{name}: only some responses have this metric; a reward has to log it for all")
+                raise RunLostError(f"only some responses have the metric {name!r}; a reward has to log it for all")
         columns = {name: _joined([value[name] for value in values], orders) for name in names}
         return [{name: column[number] for name, column in columns.items()} for number in range(len(orders))]
     flat = list(chain.from_iterable(values))

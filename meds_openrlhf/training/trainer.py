@@ -213,7 +213,7 @@ class MedsSamplesActor(plain_class(async_module.GenerateSamplesActor)):  # type:
             prompts_dataloader=self.prompts_dataloader,
             eval_dataloader=self.eval_dataloader,
             tokenizer=tokenizer,
-            fleet=EngineFleet(vllm_engines, context.tell),
+            fleet=EngineFleet(vllm_engines, context.tell, syncs_meanwhile=strategy.args.train.partial_rollout_enable),
             sync_weights=None,
             keep_below=context.keeps_scores_below,
             even_batch=even_batch(strategy.args),

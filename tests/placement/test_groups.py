@@ -1,5 +1,7 @@
 """Plans become Ray placement groups, on one node with made-up GPUs; more nodes are in test_groups_on_nodes."""
 
+import time
+
 import pytest
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group_table
@@ -85,6 +87,10 @@ def test_what_is_in_use_is_seen_and_not_waited_for_too_long() -> None:
         assert f": 8 GPUs and 8 CPUs on {inventory()[0].name}, where 6 GPUs and 12 CPUs are free" in text
         with pytest.raises(ConfigError, match=r"^--wait: 0.1 have passed"):
             reserve(plan, timeout_seconds=0.1, setting="--wait")
+        began = time.monotonic()
+        with pytest.raises(ConfigError, match=r"^meds.placement.timeout_seconds: 60 have passed"):
+            reserve(plan, timeout_seconds=60, since=began - 59.5)
+        assert time.monotonic() - began < 30  # what was waited before counts
     finally:
         release(held)
     wait_until(lambda: free_gpus() == GPUS)

@@ -17,6 +17,7 @@ from openrlhf.trainer.ppo_utils.experience import (
 )
 
 from meds_openrlhf.training.batches import even_batches, flat_experiences, padded_batches
+from meds_openrlhf.training.errors import RunLostError
 from tests.training.rollouts import recorded_rollouts
 
 PAD = 77
@@ -65,7 +66,7 @@ def test_padded_batches_are_openrlhfs(seed: int, count: int, size: int, log_prob
 def test_a_metric_of_some_responses_alone_is_named() -> None:
     samples = samples_of(0, 3)
     del samples[1].info["tries"]
-    with pytest.raises(ValueError, match="tries: only some responses have this metric"):
+    with pytest.raises(RunLostError, match="only some responses have the metric 'tries'"):
         padded_batches(samples, [np.arange(2)], PAD)
 
 

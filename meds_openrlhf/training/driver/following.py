@@ -11,7 +11,7 @@ import ray
 from meds_openrlhf.training.driver.interruption import Interruptions, WatchdogExpired
 from meds_openrlhf.training.driver.members import Member, first_loss
 from meds_openrlhf.training.errors import RunLostError
-from meds_openrlhf.training.run_control import StepReport, Stopped
+from meds_openrlhf.training.run_control import Evaluated, StepReport, Stopped
 
 POLL_SECONDS = 0.5
 CENSUS_SECONDS = 5.0
@@ -88,6 +88,9 @@ class Following:
                 return news
             if isinstance(news, StepReport):
                 self.listener.step(news.step, news.metrics)
+                self.interruptions.rewind_watchdog()
+            elif isinstance(news, Evaluated):
+                self.listener.say(news.line)
                 self.interruptions.rewind_watchdog()
             else:
                 self.listener.say(news)

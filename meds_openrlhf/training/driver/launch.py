@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +66,9 @@ def run_training(
         job = prepare(config, paths, resume)
         connection = ray_connection(on_cpu=job.on_cpu, verbose=verbose)
         with connection, interruptible(config.meds.watchdog.minutes) as interruptions:
+            began = time.monotonic()
             placed = place_when_free(job, inventory)
-            groups = reserve(placed.plan, config.meds.placement.timeout_seconds)
+            groups = reserve(placed.plan, config.meds.placement.timeout_seconds, since=began)
             try:
                 _open_run_folder(placed)
                 listener.start(placed)

@@ -19,6 +19,8 @@ from meds_openrlhf.training.errors import RunLostError, innermost
 STATUS_SECONDS = 300.0
 RESTART_SECONDS = 900.0
 POLL_SECONDS = 2.0
+# For how long a sync's number may be under way to the engines.
+NUMBERING_SECONDS = 10.0
 # Values instead of a sync's number: the policy's initial weights from disk; stale weights after a restart.
 AS_STARTED, NONE = 0, -1
 
@@ -37,9 +39,13 @@ class EngineStatus:
 
 
 class EngineFleet:
-    """All engines of a run. ``usable`` is the list that OpenRLHF's trainer and generator use, updated in place."""
+    """All engines of a run. ``usable`` is the list that OpenRLHF's trainer and generator use, updated in place.
 
-    def __init__(self, engines: list[Any], tell: Callable[[str], None]) -> None:
+    ``syncs_meanwhile``: another process may sync weights at any time, as in asynchronous runs with partial rollouts.
+    """
+
+    def __init__(self, engines: list[Any], tell: Callable[[str], None], syncs_meanwhile: bool = False) -> None:
+        self._syncs_meanwhile = syncs_meanwhile
         self.usable = list(engines)
         self._engines = list(engines)
         self._ids = [engine._actor_id.hex() for engine in engines]
@@ -51,7 +57,7 @@ class EngineFleet:
 
     def keep_those_with_weights(self) -> None:
         """Drop engines that are unavailable or lack the newest weights; called before responses are generated."""
-        statuses = self._statuses()
+        statuses = self._numbered() if self._syncs_meanwhile else self._statuses()
         self._weights = max([self._weights, *(status.weights for status in statuses if status is not None)])
         self._use([status if status is not None and status.weights == self._weights else None for status in statuses])
 
@@ -123,6 +129,16 @@ class EngineFleet:
             if len(self._given_up) == len(self._engines) or time.monotonic() > deadline:
                 raise RunLostError("every vLLM engine was lost, and none came back")
             time.sleep(POLL_SECONDS)
+
+    def _numbered(self) -> list[EngineStatus | None]:
+        """Return the engines' statuses when no engine can still be about to get the newest sync's number."""
+        deadline = time.monotonic() + NUMBERING_SECONDS
+        while True:
+            statuses = self._statuses()
+            found = {status.weights for status in statuses if status is not None} | {self._weights}
+            if max(found) - 1 not in found - {NONE} or time.monotonic() > deadline:
+                return statuses
+            time.sleep(POLL_SECONDS / 20)
 
     def _load_waiting(self, statuses: list[EngineStatus | None]) -> bool:
         """Start vLLM in restarted engines that have waited while the policy trained; return whether there were any."""

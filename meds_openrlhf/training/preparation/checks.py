@@ -70,7 +70,9 @@ def require_reward_files(config: RunConfig) -> None:
             line = f"line {error.lineno}: " if isinstance(error, SyntaxError) else ""
             raise ConfigError(key, value, f"is no Python that can be loaded ({line}{error.args[0]})") from error
         if any(isinstance(node, ast.AsyncFunctionDef) and node.name == name for node in tree.body):
-            raise ConfigError(key, value, f"defines {name} as async, and OpenRLHF does not await it; make it a plain def")
+            raise ConfigError(
+                key, value, f"defines {name} as async, which OpenRLHF does not await; make it a plain def"
+            )
         if not _defines(tree, name, kind):
             page = "rewards.md" if name == "reward_func" else "recipes/tools.md"
             raise ConfigError(key, value, f"defines no {name}, which OpenRLHF calls (docs/{page})")

@@ -116,6 +116,21 @@ def test_without_steps_the_watchdog_ends_it(tmp_path: Path) -> None:
         follow(tmp_path, lambda control: trainer.fit.remote(control, 10, seconds=20), [], minutes=1.5 / 60)
 
 
+class Evaluator:
+    """Evaluates for longer than the watchdog waits, and says so in between."""
+
+    def fit(self, control: Any) -> None:
+        for _ in range(4):
+            time.sleep(1)
+            ray.get(control.report_evaluation.remote(StepReport(1, {"pass1": 0.5}), "evaluation after step 1"))
+
+
+def test_an_evaluation_is_progress(tmp_path: Path) -> None:
+    evaluator = start(Evaluator)
+    _, heard = follow(tmp_path, lambda control: evaluator.fit.remote(control), [], minutes=2.5 / 60)
+    assert heard[1:] == ["evaluation after step 1"] * 4
+
+
 def member(name: str, actor: Any, vital: bool = True) -> Member:
     return Member(name, actor._actor_id.hex(), vital)
 

@@ -8,6 +8,7 @@ import pytest
 import ray
 
 from meds_openrlhf.training.driver.members import actor_table
+from meds_openrlhf.training.engines import engine_fleet
 from meds_openrlhf.training.engines.engine_fleet import (
     AS_STARTED,
     NONE,
@@ -23,10 +24,11 @@ class Fleet(EngineFleet):
 
     answers: list[EngineStatus | None] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
+    syncs_meanwhile: bool = False
 
     def __post_init__(self) -> None:
         names: list[Any] = [Name(number) for number in range(len(self.answers))]
-        super().__init__(names, self.told.append)
+        super().__init__(names, self.told.append, self.syncs_meanwhile)
 
     def _statuses(self) -> list[EngineStatus | None]:
         return self.answers
@@ -101,6 +103,24 @@ def test_one_that_missed_a_sync_is_not_used_though_it_is_in_its_first_life() -> 
     fleet.answers = [EngineStatus("first-0", 4), None]
     fleet.keep_those_with_weights()
     assert fleet.used == []  # old weights are none, also when nobody has newer ones
+
+
+def test_while_a_syncs_number_is_under_way_no_engine_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_fleet, "POLL_SECONDS", 0.0)
+    fleet = Fleet([first_life(0), first_life(1)], syncs_meanwhile=True)
+    later = iter([(5, 4), (5, 4), (5, 5)])
+
+    def statuses() -> list[EngineStatus | None]:
+        return [EngineStatus(f"first-{number}", weights) for number, weights in enumerate(next(later))]
+
+    monkeypatch.setattr(fleet, "_statuses", statuses)
+    fleet._weights = 4
+    fleet.keep_those_with_weights()
+    assert (fleet.used, fleet.told) == ([0, 1], [])
+    later = iter([(5, 4)] * 1000)
+    monkeypatch.setattr(engine_fleet, "NUMBERING_SECONDS", 0.0)
+    fleet.keep_those_with_weights()  # this one has missed it
+    assert fleet.used == [0]
 
 
 def test_an_engine_that_waits_to_be_loaded_is_loaded_at_the_sync() -> None:

@@ -197,7 +197,10 @@ def test_groups_of_one_rollout_cannot_be_filtered() -> None:
         (None, "cannot be read (No such file or directory; looked in"),
         ("def reward_func(:\n", "is no Python that can be loaded (line 1: invalid syntax)"),
         ("def reward_fn(queries, prompts, labels): ...\n", "defines no reward_func, which OpenRLHF calls"),
-        ("async def reward_func(queries, prompts, labels): ...\n", "defines reward_func as async, and OpenRLHF does not"),
+        (
+            "async def reward_func(queries, prompts, labels): ...\n",
+            "defines reward_func as async, which OpenRLHF",
+        ),
     ],
 )
 def test_a_reward_file_that_could_not_be_called(tmp_path: Path, content: str | None, message: str) -> None:
