@@ -30,7 +30,7 @@ LOGIT_PRESETS = ("paper", "reference", "robust")  # the presets that cluster lay
 
 
 def own_transform(run: Path) -> FeatureTransform:
-    """The feature that the run's memory clusters. Raises ConfigError if the run has no memory of layer logits."""
+    """The feature that the run's memory of layer logits clusters. Raises ConfigError if the run has no memory."""
     memory_format = open_memory(run).format
     return transform_of_rows(settings_of_format(memory_format), memory_format)
 

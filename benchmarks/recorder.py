@@ -40,6 +40,7 @@ from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.layout import padded_positions
 from meds_openrlhf.features.recorder import LayerLogitRecorder
+from meds_openrlhf.training import cpu
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 TOKENS_PER_CHUNK = 1024  # of OpenRLHF's log-sum-exp
@@ -140,6 +141,8 @@ def make_engine(model: Any, shape: Shape, device: str) -> Any:
     """The model in a DeepSpeed engine of one rank, without an optimizer."""
     defaults = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
     os.environ.update({**defaults, **os.environ, "DS_ACCELERATOR": device})
+    if device == "cpu":
+        cpu.install()  # nothing is compiled
     import deepspeed
 
     config = {"train_micro_batch_size_per_gpu": shape.batch, "bf16": {"enabled": shape.dtype == "bfloat16"}}

@@ -46,7 +46,7 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, tuple[str, ...], str | None], ...]],
     (
         "Penalties",
         (
-            ("Share of rollouts that are penalised", ("meds/penalized_share",), None),
+            ("Share of rollouts that are penalized", ("meds/penalized_share",), None),
             ("Mean penalty", ("meds/penalty_mean",), None),
             ("Effect of the penalties within groups", ("meds/penalty_effect",), None),
             ("Sizes of the clusters that rollouts fell into", ("meds/cluster_sizes",), None),

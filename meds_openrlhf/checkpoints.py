@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meds_openrlhf.files import write_atomically
+from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.paths import RunPaths
 
 ROLES = ("_actor", "_critic")
@@ -50,7 +51,7 @@ def newest_complete(paths: RunPaths) -> Checkpoint | None:
 
 def _whole(paths: RunPaths, marker: Path) -> Checkpoint | None:
     try:
-        content = json.loads(marker.read_text())
+        content = parse_json(marker.read_text())
     except (OSError, json.JSONDecodeError):
         return None
     for name, size in content["files"].items():

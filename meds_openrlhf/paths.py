@@ -93,7 +93,7 @@ class RunPaths:
 
     @property
     def tracking(self) -> Path:
-        """The run's id at Weights & Biases, and how much has been sent there and to TensorBoard."""
+        """The run's ids at the trackers, and how much was sent there."""
         return self.root / "tracking.json"
 
     @property

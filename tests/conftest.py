@@ -101,6 +101,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: rank.get(group_of(item.nodeid.partition("::")[0]), len(FIRST)))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A run without CUDA compiles nothing of DeepSpeed's: on a new machine nobody waits for whoever compiles first."""
+    folder = tmp_path_factory.mktemp("torch-extensions")
+    os.environ["TORCH_EXTENSIONS_DIR"] = str(folder)
+    yield
+    compiled = sorted(path.name for path in folder.iterdir())
+    assert compiled == [] or os.path.exists("/dev/nvidiactl"), f"compiled: {compiled}"
+
+
 @dataclass(frozen=True)
 class RayCluster:
     """A head with eight made-up GPUs and without a dashboard."""

@@ -125,9 +125,6 @@ def _fingerprints(arguments: argparse.Namespace, config: RunConfig) -> Any:
         raise ConfigError("--batch-tokens", arguments.batch_tokens, "is below 1")
     if arguments.model == NO_MODEL:
         return None
-    import warnings
-
-    warnings.filterwarnings("ignore", "The pynvml package", FutureWarning)  # torch's, on every import
     from meds_openrlhf.dumps.fingerprints import Fingerprints
 
     return Fingerprints(arguments.model, config.meds.features, arguments.batch_tokens)

@@ -73,7 +73,7 @@ def _add_verify(actions: Any) -> None:
 def _add_replay(actions: Any) -> None:
     parser = actions.add_parser(
         "replay",
-        help="what other settings would have penalised",
+        help="what other settings would have penalized",
         description="Feed recorded rollouts through any settings and write the cluster, its size and the penalty of "
         "each: alpha, beta, layers and presets tried in minutes, without training. Settings are those of the run, or "
         "the defaults for a file; change them as --meds.memory.X V, --meds.penalty.X V, --meds.features.X V.",
@@ -242,7 +242,7 @@ def _as_lines(summary: ReplaySummary, target: Path) -> str:
     rows = max(summary.rows, 1)
     lines = [
         f"rows       {summary.rows}, of which {summary.remembered} were remembered and {summary.assigned} labelled",
-        f"penalised  {summary.penalised} ({summary.penalised / rows:.1%} of all rows)",
+        f"penalized  {summary.penalized} ({summary.penalized / rows:.1%} of all rows)",
         f"penalty    {summary.penalty / rows:.4f} on average over all rows",
         f"clusters   {summary.clusters} in the end; {summary.noise} rows in none",
         f"written    {target}",

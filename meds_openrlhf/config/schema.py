@@ -113,7 +113,7 @@ class MemorySettings:
     branch_from: str | None = None
     """A new run's memory begins as this snapshot of another: runs/old/memory/snapshots/global_step50.json."""
     remember: str = "wrong"
-    """Whose rollouts are remembered and penalised: "wrong", "right" or "both" (each among its own kind)."""
+    """Whose rollouts are remembered and penalized: "wrong", "right" or "both" (each among its own kind)."""
     preset: str = "paper"
     """Where every setting below that is null comes from: "paper", "reference" (its code), "robust", or "answers", which
     remembers final answers in place of layer logits: equal ones are a cluster."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from itertools import takewhile
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from meds_openrlhf.config.loader import RunConfig
+from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.memory.rows import prompt_key
 
 CHAT_MARKER = re.compile(r"<\|\w+\|>")  # of a chat template, <|im_end|>
@@ -77,7 +77,7 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
     with path.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             try:
-                row = json.loads(line)
+                row = parse_json(line)
             except ValueError:
                 continue
             if isinstance(row, dict):

@@ -15,6 +15,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.data.answers import answer_text
 from meds_openrlhf.data.catalog import DataSet
 from meds_openrlhf.data.questions import question_text
+from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.placement.model_shape import hub_answers
 from meds_openrlhf.rewards.boxed import last_boxed
 
@@ -220,7 +221,7 @@ def _json_records(source: Source, path: Path) -> Iterator[Record]:
 def _parsed(source: Source, text: str, line: int = 1) -> Any:
     """Parse ``text``, which begins at line ``line`` of the file."""
     try:
-        return json.loads(text, parse_float=str)  # keep decimals as written: 0.10 stays 0.10
+        return parse_json(text, parse_float=str)  # keep decimals as written: 0.10 stays 0.10
     except json.JSONDecodeError as error:
         place = f"line {line + error.lineno - 1}, column {error.colno}"
         raise source.error(f"is no JSON in {place} ({error.msg}); give one JSON record per line") from error

@@ -17,7 +17,7 @@ from pathlib import Path
 from meds_openrlhf.doctor.finding import Finding
 from meds_openrlhf.files import SLOW_FSYNC_SECONDS, fsync_seconds
 from meds_openrlhf.locks import NoLocksError, try_lock
-from meds_openrlhf.placement.ray_cluster import ask_driver
+from meds_openrlhf.placement.gpu_driver import ask_driver, old_driver, too_old
 
 GB = 2**30
 LEAST_SHARED_MEMORY = 8 * GB  # NCCL's buffers, and Ray's store, which otherwise writes to the disk
@@ -40,7 +40,7 @@ def examine(node: str, folder: Path, token: str, has_gpus: bool) -> NodeReport:
     """Run all checks. ``folder`` holds the file ``token``, which the process that asks has locked."""
     checks = [
         *_versions(node, has_gpus),
-        *(_gpus(node) if has_gpus else ()),
+        *(_gpus(node) if has_gpus else _unseen_gpus(node)),
         _shared_memory(node, shutil.disk_usage("/dev/shm").total),
         *_storage(node, folder, token),
     ]
@@ -93,7 +93,15 @@ def _gpus(node: str) -> Iterator[Finding]:
     occupied = [f"GPU {number}: {gb:.0f} GB" for number, gb in enumerate(used) if gb > OTHERS_GB]
     kinds = ", ".join(dict.fromkeys(f"{card[0]} of {float(card[2]) / 1024:.0f} GB, driver {card[1]}" for card in cards))
     advice = "other processes hold memory there, and vLLM will not start: end them (nvidia-smi shows them)"
-    yield Finding(node, "GPUs", ", ".join([f"{len(cards)} x {kinds}", *occupied]), advice if occupied else "")
+    old = next(filter(None, (too_old(card[1]) for card in cards)), None)
+    found = ", ".join([f"{len(cards)} x {kinds}", *occupied])
+    yield Finding(node, "GPUs", found, old or (advice if occupied else ""))
+
+
+def _unseen_gpus(node: str) -> Iterator[Finding]:
+    """GPUs that torch does not see because of their driver; without any, there is nothing to say."""
+    if old := old_driver():
+        yield Finding(node, "GPUs", "none that torch can use", old)
 
 
 def _shared_memory(node: str, total: int) -> Finding:

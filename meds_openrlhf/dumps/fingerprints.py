@@ -52,8 +52,9 @@ class Fingerprints:
         disable_progress_bar()  # of loading
         unreachable = not can_be_reached(name)  # the hub's client would retry for minutes
         try:
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(name, local_files_only=unreachable)
-            model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, local_files_only=unreachable)
+            options = {"local_files_only": unreachable, "trust_remote_code": True}  # as in training
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(name, **options)
+            model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, **options)
         except (OSError, ValueError) as error:
             if unreachable:
                 hint = "is no folder here, and the hub cannot be reached; name a model's folder"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.dumps.formats import Format, LeftOut, Rollout, recognise
+from meds_openrlhf.json_text import parse_json
 
 SUFFIXES = (".jsonl", ".json", ".parquet", ".pt")
 PORTION = 4_096  # lines that count as a step where a dump does not say its steps
@@ -167,7 +167,7 @@ def _rows_of_lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any] | LeftOu
 
 def _parsed(line: str) -> Mapping[str, Any] | LeftOut:
     try:
-        row = json.loads(line)
+        row = parse_json(line)
     except ValueError:
         return LeftOut("that are no JSON")
     return row if isinstance(row, dict) else LeftOut("that are no JSON object")

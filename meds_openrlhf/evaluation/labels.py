@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.benchmarks import Benchmark
 from meds_openrlhf.evaluation.report import write_report
 from meds_openrlhf.evaluation.results import BenchmarkResult, evaluate
@@ -23,10 +24,10 @@ def write_report_of_labels(
 ) -> None:
     """Write the report over all labels in ``out``, those in ``first`` before the others.
 
-    A label is left out, and ``tell`` gets a line, if its samples were drawn with settings other than ``wanted`` or are
-    incomplete. A label that was never sampled on a benchmark has empty cells there.
+    A label is left out, and ``tell`` gets a line, if its settings cannot be read or are not ``wanted``, or if samples
+    are missing. A label that was never sampled on a benchmark has empty cells there.
     """
-    labels = _labels(out, first)
+    labels = _labels(out, first, tell)
     results = results_of_labels(out, labels, wanted, benchmarks, n, tell)
     shown = dict.fromkeys(result.model for result in results)
     write_report(out, results, {label: labels[label] for label in shown})
@@ -57,10 +58,18 @@ def results_of_labels(
     return results
 
 
-def _labels(out: Path, first: Sequence[str]) -> dict[str, Settings]:
+def _labels(out: Path, first: Sequence[str], tell: Callable[[str], None]) -> dict[str, Settings]:
     present = sorted(folder.name for folder in out.iterdir() if folder.is_dir())
-    found = {label: read_settings(out / label) for label in dict.fromkeys([*first, *present])}
-    return {label: settings for label, settings in found.items() if settings is not None}
+    labels: dict[str, Settings] = {}
+    for label in dict.fromkeys([*first, *present]):
+        try:
+            settings = read_settings(out / label)
+        except ConfigError as error:
+            tell(f"{label} is left out of the report: {error.value} {error.hint}")
+            continue
+        if settings is not None:
+            labels[label] = settings
+    return labels
 
 
 def _samples(path: Path, n: int) -> list[Sample]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.json_text import parse_json
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def _lines(path: Path) -> list[bytes]:
 def _fields(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         # Keep numbers as written: 0.10 stays 0.10, and long numbers keep all digits.
-        fields = json.loads(line.decode(), parse_int=str, parse_float=str, parse_constant=_refuse)
+        fields = parse_json(line.decode(), parse_int=str, parse_float=str, parse_constant=_refuse)
     except ValueError as error:
         raise ConfigError("--benchmarks", f"{path}, line {number}", f"is no JSON: {error}") from error
     if not isinstance(fields, dict):

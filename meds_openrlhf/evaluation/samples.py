@@ -17,6 +17,7 @@ from types import TracebackType
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.problems import Problem
 from meds_openrlhf.files import sync_folder
+from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.locks import try_lock
 
 
@@ -155,7 +156,7 @@ def iterate_samples(path: Path) -> Iterator[Sample]:
 
 def _sample(line: bytes) -> Sample:
     """Parse a line. Raises ValueError if `SampleStore.append` cannot have written it."""
-    fields = json.loads(line.decode())  # json.loads would guess the encoding of bytes
+    fields = parse_json(line.decode())  # json.loads would guess the encoding of bytes
     if not isinstance(fields, dict) or set(fields) != set(_TYPES):
         raise ValueError(f"a sample has the fields {', '.join(_TYPES)}")
     for name, types in _TYPES.items():

@@ -11,6 +11,7 @@ from pathlib import Path
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.problems import Problem
 from meds_openrlhf.files import write_atomically
+from meds_openrlhf.json_text import parse_json
 
 SETTINGS = "settings.json"
 # The flag for each setting of a label, and the settings that must agree for labels to be comparable.
@@ -60,9 +61,11 @@ def read_settings(folder: Path) -> Settings | None:
     if not path.is_file():
         return None
     try:
-        return Settings(**json.loads(path.read_text()))
+        return Settings(**parse_json(path.read_text()))
     except (ValueError, TypeError, OSError) as error:
-        raise ConfigError("--out", str(path), f"cannot be read ({error}); name another folder") from error
+        raise ConfigError(
+            "--out", str(path), f"cannot be read as a label's settings ({error}); name another folder"
+        ) from error
 
 
 def check_settings(folder: Path, wanted: Settings) -> Settings:

@@ -9,6 +9,7 @@ from typing import Any
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.files import write_atomically
+from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.segment import SegmentState
 from meds_openrlhf.paths import SEGMENT_PATH, MemoryPaths
@@ -159,7 +160,7 @@ def _read(path: Path) -> bytes:
 
 def _parse_json(content: bytes, source: Path | str) -> dict[str, Any]:
     try:
-        found = json.loads(content)
+        found = parse_json(content)
     except ValueError as error:
         raise MemoryCorruptionError(f"{source}: cannot be read ({error})") from error
     if not isinstance(found, dict):

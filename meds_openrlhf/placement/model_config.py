@@ -5,10 +5,11 @@ Importing transformers' configurations takes five seconds, which would delay `me
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+from meds_openrlhf.json_text import parse_json
 
 # Decoders that the recorder is tested with and whose configuration files contain all sizes.
 PLAIN = frozenset({"llama", "mistral", "qwen2", "qwen3"})
@@ -44,7 +45,7 @@ def load_model_config(name: str, **options: Any) -> Any:
 def _plain_config(name: str) -> PlainConfig | None:
     path = local_file(name)
     try:
-        content = json.loads(path.read_text(encoding="utf-8")) if path is not None else None
+        content = parse_json(path.read_text(encoding="utf-8")) if path is not None else None
     except (OSError, ValueError):
         return None
     if not isinstance(content, dict) or content.get("model_type") not in PLAIN or not content.keys() >= NEEDED:

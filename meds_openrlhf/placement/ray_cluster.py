@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +15,7 @@ from ray._private.state import available_resources_per_node
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.placement.gpu_driver import smallest_card
 from meds_openrlhf.placement.inventory import GPU_MEMORY_GB, Node
 
 ACCELERATOR = "accelerator_type:"
@@ -97,24 +97,6 @@ def _address(node: dict[str, Any]) -> str:
 def accelerators(node: dict[str, Any]) -> list[str]:
     """Return the types of a node's GPUs as Ray names them: A100 for those of 40 GB and of 80."""
     return [key.removeprefix(ACCELERATOR) for key in node["Resources"] if key.startswith(ACCELERATOR)]
-
-
-def ask_driver(fields: str, seconds: float) -> list[list[str]]:
-    """Return ``fields`` of each GPU of this machine, names of `nvidia-smi --query-gpu`, memory in MiB.
-
-    Raises OSError or subprocess.SubprocessError if the driver does not answer within ``seconds``.
-    """
-    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=True).stdout
-    return [line.split(", ") for line in answer.splitlines() if line.strip()]
-
-
-def smallest_card() -> float | None:
-    """Return the memory of this machine's smallest GPU in GB, as its driver reports it; None if none answers."""
-    try:
-        return min(float(memory) for (memory,) in ask_driver("memory.total", seconds=30)) / 1024  # it says MiB
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return None
 
 
 @cache  # the inventory is taken again and again while a run waits for room

@@ -20,7 +20,7 @@ SUMMARY = (
     ("reward, shaped", ("meds/reward_shaped",), "number"),
     ("pass@1 of the rollouts", ("meds/accuracy",), "share"),
     ("penalty, mean", ("meds/penalty_mean",), "number"),
-    ("rollouts penalised", ("meds/penalized_share",), "share"),
+    ("rollouts penalized", ("meds/penalized_share",), "share"),
     ("noise among stored rows", ("meds/noise_share",), "share"),
     ("top-1 eigen ratio, step", ("meds/eigen_ratio_step",), "number"),
     ("top-1 eigen ratio, all", ("meds/eigen_ratio_all",), "number"),

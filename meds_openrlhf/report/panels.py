@@ -57,7 +57,7 @@ KNOWN = [
         "Along how many directions rollouts vary: exponential of the entropy of the eigenvalues' shares.",
     ),
     Panel("Penalty", "Mean penalty", [("meds/penalty_mean", "mean penalty")]),
-    Panel("Penalty", "Rollouts penalised", [("meds/penalized_share", "share")], "share"),
+    Panel("Penalty", "Rollouts penalized", [("meds/penalized_share", "share")], "share"),
     Panel("Penalty", "Effect of the penalties within groups", [("meds/penalty_effect", "of the variance")], "share"),
     Panel("Policy", "Entropy", [("policy_entropy", "of the rollouts"), ("entropy_loss", "during the updates")]),
     Panel("Policy", "KL", [("kl", "to the reference"), ("ppo_kl", "to the policy that sampled")]),

@@ -12,6 +12,8 @@ import json
 import re
 from typing import Any
 
+from meds_openrlhf.json_text import parse_json
+
 _HEAD = '{"reasoning_gym": '  # how a label begins; no mathematics does
 _TUPLE = "__tuple__"
 
@@ -80,7 +82,7 @@ def task_of(name: str, settings: str) -> Any:
     import reasoning_gym
 
     try:
-        return reasoning_gym.create_dataset(name, size=1, seed=0, **json.loads(settings))
+        return reasoning_gym.create_dataset(name, size=1, seed=0, **parse_json(settings))
     except (AssertionError, TypeError) as error:
         raise ValueError(f"reasoning-gym's {name} refuses the settings {settings}: {error}") from error
 
@@ -109,7 +111,7 @@ def _reaches_beyond(answer: str, words: frozenset[str]) -> bool:
 
 
 def _read(text: str) -> dict[str, Any]:
-    fields: dict[str, Any] = json.loads(text, object_hook=_with_tuples)
+    fields: dict[str, Any] = parse_json(text, object_hook=_with_tuples)
     return fields
 
 

@@ -18,9 +18,11 @@ _SECRET_VARIABLE = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECAS
 _SECRET_IN_QUERY = re.compile(
     r"[?&;#][^=&;#\s]*(key|token|secret|sig|signature|passw(or)?d|pass|pwd|credentials?|auth)=[^&;#\s]", re.IGNORECASE
 )
-# Tokens of Hugging Face, GitHub, W&B (its older keys are 40 hexadecimal digits), OpenAI and AWS.
-_KNOWN_TOKEN = re.compile(r"\b((hf|gh[pousr]|wandb_v\d)_\w{16,}|sk-[\w-]{16,}|AKIA[A-Z0-9]{12,}|[0-9a-f]{40}\b)")
-_LOOKS_RANDOM = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/=-]{16,}")
+# Tokens of Hugging Face, GitHub, W&B, OpenAI and AWS. W&B's older keys are 40 hexadecimal digits, as the commits in
+# every path of the hub's cache are: these are hidden by their name or by the environment's value alone.
+_KNOWN_TOKEN = re.compile(r"\b((hf|gh[pousr]|wandb_v\d)_\w{16,}|sk-[\w-]{16,}|AKIA[A-Z0-9]{12,})")
+# Letters and digits without order, but no words and numbers with hyphens between them.
+_LOOKS_RANDOM = re.compile(r"(?!([A-Za-z]+|\d+)(-([A-Za-z]+|\d+))*$)(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/=-]{16,}")
 _SHORTEST = 8  # characters; shorter values may occur in any text by chance
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from pathlib import Path
 from statistics import fmean
 
@@ -42,13 +45,19 @@ def summarize(run_dir: Path, window: int = 5) -> str:
         )
     lines += [
         "",
-        f"curves   .venv/bin/tensorboard --logdir {paths.tensorboard}",
+        f"curves   {_command('tensorboard')} --logdir {paths.tensorboard}",
         f"metrics  {paths.metrics}",
         f"policy   {paths.model}",
     ]
     if "meds/rows" in steps[-1]:
-        lines.append(f"errors   .venv/bin/meds memory inspect {paths.root}")
+        lines.append(f"errors   {_command('meds')} memory inspect {paths.root}")
     return "\n".join(lines)
+
+
+def _command(name: str) -> str:
+    """How the user starts a command of this installation: by its path unless that is on the PATH."""
+    beside = Path(sys.executable).with_name(name)
+    return name if shutil.which(name) == str(beside) else os.path.relpath(beside)
 
 
 def _mean(steps: list[dict[str, float]], name: str) -> float | None:

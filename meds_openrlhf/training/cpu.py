@@ -17,6 +17,7 @@ from typing import Any
 import wrapt
 
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.placement.gpu_driver import old_driver
 
 # Environment variables that the CPU builds of vLLM, DeepSpeed and the tokenizers need in every worker.
 ENVIRONMENT = {
@@ -60,7 +61,8 @@ def runs_on_cpu(allowed: bool, setting: str, refusal: str) -> bool:
     if has_cuda():
         return False
     if not allowed and not os.environ.get("RAY_ADDRESS"):
-        raise ConfigError(setting, False, refusal)
+        old = old_driver()
+        raise ConfigError(setting, False, f"but torch cannot use this machine's GPUs: {old}" if old else refusal)
     return allowed
 
 

@@ -77,12 +77,12 @@ def test_two_responses_by_hand() -> None:
     """p = (1/2, 1/2), r = (1, 0), eta 1: q1 = (e, 1) / (e + 1); c = ln 2 on the first halves its weight."""
     policy, reward = np.array([0.5, 0.5]), np.array([1.0, 0.0])
     np.testing.assert_allclose(gibbs(policy, reward), [math.e / (math.e + 1), 1 / (math.e + 1)], rtol=1e-15)
-    penalised_right = np.array([math.log(2), 0.0])
+    penalized_right = np.array([math.log(2), 0.0])
     expected = (math.e / 2) / (math.e / 2 + 1) - math.e / (math.e + 1)
-    assert gain(policy, reward, penalised_right, 1.0) == pytest.approx(expected, abs=1e-15)
+    assert gain(policy, reward, penalized_right, 1.0) == pytest.approx(expected, abs=1e-15)
     assert expected < 0
-    assert not repeats_score_no_higher(reward, penalised_right)
-    assert gain(policy, reward, penalised_right[::-1], 1.0) > 0
+    assert not repeats_score_no_higher(reward, penalized_right)
+    assert gain(policy, reward, penalized_right[::-1], 1.0) > 0
     with pytest.raises(ValueError, match="must be probabilities"):
         gibbs(np.array([0.5, 0.6]), reward)
 

@@ -25,7 +25,6 @@ def test_lengths_have_the_mean_and_are_cut() -> None:
     assert np.std(np.log(whole)) == pytest.approx(0.6, rel=0.02)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_both_drivers_run_a_whole_step(tmp_path: Path) -> None:
     command = ["-m", "benchmarks.step_host_time", "--rounds", "1", "--prompts", "16", "--lengths", "400,0.5,600"]

@@ -116,7 +116,7 @@ def test_replay_of_a_run_is_by_its_own_settings_unless_told_otherwise(
     assert meds("replay", run.root, "--out", own) == 0
     out = capsys.readouterr().out
     assert f"rows       {len(log)}, of which {len(log)} were remembered" in out
-    assert "penalised" in out
+    assert "penalized" in out
     assert read(own).column("label").to_pylist() == log.column("label").to_pylist()
     assert read(own).column("cluster_size").to_pylist() == log.column("cluster_size").to_pylist()
     words = ["--preset", "paper", "--meds.penalty.alpha", "0.5", "--meds.penalty.beta=1", "--meds.features.layers", "2"]

@@ -58,7 +58,7 @@ def documented(name: str) -> bool:
 
 
 def histograms() -> set[str]:
-    """What a step of penalised rollouts gives W&B histograms of."""
+    """What a step of penalized rollouts gives W&B histograms of."""
     amounts = {"reward": 0.0, "shaped_reward": -0.1, "penalty": 0.1, "label": 0, "cluster_size": 2, "tokens": 1}
     texts = {"prompt": "p", "prompt_text": "p", "response": "r"}
     row = {"step": 1, "sample": 0, **texts, "correct": False, **amounts, "truncated": False}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.schema import FeatureSettings
 from meds_openrlhf.dumps.fingerprints import Fingerprints
 from meds_openrlhf.dumps.formats import Rollout
+from meds_openrlhf.evaluation.models.loading import know
+from meds_openrlhf.evaluation.models.naming import Model
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.recorder import LayerLogitRecorder
 
@@ -95,3 +98,32 @@ def test_without_the_hub_a_model_has_to_be_there(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("meds_openrlhf.placement.model_shape.hub_answers", lambda: False)
     with pytest.raises(ConfigError, match="--model: 'Someone/Model' is no folder here, and the hub cannot be reached"):
         Fingerprints("Someone/Model", FeatureSettings(), 100)
+
+
+OWN_CODE = """
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Model
+
+class OwnConfig(Qwen2Config):
+    model_type = "own"
+
+class OwnModel(Qwen2Model):
+    config_class = OwnConfig
+
+class OwnForCausalLM(Qwen2ForCausalLM):
+    config_class = OwnConfig
+"""
+
+
+def test_a_model_with_code_of_its_own_is_read_as_in_training(model: Path, tmp_path: Path) -> None:
+    for file in model.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "own_code.py").write_text(OWN_CODE)
+    config = json.loads((tmp_path / "config.json").read_text())
+    names = {"AutoConfig": "own_code.OwnConfig", "AutoModelForCausalLM": "own_code.OwnForCausalLM"}
+    config |= {"model_type": "own", "architectures": ["OwnForCausalLM"], "auto_map": names}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    _, as_own, _ = Fingerprints(str(tmp_path), FeatureSettings(), 64).of(rollouts(TEXTS[0]))
+    _, as_qwen, _ = Fingerprints(str(model), FeatureSettings(), 64).of(rollouts(TEXTS[0]))
+    assert as_own.shape == (1, LAYERS)
+    np.testing.assert_array_equal(as_own, as_qwen)
+    assert know(Model("own", folder=tmp_path), tensor_parallel=1).context == 64

@@ -99,7 +99,7 @@ def rows_until(table: pa.Table, step: int) -> pa.Table:
 
 
 def require_memory_at_work(run: Run) -> None:
-    """Rows of every step are on the disk once, and wrong rollouts of prompts that came again were penalised."""
+    """Rows of every step are on the disk once, and wrong rollouts of prompts that came again were penalized."""
     rows = read_memory(run.paths)
     steps = run.steps
     assert [step["step"] for step in steps] == list(range(1, STEPS + 1))

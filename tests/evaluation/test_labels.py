@@ -36,8 +36,12 @@ def test_all_that_can_be_compared_and_a_line_for_the_others(tmp_path: Path) -> N
     make_label(tmp_path, "colder", 4, replace(SETTINGS, temperature=0.6))
     make_label(tmp_path, "begun", 2)
     (tmp_path / "no-label").mkdir()
+    (tmp_path / ".vscode").mkdir()
+    (tmp_path / ".vscode" / "settings.json").write_text('{"editor.rulers": [120]}')
     models, lines = report(tmp_path, 4, ["run", "base"])
     assert models == ["run", "base", "another"]
+    strange = lines.pop(0)
+    assert strange.startswith(f".vscode is left out of the report: {tmp_path}/.vscode/settings.json cannot be read as")
     assert lines == [
         "begun is left out of the report on sums: 4 samples are missing",
         "colder is left out of the report: temperature 0.6",

@@ -56,7 +56,7 @@ def test_it_finds_the_errors_of_the_run(tour: Tour) -> None:
     assert "20 clusters; 14 of 114 errors are in none\n 11 errors,  73% of arithmetic-00169, steps 13 to 72\n" in text
     assert "cluster 1, 3 errors:\n  So 23+33=57 and 57-2 = 55, hence \\boxed{55}\n" in text
     assert re.search(r"^robust +13 clusters, +7 errors in none, biggest +20$", text, re.MULTILINE)
-    assert re.search(r"^paper +53% of the errors penalised, 0\.082 on average$", text, re.MULTILINE)
+    assert re.search(r"^paper +53% of the errors penalized, 0\.082 on average$", text, re.MULTILINE)
 
 
 def test_every_axis_has_a_label_and_every_figure_is_committed(tour: Tour) -> None:

@@ -55,7 +55,7 @@ def test_labels_and_sizes_follow_from_the_rows_seen_before(
     method = replace(PAPER, window_rows=window_rows, window_visits=window_visits)
     answers = run(make_shard(tmp_path, replace(SETTINGS, method=method)), batches)
     history: dict[str, list[np.ndarray]] = {}
-    penalised = 0
+    penalized = 0
     for rows, answer in zip(batches, answers):
         features = SETTINGS.transform(layer_logits_of(rows))
         for prompt, indices in rows_by_prompt(rows).items():
@@ -69,8 +69,8 @@ def test_labels_and_sizes_follow_from_the_rows_seen_before(
             np.testing.assert_array_equal(answer.label[indices], labels)
             np.testing.assert_array_equal(answer.size[indices], sizes)
             visits.append(features[indices])
-            penalised += sum(size > 0 for size in sizes)
-    assert penalised > 10  # the stream does exercise clusters
+            penalized += sum(size > 0 for size in sizes)
+    assert penalized > 10  # the stream does exercise clusters
     assert answers[-1].stats.rows == sum(len(rows) for rows in batches)
 
 

@@ -27,7 +27,8 @@ from meds_openrlhf.tracking.redaction import redacted
         ("remote_url", "http://judge/score#access_token=abc"),
         ("note", "hf_abcdefghijklmnopqrst"),
         ("note", "sk-abcdefghijklmnop1234"),
-        ("note", "0123456789abcdef0123456789abcdef01234567"),
+        ("wandb_key", "0123456789abcdef0123456789abcdef01234567"),
+        ("auth", "3f2504e0-4f89-11d3-9a0c-0305e82c3301"),
         ("label_key", "Zx81kq02mVbT77aPqwLm"),
         ("note", "see s3cr3t-of-this-machine here"),
         ("note", "log in as me:p4ss-of-mine"),
@@ -47,5 +48,7 @@ def test_settings_that_only_sound_like_it_are_shown() -> None:
         "meds": {"memory": {"prompt_id_key": None, "archive": "s3://bucket/runs/my-run"}},
         "reward": {"remote_url": "http://judge:8000/score?design=7&max_tokens=5&key=", "mail": "http://judge:80/a@b"},
         "actor": {"model_name_or_path": "Qwen/Qwen2.5-Math-7B"},
+        "critic": {"model_name_or_path": f"/cache/models--Qwen--Qwen3-1.7B/snapshots/{'0123456789abcdef' * 2}01234567"},
+        "reward_data": {"prompt_id_key": "unique-question-id-2", "input_key": "problem-statement-of-2025"},
     }
     assert redacted(content, {"HOME": "/root", "SHORT_KEY": "Qwen"}) == content

@@ -58,7 +58,8 @@ def _save(source: Model, weights: dict[str, Any], folder: Path) -> None:
 
     base = str(source.base)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(base), dtype=torch.bfloat16)
+        config = AutoConfig.from_pretrained(base, trust_remote_code=True)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, trust_remote_code=True)
     wanted, tied = set(dict(model.named_parameters())), set(dict(model.named_parameters(remove_duplicate=False)))
     names = {plain: name for name in weights if (plain := plain_name(name)) is not None}
     missing, strange = sorted(wanted - set(names)), sorted(set(names) - tied - set(dict(model.named_buffers())))
@@ -70,7 +71,7 @@ def _save(source: Model, weights: dict[str, Any], folder: Path) -> None:
     model.tie_weights()
     with _silence():
         model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(base).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(base, trust_remote_code=True).save_pretrained(folder)
 
 
 def _weight(source: Model, weights: dict[str, Any], name: str) -> Any:

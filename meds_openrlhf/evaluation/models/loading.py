@@ -60,8 +60,8 @@ def know(model: Model, tensor_parallel: int) -> KnownModel:
     unreachable = not can_be_reached(name)
     here = Path(name).exists() or unreachable
     try:
-        config = AutoConfig.from_pretrained(name, local_files_only=here)
-        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=here)
+        config = AutoConfig.from_pretrained(name, local_files_only=here, trust_remote_code=True)
+        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=here, trust_remote_code=True)
     except (OSError, ValueError) as error:
         if unreachable and isinstance(error, OSError):
             hint = "is no folder here, and the hub cannot be reached; nor is it in the hub's cache on this machine"

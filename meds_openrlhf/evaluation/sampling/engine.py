@@ -114,7 +114,8 @@ def _engine_arguments(settings: EngineSettings) -> dict[str, Any]:
     return {
         "model": settings.model,
         "revision": settings.revision,
-        "dtype": "bfloat16",  # as in training
+        "trust_remote_code": True,  # as in training
+        "dtype": "bfloat16",  # as there
         "tensor_parallel_size": settings.tensor_parallel,
         "distributed_executor_backend": backend,
         "max_model_len": settings.max_model_len,

@@ -35,7 +35,7 @@ ANSWER_FIELDS = [
 
 @dataclass
 class ReplaySummary:
-    """Counts of rollouts: all, ``remembered``, labelled (``assigned``), ``penalised``, with non-finite logits.
+    """Counts of rollouts: all, ``remembered``, labelled (``assigned``), ``penalized``, with non-finite logits.
 
     ``penalty`` is the sum over all rollouts; ``clusters`` and ``noise`` are from the last clustering.
     """
@@ -43,7 +43,7 @@ class ReplaySummary:
     rows: int = 0
     remembered: int = 0
     assigned: int = 0
-    penalised: int = 0
+    penalized: int = 0
     broken: int = 0
     penalty: float = 0.0
     clusters: int = 0
@@ -97,7 +97,7 @@ class _ReplayedMemory:
         summary.remembered += len(place)
         summary.broken += step.broken
         summary.assigned += int((labels != UNASSIGNED).sum())
-        summary.penalised += int((penalties > 0).sum())
+        summary.penalized += int((penalties > 0).sum())
         summary.penalty += float(penalties.sum())
         arrays = [pa.array(labels, mask=labels == UNASSIGNED), pa.array(sizes), pa.array(penalties.astype(np.float32))]
         table = step.table.select(_kept_names(step.table.schema))

@@ -135,8 +135,8 @@ class EngineFleet:
         deadline = time.monotonic() + NUMBERING_SECONDS
         while True:
             statuses = self._statuses()
-            found = {status.weights for status in statuses if status is not None} | {self._weights}
-            if max(found) - 1 not in found - {NONE} or time.monotonic() > deadline:
+            found = {status.weights for status in statuses if status is not None} - {NONE}
+            if not found or max(found) - 1 not in found or time.monotonic() > deadline:
                 return statuses
             time.sleep(POLL_SECONDS / 20)
 

@@ -209,10 +209,10 @@ def require_engines(flags: Mapping[str, Any]) -> None:
 
 
 def require_length_penalties(args: SimpleNamespace) -> None:
-    """Raise ConfigError for a penalised range of lengths longer than any response; OpenRLHF asserts it in the step."""
+    """Raise ConfigError for a penalized range of lengths longer than any response; OpenRLHF asserts it in the step."""
     buffer, longest = args.reward.overlong_buffer_len, args.rollout.max_new_tokens or args.data.max_len
     if buffer is not None and buffer > longest:
-        hint = f"is more than the {longest} tokens of the longest response, whose last tokens it penalises; lower it"
+        hint = f"is more than the {longest} tokens of the longest response, whose last tokens it penalizes; lower it"
         raise ConfigError("reward.overlong_buffer_len", buffer, hint)
 
 

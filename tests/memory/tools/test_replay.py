@@ -98,7 +98,7 @@ def test_every_row_is_what_the_reference_algorithm_says(tmp_path: Path, remember
     assert out.schema.field("penalty").type == pa.float32()
     assert summary.rows == len(table) == 144
     assert summary.assigned == sum(label is not None for label, _, _ in expected) > 15
-    assert summary.penalised == sum(size > 0 for _, size, _ in expected) > 10
+    assert summary.penalized == sum(size > 0 for _, size, _ in expected) > 10
     assert summary.penalty == pytest.approx(sum(penalty for *_, penalty in expected))
 
 
@@ -141,7 +141,7 @@ def test_rows_of_one_step_do_not_see_each_other(tmp_path: Path) -> None:
     source = write_stream(tmp_path / "in.arrow", table, rows_per_batch=2)
     out, summary = replayed(source, settings_with("robust"))
     assert out.column("label").null_count == len(table)
-    assert summary.penalised == 0
+    assert summary.penalized == 0
 
 
 def test_features_that_are_not_finite_count_as_none_and_are_counted(tmp_path: Path) -> None:

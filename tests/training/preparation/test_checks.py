@@ -252,7 +252,7 @@ def test_a_reward_file_that_can_be_called(tmp_path: Path, content: str) -> None:
 
 
 @pytest.mark.parametrize(("max_new_tokens", "max_len"), [(64, 1000), (None, 64)])
-def test_a_penalised_range_longer_than_any_response_is_refused(max_new_tokens: int | None, max_len: int) -> None:
+def test_a_penalized_range_longer_than_any_response_is_refused(max_new_tokens: int | None, max_len: int) -> None:
     args = SimpleNamespace(
         reward=SimpleNamespace(overlong_buffer_len=64.0),
         rollout=SimpleNamespace(max_new_tokens=max_new_tokens),

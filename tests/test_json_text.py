@@ -1,0 +1,40 @@
+"""JSON from outside that no reader can hold."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from meds_openrlhf.cli.main import main
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.data.catalog import CATALOG
+from meds_openrlhf.data.prompt_texts import _json_rows
+from meds_openrlhf.data.sources import Source, _parsed
+from meds_openrlhf.evaluation.problems import _fields
+from meds_openrlhf.json_text import parse_json
+
+DEEP = 100_000 * "[" + 100_000 * "]"
+
+
+def test_what_is_nested_too_deeply_is_no_json() -> None:
+    assert parse_json('{"a": 0.10}', parse_float=str) == {"a": "0.10"}
+    for text in (DEEP, DEEP.encode()):
+        with pytest.raises(json.JSONDecodeError, match="nested too deeply"):
+            parse_json(text)
+
+
+def test_the_atlas_counts_it_among_what_it_leaves_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "dump.jsonl"
+    file.write_text(f"{DEEP}\n{DEEP}\n")
+    assert main(["atlas", str(file), "--out", str(tmp_path / "atlas"), "--model", "none"]) == 2
+    assert "no JSON" in capsys.readouterr().err
+
+
+def test_readers_name_the_line(tmp_path: Path) -> None:
+    file = tmp_path / "set.jsonl"
+    file.write_text(f'{DEEP}\n{{"prompt": "1+1"}}\n')
+    assert list(_json_rows(file)) == [{"prompt": "1+1"}]
+    with pytest.raises(ConfigError, match=r"line 7.*nested too deeply"):
+        _fields(file, 7, DEEP.encode())
+    with pytest.raises(ConfigError, match=r"line 7.*nested too deeply"):
+        _parsed(Source(CATALOG["math"], path=file), DEEP, 7)
