@@ -1,4 +1,4 @@
-"""What does a method cost? Minutes of training of several runs side by side, after so many steps (Section 4.2).
+"""What does a method cost? Minutes a step of several runs side by side, mean of the first steps (Section 4.2).
 
     python -m analysis.cost runs/dapo runs/meds --steps 50 100
 
@@ -22,20 +22,20 @@ METRIC = "timing/step_total"  # seconds
 
 
 def minutes_of(curve: Curve, steps: int) -> float | None:
-    """The minutes of a run's first ``steps`` steps; None if it has not all of them."""
+    """The minutes a step, mean of a run's first ``steps`` steps; None if it has not all of them."""
     first = curve.values[curve.steps <= steps]
-    return float(first.sum()) / 60 if len(first) == steps else None
+    return float(first.mean()) / 60 if len(first) == steps else None
 
 
 def table_of(curves: Sequence[Curve], steps: Sequence[int]) -> str:
-    """A row per run: minutes of so many steps, of one step on average, and as a ratio to the first run."""
-    header = ["run", *(f"{kind}, {count} steps" for count in steps for kind in ("minutes", "a step", "ratio"))]
+    """A row per run: minutes a step over so many steps, and as a ratio to the first run."""
+    header = ["run", *(f"{kind}, {count} steps" for count in steps for kind in ("minutes a step", "ratio"))]
     rows = []
     for curve in curves:
         cells = [curve.run]
         for count in steps:
             minutes, first = minutes_of(curve, count), minutes_of(curves[0], count)
-            cells += [shown(minutes), shown(minutes and minutes / count), shown(minutes and first and minutes / first)]
+            cells += [shown(minutes), shown(minutes and first and minutes / first)]
         rows.append(cells)
     return markdown_table(header, rows)
 
@@ -56,7 +56,7 @@ def compare(arguments: argparse.Namespace) -> None:
     curves = logged_curves(arguments.runs, [METRIC], f"has no {METRIC} in its metrics.jsonl")
     print(table_of(curves, arguments.steps))
     minutes = {curve.run: {str(count): minutes_of(curve, count) for count in arguments.steps} for curve in curves}
-    write_numbers({"minutes": minutes}, arguments.json)
+    write_numbers({"minutes_a_step": minutes}, arguments.json)
 
 
 def main(command_line: Sequence[str] | None = None) -> int:

@@ -108,7 +108,7 @@ class Paper:
             Item("agreement", "Figure 5, right: agreement", [meds], self._judged(error_categories.main)),
             Item("case-study", "Figures 6, 7: logits of one prompt", [meds], self._drawn(case_study.main)),
             Item("ablation", "Table 2: features", ablation, self._ablation),
-            Item("cost", "Section 4.2: minutes of training", both, self._cost),
+            Item("cost", "Section 4.2: minutes a step", both, self._cost),
         ]
 
     def attempt(self, item: Item) -> None:

@@ -398,6 +398,10 @@ class MedsSettings:
             _require(value == default, f"features.{name}", value, hint)
         listed = ", ".join(f'"{reward}"' for reward in REWARDS)
         _require(self.reward in (None, *REWARDS), "reward", self.reward, f"is not one of {listed}; or leave it out")
+        openings = self.features.answer_openings
+        hint = "is not what meds.reward judges, which looks for boxes; set answer_pattern instead, which both follow"
+        judged = self.reward is None or openings == FeatureSettings.answer_openings
+        _require(judged, "features.answer_openings", list(openings), hint)
         self._require_exploration()
 
     def _require_exploration(self) -> None:

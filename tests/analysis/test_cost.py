@@ -18,16 +18,16 @@ def run_with(root: Path, *seconds: float) -> str:
     return str(root)
 
 
-def test_minutes_after_so_many_steps_and_the_ratio_to_the_first_run(
+def test_minutes_a_step_and_the_ratio_to_the_first_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = [run_with(tmp_path / "dapo", 60, 60, 120), run_with(tmp_path / "meds", 90, 66)]
     assert main([*runs, "--steps", "2", "3", "--json", str(tmp_path / "cost.json")]) == 0
     *_, dapo, meds = capsys.readouterr().out.strip().splitlines()
-    assert [cell.strip() for cell in dapo.split("|")[1:-1]] == ["dapo", "2.00", "1.00", "1.00", "4.00", "1.33", "1.00"]
-    assert [cell.strip() for cell in meds.split("|")[1:-1]] == ["meds", "2.60", "1.30", "1.30", "", "", ""]
-    minutes = json.loads((tmp_path / "cost.json").read_text())["minutes"]
-    assert minutes == {"dapo": {"2": 2.0, "3": 4.0}, "meds": {"2": 2.6, "3": None}}
+    assert [cell.strip() for cell in dapo.split("|")[1:-1]] == ["dapo", "1.00", "1.00", "1.33", "1.00"]
+    assert [cell.strip() for cell in meds.split("|")[1:-1]] == ["meds", "1.30", "1.30", "", ""]
+    minutes = json.loads((tmp_path / "cost.json").read_text())["minutes_a_step"]
+    assert minutes == {"dapo": {"2": 1.0, "3": pytest.approx(4 / 3)}, "meds": {"2": 1.3, "3": None}}
 
 
 def test_a_run_without_times_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

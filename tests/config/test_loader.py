@@ -167,6 +167,10 @@ def test_a_pattern_is_taken_as_it_is_typed(tmp_path: Path, pattern: str) -> None
             ["--meds.features.answer_pattern", "a: (.*)", "--meds.features.answer_openings", "#### "],
             r"meds.features.answer_openings: \['#### '\] does not go with answer_pattern",
         ),
+        (
+            ["--meds.reward", "math", "--meds.features.answer_openings", "#### "],
+            r"meds.features.answer_openings: \['#### '\] is not what meds.reward judges, which looks for boxes",
+        ),
         (["--meds.features.normalize", "l1"], r"meds.features.normalize: 'l1' is neither"),
         (
             ["--meds.memory.preset", "answers", "--meds.memory.noise", "cluster"],
