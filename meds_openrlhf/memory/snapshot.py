@@ -144,6 +144,8 @@ def parse_manifest(content: bytes, source: Path | str) -> Snapshot:
             raise MemoryCorruptionError(f"{source}: names {state.name!r}, which is no segment of a memory")
         if not _are_counts(state.shards, state.bytes, state.rows, state.batches, state.crc32):
             raise MemoryCorruptionError(f"{source}: a count of {state.name} is no number")
+    if len({state.name for state in states}) < len(states):
+        raise MemoryCorruptionError(f"{source}: names a segment twice")
     return Snapshot(memory_format, config_hash, states)
 
 

@@ -18,9 +18,7 @@ def run_with(root: Path, *seconds: float) -> str:
     return str(root)
 
 
-def test_minutes_a_step_and_the_ratio_to_the_first_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_minutes_a_step_and_the_ratio_to_the_first_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [run_with(tmp_path / "dapo", 60, 60, 120), run_with(tmp_path / "meds", 90, 66)]
     assert main([*runs, "--steps", "2", "3", "--json", str(tmp_path / "cost.json")]) == 0
     *_, dapo, meds = capsys.readouterr().out.strip().splitlines()

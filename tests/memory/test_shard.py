@@ -196,6 +196,24 @@ def test_asked_again_it_answers_the_same_and_stores_nothing(tmp_path: Path) -> N
     assert shard.snapshot()[0].batches == 5
 
 
+def test_rows_that_could_not_be_stored_are_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that fails leaves the shard as it was, on disk and in memory."""
+    shard, batches = make_shard(tmp_path / "fails"), stream(4)
+    answers = run(shard, batches[:2])
+    before = shard.stats()
+
+    def full(_batch: pa.RecordBatch) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shard._log, "append", full)
+        with pytest.raises(OSError, match="No space left"):
+            shard.observe(3, batches[2])
+    assert shard.stats() == before
+    answers += run(shard, batches[2:], first=3)
+    assert as_lists(answers) == as_lists(run(make_shard(tmp_path / "sound"), batches))
+
+
 def test_a_step_that_was_passed_over_is_refused(tmp_path: Path) -> None:
     shard, batches = make_shard(tmp_path), stream(2)
     shard.observe(4, batches[0])

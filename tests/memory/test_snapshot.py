@@ -1,6 +1,7 @@
 """Manifests: whole or absent, and never a way out of the run folder."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,18 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path, name: st
         MemoryPaths(tmp_path).snapshot(name)
 
 
-@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "shard-0001/../../x/000000.arrow", 7, None])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("../../etc/passwd", "/etc/passwd", "shard-0001/../../x/000000.arrow", 7, None),
+        *(
+            "shard-0001/000000.arrow.bak",
+            "shard-0001/000000.arrow\n",
+            "shard-0001/000000.arrow/x",
+            "a/shard-0001/000000.arrow",
+        ),
+    ],
+)
 def test_a_manifest_that_names_a_file_outside_is_refused(tmp_path: Path, name: object) -> None:
     paths = MemoryPaths(tmp_path)
     commit_snapshot(paths, "s", SNAPSHOT)
@@ -43,6 +55,14 @@ def test_a_manifest_that_names_a_file_outside_is_refused(tmp_path: Path, name: o
     content["segments"][0]["name"] = name
     paths.snapshot("s").write_text(json.dumps(content))
     with pytest.raises(MemoryCorruptionError, match="no segment of a memory"):
+        read_snapshot(paths.snapshot("s"))
+
+
+def test_a_segment_is_named_once(tmp_path: Path) -> None:
+    paths = MemoryPaths(tmp_path)
+    (segment,) = SNAPSHOT.segments
+    commit_snapshot(paths, "s", replace(SNAPSHOT, segments=[segment, replace(segment, bytes=5, rows=1)]))
+    with pytest.raises(MemoryCorruptionError, match="names a segment twice"):
         read_snapshot(paths.snapshot("s"))
 
 

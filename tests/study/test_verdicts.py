@@ -33,6 +33,8 @@ def claim(**changes: Any) -> Claim:
         (0.005, 0.015, {"matters": 0.02}, "does not hold"),
         (0.005, 0.03, {"matters": 0.02}, "holds"),
         (-0.015, 0.01, {"matters": 0.02, "direction": "lower"}, "does not hold"),
+        (-0.03, 0.01, {"matters": 0.02, "direction": "lower"}, "cannot be decided with 5 seeds"),
+        (-0.01, 0.03, {"matters": 0.02, "direction": "lower"}, "does not hold"),
     ],
 )
 def test_an_interval_gives_a_verdict(low: float, high: float, changes: dict[str, Any], verdict: str) -> None:
