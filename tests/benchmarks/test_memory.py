@@ -32,6 +32,12 @@ def test_reports_every_part(capsys: pytest.CaptureFixture[str]) -> None:
     assert "bytes per row" in report
 
 
+def test_reports_the_cpu_time_of_several_shards(capsys: pytest.CaptureFixture[str]) -> None:
+    benchmark.main(["--scale", "--quick", "--rounds=1"])
+    rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert [row[0] for row in rows] == ["shards", "1", "2", "4", "8"]
+
+
 def test_refuses_a_part_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         benchmark.parse_arguments(["--parts", "step,growht"])
