@@ -14,6 +14,7 @@ from typing import Any
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.files import write_atomically
+from meds_openrlhf.json_text import parse_json
 
 Body = dict[str, Any]  # of a request; it contains no secrets
 
@@ -42,7 +43,7 @@ class ReplyCache:
         """The reply, or None if there is none yet. Raises ConfigError if the file does not contain a reply."""
         path = self.path(body)
         try:
-            entry = json.loads(path.read_bytes())
+            entry = parse_json(path.read_bytes())
             text, tokens = entry["text"], entry["tokens"]
         except FileNotFoundError:
             return None

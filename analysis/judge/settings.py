@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.json_text import parse_json
 
 PROVIDER = "https://api.openai.com/v1"
 KEY_VARIABLE = "OPENAI_API_KEY"
@@ -150,7 +151,7 @@ def judge_settings(arguments: argparse.Namespace) -> JudgeSettings:
 
 def _json_object(text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except json.JSONDecodeError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not JSON ({error})") from error
     if not isinstance(value, dict):

@@ -17,6 +17,7 @@ from meds_openrlhf.data.catalog import TRAINING_FILE
 from meds_openrlhf.data.selection import DUPLICATE, Counts, Problem, Selection
 from meds_openrlhf.data.sources import Source, check_hub, read_rows
 from meds_openrlhf.files import write_atomically
+from meds_openrlhf.json_text import parse_json
 
 Report = Callable[[str], None]
 
@@ -98,7 +99,7 @@ def notes_on_earlier(files: Sequence[Prepared], out: Path) -> list[str]:
 def _earlier_kept(counts_path: Path) -> dict[str, int] | None:
     """The number of problems of each set in an earlier file; None if its counts cannot be read."""
     try:
-        sets = json.loads(counts_path.read_text())["sets"]
+        sets = parse_json(counts_path.read_text())["sets"]
         return {str(name): int(counts["kept"]) for name, counts in sets.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -31,7 +31,18 @@ def test_half_a_character_in_a_reply_is_kept(tmp_path: Path) -> None:
     assert cache.read(BODY) == Reply("half \ud83d\nSCORE: 2", 9)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"text": 3, "tokens": 1}', '{"text": "x", "tokens": "1"}', "\xff"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(100_000 * "[", id="nested too deeply"),
+        "",
+        "{",
+        "[]",
+        '{"text": 3, "tokens": 1}',
+        '{"text": "x", "tokens": "1"}',
+        "\xff",
+    ],
+)
 def test_a_file_that_is_no_reply_is_named(tmp_path: Path, content: str) -> None:
     cache = ReplyCache(tmp_path)
     cache.write(BODY, Reply("x", 1))
