@@ -195,10 +195,23 @@ class PenaltySettings:
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutSettings:
-    """Which groups of rollouts are trained on, where OpenRLHF's dynamic filtering leaves some out."""
+    """How engines generate, and which groups of rollouts are trained on."""
 
     keep_all_wrong: bool = False
-    """Keep groups without a right answer: penalties make their rewards differ."""
+    """Where OpenRLHF's dynamic filtering leaves groups out: keep those without a right answer."""
+    max_num_seqs: int | None = None
+    """vLLM's: sequences that an engine generates at a time; null: as its KV cache allows."""
+    max_num_batched_tokens: int | None = None
+    """vLLM's: tokens that an engine computes in a step; null: as its KV cache allows."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_num_seqs", "max_num_batched_tokens"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, f"rollout.{name}", value, "is below 1; leave it out for the default")
+        sequences, tokens = self.max_num_seqs, self.max_num_batched_tokens
+        if sequences is not None and tokens is not None:
+            hint = f"is below rollout.max_num_seqs {sequences}, of which each takes a token; raise it"
+            _require(tokens >= sequences, "rollout.max_num_batched_tokens", tokens, hint)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,6 +72,7 @@ def _role_row(report: PlanReport, group: Group, member: RoleRequest) -> list[str
     memory = _of_memory(report, found.peak / GB if found else None, of=alone)
     if member.role == "engines" and report.sequences is not None:
         memory += f"   KV cache: {report.sequences:.0f} sequences of {report.recipe.max_len} tokens"
+        memory += f"; {report.engine_limits.max_num_seqs} run at a time"
     return [member.role, ranks, gpus, _nodes_label(group.nodes), memory]
 
 
@@ -141,6 +142,8 @@ def _totals(report: PlanReport) -> str:
     rows = [["total", f"{total} (one per GPU and shard, {plan.controller_cpus} for controllers)"]]
     if report.idle:
         rows.append(["idle", report.idle])
+    if report.spread_thin:
+        rows.append(["thin", report.spread_thin])
     in_use = int(gpus - sum(node.free_gpus for node in plan.nodes))
     if in_use:
         rows.append(["in use", f"others hold {plural(in_use, 'GPU')}; the plan is for the rest. {WITHOUT_OTHERS}"])

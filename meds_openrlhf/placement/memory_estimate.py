@@ -23,9 +23,11 @@ Engine: vLLM allocates gpu_memory_utilization of the GPU: weights 2 P / TP, abou
 the rest, 4 layers x kv heads x head_dim per token / TP. In mode colocate it sleeps while others work: level 1 moves
 weights to the CPU and drops the cache (vLLM, "Sleep mode"); its CUDA context, graphs and NCCL buffers stay: 3 to 5 GB.
 
-Node: weights of sleeping engines 2 P / TP; of a rank 16 P / W with ds.adam_offload (fp32 weights, moments and
+Node: weights of sleeping engines, tensor by tensor in pinned memory, which torch rounds up to a power of two (c10,
+`CachingHostAllocator`): 1.2 to 1.9 times 2 P / TP. Of a rank 16 P / W with ds.adam_offload (fp32 weights, moments and
 gradients), 14 P / W (16 with fp32 gradients) where DeepSpeed's states sleep; weights that are offloaded. The processes
-themselves, and Ray's object store, are not counted.
+themselves, and Ray's object store, are not counted. (torch's `pinned_max_round_threshold_mb` would save the rounding,
+and the contents: blocks are reused by the power of two that they were rounded to, and not compared with what is asked.)
 
 Every process takes about 2 GB more for CUDA's context, NCCL and allocator fragmentation; for an engine, vLLM's share
 includes half of it.
@@ -35,6 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil, log2
 
 from meds_openrlhf.placement.model_shape import ModelShape
 from meds_openrlhf.placement.recipe import Recipe
@@ -46,6 +49,23 @@ ENGINE_WORK_SPACE = 3 * GB
 SLEEPING_ENGINE = 5 * GB
 GATHERED_PARAMETERS = 1_000_000_000
 BUCKETS = 2_000_000_000
+
+
+# vLLM's own limits of an engine on an H100 or H200; and those on other GPUs, where nothing is known of the cache.
+MOST_SEQUENCES, MOST_TOKENS = 1024, 16_384
+USUAL_SEQUENCES, USUAL_TOKENS = 256, 8192
+
+
+@dataclass(frozen=True)
+class EngineLimits:
+    """What an engine works on at a time: vLLM's ``max_num_seqs`` and ``max_num_batched_tokens``.
+
+    vLLM has defaults for servers and for its class LLM. OpenRLHF starts engines in neither way, and gets the least that
+    there is, 128 and 2,048, whatever the cache holds.
+    """
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
 
 
 @dataclass(frozen=True)
@@ -93,11 +113,33 @@ def sequences_held(recipe: Recipe, shape: ModelShape, tensor_parallel: int, gpu_
     return max(0.0, free) / (per_token * recipe.max_len)
 
 
+def engine_limits(recipe: Recipe, held: float | None) -> EngineLimits:
+    """Return the limits of an engine whose KV cache holds ``held`` full-length sequences, None if that is not known.
+
+    A running sequence is half generated on average, so twice as many fit; should they not, vLLM computes some again.
+    """
+    if held is None:
+        sequences, tokens = USUAL_SEQUENCES, USUAL_TOKENS
+    else:
+        sequences = max(1, min(MOST_SEQUENCES, int(2 * held)))
+        tokens = min(MOST_TOKENS, int(held * recipe.max_len))
+    sequences = recipe.max_num_seqs or sequences
+    return EngineLimits(sequences, recipe.max_num_batched_tokens or max(tokens, sequences))
+
+
 def _engine(recipe: Recipe, shape: ModelShape, gpu_memory: float, tensor_parallel: int) -> Footprint:
     peak = recipe.gpu_memory_utilization * gpu_memory + BESIDE_ENGINE
     if not recipe.engines_sleep:
         return Footprint("engines", peak, resting=peak)
-    return Footprint("engines", peak, resting=SLEEPING_ENGINE, on_node=2 * shape.parameters / tensor_parallel)
+    return Footprint("engines", peak, resting=SLEEPING_ENGINE, on_node=_pinned_weights(shape, tensor_parallel))
+
+
+def _pinned_weights(shape: ModelShape, tensor_parallel: int) -> float:
+    """Return the bytes of a sleeping engine's weights on its node; vLLM joins some of a layer's tensors."""
+    query, key_value = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    widths = (query + 2 * key_value, query, 2 * shape.ffn, shape.ffn)
+    tensors = [*widths] * shape.layers + [shape.vocabulary] * (1 if shape.tied else 2)
+    return sum(2.0 ** ceil(log2(2 * width * shape.hidden / tensor_parallel)) for width in tensors)
 
 
 def _trained(recipe: Recipe, shape: ModelShape, role: str, ranks: int) -> Footprint:

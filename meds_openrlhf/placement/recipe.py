@@ -42,6 +42,10 @@ class Recipe:
     forward_tokens: int = 4096
     """Tokens of a micro-batch in the log-prob recompute."""
     gpu_memory_utilization: float = 0.95
+    max_num_seqs: int | None = None
+    """Sequences that an engine generates at a time; None: chosen by its KV cache."""
+    max_num_batched_tokens: int | None = None
+    """Tokens of an engine's step; None: chosen by its KV cache."""
     deepspeed_can_sleep: bool = True
     """Whether the optimizer can be offloaded while others work, which requires Adam with ZeRO."""
     deepspeed_sleeps: bool = False

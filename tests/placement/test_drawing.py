@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from meds_openrlhf.placement.drawing import draw
 from meds_openrlhf.placement.inventory import Node, imagined_cluster
 from meds_openrlhf.placement.plan import RoleRequest, make_plan
@@ -83,6 +85,19 @@ def test_roles_that_do_not_fit_their_gpus_are_named() -> None:
     )
     single = report_of(imagined_cluster("2x1", 16.0), [RoleRequest("policy", 1, 1), RoleRequest("engines", 1, 1)])
     assert single.overfull[-1].endswith("4096 tokens; lower data.max_len")
+
+
+@pytest.mark.parametrize(("nodes", "changes", "ranks"), [
+    (32, {}, 256), (16, {}, 0), (32, {"context_parallel": 2}, 0), (16, {"train_batch": 128}, 128)
+])  # fmt: skip
+def test_the_plan_says_if_a_rank_gets_one_response_of_a_mini_batch(
+    nodes: int, changes: dict[str, int], ranks: int
+) -> None:
+    requests = [RoleRequest("policy", nodes, 8), RoleRequest("engines", nodes * 8, 1, "policy")]
+    found = report_of(imagined_cluster(f"{nodes}x8", 140.0), requests)
+    found = replace(found, recipe=replace(found.recipe, **changes))
+    line = f"each of {ranks} policy ranks gets one response of a mini-batch and waits for the longest; raise "
+    assert any(drawn.startswith("  thin ") and line in drawn for drawn in lines_of(found)) == bool(ranks)
 
 
 def test_gpus_that_stay_free_say_why() -> None:

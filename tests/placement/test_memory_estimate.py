@@ -2,7 +2,15 @@
 
 import pytest
 
-from meds_openrlhf.placement.memory_estimate import GB, Footprint, footprints, sequences_held, together
+from meds_openrlhf.placement.memory_estimate import (
+    GB,
+    EngineLimits,
+    Footprint,
+    engine_limits,
+    footprints,
+    sequences_held,
+    together,
+)
 from meds_openrlhf.placement.model_shape import KNOWN
 from tests.placement.clusters import QWEN, recipe
 
@@ -80,8 +88,9 @@ def on_node(role: str = "policy", tensor_parallel: int = 1, **changes: object) -
 
 def test_what_sleeps_or_is_offloaded_lies_in_the_nodes_memory() -> None:
     assert on_node("engines") == on_node("policy") == on_node("reference") == 0
-    assert on_node("engines", engines_sleep=True) == 2 * P
-    assert on_node("engines", engines_sleep=True, tensor_parallel=4) == P / 2
+    # Per layer 32 + 32 + 512 + 256 MiB for 31.5 + 24.5 + 259 + 129.5; embedding and LM head 2 GiB each for 1.02.
+    assert on_node("engines", engines_sleep=True) == 28 * 832 * 2**20 + 4 * GB
+    assert on_node("engines", engines_sleep=True, tensor_parallel=4) == 28 * 208 * 2**20 + GB
     assert on_node("policy", adam_offload=True) == 2 * P  # 16 P over eight ranks: 122 GB on a node
     assert on_node("policy", deepspeed_sleeps=True) == 14 * P / 8
     assert on_node("policy", deepspeed_sleeps=True, gradient_bytes=4) == 2 * P
@@ -100,3 +109,17 @@ def test_roles_on_one_gpu_work_in_turn_while_the_others_rest() -> None:
 
 def test_without_sizes_there_is_no_estimate() -> None:
     assert footprints(recipe(model=None), {"policy": 8, "engines": 8}, H200) is None
+
+
+def test_engines_work_on_what_their_cache_holds_of_half_generated_sequences() -> None:
+    assert engine_limits(recipe(), 369.4) == EngineLimits(738, 16_384)
+    assert engine_limits(recipe(), 3000.0) == EngineLimits(1024, 16_384)  # vLLM's own limit on such a GPU
+    assert engine_limits(recipe(), 1.6) == EngineLimits(3, 6553)  # of sequences with 4,096 tokens
+    assert engine_limits(recipe(), 0.1) == EngineLimits(1, 409)  # too small a cache, which the plan says
+    assert engine_limits(recipe(), None) == EngineLimits(256, 8192)
+
+
+def test_limits_that_the_user_sets_hold() -> None:
+    assert engine_limits(recipe(max_num_seqs=64), 369.4) == EngineLimits(64, 16_384)
+    assert engine_limits(recipe(max_num_batched_tokens=2048), 369.4) == EngineLimits(738, 2048)
+    assert engine_limits(recipe(max_num_seqs=10_000), None) == EngineLimits(10_000, 10_000)
