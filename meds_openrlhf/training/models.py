@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from meds_openrlhf.placement.memory_estimate import EngineLimits
 from meds_openrlhf.training.roles import duplicates
 
 
@@ -21,7 +22,7 @@ class Models:
     groups: dict[str, Any]  # "policy", and "reference", "critic", "reward" if the recipe has them
 
 
-def start_models(args: SimpleNamespace, groups: dict[str, Any], context: Any) -> Models:
+def start_models(args: SimpleNamespace, groups: dict[str, Any], context: Any, limits: EngineLimits) -> Models:
     """Start engines, policy, other models and trainer, each in its placement group; returns when all are ready."""
     from openrlhf.trainer.ray.launcher import ReferenceModelActor, RewardModelActor
     from openrlhf.utils import get_strategy
@@ -30,7 +31,7 @@ def start_models(args: SimpleNamespace, groups: dict[str, Any], context: Any) ->
     from meds_openrlhf.training.actor import PolicyActor
 
     strategy = get_strategy(args)
-    engines = _start_engines(args, groups, context.meds.features.answer_pattern)
+    engines = _start_engines(args, groups, context.meds.features.answer_pattern, limits)
     policy_class = ray.remote(num_gpus=1, **policy_options(args))(PolicyActor)
     starters = {
         "policy": (args.actor, policy_class),
@@ -63,14 +64,16 @@ def policy_options(args: SimpleNamespace) -> dict[str, Any]:
     return {"runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(max(threads, 1))}}}
 
 
-def _start_engines(args: SimpleNamespace, groups: dict[str, Any], answer_pattern: str | None) -> list[Any] | None:
+def _start_engines(
+    args: SimpleNamespace, groups: dict[str, Any], answer_pattern: str | None, limits: EngineLimits
+) -> list[Any] | None:
     from openrlhf.trainer.ray.vllm_engine import create_vllm_engines
 
     from meds_openrlhf.training.engines.engine import restartable_engines
 
     if not args.vllm.num_engines:
         return None
-    with restartable_engines(_answer_environment(args, answer_pattern)):
+    with restartable_engines(_answer_environment(args, answer_pattern), **asdict(limits)):
         engines: list[Any] = create_vllm_engines(
             args.vllm.num_engines,
             args.vllm.tensor_parallel_size,

@@ -44,7 +44,7 @@ from meds_openrlhf.training.errors import RunLostError, innermost
 from meds_openrlhf.training.models import start_models
 from meds_openrlhf.training.preparation import checks
 from meds_openrlhf.training.preparation.features import with_absolute_function
-from meds_openrlhf.training.preparation.prepare import Job, place_when_free, prepare
+from meds_openrlhf.training.preparation.prepare import Job, PlacedJob, place_when_free, prepare
 from meds_openrlhf.training.run_control import Stopped, start_run_control, this_node
 
 
@@ -85,7 +85,7 @@ def run_training(
 
 
 def _train(
-    job: Job,
+    job: PlacedJob,
     groups: dict[str, Any],
     interruptions: Interruptions,
     listener: RunListener,
@@ -180,7 +180,7 @@ def _start_memory(job: Job, groups: dict[str, Any]) -> tuple[list[Any], MemoryPo
 
 
 def _start_and_follow(
-    job: Job,
+    job: PlacedJob,
     groups: dict[str, Any],
     members: list[Member],
     interruptions: Interruptions,
@@ -203,7 +203,7 @@ def _start_and_follow(
         recorder=_start_recorder(job),
         first_step=job.first_step,
     )
-    models = start_models(job.args, groups, context)
+    models = start_models(job.args, groups, context, job.placement.engine_limits)
     members += members_of(models.trainer, models.engines, models.groups, shards)
     following = Following(control, members, listener, interruptions, trackers)
     stopped = following.to_the_end(models.trainer.fit.remote())

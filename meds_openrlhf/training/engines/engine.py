@@ -12,6 +12,7 @@ import logging
 import os
 import uuid
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,13 @@ from vllm.sampling_params import RequestOutputKind
 
 from meds_openrlhf.processes import end_children_with_this_process
 from meds_openrlhf.training.engines.agent import RetryingAgent
-from meds_openrlhf.training.engines.engine_fleet import AS_STARTED, NONE, EngineStatus, StaleWeightsError
-from meds_openrlhf.training.engines.rollout import SharedTokenizer
+from meds_openrlhf.training.engines.engine_fleet import (
+    AS_STARTED,
+    NONE,
+    EngineStatus,
+    SharedTokenizer,
+    StaleWeightsError,
+)
 from meds_openrlhf.training.openrlhf_source import plain_class, replaced
 
 logger = logging.getLogger(__name__)
@@ -95,9 +101,8 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
         if self._tokenizer is None:  # before the first await, so that it is loaded once
             self._tokenizer = asyncio.wrap_future(hf_tokenizer.reference.future())
         sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
-        responses = await super().generate_responses(
-            hf_tokenizer=await self._tokenizer, sampling_params=sampling_params, **kwargs
-        )
+        tokenizer = await asyncio.shield(self._tokenizer)  # a prompt may be cancelled, and others wait for it too
+        responses = await super().generate_responses(hf_tokenizer=tokenizer, sampling_params=sampling_params, **kwargs)
         return [in_arrays(response) for response in responses]
 
 
@@ -108,10 +113,27 @@ def in_arrays(response: dict[str, Any]) -> dict[str, Any]:
     return {**response, **arrays}
 
 
-def restartable_engines(environment: dict[str, str]) -> AbstractContextManager[None]:
+def restartable_engines(environment: dict[str, str], **arguments: Any) -> AbstractContextManager[None]:
     """Make OpenRLHF, which looks up its engine class by name, create restartable engines inside the context.
 
-    ``environment`` is added to that of their processes, also after a restart.
+    ``environment`` is added to that of their processes, also after a restart, and ``arguments`` to vLLM's.
     """
     options: dict[str, Any] = {"runtime_env": {"env_vars": environment}} if environment else {}
-    return replaced(vllm_engine, RolloutRayActor=ray.remote(max_restarts=MAX_RESTARTS, **options)(RestartableEngine))
+    actor = ray.remote(max_restarts=MAX_RESTARTS, **options)(RestartableEngine)
+    return replaced(vllm_engine, RolloutRayActor=_WithArguments(actor, arguments))
+
+
+@dataclass(frozen=True)
+class _WithArguments:
+    """Looks like a Ray actor class to OpenRLHF, which does not pass these ``arguments`` of its constructor."""
+
+    actor: Any
+    arguments: dict[str, Any]
+
+    def options(self, **options: Any) -> _WithArguments:
+        """Like the actor class's."""
+        return _WithArguments(self.actor.options(**options), self.arguments)
+
+    def remote(self, **given: Any) -> Any:
+        """Start an actor."""
+        return self.actor.remote(**given, **self.arguments)

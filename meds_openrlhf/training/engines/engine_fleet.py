@@ -1,4 +1,4 @@
-"""Tracks which vLLM engines are usable from one process: drops lost engines and adds restarted engines again.
+"""Sends prompts to vLLM engines from one process: drops lost engines and adds restarted engines again.
 
 Weight syncs are numbered, and an engine reports the last sync that it received. Only engines with the newest are used.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ RESTART_SECONDS = 900.0
 POLL_SECONDS = 2.0
 # For how long a sync's number may be under way to the engines.
 NUMBERING_SECONDS = 10.0
+# Engines abort a prompt within a decoding step.
+CANCEL_SECONDS = 60.0
 # Values instead of a sync's number: the policy's initial weights from disk; stale weights after a restart.
 AS_STARTED, NONE = 0, -1
 
@@ -36,6 +39,16 @@ class EngineStatus:
     life: str
     weights: int
     loaded: bool = True
+
+
+@dataclass(frozen=True)
+class SharedTokenizer:
+    """Takes the place of a tokenizer in calls of engines: it takes 0.1 s to pickle, so an engine fetches it once.
+
+    All calls of an engine share it, also those of an agent.
+    """
+
+    reference: Any
 
 
 class EngineFleet:
@@ -54,6 +67,60 @@ class EngineFleet:
         self.tell = tell
         self._group: list[str] | None = None  # the lives in the weight-sync group; None: as started
         self._weights = AS_STARTED  # the newest sync that this process knows of
+        self._sent: dict[Any, tuple[str, str]] = {}  # actor id and life of the engine that has the call
+        self._load: Counter[str] = Counter()  # calls by actor id
+
+    # ── prompts ──
+
+    def share(self, tokenizer: Any) -> SharedTokenizer:
+        """Put a tokenizer where the engines fetch it."""
+        return SharedTokenizer(ray.put(tokenizer))
+
+    def generate(self, **request: Any) -> Any:
+        """Send a prompt to the engine with the fewest; return the call."""
+        engine = min(self.usable, key=lambda engine: self._load[engine._actor_id.hex()])
+        name = engine._actor_id.hex()
+        call = engine.generate_responses.remote(**request)
+        self._sent[call] = name, self._lives.get(name, "")
+        self._load[name] += 1
+        return call
+
+    def wait(self, calls: Sequence[Any]) -> list[Any]:
+        """Wait until a call has ended, or some seconds; return those that have."""
+        ended, _ = ray.wait(calls, num_returns=1, timeout=10.0)
+        if ended:
+            ended, _ = ray.wait(calls, num_returns=len(calls), timeout=0)
+        return list(ended)
+
+    def responses(self, call: Any) -> list[Any] | None:
+        """Return the responses to the prompt of an ended call; None if its engine was lost, which is dropped then."""
+        life = self._forget(call)
+        try:
+            responses: list[Any] = ray.get(call)
+            return responses
+        except ray.exceptions.RayTaskError as error:
+            if not (self.is_loss(error) or isinstance(innermost(error), StaleWeightsError)):
+                raise
+            self.drop(life, error)
+        except ray.exceptions.RayActorError as error:
+            self.drop(life, error)
+        return None
+
+    def cancel(self, calls: Sequence[Any]) -> None:
+        """Abort calls, and wait until the engines have done so."""
+        for call in calls:
+            ray.cancel(call)
+            self._forget(call)
+        if calls:
+            ray.wait(calls, num_returns=len(calls), timeout=CANCEL_SECONDS)
+
+    def _forget(self, call: Any) -> str:
+        """Count a call no more; return the life of the engine that had it."""
+        name, life = self._sent.pop(call)
+        self._load[name] -= 1
+        return life
+
+    # ── engines ──
 
     def keep_those_with_weights(self) -> None:
         """Drop engines that are unavailable or lack the newest weights; called before responses are generated."""
@@ -78,10 +145,6 @@ class EngineFleet:
         """Record that the engines in use have the newest weights; called after a weight sync."""
         self._weights += 1
         ray.get([engine.has_received.remote(self._weights) for engine in self.usable])
-
-    def life_of(self, call: Any) -> str:
-        """Return the life of the engine that received a call; ``call`` is the reference to its result."""
-        return self._lives.get(call.task_id().actor_id().hex(), "")
 
     def drop(self, life: str, error: Exception) -> None:
         """Drop the engine whose call failed with ``error`` in this life, until Ray has restarted it.

@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import ray
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator, _collect_prompt_batch
 from openrlhf.trainer.ray.vllm_engine import batch_vllm_engine_call
+from vllm import SamplingParams
 
 from meds_openrlhf.training.engines.agent import AgentErrors
-from meds_openrlhf.training.engines.engine_fleet import EngineFleet, StaleWeightsError
-from meds_openrlhf.training.errors import RunLostError, innermost
+from meds_openrlhf.training.engines.engine_fleet import EngineFleet
+from meds_openrlhf.training.engines.ordered_batch import OrderedBatch, PassRate, PromptRequest, Started
+from meds_openrlhf.training.errors import RunLostError
 from meds_openrlhf.training.prompt_length import is_too_long, longest_prompt
-
-
-@dataclass(frozen=True)
-class PromptRequest:
-    """A prompt for the engines."""
-
-    prompt: str
-    label: str
-    image: Any
-
-
-@dataclass(frozen=True)
-class Dispatched:
-    """A request sent to an engine, with the life of that engine."""
-
-    request: PromptRequest
-    life: str
-
-
-@dataclass(frozen=True)
-class SharedTokenizer:
-    """Takes the place of a tokenizer in calls of engines: it takes 0.1 s to pickle, so an engine fetches it once.
-
-    All calls of an engine share it, also those of an agent.
-    """
-
-    reference: Any
 
 
 class RolloutGenerator(SamplesGenerator):
@@ -67,7 +41,8 @@ class RolloutGenerator(SamplesGenerator):
     ) -> None:
         super().__init__(*args, vllm_engines=fleet.usable, **kwargs)
         tokenizer, most = self.tokenizer, longest_prompt(self.args)
-        self.tokenizer = SharedTokenizer(ray.put(tokenizer))
+        self.tokenizer = fleet.share(tokenizer)
+        self._pass_rate = PassRate()
         self._keep_below = keep_below
         self._even_batch = even_batch
         self._steps_left = steps_left
@@ -116,40 +91,41 @@ class RolloutGenerator(SamplesGenerator):
     def _generate_vllm(
         self, dataloader_iter: Iterator[Any], num_prompts: int, dynamic_filtering: bool, **generate_kwargs: Any
     ) -> tuple[list[Experience], int, bool]:
-        """Like OpenRLHF's method, but send the prompts of a lost engine to the others.
+        """Like OpenRLHF's method, but in the order of the data, with prompts in advance, and without losing any.
 
-        A prompt with an episode in which an agent raised in every attempt is left out, and the next takes its place.
-        Returns accepted experiences, the number of prompts drawn, and whether the prompts are exhausted.
+        See `OrderedBatch`. The prompts of a lost engine go to the others. A prompt with an episode in which an agent
+        raised in every attempt is left out. Returns accepted experiences, the number of prompts in the batch or
+        filtered out, and whether the prompts are exhausted.
         """
-        requests, exhausted = _draw(dataloader_iter, num_prompts)
-        consumed = len(requests)
-        accepted: list[Experience] = []
-        agent_errors = AgentErrors()
-        pending = self._dispatch(requests, generate_kwargs)
-        while pending:
-            ready, _ = ray.wait(list(pending), num_returns=1, timeout=10.0)
-            for reference in ready:
-                sent = pending.pop(reference)
-                responses = self._responses(reference, sent)
+        batch = OrderedBatch(num_prompts, self._pass_rate if dynamic_filtering else None)
+        options, agent_errors, exhausted = self._options(generate_kwargs), AgentErrors(), False
+        calls: dict[Any, Started] = {}
+        while not batch.is_full:
+            if (more := batch.to_start()) and not exhausted:
+                requests, exhausted = _draw(dataloader_iter, more)
+                calls |= {self._send(request, options): batch.start(request) for request in requests}
+            if not calls:
+                break
+            for call in self._fleet.wait(list(calls)):
+                started = calls.pop(call)
+                responses = self._fleet.responses(call)
                 if responses is None:
-                    pending.update(self._dispatch([sent.request], generate_kwargs))
+                    calls[self._send(started.request, options)] = started
                     continue
                 answered = agent_errors.has_answered(responses, num_prompts)
                 kept = responses if answered else []
-                experiences = [self._process_response_into_experience(response, **generate_kwargs) for response in kept]
-                if experiences and not (dynamic_filtering and self._is_filtered_out(experiences)):
-                    accepted.extend(experiences)
-                elif dynamic_filtering or not answered:
-                    more, exhausted = _draw(dataloader_iter, 1)
-                    consumed += len(more)
-                    pending.update(self._dispatch(more, generate_kwargs))
+                samples = [self._process_response_into_experience(response, **generate_kwargs) for response in kept]
+                batch.judge(started, [] if dynamic_filtering and self._is_filtered_out(samples) else samples)
+        self._fleet.cancel(list(calls))
+        if rest := batch.rest():
+            dataloader_iter.put_back(rest)  # type: ignore[attr-defined]
         if line := agent_errors.line():
             self._fleet.tell(line)
-        return accepted, consumed, exhausted if requests else True
+        return batch.samples, batch.consumed, exhausted and not rest
 
     def _is_filtered_out(self, experiences: list[Experience]) -> bool:
         """Return whether dynamic sampling (DAPO) drops a prompt, because its mean score is outside the range."""
-        if any(experience.scores is None for experience in experiences):
+        if not experiences or any(experience.scores is None for experience in experiences):
             return False
         scores = [experience.scores[0].item() for experience in experiences]
         if self._keep_below is not None and max(scores) < self._keep_below:
@@ -157,36 +133,29 @@ class RolloutGenerator(SamplesGenerator):
         lowest, highest = self.args.algo.dynamic_filtering_range
         return not lowest < sum(scores) / len(scores) < highest
 
-    def _dispatch(self, requests: list[PromptRequest], generate_kwargs: dict[str, Any]) -> dict[Any, Dispatched]:
-        """Distribute requests evenly over the engines; return them by the reference to their responses."""
-        while requests:
-            self._require_engine()
-            try:
-                references = self._dispatch_prompts_to_vllm(
-                    [request.prompt for request in requests],
-                    [request.label for request in requests],
-                    images=[request.image for request in requests],
-                    **generate_kwargs,
-                )
-                sent = [Dispatched(request, self._fleet.life_of(call)) for call, request in zip(references, requests)]
-                return dict(zip(references, sent))
-            except ray.exceptions.RayActorError:  # the call queries every engine's load, and an engine was just lost
-                self._fleet.keep_those_with_weights()
-        return {}
+    def _options(self, generate_kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return what all requests of a batch have in common, as OpenRLHF's ``_dispatch_prompts_to_vllm`` sends it."""
+        given = generate_kwargs.get
+        sampling = SamplingParams(
+            temperature=given("temperature", 1.0),
+            top_p=given("top_p", 1.0),
+            top_k=given("top_k", -1),
+            max_tokens=given("max_new_tokens"),
+            min_tokens=given("min_new_tokens", 1),
+            skip_special_tokens=given("skip_special_tokens", False),
+            logprobs=1 if self.args.algo.advantage.is_correction_level != "off" else None,
+        )
+        return {
+            "sampling_params": sampling,
+            "max_length": given("max_len", 2048),
+            "hf_tokenizer": self.tokenizer,
+            "num_samples": given("n_samples_per_prompt", self.args.rollout.n_samples_per_prompt),
+        }
 
-    def _responses(self, reference: Any, sent: Dispatched) -> list[Any] | None:
-        """Return the responses to one prompt, or None if its engine was lost."""
-        try:
-            responses: list[Any] = ray.get(reference)
-            return responses
-        except ray.exceptions.RayTaskError as error:
-            if not (self._fleet.is_loss(error) or isinstance(innermost(error), StaleWeightsError)):
-                raise
-            self._fleet.drop(sent.life, error)
-            return None
-        except ray.exceptions.RayActorError as error:
-            self._fleet.drop(sent.life, error)
-            return None
+    def _send(self, request: PromptRequest, options: dict[str, Any]) -> Any:
+        """Send a request to an engine; return the call."""
+        self._require_engine()
+        return self._fleet.generate(prompt=request.prompt, label=request.label, images=request.image, **options)
 
     def _require_engine(self) -> None:
         """If no engine is left, wait until one is restarted and send it the policy's weights."""
@@ -204,16 +173,61 @@ class RolloutGenerator(SamplesGenerator):
     # ── state for checkpoints ──
 
     def state(self) -> dict[str, Any]:
-        """Return rollouts for later steps, and whether all prompts of the epoch have been drawn."""
-        return {"leftovers": list(self._sample_buffer), "epoch_drawn": self._dataloader_iter is None}
+        """Return rollouts for later steps, prompts that were put back, and whether the epoch's others are drawn."""
+        stream = self._dataloader_iter or PromptStream.drained()
+        return {
+            "leftovers": list(self._sample_buffer),
+            "put_back": list(stream.put_back_rows),
+            "epoch_drawn": stream.is_drained,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore a state; the loader must have been restored to the same point before."""
         self._sample_buffer = list(state["leftovers"])
+        put_back = state.get("put_back", [])  # older checkpoints have none
         if not state["epoch_drawn"]:
             self._dataloader_iter = iter(self.prompts_dataloader)
-        elif not self._sample_buffer:
-            self._dataloader_iter = iter(())  # iterating the loader again would start the next epoch too early
+        elif put_back or not self._sample_buffer:
+            # Iterating the loader again would start the next epoch too early.
+            self._dataloader_iter = PromptStream.drained()
+        if put_back:
+            self._dataloader_iter.put_back_rows.extend(put_back)
+
+
+class PromptStream:
+    """The prompts of an epoch, as OpenRLHF's loader has them: (data source, prompt, label, image), each a list of one.
+
+    Those that were drawn too early can be put back.
+    """
+
+    def __init__(self, rows: Iterator[Any]) -> None:
+        self._rows = rows
+        self.put_back_rows: deque[Any] = deque()
+        self.is_drained = False  # but for the rows that were put back
+
+    @staticmethod
+    def drained() -> PromptStream:
+        """Return a stream without prompts."""
+        stream = PromptStream(iter(()))
+        stream.is_drained = True
+        return stream
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self.put_back_rows:
+            return self.put_back_rows.popleft()
+        try:
+            return next(self._rows)
+        except StopIteration:
+            self.is_drained = True
+            raise
+
+    def put_back(self, requests: Sequence[PromptRequest]) -> None:
+        """Put back the last prompts that were drawn, in their order."""
+        rows = [([None], [request.prompt], [request.label], [request.image]) for request in requests]
+        self.put_back_rows.extendleft(reversed(rows))
 
 
 class ResumablePrompts:
@@ -232,7 +246,7 @@ class ResumablePrompts:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
-        return (row for row in self._loader if self._fits(row[1][0]))  # (data source, prompt, ...), each a list of one
+        return PromptStream(row for row in self._loader if self._fits(row[1][0]))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of the loader and the generator."""

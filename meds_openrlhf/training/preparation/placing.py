@@ -69,12 +69,12 @@ def place_flags(
     ``provisional`` is the result of ``provisional_arguments`` for the flags. Raises ConfigError, or its subclass
     Shortage if the cluster is too small.
     """
-    draft = recipe_of(provisional, models, flags)
+    draft = recipe_of(provisional, models, flags, config.meds.rollout)
     shards = config.meds.memory.shards if config.meds.enabled else 0
     room = Room.of(nodes if sized_to is None else sized_to, shards + CONTROLLER_CPUS)
     sizing = size(draft, config.meds.placement.mode, room, saved_ranks)
     args = parse_openrlhf_arguments({**flags, **sizing.flags}) if sizing.flags else provisional
-    recipe = recipe_of(args, models, flags)
+    recipe = recipe_of(args, models, flags, config.meds.rollout)
     require_saved_ranks(args, saved_ranks or {})
     require_splittable_batches(recipe, _ranks(args), sizing.flags)
     if config.meds.policy.minibatches == "prompts":

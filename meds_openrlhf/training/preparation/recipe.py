@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from meds_openrlhf.config.schema import RolloutSettings
 from meds_openrlhf.placement.model_shape import FoundShape, find_shape
 from meds_openrlhf.placement.recipe import Recipe
 from meds_openrlhf.training.roles import duplicates, role_requests
@@ -23,7 +24,12 @@ def models_of(args: SimpleNamespace) -> dict[str, FoundShape]:
     return {role: found[name] for role, name in names.items()}
 
 
-def recipe_of(args: SimpleNamespace, models: Mapping[str, FoundShape], given: Mapping[str, Any]) -> Recipe:
+def recipe_of(
+    args: SimpleNamespace,
+    models: Mapping[str, FoundShape],
+    given: Mapping[str, Any],
+    rollout: RolloutSettings,
+) -> Recipe:
     """Return what placement needs to know about a run. ``given`` are the flags that the user set."""
     dynamic = args.train.dynamic_batch_enable
     length: int = args.data.max_len
@@ -52,6 +58,8 @@ def recipe_of(args: SimpleNamespace, models: Mapping[str, FoundShape], given: Ma
         train_tokens=tokens_of(args.train),
         forward_tokens=tokens_of(args.rollout),
         gpu_memory_utilization=args.vllm.gpu_memory_utilization,
+        max_num_seqs=rollout.max_num_seqs,
+        max_num_batched_tokens=rollout.max_num_batched_tokens,
         deepspeed_can_sleep=args.actor.optim == "adam" and args.ds.zero_stage >= 1,
         deepspeed_sleeps=args.ds.enable_sleep,
         engines_sleep=args.vllm.enable_sleep,

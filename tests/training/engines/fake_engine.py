@@ -42,11 +42,12 @@ class Engine:
         await asyncio.sleep(0.01)
         if int(prompt) % 10 in self.raises_at:
             return [{"agent_errors": ["A"] * 3}] * SAMPLES
-        response = {
-            "prompt": prompt,
-            "label": label,
-            "scores": float(int(prompt) % 2),
-            "reward": float(int(prompt) % 2),
-        }
-        tokens = {"observation_tokens": [1, int(prompt)], "action_ranges": [(1, 2)], "rollout_log_probs": None}
-        return [{**response, **tokens}] * SAMPLES
+        return responses_to(prompt, label)
+
+
+def responses_to(prompt: str, label: str) -> list[dict[str, Any]]:
+    """What OpenRLHF's engine returns; odd prompts are answered right."""
+    score = float(int(prompt) % 2)
+    response = {"prompt": prompt, "label": label, "scores": score, "reward": score}
+    tokens = {"observation_tokens": [1, int(prompt)], "action_ranges": [(1, 2)], "rollout_log_probs": None}
+    return [{**response, **tokens}] * SAMPLES

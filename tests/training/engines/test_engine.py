@@ -14,8 +14,7 @@ from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
 from meds_openrlhf.training.engines.engine import RestartableEngine, in_arrays
-from meds_openrlhf.training.engines.engine_fleet import AS_STARTED
-from meds_openrlhf.training.engines.rollout import SharedTokenizer
+from meds_openrlhf.training.engines.engine_fleet import AS_STARTED, SharedTokenizer
 from tests.training.test_batches import require_equal
 
 

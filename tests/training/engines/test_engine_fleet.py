@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -190,3 +191,24 @@ def test_only_the_loss_of_its_own_engines_is_a_loss() -> None:
     assert not fleet.is_loss(error_of(tool.ask.remote(None)))
     assert not fleet.is_loss(error_of(asking.ask.remote(tool)))
     assert not fleet.is_loss(ValueError())
+
+
+def test_a_prompt_goes_to_the_engine_with_the_fewest(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Engine(Name):
+        @property
+        def generate_responses(self) -> Any:
+            return self
+
+        def remote(self, *, prompt: str) -> tuple[int, str]:
+            return self.number, prompt
+
+    fleet = EngineFleet([Engine(number) for number in range(3)], print)
+    calls = [fleet.generate(prompt=str(number)) for number in range(7)]
+    assert [number for number, _ in calls] == [0, 1, 2, 0, 1, 2, 0]
+    cancelled: list[Any] = []
+    ours = SimpleNamespace(get=lambda call: [call], cancel=cancelled.append, wait=lambda calls, **_: (calls, []))
+    monkeypatch.setattr(engine_fleet, "ray", ours)
+    assert fleet.responses(calls[1]) == [(1, "1")]
+    fleet.cancel(calls[2::3])
+    assert cancelled == [(2, "2"), (2, "5")]
+    assert [fleet.generate(prompt=prompt)[0] for prompt in "xyz"] == [2, 1, 2]  # they had 3, 1 and 0

@@ -1,6 +1,8 @@
 """Rollouts from engines that die, and from a run that stops in the middle of an epoch."""
 
 import itertools
+import random
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,18 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openrlhf.trainer.ppo_utils import samples_generator
 from openrlhf.trainer.ppo_utils.experience import Experience
+from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from torchdata.stateful_dataloader import StatefulDataLoader
 
+from meds_openrlhf.training.engines import rollout
 from meds_openrlhf.training.engines.engine_fleet import EngineFleet
+from meds_openrlhf.training.engines.ordered_batch import PromptRequest
 from meds_openrlhf.training.engines.rollout import RolloutGenerator
 from meds_openrlhf.training.errors import RunLostError
-from tests.training.engines.fake_engine import SAMPLES, Engine
+from tests.training.engines.fake_engine import SAMPLES, Engine, responses_to
 
 
 @pytest.fixture(autouse=True)
 def _light_sampling_params(monkeypatch: pytest.MonkeyPatch) -> None:
     """vLLM's would make every engine's process import vLLM, to read what it has no use for."""
-    monkeypatch.setattr(samples_generator, "SamplingParams", dict)
+    monkeypatch.setattr(rollout, "SamplingParams", dict)
 
 
 def start_engines(*deaths: int | None) -> list[Any]:
@@ -197,24 +202,52 @@ def test_a_run_that_cannot_sync_ends_with_its_last_engine(ray_cluster: object) -
 # ── a run that stops and goes on draws every prompt once, in the same order ──
 
 
-class InstantGenerator(RolloutGenerator):
-    """Needs no engines: a prompt's rollouts are there as soon as it is sent."""
+@dataclass(eq=False)
+class Call:
+    """A prompt that was sent."""
 
-    def __init__(self, args: SimpleNamespace, prompts: int) -> None:
-        fleet = SimpleNamespace(usable=["engine"], keep_those_with_weights=lambda: None)
+    prompt: str
+    label: str
+
+
+class InstantFleet:
+    """Needs no engines: answers prompts in an order that ``seed`` draws."""
+
+    def __init__(self, seed: int) -> None:
+        self.usable = ["engine"]
+        self._rng = random.Random(seed)
+        self.cancelled = 0
+
+    def keep_those_with_weights(self) -> None: ...
+
+    def share(self, tokenizer: Any) -> Any:
+        return tokenizer
+
+    def generate(self, *, prompt: str, label: str, **_: Any) -> Any:
+        return Call(prompt, label)
+
+    def wait(self, calls: list[Any]) -> list[Any]:
+        return self._rng.sample(calls, min(len(calls), 2))
+
+    def responses(self, call: Any) -> list[dict[str, Any]]:
+        return responses_to(call.prompt, call.label)
+
+    def cancel(self, calls: list[Any]) -> None:
+        self.cancelled += len(calls)
+
+
+class InstantGenerator(RolloutGenerator):
+    """A generator with an `InstantFleet`."""
+
+    def __init__(self, args: SimpleNamespace, prompts: int, seed: int = 0) -> None:
         super().__init__(
             strategy=SimpleNamespace(args=args),
             prompts_dataloader=loader(prompts),
             eval_dataloader=None,
-            tokenizer=None,
-            fleet=fleet,  # type: ignore[arg-type]
+            tokenizer=one_token_a_character,
+            fleet=InstantFleet(seed),  # type: ignore[arg-type]
             sync_weights=None,
         )
-
-    def _generate_vllm(self, dataloader_iter: Any, num_prompts: int, dynamic_filtering: bool, **_: Any) -> Any:
-        drawn = list(itertools.islice(dataloader_iter, num_prompts))
-        experiences = [Experience(prompts=[one[1][0]]) for one in drawn for _ in range(SAMPLES)]
-        return experiences, len(drawn), len(drawn) < num_prompts
 
 
 def train(generator: RolloutGenerator, episodes: range, stop_after: int | None) -> tuple[list[list[int]], Any]:
@@ -235,19 +268,63 @@ def train(generator: RolloutGenerator, episodes: range, stop_after: int | None) 
     return steps, None
 
 
-@given(prompts=st.integers(1, 13), batch=st.integers(1, 5), at_once=st.integers(1, 9), stop=st.integers(1, 30))
+@given(
+    prompts=st.integers(1, 13),
+    batch=st.integers(1, 5),
+    at_once=st.integers(1, 9),
+    stop=st.integers(1, 30),
+    filtering=st.booleans(),
+    seeds=st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(0, 99)),
+)
 @settings(max_examples=150)
-def test_stopped_anywhere_it_goes_on_as_if_it_had_not(prompts: int, batch: int, at_once: int, stop: int) -> None:
-    args = arguments(batch, max(batch, at_once))
-    whole, _ = train(InstantGenerator(args, prompts), range(3), None)
-    before, state = train(InstantGenerator(args, prompts), range(3), stop)
+def test_stopped_anywhere_it_goes_on_as_if_it_had_not(
+    prompts: int, batch: int, at_once: int, stop: int, filtering: bool, seeds: tuple[int, int, int]
+) -> None:
+    """Whichever prompts are answered first; half of the prompts do not pass the filter."""
+    args = arguments(batch, max(batch, at_once), filtering)
+    whole, _ = train(InstantGenerator(args, prompts, seeds[0]), range(3), None)
+    before, state = train(InstantGenerator(args, prompts, seeds[1]), range(3), stop)
     if state is None:  # it had ended by then
         assert before == whole
         return
-    resumed = InstantGenerator(args, prompts)
+    resumed = InstantGenerator(args, prompts, seeds[2])
     torch.manual_seed(99)  # a new process
     resumed.prompts_dataloader.load_state_dict(state)
     after, _ = train(resumed, range(state["episode"], 3), None)
     assert before + after == whole
     drawn = [prompt for step in whole for prompt in step]
-    assert sorted(drawn) == sorted([*range(prompts)] * SAMPLES * 3)
+    passing = range(1, prompts, 2) if filtering else range(prompts)
+    assert sorted(drawn) == sorted([*passing] * SAMPLES * 3)
+
+
+def test_prompts_in_advance_are_aborted_and_come_first_in_the_next_step() -> None:
+    generator = InstantGenerator(arguments(8, 8, filtering=True), 100)
+    orders = [[prompt for prompt in prompts_of(generator.generate_samples()[0])[::SAMPLES]] for _ in range(6)]
+    fleet: Any = generator._fleet
+    assert fleet.cancelled
+    data = [int(row[1][0]) for row in loader(100)]
+    passing = [prompt for prompt in data if prompt % 2]
+    assert [prompt for order in orders for prompt in order] == passing[:48]
+
+
+@pytest.mark.parametrize("correction", ["off", "token"])
+@pytest.mark.parametrize("given", [{}, {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "max_new_tokens": 10,
+                                        "min_new_tokens": 2, "max_len": 12, "n_samples_per_prompt": 3}])  # fmt: skip
+def test_a_request_is_what_openrlhf_would_send(
+    correction: str, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(samples_generator, "SamplingParams", dict)
+    monkeypatch.setattr(samples_generator, "ray", SimpleNamespace(get=lambda counts: counts))
+    sent: list[dict[str, Any]] = []
+    engine = SimpleNamespace(
+        get_num_unfinished_requests=SimpleNamespace(remote=lambda: 0),
+        generate_responses=SimpleNamespace(remote=lambda **request: sent.append(request)),
+    )
+    args = arguments(4, 4)
+    args.algo.advantage.is_correction_level = correction
+    generator = InstantGenerator(args, 4)
+    theirs = SamplesGenerator(SimpleNamespace(args=args), None, None, generator.tokenizer, [engine])
+    theirs._dispatch_prompts_to_vllm(["prompt"], ["label"], images=[None], **given)
+    generator._fleet = SimpleNamespace(usable=[engine], generate=lambda **request: sent.append(request))
+    generator._send(PromptRequest("prompt", "label", None), generator._options(given))
+    assert sent[0] == sent[1]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from meds_openrlhf.config import ConfigError, MedsSettings, PlacementSettings, RunConfig
-from meds_openrlhf.config.schema import PolicySettings
+from meds_openrlhf.config.schema import PolicySettings, RolloutSettings
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import imagined_cluster
 from meds_openrlhf.placement.model_shape import KNOWN, FoundShape
@@ -131,12 +131,12 @@ def test_a_sample_longer_than_a_batch_is_one_alone_and_ranks_that_share_a_batch_
     flags = {**FLAGS, "vllm.num_engines": 1, "train.dynamic_batch_enable": True, "data.max_len": 10000}
     limits = {"train.max_tokens_per_gpu": 9000, "rollout.max_tokens_per_gpu": 12000}
     args = provisional_arguments(config("flags"), flags | limits)
-    found = recipe_of(args, models_of(args), flags)
+    found = recipe_of(args, models_of(args), flags, RolloutSettings())
     assert (found.train_tokens, found.forward_tokens) == (10000, 12000)
     args = provisional_arguments(
         config("flags"), flags | limits | {"ds.ring_attn_size": 2, "actor.num_gpus_per_node": 2}
     )
-    found = recipe_of(args, models_of(args), flags)
+    found = recipe_of(args, models_of(args), flags, RolloutSettings())
     assert (found.train_tokens, found.forward_tokens) == (18000, 24000)
 
 
@@ -155,7 +155,7 @@ def test_a_recipe_is_read_off_openrlhfs_arguments() -> None:
         "rollout.micro_batch_size": 2,
     }
     args = provisional_arguments(config("flags"), flags | {"actor.num_gpus_per_node": 2})
-    found = recipe_of(args, models_of(args), flags)
+    found = recipe_of(args, models_of(args), flags, RolloutSettings())
     assert found.roles == ("policy", "engines", "reference")
     assert (found.train_tokens, found.forward_tokens, found.gradient_bytes, found.lora_rank) == (9000, 9000, 4, 8)
     assert (found.samples, found.dynamic_batches, found.deepspeed_can_sleep) == (256, True, False)
