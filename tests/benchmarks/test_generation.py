@@ -1,0 +1,65 @@
+"""The benchmark of generation, and its engines in simulated time."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import generation
+from benchmarks.simulated_engines import PROMPT, SimulatedFleet, step_seconds
+
+
+def run(fleet: SimulatedFleet, prompts: int) -> list[float]:
+    """The times at which as many prompts are answered."""
+    left, times = [fleet.generate(prompt=str(number)) for number in range(prompts)], list[float]()
+    while left:
+        for call in fleet.wait(left):
+            left.remove(call)
+            times.append(fleet.now)
+    return times
+
+
+def test_a_response_alone_takes_its_steps() -> None:
+    (seconds,) = run(SimulatedFleet(1, 8, lambda _: ([1000], ["a"])), 1)
+    assert seconds == pytest.approx(sum(step_seconds(1, PROMPT + token) for token in range(1000)), rel=1e-3)
+
+
+def test_responses_wait_for_a_place_and_others_run_along() -> None:
+    one = SimulatedFleet(1, 1, lambda _: ([100, 300], ["a"]))
+    assert run(one, 2) == pytest.approx([run(one_at_a_time(400), 1)[0], run(one_at_a_time(800), 1)[0]], rel=2e-2)
+    assert one.generated == pytest.approx(800)
+    together = run(SimulatedFleet(1, 8, lambda _: ([100, 300], ["a"])), 2)
+    assert together[0] == together[1] < 300 * step_seconds(4, 4 * (PROMPT + 300))
+
+
+def one_at_a_time(tokens: int) -> SimulatedFleet:
+    return SimulatedFleet(1, 1, lambda _: ([tokens], ["a"]))
+
+
+def test_prompts_go_to_the_engine_with_the_fewest_and_aborted_ones_leave_it() -> None:
+    fleet = SimulatedFleet(2, 8, lambda prompt: ([100 * (int(prompt) + 1)], ["a"]))
+    calls = [fleet.generate(prompt=str(number)) for number in range(4)]
+    assert [fleet.usable.index(call.engine) for call in calls] == [0, 1, 0, 1]
+    assert fleet.wait(calls) == [calls[0]]
+    fleet.cancel(calls[2:])
+    assert fleet.wait(calls[1:2]) == [calls[1]]
+    assert fleet.generated == pytest.approx(100 + 200 + 100 + 100, rel=0.02)
+    assert [engine.next_event() for engine in fleet.usable] == [None, None]
+
+
+def test_the_benchmark_writes_its_cases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["generation", "--prompts", "16", "--steps", "1", "--json", f"{tmp_path}/g.json"])
+    generation.main()
+    cases = json.loads((tmp_path / "g.json").read_text())
+    assert [(case["engines"], case["filtered"]) for case in cases] == [
+        *((engines, filtered) for engines in (8, 64) for filtered in (0.0, 0.5, 0.8))
+    ]
+    for case in cases:
+        assert case["bound"] <= case["ideal"] <= case["seconds"] * 1.001
+        assert (case["thrown_away"] > 0) == (case["filtered"] > 0)
+        if case["filtered"]:
+            assert case["seconds"] < case["before"]
+    assert len(capsys.readouterr().out.splitlines()) == 8
