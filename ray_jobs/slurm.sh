@@ -22,9 +22,9 @@
 # To end it with a checkpoint: scancel --batch --signal=TERM JOB.
 #
 # From the environment, all optional: MEDS_RETRIES (3), RAY_PORT (6379), NODE_SECONDS (600) to wait for all nodes,
-# RAY_START_ARGS for every `ray start`, RAY_HEAD_ARGS for that of the head, SRUN_ARGS for every srun, e.g.
-# "--container-image=/shared/meds.sqsh --container-mounts=/shared". Keys such as WANDB_API_KEY reach all nodes from the
-# environment of sbatch.
+# HEAD_ADDRESS (the first of the head's `hostname -I`), RAY_START_ARGS for every `ray start`, RAY_HEAD_ARGS for that of
+# the head, SRUN_ARGS for every srun, e.g. "--container-image=/shared/meds.sqsh --container-mounts=/shared". Keys such as
+# WANDB_API_KEY reach all nodes from the environment of sbatch.
 set -euo pipefail
 
 [[ $# -gt 0 ]] || { echo "usage: sbatch $0 CONFIG [--section.key value ...]" >&2; exit 2; }
@@ -46,6 +46,10 @@ trap 'stop user "SIGTERM"' TERM
 read -ra ray_start_args <<<"${RAY_START_ARGS:-}"
 read -ra ray_head_args <<<"${RAY_HEAD_ARGS:-}"
 read -ra srun_args <<<"${SRUN_ARGS:-}"
+# Ray and the driver meet in one container of each node: a driver in another one would not see Ray's sockets in /tmp.
+if [[ ${SRUN_ARGS:-} == *--container-image* && ${SRUN_ARGS:-} != *--container-name* ]]; then
+    srun_args+=("--container-name=meds-$SLURM_JOB_ID")
+fi
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 head=${nodes[0]}
 port=${RAY_PORT:-6379}
@@ -56,7 +60,7 @@ export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}
 step=(srun --nodes=1 --ntasks=1 --overlap "${srun_args[@]}")
 
 # Not `hostname --ip-address`, which on many machines is one that only they themselves reach.
-address=$("${step[@]}" --nodelist="$head" hostname -I | awk '{print $1}'):$port
+address=${HEAD_ADDRESS:-$("${step[@]}" --nodelist="$head" hostname -I | awk '{print $1}')}:$port
 echo "head $head at $address, ${#nodes[@]} nodes, start $((${SLURM_RESTART_COUNT:-0} + 1))"
 
 # --- the cluster -------------------------------------------------------------------------------------------------

@@ -2,23 +2,32 @@
 
     python ray_jobs/validate/run.py ray_jobs/validate/one_gpu.yaml --report validation.md
 
-A list is a YAML file of checks with a `name`, what it `proves`, what to `look` at, and a `command` for the shell. Exit
-code 0: all commands succeeded; 1: some did not, and the report says which.
+A list is a YAML file of checks with a `name`, what it `proves`, what to `look` at, a `command` for the shell, and the
+`minutes` after which it is ended. $RUN is an empty folder of this start, which the checks share, so a list can be run
+again. While a check runs, its output is shown, and once a second the memory of GPUs and node and the GPUs' use are
+read for the report. Exit code 0: all commands succeeded; 1: some did not, and the report says which.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import platform
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 LINES = 40  # of a command's output that the report keeps
+MINUTES = 30.0  # for a check that names none
+QUERY = ["nvidia-smi", "--query-gpu=memory.used,utilization.gpu", "--format=csv,noheader,nounits"]
 
 
 def main() -> int:
@@ -26,31 +35,119 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checks", type=Path, help="a list, e.g. ray_jobs/validate/one_gpu.yaml")
     parser.add_argument("--report", type=Path, default=Path("validation.md"), help="(%(default)s)")
+    parser.add_argument("--from", dest="first", type=int, default=1, metavar="N", help="begin with check N")
+    parser.add_argument("--only", type=int, metavar="N", help="run check N alone")
+    parser.add_argument("--folder", type=Path, help="$RUN (default: a new folder in runs/)")
     arguments = parser.parse_args()
-    checks = yaml.safe_load(arguments.checks.read_text(encoding="utf-8"))
-    parts, failed = ["\n".join(_head(arguments.checks))], 0
-    for number, check in enumerate(checks, start=1):
+    checks = list(enumerate(yaml.safe_load(arguments.checks.read_text(encoding="utf-8")), start=1))
+    last = arguments.only or len(checks)
+    chosen = checks[(arguments.only or arguments.first) - 1 : last]
+    if not chosen:
+        parser.error(f"there is no check {arguments.only or arguments.first}; the list has {len(checks)}")
+    environment = {**os.environ, "RUN": str(_folder(arguments.folder))}
+    parts, failed = ["\n".join(_head(arguments.checks, environment["RUN"]))], 0
+    for number, check in chosen:
         print(f"{number}/{len(checks)} {check['name']}", flush=True)
         started = time.monotonic()
-        done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", check["command"]],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        failed += done.returncode != 0
-        result = "ok" if done.returncode == 0 else f"FAILED, exit code {done.returncode}"
+        with Readings() as readings:
+            code, output = _run(check["command"], environment, check.get("minutes", MINUTES))
+        failed += code != 0
+        result = "ok" if code == 0 else f"FAILED, {_reason(code, check.get('minutes', MINUTES))}"
         result += f", {(time.monotonic() - started) / 60:.1f} min"
         print(f"    {result}", flush=True)
-        parts.append("\n".join(_section(number, check, result, done.stdout.decode(errors="replace"))))
+        parts.append("\n".join(_section(number, check, result, output, readings)))
         arguments.report.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    print(f"{failed} of {len(checks)} failed; {arguments.report}")
+    print(f"{failed} of {len(chosen)} failed; {arguments.report}")
     return int(failed > 0)
 
 
-def _head(checks: Path) -> Iterator[str]:
+def _folder(given: Path | None) -> Path:
+    if given is None:
+        Path("runs").mkdir(exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="validate-", dir="runs")).absolute()
+    given.mkdir(parents=True, exist_ok=True)
+    return given.absolute()
+
+
+def _run(command: str, environment: dict[str, str], minutes: float) -> tuple[int | None, str]:
+    """Run a command, showing its output; returns its exit code, None if it was ended, and its output."""
+    running = subprocess.Popen(
+        ["bash", "-o", "pipefail", "-c", command],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # so that all that it started can be ended
+    )
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        os.killpg(running.pid, signal.SIGKILL)
+
+    timer = threading.Timer(minutes * 60, end)
+    timer.start()
+    lines = []
+    assert running.stdout is not None
+    try:
+        for line in (line.decode(errors="replace") for line in running.stdout):
+            print(f"    | {line}", end="", flush=True)
+            lines.append(line)
+        code = running.wait()
+    except KeyboardInterrupt:
+        os.killpg(running.pid, signal.SIGINT)
+        raise
+    finally:
+        timer.cancel()
+    return None if late.is_set() else code, "".join(lines)
+
+
+def _reason(code: int | None, minutes: float) -> str:
+    return f"ended after {minutes:g} minutes" if code is None else f"exit code {code}"
+
+
+class Readings:
+    """The largest memory in use and the mean use of each GPU, and the node's memory in use, read once a second."""
+
+    def __init__(self) -> None:
+        self._gpus: list[list[tuple[float, float]]] = []
+        self._node: list[float] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+
+    def __enter__(self) -> Readings:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _read(self) -> None:
+        while True:
+            fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+            total, free = (int(fields[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
+            self._node.append((total - free) / 2**20)
+            try:
+                answer = subprocess.run(QUERY, capture_output=True, text=True, timeout=10, check=True).stdout
+                self._gpus.append([tuple(map(float, line.split(","))) for line in answer.splitlines()])  # type: ignore[misc]
+            except (OSError, subprocess.SubprocessError, ValueError):
+                pass  # a machine without a GPU
+            if self._ended.wait(1.0):
+                return
+
+    def lines(self) -> Iterator[str]:
+        """Yield what was read, in words."""
+        yield f"Node: {min(self._node):.1f} to {max(self._node):.1f} GB of memory in use."
+        for number, values in enumerate(zip(*self._gpus)):
+            used, busy = zip(*values)
+            share = sum(busy) / len(busy)
+            yield f"GPU {number}: up to {max(used) / 1024:.1f} GB in use, busy {share:.0f} % of the time."
+
+
+def _head(checks: Path, folder: str) -> Iterator[str]:
     yield f"# Validation: {checks.stem}"
     yield ""
-    yield f"{time.strftime('%Y-%m-%d %H:%M')}, {platform.node()}, Python {platform.python_version()}"
+    yield f"{time.strftime('%Y-%m-%d %H:%M')}, {platform.node()}, Python {platform.python_version()}, {folder}"
     for command in (["git", "log", "--oneline", "-1"], ["nvidia-smi", "-L"]):
         try:
             answer = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.strip()
@@ -59,12 +156,14 @@ def _head(checks: Path) -> Iterator[str]:
         yield from ("", *(f"    {line}" for line in answer.splitlines()))
 
 
-def _section(number: int, check: dict[str, str], result: str, output: str) -> Iterator[str]:
+def _section(number: int, check: dict[str, Any], result: str, output: str, readings: Readings) -> Iterator[str]:
     yield f"## {number}. {check['name']}: {result}"
     yield ""
     yield f"Proves: {check['proves']}"
     yield ""
     yield f"Look at: {check['look']}"
+    yield ""
+    yield from readings.lines()
     yield ""
     for line in check["command"].strip().splitlines():
         yield f"    $ {line}"

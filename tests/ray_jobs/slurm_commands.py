@@ -20,6 +20,9 @@ words, node = sys.argv[1:], None
 while words[0].startswith("--"):
     name, _, value = words.pop(0).partition("=")
     node = value if name == "--nodelist" else node
+    if name.startswith("--container"):
+        with open(os.environ["SLURM_NOTES"] + "/containers.txt", "a") as notes:
+            print(name + "=" + value, file=notes)
 with open(os.environ["SLURM_NOTES"] + "/srun.txt", "a") as notes:
     print(node, *words, file=notes)
 

@@ -55,6 +55,18 @@ def test_every_node_gets_ray_and_the_first_one_the_driver(folder: Path) -> None:
     assert notes(folder, "scontrol") == []
 
 
+@pytest.mark.parametrize("given", ["", " --container-name=mine"])
+def test_ray_and_driver_share_a_container_at_the_address_that_is_given(folder: Path, given: str) -> None:
+    """A node with several networks has several addresses, and not all reach the others."""
+    environment = {"SRUN_ARGS": f"--container-image=meds.sqsh{given}", "HEAD_ADDRESS": "127.0.0.1"}
+    code, output = finish(start_job(folder, "c.yaml", END="0", **environment))
+    assert code == 0
+    assert "head node-0 at 127.0.0.1:" in output
+    assert not any("hostname" in line for line in notes(folder, "srun"))
+    name = "mine" if given else "meds-77"
+    assert set(notes(folder, "containers")) == {"--container-image=meds.sqsh", f"--container-name={name}"}
+
+
 @pytest.mark.parametrize(
     ("end", "failed", "restarts", "code", "requeued"),
     [

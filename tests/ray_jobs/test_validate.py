@@ -17,9 +17,10 @@ FOLDER = REPOSITORY / "ray_jobs" / "validate"
 LISTS = sorted(FOLDER.glob("*.yaml"))
 
 
-def run(checks: Path, report: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(checks: Path, report: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    folder = ["--folder", str(report.with_name("run"))]
     return subprocess.run(
-        [sys.executable, str(FOLDER / "run.py"), str(checks), "--report", str(report)],
+        [sys.executable, str(FOLDER / "run.py"), str(checks), "--report", str(report), *folder, *options],
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **environment},
         cwd=REPOSITORY,
         capture_output=True,
@@ -31,7 +32,7 @@ def run(checks: Path, report: Path, **environment: str) -> subprocess.CompletedP
 def test_every_check_says_what_it_proves_and_names_commands_that_exist(path: Path) -> None:
     commands = {module.__name__.rpartition(".")[2] for module in SUBCOMMANDS}
     for check in yaml.safe_load(path.read_text()):
-        assert check.keys() == {"name", "proves", "look", "command"}
+        assert check.keys() - {"minutes"} == {"name", "proves", "look", "command"}
         assert set(re.findall(r"(?<![-\w])meds (\w+)", check["command"])) <= commands
         for module in re.findall(r"python -m ([\w.]+)", check["command"]):
             assert importlib.util.find_spec(module) is not None
@@ -56,12 +57,57 @@ def test_a_report_has_all_checks_also_after_one_that_failed(tmp_path: Path) -> N
         "3. third: ok",
     ]
     assert "    one\n    2%\n" in report
-    assert "Proves: e\n\nLook at: f\n\n    $ seq 100\n    61\n" in report
+    assert re.search(
+        r"Proves: e\n\nLook at: f\n\nNode: [\d.]+ to [\d.]+ GB of memory in use.\n\n    \$ seq 100\n    61\n", report
+    )
+
+
+def test_one_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    hangs = f"echo began; sleep 300 & echo $! > {tmp_path}/pid; wait"
+    checks = [
+        {"name": "hangs", "proves": "a", "look": "b", "command": hangs, "minutes": 0.02},
+        {"name": "next", "proves": "c", "look": "d", "command": "true"},
+    ]
+    (tmp_path / "list.yaml").write_text(yaml.safe_dump(checks))
+    finished = run(tmp_path / "list.yaml", tmp_path / "report.md")
+    assert finished.returncode == 1
+    assert "    | began\n" in finished.stdout
+    report = (tmp_path / "report.md").read_text()
+    assert "## 1. hangs: FAILED, ended after 0.02 minutes, 0.0 min\n" in report
+    assert "## 2. next: ok, 0.0 min\n" in report
+    state = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [((), "abc"), (("--from", "2"), "bc"), (("--only", "2"), "b"), (("--only", "1"), "a")],
+)
+def test_checks_are_chosen_by_their_number_and_share_a_folder(
+    tmp_path: Path, options: tuple[str, ...], names: str
+) -> None:
+    common = {"proves": "", "look": ""}
+    checks = [{**common, "name": name, "command": f'echo {name} >> "$RUN/names"'} for name in "abc"]
+    (tmp_path / "list.yaml").write_text(yaml.safe_dump(checks))
+    assert run(tmp_path / "list.yaml", tmp_path / "report.md", *options).returncode == 0
+    assert (tmp_path / "run" / "names").read_text().split() == list(names)
+    refused = run(tmp_path / "list.yaml", tmp_path / "report.md", "--only", "4")
+    assert refused.returncode == 2
+    assert "there is no check 4; the list has 3" in refused.stderr
+
+
+def test_without_a_folder_every_start_gets_an_empty_one(tmp_path: Path) -> None:
+    check = {"name": "a", "proves": "", "look": "", "command": 'test -z "$(ls "$RUN")" && touch "$RUN/x"'}
+    (tmp_path / "list.yaml").write_text(yaml.safe_dump([check]))
+    for _ in range(2):
+        command = [sys.executable, str(FOLDER / "run.py"), "list.yaml"]
+        assert subprocess.run(command, cwd=tmp_path, stdout=subprocess.DEVNULL).returncode == 0
+    assert len(list((tmp_path / "runs").iterdir())) == 2
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_the_list_for_machines_without_a_gpu(tmp_path: Path) -> None:
     config = str(REPOSITORY / "configs" / "cpu" / "meds.yaml")
-    finished = run(FOLDER / "cpu.yaml", tmp_path / "report.md", FOLDER=str(tmp_path), CONFIG=config)
+    finished = run(FOLDER / "cpu.yaml", tmp_path / "report.md", CONFIG=config)
     assert finished.returncode == 0, (tmp_path / "report.md").read_text()
