@@ -37,7 +37,8 @@ from openrlhf.trainer.ppo_trainer import BasePPOTrainer
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.trainer.ray.launcher import RayActorGroup
 
-from benchmarks.stub_models import Lengths, StubEngine, StubRank, large_tokenizer
+from benchmarks.large_tokenizer import large_tokenizer
+from benchmarks.stub_models import Lengths, StubEngine, StubRank
 from meds_openrlhf.config import load_config
 from meds_openrlhf.features.answer import AnswerOpenings
 from meds_openrlhf.memory.pool import MemoryPool, start_shards

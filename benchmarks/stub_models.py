@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
 import ray
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
+from benchmarks.large_tokenizer import VOCABULARY
 from meds_openrlhf.training.actor import RecordedLogProbs
 from meds_openrlhf.training.engines.engine import in_arrays
 from meds_openrlhf.training.engines.engine_fleet import AS_STARTED, EngineStatus
 
-VOCABULARY = 150_000
 RIGHT_SHARE = 0.4
 
 
@@ -38,18 +35,6 @@ class Lengths:
         """Draw ``count`` lengths."""
         drawn = np.random.default_rng(seed).lognormal(np.log(self.mean) - self.sigma**2 / 2, self.sigma, count)
         return np.clip(drawn, 1, self.cut).astype(int)
-
-
-def large_tokenizer() -> PreTrainedTokenizerFast:
-    """A byte-pair tokenizer with as many entries as Qwen's."""
-    letters = [chr(number) for number in range(33, 127)]
-    pairs = [a + b for a, b in product(letters, letters)]
-    quads = [pairs[i] + pairs[j] for i, j in product(range(400), range(400))]
-    words = [*letters, " ", *pairs, *quads][: VOCABULARY - 1]
-    merges = [(word[: len(word) // 2], word[len(word) // 2 :]) for word in words if len(word) > 1]
-    backend = Tokenizer(models.BPE(vocab={word: number for number, word in enumerate(words)}, merges=merges))
-    backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>", pad_token="<eos>")
 
 
 class _Engine:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from meds_openrlhf.cli.main import SUBCOMMANDS
+from meds_openrlhf.cli.main import SUBCOMMANDS, main
 
 REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / "ray_jobs" / "validate"
@@ -38,6 +38,20 @@ def test_every_check_says_what_it_proves_and_names_commands_that_exist(path: Pat
             assert importlib.util.find_spec(module) is not None
         for file in re.findall(r"\b(?:configs|tests)/[\w./-]+", check["command"]):
             assert (REPOSITORY / file).exists()
+
+
+def test_the_runs_of_the_list_for_one_gpu_are_accepted_and_fit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # the models' sizes are built in
+    text = (FOLDER / "one_gpu.yaml").read_text().replace("\n", " ").replace('"', "")
+    text = text.replace("$RUN/1.7b", "Qwen/Qwen3-1.7B").replace("$RUN/7b", "Qwen/Qwen2.5-Math-7B")
+    runs = re.findall(r"(configs/\S+\.yaml)((?:\s+--[\w.]+=\S+)+)", text)
+    assert len(runs) == 5
+    for config, flags in runs:
+        status = main(["plan", config, *flags.split(), "--cluster=1x1", "--gpu-memory=79.6"])
+        assert status == 0, (config, flags, capsys.readouterr())
 
 
 def test_a_report_has_all_checks_also_after_one_that_failed(tmp_path: Path) -> None:
