@@ -21,14 +21,16 @@ def add_parser(subparsers: Any) -> None:
         "doctor",
         help="check a machine or a cluster before a run",
         description="Check versions, GPUs, shared memory, storage, clocks and W&B, on this machine or on every node of "
-        "a cluster, and train a tiny policy for two steps to see that engines get its weights. One line per check. "
-        "Exit code 0: nothing is wrong; 1: something is, and its line says what to do.",
+        "a cluster; time an all-reduce within and between nodes; and train a tiny policy for two steps to see that "
+        "engines get its weights, with two GPUs or more also as recipes do, on shared GPUs. One line per check. Exit "
+        "code 0: nothing is wrong; 1: something is, and its line says what to do.",
     )
     parser.add_argument("--address", help="of a Ray cluster (default: RAY_ADDRESS; without one: this machine)")
     parser.add_argument(
         "--folder", type=Path, default=Path("runs"), help="where runs will be kept; on a cluster shared (%(default)s)"
     )
-    parser.add_argument("--quick", action="store_true", help="without the training, which takes some minutes")
+    parser.add_argument("--recipe", type=Path, metavar="CONFIG", help="is there room for the checkpoints of this run?")
+    parser.add_argument("--quick", action="store_true", help="without network and trainings, which take minutes")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     parser.add_argument("--verbose", action="store_true", help="print what the training's workers print")
     parser.set_defaults(run=run, takes_overrides=False)
@@ -47,12 +49,14 @@ def run(arguments: argparse.Namespace, _overrides: list[str]) -> int:
 
 
 def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
-    from meds_openrlhf.doctor import cluster, tracker
+    from meds_openrlhf.config import load_config
+    from meds_openrlhf.doctor import cluster, disk, tracker
     from meds_openrlhf.doctor.finding import Finding
     from meds_openrlhf.placement.ray_cluster import joined
     from meds_openrlhf.training import cpu
 
     folder = arguments.folder.absolute()
+    recipe = None if arguments.recipe is None else load_config(arguments.recipe)
     yield tracker.examine_wandb(os.environ)
     if os.environ.get("RAY_ADDRESS"):
         hint = "; start one with `ray start --head`, or leave it out"
@@ -63,13 +67,18 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         has_gpus = cpu.has_cuda()
         yield from cluster.examine_this_machine(folder, has_gpus)
         nodes = cluster.GpuNodes(1, _count_gpus() if has_gpus else cpu.MADE_UP_GPUS, made_up=not has_gpus)
+    if recipe is not None:
+        yield disk.room_for_checkpoints(folder, recipe)
     if not nodes.count:
         advice = "no run can be placed: see that GPU nodes have joined, with an image in which their driver works"
         yield Finding("cluster", "GPUs", "Ray has none on any node", advice)
     elif not arguments.quick:
-        from meds_openrlhf.doctor.trial import train_tiny_policy
+        from meds_openrlhf.doctor.network import time_all_reduce
+        from meds_openrlhf.doctor.trial import modes_of, train_tiny_policy
 
-        yield train_tiny_policy(folder, nodes, arguments.verbose)
+        yield from time_all_reduce(nodes, arguments.verbose)
+        for mode in modes_of(nodes):
+            yield train_tiny_policy(folder, nodes, mode, arguments.verbose)
 
 
 def _count_gpus() -> int:

@@ -16,6 +16,16 @@ def test_a_sound_machine(tmp_path: Path) -> None:
     assert finished.returncode == 0, finished.stdout
     findings = [json.loads(line) for line in finished.stdout.splitlines()]
     assert {finding["result"] for finding in findings} == {"ok"}
-    assert [finding["check"] for finding in findings] == ["W&B", "versions", "memory", "storage", "locks", "training"]
-    assert findings[-1]["found"].startswith("a tiny policy trained; engines and policy differ by 0.00")
+    assert [finding["check"] for finding in findings] == [
+        "W&B",
+        "versions",
+        "memory",
+        "storage",
+        "locks",
+        "network",
+        "training",
+        "sharing",
+    ]
+    assert findings[-2]["found"].startswith("a tiny policy trained; engines and policy differ by 0.00")
+    assert findings[-1]["found"].startswith("a tiny policy trained as recipes do, 2 GPUs of a node shared by policy")
     assert list((tmp_path / "runs").iterdir()) == []

@@ -1,0 +1,71 @@
+"""An all-reduce between ranks that Ray starts, and what its time means."""
+
+import pytest
+import ray
+
+from meds_openrlhf.doctor import network
+from meds_openrlhf.doctor.network import Rank, all_reduces, judge, transports_in
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_ranks_of_a_node_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    (finding,) = all_reduces(made_up=True)
+    assert (finding.node, finding.check, finding.word) == (ray.util.get_node_ip_address(), "network", "ok")
+    assert finding.found.startswith("an all-reduce of 0.01 GB among 2 GPUs takes ")
+    assert finding.found.endswith(" GB/s of each (gloo)")
+    assert ray.available_resources()["GPU"] >= 6  # the ranks end
+
+    class Late(Rank):
+        """A rank that never finds the others."""
+
+        def join(self, address: str, rank: int, size: int) -> None:
+            if rank:
+                super().join(address, rank, size)
+
+    class Broken(Rank):
+        """A rank that adds up wrong."""
+
+        def all_reduce(self, size: int) -> float:
+            raise RuntimeError("the sum of 2 ones is 1.0")
+
+    monkeypatch.setattr(network, "Rank", Late)
+    monkeypatch.setattr(network, "SECONDS", 8.0)
+    (late,) = all_reduces(made_up=True)
+    assert (late.word, late.found) == ("WRONG", "an all-reduce of 0.01 GB among 2 GPUs did not end within 8 s")
+    monkeypatch.setattr(network, "Rank", Broken)
+    monkeypatch.setattr(network, "SECONDS", 60.0)
+    (broken,) = all_reduces(made_up=True)
+    assert broken.word == "WRONG"
+    assert broken.found.endswith("failed: RuntimeError: the sum of 2 ones is 1.0")
+
+
+@pytest.mark.parametrize(
+    ("node", "seconds", "ranks", "transports", "found", "word"),
+    [
+        ("a", 0.005, 8, ["NVLink"], "takes 5 ms, 350 GB/s of each (NVLink)", "ok"),
+        ("cluster", 0.05, 32, ["NET/IB", "NVLink"], "takes 50 ms, 38.8 GB/s of each (NET/IB, NVLink)", "ok"),
+        (
+            "cluster",
+            2.0,
+            32,
+            ["NET/Socket", "NVLink"],
+            "takes 2000 ms, 0.969 GB/s of each (NET/Socket, NVLink)",
+            "slow",
+        ),
+        ("cluster", 0.5, 32, ["NET/IB"], "takes 500 ms, 3.88 GB/s of each (NET/IB)", "slow"),
+        ("cluster", 0.5, 32, ["gloo"], "takes 500 ms, 3.88 GB/s of each (gloo)", "ok"),
+    ],
+)
+def test_what_a_time_means(node: str, seconds: float, ranks: int, transports: list[str], found: str, word: str) -> None:
+    finding = judge(node, "it", 10**9, seconds, ranks, transports)
+    assert (finding.found, finding.word) == (f"it {found}", word)
+
+
+def test_nccl_says_which_way_it_takes() -> None:
+    log = """
+        node-0:71:90 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>
+        node-0:71:90 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read
+        node-0:71:90 [0] NCCL INFO Channel 00/0 : 7[7] -> 8[0] [send] via NET/IB/3/GDRDMA
+    """
+    assert transports_in(log) == {"P2P", "NET/IB"}
+    assert transports_in("Channel 01/0 : 1[1] -> 0[0] via SHM/direct\nx via NET/Socket/0") == {"SHM", "NET/Socket"}
