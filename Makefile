@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --no-loadscope-reorde
 find-python = @command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; name a Python 3.11 with PYTHON=/path/to/python3.11" >&2; exit 2; }
 make-venv = @test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 
-.PHONY: setup setup-gpu gpu-lock demo test test-unit test-base test-all lint types format docs release clean
+.PHONY: setup setup-gpu flash-attn gpu-lock demo test test-unit test-base test-all lint types format docs release clean
 .DEFAULT_GOAL := help
 
 help:
@@ -38,21 +38,31 @@ $(STAMP): requirements/cpu.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
-# flash-attn has no wheel for this torch: it is compiled, with the torch that is there then, for H200s unless
-# FLASH_ATTN_CUDA_ARCHS says otherwise. That needs a CUDA toolkit (nvcc) and takes some minutes.
 setup-gpu:
 	$(find-python)
-	@command -v nvcc >/dev/null || test -x "$$CUDA_HOME/bin/nvcc" || { echo "make: nvcc not found; flash-attn is compiled with it: install the CUDA toolkit 13, or set CUDA_HOME" >&2; exit 2; }
 	$(make-venv)
 	$(BIN)/python -m pip install --no-deps -r requirements/gpu.lock
-	FLASH_ATTN_CUDA_ARCHS=$${FLASH_ATTN_CUDA_ARCHS:-90} $(BIN)/python -m pip install --no-deps --no-build-isolation flash-attn==2.8.3
+	$(MAKE) flash-attn
+	$(BIN)/python -m pip install --no-deps build/wheels/flash_attn-*.whl
 	$(BIN)/python -m pip install --no-deps -e .
+
+# flash-attn has no wheel for this torch: it is compiled, for H100s and H200s unless FLASH_ATTN_CUDA_ARCHS says
+# otherwise, with the nvcc of the lock unless CUDA_HOME names another; no GPU is needed. The build looks for ninja on the
+# PATH, and the linker for a name of cudart that NVIDIA's packages leave out.
+flash-attn:
+	@test -e build/wheels/flash_attn-2.8.3-*.whl || { \
+		cuda=$$(echo $(abspath $(VENV))/lib/python3*/site-packages/nvidia/cu13); \
+		ln -sf libcudart.so.13 "$$cuda/lib/libcudart.so"; \
+		export PATH="$(abspath $(BIN)):$$PATH" CUDA_HOME=$${CUDA_HOME:-$$cuda} FLASH_ATTENTION_FORCE_BUILD=TRUE; \
+		export FLASH_ATTN_CUDA_ARCHS=$${FLASH_ATTN_CUDA_ARCHS:-90}; \
+		set -x; $(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir build/wheels flash-attn==2.8.3; }
 
 # Versions that are in the lock already, or else in that of the CPU, are kept where they fit.
 gpu-lock: $(STAMP)
 	@test -e requirements/gpu.lock || cp requirements/cpu.lock requirements/gpu.lock
 	$(BIN)/uv pip compile --quiet pyproject.toml --extra gpu --extra gym --extra track --python-version 3.11 \
-		--python-platform x86_64-manylinux_2_28 --no-annotate --no-emit-package flash-attn --no-emit-package pynvml \
+		--python-platform x86_64-manylinux_2_28 --no-annotate --constraint requirements/gpu-constraints.txt \
+		--no-emit-package flash-attn --no-emit-package pynvml \
 		--custom-compile-command "make gpu-lock" --output-file requirements/gpu.lock
 
 demo: $(STAMP)

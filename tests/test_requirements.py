@@ -52,10 +52,14 @@ def test_the_locks_hold_what_the_project_declares(extras: list[str], locked: dic
 
 def test_everything_that_is_compiled_has_one_version() -> None:
     (metadata,) = PROJECT["tool"]["uv"]["dependency-metadata"]
-    texts = {name: (REPOSITORY / name).read_text() for name in ("Makefile", "README.md", "ray_jobs/Containerfile")}
+    texts = {name: (REPOSITORY / name).read_text() for name in ("Makefile", "ray_jobs/Containerfile")}
     found = {name: set(re.findall(r"flash-attn==([\d.]+\d)", text)) for name, text in texts.items()}
     assert found == {name: {metadata["version"]} for name in texts}
     assert "flash-attn" not in GPU  # a lock cannot say that it is compiled without isolation
+    # The compiler's headers refuse those of another CUDA version, which torch brings.
+    compiler = ("cccl", "crt", "nvcc", "runtime")
+    assert {GPU[f"nvidia-cuda-{name}"].rpartition(".")[0] for name in compiler} == {"13.0"}
+    assert GPU["nvidia-nvvm"].startswith("13.0.")
     assert f"deepspeed=={GPU['deepspeed']}" in texts["ray_jobs/Containerfile"]
     assert f"vllm-openai:v{GPU['vllm']}" in texts["ray_jobs/Containerfile"]
 
