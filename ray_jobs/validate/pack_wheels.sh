@@ -28,15 +28,24 @@ mkdir -p "$parts/wheels"
 names() { sed -E 's/[[ ;=].*//; s/[-_.]+/-/g' "$@" | tr '[:upper:]' '[:lower:]'; }
 there=$(grep -v '^#' "$have" | names || true)
 
+platforms=(--platform manylinux1_x86_64 --platform manylinux2010_x86_64 --platform manylinux2014_x86_64)
+for glibc in {5..35}; do platforms+=(--platform "manylinux_2_${glibc}_x86_64"); done
 while read -r pin; do
     name=$(names <<<"$pin")
     grep -qxF "$name" <<<"$there" && continue
     "${pip[@]}" download --quiet --no-deps --only-binary=:all: --python-version "$python" \
-        --platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 --platform manylinux_2_17_x86_64 \
-        --dest "$parts/wheels" "$pin" 2>/dev/null ||
-        # Some packages have a source distribution alone; a wheel of pure Python is for any version.
-        "${pip[@]}" wheel --quiet --no-deps --wheel-dir "$parts/wheels" "$pin" || echo "$pin" >>"$parts/missing.txt"
+        "${platforms[@]}" --dest "$parts/wheels" "$pin" 2>/dev/null ||
+        # Some packages have a source distribution alone, whose wheel is for any Python unless something is compiled.
+        "${pip[@]}" wheel --quiet --no-deps --wheel-dir "$parts/built" "$pin" 2>/dev/null ||
+        echo "$pin" >>"$parts/missing.txt"
 done < <(grep -v '^#' "$lock")
+for wheel in "$parts"/built/*.whl; do
+    case $wheel in
+        *-none-any.whl) mv "$wheel" "$parts/wheels" ;;
+        *.whl) [[ ! -e $wheel ]] || basename "$wheel" >>"$parts/missing.txt" ;;  # of this machine's Python
+    esac
+done
+rm -rf "$parts/built"
 cp "${WHEELS:-$here/build/wheels}"/flash_attn-*.whl "$parts/wheels" 2>/dev/null || echo flash-attn >>"$parts/missing.txt"
 
 tar -C "$parts" -cf - wheels | split -b 57M -d -a 3 - "$parts/wheels.tar."

@@ -23,9 +23,12 @@ def test_what_is_not_there_is_packed_in_parts(tmp_path: Path) -> None:
     index.mkdir()
     for name in ("any_python", "there_already"):
         make_wheel(index, name, "py3-none-any")
-    for python in ("cp311", "cp312"):
+    this = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    make_wheel(index, "other_python", f"{this}-{this}-linux_x86_64")
+    for python in ("cp310", "cp312"):
         make_wheel(index, "compiled", f"{python}-{python}-manylinux_2_28_x86_64")
     pins = ["any-python==1.0", "compiled[extra]==1.0 ; python_version > '3'", "there.already==1.0", "nowhere==1.0"]
+    pins.append("other-python==1.0")
     (tmp_path / "a.lock").write_text("# a comment\n" + "\n".join(pins) + "\n")
     (tmp_path / "have.txt").write_text("There_Already==0.1\n")
     environment = {
@@ -36,10 +39,12 @@ def test_what_is_not_there_is_packed_in_parts(tmp_path: Path) -> None:
         "PIP_FIND_LINKS": str(index),
         "PIP_CONFIG_FILE": "/dev/null",
     }
-    command = ["bash", SCRIPT, parts, "3.12", tmp_path / "have.txt"]
+    other = "3.12"  # not this one
+    command = ["bash", SCRIPT, parts, other, tmp_path / "have.txt"]
     done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=True)
-    assert done.stdout == "2 wheels in 1 parts; not packed: nowhere==1.0,flash-attn\n"
-    assert (parts / "missing.txt").read_text().split() == ["nowhere==1.0", "flash-attn"]
+    missing = ["nowhere==1.0", f"other_python-1.0-{this}-{this}-linux_x86_64.whl", "flash-attn"]
+    assert (parts / "missing.txt").read_text().split() == missing
+    assert done.stdout == f"2 wheels in 1 parts; not packed: {','.join(missing)}\n"
     subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=parts, check=True)
     with (parts / "wheels.tar.000").open("rb") as packed:
         names = subprocess.run(
