@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
+from functools import lru_cache
 from typing import Any
 
 from latex2sympy2_extended import (  # type: ignore[import-untyped]
@@ -117,6 +118,7 @@ def _is_name(text: str) -> bool:
     return not text[:1].isdigit() and not text.startswith(("-", "+", ".")) and any(c.isalpha() for c in text)
 
 
+@lru_cache(maxsize=1024)  # three quarters of a comparison; a label comes with every response, an answer in every vote
 def _parse(text: str) -> Any:
     """Parse a whole LaTeX text as a sympy expression; the symbol i becomes the imaginary unit."""
     is_real = not should_treat_as_complex(text)
