@@ -30,6 +30,7 @@ def require_trained(run: Run, steps: int) -> None:
 
 
 def test_grpo_on_a_users_own_reward_with_nothing_of_ours(train: Callable[..., Run], tmp_path: Path) -> None:
+    """Asynchronous, with weights that arrive while engines generate, and prompts in advance that they abort."""
     reward = tmp_path / "my_reward.py"
     reward.write_text(
         "import torch\n\n"
@@ -38,11 +39,16 @@ def test_grpo_on_a_users_own_reward_with_nothing_of_ours(train: Callable[..., Ru
         "    right = torch.tensor([float(box in query) for box, query in zip(boxes, queries)])\n"
         "    return {'rewards': right, 'scores': right, 'extra_logs': {'mine': right}}\n"
     )
+    ahead = ("--train.async_enable", "--train.partial_rollout_enable", "--algo.dynamic_filtering_enable=true")
     run = train(
-        *SMALL, "--train.num_episodes=1", "--meds.enabled=false", "--meds.reward=null", f"--reward.remote_url={reward}",
-        method="grpo",
+        *SMALL, *ahead, "--train.num_episodes=2", "--meds.enabled=false", "--meds.reward=null",
+        f"--reward.remote_url={reward}", method="grpo",
     )  # fmt: skip
-    require_trained(run, 8)
+    require_trained(run, 4)
+    log = pa.concat_tables(read_rollouts(run.paths)).to_pandas()
+    groups = log.groupby(["step", "prompt"]).correct
+    assert set(groups.size()) == {8}
+    assert groups.mean().between(0, 1, inclusive="neither").all()
     assert "reference: 1 GPU on 1 node" in run.output
     assert all(step["kl"] >= 0 for step in run.steps)
     assert not any(name.startswith("meds/") for step in run.steps for name in step)
