@@ -8,6 +8,8 @@ TORCH_INDEX ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+export FLASH_ATTN_CUDA_ARCHS ?= 90
+FLASH_ATTN := build/wheels/flash-attn-for-$(subst ;,-,$(FLASH_ATTN_CUDA_ARCHS))
 PYTEST_ARGS ?=
 MYPY_ARGS ?=
 # Tests that share something expensive (a Ray cluster, a fixture of their file) run in one process: tests/conftest.py.
@@ -49,13 +51,14 @@ setup-gpu:
 # flash-attn has no wheel for this torch: it is compiled, for H100s and H200s unless FLASH_ATTN_CUDA_ARCHS says
 # otherwise, with the nvcc of the lock unless CUDA_HOME names another; no GPU is needed. The build looks for ninja on the
 # PATH, and the linker for a name of cudart that NVIDIA's packages leave out.
-flash-attn:
-	@test -e build/wheels/flash_attn-2.8.3-*.whl || { \
-		cuda=$$(echo $(abspath $(VENV))/lib/python3*/site-packages/nvidia/cu13); \
-		ln -sf libcudart.so.13 "$$cuda/lib/libcudart.so"; \
-		export PATH="$(abspath $(BIN)):$$PATH" CUDA_HOME=$${CUDA_HOME:-$$cuda} FLASH_ATTENTION_FORCE_BUILD=TRUE; \
-		export FLASH_ATTN_CUDA_ARCHS=$${FLASH_ATTN_CUDA_ARCHS:-90}; \
-		set -x; $(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir build/wheels flash-attn==2.8.3; }
+flash-attn: $(FLASH_ATTN)
+$(FLASH_ATTN): requirements/gpu.lock
+	rm -f build/wheels/flash*
+	cuda=$$(echo $(abspath $(VENV))/lib/python3*/site-packages/nvidia/cu13); \
+	ln -sf libcudart.so.13 "$$cuda/lib/libcudart.so"; \
+	export PATH="$(abspath $(BIN)):$$PATH" CUDA_HOME=$${CUDA_HOME:-$$cuda} FLASH_ATTENTION_FORCE_BUILD=TRUE; \
+	$(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir build/wheels flash-attn==2.8.3
+	@touch $@
 
 # Versions that are in the lock already, or else in that of the CPU, are kept where they fit.
 gpu-lock: $(STAMP)

@@ -26,8 +26,8 @@ weights to the CPU and drops the cache (vLLM, "Sleep mode"); its CUDA context, g
 Node: weights of sleeping engines, tensor by tensor in pinned memory, which torch rounds up to a power of two (c10,
 `CachingHostAllocator`): 1.2 to 1.9 times 2 P / TP. Of a rank 16 P / W with ds.adam_offload (fp32 weights, moments and
 gradients), 14 P / W (16 with fp32 gradients) where DeepSpeed's states sleep; weights that are offloaded. The processes
-themselves, and Ray's object store, are not counted. (torch's `pinned_max_round_threshold_mb` would save the rounding,
-and the contents: blocks are reused by the power of two that they were rounded to, and not compared with what is asked.)
+themselves, and Ray's object store, are not counted. (torch's `pinned_max_round_threshold_mb` would save the
+rounding, but corrupt the contents: free blocks are found by a power of two, and their sizes are not compared.)
 
 Every process takes about 2 GB more for CUDA's context, NCCL and allocator fragmentation; for an engine, vLLM's share
 includes half of it.
@@ -123,7 +123,8 @@ def engine_limits(recipe: Recipe, held: float | None) -> EngineLimits:
     else:
         sequences = max(1, min(MOST_SEQUENCES, int(2 * held)))
         tokens = min(MOST_TOKENS, int(held * recipe.max_len))
-    sequences = recipe.max_num_seqs or sequences
+    # A running sequence takes a token of every step.
+    sequences = recipe.max_num_seqs or min(sequences, recipe.max_num_batched_tokens or sequences)
     return EngineLimits(sequences, recipe.max_num_batched_tokens or max(tokens, sequences))
 
 

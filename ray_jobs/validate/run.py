@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -86,19 +86,28 @@ def _run(command: str, environment: dict[str, str], minutes: float) -> tuple[int
 
     timer = threading.Timer(minutes * 60, end)
     timer.start()
-    lines = []
+    lines = list[str]()
     assert running.stdout is not None
     try:
-        for line in (line.decode(errors="replace") for line in running.stdout):
-            print(f"    | {line}", end="", flush=True)
-            lines.append(line)
+        lines += _shown(running.stdout)
         code = running.wait()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # a training saves its state
         os.killpg(running.pid, signal.SIGINT)
+        _shown(running.stdout)
+        running.wait()
         raise
     finally:
         timer.cancel()
     return None if late.is_set() else code, "".join(lines)
+
+
+def _shown(output: IO[bytes]) -> list[str]:
+    """Show a command's output as it comes; returns its lines."""
+    lines = []
+    for line in output:
+        lines.append(line.decode(errors="replace"))
+        print(f"    | {lines[-1]}", end="", flush=True)
+    return lines
 
 
 def _reason(code: int | None, minutes: float) -> str:

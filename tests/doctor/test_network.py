@@ -12,7 +12,7 @@ def test_ranks_of_a_node_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
     (finding,) = all_reduces(made_up=True)
     assert (finding.node, finding.check, finding.word) == (ray.util.get_node_ip_address(), "network", "ok")
     assert finding.found.startswith("an all-reduce of 0.01 GB among 2 GPUs takes ")
-    assert finding.found.endswith(" GB/s of each (gloo)")
+    assert finding.found.endswith(" GB/s bus bandwidth (gloo)")
     assert ray.available_resources()["GPU"] >= 6  # the ranks end
 
     class Late(Rank):
@@ -42,18 +42,18 @@ def test_ranks_of_a_node_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("node", "seconds", "ranks", "transports", "found", "word"),
     [
-        ("a", 0.005, 8, ["NVLink"], "takes 5 ms, 350 GB/s of each (NVLink)", "ok"),
-        ("cluster", 0.05, 32, ["NET/IB", "NVLink"], "takes 50 ms, 38.8 GB/s of each (NET/IB, NVLink)", "ok"),
+        ("a", 0.005, 8, ["NVLink"], "takes 5 ms, 350 GB/s bus bandwidth (NVLink)", "ok"),
+        ("cluster", 0.05, 32, ["NET/IB", "NVLink"], "takes 50 ms, 38.8 GB/s bus bandwidth (NET/IB, NVLink)", "ok"),
         (
             "cluster",
             2.0,
             32,
             ["NET/Socket", "NVLink"],
-            "takes 2000 ms, 0.969 GB/s of each (NET/Socket, NVLink)",
+            "takes 2000 ms, 0.969 GB/s bus bandwidth (NET/Socket, NVLink)",
             "slow",
         ),
-        ("cluster", 0.5, 32, ["NET/IB"], "takes 500 ms, 3.88 GB/s of each (NET/IB)", "slow"),
-        ("cluster", 0.5, 32, ["gloo"], "takes 500 ms, 3.88 GB/s of each (gloo)", "ok"),
+        ("cluster", 0.5, 32, ["NET/IB"], "takes 500 ms, 3.88 GB/s bus bandwidth (NET/IB)", "slow"),
+        ("cluster", 0.5, 32, ["gloo"], "takes 500 ms, 3.88 GB/s bus bandwidth (gloo)", "ok"),
     ],
 )
 def test_what_a_time_means(node: str, seconds: float, ranks: int, transports: list[str], found: str, word: str) -> None:

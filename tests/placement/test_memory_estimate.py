@@ -122,4 +122,5 @@ def test_engines_work_on_what_their_cache_holds_of_half_generated_sequences() ->
 def test_limits_that_the_user_sets_hold() -> None:
     assert engine_limits(recipe(max_num_seqs=64), 369.4) == EngineLimits(64, 16_384)
     assert engine_limits(recipe(max_num_batched_tokens=2048), 369.4) == EngineLimits(738, 2048)
+    assert engine_limits(recipe(max_num_batched_tokens=512), 369.4) == EngineLimits(512, 512)
     assert engine_limits(recipe(max_num_seqs=10_000), None) == EngineLimits(10_000, 10_000)

@@ -104,7 +104,7 @@ def test_the_image_is_built_from_files_that_are_there_and_pinned_versions() -> N
     }
     assert re.findall(r"^FROM (\S+)", CONTAINERFILE, re.MULTILINE) == ["${VLLM_IMAGE}"] * 2
     assert f"\nARG VLLM_IMAGE=docker.io/vllm/vllm-openai:v{pinned['vllm']}\n" in CONTAINERFILE
-    assert "-c requirements/gpu.lock '.[gpu,gym]'" in CONTAINERFILE
+    assert "-c requirements/gpu.lock '.[gpu,gym,dev]'" in CONTAINERFILE
     assert f"flash-attn=={pinned['flash-attn']}" in CONTAINERFILE
     project = (REPOSITORY / "pyproject.toml").read_text()
     assert f"openrlhf[vllm,ring,liger]=={version('openrlhf')}" in project

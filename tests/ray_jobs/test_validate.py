@@ -46,7 +46,7 @@ def test_the_runs_of_the_list_for_one_gpu_are_accepted_and_fit(
     monkeypatch.chdir(REPOSITORY)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # the models' sizes are built in
     text = (FOLDER / "one_gpu.yaml").read_text().replace("\n", " ").replace('"', "")
-    text = text.replace("$RUN/1.7b", "Qwen/Qwen3-1.7B").replace("$RUN/7b", "Qwen/Qwen2.5-Math-7B")
+    text = text.replace(";", " ;").replace("$RUN/1.7b", "Qwen/Qwen3-1.7B").replace("$RUN/7b", "Qwen/Qwen2.5-Math-7B")
     runs = re.findall(r"(configs/\S+\.yaml)((?:\s+--[\w.]+=\S+)+)", text)
     assert len(runs) == 5
     for config, flags in runs:

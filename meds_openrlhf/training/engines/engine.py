@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 # More restarts do not help an engine that dies repeatedly.
 MAX_RESTARTS = 10
+# Calls that an engine runs at a time: all prompts that are started in advance, and still a question for its status.
+MOST_CALLS = 100_000
 # Gives another process time to release the GPU's memory.
 PAUSE_SECONDS = 10.0
 
@@ -119,7 +121,7 @@ def restartable_engines(environment: dict[str, str], **arguments: Any) -> Abstra
     ``environment`` is added to that of their processes, also after a restart, and ``arguments`` to vLLM's.
     """
     options: dict[str, Any] = {"runtime_env": {"env_vars": environment}} if environment else {}
-    actor = ray.remote(max_restarts=MAX_RESTARTS, **options)(RestartableEngine)
+    actor = ray.remote(max_restarts=MAX_RESTARTS, max_concurrency=MOST_CALLS, **options)(RestartableEngine)
     return replaced(vllm_engine, RolloutRayActor=_WithArguments(actor, arguments))
 
 
