@@ -1,5 +1,6 @@
 """Plans become Ray placement groups, on one node with made-up GPUs; more nodes are in test_groups_on_nodes."""
 
+import re
 import time
 
 import pytest
@@ -84,7 +85,9 @@ def test_what_is_in_use_is_seen_and_not_waited_for_too_long() -> None:
         assert text.startswith(
             "meds.placement.timeout_seconds: 1 have passed: still waiting for room for policy ranks "
         )
-        assert f": 8 GPUs and 8 CPUs on {inventory()[0].name}, where 6 GPUs and 12 CPUs are free" in text
+        # The shards' two CPUs are reserved by then, or not yet.
+        where = re.escape(inventory()[0].name)
+        assert re.search(f": 8 GPUs and 8 CPUs on {where}, where 6 GPUs and 1[24] CPUs are free", text)
         with pytest.raises(ConfigError, match=r"^--wait: 0.1 have passed"):
             reserve(plan, timeout_seconds=0.1, setting="--wait")
         began = time.monotonic()

@@ -12,7 +12,7 @@ import ray
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.training.driver.following import Following
-from meds_openrlhf.training.driver.interruption import Interrupted, WatchdogExpired, interruptible
+from meds_openrlhf.training.driver.interruption import Interrupted, Interruptions, WatchdogExpired, interruptible
 from meds_openrlhf.training.driver.members import Member
 from meds_openrlhf.training.errors import RunLostError
 from meds_openrlhf.training.run_control import StepReport, Stopped, start_run_control
@@ -117,18 +117,23 @@ def test_without_steps_the_watchdog_ends_it(tmp_path: Path) -> None:
 
 
 class Evaluator:
-    """Evaluates for longer than the watchdog waits, and says so in between."""
+    """Evaluates some times."""
 
-    def fit(self, control: Any) -> None:
-        for _ in range(4):
-            time.sleep(1)
+    def fit(self, control: Any, times: int) -> None:
+        for _ in range(times):
             ray.get(control.report_evaluation.remote(StepReport(1, {"pass1": 0.5}), "evaluation after step 1"))
 
 
-def test_an_evaluation_is_progress(tmp_path: Path) -> None:
-    evaluator = start(Evaluator)
-    _, heard = follow(tmp_path, lambda control: evaluator.fit.remote(control), [], minutes=2.5 / 60)
-    assert heard[1:] == ["evaluation after step 1"] * 4
+def test_an_evaluation_is_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rewound: list[int] = []
+    monkeypatch.setattr(Interruptions, "rewind_watchdog", lambda _: rewound.append(1))
+    evaluator, counts = start(Evaluator), []
+    for times in (0, 4):
+        rewound.clear()
+        _, heard = follow(tmp_path, lambda control, times=times: evaluator.fit.remote(control, times), [])
+        assert heard[1:] == ["evaluation after step 1"] * times
+        counts.append(len(rewound))
+    assert counts[1] == counts[0] + 4
 
 
 def member(name: str, actor: Any, vital: bool = True) -> Member:
