@@ -56,7 +56,7 @@ def all_reduces(made_up: bool) -> Iterator[Finding]:
         ]
         if started:
             groups[name] = started
-    everyone = [one for ranks in groups.values() for one in ranks]
+    everyone = [process for ranks in groups.values() for process in ranks]
     sound = True
     try:
         for name, ranks in groups.items():
@@ -67,8 +67,8 @@ def all_reduces(made_up: bool) -> Iterator[Finding]:
         if len(groups) > 1 and sound:  # ranks that failed take part in nothing more
             yield _timed("cluster", f"{len(everyone)} GPUs of {len(groups)} nodes", everyone, made_up)
     finally:
-        for one in everyone:
-            ray.kill(one)
+        for process in everyone:
+            ray.kill(process)
 
 
 def _timed(node: str, among: str, ranks: Sequence[Any], made_up: bool) -> Finding:
@@ -83,9 +83,9 @@ def _timed(node: str, among: str, ranks: Sequence[Any], made_up: bool) -> Findin
 
     try:
         address = get(ranks[0].address.remote())
-        get([one.join.remote(address, number, len(ranks)) for number, one in enumerate(ranks)])
-        seconds = max(get([one.all_reduce.remote(size) for one in ranks]))
-        transports = sorted(set().union(*get([one.leave.remote() for one in ranks])))
+        get([process.join.remote(address, number, len(ranks)) for number, process in enumerate(ranks)])
+        seconds = max(get([process.all_reduce.remote(size) for process in ranks]))
+        transports = sorted(set().union(*get([process.leave.remote() for process in ranks])))
     except ray.exceptions.GetTimeoutError:
         advice = "GPUs are held by others, or ranks cannot reach each other: see NCCL_SOCKET_IFNAME in docs/cluster.md"
         return Finding(node, "network", f"{what} did not end within {SECONDS:.0f} s", advice)

@@ -41,10 +41,10 @@ def test_grpo_on_a_users_own_reward_with_nothing_of_ours(train: Callable[..., Ru
     )
     ahead = ("--train.async_enable", "--train.partial_rollout_enable", "--algo.dynamic_filtering_enable=true")
     run = train(
-        *SMALL, *ahead, "--train.num_episodes=2", "--meds.enabled=false", "--meds.reward=null",
+        *SMALL, *ahead, "--train.num_episodes=3", "--meds.enabled=false", "--meds.reward=null",
         f"--reward.remote_url={reward}", method="grpo",
     )  # fmt: skip
-    require_trained(run, 4)
+    require_trained(run, 8)
     log = pa.concat_tables(read_rollouts(run.paths)).to_pandas()
     groups = log.groupby(["step", "prompt"]).correct
     assert set(groups.size()) == {8}
