@@ -1,0 +1,6 @@
+"""Settings of earlier versions that no longer exist, so that an old configuration gets an answer in one line."""
+
+from __future__ import annotations
+
+REMOVED: dict[str, str] = {}
+"""What to do about each removed setting, by its full name."""
