@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.exits import DISK_ERRORS, silence_if_closed
-from meds_openrlhf.memory.errors import MemoryCorruptionError, MemoryLostError
+from meds_openrlhf.memory.errors import MemoryCorruptionError
 
 INTERRUPTED = 130
 
@@ -21,7 +21,7 @@ def exit_code_of(script: Callable[[], None]) -> int:
     try:
         script()
         sys.stdout.flush()  # a BrokenPipeError must surface inside this try
-    except (ConfigError, MemoryCorruptionError, MemoryLostError) as error:
+    except (ConfigError, MemoryCorruptionError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:

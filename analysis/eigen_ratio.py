@@ -27,8 +27,8 @@ from analysis.command_line import exit_code_of
 from analysis.results import add_result_arguments, write_numbers
 from analysis.run_metrics import Curve, logged_curves
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.features.moments import NO_MOMENTS, Moments, merge_moments
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.moments import NO_MOMENTS, Moments, merge_moments
 from meds_openrlhf.memory.rows import layer_logits_of
 from meds_openrlhf.memory.settings import transform_of_rows
 from meds_openrlhf.memory.tools.stored_memory import StoredMemory, open_memory

@@ -13,7 +13,7 @@ from analysis.logged_rollouts import prompt_codes
 from analysis.run_rows import layer_logits
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE, cluster_sets
-from meds_openrlhf.memory.presets import PRESETS
+from meds_openrlhf.memory.method import PRESETS
 from meds_openrlhf.memory.settings import settings_of_format, transform_of_rows
 from meds_openrlhf.memory.tools.stored_memory import open_memory
 
@@ -60,7 +60,7 @@ def labels_of_feature(rows: pa.Table, transform: FeatureTransform | None, preset
     offsets = np.concatenate([[0], np.cumsum(np.bincount(prompts))]).astype(np.int64)
     features = transform(layer_logits(rows))[order]
     labels = np.empty(len(rows), dtype=np.int64)
-    labels[order] = _unique(cluster_sets(features, offsets, PRESETS[preset].clustering), offsets)
+    labels[order] = _unique(cluster_sets(features, offsets, PRESETS[preset]), offsets)
     return labels
 
 

@@ -45,7 +45,7 @@ from benchmarks.memory_processes import measure_growth, measure_restart, measure
 from benchmarks.memory_stream import LAYERS, QUICK, Memory, Sizes, in_random_steps, in_steps, key
 from benchmarks.timing_table import Floats, Line, timed
 from meds_openrlhf.memory.clustering import cluster_sets
-from meds_openrlhf.memory.presets import PRESETS
+from meds_openrlhf.memory.method import PRESETS
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot
 
 PARTS = ("step", "clustering", "snapshot", "restart", "growth")
@@ -123,7 +123,7 @@ def one_round(memory: Memory, prompts: NDArray[np.int64], known: Floats, parts: 
         result["hdbscan"] = timed(reference_clustering, sets)[0]
         flat, offsets = sets.reshape(-1, sets.shape[2]), np.arange(len(sets) + 1, dtype=np.int64) * sets.shape[1]
         for preset in ("robust", "reference"):
-            result[preset] = timed(cluster_sets, flat, offsets, PRESETS[preset].clustering)[0]
+            result[preset] = timed(cluster_sets, flat, offsets, PRESETS[preset])[0]
     return result
 
 

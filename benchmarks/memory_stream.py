@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.timing_table import timed
-from meds_openrlhf.memory.rows import make_rows
-from meds_openrlhf.memory.segment import Sharding
+from meds_openrlhf.memory.rows import Sharding, make_rows
 from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings
 from meds_openrlhf.paths import MemoryPaths
 

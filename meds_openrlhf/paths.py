@@ -12,8 +12,10 @@ runs/NAME/
   checkpoints/diversity/global_step50.npz  moments for the eigen ratios; only with a memory of layer logits
   stacks/20261121-093000/               stacks of every process when the run hung
   memory/format.json                    format of the rows: format version, shard count, model fingerprint
-  memory/shard-0003/000007.arrow        append-only Arrow IPC stream, one record batch per step
+  memory/shard-0003/000051.arrow        rows of step 51, an Arrow IPC stream
+  memory/shard-0003/000001-000050.arrow rows of the steps up to a checkpoint
   memory/snapshots/global_step50.json   manifest of a checkpoint's memory; committed by rename
+  memory-before/                        the memory while it is rewritten for another number of shards
   model/                                the trained policy, Hugging Face format
   tokenizer.json                        the policy's, with which texts of rollouts are decoded
   report.html                           curves and the atlas of errors, from `meds report`
@@ -28,10 +30,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-SEGMENT_NAME = re.compile(r"\d{6}\.arrow")
+STEPS_NAME = re.compile(r"(\d{6,})(?:-(\d{6,}))?\.arrow")
 ROLLOUTS_NAME = re.compile(r"\d{6,}\.arrow")
 SHARD_NAME = re.compile(r"shard-(\d{4,})")
-SEGMENT_PATH = re.compile(r"shard-\d{4,}/\d{6}\.arrow")
 SNAPSHOT_NAME = re.compile(r"[A-Za-z0-9_]{1,128}")
 
 
@@ -166,8 +167,13 @@ class MemoryPaths:
         """The format of the rows, written when a run with this memory starts."""
         return self.root / "format.json"
 
+    @property
+    def before(self) -> MemoryPaths:
+        """The files of this memory while it is rewritten, in another format or for another number of shards."""
+        return MemoryPaths(self.root.with_name(f"{self.root.name}-before"))
+
     def shard(self, index: int) -> Path:
-        """Return the folder of a shard's segments."""
+        """Return the folder of a shard's files."""
         return self.root / f"shard-{index:04d}"
 
     def shard_folders(self) -> dict[int, Path]:
@@ -193,18 +199,36 @@ def _plain_name(name: str) -> str:
     return name
 
 
-def segment_name(number: int) -> str:
-    """Format a segment number: ``7`` becomes ``"000007.arrow"``."""
-    return f"{number:06d}.arrow"
+@dataclass(frozen=True)
+class StepFile:
+    """A file of a shard with the rows of one step, or of all steps from ``first`` to ``last``."""
+
+    path: Path
+    first: int
+    last: int
 
 
-def segments_in(folder: Path) -> list[Path]:
-    """Return the segments in a shard's folder, oldest first; empty if the folder does not exist."""
-    if not folder.is_dir():
-        return []
-    return sorted(path for path in folder.iterdir() if SEGMENT_NAME.fullmatch(path.name))
+def step_file(folder: Path, first: int, last: int) -> Path:
+    """Return the path of the rows of some steps: ``000050.arrow``, or ``000001-000050.arrow``."""
+    return folder / (f"{first:06d}.arrow" if first == last else f"{first:06d}-{last:06d}.arrow")
 
 
-def name_in_memory(segment: Path) -> str:
-    """Return a segment's path below its memory's folder, as in manifests: ``shard-0003/000007.arrow``."""
-    return f"{segment.parent.name}/{segment.name}"
+def step_files(folder: Path) -> tuple[list[StepFile], list[Path]]:
+    """Return a shard's files in the order of their steps, and its files whose steps are in one of those too.
+
+    The latter are left over if a process ends between writing a merged file and removing its parts.
+    """
+    found = []
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        match = STEPS_NAME.fullmatch(entry.name)
+        if match:
+            found.append(StepFile(entry, int(match[1]), int(match[2] or match[1])))
+    found.sort(key=lambda file: (file.first, -file.last))
+    kept: list[StepFile] = []
+    covered = []
+    for file in found:
+        if kept and file.last <= kept[-1].last:
+            covered.append(file.path)
+        else:
+            kept.append(file)
+    return kept, covered

@@ -193,11 +193,9 @@ def begin(mutant: Mutant | None, file: str) -> int:
     silent = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(silent, descriptor)
+    os.environ["NUMBA_DISABLE_JIT"] = "1"  # compiling the faulty code would take longer than its tests
     import pytest
 
-    from meds_openrlhf.memory.compiled import interpret
-
-    interpret()  # compiling the faulty code would take longer than its tests
     if mutant is not None:
         sys.meta_path.insert(0, _Mutated(mutant))
     quiet = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist"]

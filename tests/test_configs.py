@@ -12,6 +12,7 @@ from meds_openrlhf.config.yaml_file import flatten
 from meds_openrlhf.evaluation.benchmarks import PAPERS
 from meds_openrlhf.evaluation.models.naming import length_of_training
 from meds_openrlhf.evaluation.results import ks_up_to
+from meds_openrlhf.memory.method import Method
 from meds_openrlhf.memory.settings import method_of
 from meds_openrlhf.placement.inventory import imagined_cluster
 
@@ -103,8 +104,7 @@ def test_the_papers_settings(model: str, method: str) -> None:
 
 def test_the_papers_clustering() -> None:
     meds = load_config(CONFIGS / "qwen2.5-math-7b" / "meds.yaml").meds
-    found = method_of(meds.memory).clustering
-    assert (found.min_cluster_size, found.min_samples, found.metric) == (2, 1, "euclidean")
+    assert method_of(meds.memory) == Method(min_cluster_size=2, assignment="knn", noise="none", algorithm="hdbscan")
     assert (meds.features.layers, meds.features.normalize) == ("last-half", "l2")
 
 
@@ -184,12 +184,11 @@ def test_the_papers_features(model: str, layers: int, name: str, columns: int) -
 def test_in_the_ablation_single_all_past_errors_are_one_cluster() -> None:
     import numpy as np
 
-    from meds_openrlhf.memory.assignment import assign_sets, sizes_of
+    from meds_openrlhf.memory.assignment import assign
     from meds_openrlhf.memory.clustering import cluster_sets
 
     method = method_of(ablation("single").meds.memory)
     stored, new = np.random.default_rng(0).normal(size=(2, 9, 14))
     offsets = np.array([0, 9])
-    labels = cluster_sets(stored, offsets, method.clustering)
-    assigned = assign_sets(new, offsets, stored, offsets, labels, method.assignment)
-    assert sizes_of(assigned, offsets, labels, offsets, method.noise).tolist() == [9] * 9
+    labels = cluster_sets(stored, offsets, method)
+    assert assign(new, offsets, stored, offsets, labels, method)[1].tolist() == [9] * 9

@@ -12,7 +12,7 @@ from meds_openrlhf.cli import atlas, data, demo, doctor, eval, memory, plan, rep
 from meds_openrlhf.cli.extras import missing_extra
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.exits import DISK_ERRORS, silence_if_closed
-from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError, MemoryLostError
+from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from meds_openrlhf.training.driver.interruption import Interrupted
 from meds_openrlhf.training.errors import RunLostError, innermost
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if known.command in READERS:
             sys.stdout.flush()  # a BrokenPipeError must surface inside this try
         return code
-    except (ConfigError, MemoryCorruptionError, MemoryLostError, MemoryBusyError) as error:
+    except (ConfigError, MemoryCorruptionError, MemoryBusyError) as error:
         print(f"meds: {innermost(error)}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:

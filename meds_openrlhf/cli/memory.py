@@ -1,16 +1,14 @@
-"""`meds memory`: inspect a run's memory, verify it, replay it with other settings, and export it."""
+"""`meds memory`: inspect a run's memory, verify it, and replay it with other settings."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meds_openrlhf.cli.reading import begin_reading
 from meds_openrlhf.config import ConfigError, MedsSettings
 from meds_openrlhf.config.loader import parse_overrides
 
@@ -29,14 +27,13 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "memory",
         help="look into a run's memory of past errors",
-        description="Look into a run's memory of past errors, prove it sound, try other settings on it without "
-        "training, and export it. Nothing is changed, and the run may be going on.",
+        description="Look into a run's memory of past errors, prove it sound, or try other settings on it "
+        "without training. Nothing is changed, and the run may be going on.",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     _add_inspect(actions)
     _add_verify(actions)
     _add_replay(actions)
-    _add_export(actions)
 
 
 def _add_action(actions: Any, action: Callable[..., int], summary: str, description: str) -> argparse.ArgumentParser:
@@ -65,8 +62,8 @@ def _add_verify(actions: Any) -> None:
         actions,
         verify,
         "whether every file is what was written",
-        "Read everything and compare checksums, counts and snapshots. One line per finding; the "
-        "exit code is 1 if there is damage, 0 if all is sound. A batch that is being written is no damage.",
+        "Read everything and compare checksums, counts and snapshots. One line for each fault; the "
+        "exit code is 1 if there is damage, 0 if all is sound.",
     )
 
 
@@ -89,22 +86,11 @@ def _add_replay(actions: Any) -> None:
     parser.set_defaults(run=replay, takes_overrides=True)
 
 
-def _add_export(actions: Any) -> None:
-    parser = _add_action(
-        actions,
-        export,
-        "all rows as one Parquet file",
-        "Write all rows of the memory, ordered by step and sample, as one Parquet file.",
-    )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.parquet", help="file to write")
-
-
 # ── actions ──
 
 
 def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print what a memory holds."""
-    begin_reading([arguments.folder])
     from meds_openrlhf.data.prompt_texts import texts_of_data_set, without_template
     from meds_openrlhf.memory.tools.overview import survey
     from meds_openrlhf.memory.tools.stored_memory import open_memory
@@ -131,53 +117,37 @@ def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 def verify(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print the findings; returns 1 if any of them is damage."""
-    begin_reading([arguments.folder])
     from meds_openrlhf.memory.tools.stored_memory import open_memory
     from meds_openrlhf.memory.tools.verify import verify_memory
 
     report = verify_memory(open_memory(arguments.folder))
-    for finding in report.findings:
-        print(f"{'damage' if finding.damage else 'note'}: {finding.text}")
+    for line in report.damage:
+        print(f"damage: {line}")
     verdict = f"{len(report.damage)} damaged" if report.damage else "sound"
-    print(f"{report.rows} rows in {report.segments} segments, {report.snapshots} snapshots: {verdict}")
+    print(f"{report.rows} rows, {report.snapshots} snapshots: {verdict}")
     return 1 if report.damage else 0
 
 
 def replay(arguments: argparse.Namespace, overrides: list[str]) -> int:
     """Write the replayed rows and print a summary."""
-    begin_reading([arguments.source])
     from meds_openrlhf.memory.tools.replay import replay as replay_rows
 
     _require_replayable(overrides)
     source, target = arguments.source, arguments.out
-    with _recording(source, target, arguments.preset, overrides) as (recording, settings):
-        summary = replay_rows(recording, settings, target)
+    recording, settings = _recording(source, target, arguments.preset, overrides)
+    summary = replay_rows(recording, settings, target)
     print(_as_lines(summary, target))
-    return 0
-
-
-def export(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Write the Parquet file."""
-    begin_reading([arguments.folder])
-    from meds_openrlhf.memory.tools.export import export_parquet
-    from meds_openrlhf.memory.tools.stored_memory import open_memory
-
-    rows = export_parquet(open_memory(arguments.folder), arguments.out)
-    print(f"{rows} rows in {arguments.out}")
     return 0
 
 
 # ── settings ──
 
 
-@contextmanager
-def _recording(
-    source: Path, target: Path, preset: str | None, overrides: list[str]
-) -> Iterator[tuple[Recording, MedsSettings]]:
+def _recording(source: Path, target: Path, preset: str | None, overrides: list[str]) -> tuple[Recording, MedsSettings]:
     """The rows of a file or a run's folder, and the settings for their replay. ``target`` must not be the input."""
     from meds_openrlhf.files import refuse_inside
     from meds_openrlhf.memory.settings import settings_with, transform_of_rows
-    from meds_openrlhf.memory.tools.recorded_rows import open_stream, recording_of
+    from meds_openrlhf.memory.tools.recorded_rows import read_recording, recording_of
     from meds_openrlhf.memory.tools.stored_memory import open_memory
 
     if source.is_dir():
@@ -185,21 +155,20 @@ def _recording(
         refuse_inside(target, memory.paths.root)
         meds = memory.settings(_changed(preset, overrides))
         transform_of_rows(meds, memory.format)  # raises ConfigError if they do not match
-        yield recording_of(memory), meds
-        return
+        return recording_of(memory), meds
     if target.exists() and source.exists() and target.samefile(source):
         raise ConfigError("--out", str(target), "is the file that is replayed; name another one")
-    with open_stream(source) as recording:
-        yield recording, settings_with(_changed(preset, overrides))
+    return read_recording(source), settings_with(_changed(preset, overrides))
 
 
 def _require_replayable(overrides: list[str]) -> None:
     """Raise ConfigError for a setting that replay cannot change because it took effect during recording."""
-    from meds_openrlhf.memory.settings import FEATURE_SETTINGS, METHOD_SETTINGS
+    from meds_openrlhf.memory.method import OVERRIDES
+    from meds_openrlhf.memory.settings import FEATURE_SETTINGS
 
     replayed = {
         "meds.features": FEATURE_SETTINGS,
-        "meds.memory": ("remember", "preset", *METHOD_SETTINGS),
+        "meds.memory": ("remember", "preset", *OVERRIDES),
         "meds.penalty": ("alpha", "beta"),
     }
     known = [f"{section}.{name}" for section, names in replayed.items() for name in names]
@@ -224,7 +193,7 @@ def _as_text(overview: Overview, texts: dict[str, str], preset: str) -> str:
         f"prompts    {overview.prompts}",
         f"rows       {rows} ({overview.wrong} wrong, {overview.right} right)",
         f"steps      {overview.steps}{steps}",
-        f"segments   {overview.segments}, {overview.bytes / 1e6:.1f} MB",
+        f"files      {overview.files}, {overview.bytes / 1e6:.1f} MB",
         f"snapshots  {', '.join(overview.snapshots) or 'none'}",
         f"clusters   {overview.clusters} by preset {preset}; {overview.noise} rows in none",
     ]

@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from meds_openrlhf.cli.reading import begin_reading
 from meds_openrlhf.paths import RunPaths
 
 
@@ -28,7 +27,6 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Write the report and print its path."""
-    begin_reading(arguments.runs)
     from meds_openrlhf.report import write_report
 
     print(write_report(arguments.runs, arguments.output or RunPaths(arguments.runs[0]).report))

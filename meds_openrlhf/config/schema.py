@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.memory.method import ANSWERS, OVERRIDES, PRESETS, problem_of
 
 
 def _require(condition: bool, name: str, value: object, hint: str) -> None:
@@ -78,23 +79,6 @@ class FeatureSettings:
 
 REWARDS = ("math", "math-signed", "math-format", "math-string", "gym")
 
-_MEMORY_CHOICES = {
-    "on_lost": ("stop", "forget"),
-    "remember": ("wrong", "right", "both"),
-    "preset": ("paper", "reference", "robust", "answers"),
-    "metric": ("euclidean", "manhattan", "cosine"),
-    "assignment": ("knn", "joint"),
-    "neighbor_metric": ("cosine", "euclidean"),
-    "ties": ("nearest", "smallest"),
-    "noise": ("none", "cluster"),
-}
-_OF_LOGITS = (
-    *("min_cluster_size", "min_samples", "metric", "allow_single_cluster", "selection_epsilon"),
-    *("assignment", "neighbors", "neighbor_metric", "ties", "noise"),
-)
-_OF_HISTORY = ("assignment", "neighbors", "neighbor_metric", "ties", "noise", "window_rows", "window_visits")
-_MEMORY_LEAST = {"min_cluster_size": 2, "min_samples": 1, "neighbors": 1, "window_rows": 2, "window_visits": 1}
-
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySettings:
@@ -104,71 +88,32 @@ class MemorySettings:
     """Ray actors that share the memory; a prompt always goes to the same one."""
     prompt_id_key: str | None = None
     """Column of the data set that names a prompt for good; null: a hash of the prompt's text."""
-    fsync: bool = True
-    """Whether every step's rows are on the disk, not only in the system's cache, before training goes on."""
-    on_lost: str = "stop"
-    """Where a restarted shard cannot reach rows that were stored: "stop", or "forget" them and go on."""
-    archive: str | None = None
-    """Where snapshots are kept as well, e.g. s3://bucket/my-run: for nodes that share no disk."""
     branch_from: str | None = None
     """A new run's memory begins as this snapshot of another: runs/old/memory/snapshots/global_step50.json."""
     remember: str = "wrong"
     """Whose rollouts are remembered and penalized: "wrong", "right" or "both" (each among its own kind)."""
     preset: str = "paper"
-    """Where every setting below that is null comes from: "paper", "reference" (its code), "robust", or "answers", which
+    """Where the settings below that are null come from: "paper", "reference" (its code), "robust", or "answers", which
     remembers final answers in place of layer logits: equal ones are a cluster."""
     min_cluster_size: int | None = None
     """HDBSCAN: the smallest set of rollouts that counts as a cluster."""
-    min_samples: int | None = None
-    """HDBSCAN: neighbours that make a point dense; larger values call more rows noise."""
-    metric: str | None = None
-    """Distance between features when they are clustered: "euclidean", "manhattan" or "cosine"."""
-    allow_single_cluster: bool | None = None
-    """HDBSCAN: whether all rows may form one cluster."""
-    selection_epsilon: float | str | None = None
-    """HDBSCAN: clusters nearer to each other than this are one; "auto": as far as the features themselves suggest."""
     assignment: str | None = None
     """How a new rollout finds its cluster: "knn", or "joint", where stored and new ones are clustered together."""
-    neighbors: int | None = None
-    """knn: a new rollout joins the cluster of the majority of so many nearest stored ones."""
-    neighbor_metric: str | None = None
-    """knn: what makes them the nearest, "cosine" or "euclidean"."""
-    ties: str | None = None
-    """knn: who wins a tie of votes, the label of the "nearest" neighbour or the "smallest" label (slow)."""
     noise: str | None = None
     """Whether noise counts as a "cluster" of all its rows, or as "none": no cluster, no penalty."""
-    window_rows: int | None = None
-    """Only a prompt's newest so many rows take part."""
-    window_visits: int | None = None
-    """Only the rows of a prompt's newest so many visits (steps that brought it rows) take part."""
 
     def __post_init__(self) -> None:
         _require(self.shards >= 1, "memory.shards", self.shards, "is below 1; name at least one shard")
-        for name, choices in _MEMORY_CHOICES.items():
-            value, listed = getattr(self, name), ", ".join(f'"{choice}"' for choice in choices)
-            _require(value is None or value in choices, f"memory.{name}", value, f"is not one of {listed}")
-        for name, least in _MEMORY_LEAST.items():
+        hint = 'is not one of "wrong", "right" and "both"'
+        _require(self.remember in ("wrong", "right", "both"), "memory.remember", self.remember, hint)
+        hint = f"is not one of {', '.join(PRESETS)}"
+        _require(self.preset in PRESETS, "memory.preset", self.preset, hint)
+        for name in OVERRIDES:
             value = getattr(self, name)
-            _require(value is None or value >= least, f"memory.{name}", value, f"is below {least}")
-        self._require_epsilon()
-        self._require_possible_metric()
-        for name in _OF_LOGITS if self.preset == "answers" else ():
-            hint = 'says nothing of the preset "answers", in which equal answers are a cluster; leave it out'
-            _require(getattr(self, name) is None, f"memory.{name}", getattr(self, name), hint)
-
-    def _require_epsilon(self) -> None:
-        epsilon = self.selection_epsilon
-        is_distance = isinstance(epsilon, (int, float)) and 0 <= epsilon < float("inf")
-        hint = 'is neither "auto" nor a distance from 0 up'
-        _require(epsilon in (None, "auto") or is_distance, "memory.selection_epsilon", epsilon, hint)
-
-    def _require_possible_metric(self) -> None:
-        is_auto = self.selection_epsilon == "auto" or (self.selection_epsilon is None and self.preset == "robust")
-        hint = 'does not go with selection_epsilon "auto" (which the preset "robust" has); give that a distance'
-        _require(not is_auto or self.metric != "manhattan", "memory.metric", self.metric, hint)
-        # The preset takes the hdbscan library's default algorithm, which has no such metric.
-        hint = 'does not go with the preset "reference"; use "euclidean" or "manhattan", or another preset'
-        _require(self.preset != "reference" or self.metric != "cosine", "memory.metric", self.metric, hint)
+            problem = None if value is None else problem_of(name, value)
+            _require(problem is None, f"memory.{name}", value, problem or "")
+            hint = 'does not apply to the preset "answers", in which equal answers are a cluster; leave it out'
+            _require(value is None or self.preset != ANSWERS, f"memory.{name}", value, hint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -396,7 +341,7 @@ class MedsSettings:
         _require(self.lock_seconds is None or self.lock_seconds >= 0, "lock_seconds", self.lock_seconds, hint)
         hint = "is below 1; null trains to the end of train.num_episodes"
         _require(self.max_steps is None or self.max_steps >= 1, "max_steps", self.max_steps, hint)
-        for name in _OF_HISTORY if self.penalty.scope == "batch" else ():
+        for name in ("assignment", "noise") if self.penalty.scope == "batch" else ():
             hint = 'is about earlier rollouts, which meds.penalty.scope "batch" does not look at; leave it out'
             _require(getattr(self.memory, name) is None, f"memory.{name}", getattr(self.memory, name), hint)
         unused: tuple[str, ...] = ()

@@ -136,7 +136,7 @@ def _storage(node: str, folder: Path, token: str) -> Iterator[Finding]:
     if free < LEAST_DISK:
         yield Finding(node, "storage", found, "a checkpoint of a 7B policy takes about 110 GB: make room")
     elif seconds >= SLOW_FSYNC_SECONDS:
-        advice = "every step waits for one: use faster storage, or meds.memory.fsync: false"
+        advice = "every step waits for one: use faster storage"
         yield Finding(node, "storage", found, advice, slow=True)
     else:
         yield Finding(node, "storage", found)

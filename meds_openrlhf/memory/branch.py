@@ -1,29 +1,70 @@
-"""Creates a new memory from a snapshot of another memory, with copies of its segments."""
+"""Copies a memory: to branch from another run's snapshot, or to continue one of another format or number of shards."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import heapq
+import logging
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import pyarrow as pa
 
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.locks import WAIT_SECONDS
+from meds_openrlhf.memory import format2, log
 from meds_openrlhf.memory.errors import MemoryCorruptionError
-from meds_openrlhf.memory.rows import log_schema
-from meds_openrlhf.memory.segment import copy_beginning, read_batches, require_unchanged, step_of
-from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot, read_snapshot, write_format
+from meds_openrlhf.memory.log import LogState, lock_shard, write_rows
+from meds_openrlhf.memory.rows import Sharding, log_schema, owners_of, step_of
+from meds_openrlhf.memory.snapshot import (
+    FORMAT_VERSION,
+    MemoryFormat,
+    Snapshot,
+    commit_snapshot,
+    read_format,
+    read_snapshot,
+    write_format,
+)
 from meds_openrlhf.paths import MemoryPaths
+
+logger = logging.getLogger(__name__)
 
 BRANCH_SNAPSHOT = "branch"
 
 
+def batches_in(folder: Path, memory_format: MemoryFormat) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in a shard's folder of either format, a batch for each step, in the order of steps.
+
+    The schema of a batch says whose prompts it holds. Raises MemoryCorruptionError if a file is damaged.
+    """
+    reader = format2 if memory_format.format_version == 2 else log
+    return reader.batches_in(folder, log_schema(memory_format.layers))
+
+
+def rows_by_step(paths: MemoryPaths, memory_format: MemoryFormat) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield each step with rows and its rows from all shards, ordered by ``sample``.
+
+    Raises MemoryCorruptionError if a file is damaged.
+    """
+    folders = [batches_in(folder, memory_format) for folder in paths.shard_folders().values()]
+    for step, batches in groupby(heapq.merge(*folders, key=step_of), key=step_of):
+        rows = pa.concat_batches([batch.replace_schema_metadata(None) for batch in batches])
+        yield step, rows.take(pa.array(np.argsort(rows.column("sample").to_numpy(), kind="stable")))
+
+
 def read_branch_point(manifest: Path) -> Snapshot:
-    """Read the snapshot to branch from. Raises ConfigError if its manifest or one of its segments is missing."""
+    """Read the snapshot to branch from. Raises ConfigError if its manifest is missing or damaged."""
     if not manifest.is_file():
-        _refuse(manifest, "is no file; name a manifest such as runs/old/memory/snapshots/global_step50.json")
-    snapshot = read_snapshot(manifest)
-    for state in snapshot.segments:
-        if not (_memory_of(manifest) / state.name).is_file():
-            _refuse(manifest, f"names {state.name}, which is missing beside it")
-    return snapshot
+        _refuse(manifest, "is not a file; name a manifest such as runs/old/memory/snapshots/global_step50.json")
+    try:
+        return read_snapshot(manifest)
+    except MemoryCorruptionError as error:
+        _refuse(manifest, f"cannot be branched from: {error}")
 
 
 def make_branch(manifest: Path, paths: MemoryPaths, wanted: MemoryFormat) -> MemoryFormat:
@@ -34,25 +75,75 @@ def make_branch(manifest: Path, paths: MemoryPaths, wanted: MemoryFormat) -> Mem
     """
     snapshot = read_branch_point(manifest)
     snapshot.format.require_match(wanted, manifest, "meds.memory.branch_from")
-    last_step = 0
-    for state in snapshot.segments:
-        source, target = _memory_of(manifest) / state.name, paths.root / state.name
-        try:
-            require_unchanged(source, state)
-            copy_beginning(source, target, state.bytes)
-            steps = [step_of(batch) for batch, _ in read_batches(target, log_schema(wanted.layers))]
-        except MemoryCorruptionError as error:
-            _refuse(manifest, f"cannot be branched from: {error}")
-        last_step = max([last_step, *steps])
-    branched = replace(wanted, step_offset=last_step)
-    commit_snapshot(paths, BRANCH_SNAPSHOT, Snapshot(branched, snapshot.config_hash, snapshot.segments))
-    write_format(paths, branched)
+    branched = replace(wanted, step_offset=max(snapshot.state.step, 0))
+    try:
+        copied = _copy(MemoryPaths(manifest.absolute().parents[1]), snapshot.format, paths, branched)
+        copied.commit(paths, BRANCH_SNAPSHOT, replace(snapshot, format=branched))
+    except MemoryCorruptionError as error:
+        _refuse(manifest, f"cannot be branched from: {error}")
     return branched
 
 
-def _memory_of(manifest: Path) -> Path:
-    return manifest.absolute().parents[1]
+def rewrite_memory(paths: MemoryPaths, wanted: MemoryFormat, lock_seconds: float | None = WAIT_SECONDS) -> None:
+    """Rewrite the memory at ``paths`` if it is of format 2 or has another number of shards than ``wanted``.
+
+    A start that is interrupted is continued by the next: the old files are in ``memory-before`` until ``format.json``,
+    the last of the new ones, is written. A snapshot that does not fit the files, such as one that a restart has undone,
+    is left out with a warning. Raises MemoryCorruptionError if a file of rows is damaged, and MemoryBusyError if
+    another process writes there.
+    """
+    found, old = read_format(paths), paths.before
+    if found is None or (found.format_version, found.shards) == (FORMAT_VERSION, wanted.shards):
+        return
+    with ExitStack() as locks:
+        for folder in paths.shard_folders().values() if paths.format.exists() else ():
+            locks.enter_context(lock_shard(folder, lock_seconds))
+        if paths.format.exists():
+            paths.root.rename(old.root)
+        changed = replace(found, shards=wanted.shards, format_version=FORMAT_VERSION)
+        copied = _copy(old, found, paths, changed)
+        for manifest in sorted(old.snapshots.glob("*.json")):
+            try:
+                copied.commit(paths, manifest.stem, replace(read_snapshot(manifest), format=changed))
+            except MemoryCorruptionError as error:
+                logger.warning("a snapshot is left out: %s", error)
+        write_format(paths, changed)
+        shutil.rmtree(old.root)
 
 
-def _refuse(manifest: Path, hint: str) -> None:
+@dataclass(frozen=True)
+class _Copied:
+    """The steps with rows of each shard, and how many."""
+
+    source: Path
+    counts: dict[str, list[tuple[int, int]]]
+
+    def commit(self, paths: MemoryPaths, name: str, snapshot: Snapshot) -> None:
+        """Commit a snapshot of the source for the copy. Raises MemoryCorruptionError if its rows are not there."""
+        step, wanted = snapshot.state.step, sum(snapshot.state.rows.values())
+        rows = {folder: sum(count for at, count in of_one if at <= step) for folder, of_one in self.counts.items()}
+        if sum(rows.values()) != wanted:
+            found = f"holds {sum(rows.values())} rows up to step {step}, and its snapshot {name} has {wanted}"
+            raise MemoryCorruptionError(f"{self.source}: {found}; restore its files from a backup")
+        commit_snapshot(paths, name, replace(snapshot, state=LogState(step, rows)))
+
+
+def _copy(source: MemoryPaths, old: MemoryFormat, target: MemoryPaths, new: MemoryFormat) -> _Copied:
+    """Write all rows of a memory to a file for each shard of another."""
+    shards = [Sharding(number, new.shards) for number in range(new.shards)]
+    of_shard: dict[Sharding, list[pa.RecordBatch]] = {sharding: [] for sharding in shards}
+    for _, rows in rows_by_step(source, old):
+        owners = owners_of(rows, new.shards)
+        for sharding in shards:
+            of_shard[sharding].append(rows.filter(pa.array(owners == sharding.shard)))
+    counts = {}
+    for sharding, batches in of_shard.items():
+        folder, whole = target.shard(sharding.shard), [batch for batch in batches if len(batch)]
+        if whole:
+            write_rows(folder, whole, sharding)
+        counts[folder.name] = [(step_of(batch), len(batch)) for batch in whole]
+    return _Copied(source.root, counts)
+
+
+def _refuse(manifest: Path, hint: str) -> NoReturn:
     raise ConfigError("meds.memory.branch_from", str(manifest), hint)

@@ -1,98 +1,82 @@
-"""HDBSCAN over the features of each prompt. Pure functions.
+"""HDBSCAN over the features of each prompt: many sets in one call, compiled, without the GIL. Pure functions.
 
 The same rows in the same order give the same labels on every machine, with every number of shards and after a resume,
 regardless of which other prompts are clustered in the same call.
+
+With min_samples = 1, the paper's setting, the mutual reachability of two rows is their distance, so the hierarchy is
+the single linkage tree. The steps follow the publications (Campello, Moulavi and Sander 2013; McInnes and Healy 2017;
+Malzer and Baum 2020 for epsilon) and give the same labels as the hdbscan package, including its infinite densities and
+float32 sums:
+
+    rows -> minimum spanning tree -> single linkage tree -> condensed tree -> excess of mass, epsilon -> labels
+
+A density (lambda) is the inverse of a distance. If distances tie, the row with the lower number comes first in every
+step. All compiled code is in this file, because numba's cache detects changes only in the file of the caller.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
+import numba  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
-from meds_openrlhf.features.transform import unit_vectors
-from meds_openrlhf.memory import linkage
+from meds_openrlhf.memory.method import Method
 
-NOISE = linkage.NOISE
+NOISE = -1
+# Chosen by simulation; the tables are in docs/clustering.md.
+# The automatic epsilon is this quantile of the distinct rows' distances to their nearest neighbours,
+NEIGHBOR_QUANTILE = 0.75
+NEIGHBOR_FACTOR = 2.0  # times this factor,
+FARTHEST = 0.45  # but at most this fraction of the rows' length; rows farther from all others are scatter
 
-AUTO = "auto"
-METRICS = ("euclidean", "manhattan", "cosine")
-
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 Labels = NDArray[np.int32]
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
-class Clustering:
-    """HDBSCAN settings, with cluster selection by excess of mass; the defaults are the paper's (Section 3.2).
+def compiled(function: Function) -> Function:
+    """Compile ``function`` with numba at its first call; division by zero gives infinity or NaN, as in numpy.
 
-    ``selection_epsilon`` is the distance below which clusters are not split. "auto" derives it from the
-    nearest-neighbour distances of each set (`linkage.automatic_epsilon`) and drops scatter; "manhattan" does not
-    support it. If ``exact`` is false, the hdbscan package runs with its own defaults, which include an approximate
-    spanning tree; use this to compare with code that calls it that way. ``algorithm`` "equal" replaces HDBSCAN: equal
-    rows form a cluster, which may have a single row, and no row is noise. Raises ValueError for invalid settings.
+    The result is cached next to the module or in the user's cache folder. If neither is writable, every process
+    compiles it again.
     """
-
-    min_cluster_size: int = 2
-    min_samples: int = 1
-    metric: str = "euclidean"
-    allow_single_cluster: bool = False
-    selection_epsilon: float | str = 0.0
-    exact: bool = True
-    algorithm: str = "hdbscan"
-
-    def __post_init__(self) -> None:
-        """Reject settings that no code path supports."""
-        if self.algorithm not in ("hdbscan", "equal"):
-            raise ValueError(f"algorithm: {self.algorithm!r}, must be hdbscan or equal")
-        if self.min_cluster_size < 2:
-            raise ValueError(f"min_cluster_size: {self.min_cluster_size}, must be at least 2")
-        if self.min_samples < 1:
-            raise ValueError(f"min_samples: {self.min_samples}, must be at least 1")
-        if self.metric not in METRICS:
-            raise ValueError(f"metric: {self.metric!r}, must be one of {', '.join(METRICS)}")
-        if self.metric == "cosine" and not self.exact:
-            raise ValueError("metric: 'cosine' needs exact, hdbscan's default algorithm does not have it")
-        if self.selection_epsilon == AUTO:
-            if self.metric == "manhattan":
-                raise ValueError("selection_epsilon: 'auto' needs metric 'euclidean' or 'cosine', not 'manhattan'")
-        elif isinstance(self.selection_epsilon, str) or not 0 <= self.selection_epsilon < math.inf:
-            raise ValueError(f"selection_epsilon: {self.selection_epsilon!r}, must be a number from 0 up, or 'auto'")
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    try:
+        decorated: Function = numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # "no locator available": no cache folder is writable
+        decorated = numba.njit(**options)(function)
+    return decorated
 
 
-def cluster(features: NDArray[np.float64], settings: Clustering) -> Labels:
-    """Return labels (n,) int32 of one set ``features`` (n, d): clusters from 0 up, -1 for noise.
-
-    If there are fewer than two rows, or at most ``min_samples``, all are noise. Raises ValueError for non-finite
-    values.
-    """
-    return cluster_sets(features, np.array([0, len(features)], dtype=np.int64), settings)
-
-
-def cluster_sets(features: NDArray[np.float64], offsets: NDArray[np.int64], settings: Clustering) -> Labels:
-    """Return labels (n,) int32 of g sets at once; each set gets the labels that `cluster` gives it.
+def cluster_sets(features: Floats, offsets: Integers, method: Method) -> Labels:
+    """Return labels (n,) int32 of g sets: within each, clusters are numbered from 0, and noise is -1.
 
     Set i is rows ``offsets[i]`` to ``offsets[i + 1]`` of ``features`` (n, d); ``offsets`` (g + 1,) rises from 0 to n.
-    Raises ValueError for other offsets and for non-finite values.
+    A set with a single row is noise, unless ``method.algorithm`` is "equal". Raises ValueError for other offsets and
+    for non-finite values.
     """
     offsets = checked_offsets(offsets, len(features))
     if not np.isfinite(features).all():
         raise ValueError("features: hold NaN or infinite values")
-    if settings.algorithm == "equal":
-        return _cluster_equal(features, offsets)
-    if settings.exact and settings.metric == "euclidean" and settings.min_samples == 1:
-        return _cluster_compiled(features, offsets, settings)
+    if method.algorithm in ("hdbscan", "robust"):
+        robust = method.algorithm == "robust"
+        epsilon = math.nan if robust else 0.0
+        return hdbscan_sets(plain(features, np.float64), offsets, method.min_cluster_size, robust, epsilon)
+    cluster_one = _cluster_equal if method.algorithm == "equal" else _cluster_by_library
     labels = np.full(len(features), NOISE, dtype=np.int32)
     for start, stop in pairwise(offsets):
-        if stop - start > settings.min_samples:
-            labels[start:stop] = _cluster_by_hdbscan(features[start:stop], settings)
+        labels[start:stop] = cluster_one(features[start:stop], method.min_cluster_size)
     return labels
 
 
-def checked_offsets(offsets: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
+def checked_offsets(offsets: Integers, rows: int) -> Integers:
     """Validate the ``offsets`` of sets with ``rows`` rows in total, because compiled code does not check bounds."""
     bounds = plain(offsets, np.int64)
     if len(bounds) == 0 or bounds[0] != 0 or bounds[-1] != rows or (np.diff(bounds) < 0).any():
@@ -105,7 +89,7 @@ def plain(array: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
     return np.require(array, dtype, ["C", "W"])
 
 
-def sizes_in_batch(features: NDArray[np.float64], codes: NDArray[np.int64], settings: Clustering) -> Labels:
+def sizes_in_batch(features: Floats, codes: Integers, method: Method) -> Labels:
     """Return for each row the size (n,) int32 of its cluster, including the row itself; 1 for noise.
 
     Rows of ``features`` (n, d) with the same value in ``codes`` (n,) are clustered together. The function keeps no
@@ -114,86 +98,350 @@ def sizes_in_batch(features: NDArray[np.float64], codes: NDArray[np.int64], sett
     order = np.argsort(codes, kind="stable")
     offsets = np.flatnonzero(np.diff(codes[order], prepend=-1, append=-1)) if len(codes) else np.zeros(1, np.int64)
     labels = np.empty(len(codes), np.int32)
-    labels[order] = cluster_sets(features[order], offsets, settings)
+    labels[order] = cluster_sets(features[order], offsets, method)
     _, cluster_of, counts = np.unique(np.stack([codes, labels]), axis=1, return_inverse=True, return_counts=True)
     return np.where(labels == NOISE, 1, counts[cluster_of.reshape(-1)]).astype(np.int32)
 
 
-def _cluster_equal(features: NDArray[np.float64], offsets: NDArray[np.int64]) -> Labels:
-    labels = np.empty(len(features), dtype=np.int32)
-    for start, stop in pairwise(offsets):
-        known: dict[bytes, int] = {}
-        for row in range(start, stop):
-            labels[row] = known.setdefault(features[row].tobytes(), len(known))
+def _cluster_equal(points: Floats, _min_cluster_size: int) -> list[int]:
+    known: dict[bytes, int] = {}
+    return [known.setdefault(row.tobytes(), len(known)) for row in points]
+
+
+def _cluster_by_library(points: Floats, min_cluster_size: int) -> Labels:
+    """Return labels (n,) by the hdbscan package's defaults, which include an approximate spanning tree."""
+    if len(points) < 2:
+        return np.full(len(points), NOISE, np.int32)
+    import hdbscan  # takes a second to import, and the other algorithms do not need it
+
+    model = hdbscan.HDBSCAN(min_cluster_size=min_cluster_size, min_samples=1, core_dist_n_jobs=1)
+    labels: Labels = model.fit(np.array(points, np.float64)).labels_.astype(np.int32)  # fit wants a writable copy
     return labels
 
 
-def _cluster_compiled(features: NDArray[np.float64], offsets: NDArray[np.int64], settings: Clustering) -> Labels:
-    epsilon = math.nan if settings.selection_epsilon == AUTO else float(settings.selection_epsilon)
-    with np.errstate(all="ignore"):  # for the interpreter; compiled code does not warn
-        return linkage.cluster_sets(
-            plain(features, np.float64),
-            offsets,
-            int(settings.min_cluster_size),
-            bool(settings.allow_single_cluster),
-            np.full(len(offsets) - 1, epsilon),
-        )
+# ── compiled ──
 
 
-def _cluster_by_hdbscan(points: NDArray[np.float64], settings: Clustering) -> Labels:
-    """Return labels (n,) of one set of ``points`` (n, d) with n > ``min_samples``."""
-    points = np.array(points, dtype=np.float64)  # a writable copy, which hdbscan requires
-    if settings.selection_epsilon != AUTO:
-        plain: Labels = _fit(points, settings, float(settings.selection_epsilon)).labels_.astype(np.int32)
-        return plain
-    epsilon, farthest = _automatic_distances(points, settings)
-    model = _fit(points, settings, epsilon)
-    labels: Labels = model.labels_.astype(np.int32)
-    rows = model.condensed_tree_.to_numpy()
-    rows = np.sort(rows[rows["child"] < len(points)], order="child")
-    linkage.drop_scatter(labels, rows["lambda_val"].copy(), farthest, settings.min_cluster_size)
-    return labels
+@compiled
+def hdbscan_sets(
+    features: Floats, offsets: Integers, min_cluster_size: int, allow_single_cluster: bool, epsilon: float
+) -> Labels:
+    """Return labels (n,) of g sets: rows ``offsets[i]`` to ``offsets[i + 1]`` of ``features`` (n, d) are set i.
 
-
-def _automatic_distances(points: NDArray[np.float64], settings: Clustering) -> tuple[float, float]:
-    """Return epsilon and the distance beyond which rows are scatter, by the rule of the compiled path.
-
-    The rule uses Euclidean lengths, here from the exact tree over mutual reachability. The cosine distance is half the
-    squared distance between unit vectors.
+    ``epsilon`` is the distance below which clusters are not split: 0 for no limit, NaN to use `automatic_epsilon` and
+    drop scatter. The arrays must be C-contiguous and writable, and the values finite; this function checks nothing.
     """
-    cosine = settings.metric == "cosine"
-    points = unit_vectors(points) if cosine else points
-    exact = replace(settings, metric="euclidean", exact=True)
-    tree = _fit(points, exact, 0.0).single_linkage_tree_.to_numpy()
-    left, right, heights, _ = np.ascontiguousarray(tree.T)
-    farthest = linkage.farthest_distance(points)
-    epsilon = float(linkage.automatic_epsilon(left.astype(np.int64), right.astype(np.int64), heights, farthest))
-    return (epsilon**2 / 2, farthest**2 / 2) if cosine else (epsilon, farthest)
+    labels = np.full(len(features), np.int32(NOISE))
+    for i in range(len(offsets) - 1):
+        rows = slice(offsets[i], offsets[i + 1])
+        if offsets[i + 1] - offsets[i] >= 2:
+            _cluster(features[rows], min_cluster_size, allow_single_cluster, epsilon, labels[rows])
+    return labels
 
 
-def _fit(points: NDArray[np.float64], settings: Clustering, epsilon: float) -> Any:
-    """Return a fitted hdbscan model; with ``exact`` it gets distances and does not compute them from dot products."""
-    options: dict[str, Any] = {"metric": settings.metric}
-    if settings.exact:
-        options = {"metric": "precomputed", "algorithm": "generic", "approx_min_span_tree": False}
-        points = _distances(points, settings.metric)
-    import hdbscan  # takes a second to import, and the compiled path does not need it
+@compiled
+def automatic_epsilon(left: Integers, right: Integers, heights: Floats, farthest: float) -> float:
+    """Return epsilon for a set of n rows, from the (n - 1,) children and rising heights of its single linkage tree.
 
-    return hdbscan.HDBSCAN(
-        min_cluster_size=int(settings.min_cluster_size),
-        min_samples=int(settings.min_samples),
-        allow_single_cluster=settings.allow_single_cluster,
-        cluster_selection_epsilon=epsilon,
-        core_dist_n_jobs=1,
-        **options,
-    ).fit(points)
+    The distance of a row to its nearest neighbour is the height at which the row is first joined. It gives the scale of
+    a mode and, unlike other heights of the tree, never spans the gap between two modes. Twice the upper quartile of
+    these distances joins a whole mode and stays below a gap of four times a mode's usual distance. Copies count as one
+    row, since they would pull the scale to zero; rows farther than ``farthest`` from all others are scatter and do not
+    count. If no row counts, the result is ``farthest``.
+
+    Exception: a few answers that are repeated verbatim look like one loose mode, with their gaps as its scale. If at
+    least half of the rows have copies and epsilon would join all of these, the result is 0, so that each repeated row
+    stays a cluster.
+    """
+    count = len(heights) + 1
+    nearest = np.empty(count)  # distance of each distinct row that counts, in rising order
+    distinct = single = 0
+    repeats = np.zeros(2 * count - 1, np.bool_)  # whether a node contains a row that has copies
+    between = np.inf  # the greatest height at which two such nodes are joined
+    for i in range(count - 1):
+        repeats[count + i] = heights[i] == 0.0 or repeats[left[i]] or repeats[right[i]]
+        if heights[i] == 0.0:
+            continue
+        if repeats[left[i]] and repeats[right[i]]:
+            between = heights[i]
+        for child in (left[i], right[i]):
+            single += child < count
+            if heights[i] <= farthest and (child < count or heights[child - count] == 0.0):
+                nearest[distinct] = heights[i]
+                distinct += 1
+    if distinct == 0:
+        return farthest
+    epsilon = min(NEIGHBOR_FACTOR * nearest[int(NEIGHBOR_QUANTILE * (distinct - 1))], farthest)
+    word_for_word = 2 * single <= count and epsilon > between
+    return 0.0 if word_for_word else epsilon
 
 
-def _distances(points: NDArray[np.float64], metric: str) -> NDArray[np.float64]:
-    """Return distances (n, n), exactly 0 between equal rows, unlike 1 - x.y and x.x - 2 x.y + y.y."""
-    from scipy.spatial.distance import cdist  # type: ignore[import-untyped]  # slow to import, like hdbscan
+@compiled
+def drop_scatter(labels: Labels, lambdas: Floats, farthest: float, min_cluster_size: int) -> None:
+    """Relabel rows as noise, in place, if they are farther than ``farthest`` from the rest of their cluster.
 
-    name = {"euclidean": "euclidean", "manhattan": "cityblock", "cosine": "sqeuclidean"}[metric]
-    points = unit_vectors(points) if metric == "cosine" else points
-    distances: NDArray[np.float64] = cdist(points, points, name) * (0.5 if metric == "cosine" else 1.0)
-    return distances
+    Excess of mass gives a cluster all rows that it had at its birth, and makes two distant rows a cluster if they are
+    nearer to each other than to the rest. ``lambdas`` (n,) are the densities at which rows leave their clusters.
+    Clusters left with fewer than ``min_cluster_size`` rows are dissolved; the others are renumbered in order.
+    """
+    sizes = np.zeros(len(labels), np.int64)
+    for row in range(len(labels)):
+        if labels[row] != NOISE and lambdas[row] * farthest < 1.0:
+            labels[row] = NOISE
+        if labels[row] != NOISE:
+            sizes[labels[row]] += 1
+    numbers = np.full(len(labels), np.int32(NOISE))
+    kept = 0
+    for cluster in range(len(labels)):
+        if sizes[cluster] >= min_cluster_size:
+            numbers[cluster] = kept
+            kept += 1
+    for row in range(len(labels)):
+        if labels[row] != NOISE:
+            labels[row] = numbers[labels[row]]
+
+
+@compiled
+def farthest_distance(points: Floats) -> float:
+    """Return the distance beyond which rows of ``points`` (n, d) are scatter: `FARTHEST` times their RMS length."""
+    total = 0.0
+    for row in range(len(points)):
+        for k in range(points.shape[1]):
+            total += points[row, k] * points[row, k]
+    return FARTHEST * math.sqrt(total / len(points))
+
+
+@compiled
+def _cluster(points: Floats, min_cluster_size: int, allow_single_cluster: bool, epsilon: float, labels: Labels) -> None:
+    """Write the labels (n,) of one set of at least two rows."""
+    left, right, heights, sizes = _single_linkage(*_spanning_tree(points))
+    automatic = math.isnan(epsilon)
+    farthest = farthest_distance(points) if automatic else np.inf
+    if automatic:
+        epsilon = automatic_epsilon(left, right, heights, farthest)
+    row_cluster, row_lambda, parent, first_child, birth, stability = _condense(
+        left, right, heights, sizes, min_cluster_size
+    )
+    selected = _excess_of_mass(parent, first_child, stability, allow_single_cluster)
+    if epsilon != 0.0 and not selected[0]:
+        selected = _merge_below(epsilon, selected, parent, birth, allow_single_cluster)
+    _label(selected, parent, birth, row_cluster, row_lambda, epsilon, labels)
+    if automatic:
+        drop_scatter(labels, row_lambda, farthest, min_cluster_size)
+
+
+@compiled
+def _spanning_tree(points: Floats) -> tuple[Integers, Integers, Floats]:
+    """Run Prim's algorithm from row 0; return (n - 1,) sources, targets and lengths of the edges in insertion order.
+
+    Rows outside the tree are stored transposed and without gaps, so that the loops over them are vectorized. The code
+    compares squared distances and takes roots of the edges only. The order is the same, except that two squares that
+    differ in the last bit may have the same root.
+    """
+    count, dims = points.shape
+    outside = np.empty((dims, count))  # columns: rows not yet in the tree
+    for j in range(count):
+        for k in range(dims):
+            outside[k, j] = points[j, k]
+    row = np.arange(count)  # row number of each column
+    nearest = np.full(count, np.inf)  # squared distance of each column to the tree
+    source = np.zeros(count, np.int64)  # the row of the tree at that distance
+    squared = np.empty(count)
+    sources = np.empty(count - 1, np.int64)
+    targets = np.empty(count - 1, np.int64)
+    weights = np.empty(count - 1)
+    column = 0
+    for step in range(count - 1):
+        newest = row[column]
+        left = count - 1 - step  # columns that remain; the last one moves into the gap
+        row[column], nearest[column], source[column] = row[left], nearest[left], source[left]
+        for k in range(dims):
+            outside[k, column] = outside[k, left]
+        _squared_distances(points[newest], outside, squared[:left])
+        for j in range(left):
+            closer = squared[j] < nearest[j]
+            nearest[j] = squared[j] if closer else nearest[j]
+            source[j] = newest if closer else source[j]
+        column = 0
+        for j in range(1, left):
+            if nearest[j] < nearest[column] or (nearest[j] == nearest[column] and row[j] < row[column]):
+                column = j
+        sources[step], targets[step], weights[step] = source[column], row[column], math.sqrt(nearest[column])
+    return sources, targets, weights
+
+
+@compiled
+def _squared_distances(point: Floats, outside: Floats, squared: Floats) -> None:
+    """Fill ``squared`` (m,) with squared distances of ``point`` (d,) to the first m columns, summed by dimension."""
+    squared[:] = 0.0
+    for k in range(len(point)):
+        for j in range(len(squared)):
+            difference = outside[k, j] - point[k]
+            squared[j] += difference * difference
+
+
+@compiled
+def _single_linkage(
+    sources: Integers, targets: Integers, weights: Floats
+) -> tuple[Integers, Integers, Floats, Integers]:
+    """Return left and right children and heights (n - 1,) of the inner nodes, and sizes (2n - 1,) of all nodes.
+
+    Nodes below n are rows; node n + i joins the two components that the i-th shortest edge connects.
+    """
+    count = len(weights) + 1
+    above = np.full(2 * count - 1, -1)
+    left = np.empty(count - 1, np.int64)
+    right = np.empty(count - 1, np.int64)
+    sizes = np.ones(2 * count - 1, np.int64)
+    order = np.argsort(weights, kind="mergesort")  # stable: equal edges keep their order
+    for i in range(count - 1):
+        left[i], right[i] = _top(above, sources[order[i]]), _top(above, targets[order[i]])
+        above[left[i]] = above[right[i]] = count + i
+        sizes[count + i] = sizes[left[i]] + sizes[right[i]]
+    return left, right, weights[order], sizes
+
+
+@compiled
+def _top(above: Integers, node: int) -> int:
+    """Return the root above ``node``, and halve the path to it."""
+    while above[node] != -1:
+        if above[above[node]] != -1:
+            above[node] = above[above[node]]
+        node = above[node]
+    return node
+
+
+@compiled
+def _condense(
+    left: Integers, right: Integers, heights: Floats, sizes: Integers, min_cluster_size: int
+) -> tuple[Integers, Floats, Integers, Integers, Floats, Floats]:
+    """Build the condensed tree from the top; a split counts if both sides have at least ``min_cluster_size`` rows.
+
+    Returns per row (n,) the cluster that it falls out of and the lambda of that event, and per cluster the parent, the
+    first of its two children (0 if none), the lambda of its birth and its stability. Clusters are numbered breadth
+    first; 0 is the root.
+    """
+    count = len(left) + 1
+    row_cluster = np.empty(count, np.int64)
+    row_lambda = np.empty(count)
+    parent = np.zeros(count, np.int64)  # clusters are fewer than rows
+    first_child = np.zeros(count, np.int64)
+    birth = np.zeros(count)
+    stability = np.zeros(count)
+    clusters = 1
+    queue = np.empty(count, np.int64)  # nodes that are still clusters; `cluster_of` has the cluster of each
+    cluster_of = np.empty(count, np.int64)
+    queue[0], cluster_of[0] = 2 * count - 2, 0
+    waiting = 1
+    stack = np.empty(count, np.int64)
+    head = 0
+    while head < waiting:
+        node, cluster = queue[head] - count, cluster_of[head]
+        head += 1
+        lambda_ = 1.0 / heights[node]
+        gain = lambda_ - birth[cluster]
+        sides = (left[node], right[node])
+        split = sizes[sides[0]] >= min_cluster_size and sizes[sides[1]] >= min_cluster_size
+        if split:
+            first_child[cluster] = clusters
+        for side in sides:
+            if split:
+                parent[clusters], birth[clusters] = cluster, lambda_
+                stability[cluster] += gain * sizes[side]
+                queue[waiting], cluster_of[waiting] = side, clusters
+                clusters += 1
+                waiting += 1
+            elif sizes[side] >= min_cluster_size:
+                queue[waiting], cluster_of[waiting] = side, cluster
+                waiting += 1
+            else:
+                stack[0] = side
+                height = 1
+                while height:
+                    height -= 1
+                    below = stack[height]
+                    if below >= count:
+                        stack[height], stack[height + 1] = left[below - count], right[below - count]
+                        height += 2
+                    else:
+                        row_cluster[below], row_lambda[below] = cluster, lambda_
+                        stability[cluster] += gain  # row by row: sums round as in the reference
+    return (
+        row_cluster, row_lambda, parent[:clusters], first_child[:clusters], birth[:clusters], stability[:clusters],
+    )  # fmt: skip
+
+
+@compiled
+def _excess_of_mass(parent: Integers, first_child: Integers, stability: Floats, allow_single_cluster: bool) -> Flags:
+    """Return which clusters are selected: those more stable than their descendants and below no selected cluster."""
+    clusters = len(parent)
+    selected = np.ones(clusters, np.bool_)
+    for cluster in range(clusters - 1, -1, -1):  # children come after their parents
+        below = np.float32(0.0)  # hdbscan adds and compares in single precision
+        if first_child[cluster]:
+            below = np.float32(below + stability[first_child[cluster]])
+            below = np.float32(below + stability[first_child[cluster] + 1])
+        if below > stability[cluster]:
+            selected[cluster] = False
+            stability[cluster] = below
+    if not allow_single_cluster:
+        selected[0] = False
+    covered = np.zeros(clusters, np.bool_)
+    for cluster in range(1, clusters):
+        covered[cluster] = covered[parent[cluster]] or selected[parent[cluster]]
+        if covered[cluster]:
+            selected[cluster] = False
+    return selected
+
+
+@compiled
+def _merge_below(epsilon: float, selected: Flags, parent: Integers, birth: Floats, allow_single_cluster: bool) -> Flags:
+    """Replace clusters that were split off at less than ``epsilon`` by their first ancestor that was not."""
+    merged = np.zeros_like(selected)
+    for cluster in range(1, len(parent)):
+        if not selected[cluster]:
+            continue
+        top = cluster
+        if 1.0 / birth[cluster] < epsilon:
+            below, top = cluster, parent[cluster]
+            while top != 0 and 1.0 / birth[top] <= epsilon:
+                below, top = top, parent[top]
+            if top == 0 and not allow_single_cluster:
+                top = below
+        merged[top] = True
+    return merged
+
+
+@compiled
+def _label(
+    selected: Flags,
+    parent: Integers,
+    birth: Floats,
+    row_cluster: Integers,
+    row_lambda: Floats,
+    epsilon: float,
+    labels: Labels,
+) -> None:
+    """Number the selected clusters and write the labels (n,); rows of no selected cluster are noise.
+
+    If the root is the only cluster, it keeps only rows that fall out of it at a distance of at most ``epsilon``;
+    without epsilon, only rows that are still in it at its first split, or at the end. If there is another cluster,
+    split off at exactly ``epsilon``, the root gets a number but no rows, as in hdbscan.
+    """
+    number = np.full(len(parent), np.int32(NOISE))  # of the selected cluster at or above each cluster
+    alone = selected.sum() == 1
+    found = 0
+    for cluster in range(len(parent)):
+        if selected[cluster]:
+            if cluster > 0 or alone:
+                number[cluster] = found
+            found += 1
+        elif cluster > 0:
+            number[cluster] = number[parent[cluster]]
+    densest = 0.0
+    if selected[0] and alone:
+        densest = 1.0 / epsilon if epsilon != 0.0 else birth[1] if len(parent) > 1 else row_lambda.max()
+    for row in range(len(labels)):
+        labels[row] = number[row_cluster[row]]
+        if row_lambda[row] < densest:
+            labels[row] = NOISE

@@ -7,9 +7,5 @@ class MemoryCorruptionError(RuntimeError):
     """A file of the memory does not contain what was written to it; the message names the file."""
 
 
-class MemoryLostError(RuntimeError):
-    """Acknowledged rows are no longer reachable; the message names their owner and a remedy."""
-
-
 class MemoryBusyError(RuntimeError):
     """Another process writes to the same folder; the message names both."""

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from meds_openrlhf.memory.assignment import UNASSIGNED
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Which prompts are meant: those of shard number ``shard`` of ``shards``."""
+
+    shard: int
+    shards: int
+
+    def __str__(self) -> str:
+        return f"shard {self.shard} of {self.shards}"
+
+    @staticmethod
+    def of(schema: pa.Schema) -> Sharding:
+        """Read whose prompts a file of the log holds from its schema."""
+        return Sharding(int(schema.metadata[b"shard"]), int(schema.metadata[b"shards"]))
+
 
 INCOMING_COLUMNS = ("sample", "prompt", "correct", "layer_logits")
 
@@ -22,6 +40,13 @@ def prompt_key(prompt: str) -> str:
 def shard_of(key: str, shards: int) -> int:
     """Return the shard that a prompt's key belongs to, the same in every process and run."""
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") % shards
+
+
+def owners_of(rows: pa.RecordBatch, shards: int) -> NDArray[np.int64]:
+    """Return the shard (n,) of every row; each prompt is hashed once."""
+    keys = rows.column("prompt").dictionary_encode()
+    owners = np.array([shard_of(key, shards) for key in keys.dictionary.to_pylist()], dtype=np.int64)
+    return owners[keys.indices.to_numpy(zero_copy_only=False)] if len(rows) else owners
 
 
 def log_schema(layers: int) -> pa.Schema:
@@ -104,13 +129,18 @@ def labels_of(batch: pa.RecordBatch) -> NDArray[np.int32]:
     return labels
 
 
-def visits_of(rows: pa.RecordBatch) -> tuple[list[str], list[bool], NDArray[np.int32]]:
-    """Return the runs of rows with one prompt and verdict: prompts, verdicts, and row counts (v,)."""
+def step_of(batch: pa.RecordBatch) -> int:
+    """Return the training step of a batch of the log."""
+    step: int = batch.column("step")[0].as_py()
+    return step
+
+
+def visits_of(rows: pa.RecordBatch) -> list[tuple[tuple[str, bool], int]]:
+    """Return the runs of rows with one prompt and verdict: the two as a key, and the number of rows."""
     code, names = group_codes(rows)
     first = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
-    begins = code[first].tolist()
-    count = np.diff(np.r_[first, len(rows)]).astype(np.int32)
-    return [names[number // 2] for number in begins], [number % 2 == 1 for number in begins], count
+    counts = np.diff(np.r_[first, len(rows)]).tolist()
+    return [((names[number // 2], number % 2 == 1), count) for number, count in zip(code[first].tolist(), counts)]
 
 
 def group_codes(rows: pa.RecordBatch) -> tuple[NDArray[np.int64], list[str]]:

@@ -14,12 +14,9 @@ from meds_openrlhf.config.schema import FeatureSettings, MedsSettings, MemorySet
 from meds_openrlhf.features import final_answer
 from meds_openrlhf.features.function import FeatureFunction
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.presets import ANSWERS, OVERRIDES, Method, make_method
+from meds_openrlhf.memory.method import ANSWERS, OVERRIDES, Method, make_method
 from meds_openrlhf.memory.snapshot import ANSWERS as OF_ANSWERS
 from meds_openrlhf.memory.snapshot import MemoryFormat
-
-# Settings of a preset that a user can override individually.
-METHOD_SETTINGS = tuple(name for name in OVERRIDES if hasattr(MemorySettings, name))
 
 # Feature settings that a memory's format stores.
 FEATURE_SETTINGS = ("layers", "difference", "normalize")
@@ -27,7 +24,7 @@ FEATURE_SETTINGS = ("layers", "difference", "normalize")
 
 def method_of(settings: MemorySettings) -> Method:
     """Return the preset with the settings that are not null applied."""
-    return make_method(settings.preset, **{name: getattr(settings, name) for name in METHOD_SETTINGS})
+    return make_method(settings.preset, **{name: getattr(settings, name) for name in OVERRIDES})
 
 
 def settings_of_format(memory_format: MemoryFormat, changed: Mapping[str, Any] | None = None) -> MedsSettings:

@@ -10,11 +10,13 @@ from typing import Any
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.json_text import parse_json
+from meds_openrlhf.memory import format2
 from meds_openrlhf.memory.errors import MemoryCorruptionError
-from meds_openrlhf.memory.segment import SegmentState
-from meds_openrlhf.paths import SEGMENT_PATH, MemoryPaths
+from meds_openrlhf.memory.log import LogState
+from meds_openrlhf.paths import SHARD_NAME, MemoryPaths
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+READABLE_VERSIONS = (2, FORMAT_VERSION)
 # Takes the place of the model if rows are final answers.
 ANSWERS = {"rows": "final answers"}
 
@@ -69,16 +71,16 @@ def _describe(model: dict[str, Any]) -> str:
 
 def read_format(paths: MemoryPaths) -> MemoryFormat | None:
     """Return the format of the memory in ``paths``, or None if there is none yet."""
-    if not paths.format.exists():
-        return None
-    return _parse_format(_parse_json(_read(paths.format), paths.format), paths.format)
+    # Without its own, it is being rewritten (`branch.rewrite_memory`), which was interrupted.
+    path = paths.format if paths.format.exists() else paths.before.format
+    return _parse_format(_parse_json(_read(path), path), path) if path.exists() else None
 
 
-def _parse_format(content: Any, source: Path | str) -> MemoryFormat:
+def _parse_format(content: Any, source: Path) -> MemoryFormat:
     """Parse a format. Raises ConfigError for another format version, MemoryCorruptionError for invalid content."""
     version = content.get("format_version", FORMAT_VERSION) if isinstance(content, dict) else FORMAT_VERSION
-    if version != FORMAT_VERSION:
-        hint = f"holds a memory of format {version}, this program reads {FORMAT_VERSION}"
+    if version not in READABLE_VERSIONS:
+        hint = f"holds a memory of format {version}; this program reads formats 2 and {FORMAT_VERSION}"
         raise ConfigError("meds.run_dir", str(source), hint)
     try:
         found = MemoryFormat(**content)
@@ -97,56 +99,39 @@ def write_format(paths: MemoryPaths, memory_format: MemoryFormat) -> None:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The memory at a checkpoint, as the states of all segments."""
+    """The memory at a checkpoint: what its rows are, the run's configuration, and the state of the log."""
 
     format: MemoryFormat
     config_hash: str
-    segments: list[SegmentState]
-
-    @property
-    def rows(self) -> int:
-        """The number of rows in all segments."""
-        return sum(segment.rows for segment in self.segments)
-
-
-def write_manifest(snapshot: Snapshot) -> str:
-    """Return the text of a snapshot's manifest."""
-    content = {
-        "format": asdict(snapshot.format),
-        "config_hash": snapshot.config_hash,
-        "segments": [asdict(segment) for segment in snapshot.segments],
-    }
-    return json.dumps(content, indent=1) + "\n"
+    state: LogState
 
 
 def commit_snapshot(paths: MemoryPaths, name: str, snapshot: Snapshot) -> None:
     """Atomically publish the manifest ``name``."""
-    write_atomically(paths.snapshot(name), write_manifest(snapshot))
+    content = {"format": asdict(snapshot.format), "config_hash": snapshot.config_hash, **asdict(snapshot.state)}
+    write_atomically(paths.snapshot(name), json.dumps(content, indent=1) + "\n")
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """Read a manifest. Raises MemoryCorruptionError if it is missing, broken or names files outside its memory."""
+    """Read a manifest of either format.
+
+    Raises MemoryCorruptionError if it is missing, broken or names folders outside its memory.
+    """
     if not path.exists():
         raise MemoryCorruptionError(f"{path}: is missing, but a checkpoint names it; restore it from a backup")
-    return parse_manifest(_read(path), path)
-
-
-def parse_manifest(content: bytes, source: Path | str) -> Snapshot:
-    """Return the snapshot that a manifest describes; errors name ``source``."""
-    found = _parse_json(content, source)
+    found = _parse_json(_read(path), path)
     try:
-        memory_format, config_hash = _parse_format(found["format"], source), found["config_hash"]
-        states = [SegmentState(**segment) for segment in found["segments"]]
-    except (KeyError, TypeError) as error:
-        raise MemoryCorruptionError(f"{source}: is no snapshot manifest ({error!r})") from error
-    for state in states:
-        if not isinstance(state.name, str) or not SEGMENT_PATH.fullmatch(state.name):
-            raise MemoryCorruptionError(f"{source}: names {state.name!r}, which is no segment of a memory")
-        if not _are_counts(state.shards, state.bytes, state.rows, state.batches, state.crc32):
-            raise MemoryCorruptionError(f"{source}: a count of {state.name} is no number")
-    if len({state.name for state in states}) < len(states):
-        raise MemoryCorruptionError(f"{source}: names a segment twice")
-    return Snapshot(memory_format, config_hash, states)
+        memory_format, config_hash = _parse_format(found["format"], path), found["config_hash"]
+        if memory_format.format_version == 2:
+            return Snapshot(memory_format, config_hash, format2.state_of(found["segments"], path, memory_format.layers))
+        state = LogState(found["step"], found["rows"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise MemoryCorruptionError(f"{path}: is not a snapshot's manifest ({error!r})") from error
+    if not isinstance(state.rows, dict) or not all(map(SHARD_NAME.fullmatch, state.rows)):
+        raise MemoryCorruptionError(f"{path}: names {state.rows!r}, which are not folders of a memory")
+    if type(state.step) is not int or not _are_counts(*state.rows.values()):
+        raise MemoryCorruptionError(f"{path}: its step or a count of its rows is not a number")
+    return Snapshot(memory_format, config_hash, state)
 
 
 def _are_counts(*numbers: Any) -> bool:
@@ -160,11 +145,11 @@ def _read(path: Path) -> bytes:
         raise MemoryCorruptionError(f"{path}: cannot be read ({error})") from error
 
 
-def _parse_json(content: bytes, source: Path | str) -> dict[str, Any]:
+def _parse_json(content: bytes, source: Path) -> dict[str, Any]:
     try:
         found = parse_json(content)
     except ValueError as error:
         raise MemoryCorruptionError(f"{source}: cannot be read ({error})") from error
     if not isinstance(found, dict):
-        raise MemoryCorruptionError(f"{source}: holds no JSON object")
+        raise MemoryCorruptionError(f"{source}: does not contain a JSON object")
     return found

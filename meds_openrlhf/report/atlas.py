@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from meds_openrlhf.data.prompt_texts import questions
 from meds_openrlhf.memory.tools.stored_memory import open_memory
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.report.clusters import Clusters, Visits, find_clusters, noise_of, right_answers, visits_of
+from meds_openrlhf.report.clusters import Clusters, Visits, find_clusters, right_answers, visits_of
 from meds_openrlhf.report.error_rows import ErrorRows, rows_of_log, rows_of_memory
 from meds_openrlhf.report.examples import candidates, choose
 from meds_openrlhf.report.heatmap import heatmap_of
@@ -72,14 +72,13 @@ def read_atlas(paths: RunPaths, limits: Limits | None = None) -> Atlas | None:
 def tables_of(atlas: Atlas) -> dict[str, Any]:
     """The tables that the page lists, sorts and searches."""
     rows, clusters, listed = atlas.rows, atlas.clusters, atlas.listed
-    noise, outside = noise_of(rows)
     place = np.full(len(rows.prompts), NONE, np.int64)
     place[atlas.shown] = np.arange(len(atlas.shown))
     return {
         "basis": rows.basis,
         "totals": {
-            "prompts": len(rows.prompts), "rows": len(rows), "clusters": len(clusters), "noise": noise,
-            "outside": outside, "rollouts": len(atlas.rollouts), "texts": int(atlas.rollouts.has_text.sum()),
+            "prompts": len(rows.prompts), "rows": len(rows), "clusters": len(clusters), "noise": int((rows.label == NOISE).sum()),
+            "rollouts": len(atlas.rollouts), "texts": int(atlas.rollouts.has_text.sum()),
             "before": int((rows.step <= 0).sum()),
         },
         "heatmaps": rows.logits is not None,

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from meds_openrlhf.memory.clustering import NOISE
-from meds_openrlhf.report.error_rows import OUTSIDE, ErrorRows
+from meds_openrlhf.report.error_rows import ErrorRows
 from meds_openrlhf.report.rollout_rows import NONE, RolloutRows, place_key
 
 _EARLY = 1 << 31  # added to steps, which are negative before a branch
@@ -18,7 +17,7 @@ _EARLY = 1 << 31  # added to steps, which are negative before a branch
 class Clusters:
     """All c clusters of a run, ordered by prompt, wrong before right, bigger before smaller.
 
-    ``share`` is relative to the prompt's rows of that verdict, including noise but not rows outside of the window.
+    ``share`` is relative to the prompt's rows of that verdict, including noise.
     ``visits_since`` counts the prompt's visits after ``last``; 0 means that the cluster is alive: it got a member at
     the prompt's last visit.
     """
@@ -109,11 +108,6 @@ def right_answers(rows: ErrorRows, rollouts: RolloutRows) -> NDArray[np.int64]:
     return answers
 
 
-def noise_of(rows: ErrorRows) -> tuple[int, int]:
-    """The number of noise rows, and the number of rows outside of the window."""
-    return int((rows.label == NOISE).sum()), int((rows.label == OUTSIDE).sum())
-
-
 def _numbers_in(rows: ErrorRows, rollouts: RolloutRows) -> NDArray[np.int64]:
     """For each logged rollout (n,) its prompt's index in ``rows.prompts``, or NONE."""
     known = {key: number for number, key in enumerate(rows.prompts)}
@@ -122,8 +116,7 @@ def _numbers_in(rows: ErrorRows, rollouts: RolloutRows) -> NDArray[np.int64]:
 
 
 def _group_sizes(rows: ErrorRows, prompt: NDArray[np.int64], right: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The number of rows (c,) of each prompt and verdict, including noise but not rows outside of the window."""
-    inside = rows.label != OUTSIDE
-    counts = np.bincount(2 * rows.prompt[inside] + rows.right[inside], minlength=2 * len(rows.prompts))
+    """The number of rows (c,) of each prompt and verdict, including noise."""
+    counts = np.bincount(2 * rows.prompt + rows.right, minlength=2 * len(rows.prompts))
     sizes: NDArray[np.int64] = counts[2 * prompt + right]
     return sizes

@@ -15,13 +15,10 @@ from numpy.typing import NDArray
 from meds_openrlhf.config.loader import RunConfig
 from meds_openrlhf.features.final_answer import same_answer_form
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.memory.settings import method_of, settings_of_format, transform_of_rows
 from meds_openrlhf.memory.tools.stored_memory import StoredMemory
 from meds_openrlhf.report.rollout_rows import NONE, RolloutRows
-
-OUTSIDE = UNASSIGNED  # label of a row that the method's window leaves out
 
 
 @dataclass(frozen=True)
@@ -36,8 +33,7 @@ class PromptLogits:
 class ErrorRows:
     """Prompt i has the rows ``offsets[i]:offsets[i + 1]`` of n: wrong rows oldest first, then right rows.
 
-    ``label`` (n,) numbers a prompt's clusters from 0, each of a single verdict; or it is NOISE, or OUTSIDE (of the
-    window). ``step`` is numbered as in the run's metrics; steps of the run that it was branched from are 0 and below.
+    ``label`` (n,) numbers a prompt's clusters from 0, each of a single verdict; or it is NOISE. ``step`` is numbered as in the run's metrics; steps of the run that it was branched from are 0 and below.
     ``logits`` reads the rows of prompt i, and is None if rows have no logits; ``compared`` (N,) marks the layers that
     are clustered.
     """
@@ -72,18 +68,17 @@ def rows_of_memory(memory: StoredMemory, config: RunConfig | None) -> ErrorRows:
     """
     meds = config.meds if config is not None else settings_of_format(memory.format)
     method, transform = method_of(meds.memory), transform_of_rows(meds, memory.format)
-    rows = memory.load(transform)
-    rows.cluster(method)
-    columns = rows.columns
-    keys = sorted({*columns.keys(False), *columns.keys(True)})
-    groups = columns.find([key for key in keys for _ in (0, 1)], [False, True] * len(keys))  # NONE: no such rows
-    everything = columns.select(groups)
-    label = columns.labels[everything.rows].astype(np.int64)
+    rows = memory.load(transform, method)
+    history = rows.history
+    keys = sorted({prompt for prompt, _ in history.groups})
+    groups = history.find([(key, correct) for key in keys for correct in (False, True)])
+    everything = history.select(groups)
+    label = history.labels[everything.rows].astype(np.int64)
     right = np.repeat(np.arange(len(groups)) % 2 == 1, np.diff(everything.offsets))
 
     def logits(prompt: int) -> PromptLogits:
-        numbers = columns.select(groups[2 * prompt : 2 * prompt + 2]).rows
-        return PromptLogits(rows.logits[numbers], columns.features[numbers])
+        numbers = history.select(groups[2 * prompt : 2 * prompt + 2]).rows
+        return PromptLogits(rows.logits[numbers], history.features[numbers])
 
     holds_logits = not memory.format.holds_answers
     return ErrorRows(

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meds_openrlhf.features.moments import NO_MOMENTS, Moments, merge_moments
 from meds_openrlhf.files import write_atomically
-from meds_openrlhf.memory.moments import NO_MOMENTS, Moments, merge_moments
 
 
 class DiversityTracker:

@@ -29,7 +29,8 @@ from meds_openrlhf.config.schema import ExplorationSettings, PenaltySettings
 from meds_openrlhf.features.final_answer import answer_rows
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.assignment import UNASSIGNED
-from meds_openrlhf.memory.clustering import Clustering, sizes_in_batch
+from meds_openrlhf.memory.clustering import sizes_in_batch
+from meds_openrlhf.memory.method import Method
 from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.memory.rows import group_codes, make_rows, prompt_key, remembered_rows
 from meds_openrlhf.memory.shard import MemoryAnswer
@@ -194,7 +195,7 @@ class MemoryExperienceMaker(ExperienceMaker):
         strategy: Any,
         pool: MemoryPool,
         transform: FeatureTransform,
-        clustering: Clustering,
+        method: Method,
         penalty: PenaltySettings,
         remember: str = "wrong",
         exploration: ExplorationSettings | None = None,
@@ -213,7 +214,7 @@ class MemoryExperienceMaker(ExperienceMaker):
         self._remember = remember
         self._exploration = exploration or ExplorationSettings()
         self._key_of = key_of
-        self._clustering = clustering
+        self._method = method
         self._rows_of = rows_of
         self._diversity = diversity
         self._tell = tell
@@ -275,7 +276,7 @@ class MemoryExperienceMaker(ExperienceMaker):
         size = np.zeros(len(collected.correct), np.int32)
         if self._penalty.scope == "batch":
             features = self._transform(collected.features[remembered])
-            size[remembered] = sizes_in_batch(features, group_codes(rows)[0], self._clustering)
+            size[remembered] = sizes_in_batch(features, group_codes(rows)[0], self._method)
         else:
             label[remembered], size[remembered] = answer.label, answer.size
         return answer, Judged(collected.correct, label, size)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from meds_openrlhf.memory.compiled import compiled
+from meds_openrlhf.memory.clustering import compiled
 
 
 @compiled

@@ -82,7 +82,7 @@ class MedsTraining(CheckpointedTraining):
             **models,
             pool=self._pool,
             transform=self._context.transform,
-            clustering=method_of(meds.memory).clustering,
+            method=method_of(meds.memory),
             penalty=meds.penalty,
             remember=meds.memory.remember,
             exploration=meds.exploration,

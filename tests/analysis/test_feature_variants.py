@@ -11,8 +11,8 @@ from analysis.feature_variants import VARIANTS, labels_of_variant, own_transform
 from analysis.logged_rollouts import prompt_codes
 from analysis.run_rows import layer_logits, remembered_wrong, run_rows
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.clustering import cluster
-from meds_openrlhf.memory.presets import PRESETS
+from meds_openrlhf.memory.clustering import cluster_sets
+from meds_openrlhf.memory.method import PRESETS
 from meds_openrlhf.memory.snapshot import write_format
 from meds_openrlhf.memory.tools.stored_memory import open_memory
 from tests.analysis.runs import LAYERS, Rollout, kind, write_run
@@ -51,7 +51,8 @@ def test_each_prompt_is_clustered_by_itself(rows: pa.Table, variant: str, preset
     found: set[int] = set()
     for prompt in ("p", "q"):
         mine = np.array([one == prompt for one in rows["prompt"].to_pylist()])
-        alone = cluster(transform(layer_logits(rows.filter(pa.array(mine)))), PRESETS[preset].clustering)
+        features = transform(layer_logits(rows.filter(pa.array(mine))))
+        alone = cluster_sets(features, np.array([0, len(features)]), PRESETS[preset])
         assert alone.max() >= 1  # at least two kinds of error were found
         assert ((labels[mine] == -1) == (alone == -1)).all()
         assert partition(labels[mine]) == partition(alone)

@@ -10,7 +10,7 @@ import pytest
 from meds_openrlhf import __version__
 from meds_openrlhf.cli import data
 from meds_openrlhf.cli.main import main
-from meds_openrlhf.memory.errors import MemoryBusyError, MemoryLostError
+from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 
 
 def test_help_names_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,7 +30,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str
     "error",
     [
         OSError(errno.ENOSPC, "runs/r/memory/shard-0000/000003.arrow: step 7 could not be written; nothing was stored"),
-        MemoryLostError("runs/r/memory/shard-0000 on node-3: holds 0 of 9 rows"),
+        MemoryCorruptionError("runs/r/memory/shard-0000: holds 0 of 9 rows"),
         MemoryBusyError("runs/r/memory/shard-0000: is being written by process 7 on node-3"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.config import MedsSettings, MemorySettings, RunConfig
-from meds_openrlhf.memory.presets import PRESETS
+from meds_openrlhf.memory.method import PRESETS
 from meds_openrlhf.paths import RunPaths
 from tests.memory.streams import stream
 from tests.memory.tools.stored import SETTINGS, WrittenMemory, file_of, flip

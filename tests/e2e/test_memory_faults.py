@@ -13,7 +13,7 @@ from ray.cluster_utils import Cluster
 from ray.util.placement_group import placement_group, remove_placement_group
 
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
-from meds_openrlhf.memory.segment import Sharding
+from meds_openrlhf.memory.rows import Sharding
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat
 from meds_openrlhf.paths import MemoryPaths

@@ -13,8 +13,7 @@ from sklearn.neighbors import NearestNeighbors
 class ReferenceMemory:
     """Vectors per prompt and verdict, with the labels of the last clustering."""
 
-    def __init__(self, neighbors: int = 3) -> None:
-        self._neighbors = neighbors
+    def __init__(self) -> None:
         self.vectors: dict[tuple[str, bool], list[np.ndarray]] = {}
         self.labels: dict[tuple[str, bool], list[int]] = {}
 
@@ -33,7 +32,7 @@ class ReferenceMemory:
         if not self.labels.get(key):
             return None
         stored = np.array(self.vectors[key])
-        model = NearestNeighbors(n_neighbors=min(self._neighbors, len(stored)), metric="cosine").fit(stored)
+        model = NearestNeighbors(n_neighbors=min(3, len(stored)), metric="cosine").fit(stored)
         _, nearest = model.kneighbors(vector[None])
         votes = [self.labels[key][index] for index in nearest[0]]
         most = max(votes.count(label) for label in votes)

@@ -8,35 +8,18 @@ import pytest
 from meds_openrlhf.config import ConfigError, MedsSettings
 from meds_openrlhf.config.schema import MemorySettings
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.assignment import UNASSIGNED, Assignment, assign_sets
-from meds_openrlhf.memory.clustering import NOISE, Clustering, cluster_sets
-from meds_openrlhf.memory.presets import PRESETS
-from meds_openrlhf.memory.rows import make_rows
-from meds_openrlhf.memory.segment import Sharding
+from meds_openrlhf.memory.clustering import cluster_sets
+from meds_openrlhf.memory.method import PRESETS
+from meds_openrlhf.memory.rows import Sharding, make_rows
 from meds_openrlhf.memory.settings import transform_of_rows
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat
 from meds_openrlhf.paths import MemoryPaths
 
-EQUAL = Clustering(algorithm="equal")
-
 
 def test_equal_rows_are_a_cluster_in_their_set_only() -> None:
     rows = np.array([[1.0, 2], [3, 4], [1, 2], [3, 4], [3, 4]])
-    assert cluster_sets(rows, np.array([0, 3, 3, 5]), EQUAL).tolist() == [0, 1, 0, 0, 0]
-
-
-def test_a_new_row_joins_its_equal_and_nothing_else() -> None:
-    stored, offsets = np.array([[1.0, 2], [3, 4], [1, 2]]), np.array([0, 3, 3])
-    queries, query_offsets = np.array([[3.0, 4], [3, 5], [1, 2]]), np.array([0, 2, 3])
-    labels = cluster_sets(stored, offsets, EQUAL)
-    assigned = assign_sets(queries, query_offsets, stored, offsets, labels, Assignment("equal"))
-    assert assigned.tolist() == [1, NOISE, UNASSIGNED]  # the second set holds nothing yet
-
-
-def test_no_other_algorithm() -> None:
-    with pytest.raises(ValueError, match="algorithm: 'kmeans', must be hdbscan or equal"):
-        Clustering(algorithm="kmeans")
+    assert cluster_sets(rows, np.array([0, 3, 3, 5]), PRESETS["answers"]).tolist() == [0, 1, 0, 0, 0]
 
 
 def test_a_stored_memory_is_read_as_what_it_holds() -> None:

@@ -1,72 +1,154 @@
-"""A run that begins with another run's memory: the same answers, and neither disturbs the other."""
+"""A memory that is copied: the same answers in the copy, and neither disturbs the other."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT, make_branch
-from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot, read_format, read_snapshot
+from meds_openrlhf.memory import branch
+from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT, make_branch, rewrite_memory
+from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
+from meds_openrlhf.memory.snapshot import MemoryFormat, read_format, read_snapshot
 from meds_openrlhf.paths import MemoryPaths
 from tests.memory.streams import LAYERS, stream
 from tests.memory.test_shard import as_lists, make_shard, run
+from tests.memory.tools.stored import WrittenMemory, answers_of
 
-FORMAT = MemoryFormat(1, LAYERS, {"architecture": "A"})
+FORMAT = MemoryFormat(1, LAYERS, {"architecture": "Test", "layers": LAYERS})
+BATCHES = stream(8)
 
 
-def test_a_branch_goes_on_from_another_runs_snapshot(tmp_path: Path) -> None:
-    batches = stream(6)
-    old_paths, new_paths = MemoryPaths(tmp_path / "old"), MemoryPaths(tmp_path / "new")
-    old = make_shard(old_paths.root)
-    run(old, batches[:2])
-    old._log.close_segment()
-    run(old, batches[2:3], first=3)
-    commit_snapshot(old_paths, "global_step3", Snapshot(FORMAT, "", old.snapshot()))
-    after = run(old, batches[3:], first=4)
+@pytest.fixture
+def old(tmp_path: Path) -> WrittenMemory:
+    """Two shards, snapshots after steps 2 and 4, and a fifth step."""
+    memory = WrittenMemory(tmp_path / "old" / "memory")
+    for step, rows in enumerate(BATCHES[:5], 1):
+        memory.observe(rows)
+        if step in (2, 4):
+            memory.snapshot(f"global_step{step}")
+    return memory
 
+
+@pytest.fixture
+def expected(tmp_path: Path) -> list:
+    """What one shard that is never interrupted answers to each step."""
+    return as_lists(run(make_shard(tmp_path / "whole"), BATCHES))
+
+
+def open_at(memory: WrittenMemory, snapshot: str, step: int) -> None:
+    memory.start()
+    memory.restore(read_snapshot(memory.paths.snapshot(snapshot)).state)
+    memory.step = step
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3])
+@pytest.mark.parametrize("step", [2, 4])
+def test_a_branch_goes_on_from_another_runs_snapshot(
+    old: WrittenMemory, tmp_path: Path, expected: list, step: int, shards: int
+) -> None:
+    paths, wanted = MemoryPaths(tmp_path / "new" / "memory"), replace(FORMAT, shards=shards)
     for _ in range(2):  # a second time, as after a crash in the middle of the first
-        made = make_branch(old_paths.snapshot("global_step3"), new_paths, FORMAT)
-        assert made.step_offset == 3
-        assert read_format(new_paths) == made
-    new = make_shard(new_paths.root)
-    new.restore(read_snapshot(new_paths.snapshot(BRANCH_SNAPSHOT)).segments)
-    assert as_lists(run(new, batches[3:], first=4)) == as_lists(after)
-    new.restore([])
-    assert old.stats().rows == sum(map(len, batches))
-    old.close()
-    assert as_lists([make_shard(old_paths.root).observe(6, batches[5])]) == as_lists(after[-1:])
+        made = make_branch(old.paths.snapshot(f"global_step{step}"), paths, wanted)
+    assert made == replace(wanted, step_offset=step)
+    new = WrittenMemory(paths.root, shards=shards)
+    open_at(new, BRANCH_SNAPSHOT, step)
+    assert answers_of(new.observe(*BATCHES[step:7])) == [sorted(zip(*one)) for one in expected[step:7]]
+    assert answers_of(old.observe(*BATCHES[5:])) == [sorted(zip(*one)) for one in expected[5:]]
 
 
 def test_a_branch_of_a_memory_without_rows_begins_at_the_beginning(tmp_path: Path) -> None:
-    old_paths = MemoryPaths(tmp_path / "old")
-    commit_snapshot(old_paths, "global_step3", Snapshot(FORMAT, "", []))
-    assert make_branch(old_paths.snapshot("global_step3"), MemoryPaths(tmp_path / "new"), FORMAT).step_offset == 0
+    memory = WrittenMemory(tmp_path / "memory")
+    memory.snapshot("global_step3")
+    assert make_branch(memory.paths.snapshot("global_step3"), MemoryPaths(tmp_path / "new"), FORMAT).step_offset == 0
 
 
-def test_a_run_that_goes_on_does_not_write_into_its_branches(tmp_path: Path) -> None:
-    """The newest segment is still being written when it is copied."""
-    batches = stream(6)
-    old_paths, new_paths = MemoryPaths(tmp_path / "old"), MemoryPaths(tmp_path / "new")
-    old = make_shard(old_paths.root)
-    run(old, batches[:3])
-    commit_snapshot(old_paths, "global_step3", Snapshot(FORMAT, "", old.snapshot()))
-    make_branch(old_paths.snapshot("global_step3"), new_paths, FORMAT)
-    run(old, batches[3:], first=4)
-    assert make_shard(new_paths.root).stats().rows == sum(map(len, batches[:3]))
-
-
-def test_what_cannot_be_branched_from_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"meds.memory.branch_from: .*nowhere.* is no file"):
-        make_branch(tmp_path / "nowhere", MemoryPaths(tmp_path / "new"), FORMAT)
-    paths, shard = MemoryPaths(tmp_path / "old"), make_shard(tmp_path / "old")
-    run(shard, stream(2))
-    commit_snapshot(paths, "s", Snapshot(FORMAT, "", shard.snapshot()))
+def test_what_cannot_be_branched_from_is_refused(old: WrittenMemory, tmp_path: Path) -> None:
+    manifest, new = old.paths.snapshot("global_step4"), MemoryPaths(tmp_path / "new")
+    with pytest.raises(ConfigError, match=r"meds.memory.branch_from: .*nowhere.* is not a file"):
+        make_branch(tmp_path / "nowhere", new, FORMAT)
     with pytest.raises(ConfigError, match=r"meds.memory.branch_from: .* holds the memory of another model or feature"):
-        make_branch(paths.snapshot("s"), MemoryPaths(tmp_path / "new"), MemoryFormat(1, LAYERS, {"architecture": "B"}))
-    segment = paths.shard(0) / "000000.arrow"
-    segment.write_bytes(segment.read_bytes()[:-8])
-    with pytest.raises(ConfigError, match="is not what its snapshot says"):
-        make_branch(paths.snapshot("s"), MemoryPaths(tmp_path / "new"), FORMAT)
-    segment.unlink()
-    with pytest.raises(ConfigError, match=r"names shard-0000/000000.arrow, which is missing beside it"):
-        make_branch(paths.snapshot("s"), MemoryPaths(tmp_path / "new"), FORMAT)
+        make_branch(manifest, new, replace(FORMAT, model={"architecture": "B"}))
+    file = next(old.paths.shard(0).glob("*.arrow"))
+    content = file.read_bytes()
+    file.write_bytes(content[:-8])
+    with pytest.raises(ConfigError, match=r"cannot be branched from: .*arrow: is damaged"):
+        make_branch(manifest, new, FORMAT)
+    file.unlink()
+    with pytest.raises(ConfigError, match=r"cannot be branched from: .* holds \d+ rows up to step 4, and its snapshot"):
+        make_branch(manifest, new, FORMAT)
+    manifest.write_text("{")
+    with pytest.raises(ConfigError, match=r"cannot be branched from: .*global_step4\.json"):
+        make_branch(manifest, new, FORMAT)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (3, 2), (2, 5), (2, 2)])
+@pytest.mark.parametrize("step", [2, 4])
+def test_another_number_of_shards_gives_the_same_answers(
+    tmp_path: Path, expected: list, before: int, after: int, step: int
+) -> None:
+    memory = WrittenMemory(tmp_path / "memory", shards=before)
+    for rows in BATCHES[:5]:
+        memory.observe(rows)
+        memory.snapshot(f"global_step{memory.step}")
+    memory.stop()
+    rewrite_memory(memory.paths, replace(memory.format, shards=after))
+    assert read_format(memory.paths) == replace(memory.format, shards=after)
+    assert not memory.paths.before.root.exists()
+    memory.shards = after
+    open_at(memory, f"global_step{step}", step)
+    assert sum(shard.stats().rows for shard in memory.open) == sum(map(len, BATCHES[:step]))
+    assert answers_of(memory.observe(*BATCHES[step:])) == [sorted(zip(*one)) for one in expected[step:]]
+
+
+@pytest.mark.parametrize("interrupted", ["write_rows", "commit_snapshot", "write_format", "rmtree"])
+def test_a_rewriting_that_is_interrupted_goes_on_at_the_next_start(
+    old: WrittenMemory, expected: list, monkeypatch: pytest.MonkeyPatch, interrupted: str
+) -> None:
+    old.stop()
+    wanted = replace(old.format, shards=3)
+
+    def die(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(branch.shutil if interrupted == "rmtree" else branch, interrupted, die)
+        with pytest.raises(KeyboardInterrupt):
+            rewrite_memory(old.paths, wanted)
+    rewrite_memory(old.paths, wanted)
+    old.shards = 3
+    open_at(old, "global_step4", 4)
+    assert answers_of(old.observe(*BATCHES[4:])) == [sorted(zip(*one)) for one in expected[4:]]
+
+
+def test_a_snapshot_that_does_not_fit_is_left_out_with_a_warning(
+    old: WrittenMemory, caplog: pytest.LogCaptureFixture
+) -> None:
+    old.snapshot("global_step5")
+    old.restore(read_snapshot(old.paths.snapshot("global_step4")).state)  # its checkpoint was never saved to the end
+    old.stop()
+    rewrite_memory(old.paths, replace(old.format, shards=1))
+    assert sorted(path.stem for path in old.paths.snapshots.iterdir()) == ["global_step2", "global_step4"]
+    assert "a snapshot is left out" in caplog.text
+
+
+def test_a_memory_that_is_damaged_or_in_use_is_not_rewritten(old: WrittenMemory) -> None:
+    wanted = replace(old.format, shards=1)
+    with pytest.raises(MemoryBusyError, match=rf"is in use by process {os.getpid()}"):
+        rewrite_memory(old.paths, wanted, lock_seconds=0)
+    old.stop()
+    file = next(old.paths.shard(1).glob("*.arrow"))
+    file.write_bytes(file.read_bytes()[:-1])
+    for _ in range(2):
+        with pytest.raises(MemoryCorruptionError, match=rf"{file.name}: is damaged"):
+            rewrite_memory(old.paths, wanted)
+    assert list(old.paths.before.root.rglob("*.arrow"))
+
+
+def test_a_memory_that_fits_is_left_alone(old: WrittenMemory) -> None:
+    before = {path: path.stat().st_mtime_ns for path in old.root.rglob("*") if path.is_file()}
+    rewrite_memory(old.paths, old.format)
+    assert {path: path.stat().st_mtime_ns for path in old.root.rglob("*") if path.is_file()} == before
+    assert isinstance(BATCHES[0], pa.RecordBatch)

@@ -1,25 +1,32 @@
-"""Clustering on sets whose structure is known."""
-
-from dataclasses import replace
+"""Clustering on sets whose structure is known, and against the hdbscan package."""
 
 import hdbscan
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hdbscan._hdbscan_linkage import label, mst_linkage_core
+from hdbscan.hdbscan_ import _tree_to_labels
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
 
 from meds_openrlhf.memory.clustering import (
-    Clustering,
-    _automatic_distances,
-    _cluster_by_hdbscan,
-    cluster,
+    FARTHEST,
+    _excess_of_mass,
+    _single_linkage,
+    automatic_epsilon,
     cluster_sets,
+    drop_scatter,
+    farthest_distance,
+    hdbscan_sets,
     sizes_in_batch,
 )
+from meds_openrlhf.memory.method import PRESETS, Method
 
-PAPER = Clustering()
-ROBUST = Clustering(allow_single_cluster=True, selection_epsilon="auto")
-REFERENCE = Clustering(exact=False)
+PAPER, ROBUST, REFERENCE = PRESETS["paper"], PRESETS["robust"], PRESETS["reference"]
+
+
+def cluster(points: np.ndarray, method: Method) -> np.ndarray:
+    return cluster_sets(points, np.array([0, len(points)]), method)
 
 
 def blobs(sizes: list[int], seed: int = 0) -> np.ndarray:
@@ -31,7 +38,7 @@ def blobs(sizes: list[int], seed: int = 0) -> np.ndarray:
 
 
 def test_two_blobs_are_told_apart() -> None:
-    labels = cluster(blobs([12, 9]), Clustering(min_cluster_size=5))
+    labels = cluster(blobs([12, 9]), Method(min_cluster_size=5))
     first, second = set(labels[:12]) - {-1}, set(labels[12:]) - {-1}
     assert len(first) == len(second) == 1
     assert first != second
@@ -101,59 +108,19 @@ def test_answers_word_for_word_stay_apart(rare: int) -> None:
     assert len(set(repeated[:, 0])) == 3
 
 
-@settings(max_examples=40)
-@given(st.integers(0, 10**6), st.integers(2, 40), st.sampled_from([0.02, 0.1, 0.5]))
-def test_both_paths_have_one_automatic_rule(seed: int, count: int, spread: float) -> None:
-    points = np.concatenate([modes([count, count // 2], 0.5, spread, seed), directions(4, seed)])
-    points[count // 2 : count // 2 + 3] = points[0]
-    np.testing.assert_array_equal(cluster(points, ROBUST), _cluster_by_hdbscan(points, ROBUST))
-
-
-@pytest.mark.parametrize("changes", [{"min_samples": 3}, {"metric": "cosine"}, {"exact": False}])
-def test_the_automatic_rule_goes_with_other_settings(changes: dict) -> None:
-    robust = Clustering(allow_single_cluster=True, selection_epsilon="auto", **changes)
-    labels = cluster(np.concatenate([modes([20, 20], 0.13, 0.01), directions(5)]), robust)
-    np.testing.assert_array_equal(np.bincount(labels + 1), [5, 20, 20])
-
-
-def test_by_cosine_the_automatic_distances_are_half_the_squares_of_those_between_unit_vectors() -> None:
-    points = np.concatenate([modes([20, 20], 0.5, 0.1), directions(5)]) * 3
-    by_cosine = _automatic_distances(points, replace(ROBUST, metric="cosine"))
-    unit = points / np.linalg.norm(points, axis=1, keepdims=True)
-    epsilon, farthest = _automatic_distances(unit, ROBUST)
-    assert by_cosine == pytest.approx((epsilon**2 / 2, farthest**2 / 2))
-    assert farthest == pytest.approx(0.45)
-
-
-@pytest.mark.parametrize("metric", ["euclidean", "manhattan"])
-def test_not_exact_is_hdbscan_as_it_comes(metric: str) -> None:
+def test_the_library_is_hdbscan_as_it_comes() -> None:
     points = modes([50, 60, 30], 0.13, 0.02)
-    expected = hdbscan.HDBSCAN(min_cluster_size=3, min_samples=2, metric=metric).fit(points).labels_
-    settings = Clustering(min_cluster_size=3, min_samples=2, metric=metric, exact=False)
-    np.testing.assert_array_equal(cluster(points, settings), expected)
+    expected = hdbscan.HDBSCAN(min_cluster_size=3, min_samples=1).fit(points).labels_
+    np.testing.assert_array_equal(cluster(points, Method(min_cluster_size=3, algorithm="library")), expected)
 
 
-@pytest.mark.parametrize(
-    ("metric", "min_samples"), [("euclidean", 3), ("manhattan", 1), ("manhattan", 2), ("cosine", 1), ("cosine", 2)]
-)
-def test_other_settings_are_hdbscans_exact_ones(metric: str, min_samples: int) -> None:
-    points = 3 * modes([12, 8, 10], 0.4, 0.03)
-    expected = hdbscan.HDBSCAN(
-        min_cluster_size=2, min_samples=min_samples, metric=metric, algorithm="generic", approx_min_span_tree=False
-    )
-    labels = cluster(points, Clustering(metric=metric, min_samples=min_samples))
-    np.testing.assert_array_equal(labels, expected.fit(points.copy()).labels_)
-    assert labels.max() > 0
-
-
-@pytest.mark.parametrize("metric", ["euclidean", "manhattan", "cosine"])
-def test_copies_are_at_distance_zero_in_every_metric(metric: str) -> None:
+def test_copies_are_at_distance_zero() -> None:
     points = np.repeat(directions(3) * 1.7, 6, axis=0)
-    np.testing.assert_array_equal(np.bincount(cluster(points, Clustering(metric=metric))), [6, 6, 6])
+    np.testing.assert_array_equal(np.bincount(cluster(points, PAPER)), [6, 6, 6])
 
 
-@pytest.mark.parametrize("settings", [PAPER, ROBUST, REFERENCE, Clustering(min_samples=3)])
-def test_sets_are_clustered_as_if_alone(settings: Clustering) -> None:
+@pytest.mark.parametrize("settings", [PAPER, ROBUST, REFERENCE, PRESETS["answers"]])
+def test_sets_are_clustered_as_if_alone(settings: Method) -> None:
     sets = [modes([20, 9], 0.13, 0.01), directions(1), np.empty((0, 14)), directions(12), np.ones((5, 14))]
     together = cluster_sets(np.concatenate(sets), np.cumsum([0, *map(len, sets)]), settings)
     np.testing.assert_array_equal(together, np.concatenate([cluster(points, settings) for points in sets]))
@@ -166,33 +133,15 @@ def test_offsets_that_do_not_cover_the_rows_are_refused(offsets: list[int]) -> N
         cluster_sets(directions(4), np.array(offsets, dtype=np.int64), PAPER)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"min_cluster_size": 1}, "min_cluster_size: 1"),
-        ({"min_samples": 0}, "min_samples: 0"),
-        ({"metric": "chebyshev"}, "metric: 'chebyshev'"),
-        ({"metric": "cosine", "exact": False}, "metric: 'cosine'"),
-        ({"selection_epsilon": -0.1}, "selection_epsilon: -0.1"),
-        ({"selection_epsilon": float("nan")}, "selection_epsilon: nan"),
-        ({"selection_epsilon": "automatic"}, "selection_epsilon: 'automatic'"),
-        ({"selection_epsilon": "auto", "metric": "manhattan"}, "selection_epsilon: 'auto'"),
-    ],
-)
-def test_settings_that_hdbscan_does_not_have_are_refused(wrong: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Clustering(**wrong)
-
-
 @pytest.mark.parametrize("settings", [PAPER, REFERENCE])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_values_that_are_not_finite_are_refused(settings: Clustering, value: float) -> None:
+def test_values_that_are_not_finite_are_refused(settings: Method, value: float) -> None:
     with pytest.raises(ValueError, match="NaN or infinite"):
         cluster(np.array([[value, 1.0]] * 4), settings)
 
 
-@pytest.mark.parametrize("settings", [PAPER, REFERENCE, Clustering(metric="cosine")])
-def test_a_read_only_array_is_accepted(settings: Clustering) -> None:
+@pytest.mark.parametrize("settings", [PAPER, REFERENCE])
+def test_a_read_only_array_is_accepted(settings: Method) -> None:
     points = blobs([6, 6])
     points.flags.writeable = False
     assert cluster(points, settings).dtype == np.int32
@@ -202,5 +151,168 @@ def test_sizes_in_a_batch_count_a_groups_own_rows_and_noise_is_alone() -> None:
     near, wobble, far, single = [1.0, 0, 0, 0], [1.01, 0, 0, 0], [0, 0, 0, 9.0], [0, 50.0, 0, 0]
     features = np.array([near, near, wobble, far, [0, 0, 0, 9.01], single, near])
     codes = np.array([0, 2, 0, 0, 0, 0, 0])
-    assert sizes_in_batch(features, codes, Clustering()).tolist() == [3, 1, 3, 2, 2, 1, 3]
-    assert sizes_in_batch(features[:0], codes[:0], Clustering()).tolist() == []
+    assert sizes_in_batch(features, codes, PAPER).tolist() == [3, 1, 3, 2, 2, 1, 3]
+    assert sizes_in_batch(features[:0], codes[:0], PAPER).tolist() == []
+
+
+# ── the compiled steps ──
+
+SEEDS = st.integers(0, 2**32 - 1)
+SIZES = st.integers(0, 60)
+SMALLEST = st.sampled_from([2, 3, 5])
+EPSILONS = st.sampled_from([0.0, 1e-9, 0.05, 0.3, 1.0, 3.0])
+
+
+def random_rows(generator: np.random.Generator, count: int) -> np.ndarray:
+    """A few loose groups, and scatter."""
+    centres = generator.normal(size=(3, 6))
+    spread = generator.choice([0.05, 1.0])
+    return centres[generator.integers(3, size=count)] + spread * generator.normal(size=(count, 6))
+
+
+def repeated_rows(generator: np.random.Generator, count: int) -> np.ndarray:
+    distinct = random_rows(generator, int(generator.integers(1, 12)))
+    return distinct[generator.integers(len(distinct), size=count)]
+
+
+def nearly_tied_rows(generator: np.random.Generator, count: int) -> np.ndarray:
+    return tied_rows(generator, count) + 1e-9 * generator.normal(size=(count, 3))
+
+
+def tied_rows(generator: np.random.Generator, count: int) -> np.ndarray:
+    return generator.integers(0, 3, size=(count, 3)).astype(np.float64)
+
+
+def compiled(points: np.ndarray, smallest: int = 2, single: bool = False, epsilon: float = 0.0) -> np.ndarray:
+    return hdbscan_sets(points, np.array([0, len(points)]), smallest, single, epsilon)
+
+
+def by_hdbscan(points: np.ndarray, smallest: int, single: bool, epsilon: float) -> np.ndarray:
+    if len(points) < 2:
+        return np.full(len(points), -1)
+    model = hdbscan.HDBSCAN(
+        min_cluster_size=smallest,
+        min_samples=1,
+        metric="precomputed",
+        algorithm="generic",
+        approx_min_span_tree=False,
+        allow_single_cluster=single,
+        cluster_selection_epsilon=epsilon,
+    )
+    return model.fit(cdist(points, points)).labels_
+
+
+def by_hdbscan_with_a_stable_sort(points: np.ndarray, smallest: int, single: bool, epsilon: float) -> np.ndarray:
+    """hdbscan's own steps; it sorts edges with whatever numpy has for the machine, which leaves ties to chance."""
+    if len(points) < 2:
+        return np.full(len(points), -1)
+    edges = mst_linkage_core(cdist(points, points))
+    tree = label(edges[np.argsort(edges[:, 2], kind="stable")])
+    return _tree_to_labels(points, tree, smallest, allow_single_cluster=single, cluster_selection_epsilon=epsilon)[0]
+
+
+@settings(max_examples=250)
+@given(st.sampled_from([random_rows, repeated_rows, nearly_tied_rows]), SEEDS, SIZES, SMALLEST, st.booleans(), EPSILONS)
+def test_labels_are_hdbscans(rows, seed: int, count: int, smallest: int, single: bool, epsilon: float) -> None:
+    points = rows(np.random.default_rng(seed), count)
+    expected = by_hdbscan(points, smallest, single, epsilon)
+    np.testing.assert_array_equal(compiled(points, smallest, single, epsilon), expected)
+
+
+@settings(max_examples=250)
+@example(206, 8, 2, True, 2.0)  # a cluster split off at exactly epsilon
+@given(SEEDS, SIZES, SMALLEST, st.booleans(), st.sampled_from([0.0, 0.5, 1.0, 1.2, 2.0]))
+def test_tied_distances_are_taken_first_row_first(
+    seed: int, count: int, smallest: int, single: bool, epsilon: float
+) -> None:
+    points = tied_rows(np.random.default_rng(seed), count)
+    expected = by_hdbscan_with_a_stable_sort(points, smallest, single, epsilon)
+    np.testing.assert_array_equal(compiled(points, smallest, single, epsilon), expected)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([random_rows, repeated_rows, tied_rows]), SEEDS, SIZES), max_size=6),
+    SMALLEST,
+    st.booleans(),
+    st.sampled_from([0.0, 0.3, np.nan]),
+)
+def test_other_sets_of_the_call_do_not_matter(drawn, smallest: int, single: bool, epsilon: float) -> None:
+    sets = [np.pad(rows(np.random.default_rng(seed), count), ((0, 0), (0, 6)))[:, :6] for rows, seed, count in drawn]
+    offsets = np.cumsum([0, *map(len, sets)])
+    together = hdbscan_sets(np.concatenate([np.empty((0, 6)), *sets]), offsets, smallest, single, epsilon)
+    alone = [compiled(points, smallest, single, epsilon) for points in sets]
+    np.testing.assert_array_equal(together, np.concatenate([np.empty(0), *alone]))
+
+
+def test_stability_is_summed_in_single_precision() -> None:
+    parent, first_child = np.array([0, 0, 0]), np.array([1, 0, 0])
+    stability = np.array([2.0, 1.0, 1.00000001])  # the children's sum rounds to 2, which is no more than the parent's
+    np.testing.assert_array_equal(_excess_of_mass(parent, first_child, stability, True), [True, False, False])
+    stability = np.array([2.0, 1.0, 1.000001])
+    np.testing.assert_array_equal(_excess_of_mass(parent, first_child, stability, True), [False, True, True])
+
+
+def test_distances_that_overflow_or_vanish_are_no_error() -> None:
+    assert set(compiled(np.array([[1e200], [-1e200], [1e-200], [2e-200], [0.0]]))) <= {-1, 0, 1}
+
+
+@pytest.mark.parametrize(
+    ("positions", "expected"),
+    [
+        ([0.0, 0.01, 0.03, 0.05, 1.0, 1.02, 1.04], 0.04),  # twice the upper quartile, whatever the gap
+        ([0.0, 0.01, 0.01, 0.03, 0.05, 0.05, 1.0, 1.02, 1.04], 0.04),  # copies count once
+        ([0.0, 0.01, 0.03, 0.05, 1.0, 2.0, 3.0, 4.0], 0.04),  # scatter does not count
+        ([0.0, 0.3, 0.6, 0.9], 0.45),  # never more than the bound
+        ([0.0, 1.0, 2.0, 3.0], 0.45),
+        ([0.0, 0.0, 0.0], 0.45),
+        ([0.0, 0.0, 0.1, 0.1, 0.2], 0.0),  # answers word for word: nothing tells them from one loose mode
+        ([0.0, 0.0, 0.0, 0.1, 0.1, 0.1, 0.2, 0.3, 0.9], 0.0),  # nor do rare answers beside them
+        ([0.0, 0.0, 0.0, 0.0, 0.01, 0.02], 0.02),  # one answer word for word, and its variants
+        ([0.0, 0.0, 0.01, 0.01, 1.0, 1.0, 1.01, 1.01], 0.02),  # several, but plainly in two groups
+    ],
+)
+def test_the_automatic_epsilon(positions: list[float], expected: float) -> None:
+    ends = np.arange(len(positions))  # on a line the spanning tree joins neighbours
+    left, right, heights, _ = _single_linkage(ends[:-1], ends[1:], np.diff(positions))
+    assert automatic_epsilon(left, right, heights, 0.45) == pytest.approx(expected)
+
+
+def test_rows_exactly_as_far_as_the_bound_count() -> None:
+    ends = np.arange(4)
+    left, right, heights, _ = _single_linkage(ends[:-1], ends[1:], np.array([2**-6, 0.5, 0.5]))
+    assert automatic_epsilon(left, right, heights, 0.5) == 0.5  # else twice 2**-6
+
+
+def test_the_automatic_epsilon_is_the_one_that_clusters() -> None:
+    points = np.array([[0.0], [0.01], [0.03], [0.05], [1.0], [1.02], [1.04]])
+    np.testing.assert_array_equal(compiled(points, 2, True, np.nan), compiled(points, 2, True, 0.04))
+    assert len(set(compiled(points, 2, True, np.nan))) == 2
+
+
+def test_scatter_is_dropped_and_labels_close_ranks() -> None:
+    labels = np.array([0, 0, 1, 1, 1, 2, 2, -1], dtype=np.int32)
+    lambdas = np.array([1.0, 1.0, 9.0, 9.0, 1.0, np.inf, 4.0, 9.0])
+    drop_scatter(labels, lambdas, 0.25, 2)
+    np.testing.assert_array_equal(labels, [-1, -1, 0, 0, -1, 1, 1, -1])
+
+
+def test_a_cluster_that_keeps_too_few_rows_is_dissolved() -> None:
+    labels = np.array([0, 0, 0, 1, 1, 1], dtype=np.int32)
+    drop_scatter(labels, np.array([9.0, 9.0, 1.0, 9.0, 9.0, 9.0]), 0.25, 3)
+    np.testing.assert_array_equal(labels, [-1, -1, -1, 0, 0, 0])
+
+
+def test_what_is_far_grows_with_the_rows() -> None:
+    points = np.array([[3.0, 4.0], [0.0, 5.0]])
+    assert farthest_distance(points) == pytest.approx(5 * FARTHEST)
+    assert farthest_distance(points / 5) == pytest.approx(FARTHEST)
+
+
+def test_where_half_of_the_rows_have_copies_each_repeated_row_stays_a_cluster() -> None:
+    """Rows 0 and 1 are equal, and 2 and 3, at a distance of 1; four single rows join one after the other."""
+    left = np.array([0, 2, 8, 10, 11, 12, 13])
+    right = np.array([1, 3, 9, 4, 5, 6, 7])
+    heights = np.array([0.0, 0.0, 1.0, 2.0, 2.0, 2.0, 2.0])
+    assert automatic_epsilon(left, right, heights, 10.0) == 0.0
+    further = np.array([0.0, 0.0, 5.0, 5.0, 5.0, 5.0, 5.0])  # epsilon is the limit, and would not join the two
+    assert automatic_epsilon(left, right, further, 4.0) == 4.0

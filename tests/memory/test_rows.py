@@ -10,9 +10,9 @@ from meds_openrlhf.memory.rows import (
     make_rows,
     prompt_key,
     shard_of,
+    step_of,
     with_answer,
 )
-from meds_openrlhf.memory.segment import step_of
 
 
 def test_keys_and_routing_are_the_same_everywhere() -> None:

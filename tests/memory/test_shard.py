@@ -10,13 +10,12 @@ import pytest
 
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory import shard as shard_module
-from meds_openrlhf.memory.assignment import UNASSIGNED, assign_sets
-from meds_openrlhf.memory.clustering import Clustering, cluster, cluster_sets
-from meds_openrlhf.memory.errors import MemoryCorruptionError, MemoryLostError
-from meds_openrlhf.memory.moments import merge_moments
-from meds_openrlhf.memory.presets import PRESETS, make_method
-from meds_openrlhf.memory.rows import layer_logits_of, make_rows, shard_of
-from meds_openrlhf.memory.segment import Sharding
+from meds_openrlhf.memory.assignment import UNASSIGNED, Sets, assign
+from meds_openrlhf.memory.clustering import cluster_sets
+from meds_openrlhf.memory.errors import MemoryCorruptionError
+from meds_openrlhf.memory.log import EMPTY_LOG, LogState
+from meds_openrlhf.memory.method import PRESETS, Method, make_method
+from meds_openrlhf.memory.rows import Sharding, layer_logits_of, make_rows
 from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings, ShardStats
 from meds_openrlhf.paths import MemoryPaths
 from tests.memory.streams import LAYERS, rows_by_prompt, stream
@@ -46,36 +45,25 @@ def crash(shard: MemoryShard) -> None:
     shard._log._lock.close()
 
 
-@pytest.mark.parametrize(("window_rows", "window_visits"), [(None, None), (7, None), (None, 2)])
-def test_labels_and_sizes_follow_from_the_rows_seen_before(
-    tmp_path: Path, window_rows: int | None, window_visits: int | None
-) -> None:
+def test_labels_and_sizes_follow_from_the_rows_seen_before(tmp_path: Path) -> None:
     """The method's loop written out plainly, without a log, caches or incremental state."""
     batches = stream(9)
-    method = replace(PAPER, window_rows=window_rows, window_visits=window_visits)
-    answers = run(make_shard(tmp_path, replace(SETTINGS, method=method)), batches)
-    history: dict[str, list[np.ndarray]] = {}
+    answers = run(make_shard(tmp_path), batches)
+    history: dict[str, np.ndarray] = {}
     penalized = 0
     for rows, answer in zip(batches, answers):
         features = SETTINGS.transform(layer_logits_of(rows))
         for prompt, indices in rows_by_prompt(rows).items():
-            visits = history.setdefault(prompt, [])
-            stored = np.concatenate([np.empty((0, features.shape[1])), *visits[-(window_visits or 99) :]])
-            stored = stored[-(window_rows or 999) :]
-            known = cluster(stored, method.clustering)
-            bounds = np.array([0, len(indices)]), stored, np.array([0, len(stored)])
-            labels = assign_sets(features[indices], *bounds, known, method.assignment)
-            sizes = [(known == label).sum() if label >= 0 else 0 for label in labels]
+            stored = history.get(prompt, np.empty((0, features.shape[1])))
+            whole, bounds = np.array([0, len(stored)]), np.array([0, len(indices)])
+            known = cluster_sets(stored, whole, PAPER)
+            labels, sizes = assign(Sets(features[indices], bounds, stored, whole, known), PAPER)
             np.testing.assert_array_equal(answer.label[indices], labels)
             np.testing.assert_array_equal(answer.size[indices], sizes)
-            visits.append(features[indices])
-            penalized += sum(size > 0 for size in sizes)
+            history[prompt] = np.concatenate([stored, features[indices]])
+            penalized += int((sizes > 0).sum())
     assert penalized > 10  # the stream does exercise clusters
     assert answers[-1].stats.rows == sum(len(rows) for rows in batches)
-
-
-def test_rows_are_synced_unless_that_is_switched_off() -> None:
-    assert SETTINGS.fsync
 
 
 def test_a_shard_without_rows_counts_nothing(tmp_path: Path) -> None:
@@ -103,7 +91,7 @@ def test_jointly_assigned_rows_count_themselves(tmp_path: Path) -> None:
         for prompt, indices in rows_by_prompt(rows).items():
             first = prompt not in history
             both = np.concatenate([history.get(prompt, np.empty((0, features.shape[1]))), features[indices]])
-            labels = cluster(both, method.clustering)
+            labels = cluster_sets(both, np.array([0, len(both)]), method)
             new = labels[-len(indices) :]
             sizes = [0 if first or label < 0 else (labels == label).sum() for label in new]
             np.testing.assert_array_equal(answer.label[indices], np.full(len(new), UNASSIGNED) if first else new)
@@ -193,7 +181,7 @@ def test_asked_again_it_answers_the_same_and_stores_nothing(tmp_path: Path) -> N
         again = shard.observe(step, batches[step - 1])
         assert as_lists([again]) == as_lists([answers[step - 1]])
     assert shard.stats().rows == rows
-    assert shard.snapshot()[0].batches == 5
+    assert shard.snapshot().step == 5
 
 
 def test_rows_that_could_not_be_stored_are_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,21 +227,6 @@ def test_another_process_goes_on_where_a_killed_one_stopped(tmp_path: Path) -> N
     np.testing.assert_allclose(second.moments().scatter, unbroken[-1].moments.scatter, rtol=1e-9)
 
 
-def test_rows_that_were_acknowledged_and_are_not_there_are_an_error(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    rows = stream(1)[0]
-    with pytest.raises(
-        MemoryLostError, match=r"shard-0000 on .*: holds 0 of 7 rows .* shard 0 of 1.*on_lost to forget"
-    ):
-        make_shard(tmp_path / "a").observe(2, rows, acknowledged=7)
-    with pytest.raises(MemoryLostError, match="holds 0 of 7 rows"):
-        make_shard(tmp_path / "c").snapshot(acknowledged=7)
-    forgetful = make_shard(tmp_path / "b", replace(SETTINGS, forget_lost_rows=True))
-    assert forgetful.observe(2, rows, acknowledged=7).stats.rows == len(rows)
-    assert "is forgotten" in caplog.text
-
-
 def test_restore_cuts_later_rows_away_and_repeats_the_run(tmp_path: Path) -> None:
     batches = stream(8)
     shard = make_shard(tmp_path)
@@ -270,7 +243,7 @@ def test_restore_cuts_later_rows_away_and_repeats_the_run(tmp_path: Path) -> Non
 def test_restore_to_nothing_empties_the_shard(tmp_path: Path) -> None:
     shard = make_shard(tmp_path)
     run(shard, stream(3))
-    shard.restore([])
+    shard.restore(EMPTY_LOG)
     assert shard.stats().rows == 0
     assert not list(tmp_path.rglob("*.arrow"))
     assert shard.observe(1, stream(1)[0]).stats.rows > 0
@@ -281,54 +254,12 @@ def test_restore_refuses_a_changed_file_and_cuts_nothing(tmp_path: Path) -> None
     run(shard, stream(3))
     moment = shard.snapshot()
     shard.close()
-    path = tmp_path / "shard-0000" / "000000.arrow"
+    path = tmp_path / "shard-0000" / "000001-000003.arrow"
     content = path.read_bytes()
     path.write_bytes(content[:40] + b"x" + content[41:])
-    with pytest.raises(MemoryCorruptionError, match=r"000000\.arrow"):
+    with pytest.raises(MemoryCorruptionError, match=r"000001-000003\.arrow"):
         make_shard(tmp_path).restore(moment)
     assert path.stat().st_size == len(content)
-
-
-@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (3, 2), (2, 5)])
-def test_another_number_of_shards_gives_the_same_answers(tmp_path: Path, before: int, after: int) -> None:
-    batches = stream(9)
-    expected = run(make_shard(tmp_path / "whole"), batches)
-
-    def observe(shards: list[MemoryShard], step: int) -> dict[int, tuple[int, int]]:
-        rows, found = batches[step - 1], {}
-        for number, shard in enumerate(shards):
-            keep = [shard_of(key, len(shards)) == number for key in rows.column("prompt").to_pylist()]
-            answer = shard.observe(step, rows.filter(pa.array(keep)))
-            found.update(zip(answer.sample.tolist(), zip(answer.label.tolist(), answer.size.tolist())))
-        return found
-
-    def check(shards: list[MemoryShard], steps: range) -> None:
-        for step in steps:
-            one = expected[step - 1]
-            wanted = dict(zip(one.sample.tolist(), zip(one.label.tolist(), one.size.tolist())))
-            assert observe(shards, step) == wanted
-
-    old = [make_shard(tmp_path / "cut", shard=number, shards=before) for number in range(before)]
-    check(old, range(1, 5))
-    moment = [state for shard in old for state in shard.snapshot()]
-    check(old, range(5, 7))  # to be cut away
-    for shard in old:
-        shard.close()
-    new = [make_shard(tmp_path / "cut", shard=number, shards=after) for number in range(after)]
-    for shard in new:
-        shard.restore(moment)
-    assert sum(shard.stats().rows for shard in new) == sum(map(len, batches[:4]))
-    assert observe(new, 3) == dict(
-        zip(expected[2].sample.tolist(), zip(expected[2].label.tolist(), expected[2].size.tolist()))
-    )
-    check(new, range(5, 8))
-    for shard in new:
-        crash(shard)
-    again = [make_shard(tmp_path / "cut", shard=number, shards=after) for number in range(after)]
-    check(again, range(8, 10))
-    assert sum(shard.stats().bytes for shard in again) == sum(p.stat().st_size for p in tmp_path.glob("cut/*/*.arrow"))
-    total = merge_moments([shard.moments() for shard in again])
-    np.testing.assert_allclose(total.scatter, expected[-1].moments.scatter, rtol=1e-9)
 
 
 def test_a_step_without_rows_leaves_no_batch(tmp_path: Path) -> None:
@@ -336,7 +267,7 @@ def test_a_step_without_rows_leaves_no_batch(tmp_path: Path) -> None:
     empty = make_rows([], [], [], np.empty((0, LAYERS), dtype=np.float32))
     answer = shard.observe(1, empty)
     assert len(answer.label) == 0
-    assert shard.snapshot() == []
+    assert shard.snapshot() == LogState(-1, {"shard-0000": 0})
     assert shard.observe(2, stream(1)[0]).stats.prompts == 4
     assert len(shard.observe(1, empty).label) == 0
 
@@ -363,9 +294,9 @@ def test_a_clustering_that_ends_after_a_restore_leaves_no_labels(
         shard.observe(step, rows)
     restored = []
 
-    def restore_meanwhile(features: np.ndarray, offsets: np.ndarray, settings: Clustering) -> np.ndarray:
+    def restore_meanwhile(features: np.ndarray, offsets: np.ndarray, method: Method) -> np.ndarray:
         if restored:
-            return cluster_sets(features, offsets, settings)
+            return cluster_sets(features, offsets, method)
         shard.restore(states)
         restored.append(shard.stats().rows)
         return np.zeros(len(features), np.int32)  # everything one cluster, which it is not
@@ -376,10 +307,11 @@ def test_a_clustering_that_ends_after_a_restore_leaves_no_labels(
     assert restored == [sum(map(len, batches[:3]))]
     expected = make_shard(tmp_path / "undisturbed")
     run(expected, batches[:3])
+    expected.snapshot()
     for prompt in {key for rows in batches for key in rows.column("prompt").to_pylist()}:
         assert shard.labels(prompt).tolist() == expected.labels(prompt).tolist()
     assert shard.stats() == expected.stats()
-    assert expected.stats().owed == 0
+    assert expected.stats().stale == 0
     assert expected.stats().clusters > 3
 
 
@@ -423,34 +355,11 @@ def test_what_was_clustered_in_the_background_is_not_clustered_again(
 ) -> None:
     shard, batches = make_shard(tmp_path), stream(4)
     run(shard, batches[:3])
-    monkeypatch.setattr(shard, "_cluster", lambda *_: pytest.fail("it was clustered already"))
+    real = shard_module.cluster_sets
+
+    def nothing_to_do(features: np.ndarray, offsets: np.ndarray, method: Method) -> np.ndarray:
+        assert len(features) == 0, "it was clustered already"
+        return real(features, offsets, method)
+
+    monkeypatch.setattr(shard_module, "cluster_sets", nothing_to_do)
     shard.observe(4, batches[3])
-
-
-def test_a_full_segment_is_followed_by_another(tmp_path: Path) -> None:
-    for segment_bytes, segments in ((1, 3), (2**20, 1)):
-        shard = make_shard(tmp_path / str(segments), replace(SETTINGS, segment_bytes=segment_bytes))
-        run(shard, stream(3))
-        assert len(shard.snapshot()) == segments
-
-
-@pytest.mark.parametrize("fsync", [False, True])
-def test_what_is_not_synced_step_by_step_is_synced_for_a_snapshot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: bool
-) -> None:
-    shard, synced = make_shard(tmp_path, replace(SETTINGS, fsync=fsync)), list[int]()
-    run(shard, stream(1))
-    monkeypatch.setattr(shard._log, "sync", lambda: synced.append(1))
-    shard.snapshot()
-    assert len(synced) == (not fsync)
-
-
-def test_what_is_archived_is_not_written_to_any_more(tmp_path: Path) -> None:
-    shard, archive = make_shard(tmp_path / "memory"), (tmp_path / "archive").as_uri()
-    batches = stream(4)
-    run(shard, batches[:2])
-    shard.archive(archive)
-    states = shard.snapshot()
-    run(shard, batches[2:], first=3)
-    assert shard.snapshot()[: len(states)] == states
-    assert len(shard.snapshot()) == len(states) + 1

@@ -1,14 +1,13 @@
 """Manifests: whole or absent, and never a way out of the run folder."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory.errors import MemoryCorruptionError
-from meds_openrlhf.memory.segment import SegmentState
+from meds_openrlhf.memory.log import LogState
 from meds_openrlhf.memory.snapshot import (
     MemoryFormat,
     Snapshot,
@@ -20,7 +19,7 @@ from meds_openrlhf.memory.snapshot import (
 from meds_openrlhf.paths import MemoryPaths
 
 FORMAT = MemoryFormat(shards=2, layers=8, model={"architecture": "Qwen2ForCausalLM", "layers": 8})
-SNAPSHOT = Snapshot(FORMAT, "abc", [SegmentState("shard-0001/000000.arrow", 2, 10, 2, 1, 77)])
+SNAPSHOT = Snapshot(FORMAT, "abc", LogState(5, {"shard-0000": 0, "shard-0001": 10}))
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -37,37 +36,38 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path, name: st
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        *("../../etc/passwd", "/etc/passwd", "shard-0001/../../x/000000.arrow", 7, None),
-        *(
-            "shard-0001/000000.arrow.bak",
-            "shard-0001/000000.arrow\n",
-            "shard-0001/000000.arrow/x",
-            "a/shard-0001/000000.arrow",
-        ),
-    ],
+    "name", ["../../etc", "/etc", "shard-0001/../../x", "shard-0001/", "shard-0001\n", "a/shard-0001", ""]
 )
-def test_a_manifest_that_names_a_file_outside_is_refused(tmp_path: Path, name: object) -> None:
-    paths = MemoryPaths(tmp_path)
-    commit_snapshot(paths, "s", SNAPSHOT)
-    content = json.loads(paths.snapshot("s").read_text())
-    content["segments"][0]["name"] = name
-    paths.snapshot("s").write_text(json.dumps(content))
-    with pytest.raises(MemoryCorruptionError, match="no segment of a memory"):
-        read_snapshot(paths.snapshot("s"))
-
-
-def test_a_segment_is_named_once(tmp_path: Path) -> None:
-    paths = MemoryPaths(tmp_path)
-    (segment,) = SNAPSHOT.segments
-    commit_snapshot(paths, "s", replace(SNAPSHOT, segments=[segment, replace(segment, bytes=5, rows=1)]))
-    with pytest.raises(MemoryCorruptionError, match="names a segment twice"):
-        read_snapshot(paths.snapshot("s"))
+def test_a_manifest_that_names_a_folder_outside_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(MemoryCorruptionError, match=r"s\.json: names .*, which are not folders of a memory"):
+        read_changed(tmp_path, {"rows": {name: 3}})
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", "{}", "\x00\xff", '{"format": {"a": 1}, "config_hash": "", "segments": []}']
+    "changes",
+    [{"step": "5"}, {"step": 5.0}, {"step": None}, {"step": True}, {"rows": {"shard-0000": -1}},
+     {"rows": {"shard-0000": "7"}}, {"rows": {"shard-0000": 1.5}}],
+)  # fmt: skip
+def test_a_count_that_is_not_a_number_is_refused(tmp_path: Path, changes: dict) -> None:
+    with pytest.raises(MemoryCorruptionError, match=r"s\.json: its step or a count of its rows is not a number"):
+        read_changed(tmp_path, changes)
+
+
+@pytest.mark.parametrize("rows", [None, 5, [], "shard-0000"])
+def test_rows_that_are_not_a_mapping_are_refused(tmp_path: Path, rows: object) -> None:
+    with pytest.raises(MemoryCorruptionError, match=r"s\.json"):
+        read_changed(tmp_path, {"rows": rows})
+
+
+def read_changed(root: Path, changes: dict) -> Snapshot:
+    paths = MemoryPaths(root)
+    commit_snapshot(paths, "s", SNAPSHOT)
+    paths.snapshot("s").write_text(json.dumps({**json.loads(paths.snapshot("s").read_text()), **changes}))
+    return read_snapshot(paths.snapshot("s"))
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", "\x00\xff", '{"format": {"a": 1}, "config_hash": "", "step": 1, "rows": {}}']
 )
 def test_a_broken_manifest_is_named(tmp_path: Path, content: str) -> None:
     paths = MemoryPaths(tmp_path)
@@ -80,7 +80,11 @@ def test_a_broken_manifest_is_named(tmp_path: Path, content: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"format_version": 1, "old_field": 3}, ConfigError, "holds a memory of format 1, this program reads 2"),
+        (
+            {"format_version": 1, "old_field": 3},
+            ConfigError,
+            "holds a memory of format 1; this program reads",
+        ),
         ({"features": 5}, MemoryCorruptionError, "wrong type"),
         ({"step_offset": "7"}, MemoryCorruptionError, "wrong type"),
         ({"more": 1}, MemoryCorruptionError, "is no memory format"),
@@ -127,11 +131,3 @@ def test_another_variant_of_the_features_is_refused(tmp_path: Path) -> None:
         other = MemoryFormat(2, 8, FORMAT.model, {**features, name: value})
         with pytest.raises(ConfigError, match=rf"meds.features.{name}: .* is not what the memory in"):
             held.require_match(other, tmp_path)
-
-
-def test_counts_may_be_zero(tmp_path: Path) -> None:
-    """A checksum may be, and a segment's rows after a restore to an earlier step."""
-    paths = MemoryPaths(tmp_path)
-    empty = Snapshot(FORMAT, "abc", [SegmentState("shard-0001/000000.arrow", 2, 0, 0, 0, 0)])
-    commit_snapshot(paths, "a", empty)
-    assert read_snapshot(paths.snapshot("a")) == empty

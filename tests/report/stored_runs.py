@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from meds_openrlhf.config import MedsSettings, MemorySettings, RunConfig
-from meds_openrlhf.memory.presets import make_method
-from meds_openrlhf.memory.rows import make_rows
-from meds_openrlhf.memory.segment import Sharding
+from meds_openrlhf.memory.method import make_method
+from meds_openrlhf.memory.rows import Sharding, make_rows
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat, write_format
 from meds_openrlhf.paths import RunPaths

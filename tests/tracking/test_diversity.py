@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meds_openrlhf.memory.moments import Moments
+from meds_openrlhf.features.moments import Moments
 from meds_openrlhf.tracking.diversity import DiversityTracker
 
 

@@ -12,9 +12,9 @@ from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
 
 from meds_openrlhf.config import PenaltySettings
 from meds_openrlhf.config.schema import ExplorationSettings
+from meds_openrlhf.features.moments import NO_MOMENTS
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.clustering import Clustering
-from meds_openrlhf.memory.moments import NO_MOMENTS
+from meds_openrlhf.memory.method import Method
 from meds_openrlhf.memory.shard import MemoryAnswer, ShardSettings, ShardStats
 from meds_openrlhf.training.experience import ExperienceMaker, MemoryExperienceMaker
 from tests.training.rollouts import (
@@ -55,7 +55,7 @@ def memory_maker(
     maker = MemoryExperienceMaker(
         FakePolicyGroup(True), critic, None, None, FixedKLController(0.0), strategy=SimpleNamespace(args=args),
         tokenizer=TOKENIZER, pool=pool, transform=FeatureTransform(),
-        clustering=Clustering(), penalty=PenaltySettings(**penalty), remember=remember, exploration=exploration,
+        method=Method(), penalty=PenaltySettings(**penalty), remember=remember, exploration=exploration,
     )  # fmt: skip
     return maker, pool
 

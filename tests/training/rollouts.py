@@ -12,7 +12,7 @@ import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
 
 from meds_openrlhf.features.answer import AnswerLocator
-from meds_openrlhf.memory.segment import Sharding
+from meds_openrlhf.memory.rows import Sharding
 from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings
 from meds_openrlhf.paths import MemoryPaths
 from meds_openrlhf.training.actor import RecordedLogProbs

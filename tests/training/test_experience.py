@@ -18,11 +18,11 @@ from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.config.schema import ExplorationSettings
 from meds_openrlhf.features.answer import AnswerLocator
+from meds_openrlhf.features.moments import NO_MOMENTS
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory import rows as memory_rows
 from meds_openrlhf.memory.clustering import Clustering, sizes_in_batch
-from meds_openrlhf.memory.moments import NO_MOMENTS
-from meds_openrlhf.memory.presets import PRESETS
+from meds_openrlhf.memory.method import PRESETS
 from meds_openrlhf.memory.shard import MemoryAnswer, ShardSettings, ShardStats
 from meds_openrlhf.shaping.penalty import penalty_effect
 from meds_openrlhf.training.errors import RunLostError

@@ -13,7 +13,7 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from meds_openrlhf.checkpoints import Checkpoint, newest_complete
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.config.schema import MedsSettings
-from meds_openrlhf.memory.moments import Moments
+from meds_openrlhf.features.moments import Moments
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.tracking.step_log import StepLog

@@ -1,1 +1,1 @@
-"""Implementation of `meds memory`: inspect, verify, replay and export a memory on disk."""
+"""Implementation of `meds memory`: inspect, verify and replay a memory on disk."""

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from meds_openrlhf.config.schema import MedsSettings
-from meds_openrlhf.memory.clustering import NOISE
-from meds_openrlhf.memory.columns import Selection
 from meds_openrlhf.memory.settings import method_of, transform_of_rows
 from meds_openrlhf.memory.tools.stored_memory import LoadedRows, StoredMemory
 
@@ -31,7 +29,7 @@ class ClusterFacts:
 class Overview:
     """The contents of a memory. ``steps`` counts steps with rows; without rows the first and last step are None.
 
-    ``clusters``, ``noise`` (rows in no cluster) and ``biggest`` (largest first) cover the rows inside the window.
+    ``noise``: rows in no cluster; ``biggest``: the largest clusters first.
     """
 
     prompts: int
@@ -40,7 +38,7 @@ class Overview:
     steps: int
     first_step: int | None
     last_step: int | None
-    segments: int
+    files: int
     bytes: int
     snapshots: list[str]
     clusters: int
@@ -51,40 +49,33 @@ class Overview:
 def survey(memory: StoredMemory, settings: MedsSettings, top: int = 10) -> Overview:
     """Cluster all prompts with ``settings`` and return a summary with the ``top`` biggest clusters.
 
-    Raises ConfigError if the settings do not match the rows, and MemoryCorruptionError if a segment is damaged.
+    Raises ConfigError if the settings do not match the rows, and MemoryCorruptionError if a file is damaged.
     """
-    method, rows = method_of(settings.memory), memory.load(transform_of_rows(settings, memory.format))
-    rows.cluster(method)
-    columns = rows.columns
-    wrong, right = columns.keys(False), columns.keys(True)
-    verdicts = [False] * len(wrong) + [True] * len(right)
-    groups = columns.find([*wrong, *right], verdicts)
-    selection = columns.select(groups, method.window_rows, method.window_visits)
-    facts = _facts([*zip([*wrong, *right], verdicts)], selection, rows)
-    wrong_rows = len(columns.select(groups[: len(wrong)]).rows)
-    files = [path for paths in memory.segment_files().values() for path in paths]
+    rows = memory.load(transform_of_rows(settings, memory.format), method_of(settings.memory))
+    history = rows.history
+    wrong = sum(len(group.rows) for (_, correct), group in history.groups.items() if not correct)
+    files = [file for folder in memory.paths.shard_folders().values() for file in folder.glob("*.arrow")]
     steps = np.unique(rows.step).tolist()
     return Overview(
-        prompts=columns.prompts,
-        wrong=wrong_rows,
-        right=len(columns) - wrong_rows,
+        prompts=history.prompts,
+        wrong=wrong,
+        right=len(history) - wrong,
         steps=len(steps),
         first_step=steps[0] if steps else None,
         last_step=steps[-1] if steps else None,
-        segments=len(files),
-        bytes=sum(path.stat().st_size for path in files),
+        files=len(files),
+        bytes=sum(file.stat().st_size for file in files),
         snapshots=[path.stem for path in memory.manifests()],
-        clusters=columns.total_clusters,
-        noise=columns.total_noise,
-        biggest=heapq.nlargest(top, facts, key=lambda cluster: cluster.size),
+        clusters=history.clusters,
+        noise=history.noise,
+        biggest=heapq.nlargest(top, _facts(rows), key=lambda cluster: cluster.size),
     )
 
 
-def _facts(groups: list[tuple[str, bool]], selection: Selection, rows: LoadedRows) -> Iterator[ClusterFacts]:
-    """Yield the clusters of ``groups``, whose rows are ``selection``."""
-    for (prompt, correct), begin, end in zip(groups, selection.offsets[:-1], selection.offsets[1:]):
-        places = selection.rows[begin:end]
-        labels, steps = rows.columns.labels[places], rows.step[places]
-        for label in range(labels.max(initial=NOISE) + 1):
+def _facts(rows: LoadedRows) -> Iterator[ClusterFacts]:
+    """Yield all clusters."""
+    for (prompt, correct), group in rows.history.groups.items():
+        labels, steps = rows.history.labels[group.rows], rows.step[group.rows]
+        for label in range(group.clusters):
             seen = steps[labels == label]
-            yield ClusterFacts(prompt, correct, len(seen), len(seen) / len(places), int(seen.min()), int(seen.max()))
+            yield ClusterFacts(prompt, correct, len(seen), len(seen) / len(labels), int(seen.min()), int(seen.max()))

@@ -14,15 +14,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.files import published_file
 from meds_openrlhf.memory.assignment import UNASSIGNED
-from meds_openrlhf.memory.rows import make_rows, remembered_rows
-from meds_openrlhf.memory.segment import Sharding
+from meds_openrlhf.memory.rows import Sharding, make_rows, remembered_rows
 from meds_openrlhf.memory.settings import features_of_rows, method_of, transform_of
-from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
-from meds_openrlhf.memory.tools.recorded_rows import ANSWER_COLUMNS, RecordedStep, Recording
+from meds_openrlhf.memory.shard import MemoryShard, ShardSettings, ShardStats
+from meds_openrlhf.memory.tools.recorded_rows import Recording
 from meds_openrlhf.paths import MemoryPaths
 from meds_openrlhf.shaping.penalty import cluster_penalty
 
@@ -33,21 +31,21 @@ ANSWER_FIELDS = [
 ]
 
 
-@dataclass
+@dataclass(frozen=True)
 class ReplaySummary:
     """Counts of rollouts: all, ``remembered``, labelled (``assigned``), ``penalized``, with non-finite logits.
 
     ``penalty`` is the sum over all rollouts; ``clusters`` and ``noise`` are from the last clustering.
     """
 
-    rows: int = 0
-    remembered: int = 0
-    assigned: int = 0
-    penalized: int = 0
-    broken: int = 0
-    penalty: float = 0.0
-    clusters: int = 0
-    noise: int = 0
+    rows: int
+    remembered: int
+    assigned: int
+    penalized: int
+    broken: int
+    penalty: float
+    clusters: int
+    noise: int
 
 
 def replay(recording: Recording, settings: MedsSettings, target: Path) -> ReplaySummary:
@@ -58,92 +56,53 @@ def replay(recording: Recording, settings: MedsSettings, target: Path) -> Replay
     keep their order; the labels of a step depend on earlier steps only. Raises ConfigError if the rows do not match the
     settings.
     """
-    summary = ReplaySummary()
-    schema = _answered_schema(recording.schema)
+    rows = len(recording.step)
+    finite = np.isfinite(recording.layer_logits).all(axis=1)
+    chosen = finite & remembered_rows(recording.correct[recording.place], settings.memory.remember)
+    labels, sizes = np.full(rows, UNASSIGNED, np.int64), np.zeros(rows, np.int64)
+    stats = _answer(recording, chosen, settings, labels, sizes)
+    penalties = cluster_penalty(sizes, alpha=settings.penalty.alpha, beta=settings.penalty.beta)
+    names = [field.name for field in ANSWER_FIELDS]
+    table = recording.table.select([name for name in recording.table.column_names if name not in names])
+    answers = (pa.array(labels, mask=labels == UNASSIGNED), pa.array(sizes), pa.array(penalties.astype(np.float32)))
+    for field, answer in zip(ANSWER_FIELDS, answers):
+        table = table.append_column(field, answer)
+    with published_file(target) as path, pa.OSFile(str(path), "wb") as sink:
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+    return ReplaySummary(
+        rows=rows,
+        remembered=int(chosen.sum()),
+        assigned=int((labels != UNASSIGNED).sum()),
+        penalized=int((penalties > 0).sum()),
+        broken=int((~finite).sum()),
+        penalty=float(penalties.sum()),
+        clusters=stats.clusters,
+        noise=stats.noise,
+    )
+
+
+def _answer(
+    recording: Recording,
+    chosen: NDArray[np.bool_],
+    settings: MedsSettings,
+    labels: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+) -> ShardStats:
+    """Fill labels and sizes (n,) of the ``chosen`` rows (m,) with logits; return the memory's contents at the end."""
+    layers = recording.layer_logits.shape[1]
+    if not chosen.any():
+        return ShardStats()
+    transform = transform_of(features_of_rows(settings.features, settings.memory), layers)
+    shard_settings = ShardSettings(layers=layers, transform=transform, method=method_of(settings.memory))
     with (
-        published_file(target) as path,
         tempfile.TemporaryDirectory(prefix="meds-replay-") as folder,
-        closing(_ReplayedMemory(settings, Path(folder))) as memory,
+        closing(MemoryShard(MemoryPaths(Path(folder)), Sharding(0, 1), shard_settings)) as shard,
     ):
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-            for step in recording.steps():
-                answered = memory.answer(step, summary)
-                writer.write_table(answered.cast(schema))
-        memory.count_clusters(summary)
-    return summary
-
-
-class _ReplayedMemory:
-    """A single shard, created when the first features determine the number of layers."""
-
-    def __init__(self, settings: MedsSettings, folder: Path) -> None:
-        self._settings = settings
-        self._paths = MemoryPaths(folder)
-        self._shard: MemoryShard | None = None
-        self._layers = 0
-        self._step = 0  # own count, since the recording's step numbers only need to be non-decreasing
-
-    def answer(self, step: RecordedStep, summary: ReplaySummary) -> pa.Table:
-        """Return the step's table with the answer columns, and update the summary."""
-        chosen = remembered_rows(step.correct[step.place], self._settings.memory.remember)
-        place, features = step.place[chosen], step.features[chosen]
-        labels = np.full(len(step.correct), UNASSIGNED, np.int64)
-        sizes = np.zeros(len(step.correct), np.int64)
-        if len(place):
-            labels[place], sizes[place] = self._observe(step, place, features)
-        penalty = self._settings.penalty
-        penalties = cluster_penalty(sizes, alpha=penalty.alpha, beta=penalty.beta)
-        summary.rows += len(labels)
-        summary.remembered += len(place)
-        summary.broken += step.broken
-        summary.assigned += int((labels != UNASSIGNED).sum())
-        summary.penalized += int((penalties > 0).sum())
-        summary.penalty += float(penalties.sum())
-        arrays = [pa.array(labels, mask=labels == UNASSIGNED), pa.array(sizes), pa.array(penalties.astype(np.float32))]
-        table = step.table.select(_kept_names(step.table.schema))
-        for field, array in zip(ANSWER_FIELDS, arrays):
-            table = table.append_column(field, array)
-        return table
-
-    def count_clusters(self, summary: ReplaySummary) -> None:
-        """Cluster the waiting groups and store the counts in the summary."""
-        if self._shard is not None:
-            self._shard.recluster()
-            stats = self._shard.stats()
-            summary.clusters, summary.noise = stats.clusters, stats.noise
-
-    def close(self) -> None:
-        """Release the folder."""
-        if self._shard is not None:
-            self._shard.close()
-
-    def _observe(
-        self, step: RecordedStep, place: NDArray[np.int64], features: NDArray[np.float32]
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Return labels and sizes (m,) of the rows ``place`` (m,) of a step."""
-        rows = make_rows(place, [step.prompts[row] for row in place], step.correct[place], features)
-        self._step += 1
-        answer = self._shard_for(features.shape[1]).observe(self._step, rows)
-        order = np.argsort(answer.sample)  # the answer is grouped by prompt, while ``place`` is ascending
-        return answer.label[order], answer.size[order]
-
-    def _shard_for(self, layers: int) -> MemoryShard:
-        if self._shard is None:
-            settings = ShardSettings(
-                layers=layers,
-                transform=transform_of(features_of_rows(self._settings.features, self._settings.memory), layers),
-                method=method_of(self._settings.memory),
-                fsync=False,
-            )
-            self._shard, self._layers = MemoryShard(self._paths, Sharding(0, 1), settings), layers
-        if layers != self._layers:
-            raise ConfigError("STREAM", layers, f"layers come after rows of {self._layers}; one model has one number")
-        return self._shard
-
-
-def _kept_names(schema: pa.Schema) -> list[str]:
-    return [name for name in schema.names if name not in ANSWER_COLUMNS]
-
-
-def _answered_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([*(schema.field(name) for name in _kept_names(schema)), *ANSWER_FIELDS])
+        for number, step in enumerate(recording.steps(), 1):  # the recording's numbers need not rise by one
+            logits, places = recording.layer_logits[step][chosen[step]], recording.place[step][chosen[step]]
+            prompts = [recording.prompt[place] for place in places]
+            answer = shard.observe(number, make_rows(places, prompts, recording.correct[places], logits))
+            labels[answer.sample], sizes[answer.sample] = answer.label, answer.size
+        shard.recluster()
+        return shard.stats()

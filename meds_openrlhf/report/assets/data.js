@@ -43,7 +43,6 @@ class Errors {
       steps, labels: table.labels[place], answer: table.answer[place], answers: table.answers[place],
       firstRight: table.first_right[place], visits, rollouts, correct, column, clusters: [],
       noise: { right: Array(visits.length).fill(0), wrong: Array(visits.length).fill(0) },
-      outside: Array(visits.length).fill(0),
     };
     prompt.labels.forEach((label, row) => this.count(prompt, label, row));
     for (const one of prompt.clusters) this.finish(prompt, one);
@@ -54,7 +53,6 @@ class Errors {
     const visit = prompt.column.get(prompt.steps[row]);
     const right = row >= prompt.firstRight;
     if (label === -1) prompt.noise[right ? "right" : "wrong"][visit] += 1;
-    else if (label < 0) prompt.outside[visit] += 1;
     else {
       prompt.clusters[label] ||= { label, right, size: 0, growth: Array(prompt.visits.length).fill(0), rows: [] };
       const cluster = prompt.clusters[label];

@@ -52,7 +52,7 @@ function heatmapSvg(errors, prompt, map, layers, levels, value, mode) {
 function rowName(prompt, place, outside) {
   const answer = prompt.answer[place] >= 0 ? short(prompt.answers[prompt.answer[place]], 14) : "";
   const label = prompt.labels[place];
-  const where = !outside ? "" : label >= 0 ? `cluster ${label}` : label === -1 ? "noise" : "outside";
+  const where = !outside ? "" : label >= 0 ? `cluster ${label}` : "noise";
   return [`step ${prompt.steps[place]}`, answer && `“${answer}”`, where].filter(Boolean).join(" · ");
 }
 

@@ -78,7 +78,6 @@ function atlasNotes(errors, run) {
     `${count(totals.rows, "rollout")} of ${count(totals.prompts, "prompt")}, ${errors.basis}: ${count(totals.clusters, "cluster")}, ${count(totals.noise, "rollout")} in none.`,
   ];
   if (countedOtherwise(run)) notes.push(countedOtherwise(run));
-  if (totals.outside) notes.push(`${count(totals.outside, "rollout")} are outside the window that the settings ask for.`);
   if (errors.size < totals.clusters) notes.push(`Listed are the ${integer(errors.size)} biggest of ${integer(totals.clusters)} clusters.`);
   if (errors.prompts.key.length < totals.prompts) notes.push(`The pages are of ${integer(errors.prompts.key.length)} of ${integer(totals.prompts)} prompts, those with the biggest clusters.`);
   if (errors.detailed < totals.clusters) notes.push(`Examples and heatmaps are of the ${integer(errors.detailed)} biggest of ${integer(totals.clusters)} clusters${errors.cut_short ? ", as many as the size of this file allows" : ""}.`);

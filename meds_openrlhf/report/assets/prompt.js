@@ -34,8 +34,7 @@ const sum = (values) => values.reduce((a, b) => a + b, 0);
 
 function noiseInWords(prompt) {
   const noise = sum(prompt.noise.wrong) + sum(prompt.noise.right);
-  const outside = sum(prompt.outside);
-  return ` and ${count(noise, "rollout")} in none${outside ? `; ${integer(outside)} outside the window` : ""}`;
+  return ` and ${count(noise, "rollout")} in none`;
 }
 
 function promptFacts(prompt) {
@@ -64,7 +63,6 @@ function visitsChart(prompt) {
   const more = prompt.clusters.slice(COLORS);
   if (more.length) layers.push({ label: `clusters ${COLORS} to ${prompt.clusters.length - 1}`, kind: "more", values: prompt.visits.map((_, i) => sum(more.map((one) => one.growth[i]))) });
   layers.push({ label: "in no cluster", kind: "noise", values: prompt.visits.map((_, i) => prompt.noise.wrong[i] + prompt.noise.right[i]) });
-  layers.push({ label: "outside the window", kind: "outside", values: prompt.outside });
   layers.push({ label: "wrong, not remembered", kind: "rest", values: prompt.rollouts.map((n, i) => Math.max(n - prompt.correct[i] - remembered[i], 0)) });
   layers.push({ label: "right", kind: "right", values: prompt.correct.map((n, i) => Math.max(n - rightRows[i], 0)) });
   const shown = layers.filter((layer) => layer.values.some(Boolean));

@@ -15,8 +15,7 @@ from meds_openrlhf.config import RunConfig
 from meds_openrlhf.features.answer import AnswerOpenings
 from meds_openrlhf.features.function import FeatureFunctionError
 from meds_openrlhf.files import SLOW_FSYNC_SECONDS, fsync_seconds, write_atomically
-from meds_openrlhf.memory.archive import archive_snapshot
-from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT, make_branch
+from meds_openrlhf.memory.branch import make_branch, rewrite_memory
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
 from meds_openrlhf.memory.settings import method_of
 from meds_openrlhf.memory.shard import ShardSettings
@@ -137,21 +136,20 @@ def _open_run_folder(job: Job) -> None:
 
 def slow_storage(job: Job, seconds: float) -> str | None:
     """Return a warning if a durable write, which takes ``seconds`` in the run folder, slows every step."""
-    if not (job.config.meds.enabled and job.config.meds.memory.fsync) or seconds < SLOW_FSYNC_SECONDS:
+    if not job.config.meds.enabled or seconds < SLOW_FSYNC_SECONDS:
         return None
     return (
         f"{job.config.meds.run_dir}: warning: a durable write takes {seconds:.1f} s there and every step waits for it; "
-        "use faster storage, or meds.memory.fsync: false (then a lost node may take the last steps' rows with it)"
+        "use faster storage"
     )
 
 
 def _memory_format(job: Job) -> MemoryFormat:
     """Write and return the format of the run's memory; a new memory that branches from another gets its rows here."""
-    settings, paths, memory = job.config.meds.memory, job.paths.memory, job.memory
-    if settings.branch_from is not None and not paths.format.exists():
-        memory = make_branch(Path(settings.branch_from), paths, memory)
-    if settings.archive is not None and paths.snapshot(BRANCH_SNAPSHOT).exists():
-        archive_snapshot(settings.archive, paths, BRANCH_SNAPSHOT)
+    branch_from, paths, memory = job.config.meds.memory.branch_from, job.paths.memory, job.memory
+    rewrite_memory(paths, memory, job.config.meds.lock_seconds)
+    if branch_from is not None and not paths.format.exists():
+        memory = make_branch(Path(branch_from), paths, memory)
     write_format(paths, memory)
     return memory
 
@@ -162,8 +160,6 @@ def _start_shards(job: Job, memory_format: MemoryFormat, groups: dict[str, Any])
         layers=job.memory.layers,
         transform=job.transform,
         method=method_of(memory),
-        fsync=memory.fsync,
-        forget_lost_rows=memory.on_lost == "forget",
         lock_seconds=job.config.meds.lock_seconds,
     )
     return start_shards(job.paths.memory, memory_format, settings, shard_options(groups["memory"], memory.shards))
@@ -176,7 +172,7 @@ def _start_memory(job: Job, groups: dict[str, Any]) -> tuple[list[Any], MemoryPo
     memory_format = _memory_format(job)
     shards = _start_shards(job, memory_format, groups)
     config_hash = hashlib.sha256(job.config.as_yaml().encode()).hexdigest()
-    return shards, MemoryPool(shards, job.paths.memory.root, memory_format, config_hash, job.config.meds.memory.archive)
+    return shards, MemoryPool(shards, job.paths.memory.root, memory_format, config_hash)
 
 
 def _start_and_follow(

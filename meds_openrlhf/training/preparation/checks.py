@@ -281,12 +281,9 @@ def require_memory_of(config: RunConfig, paths: RunPaths, wanted: MemoryFormat) 
 
     Raises ConfigError if the existing memory, or the memory to branch from, has another model or feature variant.
     """
-    from meds_openrlhf.memory.archive import Archive
     from meds_openrlhf.memory.branch import read_branch_point
 
     existing, branch_from = read_format(paths.memory), config.meds.memory.branch_from
-    if config.meds.memory.archive is not None:
-        Archive.at(config.meds.memory.archive).require_usable(fresh=existing is None)
     if existing is not None:
         existing.require_match(wanted, paths.memory.root)
         return replace(wanted, step_offset=existing.step_offset)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
 
-from meds_openrlhf.memory.rows import shard_of
-from meds_openrlhf.memory.segment import SegmentState, Sharding
-from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
+from meds_openrlhf.memory.log import LogState
+from meds_openrlhf.memory.rows import Sharding, owners_of
+from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot, write_format
 from meds_openrlhf.paths import MemoryPaths
 from tests.memory.streams import LAYERS
 
-SETTINGS = ShardSettings(layers=LAYERS, fsync=False)
+SETTINGS = ShardSettings(layers=LAYERS)
 
 
 @dataclass
@@ -36,41 +37,51 @@ class WrittenMemory:
     def paths(self) -> MemoryPaths:
         return MemoryPaths(self.root)
 
-    def start(self, shards: int | None = None) -> None:
-        """A restart: new segments begin. With another number of shards a snapshot is restored."""
-        states = self.states()
+    def start(self) -> None:
+        """A restart."""
         self.stop()
-        divided_anew, self.shards = shards not in (None, self.shards), shards or self.shards
         self.open = [MemoryShard(self.paths, Sharding(i, self.shards), self.settings) for i in range(self.shards)]
-        if divided_anew:
-            self.restore(states)
 
     def stop(self) -> None:
         for shard in self.open:
             shard.close()
         self.open = []
 
-    def observe(self, *batches: pa.RecordBatch) -> None:
+    def observe(self, *batches: pa.RecordBatch) -> list[list[MemoryAnswer]]:
+        """The answers of all shards to each step."""
+        answers = []
         for rows in batches:
             self.step += 1
-            for number, shard in enumerate(self.open):
-                own = [shard_of(key, self.shards) == number for key in rows.column("prompt").to_pylist()]
-                shard.observe(self.step, rows.filter(pa.array(own)))
+            owners = owners_of(rows, self.shards)
+            own = [rows.filter(pa.array(owners == number)) for number in range(self.shards)]
+            answers.append([shard.observe(self.step, of_shard) for shard, of_shard in zip(self.open, own)])
+            for shard in self.open:
                 shard.recluster()
+        return answers
 
-    def states(self) -> list[SegmentState]:
-        return sorted({s.name: s for one in self.open for s in one.snapshot()}.values(), key=lambda s: s.name)
+    def state(self) -> LogState:
+        states = [shard.snapshot() for shard in self.open]
+        rows = {folder: count for state in states for folder, count in state.rows.items()}
+        return LogState(max(state.step for state in states), rows)
 
     def snapshot(self, name: str) -> None:
-        commit_snapshot(self.paths, name, Snapshot(replace(self.format, shards=self.shards), "hash", self.states()))
+        commit_snapshot(self.paths, name, Snapshot(replace(self.format, shards=self.shards), "hash", self.state()))
 
-    def restore(self, states: list[SegmentState]) -> None:
+    def restore(self, state: LogState) -> None:
         for shard in self.open:
-            shard.restore(states)
+            shard.restore(state)
 
 
-def file_of(root: Path, number: int = 0, shard: int = 0) -> Path:
-    return root / f"shard-{shard:04d}" / f"{number:06d}.arrow"
+def answers_of(answers: Sequence[Sequence[MemoryAnswer]]) -> list[list[tuple[int, int, int]]]:
+    """Sample, label and size of every row of each step."""
+    return [
+        sorted(row for part in step for row in zip(part.sample.tolist(), part.label.tolist(), part.size.tolist()))
+        for step in answers
+    ]
+
+
+def files_of(root: Path, shard: int = 0) -> list[Path]:
+    return sorted((root / f"shard-{shard:04d}").glob("*.arrow"))
 
 
 def flip(path: Path, position: int) -> None:

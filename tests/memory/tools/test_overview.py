@@ -6,28 +6,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meds_openrlhf.memory.presets import make_method
+from meds_openrlhf.memory.method import PRESETS
 from meds_openrlhf.memory.rows import make_rows
-from meds_openrlhf.memory.tools import stored_memory
 from meds_openrlhf.memory.tools.overview import Overview, survey
 from meds_openrlhf.memory.tools.stored_memory import open_memory
 from tests.memory.streams import LAYERS, stream
 from tests.memory.tools.stored import SETTINGS, WrittenMemory
 
 
-@pytest.mark.parametrize("window_rows", [None, 5])
-def test_numbers_are_those_of_the_shards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window_rows: int | None
-) -> None:
-    monkeypatch.setattr(stored_memory, "GROUPS_AT_ONCE", 2)
-    method = make_method("robust", window_rows=window_rows)
-    memory = WrittenMemory(tmp_path, settings=replace(SETTINGS, method=method))
+def test_numbers_are_those_of_the_shards(tmp_path: Path) -> None:
+    memory = WrittenMemory(tmp_path, settings=replace(SETTINGS, method=PRESETS["robust"]))
     memory.observe(*stream(4))
-    memory.start(shards=3)
+    memory.snapshot("global_step4")
+    memory.start()
     memory.observe(*stream(8)[4:])
-    memory.snapshot("global_step8")
     stats = [shard.stats() for shard in memory.open]
-    found = surveyed(tmp_path, 1000, {"meds.memory.preset": "robust", "meds.memory.window_rows": window_rows})
+    found = surveyed(tmp_path, 1000, {"meds.memory.preset": "robust"})
     assert found.prompts == sum(one.prompts for one in stats) == 6
     assert found.wrong == sum(one.rows for one in stats)
     assert found.right == 0
@@ -35,7 +29,7 @@ def test_numbers_are_those_of_the_shards(
     assert found.noise == sum(one.noise for one in stats)
     assert found.bytes == sum(path.stat().st_size for path in tmp_path.rglob("*.arrow"))
     assert (found.steps, found.first_step, found.last_step) == (8, 1, 8)
-    assert (found.segments, found.snapshots) == (len(list(tmp_path.rglob("*.arrow"))), ["global_step8"])
+    assert (found.files, found.snapshots) == (len(list(tmp_path.rglob("*.arrow"))), ["global_step4"])
 
 
 def test_the_biggest_clusters_come_first_with_their_steps(tmp_path: Path) -> None:

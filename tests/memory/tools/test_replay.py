@@ -9,8 +9,8 @@ import pytest
 
 from meds_openrlhf.config import ConfigError, FeatureSettings, MedsSettings, MemorySettings, PenaltySettings
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.presets import PRESETS
-from meds_openrlhf.memory.tools.recorded_rows import open_stream, recording_of
+from meds_openrlhf.memory.method import PRESETS
+from meds_openrlhf.memory.tools.recorded_rows import read_recording, recording_of
 from meds_openrlhf.memory.tools.replay import ReplaySummary, replay
 from meds_openrlhf.memory.tools.stored_memory import open_memory
 from tests.memory.reference import ReferenceMemory
@@ -60,8 +60,7 @@ def write_stream(path: Path, table: pa.Table, rows_per_batch: int = 7) -> Path:
 
 def replayed(source: Path, settings: MedsSettings) -> tuple[pa.Table, ReplaySummary]:
     target = source.with_name("replayed.arrow")
-    with open_stream(source) as recording:
-        summary = replay(recording, settings, target)
+    summary = replay(read_recording(source), settings, target)
     with pa.OSFile(str(target)) as file:
         return pa.ipc.open_file(file).read_all(), summary
 
@@ -128,7 +127,7 @@ def test_settings_change_what_comes_out(tmp_path: Path) -> None:
     for other in (
         settings_with("paper"),
         settings_with("robust", layers="all"),
-        settings_with("robust", window_rows=4),
+        settings_with("robust", min_cluster_size=4),
     ):
         assert replayed(source, other)[0].column("cluster_size") != base.column("cluster_size")
     weaker, _ = replayed(source, replace(settings_with("robust"), penalty=PenaltySettings(alpha=0.035, beta=0.075)))
@@ -198,11 +197,14 @@ def _changed(table: pa.Table, column: str, values: list) -> pa.Table:
     ("change", "message"),
     [
         (lambda t: t.drop_columns(["correct"]), "has no column correct"),
-        (lambda t: _changed(t, "step", [*range(len(t) - 1), 3]), r"step goes from 22 back to 3; sort the rows by step"),
-        (lambda t: _changed(t, "step", [None, *range(len(t) - 1)]), "column step is null in some rows"),
+        (lambda t: _changed(t, "step", [*range(len(t) - 1), 3]), r"goes from step 22 back to 3; sort the rows by step"),
+        (lambda t: _changed(t, "step", [None, *range(len(t) - 1)]), "is null in some rows of its column step"),
         (lambda t: _changed(t, "prompt_key", [None] * len(t)), "prompt_key"),
-        (lambda t: _changed(t, "correct", [1] * len(t)), "a column correct of type int64; it should be bool"),
-        (lambda t: _changed(t, "layer_logits", [1.0] * len(t)), r"should be fixed_size_list<float32>\[N\]"),
+        (lambda t: _changed(t, "correct", [1] * len(t)), "has a column correct of type int64; it has to be bool"),
+        (
+            lambda t: _changed(t, "layer_logits", [1.0] * len(t)),
+            r"has a column layer_logits of type double; it has to be fixed_size_list<float32>",
+        ),
         (lambda t: _changed(t, "layer_logits", [[1.0], [1.0, 2.0]] * (len(t) // 2)), "rows of 1 and of 2 layers"),
     ],
 )

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from meds_openrlhf.memory.segment import SegmentState
 
 from meds_openrlhf.files import write_atomically
-from meds_openrlhf.memory.segment import SegmentState
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, write_manifest
 from tests.tracking.sending.wandb_server import WandbServer, wandb_server
 from tests.tracking.sending.written_run import WrittenRun

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meds_openrlhf.memory.moments import Moments, Spectrum, merge_moments
+from meds_openrlhf.features.moments import Moments, Spectrum, merge_moments
 
 
 @given(st.integers(0, 10**6), st.lists(st.integers(0, 9), min_size=1, max_size=6), st.permutations(range(6)))

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from meds_openrlhf.memory.compiled import compiled
-
 FloatArray = NDArray[np.float64]
 
 
@@ -45,7 +43,8 @@ class Moments:
         if count == 0:
             return Moments(0, np.zeros(dimensions), np.zeros((dimensions, dimensions)))
         mean = vectors.mean(axis=0)
-        return Moments(count, mean, _scatter(vectors - mean))
+        deviations = vectors - mean
+        return Moments(count, mean, np.einsum("nd,ne->de", deviations, deviations))  # BLAS would wake all cores
 
     def merge(self, other: Moments) -> Moments:
         """Return the moments of both sets together (Chan, Golub and LeVeque, 1979)."""
@@ -70,18 +69,6 @@ class Moments:
             participation_ratio=float(1 / (shares**2).sum()),
             effective_rank=float(np.exp(-(positive * np.log(positive)).sum())),
         )
-
-
-@compiled
-def _scatter(deviations: FloatArray) -> FloatArray:
-    """Return the sum of outer products of rows (n, d); BLAS would use all cores for a millisecond of work."""
-    dimensions = deviations.shape[1]
-    scatter = np.zeros((dimensions, dimensions))
-    for row in range(len(deviations)):
-        for left in range(dimensions):
-            for right in range(dimensions):
-                scatter[left, right] += deviations[row, left] * deviations[row, right]
-    return scatter
 
 
 NO_MOMENTS = Moments(0, np.zeros(0), np.zeros((0, 0)))

@@ -1,0 +1,46 @@
+"""The presets' settings, one by one, and how single ones are changed."""
+
+import pytest
+
+from meds_openrlhf.memory.method import OVERRIDES, PRESETS, Method, make_method
+
+
+def test_what_the_presets_are() -> None:
+    paper = {"min_cluster_size": 2, "assignment": "knn", "noise": "none", "algorithm": "hdbscan", "ties": "nearest"}
+    assert {
+        "paper": Method(**paper),
+        "reference": Method(**{**paper, "algorithm": "library", "ties": "smallest", "noise": "cluster"}),
+        "robust": Method(**{**paper, "algorithm": "robust"}),
+        "answers": Method(**{**paper, "algorithm": "equal"}),
+    } == PRESETS
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_nothing_given_leaves_the_preset(preset: str) -> None:
+    assert make_method(preset) == make_method(preset, **dict.fromkeys(OVERRIDES)) == PRESETS[preset]
+
+
+def test_every_override_reaches_its_field() -> None:
+    changes = {"min_cluster_size": 4, "assignment": "joint", "noise": "cluster"}
+    assert set(changes) == set(OVERRIDES)
+    assert make_method("robust", **changes) == Method(algorithm="robust", **changes)
+
+
+def test_an_unknown_preset_is_refused() -> None:
+    with pytest.raises(ValueError, match="preset: 'papers' is not one of paper, reference, robust, answers"):
+        make_method("papers")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"min_cluster_size": 1}, "min_cluster_size: 1 is below 2"),
+        ({"algorithm": "kmeans"}, "algorithm: 'kmeans' is not one of hdbscan, robust, library, equal"),
+        ({"assignment": "nn"}, "assignment: 'nn' is not one of knn, joint"),
+        ({"ties": "first"}, "ties: 'first' is not one of nearest, smallest"),
+        ({"noise": "loud"}, "noise: 'loud' is not one of none, cluster"),
+    ],
+)
+def test_a_value_that_does_not_exist_is_refused(wrong: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Method(**wrong)
