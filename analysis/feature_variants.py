@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from analysis.logged_rollouts import prompt_codes
 from analysis.run_rows import layer_logits
+from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE, cluster_sets
-from meds_openrlhf.memory.method import PRESETS
 from meds_openrlhf.memory.settings import settings_of_format, transform_of_rows
 from meds_openrlhf.memory.tools.stored_memory import open_memory
 

@@ -44,8 +44,8 @@ from sklearn.neighbors import NearestNeighbors
 from benchmarks.memory_processes import measure_growth, measure_restart, measure_scale
 from benchmarks.memory_stream import LAYERS, QUICK, Memory, Sizes, in_random_steps, in_steps, key
 from benchmarks.timing_table import Floats, Line, timed
+from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.memory.clustering import cluster_sets
-from meds_openrlhf.memory.method import PRESETS
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot
 
 PARTS = ("step", "clustering", "snapshot", "restart", "growth")

@@ -41,8 +41,8 @@ from benchmarks.large_tokenizer import large_tokenizer
 from benchmarks.stub_models import Lengths, StubEngine, StubRank
 from meds_openrlhf.config import load_config
 from meds_openrlhf.features.answer import AnswerOpenings
+from meds_openrlhf.features.settings import transform_of
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
-from meds_openrlhf.memory.settings import method_of, transform_of
 from meds_openrlhf.memory.shard import ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat
 from meds_openrlhf.paths import RunPaths
@@ -165,7 +165,7 @@ def our_step(
     engines, ranks = models
     transform = transform_of(meds.features, LAYERS)
     memory_format = MemoryFormat(PROCESSES, LAYERS, {"model": "stub"})
-    settings = ShardSettings(LAYERS, transform, method_of(meds.memory))
+    settings = ShardSettings(LAYERS, transform, meds.memory.method)
     shards = start_shards(paths.memory, memory_format, settings, [{"num_cpus": 0}] * PROCESSES)
     pool = MemoryPool(shards, paths.memory.root, memory_format)
     pool.restore(None)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from meds_openrlhf.config import MedsSettings, MemorySettings, RunConfig
-from meds_openrlhf.memory.method import make_method
+from meds_openrlhf.config.method import make_method
 from meds_openrlhf.memory.rows import Sharding, make_rows, shard_of
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat, write_format
@@ -172,7 +172,7 @@ def _shard(paths: RunPaths, shape: Shape) -> MemoryShard:
     layers = 2 if answers else shape.layers
     model = ANSWERS if answers else {"architecture": "Qwen2", "layers": layers}
     write_format(paths.memory, MemoryFormat(1, layers, model, step_offset=shape.step_offset))
-    settings = ShardSettings(layers=layers, method=make_method(shape.preset), fsync=False)
+    settings = ShardSettings(layers=layers, method=make_method(shape.preset))
     return MemoryShard(paths.memory, Sharding(0, 1), settings)
 
 

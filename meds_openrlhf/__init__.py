@@ -28,7 +28,7 @@ _HOMES = {
     "answer_row": "features.final_answer",
     "cluster_penalty": "shaping.penalty",
     "locate_answers": "features.layout",
-    "make_method": "memory.method",
+    "make_method": "config.method",
     "make_rows": "memory.rows",
     "open_memory": "memory.tools.stored_memory",
     "padded_positions": "features.layout",

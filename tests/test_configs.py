@@ -8,12 +8,11 @@ import yaml
 
 from meds_openrlhf.cli.eval import add_parser
 from meds_openrlhf.config import RunConfig, load_config
+from meds_openrlhf.config.method import Method
 from meds_openrlhf.config.yaml_file import flatten
 from meds_openrlhf.evaluation.benchmarks import PAPERS
 from meds_openrlhf.evaluation.models.naming import length_of_training
 from meds_openrlhf.evaluation.results import ks_up_to
-from meds_openrlhf.memory.method import Method
-from meds_openrlhf.memory.settings import method_of
 from meds_openrlhf.placement.inventory import imagined_cluster
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -104,7 +103,7 @@ def test_the_papers_settings(model: str, method: str) -> None:
 
 def test_the_papers_clustering() -> None:
     meds = load_config(CONFIGS / "qwen2.5-math-7b" / "meds.yaml").meds
-    assert method_of(meds.memory) == Method(min_cluster_size=2, assignment="knn", noise="none", algorithm="hdbscan")
+    assert meds.memory.method == Method(min_cluster_size=2, assignment="knn", noise="none", algorithm="hdbscan")
     assert (meds.features.layers, meds.features.normalize) == ("last-half", "l2")
 
 
@@ -173,7 +172,7 @@ def test_every_rival_goes_with_every_model_and_penalty(model: str, method: str, 
 def test_the_papers_features(model: str, layers: int, name: str, columns: int) -> None:
     import numpy as np
 
-    from meds_openrlhf.memory.settings import feature_transform
+    from meds_openrlhf.features.settings import feature_transform
 
     logits = np.random.default_rng(0).normal(size=(3, layers))
     selected = feature_transform(ablation(name, model).meds.features).select(logits)
@@ -184,11 +183,11 @@ def test_the_papers_features(model: str, layers: int, name: str, columns: int) -
 def test_in_the_ablation_single_all_past_errors_are_one_cluster() -> None:
     import numpy as np
 
-    from meds_openrlhf.memory.assignment import assign
+    from meds_openrlhf.memory.assignment import Sets, assign
     from meds_openrlhf.memory.clustering import cluster_sets
 
-    method = method_of(ablation("single").meds.memory)
+    method = ablation("single").meds.memory.method
     stored, new = np.random.default_rng(0).normal(size=(2, 9, 14))
     offsets = np.array([0, 9])
     labels = cluster_sets(stored, offsets, method)
-    assert assign(new, offsets, stored, offsets, labels, method)[1].tolist() == [9] * 9
+    assert assign(Sets(new, offsets, stored, offsets, labels), method)[1].tolist() == [9] * 9

@@ -163,7 +163,7 @@ def _recording(source: Path, target: Path, preset: str | None, overrides: list[s
 
 def _require_replayable(overrides: list[str]) -> None:
     """Raise ConfigError for a setting that replay cannot change because it took effect during recording."""
-    from meds_openrlhf.memory.method import OVERRIDES
+    from meds_openrlhf.config.method import OVERRIDES
     from meds_openrlhf.memory.settings import FEATURE_SETTINGS
 
     replayed = {

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, Union
 import yaml
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.config.removed import REMOVED
+from meds_openrlhf.config.removed import REMOVED, is_as_before
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.config.variants import read_variant
 from meds_openrlhf.config.yaml_file import flatten, read_mapping
@@ -134,18 +134,18 @@ def build(cls: type[T], values: Mapping[str, Any], name: str) -> T:
     hints = typing.get_type_hints(cls)
     known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
     for key, value in values.items():
-        if key not in known:
+        if key not in known and not is_as_before(f"{name}.{key}", value):
             raise ConfigError(f"{name}.{key}", value, _unknown_key(f"{name}.{key}", list(known)))
     for key, item in known.items():
         if key not in values and item.default is MISSING and item.default_factory is MISSING:
             raise ConfigError(f"{name}.{key}", None, "is missing; this setting has no default")
-    return cls(**{key: _convert(hints[key], value, f"{name}.{key}") for key, value in values.items()})
+    return cls(**{key: _convert(hints[key], value, f"{name}.{key}") for key, value in values.items() if key in known})
 
 
 def _unknown_key(full_name: str, known: list[str]) -> str:
     key = full_name.rpartition(".")[2]
     if full_name in REMOVED:
-        return f"was removed: {REMOVED[full_name]}"
+        return f"was removed: {REMOVED[full_name][1]}"
     close = difflib.get_close_matches(key, known, n=1)
     return f"is no setting; did you mean {close[0]}?" if close else f"is no setting; known here: {', '.join(known)}"
 

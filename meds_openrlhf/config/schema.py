@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.memory.method import ANSWERS, OVERRIDES, PRESETS, problem_of
+from meds_openrlhf.config.method import ANSWERS, OVERRIDES, PRESETS, Method, make_method, problem_of
 
 
 def _require(condition: bool, name: str, value: object, hint: str) -> None:
@@ -101,6 +101,11 @@ class MemorySettings:
     """How a new rollout finds its cluster: "knn", or "joint", where stored and new ones are clustered together."""
     noise: str | None = None
     """Whether noise counts as a "cluster" of all its rows, or as "none": no cluster, no penalty."""
+
+    @property
+    def method(self) -> Method:
+        """The preset with the settings that are not null applied."""
+        return make_method(self.preset, **{name: getattr(self, name) for name in OVERRIDES})
 
     def __post_init__(self) -> None:
         _require(self.shards >= 1, "memory.shards", self.shards, "is below 1; name at least one shard")

@@ -20,11 +20,12 @@ from meds_openrlhf.config.loader import RunConfig, load_config
 from meds_openrlhf.dumps.formats import Rollout
 from meds_openrlhf.features.answer import AnswerOpenings
 from meds_openrlhf.features.final_answer import answer_row
+from meds_openrlhf.features.settings import features_of_rows, transform_of
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.branch import rewrite_memory
 from meds_openrlhf.memory.rows import Sharding, make_rows, prompt_key
-from meds_openrlhf.memory.settings import features_of_rows, memory_format, method_of, transform_of
+from meds_openrlhf.memory.settings import memory_format
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import read_format, write_format
 from meds_openrlhf.paths import RunPaths
@@ -191,7 +192,7 @@ class RunFolder:
         if self._shard is None:
             meds, memory = self._config.meds, self._paths.memory
             transform = transform_of(features_of_rows(meds.features, meds.memory), self._format.layers)
-            settings = ShardSettings(layers=self._format.layers, transform=transform, method=method_of(meds.memory))
+            settings = ShardSettings(layers=self._format.layers, transform=transform, method=meds.memory.method)
             rewrite_memory(memory, self._format)
             write_format(memory, self._format)
             self._shard = MemoryShard(memory, Sharding(0, 1), settings)

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from meds_openrlhf.config.method import Method
 from meds_openrlhf.memory.clustering import NOISE, Floats, Labels, checked_offsets, cluster_sets, compiled, plain
-from meds_openrlhf.memory.method import Method
 
 UNASSIGNED = -2  # a first visit: no rows are stored or clustered yet
 NEIGHBORS = 3  # stored rows that vote on a new one, as in the reference code

@@ -7,7 +7,7 @@ import logging
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import NoReturn
@@ -78,7 +78,7 @@ def make_branch(manifest: Path, paths: MemoryPaths, wanted: MemoryFormat) -> Mem
     branched = replace(wanted, step_offset=max(snapshot.state.step, 0))
     try:
         copied = _copy(MemoryPaths(manifest.absolute().parents[1]), snapshot.format, paths, branched)
-        copied.commit(paths, BRANCH_SNAPSHOT, replace(snapshot, format=branched))
+        _commit(copied, paths, BRANCH_SNAPSHOT, replace(snapshot, format=branched))
     except MemoryCorruptionError as error:
         _refuse(manifest, f"cannot be branched from: {error}")
     return branched
@@ -104,45 +104,35 @@ def rewrite_memory(paths: MemoryPaths, wanted: MemoryFormat, lock_seconds: float
         copied = _copy(old, found, paths, changed)
         for manifest in sorted(old.snapshots.glob("*.json")):
             try:
-                copied.commit(paths, manifest.stem, replace(read_snapshot(manifest), format=changed))
+                _commit(copied, paths, manifest.stem, replace(read_snapshot(manifest), format=changed))
             except MemoryCorruptionError as error:
                 logger.warning("a snapshot is left out: %s", error)
         write_format(paths, changed)
         shutil.rmtree(old.root)
 
 
-@dataclass(frozen=True)
-class _Copied:
-    """The steps with rows of each shard, and how many."""
-
-    source: Path
-    counts: dict[str, list[tuple[int, int]]]
-
-    def commit(self, paths: MemoryPaths, name: str, snapshot: Snapshot) -> None:
-        """Commit a snapshot of the source for the copy. Raises MemoryCorruptionError if its rows are not there."""
-        step, wanted = snapshot.state.step, sum(snapshot.state.rows.values())
-        rows = {folder: sum(count for at, count in of_one if at <= step) for folder, of_one in self.counts.items()}
-        if sum(rows.values()) != wanted:
-            found = f"holds {sum(rows.values())} rows up to step {step}, and its snapshot {name} has {wanted}"
-            raise MemoryCorruptionError(f"{self.source}: {found}; restore its files from a backup")
-        commit_snapshot(paths, name, replace(snapshot, state=LogState(step, rows)))
-
-
-def _copy(source: MemoryPaths, old: MemoryFormat, target: MemoryPaths, new: MemoryFormat) -> _Copied:
-    """Write all rows of a memory to a file for each shard of another."""
-    shards = [Sharding(number, new.shards) for number in range(new.shards)]
-    of_shard: dict[Sharding, list[pa.RecordBatch]] = {sharding: [] for sharding in shards}
+def _copy(source: MemoryPaths, old: MemoryFormat, target: MemoryPaths, new: MemoryFormat) -> list[list[pa.RecordBatch]]:
+    """Write all rows of a memory to one file for each shard of another; return the batches of each shard."""
+    copied: list[list[pa.RecordBatch]] = [[] for _ in range(new.shards)]
     for _, rows in rows_by_step(source, old):
         owners = owners_of(rows, new.shards)
-        for sharding in shards:
-            of_shard[sharding].append(rows.filter(pa.array(owners == sharding.shard)))
-    counts = {}
-    for sharding, batches in of_shard.items():
-        folder, whole = target.shard(sharding.shard), [batch for batch in batches if len(batch)]
-        if whole:
-            write_rows(folder, whole, sharding)
-        counts[folder.name] = [(step_of(batch), len(batch)) for batch in whole]
-    return _Copied(source.root, counts)
+        for number in np.unique(owners).tolist():
+            copied[number].append(rows.filter(pa.array(owners == number)))
+    for number, batches in enumerate(copied):
+        if batches:
+            write_rows(target.shard(number), batches, Sharding(number, new.shards))
+    return copied
+
+
+def _commit(copied: list[list[pa.RecordBatch]], paths: MemoryPaths, name: str, snapshot: Snapshot) -> None:
+    """Commit a snapshot of the source for its copy. Raises MemoryCorruptionError if its rows are not in the copy."""
+    step, wanted = snapshot.state.step, sum(snapshot.state.rows.values())
+    counts = [sum(len(batch) for batch in batches if step_of(batch) <= step) for batches in copied]
+    if sum(counts) != wanted:
+        text = f"has {sum(counts)} rows up to step {step}, and its snapshot {name} has {wanted}"
+        raise MemoryCorruptionError(f"the memory of {paths.root} {text}; restore its files from a backup")
+    rows = {paths.shard(number).name: count for number, count in enumerate(counts)}
+    commit_snapshot(paths, name, replace(snapshot, state=LogState(step, rows)))
 
 
 def _refuse(manifest: Path, hint: str) -> NoReturn:

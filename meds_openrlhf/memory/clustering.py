@@ -25,7 +25,7 @@ import numba  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
-from meds_openrlhf.memory.method import Method
+from meds_openrlhf.config.method import Method
 
 NOISE = -1
 # Chosen by simulation; the tables are in docs/clustering.md.
@@ -87,20 +87,6 @@ def checked_offsets(offsets: Integers, rows: int) -> Integers:
 def plain(array: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
     """Return the array as compiled code expects it; numba would compile a second version for read-only arrays."""
     return np.require(array, dtype, ["C", "W"])
-
-
-def sizes_in_batch(features: Floats, codes: Integers, method: Method) -> Labels:
-    """Return for each row the size (n,) int32 of its cluster, including the row itself; 1 for noise.
-
-    Rows of ``features`` (n, d) with the same value in ``codes`` (n,) are clustered together. The function keeps no
-    state; it serves to compare training with and without a memory.
-    """
-    order = np.argsort(codes, kind="stable")
-    offsets = np.flatnonzero(np.diff(codes[order], prepend=-1, append=-1)) if len(codes) else np.zeros(1, np.int64)
-    labels = np.empty(len(codes), np.int32)
-    labels[order] = cluster_sets(features[order], offsets, method)
-    _, cluster_of, counts = np.unique(np.stack([codes, labels]), axis=1, return_inverse=True, return_counts=True)
-    return np.where(labels == NOISE, 1, counts[cluster_of.reshape(-1)]).astype(np.int32)
 
 
 def _cluster_equal(points: Floats, _min_cluster_size: int) -> list[int]:
@@ -257,7 +243,11 @@ def _spanning_tree(points: Floats) -> tuple[Integers, Integers, Floats]:
         row[column], nearest[column], source[column] = row[left], nearest[left], source[left]
         for k in range(dims):
             outside[k, column] = outside[k, left]
-        _squared_distances(points[newest], outside, squared[:left])
+        squared[:left] = 0.0
+        for k in range(dims):  # summed by dimension
+            for j in range(left):
+                difference = outside[k, j] - points[newest, k]
+                squared[j] += difference * difference
         for j in range(left):
             closer = squared[j] < nearest[j]
             nearest[j] = squared[j] if closer else nearest[j]
@@ -268,16 +258,6 @@ def _spanning_tree(points: Floats) -> tuple[Integers, Integers, Floats]:
                 column = j
         sources[step], targets[step], weights[step] = source[column], row[column], math.sqrt(nearest[column])
     return sources, targets, weights
-
-
-@compiled
-def _squared_distances(point: Floats, outside: Floats, squared: Floats) -> None:
-    """Fill ``squared`` (m,) with squared distances of ``point`` (d,) to the first m columns, summed by dimension."""
-    squared[:] = 0.0
-    for k in range(len(point)):
-        for j in range(len(squared)):
-            difference = outside[k, j] - point[k]
-            squared[j] += difference * difference
 
 
 @compiled

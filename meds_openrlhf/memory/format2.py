@@ -23,23 +23,17 @@ from meds_openrlhf.memory.rows import log_schema, step_of
 logger = logging.getLogger(__name__)
 
 SEGMENT_PATH = re.compile(r"shard-\d{4,}/\d{6}\.arrow")
-MESSAGE_MARK = b"\xff\xff\xff\xff"
 
 
 def batches_in(folder: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows in a shard's folder, a batch for each step; the schema of a batch says whose prompts it holds.
 
-    Raises MemoryCorruptionError if a segment is damaged.
+    The end of a segment that cannot be read is left out with a warning: a process may have died while it wrote. If it
+    is damage, the rows are not those of the snapshots (`state_of`).
     """
-    paths = sorted(folder.glob("[0-9]" * 6 + ".arrow"))
-    for path in paths:
-        end = 0
-        for batch, end in _read_segment(path, schema):
+    for path in sorted(folder.glob("[0-9]" * 6 + ".arrow")):
+        for batch, _ in _read_segment(path, schema):
             yield batch
-        if end < path.stat().st_size:
-            if path != paths[-1]:
-                raise MemoryCorruptionError(f"{path}: is damaged after byte {end}; restore it from a backup")
-            logger.warning("%s: the bytes after its last whole batch are left out", path)
 
 
 def state_of(segments: list[dict[str, Any]], manifest: Path, layers: int) -> LogState:
@@ -64,48 +58,21 @@ def state_of(segments: list[dict[str, Any]], manifest: Path, layers: int) -> Log
 
 
 def _read_segment(path: Path, schema: pa.Schema) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Yield every whole batch of a segment with the number of bytes up to its end; a torn tail is left out."""
+    """Yield the batches of a segment up to the first that is not whole, with the number of bytes up to its end."""
     content = path.read_bytes()
     source = pa.BufferReader(content)
-    end = begin = 0  # begin: start of the last message read as a batch
+    end = 0
     try:
         reader = pa.ipc.open_stream(source)
-        if not reader.schema.equals(schema):
+        if not reader.schema.equals(schema) or not {b"shard", b"shards"} <= (reader.schema.metadata or {}).keys():
             raise MemoryCorruptionError(f"{path}: holds other columns than this memory's; is it another model's?")
-        if not {b"shard", b"shards"} <= (reader.schema.metadata or {}).keys():
-            raise MemoryCorruptionError(f"{path}: does not say whose prompts it holds; restore it from a backup")
-        message = source.tell()
         while True:
             batch, metadata = reader.read_next_batch_with_custom_metadata()
-            _require_sound(batch, metadata)
-            begin, message = message, source.tell()
-            end = message
+            batch.validate(full=True)
+            if dict(metadata or {}).get(b"crc32") != str(zlib.crc32(batch.serialize())).encode():
+                raise pa.ArrowInvalid("a batch does not match its checksum")
+            end = source.tell()
             yield batch, end
-    except (StopIteration, pa.ArrowException, OSError, EOFError) as error:
-        # Search from the start of the last valid batch: a damaged length may extend a batch into the next one.
-        if _batch_follows(content, begin, schema):
-            raise MemoryCorruptionError(
-                f"{path}: is damaged after byte {end} ({error}); restore it from a backup"
-            ) from None
-
-
-def _require_sound(batch: pa.RecordBatch, metadata: Any) -> None:
-    """Raise ArrowInvalid unless a batch is one that the log wrote and matches its checksum."""
-    batch.validate(full=True)
-    if batch.num_rows == 0 or dict(metadata or {}).get(b"crc32") != str(zlib.crc32(batch.serialize())).encode():
-        raise pa.ArrowInvalid("a batch does not match its checksum")
-
-
-def _batch_follows(content: bytes, position: int, schema: pa.Schema) -> bool:
-    """Return whether a whole batch follows ``position``; if so, unreadable bytes are damage, not a torn tail."""
-    head = schema.serialize().to_pybytes()
-    place = content.find(MESSAGE_MARK, position + 1)
-    while place >= 0:
-        try:
-            reader = pa.ipc.open_stream(head + content[place:])
-            _require_sound(*reader.read_next_batch_with_custom_metadata())
-        except (StopIteration, pa.ArrowException, OSError, EOFError):
-            place = content.find(MESSAGE_MARK, place + 1)
-        else:
-            return True
-    return False
+    except (StopIteration, pa.ArrowException, OSError, EOFError):
+        if end < len(content):
+            logger.warning("%s: its last %d bytes are torn or damaged, and are left out", path, len(content) - end)

@@ -22,21 +22,16 @@ class Column:
 
     def __init__(self, dtype: Any, *width: int) -> None:
         self._storage = np.empty((16, *width), dtype)
-        self._length = 0
-
-    @property
-    def array(self) -> NDArray[Any]:
-        """A view of all values."""
-        return self._storage[: self._length]
+        self.array: NDArray[Any] = self._storage[:0]
 
     def extend(self, values: NDArray[Any]) -> None:
         """Append values."""
-        begin, self._length = self._length, self._length + len(values)
-        if self._length > len(self._storage):
-            larger = np.empty((max(self._length, 2 * begin), *self._storage.shape[1:]), self._storage.dtype)
-            larger[:begin] = self._storage[:begin]
-            self._storage = larger
-        self._storage[begin : self._length] = values
+        begin, end = len(self.array), len(self.array) + len(values)
+        if end > len(self._storage):
+            self._storage = np.empty((max(end, 2 * begin), *self._storage.shape[1:]), self._storage.dtype)
+            self._storage[:begin] = self.array
+        self._storage[begin:end] = values
+        self.array = self._storage[:end]
 
 
 @dataclass(eq=False)
@@ -64,7 +59,7 @@ class History:
         self.groups: dict[Key, Group] = {}
         self.prompts = 0  # number of prompts with rows
         self.clusters = self.noise = 0  # totals over the groups
-        self._stale: dict[Group, None] = {}  # groups with rows newer than their last clustering, longest waiting first
+        self.stale: dict[Group, None] = {}  # groups with rows newer than their last clustering, in order of waiting
         self._features = Column(np.float64, dimensions)
         self._labels = Column(np.int32)
 
@@ -81,11 +76,6 @@ class History:
         """The labels (n,) of all rows as of the last clustering of their group; UNASSIGNED before."""
         return self._labels.array
 
-    @property
-    def stale(self) -> int:
-        """The number of groups that wait to be clustered."""
-        return len(self._stale)
-
     def add(self, visits: Sequence[tuple[Key, int]], features: NDArray[np.float64]) -> None:
         """Append ``features`` (n, d), the rows of the visits in their order; a visit is a key and a number of rows."""
         begin = len(self)
@@ -98,20 +88,12 @@ class History:
                 self.prompts += (prompt, not correct) not in self.groups
                 group = self.groups[key] = Group()
             group.rows = np.concatenate([group.rows, np.arange(begin, begin + count)])
-            self._stale.setdefault(group)
+            self.stale.setdefault(group)
             begin += count
 
     def find(self, keys: Sequence[Key]) -> list[Group]:
         """Return a group for each key, an empty one if it has no rows."""
         return [self.groups.get(key) or Group() for key in keys]
-
-    def waiting(self, groups: Sequence[Group]) -> list[Group]:
-        """Return those of ``groups`` that wait to be clustered."""
-        return [group for group in groups if group in self._stale]
-
-    def longest_waiting(self, most: int) -> list[Group]:
-        """Return up to ``most`` groups that wait to be clustered."""
-        return [group for group, _ in zip(self._stale, range(most))]
 
     def select(self, groups: Sequence[Group]) -> Selection:
         """Select all rows of ``groups``."""
@@ -129,4 +111,4 @@ class History:
             self.clusters += clusters - group.clusters
             self.noise += noise - group.noise
             group.clusters, group.noise = clusters, noise
-            self._stale.pop(group, None)
+            self.stale.pop(group, None)

@@ -132,10 +132,6 @@ class MemoryPool:
             if path.stem not in keep:
                 path.unlink()
 
-    def has_snapshot(self, name: str) -> bool:
-        """Return whether a snapshot called ``name`` exists."""
-        return self._paths.snapshot(name).exists()
-
     def stats(self) -> ShardStats:
         """Return the statistics of all shards together."""
         return add_stats(_get([shard.stats.remote() for shard in self._shards]))

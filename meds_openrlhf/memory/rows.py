@@ -29,7 +29,7 @@ class Sharding:
         return Sharding(int(schema.metadata[b"shard"]), int(schema.metadata[b"shards"]))
 
 
-INCOMING_COLUMNS = ("sample", "prompt", "correct", "layer_logits")
+_INCOMING = ("sample", "prompt", "correct", "layer_logits")
 
 
 def prompt_key(prompt: str) -> str:
@@ -66,8 +66,7 @@ def log_schema(layers: int) -> pa.Schema:
 
 def incoming_schema(layers: int) -> pa.Schema:
     """Return the columns that a trainer passes: those of the log except the step and the memory's answer."""
-    full = log_schema(layers)
-    return pa.schema([full.field(name) for name in INCOMING_COLUMNS])
+    return pa.schema([log_schema(layers).field(name) for name in _INCOMING])
 
 
 def make_rows(
@@ -82,9 +81,7 @@ def make_rows(
     ``layer_logits`` (n, N) float32. Raises ValueError if the logits are not a finite (n, N) matrix or an index repeats.
     """
     if layer_logits.ndim != 2 or len(layer_logits) != len(sample):
-        raise ValueError(
-            f"layer_logits: shape {layer_logits.shape} does not give each of {len(sample)} rows its layers"
-        )
+        raise ValueError(f"layer_logits: {layer_logits.shape} does not give each of {len(sample)} rows its layers")
     if not np.isfinite(layer_logits).all():
         raise ValueError("layer_logits: holds NaN or infinite values; such a rollout has no feature and no row")
     if len(np.unique(np.asarray(sample))) != len(sample):
@@ -116,7 +113,7 @@ def layer_logits_of(rows: pa.RecordBatch) -> NDArray[np.float32]:
 def with_answer(step: int, rows: pa.RecordBatch, labels: NDArray[np.int32], sizes: NDArray[np.int32]) -> pa.RecordBatch:
     """Add the step and the memory's answer to incoming rows, for the log; stores UNASSIGNED labels as null."""
     schema = log_schema(rows.schema.field("layer_logits").type.list_size)
-    columns = {name: rows.column(name) for name in INCOMING_COLUMNS}
+    columns = {name: rows.column(name) for name in _INCOMING}
     columns["step"] = pa.array(np.full(len(rows), step, dtype=np.int32))
     columns["label"] = pa.array(labels, pa.int32(), mask=labels == UNASSIGNED)
     columns["cluster_size"] = pa.array(sizes, pa.int32())

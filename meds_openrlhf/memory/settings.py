@@ -1,30 +1,24 @@
-"""Converts the settings under ``meds.`` into the objects that shards and tools use."""
+"""Converts the settings under ``meds.`` into what a memory and its tools use."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
-
-import numpy as np
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import build, unflatten
-from meds_openrlhf.config.schema import FeatureSettings, MedsSettings, MemorySettings
+from meds_openrlhf.config.method import ANSWERS
+from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.features import final_answer
 from meds_openrlhf.features.function import FeatureFunction
+from meds_openrlhf.features.settings import features_of_rows, transform_of
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.method import ANSWERS, OVERRIDES, Method, make_method
 from meds_openrlhf.memory.snapshot import ANSWERS as OF_ANSWERS
 from meds_openrlhf.memory.snapshot import MemoryFormat
 
 # Feature settings that a memory's format stores.
 FEATURE_SETTINGS = ("layers", "difference", "normalize")
-
-
-def method_of(settings: MemorySettings) -> Method:
-    """Return the preset with the settings that are not null applied."""
-    return make_method(settings.preset, **{name: getattr(settings, name) for name in OVERRIDES})
 
 
 def settings_of_format(memory_format: MemoryFormat, changed: Mapping[str, Any] | None = None) -> MedsSettings:
@@ -48,18 +42,6 @@ def settings_with(changed: Mapping[str, Any]) -> MedsSettings:
     return build(MedsSettings, unflatten({"run_dir": ".", **ours}), "meds")
 
 
-def remembers_answers(settings: MemorySettings) -> bool:
-    """Return whether rows are final answers instead of logits."""
-    return settings.preset == ANSWERS
-
-
-def features_of_rows(features: FeatureSettings, memory: MemorySettings) -> FeatureSettings:
-    """Return the feature settings for this memory's rows: final answers and features of the user's stay whole."""
-    if remembers_answers(memory):
-        return replace(features, layers="all", difference="none", normalize="none", logit_lens=False)
-    return features if features.function is None else replace(features, layers="all")
-
-
 def memory_format(meds: MedsSettings, policy: Any, function: FeatureFunction | None) -> MemoryFormat:
     """Return the format of a memory with these settings, for a model with the Hugging Face configuration ``policy``.
 
@@ -68,7 +50,7 @@ def memory_format(meds: MedsSettings, policy: Any, function: FeatureFunction | N
     features = features_of_rows(meds.features, meds.memory)
     row_features = {**asdict(features), "answer_openings": list(features.answer_openings)}
     del row_features["function"]  # the file may move; its content counts
-    if remembers_answers(meds.memory):
+    if meds.memory.preset == ANSWERS:
         return MemoryFormat(meds.memory.shards, final_answer.VALUES, dict(OF_ANSWERS), row_features)
     text = policy.get_text_config()  # in a vision-language model, the decoder has a separate configuration
     model = {
@@ -82,25 +64,9 @@ def memory_format(meds: MedsSettings, policy: Any, function: FeatureFunction | N
     return MemoryFormat(meds.memory.shards, values, model, row_features)
 
 
-def feature_transform(settings: FeatureSettings) -> FeatureTransform:
-    """Return the transform from the logits of all layers to the vectors to cluster."""
-    return FeatureTransform(settings.layers, settings.difference, settings.normalize)
-
-
 def transform_of_rows(meds: MedsSettings, memory_format: MemoryFormat) -> FeatureTransform:
     """Return the transform for a stored memory's rows. Raises ConfigError if the preset or the layers do not match."""
-    if memory_format.holds_answers != remembers_answers(meds.memory):
+    if memory_format.holds_answers != (meds.memory.preset == ANSWERS):
         content = "final answers" if memory_format.holds_answers else "layer logits"
         raise ConfigError("meds.memory.preset", meds.memory.preset, f"does not fit this memory, which holds {content}")
     return transform_of(features_of_rows(meds.features, meds.memory), memory_format.layers)
-
-
-def transform_of(settings: FeatureSettings, layers: int) -> FeatureTransform:
-    """Return the transform for rows of ``layers`` layers. Raises ConfigError if there are too few layers."""
-    transform = feature_transform(settings)
-    try:
-        transform.select(np.zeros((1, layers)))
-    except ValueError as error:
-        hint = f"does not fit rows of {layers} layers; name fewer"
-        raise ConfigError("meds.features.layers", settings.layers, hint) from error
-    return transform

@@ -11,11 +11,13 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from meds_openrlhf.config.method import PRESETS, Method
 from meds_openrlhf.features.moments import NO_MOMENTS, Moments
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.locks import WAIT_SECONDS
@@ -23,7 +25,6 @@ from meds_openrlhf.memory.assignment import Sets, assign
 from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.history import Group, History
 from meds_openrlhf.memory.log import LogState, ShardLog
-from meds_openrlhf.memory.method import PRESETS, Method
 from meds_openrlhf.memory.rows import (
     Sharding,
     group_rows,
@@ -113,7 +114,7 @@ class MemoryShard:
                 if not self._opened:  # no other call has come yet, or a restore is in progress
                     break
                 history = self._history
-                selection = history.select(history.longest_waiting(GROUPS_AT_ONCE))
+                selection = history.select(list(islice(history.stale, GROUPS_AT_ONCE)))
                 features = history.features
             if not selection.groups:
                 break
@@ -149,14 +150,8 @@ class MemoryShard:
                 clusters=history.clusters,
                 noise=history.noise,
                 bytes=self._log.bytes,
-                stale=history.stale,
+                stale=len(history.stale),
             )
-
-    def moments(self) -> Moments:
-        """Return the moments of the selected layer logits (not scaled) of all stored rows."""
-        with self._lock:
-            self._open_once()
-            return self._moments
 
     def labels(self, prompt: str, correct: bool = False) -> NDArray[np.int32]:
         """Return the labels of a prompt's rows, oldest first; empty for an unknown prompt."""
@@ -199,26 +194,22 @@ class MemoryShard:
 
     def _cluster(self, groups: Sequence[Group]) -> None:
         """Cluster those of ``groups`` that wait."""
-        selection = self._history.select(self._history.waiting(groups))
+        selection = self._history.select([group for group in groups if group in self._history.stale])
         features = self._history.features[selection.rows]
         self._history.set_labels(selection, cluster_sets(features, selection.offsets, self._settings.method))
 
     def _answer(
-        self,
-        batch: pa.RecordBatch,
-        wait_seconds: float = 0.0,
-        assign_seconds: float = 0.0,
-        append_seconds: float = 0.0,
+        self, batch: pa.RecordBatch, wait: float = 0.0, assign: float = 0.0, append: float = 0.0
     ) -> MemoryAnswer:
         return MemoryAnswer(
             sample=batch.column("sample").to_numpy(zero_copy_only=False),
             label=labels_of(batch),
             size=batch.column("cluster_size").to_numpy(zero_copy_only=False),
             stats=self.stats(),
-            moments=self.moments(),
-            wait_seconds=wait_seconds,
-            assign_seconds=assign_seconds,
-            append_seconds=append_seconds,
+            moments=self._moments,
+            wait_seconds=wait,
+            assign_seconds=assign,
+            append_seconds=append,
         )
 
     def _clear(self) -> None:

@@ -53,27 +53,23 @@ class MemoryFormat:
             hint = f"does not go with the memory in {folder}, whose rows are {rows}, or name another run_dir"
             raise ConfigError("meds.memory.preset", "answers" if other.holds_answers else "of logits", hint)
         if (self.model, self.layers) != (other.model, other.layers):
-            model = f"another model or feature ({_describe(self.model)}), not of {_describe(other.model)}"
-            hint = f"holds the memory of {model}; train with those, or name another memory"
-            raise ConfigError(setting, str(folder), hint)
+            here, there = (
+                ", ".join(f"{key} {value}" for key, value in model.items()) for model in (self.model, other.model)
+            )
+            model = f"another model or feature ({here}), not of {there}"
+            raise ConfigError(setting, str(folder), f"holds the memory of {model}; train with those, or name another")
         for name, value in self.features.items():
             if other.features.get(name) != value:
-                raise ConfigError(
-                    f"meds.features.{name}",
-                    other.features.get(name),
-                    f"is not what the memory in {folder} was made with ({value!r}); set it so, or name another run_dir",
-                )
-
-
-def _describe(model: dict[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in model.items())
+                made = f"is not what the memory in {folder} was made with ({value!r})"
+                hint = f"{made}; set it so, or name another run_dir"
+                raise ConfigError(f"meds.features.{name}", other.features.get(name), hint)
 
 
 def read_format(paths: MemoryPaths) -> MemoryFormat | None:
     """Return the format of the memory in ``paths``, or None if there is none yet."""
     # Without its own, it is being rewritten (`branch.rewrite_memory`), which was interrupted.
     path = paths.format if paths.format.exists() else paths.before.format
-    return _parse_format(_parse_json(_read(path), path), path) if path.exists() else None
+    return _parse_format(_read_json(path), path) if path.exists() else None
 
 
 def _parse_format(content: Any, source: Path) -> MemoryFormat:
@@ -119,7 +115,7 @@ def read_snapshot(path: Path) -> Snapshot:
     """
     if not path.exists():
         raise MemoryCorruptionError(f"{path}: is missing, but a checkpoint names it; restore it from a backup")
-    found = _parse_json(_read(path), path)
+    found = _read_json(path)
     try:
         memory_format, config_hash = _parse_format(found["format"], path), found["config_hash"]
         if memory_format.format_version == 2:
@@ -138,18 +134,11 @@ def _are_counts(*numbers: Any) -> bool:
     return all(type(number) is int and number >= 0 for number in numbers)
 
 
-def _read(path: Path) -> bytes:
+def _read_json(path: Path) -> dict[str, Any]:
     try:
-        return path.read_bytes()
-    except OSError as error:
+        found = parse_json(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise MemoryCorruptionError(f"{path}: cannot be read ({error})") from error
-
-
-def _parse_json(content: bytes, source: Path) -> dict[str, Any]:
-    try:
-        found = parse_json(content)
-    except ValueError as error:
-        raise MemoryCorruptionError(f"{source}: cannot be read ({error})") from error
     if not isinstance(found, dict):
-        raise MemoryCorruptionError(f"{source}: does not contain a JSON object")
+        raise MemoryCorruptionError(f"{path}: does not contain a JSON object")
     return found

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meds_openrlhf.data.prompt_texts import questions
+from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.memory.tools.stored_memory import open_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.clusters import Clusters, Visits, find_clusters, right_answers, visits_of
@@ -77,7 +78,8 @@ def tables_of(atlas: Atlas) -> dict[str, Any]:
     return {
         "basis": rows.basis,
         "totals": {
-            "prompts": len(rows.prompts), "rows": len(rows), "clusters": len(clusters), "noise": int((rows.label == NOISE).sum()),
+            "prompts": len(rows.prompts), "rows": len(rows), "clusters": len(clusters),
+            "noise": int((rows.label == NOISE).sum()),
             "rollouts": len(atlas.rollouts), "texts": int(atlas.rollouts.has_text.sum()),
             "before": int((rows.step <= 0).sum()),
         },

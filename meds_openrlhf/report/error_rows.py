@@ -16,7 +16,7 @@ from meds_openrlhf.config.loader import RunConfig
 from meds_openrlhf.features.final_answer import same_answer_form
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE
-from meds_openrlhf.memory.settings import method_of, settings_of_format, transform_of_rows
+from meds_openrlhf.memory.settings import settings_of_format, transform_of_rows
 from meds_openrlhf.memory.tools.stored_memory import StoredMemory
 from meds_openrlhf.report.rollout_rows import NONE, RolloutRows
 
@@ -33,7 +33,8 @@ class PromptLogits:
 class ErrorRows:
     """Prompt i has the rows ``offsets[i]:offsets[i + 1]`` of n: wrong rows oldest first, then right rows.
 
-    ``label`` (n,) numbers a prompt's clusters from 0, each of a single verdict; or it is NOISE. ``step`` is numbered as in the run's metrics; steps of the run that it was branched from are 0 and below.
+    ``label`` (n,) numbers a prompt's clusters from 0, each of a single verdict; or it is NOISE. ``step`` is numbered as
+    in the run's metrics; steps of the run that it was branched from are 0 and below.
     ``logits`` reads the rows of prompt i, and is None if rows have no logits; ``compared`` (N,) marks the layers that
     are clustered.
     """
@@ -67,7 +68,7 @@ def rows_of_memory(memory: StoredMemory, config: RunConfig | None) -> ErrorRows:
     Raises MemoryCorruptionError if a segment is damaged.
     """
     meds = config.meds if config is not None else settings_of_format(memory.format)
-    method, transform = method_of(meds.memory), transform_of_rows(meds, memory.format)
+    method, transform = meds.memory.method, transform_of_rows(meds, memory.format)
     rows = memory.load(transform, method)
     history = rows.history
     keys = sorted({prompt for prompt, _ in history.groups})

@@ -98,7 +98,7 @@ class CheckpointedTraining:
             name = states.get("memory_snapshot")
             if states["global_step"] > 0 and name is None:
                 raise ConfigError("meds.enabled", True, "does not fit this checkpoint; it was saved without a memory")
-            start = BRANCH_SNAPSHOT if self._pool.has_snapshot(BRANCH_SNAPSHOT) else None
+            start = BRANCH_SNAPSHOT if self._context.paths.memory.snapshot(BRANCH_SNAPSHOT).exists() else None
             self._pool.restore(name or start)
             if self._diversity is not None and name is not None and self._context.paths.diversity(name).exists():
                 self._diversity.load(self._context.paths.diversity(name))

@@ -25,12 +25,12 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 
+from meds_openrlhf.config.method import Method
 from meds_openrlhf.config.schema import ExplorationSettings, PenaltySettings
 from meds_openrlhf.features.final_answer import answer_rows
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.assignment import UNASSIGNED
-from meds_openrlhf.memory.clustering import sizes_in_batch
-from meds_openrlhf.memory.method import Method
+from meds_openrlhf.memory.clustering import NOISE, cluster_sets
 from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.memory.rows import group_codes, make_rows, prompt_key, remembered_rows
 from meds_openrlhf.memory.shard import MemoryAnswer
@@ -424,3 +424,17 @@ def _without_length_penalties(strategy: Any) -> Any:
     changed.args.reward.overlong_buffer_len = None
     changed.args.reward.stop_properly_penalty_coef = None
     return changed
+
+
+def sizes_in_batch(features: NDArray[np.float64], codes: NDArray[np.int64], method: Method) -> NDArray[np.int32]:
+    """Return for each row the size (n,) int32 of its cluster, including the row itself; 1 for noise.
+
+    Rows of ``features`` (n, d) with the same value in ``codes`` (n,) are clustered together. For training without a
+    memory (meds.penalty.scope: batch).
+    """
+    order = np.argsort(codes, kind="stable")
+    offsets = np.flatnonzero(np.diff(codes[order], prepend=-1, append=-1)) if len(codes) else np.zeros(1, np.int64)
+    labels = np.empty(len(codes), np.int32)
+    labels[order] = cluster_sets(features[order], offsets, method)
+    _, cluster_of, counts = np.unique(np.stack([codes, labels]), axis=1, return_inverse=True, return_counts=True)
+    return np.where(labels == NOISE, 1, counts[cluster_of.reshape(-1)]).astype(np.int32)

@@ -16,7 +16,6 @@ from openrlhf.trainer.ppo_trainer import BasePPOTrainer, PPOTrainer
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from meds_openrlhf.features.function import load_function
-from meds_openrlhf.memory.settings import method_of
 from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.training.batching import even_batch
 from meds_openrlhf.training.checkpointing import CheckpointedTraining
@@ -82,7 +81,7 @@ class MedsTraining(CheckpointedTraining):
             **models,
             pool=self._pool,
             transform=self._context.transform,
-            method=method_of(meds.memory),
+            method=meds.memory.method,
             penalty=meds.penalty,
             remember=meds.memory.remember,
             exploration=meds.exploration,

@@ -43,7 +43,7 @@ def kind(number: int, spread: float = 0.0, seed: int = 0, layers: int = LAYERS) 
 def write_run(root: Path, steps: Sequence[Sequence[Rollout]], *, layers: int = LAYERS, offset: int = 0) -> Path:
     """A run of these steps, numbered from 1, in the memory from ``offset`` + 1."""
     root.mkdir(parents=True, exist_ok=True)
-    memory = WrittenMemory(root / "memory", settings=ShardSettings(layers=layers, fsync=False))
+    memory = WrittenMemory(root / "memory", settings=ShardSettings(layers=layers))
     write_format(memory.paths, replace(memory.format, step_offset=offset))
     for step, rollouts in enumerate(steps, start=1):
         memory.step = offset + step - 1

@@ -10,9 +10,9 @@ import pytest
 from analysis.feature_variants import VARIANTS, labels_of_variant, own_transform
 from analysis.logged_rollouts import prompt_codes
 from analysis.run_rows import layer_logits, remembered_wrong, run_rows
+from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import cluster_sets
-from meds_openrlhf.memory.method import PRESETS
 from meds_openrlhf.memory.snapshot import write_format
 from meds_openrlhf.memory.tools.stored_memory import open_memory
 from tests.analysis.runs import LAYERS, Rollout, kind, write_run

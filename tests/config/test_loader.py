@@ -1,13 +1,17 @@
 """Reading a configuration: what is accepted, and the one-line errors for what is not."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from meds_openrlhf.config import ConfigError, MemorySettings, load_config
 from meds_openrlhf.config.loader import as_word, parse_overrides
+from meds_openrlhf.config.method import Method
+from meds_openrlhf.config.removed import REMOVED
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -25,7 +29,7 @@ def test_defaults_are_the_papers(tmp_path: Path) -> None:
     meds = load_config(write(tmp_path, MINIMAL)).meds
     assert (meds.penalty.alpha, meds.penalty.beta) == (0.1, 0.2)
     assert (meds.memory.preset, meds.memory.remember) == ("paper", "wrong")
-    assert (meds.memory.min_cluster_size, meds.memory.neighbors, meds.memory.window_rows) == (None, None, None)
+    assert (meds.memory.min_cluster_size, meds.memory.assignment, meds.memory.noise) == (None, None, None)
     assert (meds.features.layers, meds.features.normalize) == ("last-half", "l2")
     assert meds.features.answer_openings == ("\\boxed{",)
 
@@ -43,7 +47,7 @@ def test_overrides_win_and_may_be_written_in_every_usual_way(tmp_path: Path) -> 
     words = [
         "--meds.penalty.alpha",
         "0.05",
-        "--meds.memory.fsync=false",
+        "--meds.enabled=false",
         "--rollout.temperature=0.9",
         "--train.async_enable",
     ]
@@ -51,7 +55,7 @@ def test_overrides_win_and_may_be_written_in_every_usual_way(tmp_path: Path) -> 
     config = load_config(write(tmp_path, MINIMAL), words)
     assert config.meds.penalty.alpha == 0.05
     assert config.meds.penalty.beta == 0.1
-    assert config.meds.memory.fsync is False
+    assert config.meds.enabled is False
     assert config.openrlhf == {
         "actor.model_name_or_path": "m",
         "rollout.temperature": 0.9,
@@ -68,24 +72,23 @@ def test_nested_and_dotted_keys_are_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "expected"),
-    [("auto", "auto"), ("0.25", 0.25), ("0", 0.0), ("1e-3", 0.001), ("2.5E-1", 0.25), ("null", None)],
+    ("word", "expected"), [("all", "all"), ("0.25", 0.25), ("1e-3", 0.001), ("2.5E-1", 0.25), ("4", 4)]
 )
-def test_a_setting_that_is_a_number_a_word_or_nothing(tmp_path: Path, word: str, expected: object) -> None:
-    path = write(tmp_path, MINIMAL + f"meds.memory.selection_epsilon: {word}\n")
-    for config in (load_config(path), load_config(write(tmp_path, MINIMAL), ["--meds.memory.selection_epsilon", word])):
-        value = config.meds.memory.selection_epsilon
+def test_a_setting_that_is_a_number_or_a_word(tmp_path: Path, word: str, expected: object) -> None:
+    path = write(tmp_path, MINIMAL + f"meds.features.layers: {word}\n")
+    for config in (load_config(path), load_config(write(tmp_path, MINIMAL), ["--meds.features.layers", word])):
+        value = config.meds.features.layers
         assert (value, type(value)) == (expected, type(expected))
 
 
 def test_a_preset_with_single_settings_of_its_own(tmp_path: Path) -> None:
-    memory = "meds.memory: {preset: robust, min_cluster_size: 3, allow_single_cluster: false, window_visits: null}\n"
-    words = ["--meds.memory.assignment", "joint", "--meds.memory.remember=both", "--meds.memory.window_rows", "200"]
+    memory = "meds.memory: {preset: robust, min_cluster_size: 3, noise: null}\n"
+    words = ["--meds.memory.assignment", "joint", "--meds.memory.remember=both"]
     config = load_config(write(tmp_path, MINIMAL + memory), words)
     assert config.meds.memory == MemorySettings(
-        preset="robust", min_cluster_size=3, allow_single_cluster=False, assignment="joint", remember="both",
-        window_rows=200,
-    )  # fmt: skip
+        preset="robust", min_cluster_size=3, assignment="joint", remember="both"
+    )
+    assert config.meds.memory.method == Method(algorithm="robust", min_cluster_size=3, assignment="joint")
     assert load_config(write(tmp_path, config.as_yaml())) == config
 
 
@@ -112,36 +115,13 @@ def test_a_pattern_is_taken_as_it_is_typed(tmp_path: Path, pattern: str) -> None
         (["--meds.memory.shards", "0"], r"meds.memory.shards: 0 is below 1"),
         (["--meds.max_steps", "0"], r"meds.max_steps: 0 is below 1"),
         (["--meds.memory.shards", "true"], r"meds.memory.shards: True has the wrong type"),
-        (["--meds.memory.preset", "papers"], r"""preset: 'papers' is not one of "paper", "reference", "robust\""""),
+        (["--meds.memory.preset", "papers"], r"""preset: 'papers' is not one of paper, reference, robust"""),
         (["--meds.memory.preset", "null"], r"memory.preset: None has the wrong type; it should be str"),
-        (["--meds.memory.remember", "none"], r"""memory.remember: 'none' is not one of "wrong", "right", "both\""""),
-        (["--meds.memory.metric", "l1"], r"""memory.metric: 'l1' is not one of "euclidean", "manhattan", "cosine\""""),
-        (["--meds.memory.assignment", "nn"], r"""memory.assignment: 'nn' is not one of "knn", "joint\""""),
-        (["--meds.memory.neighbor_metric", "l1"], r"memory.neighbor_metric: 'l1' is not one of"),
-        (["--meds.memory.ties", "first"], r"""memory.ties: 'first' is not one of "nearest", "smallest\""""),
+        (["--meds.memory.remember", "none"], r"""memory.remember: 'none' is not one of "wrong", "right" and "both\""""),
+        (["--meds.memory.assignment", "nn"], r"""memory.assignment: 'nn' is not one of knn, joint"""),
         (["--meds.memory.noise", "true"], r"memory.noise: True has the wrong type; it should be str or nothing"),
-        (["--meds.memory.noise", "row"], r"""memory.noise: 'row' is not one of "none", "cluster\""""),
+        (["--meds.memory.noise", "row"], r"""memory.noise: 'row' is not one of none, cluster"""),
         (["--meds.memory.min_cluster_size", "1"], r"memory.min_cluster_size: 1 is below 2"),
-        (["--meds.memory.min_samples", "0"], r"memory.min_samples: 0 is below 1"),
-        (["--meds.memory.neighbors", "0"], r"memory.neighbors: 0 is below 1"),
-        (["--meds.memory.neighbors", "2.5"], r"memory.neighbors: 2.5 has the wrong type; it should be int or nothing"),
-        (["--meds.memory.window_rows", "1"], r"memory.window_rows: 1 is below 2"),
-        (["--meds.memory.window_visits", "0"], r"memory.window_visits: 0 is below 1"),
-        (["--meds.memory.selection_epsilon", "-1"], r"memory.selection_epsilon: -1.0 is neither \"auto\" nor"),
-        (["--meds.memory.selection_epsilon", ".inf"], r"memory.selection_epsilon: inf is neither"),
-        (["--meds.memory.selection_epsilon", "wide"], r"memory.selection_epsilon: 'wide' is neither"),
-        (
-            ["--meds.memory.preset", "reference", "--meds.memory.metric", "cosine"],
-            r"""memory.metric: 'cosine' does not go with the preset "reference"; use "euclidean" or""",
-        ),
-        (
-            ["--meds.memory.metric", "manhattan", "--meds.memory.selection_epsilon", "auto"],
-            r"""memory.metric: 'manhattan' does not go with selection_epsilon "auto" """,
-        ),
-        (
-            ["--meds.memory.metric", "manhattan", "--meds.memory.preset", "robust"],
-            r"""memory.metric: 'manhattan' does not go with selection_epsilon "auto" .*; give that a distance""",
-        ),
         (["--meds.enabled", "1"], r"meds.enabled: 1 has the wrong type; it should be bool"),
         (["--meds.penalty", "1"], r"meds.penalty: 1 is a section"),
         (["--meds.penalty.alpha", "-0.1"], r"meds.penalty.alpha: -0.1 is negative"),
@@ -174,15 +154,15 @@ def test_a_pattern_is_taken_as_it_is_typed(tmp_path: Path, pattern: str) -> None
         (["--meds.features.normalize", "l1"], r"meds.features.normalize: 'l1' is neither"),
         (
             ["--meds.memory.preset", "answers", "--meds.memory.noise", "cluster"],
-            r"meds.memory.noise: 'cluster' says nothing",
+            r"meds.memory.noise: 'cluster' does not apply",
         ),
         (["--meds.memory.preset", "answers", "--meds.features.layers", "all"], r"meds.features.layers: 'all' is about"),
         (["--meds.policy.entropy_advantage.kappa", "1"], r"meds.policy.entropy_advantage.kappa: 1.0 is not above 1"),
         (["--meds.policy.minibatches", "tokens"], r"meds.policy.minibatches: 'tokens' is neither"),
         (["--meds.policy.warmup_steps", "-1"], r"meds.policy.warmup_steps: -1 is negative"),
         (
-            ["--meds.penalty.scope", "batch", "--meds.memory.ties", "nearest"],
-            r"meds.memory.ties: 'nearest' is about",
+            ["--meds.penalty.scope", "batch", "--meds.memory.noise", "none"],
+            r"meds.memory.noise: 'none' is about",
         ),
         (["--meds.penalty.scope", "epoch"], r"meds.penalty.scope: 'epoch' is neither"),
         (["--meds.exploration.pass_at_k", "0"], r"meds.exploration.pass_at_k: 0 is below 1"),
@@ -257,3 +237,26 @@ def test_importing_the_configuration_loads_nothing_heavy() -> None:
     )
     finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_removed_setting_is_one_line_unless_it_changes_nothing(tmp_path: Path, name: str) -> None:
+    (same, *_), hint = REMOVED[name]
+    assert load_config(write(tmp_path, MINIMAL + yaml.safe_dump({name: same}))) == load_config(write(tmp_path, MINIMAL))
+    with pytest.raises(ConfigError, match=rf"^{name}: 'other' was removed: {re.escape(hint)}$"):
+        load_config(write(tmp_path, MINIMAL), [f"--{name}", "other"])
+
+
+def test_a_configuration_that_an_earlier_version_wrote_is_read(tmp_path: Path) -> None:
+    """As it is in every run folder: all settings, those that were removed too."""
+    old = """meds:
+  run_dir: runs/old
+  memory: {shards: 1, prompt_id_key: null, fsync: true, on_lost: stop, archive: null, preset: robust,
+           min_cluster_size: null, min_samples: null, metric: null, allow_single_cluster: null,
+           selection_epsilon: null, assignment: null, neighbors: null, neighbor_metric: null, ties: null,
+           noise: null, window_rows: null, window_visits: null}
+  policy: {minibatches: responses, kl_cov: {coef: 0.0, share: 0.002}}
+  exploration: {pass_at_k: null, unlikeliness: 0.0}
+  tracking: {rollouts: all, snapshots: reference, eigen_window: 50}
+"""
+    assert load_config(write(tmp_path, old)).meds.memory == MemorySettings(shards=1, preset="robust")

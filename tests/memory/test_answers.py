@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from meds_openrlhf.config import ConfigError, MedsSettings
+from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.config.schema import MemorySettings
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import cluster_sets
-from meds_openrlhf.memory.method import PRESETS
 from meds_openrlhf.memory.rows import Sharding, make_rows
 from meds_openrlhf.memory.settings import transform_of_rows
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meds_openrlhf.config.method import Method
 from meds_openrlhf.memory.assignment import UNASSIGNED, Sets, _sizes_of, assign, vote
-from meds_openrlhf.memory.method import Method
 from tests.memory.reference import ReferenceMemory
 
 SETS = st.lists(st.tuples(st.sampled_from([0, 1, 2, 3, 9]), st.integers(0, 4)), max_size=5)  # stored rows, queries

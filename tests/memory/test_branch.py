@@ -77,7 +77,7 @@ def test_what_cannot_be_branched_from_is_refused(old: WrittenMemory, tmp_path: P
     with pytest.raises(ConfigError, match=r"cannot be branched from: .*arrow: is damaged"):
         make_branch(manifest, new, FORMAT)
     file.unlink()
-    with pytest.raises(ConfigError, match=r"cannot be branched from: .* holds \d+ rows up to step 4, and its snapshot"):
+    with pytest.raises(ConfigError, match=r"cannot be branched from: .* has \d+ rows up to step 4, and its snapshot"):
         make_branch(manifest, new, FORMAT)
     manifest.write_text("{")
     with pytest.raises(ConfigError, match=r"cannot be branched from: .*global_step4\.json"):

@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
+from meds_openrlhf.config.method import PRESETS, Method
 from meds_openrlhf.memory.clustering import (
     FARTHEST,
     _excess_of_mass,
@@ -18,9 +19,7 @@ from meds_openrlhf.memory.clustering import (
     drop_scatter,
     farthest_distance,
     hdbscan_sets,
-    sizes_in_batch,
 )
-from meds_openrlhf.memory.method import PRESETS, Method
 
 PAPER, ROBUST, REFERENCE = PRESETS["paper"], PRESETS["robust"], PRESETS["reference"]
 
@@ -145,14 +144,6 @@ def test_a_read_only_array_is_accepted(settings: Method) -> None:
     points = blobs([6, 6])
     points.flags.writeable = False
     assert cluster(points, settings).dtype == np.int32
-
-
-def test_sizes_in_a_batch_count_a_groups_own_rows_and_noise_is_alone() -> None:
-    near, wobble, far, single = [1.0, 0, 0, 0], [1.01, 0, 0, 0], [0, 0, 0, 9.0], [0, 50.0, 0, 0]
-    features = np.array([near, near, wobble, far, [0, 0, 0, 9.01], single, near])
-    codes = np.array([0, 2, 0, 0, 0, 0, 0])
-    assert sizes_in_batch(features, codes, PAPER).tolist() == [3, 1, 3, 2, 2, 1, 3]
-    assert sizes_in_batch(features[:0], codes[:0], PAPER).tolist() == []
 
 
 # ── the compiled steps ──

@@ -3,16 +3,17 @@
 import pytest
 
 from meds_openrlhf.config import ConfigError, FeatureSettings, MemorySettings
-from meds_openrlhf.memory.method import PRESETS, make_method
-from meds_openrlhf.memory.settings import features_of_rows, method_of, settings_of_format, transform_of_rows
+from meds_openrlhf.config.method import PRESETS, make_method
+from meds_openrlhf.features.settings import features_of_rows
+from meds_openrlhf.memory.settings import settings_of_format, transform_of_rows
 from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat
 
 
 @pytest.mark.parametrize("preset", ["paper", "reference", "robust"])
 def test_the_memorys_settings_become_its_method(preset: str) -> None:
-    assert method_of(MemorySettings(preset=preset)) == PRESETS[preset]
+    assert MemorySettings(preset=preset).method == PRESETS[preset]
     single = {"min_cluster_size": 3, "assignment": "joint", "noise": "cluster"}
-    assert method_of(MemorySettings(preset=preset, **single)) == make_method(preset, **single)
+    assert MemorySettings(preset=preset, **single).method == make_method(preset, **single)
 
 
 @pytest.mark.parametrize(("name", "value"), [("min_cluster_size", 1), ("assignment", "nn"), ("noise", "loud")])

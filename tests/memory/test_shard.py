@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from meds_openrlhf.config.method import PRESETS, Method, make_method
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory import shard as shard_module
 from meds_openrlhf.memory.assignment import UNASSIGNED, Sets, assign
 from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.log import EMPTY_LOG, LogState
-from meds_openrlhf.memory.method import PRESETS, Method, make_method
 from meds_openrlhf.memory.rows import Sharding, layer_logits_of, make_rows
 from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings, ShardStats
 from meds_openrlhf.paths import MemoryPaths
@@ -224,7 +224,8 @@ def test_another_process_goes_on_where_a_killed_one_stopped(tmp_path: Path) -> N
     assert as_lists([second.observe(5, batches[4])]) == as_lists([unbroken[4]])
     assert as_lists(run(second, batches[5:], first=6)) == as_lists(unbroken[5:])
     assert second.stats().rows == unbroken[-1].stats.rows
-    np.testing.assert_allclose(second.moments().scatter, unbroken[-1].moments.scatter, rtol=1e-9)
+    answer = second.observe(8, batches[7])
+    np.testing.assert_allclose(answer.moments.scatter, unbroken[-1].moments.scatter, rtol=1e-9)
 
 
 def test_restore_cuts_later_rows_away_and_repeats_the_run(tmp_path: Path) -> None:
@@ -322,7 +323,7 @@ def test_whatever_is_asked_first_a_new_process_has_read_the_log(tmp_path: Path) 
     prompt = batches[0].column("prompt")[0].as_py()
     questions = (
         lambda one: one.stats().rows,
-        lambda one: one.moments().count,
+        lambda one: one.observe(4, batches[3]).moments.count,
         lambda one: one.labels(prompt).tolist(),
         lambda one: one.snapshot(),
     )

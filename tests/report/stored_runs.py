@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from meds_openrlhf.config import MedsSettings, MemorySettings, RunConfig
-from meds_openrlhf.memory.method import make_method
+from meds_openrlhf.config.method import make_method
 from meds_openrlhf.memory.rows import Sharding, make_rows
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat, write_format
@@ -53,7 +53,7 @@ def write_memory(
     layers = 2 if preset == "answers" else LAYERS
     model = ANSWERS if preset == "answers" else {"architecture": "Test", "layers": layers}
     write_format(paths.memory, MemoryFormat(1, layers, model, step_offset=offset))
-    settings = ShardSettings(layers=layers, method=make_method(preset), fsync=False)
+    settings = ShardSettings(layers=layers, method=make_method(preset))
     shard = MemoryShard(paths.memory, Sharding(0, 1), settings)
     generator = np.random.default_rng(0)
     for number, rollouts in enumerate(steps, start=1 + offset - before):

@@ -11,10 +11,10 @@ from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
 
 from meds_openrlhf.config import PenaltySettings
+from meds_openrlhf.config.method import Method
 from meds_openrlhf.config.schema import ExplorationSettings
 from meds_openrlhf.features.moments import NO_MOMENTS
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.method import Method
 from meds_openrlhf.memory.shard import MemoryAnswer, ShardSettings, ShardStats
 from meds_openrlhf.training.experience import ExperienceMaker, MemoryExperienceMaker
 from tests.training.rollouts import (

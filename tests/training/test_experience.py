@@ -16,13 +16,12 @@ from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.config import MedsSettings
+from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.config.schema import ExplorationSettings
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.moments import NO_MOMENTS
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory import rows as memory_rows
-from meds_openrlhf.memory.clustering import Clustering, sizes_in_batch
-from meds_openrlhf.memory.method import PRESETS
 from meds_openrlhf.memory.shard import MemoryAnswer, ShardSettings, ShardStats
 from meds_openrlhf.shaping.penalty import penalty_effect
 from meds_openrlhf.training.errors import RunLostError
@@ -32,6 +31,7 @@ from meds_openrlhf.training.experience import (
     StepResult,
     rows_of_answers,
     sampled_entropy,
+    sizes_in_batch,
 )
 from meds_openrlhf.training.trainer import MedsTraining
 from tests.training.makers import TOKENIZER, SizesBySample, in_order_of_samples, memory_maker, our_maker, plain_maker
@@ -322,7 +322,7 @@ def test_the_bonus_of_a_batch_needs_no_history(tmp_path: Path) -> None:
     result = last_step(maker)
     rows = pool.observed[0]
     features, codes = FeatureTransform()(memory_rows.layer_logits_of(rows)), memory_rows.group_codes(rows)[0]
-    expected = sizes_in_batch(features, codes, Clustering())
+    expected = sizes_in_batch(features, codes, PRESETS["paper"])
     sizes = dict(zip(rows.column("sample").to_pylist(), expected.tolist()))
     assert set(sizes.values()) >= {1}
     for experience in result.experiences:
@@ -496,3 +496,11 @@ def test_in_a_group_of_wrong_answers_the_unpenalized_one_gains_nothing(tmp_path:
     assert [advantages[sample] for sample in range(7)] == pytest.approx([-0.3536] * 7, abs=1e-4)
     shaped = in_order_of_samples(result.experiences, "shaped_reward")
     assert shaped.tolist() == pytest.approx([-0.2] * 7 + [0.0])
+
+
+def test_sizes_in_a_batch_count_a_groups_own_rows_and_noise_is_alone() -> None:
+    near, wobble, far, single = [1.0, 0, 0, 0], [1.01, 0, 0, 0], [0, 0, 0, 9.0], [0, 50.0, 0, 0]
+    features = np.array([near, near, wobble, far, [0, 0, 0, 9.01], single, near])
+    codes = np.array([0, 2, 0, 0, 0, 0, 0])
+    assert sizes_in_batch(features, codes, PRESETS["paper"]).tolist() == [3, 1, 3, 2, 2, 1, 3]
+    assert sizes_in_batch(features[:0], codes[:0], PRESETS["paper"]).tolist() == []

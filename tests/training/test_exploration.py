@@ -9,11 +9,11 @@ import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.config.schema import ExplorationSettings
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.final_answer import VALUES
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.method import PRESETS
 from meds_openrlhf.memory.shard import ShardSettings
 from meds_openrlhf.training.experience import rows_of_answers
 from tests.training.makers import SizesBySample, in_order_of_samples, memory_maker

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meds_openrlhf.config.schema import MedsSettings
-from meds_openrlhf.memory.settings import method_of, transform_of_rows
+from meds_openrlhf.memory.settings import transform_of_rows
 from meds_openrlhf.memory.tools.stored_memory import LoadedRows, StoredMemory
 
 
@@ -51,7 +51,7 @@ def survey(memory: StoredMemory, settings: MedsSettings, top: int = 10) -> Overv
 
     Raises ConfigError if the settings do not match the rows, and MemoryCorruptionError if a file is damaged.
     """
-    rows = memory.load(transform_of_rows(settings, memory.format), method_of(settings.memory))
+    rows = memory.load(transform_of_rows(settings, memory.format), settings.memory.method)
     history = rows.history
     wrong = sum(len(group.rows) for (_, correct), group in history.groups.items() if not correct)
     files = [file for folder in memory.paths.shard_folders().values() for file in folder.glob("*.arrow")]

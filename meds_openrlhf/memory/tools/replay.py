@@ -15,10 +15,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from meds_openrlhf.config.schema import MedsSettings
+from meds_openrlhf.features.settings import features_of_rows, transform_of
 from meds_openrlhf.files import published_file
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.rows import Sharding, make_rows, remembered_rows
-from meds_openrlhf.memory.settings import features_of_rows, method_of, transform_of
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings, ShardStats
 from meds_openrlhf.memory.tools.recorded_rows import Recording
 from meds_openrlhf.paths import MemoryPaths
@@ -67,9 +67,12 @@ def replay(recording: Recording, settings: MedsSettings, target: Path) -> Replay
     answers = (pa.array(labels, mask=labels == UNASSIGNED), pa.array(sizes), pa.array(penalties.astype(np.float32)))
     for field, answer in zip(ANSWER_FIELDS, answers):
         table = table.append_column(field, answer)
-    with published_file(target) as path, pa.OSFile(str(path), "wb") as sink:
-        with pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
+    with (
+        published_file(target) as path,
+        pa.OSFile(str(path), "wb") as sink,
+        pa.ipc.new_file(sink, table.schema) as writer,
+    ):
+        writer.write_table(table)
     return ReplaySummary(
         rows=rows,
         remembered=int(chosen.sum()),
@@ -94,7 +97,7 @@ def _answer(
     if not chosen.any():
         return ShardStats()
     transform = transform_of(features_of_rows(settings.features, settings.memory), layers)
-    shard_settings = ShardSettings(layers=layers, transform=transform, method=method_of(settings.memory))
+    shard_settings = ShardSettings(layers=layers, transform=transform, method=settings.memory.method)
     with (
         tempfile.TemporaryDirectory(prefix="meds-replay-") as folder,
         closing(MemoryShard(MemoryPaths(Path(folder)), Sharding(0, 1), shard_settings)) as shard,

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import as_word, load_config
+from meds_openrlhf.config.method import Method
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.branch import rows_by_step
 from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.history import History
-from meds_openrlhf.memory.method import Method
 from meds_openrlhf.memory.rows import layer_logits_of, log_schema, visits_of
 from meds_openrlhf.memory.settings import settings_of_format
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format

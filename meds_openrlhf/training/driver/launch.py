@@ -17,7 +17,6 @@ from meds_openrlhf.features.function import FeatureFunctionError
 from meds_openrlhf.files import SLOW_FSYNC_SECONDS, fsync_seconds, write_atomically
 from meds_openrlhf.memory.branch import make_branch, rewrite_memory
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
-from meds_openrlhf.memory.settings import method_of
 from meds_openrlhf.memory.shard import ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
 from meds_openrlhf.paths import RunPaths
@@ -159,7 +158,7 @@ def _start_shards(job: Job, memory_format: MemoryFormat, groups: dict[str, Any])
     settings = ShardSettings(
         layers=job.memory.layers,
         transform=job.transform,
-        method=method_of(memory),
+        method=memory.method,
         lock_seconds=job.config.meds.lock_seconds,
     )
     return start_shards(job.paths.memory, memory_format, settings, shard_options(groups["memory"], memory.shards))

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from meds_openrlhf.config import RunConfig
+from meds_openrlhf.config.method import ANSWERS
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.features.function import FROM_TEXTS, FeatureFunction, load_function
-from meds_openrlhf.memory.settings import remembers_answers
 
 
 def function_of(config: RunConfig, policy: Any) -> FeatureFunction | None:
@@ -23,7 +23,7 @@ def function_of(config: RunConfig, policy: Any) -> FeatureFunction | None:
 
 def are_recorded(config: RunConfig, function: FeatureFunction | None) -> bool:
     """Whether the policy records what the memory stores, layer logits or a function of hidden states."""
-    from_texts = remembers_answers(config.meds.memory) or (function is not None and function.name == FROM_TEXTS)
+    from_texts = config.meds.memory.preset == ANSWERS or (function is not None and function.name == FROM_TEXTS)
     return config.meds.enabled and not from_texts
 
 

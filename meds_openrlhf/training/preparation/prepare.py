@@ -16,8 +16,9 @@ from typing import Any
 from meds_openrlhf.checkpoints import newest_complete, point_latest_to
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.features.function import FeatureFunction
+from meds_openrlhf.features.settings import feature_transform, features_of_rows, transform_of
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.settings import feature_transform, features_of_rows, memory_format, transform_of
+from meds_openrlhf.memory.settings import memory_format
 from meds_openrlhf.memory.snapshot import MemoryFormat
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import Node

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meds_openrlhf.memory.method import PRESETS
+from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.memory.rows import make_rows
 from meds_openrlhf.memory.tools.overview import Overview, survey
 from meds_openrlhf.memory.tools.stored_memory import open_memory

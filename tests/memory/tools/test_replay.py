@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from meds_openrlhf.config import ConfigError, FeatureSettings, MedsSettings, MemorySettings, PenaltySettings
+from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.method import PRESETS
 from meds_openrlhf.memory.tools.recorded_rows import read_recording, recording_of
 from meds_openrlhf.memory.tools.replay import ReplaySummary, replay
 from meds_openrlhf.memory.tools.stored_memory import open_memory

@@ -1,17 +1,16 @@
-"""How a prompt's errors are clustered, and how a new one finds its cluster. Light: the configuration imports it."""
+"""How a prompt's errors are clustered, and how a new one finds its cluster: each setting declared once, and presets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
 
-CHOICES = {
+_CHOICES = {
     "algorithm": ("hdbscan", "robust", "library", "equal"),
     "assignment": ("knn", "joint"),
     "ties": ("nearest", "smallest"),
     "noise": ("none", "cluster"),
 }
-SMALLEST_CLUSTER = 2  # least value of min_cluster_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +24,8 @@ class Method:
     min_cluster_size: int = 2
     """HDBSCAN: the smallest set of rollouts that counts as a cluster."""
     assignment: str = "knn"
-    """A new rollout's cluster: "knn", that of most of its 3 nearest stored ones; or "joint", the one in which it is
-    found if stored and new ones are clustered together."""
+    """How a new rollout finds its cluster: "knn", that of most of the 3 nearest stored ones; or "joint", the one in
+    which it is found if stored and new ones are clustered together."""
     noise: str = "none"
     """Whether noise counts as a "cluster" of all its rows, or as "none": no cluster, no penalty."""
     algorithm: str = "hdbscan"
@@ -36,7 +35,7 @@ class Method:
     """knn: who wins a tie of votes, the label of the "nearest" neighbour or the "smallest" label."""
 
     def __post_init__(self) -> None:
-        for name in (*CHOICES, "min_cluster_size"):
+        for name in (*_CHOICES, "min_cluster_size"):
             value = getattr(self, name)
             problem = problem_of(name, value)
             if problem:
@@ -46,9 +45,8 @@ class Method:
 def problem_of(name: str, value: Any) -> str | None:
     """Say what is wrong with a value of a field of `Method`; None if it is right."""
     if name == "min_cluster_size":
-        return None if value >= SMALLEST_CLUSTER else f"is below {SMALLEST_CLUSTER}"
-    choices = CHOICES[name]
-    return None if value in choices else f"is not one of {', '.join(choices)}"
+        return None if value >= 2 else "is below 2"
+    return None if value in _CHOICES[name] else f"is not one of {', '.join(_CHOICES[name])}"
 
 
 ANSWERS = "answers"

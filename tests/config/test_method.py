@@ -2,7 +2,7 @@
 
 import pytest
 
-from meds_openrlhf.memory.method import OVERRIDES, PRESETS, Method, make_method
+from meds_openrlhf.config.method import OVERRIDES, PRESETS, Method, make_method
 
 
 def test_what_the_presets_are() -> None:
