@@ -37,7 +37,7 @@ def test_clusters_are_of_all_rows_of_a_prompt_with_their_steps(run: RunPaths) ->
         "since": [0, 1, 0],
     }
     assert tables["totals"] == {
-        "prompts": 2, "rows": 10, "clusters": 3, "noise": 2, "outside": 0, "rollouts": 14, "texts": 11, "before": 0,
+        "prompts": 2, "rows": 10, "clusters": 3, "noise": 2, "rollouts": 14, "texts": 11, "before": 0,
     }  # fmt: skip
     assert tables["basis"] == "clustered by the run's settings (preset robust)"
     assert tables["compared"] == [2, 3]

@@ -14,6 +14,7 @@ from meds_openrlhf.checkpoints import Checkpoint, newest_complete
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.features.moments import Moments
+from meds_openrlhf.files import write_atomically
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.tracking.step_log import StepLog
@@ -73,9 +74,6 @@ class RecordingPool:
 
     def restore(self, name: str | None) -> None:
         self.restored.append(name)
-
-    def has_snapshot(self, name: str) -> bool:
-        return name in self.snapshots
 
     def prune_snapshots(self, keep: set[str]) -> None:
         self.snapshots = [name for name in self.snapshots if name in keep]
@@ -141,7 +139,7 @@ def test_the_memory_goes_back_to_the_checkpoints_moment_or_to_nothing(trainer: T
 
 
 def test_a_branched_memory_goes_back_to_where_it_began(trainer: Trainer) -> None:
-    trainer._pool.snapshots.append("branch")
+    write_atomically(trainer._context.paths.memory.snapshot("branch"), "{}")
     trainer.init_checkpoint_states()
     trainer.loaded = {"global_step": 3, "memory_snapshot": "global_step3"}
     trainer.init_checkpoint_states()
