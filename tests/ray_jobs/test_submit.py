@@ -52,7 +52,7 @@ def test_without_a_configuration_the_usage_is_printed(tmp_path: Path) -> None:
     for words in ([], ["--tries"], ["--help"]):
         finished = submit(tmp_path, *words)
         assert finished.returncode == 2
-        assert finished.stderr.startswith("usage: submit.sh [--working-dir FOLDER] [--env-file FILE] [--tries N] CONFIG")
+        assert finished.stderr.startswith("usage: submit.sh [--working-dir FOLDER] [--env-file FILE] [--tries N] ")
         assert "set -euo" not in finished.stderr
 
 
@@ -64,14 +64,18 @@ def test_without_a_configuration_the_usage_is_printed(tmp_path: Path) -> None:
         (["--env-file", "none", "run.yaml"], "--env-file=none: cannot be read"),
         (["other.yaml"], "CONFIG=other.yaml: not a file in the working folder ., of which the job gets a copy"),
         (["run.yaml", "--x=a b"], "--x=a b: Ray passes on no spaces or double quotes; set it in CONFIG"),
-        (["--env-file", "key", "run.yaml"], "--env-file=key: AWS_ACCESS_KEY_ID is a key, which Ray would show to every"),
+        (["--env-file", "key", "run.yaml"], "--env-file=key: AWS_ACCESS_KEY_ID is a key, which Ray would show to"),
         (["--env-file", "token", "run.yaml"], "--env-file=token: HF_TOKEN is a key, which Ray would show to everyone"),
         (["--env-file", "user", "run.yaml"], "--env-file=user: URL is a key, which Ray would show to everyone; set it"),
         (["--env-file", "word", "run.yaml"], "--env-file=word: a line is not NAME=VALUE"),
     ],
 )
 def test_mistakes_take_one_line_and_submit_nothing(tmp_path: Path, words: list[str], line: str) -> None:
-    texts = {"key": "A=1\nAWS_ACCESS_KEY_ID=s3cret", "token": "HF_TOKEN=s3cret\n", "user": "URL=https://me:s3cret@host\n"}
+    texts = {
+        "key": "A=1\nAWS_ACCESS_KEY_ID=s3cret",
+        "token": "HF_TOKEN=s3cret\n",
+        "user": "URL=https://me:s3cret@host\n",
+    }
     for name, text in {**texts, "word": "s3cret\n"}.items():
         (tmp_path / name).write_text(text)
     finished = submit(tmp_path, *words)
@@ -83,12 +87,12 @@ def test_mistakes_take_one_line_and_submit_nothing(tmp_path: Path, words: list[s
 
 
 def test_the_environment_is_in_a_private_file_that_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "set").write_text("# of this run\n\nWANDB_PROJECT=it's: \"math\" # 1\nTOKENIZERS_PARALLELISM=false")
+    (tmp_path / "set").write_text('# of this run\n\nWANDB_PROJECT=it\'s: "math" # 1\nTOKENIZERS_PARALLELISM=false')
     finished = submit(tmp_path, "--env-file", "set", "run.yaml")
     assert finished.returncode == 0
     sent = yaml.safe_load((tmp_path / "runtime_env.yaml").read_text())
     ours = yaml.safe_load((SCRIPT.parent / "runtime_env.yaml").read_text())
-    given = {"WANDB_PROJECT": "it's: \"math\" # 1", "TOKENIZERS_PARALLELISM": "false"}
+    given = {"WANDB_PROJECT": 'it\'s: "math" # 1', "TOKENIZERS_PARALLELISM": "false"}
     assert sent == {"excludes": ours["excludes"], "env_vars": {**ours["env_vars"], **given}}
     assert notes(tmp_path, "mode") == ["600"]
     assert not Path(*notes(tmp_path, "path")).exists()
@@ -124,9 +128,8 @@ def test_no_further_try_where_none_helps(tmp_path: Path, end: str, code: int, tr
 
 def test_a_lost_connection_ends_the_watching_alone_and_a_lost_job_is_a_failure(tmp_path: Path) -> None:
     lost = "ERROR Job JOB does not exist"
-    finished = submit(
-        tmp_path, "--tries", "2", "run.yaml", ends=(RUNNING, "ERROR no route", "ERROR no route", RUNNING, lost, SUCCEEDED)
-    )
+    ends = (RUNNING, "ERROR no route", "ERROR no route", RUNNING, lost, SUCCEEDED)
+    finished = submit(tmp_path, "--tries", "2", "run.yaml", ends=ends)
     assert finished.returncode == 0
     assert len(notes(tmp_path, "submit")) == 2
     assert [job.rpartition("-")[2] for job in notes(tmp_path, "logs")] == ["1", "1", "1", "2"]
