@@ -152,7 +152,7 @@ def driver_of(run_dir: Path) -> int:
 
 
 def test_interrupted_the_job_goes_on_and_stopped_it_has_time(
-    script: Callable[..., subprocess.Popen], head: RayHead, folder: Path, tmp_path: Path
+    script: Callable[..., subprocess.Popen], head: RayHead, tmp_path: Path
 ) -> None:
     saved = tmp_path / "saved"
     # Longer than the 3 seconds that Ray itself leaves a job that is stopped.
@@ -163,25 +163,26 @@ def test_interrupted_the_job_goes_on_and_stopped_it_has_time(
     code, output = finish(process)
     assert code == 130
     assert f"`ray job stop {job}` stops it\n" in output
-    assert jobs(head)[job]["status"] == "RUNNING"
-    stop(head, job)
+    assert f"Status for job '{job}': RUNNING" in ray_job(head, "status", job).stdout  # which the script waits for
+    unknown = ray_job(head, "status", "none")
+    assert (unknown.returncode, "does not exist" in unknown.stderr) == (1, True)
+    assert ray_job(head, "stop", job).returncode == 0
     assert saved.exists()
     assert jobs(head)[job]["status"] == "STOPPED"
 
     saved.unlink()
     process = script(text, "--tries", "3", "run.yaml")
     job = job_that_started(process)
-    stop(head, job)
+    assert ray_job(head, "stop", job).returncode == 0
     code, output = finish(process)
     assert code == 143
     assert saved.exists()
     assert f"{job[:-2]}-2" not in jobs(head)
 
 
-def stop(head: RayHead, job: str) -> None:
-    words = [BIN / "ray", "job", "stop", job]
-    finished = subprocess.run(words, env=environment(head), capture_output=True, text=True, timeout=120)
-    assert finished.returncode == 0, finished.stderr
+def ray_job(head: RayHead, *words: str) -> subprocess.CompletedProcess:
+    line = [BIN / "ray", "job", *words]
+    return subprocess.run(line, env=environment(head), capture_output=True, text=True, timeout=120)
 
 
 def test_words_arrive_keys_stay_with_the_nodes_and_refused_settings_are_not_tried_again(
