@@ -89,8 +89,12 @@ test-base:
 	$(BASE)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	$(subst $(BIN),$(BASE)/bin,$(PYTEST)) --base -m "not slow and not e2e" $(PYTEST_ARGS)
 
+# Of what is committed, and the wheel tried in a fresh environment. To publish: git tag, and `uv publish dist/*`.
 release: $(STAMP)
-	$(BIN)/python -m scripts.release
+	rm -rf dist build/release && mkdir -p build/release
+	git archive HEAD | tar -x -C build/release
+	$(BIN)/uv build --no-build-isolation --python $(BIN)/python --out-dir dist build/release
+	$(BIN)/uv tool run --isolated --python $(BIN)/python --from dist/*.whl meds report examples/tour_run --output build/report.html
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

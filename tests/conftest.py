@@ -31,7 +31,7 @@ FIRST = ("head", "tests/e2e/test_staying_alive.py", "ray")
 # What an extra installs, or Python from 3.11 on: with --base, a test that imports one of these is skipped. Any other
 # missing module is an error.
 BEYOND_BASE = (
-    "aiohttp", "datasets", "deepspeed", "huggingface_hub", "math_verify", "mkdocs", "mlflow", "openai", "openrlhf",
+    "datasets", "deepspeed", "huggingface_hub", "math_verify", "mkdocs", "mlflow", "openai", "openrlhf",
     "pandas", "pydantic", "ray", "reasoning_gym", "regex", "requests", "swanlab", "tensorboard", "tokenizers",
     "tomllib", "torch", "transformers", "vllm", "wandb", "wandb_workspaces", "wrapt",
 )  # fmt: skip

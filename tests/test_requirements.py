@@ -37,7 +37,7 @@ def test_the_locks_agree() -> None:
     ("extras", "locked"),
     [
         (["gpu", "gym", "track", "atlas"], GPU),
-        (["dev", "docs", "trl", "gym", "track", "swanlab", "mlflow", "submit", "judge"], CPU),
+        (["dev", "docs", "trl", "gym", "track", "swanlab", "mlflow", "judge"], CPU),
     ],
     ids=["gpu", "cpu"],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import signal
 import sys
@@ -47,15 +46,6 @@ def _add_run(kinds: Any) -> None:
         "--dry-run", action="store_true", help="print the commands of what is missing, and start nothing"
     )
     parser.add_argument("--parallel", metavar="N", type=int, default=1, help="runs at a time (%(default)s)")
-    parser.add_argument(
-        "--submit", metavar="ADDRESS", help="as jobs on the cluster of this dashboard, http://head:8265"
-    )
-    parser.add_argument(
-        "--working-dir", type=Path, default=Path("."), help="folder that goes along with a job (%(default)s)"
-    )
-    parser.add_argument(
-        "--env", action="append", default=[], metavar="NAME", help="send this variable with jobs (repeatable)"
-    )
     parser.set_defaults(run=run_study, takes_overrides=False)
 
 
@@ -94,22 +84,17 @@ def run_study(arguments: argparse.Namespace, _rest: list[str]) -> int:
             raise ConfigError("--only", name, f"is no run of the study; those are {', '.join(names)}")
     if arguments.parallel < 1:
         raise ConfigError("--parallel", arguments.parallel, "is below 1")
-    if arguments.submit and arguments.parallel > 1:
-        raise ConfigError("--parallel", arguments.parallel, "does not go with --submit: jobs come one after another")
     chosen = [run for run in runs if arguments.only is None or run.name in arguments.only]
     if arguments.dry_run:
         return _print_commands(chosen)
     try:
-        if arguments.submit:
-            return _submit(chosen, arguments)
         require_installed("ray")
         quiet_start(verbose=False)
         from meds_openrlhf.study.execution import run_study as run_all
 
         return run_all(chosen, runs, _say, arguments.parallel)
     except KeyboardInterrupt as interruption:
-        where = "jobs that were submitted go on without it; " if arguments.submit else ""
-        print(f"meds: interrupted; {where}run the same command again to go on", file=sys.stderr)
+        print("meds: interrupted; run the same command again to go on", file=sys.stderr)
         return 128 + getattr(interruption, "signum", signal.SIGINT)
 
 
@@ -126,14 +111,6 @@ def _print_commands(runs: list[StudyRun]) -> int:
                 print(line)
             printed.add(line)
     return 0
-
-
-def _submit(runs: list[StudyRun], arguments: argparse.Namespace) -> int:
-    require_installed("ray")
-    from meds_openrlhf.study.submission import submissions_of, submit_study
-
-    submissions = submissions_of(runs, arguments.working_dir, arguments.env, os.environ)
-    return submit_study(submissions, arguments.submit, _say, _write)
 
 
 def run_status(arguments: argparse.Namespace, _rest: list[str]) -> int:
@@ -158,9 +135,4 @@ def run_report(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 
 def _say(text: str) -> None:
-    _write(f"{text}\n")
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    print(text, flush=True)

@@ -11,15 +11,14 @@ FILE_SETTINGS = (
     *("actor.model_name_or_path", "critic.model_name_or_path", "reward.model_name_or_path"),
     *("data.prompt_dataset", "eval.dataset", "reward.remote_url", "train.agent_func_path"),
 )
-# Why a job refuses a relative path for output that must outlive it.
-RELATIVE_IN_A_JOB = (
-    "is relative, and a submitted job runs in a copy of its folder that Ray throws away; name it from the root, on "
-    "storage that every node sees"
-)
 DATA_SUFFIXES = frozenset({".json", ".jsonl", ".csv", ".parquet", ".arrow"})
 
 
 def require_lasting_in_job(name: str, folder: Path) -> None:
     """Raise ConfigError about the setting ``name`` if this process is a Ray job and would lose ``folder``."""
     if os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") and not folder.is_absolute():
-        raise ConfigError(name, str(folder), RELATIVE_IN_A_JOB)
+        hint = (
+            "is relative, and a submitted job runs in a copy of its folder that Ray throws away; name it from the "
+            "root, on storage that every node sees"
+        )
+        raise ConfigError(name, str(folder), hint)

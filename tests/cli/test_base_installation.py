@@ -41,10 +41,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["data", "arithmetic"], f"data needs transformers, which is not installed; {GPU}"),
         (["data", "prepare", "aime24"], "aime24: 'HuggingFaceH4/aime_2024' needs the package datasets; install meds-"),
         (
-            ["submit", CONFIG, "--address", "http://127.0.0.1:1"],
-            "submit needs ray, which is not installed; pip install 'meds-openrlhf[submit]'",
-        ),
-        (
             ["atlas", "DUMP", "--model", "m"],
             "atlas needs torch, which is not installed; pip install 'meds-openrlhf[atlas]'",
         ),

@@ -54,15 +54,7 @@ def test_mistakes_take_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[st
     for words, line in (
         (["run", str(path), "--only", "sums-dapo-9"], "meds: --only: 'sums-dapo-9' is no run of the study; those are"),
         (["status", str(tmp_path / "none.yaml")], f"meds: FILE: '{tmp_path}/none.yaml' cannot be read (No such file"),
-        (
-            ["run", str(path), "--submit", "http://127.0.0.1:1", "--runs", "r"],
-            "meds: runs: 'r' is relative, and a submi",
-        ),
         (["run", str(path), "--parallel", "0"], "meds: --parallel: 0 is below 1"),
-        (
-            ["run", str(path), "--submit", "http://127.0.0.1:1", "--parallel", "2"],
-            "meds: --parallel: 2 does not go with --submit",
-        ),
     ):
         assert main(["study", *words]) == 2
         error = capsys.readouterr().err

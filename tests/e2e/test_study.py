@@ -1,7 +1,6 @@
 """A study of two methods, two seeds and three steps: interrupted, killed, gone on with, and reported."""
 
 import csv
-import json
 import os
 import re
 import signal
@@ -14,9 +13,7 @@ import yaml
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.e2e.conftest import MEDS, REPOSITORY
-from tests.e2e.ray_head import RayHead
 from tests.e2e.runs import processes_of, wait_for_step, wait_until
-from tests.study.studies import write_study
 
 NAMES = ["sums-dapo-1", "sums-meds-1", "sums-dapo-2", "sums-meds-2"]
 
@@ -141,30 +138,3 @@ def test_a_study_is_interrupted_killed_gone_on_with_and_reported(study: Path, tm
     assert ": 4 done." in report
     assert re.search(r"## Agreement of clusters", report)
     assert (tmp_path / "results/report.html").stat().st_size > 20_000
-
-
-@pytest.mark.slow
-def test_runs_are_jobs_on_a_cluster(head: RayHead, tmp_path: Path) -> None:
-    """The job finds the study in its copy of the folder; its failure comes back, and its record is on the storage."""
-    work = tmp_path / "work"
-    task = {"benchmarks": ["x.jsonl"], "prepare": ["python -c \"import sys; sys.exit('no data for {seed}')\""]}
-    file = write_study(work, tasks={"a": task}, seeds=[7, 8], methods={"dapo": {"config": "dapo.yaml"}}, claims={})
-    file.write_text(file.read_text().replace(str(work / "configs"), "configs"))
-    (work / "train.jsonl").write_text("{}\n")
-    storage = [*("--runs", str(tmp_path / "runs")), *("--results", str(tmp_path / "results"))]
-    finished = subprocess.run(
-        [*MEDS, "study", "run", file.name, f"--submit={head.address}", *storage],
-        cwd=work,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    print(finished.stdout, finished.stderr)  # shown when the test fails
-    assert finished.returncode == 1
-    for seed in (7, 8):
-        assert f"a-dapo-{seed}: failed: no data for {seed}\n" in finished.stdout
-        result = json.loads((tmp_path / f"results/runs/a-dapo-{seed}.json").read_text())
-        assert result["failed"] == f"no data for {seed}"
-    names = re.findall(r"^(small-a-dapo-\d-[\d-]+): submitted$", finished.stdout, re.MULTILINE)
-    assert len(names) == 2
-    assert finished.stdout.endswith("".join(f"{name}: failed (exit code 1)\n" for name in names))

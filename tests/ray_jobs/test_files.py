@@ -4,6 +4,7 @@ import argparse
 import re
 import shlex
 import subprocess
+import zipfile
 from importlib.metadata import requires, version
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,12 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from ray._private import ray_constants
+from ray._private.runtime_env.packaging import create_package
 
 from meds_openrlhf import __version__
 from meds_openrlhf.cli import train
 from meds_openrlhf.config import load_config
-from meds_openrlhf.jobs.environment import STOP_SECONDS
-from meds_openrlhf.jobs.packaging import EXCLUDES
 from tests.ray_jobs.rayjob_schema import RAY_JOB
 
 REPOSITORY = Path(__file__).parents[2]
@@ -37,10 +38,28 @@ def test_scripts_are_valid_shell(script: str) -> None:
     assert subprocess.run(["bash", "-n", RAY_JOBS / script], capture_output=True).stderr == b""
 
 
-def test_the_runtime_environment_is_that_of_meds_submit() -> None:
+def test_a_job_that_is_stopped_has_time_for_its_checkpoint() -> None:
     environment = yaml.safe_load((RAY_JOBS / "runtime_env.yaml").read_text())
-    assert environment == {"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": STOP_SECONDS}, "excludes": list(EXCLUDES)}
+    assert environment["env_vars"] == {"RAY_JOB_STOP_WAIT_TIME_S": "900"}
     assert yaml.safe_load(MANIFEST["spec"]["runtimeEnvYAML"])["env_vars"] == environment["env_vars"]
+
+
+def test_runs_caches_and_keys_stay_out_of_the_jobs_copy(tmp_path: Path) -> None:
+    kept = {".gitignore", "run.yaml", "code/a.py", "code/runs/kept.txt", "data/small.jsonl", "big/.rayignore"}
+    left_out = """
+        runs/old/config.yaml .venv/lib/x.py .git/config code/__pycache__/a.pyc wandb/z big/x.bin code/note.tmp
+        model/global_step50/weights.pt .env keys.env code/.env.local tls/head.pem tls/head.key id_rsa
+        ssh/id_ed25519.pub .netrc credentials code/credentials.json
+    """
+    for name in (*kept, *left_out.split()):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text({".gitignore": "*.tmp\n", "big/.rayignore": "*.bin\n"}.get(name, "x"))
+    excludes = yaml.safe_load((RAY_JOBS / "runtime_env.yaml").read_text())["excludes"]
+    archive = tmp_path.with_suffix(".zip")
+    excludes += ray_constants.get_runtime_env_default_excludes()
+    create_package(str(tmp_path), archive, include_gitignore=True, excludes=excludes)
+    with zipfile.ZipFile(archive) as packed:
+        assert {name for name in packed.namelist() if not name.endswith("/")} == kept
 
 
 def test_the_manifest_is_a_rayjob() -> None:
@@ -108,7 +127,7 @@ def test_the_image_is_built_from_files_that_are_there_and_pinned_versions() -> N
     assert f"flash-attn=={pinned['flash-attn']}" in CONTAINERFILE
     project = (REPOSITORY / "pyproject.toml").read_text()
     assert f"openrlhf[vllm,ring,liger]=={version('openrlhf')}" in project
-    assert f"ray[default]=={pinned['ray']}" in project
+    assert f"'ray[default]=={pinned['ray']}'" in (REPOSITORY / "docs/cluster.md").read_text()
     for copy in re.findall(r"^COPY (?!--from)(.*)", CONTAINERFILE, re.MULTILINE):
         *sources, _target = copy.split()
         assert sources

@@ -1,4 +1,4 @@
-"""Jobs on a real head: submitted, followed, stopped, killed and gone on with, and where a key ends up."""
+"""ray_jobs/submit.sh on a real head: a job is followed, loses its driver, resumes, is stopped; where keys end up."""
 
 import os
 import re
@@ -7,16 +7,15 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 import requests
 
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
-from tests.e2e.conftest import MEDS, NODE_KEY, REPOSITORY, command
+from tests.e2e.conftest import NODE_KEY, REPOSITORY, command
 from tests.e2e.ray_head import BIN, RayHead
 from tests.e2e.runs import (
-    EPOCH,
+    STEPS,
     Run,
     processes_of,
     read_memory,
@@ -41,35 +40,49 @@ def folder(tmp_path: Path) -> Path:
     return work
 
 
-@pytest.fixture
-def script(folder: Path, head: RayHead, tmp_path: Path) -> Callable[..., subprocess.Popen]:
-    """Submit a job that runs a shell script in place of the training."""
-    (folder / "data.jsonl").write_text("{}\n")
-
-    def start(text: str, *options: str, **environment: str) -> subprocess.Popen:
-        (folder / "script.sh").write_text(text)
-        files = ("--data.prompt_dataset=data.jsonl", "--actor.model_name_or_path=owner/model")
-        return submit(head, folder, f"--meds.run_dir={tmp_path}/run", *files, *options, **environment)
-
-    return start
+def environment(head: RayHead, **variables: str) -> dict[str, str]:
+    path = f"{BIN}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "RAY_API_SERVER_ADDRESS": head.address, **variables}
 
 
-def submit(head: RayHead, folder: Path, *options: str, **environment: str) -> subprocess.Popen:
-    """`meds submit`, typed in the working folder."""
+def submit(head: RayHead, folder: Path, *words: str, **variables: str) -> subprocess.Popen:
+    """`ray_jobs/submit.sh`, typed in the working folder."""
     return subprocess.Popen(
-        [*MEDS, "submit", "run.yaml", f"--address={head.address}", "--retry-wait=1", *options],
+        [REPOSITORY / "ray_jobs/submit.sh", *words],
         cwd=folder,
-        env={**os.environ, **environment},
+        env=environment(head, **variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        start_new_session=True,
     )
+
+
+@pytest.fixture
+def script(folder: Path, head: RayHead) -> Callable[..., subprocess.Popen]:
+    """Submit a job that runs a shell script in place of the training."""
+
+    def start(text: str, *words: str, **variables: str) -> subprocess.Popen:
+        (folder / "script.sh").write_text(text)
+        return submit(head, folder, *words, **variables)
+
+    return start
 
 
 def finish(process: subprocess.Popen, seconds: float | None = 120) -> tuple[int, str]:
     output = process.communicate(timeout=seconds)[0]
     print(output[-6000:])  # shown when the test fails
     return process.returncode, output
+
+
+def job_that_started(process: subprocess.Popen) -> str:
+    """The name of the job, once its script has printed "started"."""
+    read = ""
+    while not read.endswith("\nstarted\n"):
+        line = process.stdout.readline()
+        assert line, read
+        read += line
+    return re.search(r"Job '(\S+)' submitted", read)[1]
 
 
 def jobs(head: RayHead) -> dict[str, dict]:
@@ -89,23 +102,26 @@ def test_a_run_whose_driver_is_killed_goes_on_by_itself(
     """Nothing before the checkpoint is lost, and nothing counts twice."""
     paths = RunPaths(tmp_path / "run")
     log = StepLog(paths.metrics)
-    # Time enough to look at what the killed run has left.
-    process = submit(head, folder, "--name=killed", "--retries=1", "--retry-wait=15", *overrides(assets, paths.root))
+    process = submit(head, folder, "--tries", "2", "run.yaml", *overrides(assets, paths.root))
     wait_for_step(log, CHECKPOINT + 1, process)
     wait_until(paths.complete.joinpath(f"global_step{CHECKPOINT}").exists)
-    os.kill(driver_of("killed", paths.root), signal.SIGKILL)
+    os.kill(driver_of(paths.root), signal.SIGKILL)
+    # The script waits before the second try, time enough to look at what the killed run has left.
     wait_until(lambda: processes_of(paths.root) == [process.pid])
     before, metrics_before = read_memory(paths), log.read()  # which nobody writes any more
     assert before.column("step").to_numpy().max() > CHECKPOINT  # rows that the checkpoint does not know
     code, output = finish(process, None)
     assert code == 0
-    assert "meds: killed failed (killed); attempt 2 of 2 continues with --resume\n" in output
-    assert output.endswith("meds: killed-2 succeeded\n")
+    # -9, or 128 + 9 where the shell of the head stays between Ray and the command.
+    (said,) = re.findall(r"^submit.sh: (.*)", output, re.MULTILINE)
+    assert re.fullmatch(rf"{name_of_first(output)} failed with exit code (-9|137) \(try 1 of 2\)", said)
     resumed_after = int(re.search(r"going on after step (\d+),", output)[1])
     assert resumed_after in (3, 6)  # the training is quick, the kill may be late
-    assert output.count("checking the configuration") == 2  # each attempt's log once
+    first_try, _, second_try = output.partition("submit.sh: ")
+    assert all("checking the configuration" in followed for followed in (first_try, second_try))
 
     require_memory_at_work(Run(paths, output))
+    assert [line["step"] for line in log.read()] == list(range(1, STEPS + 1))
     assert log.read()[:resumed_after] == metrics_before[:resumed_after]
     after = read_memory(paths)
     assert rows_until(after, resumed_after).equals(rows_until(before, resumed_after))
@@ -122,30 +138,17 @@ def test_a_run_whose_driver_is_killed_goes_on_by_itself(
     assert files_with_a_key(paths.root, head.folder) == []
 
 
-def first_steps(rows: pa.Table) -> dict[str, int]:
-    """In which step of the first epoch each prompt came."""
-    return {row["prompt"]: row["step"] for row in rows_until(rows, EPOCH).to_pylist()}
+def name_of_first(output: str) -> str:
+    return re.search(r"Job '(\S+-1)' submitted", output)[1]
 
 
-def driver_of(name: str, run_dir: Path) -> int:
-    """The process of `meds train` that a job started; `meds submit` names the folder as well."""
+def driver_of(run_dir: Path) -> int:
+    """The process of `meds train` that the job started; the processes of submit.sh name the folder as well."""
     for process in processes_of(run_dir):
         words = content_of(Path(f"/proc/{process}/cmdline")).decode().split("\0")
-        if "train" in words and "submit" not in words:
+        if "train" in words and not any(word.endswith(("submit.sh", "/ray")) for word in words):
             return process
-    raise AssertionError(f"{name} has no driver")
-
-
-def test_exit_codes_and_quoting_reach_the_user(script: Callable[..., subprocess.Popen]) -> None:
-    words = ("--name=words", "--rollout.stop=it's $HOME; a&b")
-    code, output = finish(script('for word; do echo "<$word>"; done; exit 5', *words))
-    assert code == 5
-    assert "<train>\n<run.yaml>\n" in output
-    assert "<--rollout.stop=it's $HOME; a&b>\n" in output
-    assert output.endswith("meds: words failed (exit code 5)\n")
-    code, output = finish(script("exit 0", *words))
-    assert code == 2
-    assert output.endswith("meds: --name: 'words' is the name of another job of this cluster; choose a new one\n")
+    raise AssertionError(f"no driver of {run_dir}")
 
 
 def test_interrupted_the_job_goes_on_and_stopped_it_has_time(
@@ -154,37 +157,52 @@ def test_interrupted_the_job_goes_on_and_stopped_it_has_time(
     saved = tmp_path / "saved"
     # Longer than the 3 seconds that Ray itself leaves a job that is stopped.
     text = f"trap 'sleep 5; touch {saved}; exit 143' TERM\necho started\nfor i in $(seq 600); do sleep 0.2; done"
-    process = script(text, "--name=stoppable", "--retries=3")
-    for line in process.stdout:
-        if line == "started\n":
-            break
-    process.send_signal(signal.SIGINT)
+    process = script(text, "run.yaml")
+    job = job_that_started(process)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     code, output = finish(process)
     assert code == 130
-    assert f"`ray job stop --address {head.address} stoppable`" in output
-    assert jobs(head)["stoppable"]["status"] == "RUNNING"
-
-    follower = subprocess.run(
-        [BIN / "ray", "job", "stop", "--address", head.address, "stoppable"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert follower.returncode == 0, follower.stderr
+    assert f"`ray job stop {job}` stops it\n" in output
+    assert f"Status for job '{job}': RUNNING" in ray_job(head, "status", job).stdout  # which the script waits for
+    unknown = ray_job(head, "status", "none")
+    assert (unknown.returncode, "does not exist" in unknown.stderr) == (1, True)
+    assert ray_job(head, "stop", job).returncode == 0
     assert saved.exists()
-    assert jobs(head)["stoppable"]["status"] == "STOPPED"
+    assert jobs(head)[job]["status"] == "STOPPED"
+
+    saved.unlink()
+    process = script(text, "--tries", "3", "run.yaml")
+    job = job_that_started(process)
+    assert ray_job(head, "stop", job).returncode == 0
+    code, output = finish(process)
+    assert code == 143
+    assert saved.exists()
+    assert f"{job[:-2]}-2" not in jobs(head)
 
 
-def test_keys_are_inherited_from_the_nodes_and_written_nowhere(
-    script: Callable[..., subprocess.Popen], head: RayHead, folder: Path, tmp_path: Path
+def ray_job(head: RayHead, *words: str) -> subprocess.CompletedProcess:
+    line = [BIN / "ray", "job", *words]
+    return subprocess.run(line, env=environment(head), capture_output=True, text=True, timeout=120)
+
+
+def test_words_arrive_keys_stay_with_the_nodes_and_refused_settings_are_not_tried_again(
+    script: Callable[..., subprocess.Popen], head: RayHead, folder: Path
 ) -> None:
     (folder / ".env").write_text(f"WANDB_API_KEY={KEY_IN_A_FILE}\n")
-    text = "echo length ${#WANDB_API_KEY}, project $WANDB_PROJECT"
-    code, output = finish(script(text, "--name=keys", WANDB_API_KEY=KEY_AT_HOME, WANDB_PROJECT="math"))
-    assert code == 0
-    assert "keys: not sending: WANDB_API_KEY, set here, because Ray shows a job's environment" in output
-    assert f"length {len(NODE_KEY)}, project math\n" in output  # the nodes' own
-    assert set(jobs(head)["keys"]["runtime_env"]["env_vars"]) == {"RAY_JOB_STOP_WAIT_TIME_S", "WANDB_PROJECT"}
+    (folder / "math.env").write_text("WANDB_PROJECT=it's math\n")
+    text = (
+        'printf "<%s>\\n" "$@"\n'
+        "echo length ${#WANDB_API_KEY}, project $WANDB_PROJECT, files $(ls -A)\n"
+        "echo ended with exit code 7; exit 2"
+    )
+    options = ("--tries", "3", "--env-file", "math.env", "run.yaml", "--rollout.stop=it's$HOME;a&b\\c")
+    code, output = finish(script(text, *options, WANDB_API_KEY=KEY_AT_HOME))
+    assert code == 2
+    assert "<train>\n<run.yaml>\n<--rollout.stop=it's$HOME;a&b\\c>\n" in output
+    assert f"length {len(NODE_KEY)}, project it's math, files run.yaml script.sh\n" in output  # the nodes' own key
+    job = name_of_first(output)
+    assert output.endswith(f"submit.sh: {job} failed with exit code 2 (try 1 of 3)\n")
+    assert set(jobs(head)[job]["runtime_env"]["env_vars"]) == {"RAY_JOB_STOP_WAIT_TIME_S", "WANDB_PROJECT"}
     assert files_with_a_key(head.folder) == []
 
 
