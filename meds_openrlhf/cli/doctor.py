@@ -21,8 +21,8 @@ def add_parser(subparsers: Any) -> None:
         "doctor",
         help="check a machine or a cluster before a run",
         description="Train a tiny policy for two steps, on this machine or on every node of a cluster, to see that all "
-        "parts start and that engines get its weights; with two GPUs or more also as recipes do, on shared GPUs. Before "
-        "that, check what such a training does not show: drivers, versions that differ between nodes, the folder that "
+        "parts start and that engines get its weights; with two GPUs or more also as recipes do, on shared GPUs. First "
+        "check what such a training does not show: drivers, versions that differ between nodes, the folder that "
         "nodes share and its room, W&B, and the speed of an all-reduce within and between nodes. One line per check. "
         "Exit code 0: nothing is wrong; 1: something is, and its line says what to do.",
     )

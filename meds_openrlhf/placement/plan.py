@@ -20,7 +20,7 @@ from math import lcm
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.placement.inventory import Node, plural
 from meds_openrlhf.placement.packing import Demand, pack
-from meds_openrlhf.placement.shortage import Need, Shortage, describe_shortage
+from meds_openrlhf.placement.shortage import Need, Shortage, describe_shortage, some_of
 
 # The flag that a user lowers to make a role smaller.
 ROLE_FLAGS = {
@@ -63,8 +63,8 @@ class Group:
     @property
     def need(self) -> Need:
         """The group's GPUs on its nodes, for a message."""
-        names = dict.fromkeys(node.name for node in self.nodes)
-        return Need(f"{' + '.join(self.roles)} on {', '.join(names)}", Demand(len(self.nodes), 1))
+        names = list(dict.fromkeys(node.name for node in self.nodes))
+        return Need(f"{' + '.join(self.roles)} on {some_of(names)}", Demand(len(self.nodes), 1))
 
     @property
     def bundles(self) -> list[dict[str, float]]:

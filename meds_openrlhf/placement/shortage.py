@@ -58,6 +58,12 @@ def describe_shortage(needs: Sequence[Need], cpus: int, nodes: Sequence[Node]) -
     return f"needs {' and '.join([*wanted, plural(cpus, 'CPU')])}; {_free(nodes)}"
 
 
+def some_of(names: Sequence[str]) -> str:
+    """List names, of many only the first."""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
+
+
 def _free(nodes: Sequence[Node]) -> str:
     """List free resources, those of the emptiest nodes first; nodes with equally many are grouped."""
     alike: dict[tuple[int, int], list[str]] = {}
@@ -67,8 +73,7 @@ def _free(nodes: Sequence[Node]) -> str:
         return "there are no nodes"
     kinds = []
     for (gpus, cpus), names in list(alike.items())[:MOST_KINDS]:
-        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         each = "each of " if len(names) > 1 else ""
-        kinds.append(f"{plural(gpus, 'GPU')} and {plural(cpus, 'CPU')} on {each}{', '.join(names[:MOST_NAMES])}{more}")
+        kinds.append(f"{plural(gpus, 'GPU')} and {plural(cpus, 'CPU')} on {each}{some_of(names)}")
     others = sum(map(len, list(alike.values())[MOST_KINDS:]))
     return f"free are {'; '.join(kinds)}" + (f"; less on {plural(others, 'node')}" if others else "")
