@@ -42,9 +42,9 @@ def reserve(
             made.update(dict.fromkeys(group.roles, reserved))
         if plan.shards:
             made["memory"] = placement_group([{"CPU": 1.0}] * len(plan.shards), strategy="SPREAD")
-        late = {role for role, reserved in made.items() if not reserved.wait(max(deadline - time.monotonic(), 0.001))}
-        if late:
-            raise _too_late(plan, late, setting, timeout_seconds)
+        for role, reserved in made.items():
+            if not reserved.wait(max(deadline - time.monotonic(), 0.001)):
+                raise _too_late(plan, role, setting, timeout_seconds)
     except BaseException:  # Ctrl-C included
         release(made)
         raise
@@ -80,10 +80,9 @@ def _none_of(nodes: Iterable[Node]) -> str:
     return f"!in({','.join(node.id for node in nodes)})"
 
 
-def _too_late(plan: Plan, late: set[str], setting: str, seconds: float) -> ConfigError:
-    """Return the error for the roles whose groups Ray has not placed in time."""
-    groups = [group for group in plan.groups if group.roles[0] in late]
-    cpus = sum(len(group.nodes) for group in groups) + (len(plan.shards) if "memory" in late else 0)
-    text = describe_shortage([group.need for group in groups], cpus, inventory())
-    hint = f"have passed, and the run still {text} (`ray status` shows who holds the rest)"
-    return ConfigError(setting, seconds, hint)
+def _too_late(plan: Plan, role: str, setting: str, seconds: float) -> ConfigError:
+    """Return the error for a role whose group Ray has not placed in time."""
+    needs = [group.need for group in plan.groups if role in group.roles]
+    cpus = sum(need.gpus for need in needs) or len(plan.shards)  # the memory has no GPUs
+    hint = f"have passed, and the run still {describe_shortage(needs, cpus, inventory())}"
+    return ConfigError(setting, seconds, f"{hint} (`ray status` shows who holds the rest)")

@@ -70,7 +70,9 @@ def _counts(recipe: Recipe, room: Room, saved: Mapping[str, int], shared: bool) 
     engine_gpus = None if engines is None else engines * width
     owners = [role for role in recipe.roles if role in SECTIONS and role not in recipe.sharing]
     budget = room.usable if shared else room.usable // 2 if engine_gpus is None else room.usable - engine_gpus
-    counts, demands, left = {}, [], room.nodes
+    counts: dict[str, int] = {}
+    demands: list[Demand] = []
+    left = room.nodes
     for owner in owners:
         fixed = saved.get(owner) or (engine_gpus if shared else None)
         nodes, gpus = _layout(recipe, owner, left, max(1, budget // len(owners)), fixed, width if shared else 1)
