@@ -20,10 +20,11 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "doctor",
         help="check a machine or a cluster before a run",
-        description="Check versions, GPUs, shared memory, storage, clocks and W&B, on this machine or on every node of "
-        "a cluster; time an all-reduce within and between nodes; and train a tiny policy for two steps to see that "
-        "engines get its weights, with two GPUs or more also as recipes do, on shared GPUs. One line per check. Exit "
-        "code 0: nothing is wrong; 1: something is, and its line says what to do.",
+        description="Train a tiny policy for two steps, on this machine or on every node of a cluster, to see that all "
+        "parts start and that engines get its weights; with two GPUs or more also as recipes do, on shared GPUs. First "
+        "check what such a training does not show: drivers, versions that differ between nodes, the folder that "
+        "nodes share and its room, W&B, and the speed of an all-reduce within and between nodes. One line per check. "
+        "Exit code 0: nothing is wrong; 1: something is, and its line says what to do.",
     )
     parser.add_argument("--address", help="of a Ray cluster (default: RAY_ADDRESS; without one: this machine)")
     parser.add_argument(
@@ -64,8 +65,8 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
             yield from cluster.examine_nodes(folder)
             nodes = cluster.gpu_nodes()
     else:
+        yield from cluster.examine_this_machine(folder)
         has_gpus = cpu.has_cuda()
-        yield from cluster.examine_this_machine(folder, has_gpus)
         nodes = cluster.GpuNodes(1, _count_gpus() if has_gpus else cpu.MADE_UP_GPUS, made_up=not has_gpus)
     if recipe is not None:
         yield disk.room_for_checkpoints(folder, recipe)

@@ -268,7 +268,8 @@ class PlacementSettings:
     """Which roles share GPUs, and how long the run waits for its share of the cluster."""
 
     mode: str = "flags"
-    """OpenRLHF's "flags" as they are; "split" or "colocate" engines and policy; "auto" chooses between these two."""
+    """OpenRLHF's "flags" as they are; "split" or "colocate" engines and policy; "auto": "colocate", unless the run is
+    asynchronous."""
     timeout_seconds: float = 300.0
     """A placement group that is not ready by then ends the run with a message that says what it waited for."""
 

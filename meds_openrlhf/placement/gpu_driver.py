@@ -31,17 +31,13 @@ def old_driver() -> str | None:
     """Say that this machine's GPUs cannot be used because their driver is too old for torch; None if it is not."""
     try:
         (driver,) = ask_driver("driver_version", seconds=60)[0]
+        release = int(driver.partition(".")[0])
     except (OSError, subprocess.SubprocessError, LookupError, ValueError):
         return None
-    return too_old(driver)
-
-
-def too_old(driver: str) -> str | None:
-    """Say that torch, as it is installed, needs a newer driver than ``driver``, such as "550.54.15"; None if not."""
     import torch
 
     cuda = torch.version.cuda
     needed = OLDEST_DRIVER.get(int(cuda.partition(".")[0]), 0) if cuda else 0
-    if int(driver.partition(".")[0]) >= needed:
+    if release >= needed:
         return None
     return f"driver {driver} is too old for CUDA {cuda} of torch {version('torch')}: update it to {needed} or newer"

@@ -8,7 +8,7 @@ to the new node and restarts the engines. Ray may move the memory's bundles, and
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
@@ -18,7 +18,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.plan import Group, Plan
 from meds_openrlhf.placement.ray_cluster import inventory
-from meds_openrlhf.placement.waiting import Wanted, describe_waiting, wanted_by, wanted_by_memory
+from meds_openrlhf.placement.shortage import describe_shortage
 
 NODE_LABEL = "ray.io/node-id"
 
@@ -36,18 +36,15 @@ def reserve(
     """
     deadline = (time.monotonic() if since is None else since) + timeout_seconds
     made: dict[str, PlacementGroup] = {}
-    waiting: list[tuple[list[Wanted], PlacementGroup]] = []
     try:
         for group in plan.groups:
             reserved = _on_its_nodes(group, plan)
             made.update(dict.fromkeys(group.roles, reserved))
-            waiting.append((wanted_by(group), reserved))
         if plan.shards:
             made["memory"] = placement_group([{"CPU": 1.0}] * len(plan.shards), strategy="SPREAD")
-            waiting.append((wanted_by_memory(plan), made["memory"]))
-        for wanted, reserved in waiting:
+        for role, reserved in made.items():
             if not reserved.wait(max(deadline - time.monotonic(), 0.001)):
-                raise _too_late(setting, timeout_seconds, wanted)
+                raise _too_late(plan, role, setting, timeout_seconds)
     except BaseException:  # Ctrl-C included
         release(made)
         raise
@@ -83,9 +80,9 @@ def _none_of(nodes: Iterable[Node]) -> str:
     return f"!in({','.join(node.id for node in nodes)})"
 
 
-def _too_late(setting: str, seconds: float, wanted: Sequence[Wanted]) -> ConfigError:
-    return ConfigError(
-        setting,
-        seconds,
-        f"have passed: {describe_waiting(wanted, inventory())} (`ray status` shows who holds the others)",
-    )
+def _too_late(plan: Plan, role: str, setting: str, seconds: float) -> ConfigError:
+    """Return the error for a role whose group Ray has not placed in time."""
+    needs = [group.need for group in plan.groups if role in group.roles]
+    cpus = sum(need.gpus for need in needs) or len(plan.shards)  # the memory has no GPUs
+    hint = f"have passed, and the run still {describe_shortage(needs, cpus, inventory())}"
+    return ConfigError(setting, seconds, f"{hint} (`ray status` shows who holds the rest)")

@@ -1,4 +1,4 @@
-"""A model's layers, widths and heads, which determine its memory; from its configuration or a table of three models.
+"""A model's layers, widths and heads, which determine its memory, from its configuration.
 
 The parameter count applies to plain decoders (Llama, Qwen2, Qwen3, Mistral): attention with grouped key and value
 heads, a gated MLP, two norms per layer. The shapes of mixtures of experts and vision-language models are reported as
@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
-
-from meds_openrlhf.placement.model_config import load_model_config, local_file
 
 HUB = "https://huggingface.co"
 HUB_SECONDS = 3.0
@@ -60,14 +58,6 @@ class ModelShape:
         return self.heads % gpus == 0 and self.ffn % gpus == 0 and shared
 
 
-# The base models of the paper, from their config.json.
-KNOWN = {
-    "Qwen/Qwen2.5-Math-7B": ModelShape(28, 3584, 18944, 28, 4, 128, 152064, attention_bias=True),
-    "Qwen/Qwen3-1.7B": ModelShape(28, 2048, 6144, 16, 8, 128, 151936, tied=True, head_norms=True),
-    "Qwen/Qwen3-8B": ModelShape(36, 4096, 12288, 32, 8, 128, 151936, head_norms=True),
-}
-
-
 @dataclass(frozen=True)
 class FoundShape:
     """A model's shape, None if unknown, with a short description of its source or of why it is unknown."""
@@ -78,13 +68,29 @@ class FoundShape:
 
 
 def find_shape(name: str) -> FoundShape:
-    """Find the shape of the model ``name`` in its folder or the hub's cache, in the built-in table, or on the hub."""
-    if name in KNOWN and local_file(name) is None:
-        return FoundShape(name, KNOWN[name], "sizes built in")
-    found = _read(name, local=True)
-    if found.shape is not None or Path(name).exists() or not hub_answers():
-        return found
-    return _read(name, local=False)
+    """Find the shape of the model ``name`` in its folder, in the hub's cache, or on the hub."""
+    from transformers import AutoConfig  # late: it takes seconds
+
+    try:
+        config = AutoConfig.from_pretrained(name, local_files_only=True)
+    except (OSError, ValueError) as error:
+        if Path(name).exists():
+            return _not_readable(name, error)
+        if not hub_answers():
+            hint = f"not in the hub's cache, and the hub does not answer; try `hf download {name} config.json`"
+            return _not_readable(name, hint)
+        try:
+            config = AutoConfig.from_pretrained(name, trust_remote_code=True)
+        except (OSError, ValueError) as error:
+            return _not_readable(name, error)
+    shape = shape_of(config)
+    return FoundShape(
+        name, shape, "sizes from its configuration" if shape else f"{config.model_type} is no plain decoder"
+    )
+
+
+def _not_readable(name: str, reason: object) -> FoundShape:
+    return FoundShape(name, None, f"configuration not readable: {str(reason).strip().splitlines()[0]}")
 
 
 def shape_of(config: Any) -> ModelShape | None:
@@ -107,20 +113,6 @@ def shape_of(config: Any) -> ModelShape | None:
         )
     except AttributeError:
         return None
-
-
-def _read(name: str, local: bool) -> FoundShape:
-    try:
-        config = load_model_config(name, trust_remote_code=not local, local_files_only=local)
-    except (OSError, ValueError) as error:
-        where = "there is none here, and the hub does not answer" if local else str(error).strip().splitlines()[0]
-        if Path(name).exists():
-            where = str(error).strip().splitlines()[0]
-        return FoundShape(name, None, f"configuration not readable: {where}")
-    shape = shape_of(config)
-    return FoundShape(
-        name, shape, "sizes from its configuration" if shape else f"{config.model_type} is no plain decoder"
-    )
 
 
 def can_be_reached(name: str) -> bool:

@@ -22,26 +22,38 @@ _CONTRADICTIONS = {
 }
 
 
-def require_consistent(mode: str, given: Mapping[str, Any]) -> None:
-    """Raise ConfigError if a flag that the user set contradicts the mode."""
-    for (flag, value), meaning in _CONTRADICTIONS.get(mode, {}).items():
+def decided_mode(mode: str, given: Mapping[str, Any]) -> tuple[str, str]:
+    """Return `flags`, `split` or `colocate`, and the reason; `auto` is split for an asynchronous run only."""
+    if mode == "flags":
+        return mode, "OpenRLHF's own as given"
+    if mode != "auto":
+        return mode, "as the configuration says"
+    if given.get("train.async_enable"):
+        return "split", "by the rule of auto: with train.async_enable engines generate while the policy trains"
+    return "colocate", "by the rule of auto: engines and policy share all GPUs"
+
+
+def mode_flags(mode: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flags for OpenRLHF to run in a mode, without those that the user set.
+
+    Raises ConfigError if a flag that the user set contradicts the mode.
+    """
+    decided, _ = decided_mode(mode, given)
+    for (flag, value), meaning in _CONTRADICTIONS.get(decided, {}).items():
         # In an asynchronous run, train.colocate_all applies only to the DeepSpeed models.
-        if given.get(flag) is value and not (mode == "split" and given.get("train.async_enable")):
-            raise ConfigError(
-                flag, value, f"{meaning}, which contradicts meds.placement.mode {mode}; leave it out or change the mode"
-            )
-
-
-def mode_flags(mode: str, given: Mapping[str, Any], deepspeed_can_sleep: bool) -> dict[str, Any]:
-    """Return the flags for OpenRLHF to run in a mode, without those that the user set."""
+        of_deepspeed = flag == "train.colocate_all" and given.get("train.async_enable")
+        if given.get(flag) is value and not of_deepspeed:
+            hint = f"{meaning}, which contradicts meds.placement.mode {mode}; leave it out or change the mode"
+            raise ConfigError(flag, value, hint)
     flags: dict[str, Any] = {}
-    if mode == "colocate":
+    if decided == "colocate":
+        adam = given.get("actor.optim") in (None, "adam") and given.get("ds.zero_stage") != 0
         flags = {
             "train.colocate_all": True,
             "vllm.enable_sleep": True,
-            "ds.enable_sleep": deepspeed_can_sleep,
+            "ds.enable_sleep": adam,  # only the states of Adam with ZeRO can be offloaded while others work
             "vllm.gpu_memory_utilization": COLOCATED_UTILIZATION,
         }
-    elif mode == "split":
+    elif decided == "split":
         flags = {"train.colocate_actor_ref": True, "train.colocate_critic_reward": True}
     return {flag: value for flag, value in flags.items() if given.get(flag) is None}

@@ -20,7 +20,7 @@ from math import lcm
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.placement.inventory import Node, plural
 from meds_openrlhf.placement.packing import Demand, pack
-from meds_openrlhf.placement.shortage import Need, shortage
+from meds_openrlhf.placement.shortage import Need, Shortage, describe_shortage, some_of
 
 # The flag that a user lowers to make a role smaller.
 ROLE_FLAGS = {
@@ -59,6 +59,12 @@ class Group:
     def roles(self) -> tuple[str, ...]:
         """The roles' names; the owner of the GPUs comes first."""
         return tuple(member.role for member in self.members)
+
+    @property
+    def need(self) -> Need:
+        """The group's GPUs on its nodes, for a message."""
+        names = list(dict.fromkeys(node.name for node in self.nodes))
+        return Need(f"{' + '.join(self.roles)} on {some_of(names)}", Demand(len(self.nodes), 1))
 
     @property
     def bundles(self) -> list[dict[str, float]]:
@@ -112,13 +118,15 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
     packed = pack([node.room for node in nodes], demands)
     left = sum(node.room_for_cpus for node in nodes) - sum(demand.count * demand.size for demand in demands)
     if packed is None or left < memory_shards + controller_cpus:
-        needs = [Need(" + ".join(r.role for r in group), d) for group, d in zip(members, demands)]
+        needs = [Need(" + ".join(request.role for request in group), d) for group, d in zip(members, demands)]
+        cpus = sum(need.gpus for need in needs) + memory_shards + controller_cpus
         largest = max(requests, key=lambda request: request.gpus).role
         only_cpus = packed is not None and memory_shards > 1  # all GPUs fit
         advice = f"lower {ROLE_FLAGS['memory' if only_cpus else largest]}"
         if not only_cpus and len(needs) > 1 and all(need.gpus == 1 for need in needs) and any(n.gpus for n in nodes):
             advice = "set meds.placement.mode to colocate (not with train.async_enable)"
-        raise shortage(needs, nodes, memory_shards, controller_cpus, f"{advice} or add nodes")
+        text = describe_shortage(needs, cpus, nodes)
+        raise Shortage(plural(len(nodes), "node"), text, f"{advice} or add nodes")
     groups = tuple(
         Group(tuple(group), tuple(node for node, count in zip(nodes, blocks) for _ in range(count * demand.size)))
         for group, demand, blocks in zip(members, demands, packed)
@@ -139,7 +147,7 @@ def sharing_roles(requests: Sequence[RoleRequest]) -> list[list[RoleRequest]]:
                     ROLE_FLAGS[guest.role],
                     guest.blocks if guest.role == "engines" else guest.block_gpus,
                     f"makes {plural(guest.gpus, 'GPU')} in all, which do not fit the {owner.gpus} of the {owner.role} "
-                    "that it shares them with; make them equal",
+                    "that it shares them with; make them equal, or set meds.placement.mode to split",
                 )
         groups.append([owner, *guests])
     return groups

@@ -21,7 +21,8 @@ class Recipe:
     given: Mapping[str, Any] = field(default_factory=dict)
     """Flags that the user set, by dotted name; placement does not change them."""
 
-    asynchronous: bool = False
+    sharing: Mapping[str, str] = field(default_factory=dict)
+    """By role: the role whose GPUs it uses, where it has none of its own."""
     zero_stage: int = 2
     zero_subgroup: int = 1
     """ZeRO++: the number of ranks that share a second copy of the weights."""
@@ -46,8 +47,6 @@ class Recipe:
     """Sequences that an engine generates at a time; None: chosen by its KV cache."""
     max_num_batched_tokens: int | None = None
     """Tokens of an engine's step; None: chosen by its KV cache."""
-    deepspeed_can_sleep: bool = True
-    """Whether the optimizer can be offloaded while others work, which requires Adam with ZeRO."""
     deepspeed_sleeps: bool = False
     engines_sleep: bool = False
 

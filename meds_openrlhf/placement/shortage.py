@@ -1,15 +1,15 @@
-"""Describes in one line what a cluster lacks for a run: the need per node, and the nodes that are too small."""
+"""Describes in one line what a run needs and what is free, before it starts and while it waits. Pure."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.placement.inventory import Node, describe_nodes, plural
-from meds_openrlhf.placement.packing import Demand, pack
+from meds_openrlhf.placement.inventory import Node, plural
+from meds_openrlhf.placement.packing import Demand
+
+MOST_KINDS, MOST_NAMES = 4, 3  # of nodes in a message
 
 
 class Shortage(ConfigError):
@@ -40,67 +40,40 @@ class Need:
         """The total number of GPUs."""
         return self.demand.count * self.demand.size
 
-
-def shortage(needs: Sequence[Need], nodes: Sequence[Node], shards: int, controllers: int, advice: str) -> Shortage:
-    """Return the error for a run that does not fit ``nodes``; ``advice`` says what to do."""
-    cluster = describe_nodes(list(nodes))
-    largest = max((int(node.gpus) for node in nodes), default=0)
-    for need in needs:
-        if need.demand.size > largest:
-            text = f"needs {plural(need.demand.size, 'GPU')} on one node for the {need.owner}"
-            return Shortage(cluster, f"{text}; the largest has {plural(largest, 'GPU')}", advice)
-    gpus, present = sum(need.gpus for need in needs), sum(int(node.gpus) for node in nodes)
-    if gpus > present and not all(need.demand.size == largest > 1 for need in needs):
-        by_owner = ", ".join(f"{need.owner} {need.gpus}" for need in needs)
-        return Shortage(cluster, f"needs {plural(gpus, 'GPU')} ({by_owner}); the cluster has {present}", advice)
-    wanted = _ideal_nodes(needs, largest, shards, controllers)
-    text = f"needs {plural(gpus, 'GPU')} and {plural(gpus + shards + controllers, 'CPU')}"
-    if len(set(wanted)) <= 2:
-        text = f"needs {_describe(wanted)}"
-    return Shortage(cluster, f"{text}; {_lacking(wanted, nodes)}", advice)
+    def __str__(self) -> str:
+        count, size = self.demand.count, self.demand.size
+        if size == 1:
+            return f"{plural(count, 'GPU')} for {self.owner}"
+        if count == 1:
+            return f"{size} GPUs on one node for {self.owner}"
+        return f"{count} blocks of {size} GPUs on one node each for {self.owner}"
 
 
-def _ideal_nodes(needs: Sequence[Need], size: int, shards: int, controllers: int) -> list[tuple[int, int]]:
-    """Return GPUs and CPUs per node on sufficiently many empty nodes with ``size`` GPUs, fullest node first."""
-    count = max(1, sum(need.demand.count for need in needs))
-    packed = pack([size] * count, [need.demand for need in needs]) or []
-    gpus = [sum(blocks[i] * need.demand.size for blocks, need in zip(packed, needs)) for i in range(count)]
-    used = sorted((number for number in gpus if number), reverse=True) or [0]
-    extra = ceil((shards + controllers) / len(used))
-    return [(number, number + extra) for number in used]
+def describe_shortage(needs: Sequence[Need], cpus: int, nodes: Sequence[Node]) -> str:
+    """Return what is needed beside what is free on ``nodes``.
+
+    For example ``needs 8 GPUs on one node for policy + engines and 17 CPUs; free are 7 GPUs and 128 CPUs on node 0``.
+    """
+    wanted = [", ".join(map(str, needs))] if needs else []
+    return f"needs {' and '.join([*wanted, plural(cpus, 'CPU')])}; {_free(nodes)}"
 
 
-def _describe(wanted: list[tuple[int, int]]) -> str:
-    parts = []
-    for (gpus, cpus), count in Counter(wanted).items():
-        each = " each" if count > 1 else ""
-        parts.append(f"{plural(count, 'node')} with {plural(gpus, 'GPU')} and {plural(cpus, 'CPU')}{each}")
-    return " and ".join(parts)
+def some_of(names: Sequence[str]) -> str:
+    """List names, of many only the first."""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
 
 
-def _lacking(wanted: list[tuple[int, int]], nodes: Sequence[Node]) -> str:
-    """Describe the nodes that are too small; matches the largest need with the emptiest node."""
-    ranked = sorted(nodes, key=lambda node: -node.room)
-    short = [
-        f"{_named(node)} has {_free(node, gpus, cpus)}"
-        for (gpus, cpus), node in zip(wanted, ranked)
-        if node.free_gpus < gpus or node.free_cpus < cpus
-    ]
-    present = sum(1 for node in nodes if node.gpus >= 1)
-    if present < len(wanted):
-        return f"there {'is' if present == 1 else 'are'} {plural(present, 'node') if present else 'none'}"
-    shown = short[:3] + ([f"{len(short) - 3} more fall short"] if len(short) > 3 else [])
-    return "; ".join(shown) or f"the cluster has {describe_nodes(list(nodes))}"
-
-
-def _named(node: Node) -> str:
-    return node.name if node.name.startswith("node ") else f"node {node.name}"
-
-
-def _free(node: Node, gpus: int, cpus: int) -> str:
-    lacking = []
-    if node.free_gpus < gpus:
-        lacking.append(f"{plural(node.free_gpus, 'GPU')}")
-    if node.free_cpus < cpus:
-        lacking.append(f"{plural(node.free_cpus, 'CPU')}")
-    return f"{' and '.join(lacking)} free"
+def _free(nodes: Sequence[Node]) -> str:
+    """List free resources, those of the emptiest nodes first; nodes with equally many are grouped."""
+    alike: dict[tuple[int, int], list[str]] = {}
+    for node in sorted(nodes, key=lambda node: (-int(node.free_gpus), -node.room_for_cpus)):
+        alike.setdefault((int(node.free_gpus), node.room_for_cpus), []).append(node.name)
+    if not alike:
+        return "there are no nodes"
+    kinds = []
+    for (gpus, cpus), names in list(alike.items())[:MOST_KINDS]:
+        each = "each of " if len(names) > 1 else ""
+        kinds.append(f"{plural(gpus, 'GPU')} and {plural(cpus, 'CPU')} on {each}{some_of(names)}")
+    others = sum(map(len, list(alike.values())[MOST_KINDS:]))
+    return f"free are {'; '.join(kinds)}" + (f"; less on {plural(others, 'node')}" if others else "")

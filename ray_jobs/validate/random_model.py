@@ -19,13 +19,13 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen2Config, Qw
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.large_tokenizer import large_tokenizer
-from meds_openrlhf.placement.model_shape import KNOWN, ModelShape
+from meds_openrlhf.placement.model_shape import ModelShape
 
 SHAPES = {
     "tiny": ModelShape(2, 128, 256, 4, 2, 32, 151_936, tied=True, attention_bias=True),
     "qwen2.5-0.5b": ModelShape(24, 896, 4864, 14, 2, 64, 151_936, tied=True, attention_bias=True),
-    "qwen3-1.7b": KNOWN["Qwen/Qwen3-1.7B"],
-    "qwen2.5-math-7b": KNOWN["Qwen/Qwen2.5-Math-7B"],
+    "qwen3-1.7b": ModelShape(28, 2048, 6144, 16, 8, 128, 151_936, tied=True, head_norms=True),
+    "qwen2.5-math-7b": ModelShape(28, 3584, 18944, 28, 4, 128, 152_064, attention_bias=True),
 }
 
 

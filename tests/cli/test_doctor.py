@@ -7,7 +7,7 @@ import pytest
 import ray
 
 from meds_openrlhf.cli.main import main
-from meds_openrlhf.doctor import cluster, node
+from meds_openrlhf.doctor import cluster
 
 
 def test_a_line_per_check_and_the_exit_code(
@@ -18,13 +18,13 @@ def test_a_line_per_check_and_the_exit_code(
     monkeypatch.delenv("WANDB_MODE", raising=False)
     assert main(["doctor", "--quick", "--folder", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["ok"] * 5
-    monkeypatch.setattr(node, "LEAST_SHARED_MEMORY", 2**60)
+    assert [line.split()[0] for line in lines] == ["ok"] * 2
+    monkeypatch.setattr(cluster, "LEAST_DISK", 2**60)
     assert main(["doctor", "--quick", "--json", "--folder", str(tmp_path)]) == 1
     findings = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     (wrong,) = [finding for finding in findings if finding["result"] == "WRONG"]
-    assert (wrong["node"], wrong["check"]) == ("this machine", "memory")
-    assert "--shm-size" in wrong["advice"]
+    assert (wrong["node"], wrong["check"]) == ("this machine", "storage")
+    assert "make room" in wrong["advice"]
 
 
 def test_a_cluster_that_does_not_answer(

@@ -7,8 +7,8 @@ import pytest
 import ray
 
 from meds_openrlhf.cli.main import main
-from meds_openrlhf.placement.model_shape import KNOWN, FoundShape
 from meds_openrlhf.training.preparation import recipe
+from tests.placement.clusters import found_shape
 
 REPOSITORY = Path(__file__).parents[2]
 CONFIG = "configs/qwen2.5-math-7b/meds.yaml"
@@ -19,12 +19,7 @@ PLANS = REPOSITORY / "tests/placement/plans"
 def _from_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-
-    def built_in(name: str) -> FoundShape:
-        shape = KNOWN.get(name)
-        return FoundShape(name, shape, "sizes built in" if shape else "not readable")
-
-    monkeypatch.setattr(recipe, "find_shape", built_in)
+    monkeypatch.setattr(recipe, "find_shape", found_shape)
 
 
 @pytest.mark.parametrize("cluster", ["1x8", "4x8", "32x8"])
@@ -51,14 +46,21 @@ def test_a_cluster_that_is_too_small_says_what_lacks(capsys: pytest.CaptureFixtu
     counts = ["--actor.num_nodes=4", "--actor.num_gpus_per_node=8", "--meds.placement.mode=colocate"]
     assert main(["plan", CONFIG, "--cluster", "3x8", *counts]) == 1
     assert capsys.readouterr().err == (
-        f"meds: {CONFIG} does not fit: it needs 4 nodes with 8 GPUs and 11 CPUs each; there are 3 nodes; lower "
-        "actor.num_gpus_per_node or add nodes\n"
+        f"meds: {CONFIG} does not fit: it needs 4 blocks of 8 GPUs on one node each for policy + engines and 41 CPUs; "
+        "free are 8 GPUs and 128 CPUs on each of node 0, node 1, node 2; lower actor.num_gpus_per_node or add nodes\n"
     )
     assert main(["plan", CONFIG, "--cluster", "4x8", "--cpus", "9", *counts]) == 1
     error = capsys.readouterr().err
-    assert "needs 4 nodes with 8 GPUs and 11 CPUs each; node 0 has 9 CPUs free; node 1" in error
+    assert "41 CPUs; free are 8 GPUs and 9 CPUs on each of node 0, node 1, node 2 and 1 more; " in error
     assert error.endswith("; lower meds.memory.shards or add nodes\n")
     assert main(["plan", CONFIG, "--cluster", "4x8", *counts]) == 0
+
+
+def test_a_model_without_a_configuration_is_placed_and_its_memory_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", CONFIG, "--cluster=1x8", "--actor.model_name_or_path=own/model"]) == 0
+    printed = capsys.readouterr().out
+    assert "  memory  unknown: own/model: not readable\n" in printed
+    assert "  0      PE PE PE PE PE PE PE PE  16 of 128 (8 shards)  unknown\n" in printed
 
 
 def test_gpus_that_are_too_small_are_no_success(capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,10 +75,6 @@ def test_gpus_that_are_too_small_are_no_success(capsys: pytest.CaptureFixture[st
         (["--cpus", "8"], "--cpus: 8 is about an imagined cluster; name one with --cluster, e.g. 4x8"),
         (["--cluster=1x8", "--meds.placement.mode=best"], "meds.placement.mode: 'best' is not one of \"flags\", "),
         (["--cluster=1x8", "--meds.placement.mode=split", "--train.colocate_all"], "train.colocate_all: True puts"),
-        (
-            ["--cluster=1x8", "--actor.model_name_or_path=own/model"],
-            "meds.placement.mode: 'auto' cannot choose without",
-        ),
         (["--cluster=1x8", "--vllm.num_engine=1"], "vllm.num_engine: 1 is neither a setting of meds nor a flag"),
         (["--cluster=1x8", "--meds.placement.mode=flags"], "vllm.num_engines: None starts no engine"),
         (["--cluster=1x8", "--vllm.num_engines=0"], "vllm.num_engines: 0 starts no engine"),

@@ -1,4 +1,4 @@
-"""All nodes of a Ray cluster, and their comparison."""
+"""The nodes of a Ray cluster, each check with the fault that it is for."""
 
 from pathlib import Path
 
@@ -7,57 +7,89 @@ import ray
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.doctor import cluster
-from meds_openrlhf.doctor.cluster import differences, examine_nodes, examine_this_machine, gpu_nodes
+from meds_openrlhf.doctor.cluster import (
+    NodeReport,
+    differences,
+    examine,
+    examine_nodes,
+    examine_this_machine,
+    gpu_nodes,
+    installed,
+)
 from meds_openrlhf.doctor.finding import Finding
-from meds_openrlhf.doctor.node import NodeReport, installed
-from tests.test_locks import without_locks
+
+TOKEN = ".meds-doctor-x"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the token of the process that asks."""
+    (tmp_path / TOKEN).touch()
+    return tmp_path
+
+
+def storage(folder: Path, node: str = "10.0.0.1") -> Finding:
+    (finding,) = examine(node, folder, TOKEN).findings
+    assert finding.check == "storage"
+    return finding
 
 
 def test_this_machine(tmp_path: Path) -> None:
-    findings = list(examine_this_machine(tmp_path / "runs", has_gpus=False))
-    assert [finding.word for finding in findings] == ["ok"] * 4
+    (finding,) = examine_this_machine(tmp_path / "runs")
+    assert (finding.check, finding.word) == ("storage", "ok")
     assert list((tmp_path / "runs").iterdir()) == []
-
-
-def test_without_locks_that_is_what_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    without_locks(monkeypatch)
-    assert [one.check for one in examine_this_machine(tmp_path, has_gpus=False) if one.word == "WRONG"] == ["locks"]
 
 
 def test_a_folder_that_cannot_be_made() -> None:
     for folder in ("/proc/runs", "/etc/hostname/runs", "/etc/hostname"):
         with pytest.raises(ConfigError, match=rf"--folder: '{folder}' cannot be written to"):
-            list(examine_this_machine(Path(folder), has_gpus=False))
+            list(examine_this_machine(Path(folder)))
 
 
-def test_other_versions_and_clocks() -> None:
+def test_a_folder_that_is_not_shared_or_not_writable(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert storage(folder).word == "ok"
+    assert [path.name for path in folder.iterdir()] == [TOKEN]
+    other = storage(tmp_path_factory.mktemp("another"))
+    assert other.word == "WRONG"
+    assert "does not show what another node wrote; it is another folder there: name one with --folder" in str(other)
+
+    def read_only(*_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(cluster, "write_atomically", read_only)
+    assert "Read-only file system; ranks save checkpoints there from every node" in str(storage(folder))
+
+
+def test_storage_that_is_full(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "LEAST_DISK", 2**60)
+    assert storage(folder).word == "WRONG"
+    assert "make room" in str(storage(folder))
+
+
+def test_other_versions() -> None:
     here = {"ray": "2.55.0", "torch": "2.13.0", "python": "3.11.7"}
-    sound = NodeReport([], here, clock=1000.0)
-    assert list(differences("n", sound, here, arrived=1001.0)) == []
-    other = NodeReport([], {"ray": "2.54.0", "python": "3.11.7"}, clock=1060.0)
-    versions, clock = differences("n", other, here, arrived=1000.0)
+    assert list(differences("n", here, here)) == []
+    (versions,) = differences("n", {"ray": "2.54.0", "python": "3.11.7"}, here)
     assert versions.found == "ray 2.54.0 (here: 2.55.0), torch missing (here: 2.13.0)"
     assert versions.word == "WRONG"
-    assert (clock.word, clock.found) == ("slow", "+60 s from this one's")
-    assert next(differences("n", sound, here, arrived=1030.0)).found == "-30 s from this one's"
+    assert {"python", "torch", "vllm", "deepspeed", "openrlhf", "transformers", "ray"} <= installed().keys()
 
 
 def test_a_node_with_gpus_has_other_builds_and_more_packages_than_one_without() -> None:
     with_gpus = {"torch": "2.13.0+cu130", "flash-attn": "2.8.3", "nvidia-nccl-cu13": "2.29.7"}
-    assert list(differences("n", NodeReport([], with_gpus, 0.0), {"torch": "2.13.0+cpu"}, arrived=0.0)) == []
+    assert list(differences("n", with_gpus, {"torch": "2.13.0+cpu"})) == []
     other = {**with_gpus, "nvidia-nccl-cu13": "2.28.1"}
-    (finding,) = differences("n", NodeReport([], with_gpus, 0.0), other, arrived=0.0)
+    (finding,) = differences("n", with_gpus, other)
     assert finding.found == "nvidia-nccl-cu13 2.29.7 (here: 2.28.1)"
 
 
 @pytest.mark.usefixtures("ray_cluster")
 def test_every_node_of_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu_nodes() == cluster.GpuNodes(1, 8, made_up=True)
-    findings = list(examine_nodes(tmp_path))
-    by_check = {finding.check: finding for finding in findings}
-    assert "WRONG" not in {finding.word for finding in findings}
-    assert by_check.keys() == {"versions", "memory", "storage", "locks", "store"}  # its GPUs are made up
-    assert {finding.node for finding in findings} == {ray.util.get_node_ip_address()}
+    (storage,) = examine_nodes(tmp_path)
+    assert (storage.node, storage.check, storage.word) == (ray.util.get_node_ip_address(), "storage", "ok")
 
     monkeypatch.setattr(cluster, "examine", _breaks)
     broken = next(finding for finding in examine_nodes(tmp_path) if finding.check == "node")
@@ -69,9 +101,3 @@ def test_every_node_of_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def _breaks(*_: object) -> NodeReport:
     raise ModuleNotFoundError("No module named 'meds_openrlhf'")
-
-
-def test_a_small_object_store_is_slow() -> None:
-    assert cluster._object_store("n", 1e9).word == "slow"
-    assert cluster._object_store("n", 1e10).word == "ok"
-    assert "python" in installed()

@@ -9,6 +9,7 @@ import pytest
 from meds_openrlhf.config import MedsSettings, RunConfig
 from meds_openrlhf.doctor import disk
 from meds_openrlhf.doctor.disk import room_for_checkpoints
+from tests.placement.clusters import found_shape
 
 SEVEN = "Qwen/Qwen2.5-Math-7B"  # 7.616 B parameters
 
@@ -30,7 +31,7 @@ SEVEN = "Qwen/Qwen2.5-Math-7B"  # 7.616 B parameters
 def test_checkpoints_have_room_or_not(
     flags: dict[str, Any], free: int, found: str, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(disk, "find_shape", found_shape)
     monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: SimpleNamespace(free=free * 10**9))
     config = RunConfig(MedsSettings(run_dir="runs"), {"actor.model_name_or_path": SEVEN, **flags})
     finding = room_for_checkpoints(tmp_path, config)

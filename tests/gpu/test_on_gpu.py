@@ -10,10 +10,9 @@ from benchmarks import recorder as benchmark
 from meds_openrlhf.features.layout import packed_positions
 from meds_openrlhf.features.recorder import LayerLogitRecorder
 from meds_openrlhf.placement.memory_estimate import footprints
-from meds_openrlhf.placement.model_shape import KNOWN
 from tests.features.models import VOCABULARY, the_long_way
 from tests.features.test_recorder import HAVE, padded_batch, record
-from tests.placement.clusters import QWEN, recipe
+from tests.placement.clusters import QWEN, SHAPES, recipe
 
 DEVICE, ATTENTION = "cuda", "flash_attention_2"
 
@@ -62,7 +61,7 @@ def test_a_recompute_takes_the_memory_that_the_plan_estimates(length: int) -> No
     shape = replace(benchmark.SHAPES["qwen2.5-7b"], batch=4, length=length)
     model, batch = benchmark.make_model(shape, DEVICE), benchmark.make_batch(shape, DEVICE)
     weights = 2 * sum(parameter.numel() for parameter in model.parameters())
-    assert weights == pytest.approx(2 * KNOWN[QWEN].parameters, rel=0.01)
+    assert weights == pytest.approx(2 * SHAPES[QWEN].parameters, rel=0.01)
     # A frozen model of one rank, whose footprint is its weights, the process, and the recompute's work.
     run = recipe(("reference",), zero_stage=0, forward_tokens=4 * length)
     estimate = footprints(run, {"reference": 1}, 0.0)

@@ -1,12 +1,24 @@
-"""What the tests of placement share: nodes, recipes, and models whose sizes are built in."""
+"""What the tests of placement share: nodes, recipes, and the sizes of the shipped recipes' models."""
 
 from typing import Any
 
 from meds_openrlhf.placement.inventory import Node
-from meds_openrlhf.placement.model_shape import KNOWN, FoundShape
+from meds_openrlhf.placement.model_shape import FoundShape, ModelShape
 from meds_openrlhf.placement.recipe import Recipe
 
 QWEN = "Qwen/Qwen2.5-Math-7B"
+# From their config.json, which tests do not download.
+SHAPES = {
+    QWEN: ModelShape(28, 3584, 18944, 28, 4, 128, 152064, attention_bias=True),
+    "Qwen/Qwen3-1.7B": ModelShape(28, 2048, 6144, 16, 8, 128, 151936, tied=True, head_norms=True),
+    "Qwen/Qwen3-8B": ModelShape(36, 4096, 12288, 32, 8, 128, 151936, head_norms=True),
+}
+
+
+def found_shape(name: str) -> FoundShape:
+    """What `find_shape` returns where the models of the shipped recipes are cached, and nothing else is."""
+    shape = SHAPES.get(name)
+    return FoundShape(name, shape, "sizes from its configuration" if shape else "not readable")
 
 
 def node(name: str, gpus: float, cpus: float, free_gpus: float | None = None, free_cpus: float | None = None) -> Node:
@@ -23,9 +35,7 @@ def node(name: str, gpus: float, cpus: float, free_gpus: float | None = None, fr
 
 def recipe(roles: tuple[str, ...] = ("policy", "engines"), model: str | None = QWEN, **changes: Any) -> Recipe:
     """The shipped recipe of Qwen2.5-Math-7B, changed; ``model=None`` is one whose sizes are not known."""
-    found = (
-        FoundShape("some/model", None, "not readable") if model is None else FoundShape(model, KNOWN[model], "built in")
-    )
+    found = found_shape("some/model" if model is None else model)
     settings: dict[str, Any] = {
         "zero_stage": 3,
         "checkpointing": True,

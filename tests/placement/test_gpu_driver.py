@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.doctor import node
+from meds_openrlhf.doctor.cluster import examine
 from meds_openrlhf.placement.gpu_driver import old_driver, smallest_card
 from meds_openrlhf.training import cpu
 
@@ -52,7 +52,5 @@ def test_a_driver_too_old_for_torch_is_named_by_train_and_doctor(
         cpu.runs_on_cpu(False, "meds.allow_cpu", "but this machine has no GPU")
     expected = f"but torch cannot use this machine's GPUs: {advice}" if old else "but this machine has no GPU"
     assert (refused.value.field, refused.value.hint) == ("meds.allow_cpu", expected)
-    assert [finding.advice for finding in node._unseen_gpus("n")] == ([advice] if old else [])
-    answers(tmp_path, f"echo 'NVIDIA H200, {driver}, 143771, 4'", monkeypatch)
-    (finding,) = node._gpus("n")
-    assert finding.advice == (advice if old else "")
+    findings = examine("n", tmp_path, "token").findings
+    assert [finding.advice for finding in findings if finding.check == "GPUs"] == ([advice] if old else [])

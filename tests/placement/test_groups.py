@@ -76,15 +76,15 @@ def test_what_is_in_use_is_seen_and_not_waited_for_too_long() -> None:
     held = reserve(plan_of([RoleRequest("policy", 1, 2)], shards=0), timeout_seconds=20)
     try:
         wait_until(lambda: free_gpus() == GPUS - 2)
-        with pytest.raises(Shortage, match=r"needs 1 node with 8 GPUs and 11 CPUs; node .* has 6 GPUs free"):
+        with pytest.raises(Shortage, match=r"needs 8 GPUs on one node for policy \+ engines and 11 CPUs; free are 6 "):
             plan_of(COLOCATED)
         with pytest.raises(ConfigError) as caught:
             reserve(plan, timeout_seconds=5)  # by then the shards, whose group fits, have their two CPUs
         text = str(caught.value)
         assert text.startswith(
-            "meds.placement.timeout_seconds: 5 have passed: still waiting for room for policy ranks "
+            "meds.placement.timeout_seconds: 5 have passed, and the run still needs 8 GPUs for policy + engines on "
         )
-        assert f": 8 GPUs and 8 CPUs on {inventory()[0].name}, where 6 GPUs and 12 CPUs are free" in text
+        assert f"on {inventory()[0].name} and 8 CPUs; free are 6 GPUs and 12 CPUs on {inventory()[0].name} (`" in text
         with pytest.raises(ConfigError, match=r"^--wait: 0.1 have passed"):
             reserve(plan, timeout_seconds=0.1, setting="--wait")
         began = time.monotonic()

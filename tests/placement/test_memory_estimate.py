@@ -11,8 +11,7 @@ from meds_openrlhf.placement.memory_estimate import (
     sequences_held,
     together,
 )
-from meds_openrlhf.placement.model_shape import KNOWN
-from tests.placement.clusters import QWEN, recipe
+from tests.placement.clusters import QWEN, SHAPES, recipe
 
 P = 7_615_616_512
 H200 = 140 * GB
@@ -68,13 +67,13 @@ def test_logits_are_what_a_long_micro_batch_takes() -> None:
 
 def test_the_cache_is_what_utilisation_leaves() -> None:
     free = 0.9 * H200 - 2 * P - 3 * GB
-    held = sequences_held(recipe(gpu_memory_utilization=0.9), KNOWN[QWEN], 1, H200)
+    held = sequences_held(recipe(gpu_memory_utilization=0.9), SHAPES[QWEN], 1, H200)
     assert held == pytest.approx(free / (57344 * 4096))  # 28 layers x 4 heads x 128 x 2 bytes, keys and values
-    two = sequences_held(recipe(gpu_memory_utilization=0.9), KNOWN[QWEN], 2, H200)
+    two = sequences_held(recipe(gpu_memory_utilization=0.9), SHAPES[QWEN], 2, H200)
     assert two == pytest.approx((free + P) / (57344 / 2 * 4096))
-    assert sequences_held(recipe(), KNOWN[QWEN], 1, 16 * GB) == 0
+    assert sequences_held(recipe(), SHAPES[QWEN], 1, 16 * GB) == 0
     # Eight GPUs and four heads: every GPU keeps one head.
-    eight, sixteen = (sequences_held(recipe(), KNOWN[QWEN], n, H200) for n in (8, 16))
+    eight, sixteen = (sequences_held(recipe(), SHAPES[QWEN], n, H200) for n in (8, 16))
     assert sixteen < eight * 1.02
 
 

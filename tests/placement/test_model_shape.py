@@ -1,4 +1,4 @@
-"""Sizes of models: built in, read from a folder, or honestly not known."""
+"""Sizes of models: read from a folder or the hub's cache, or honestly not known."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,8 @@ import pytest
 from transformers import LlamaConfig, MixtralConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 
 from meds_openrlhf.placement import model_shape
-from meds_openrlhf.placement.model_shape import KNOWN, ModelShape, find_shape, shape_of
+from meds_openrlhf.placement.model_shape import find_shape, shape_of
+from tests.placement.clusters import SHAPES
 
 
 @pytest.fixture(autouse=True)
@@ -15,8 +16,8 @@ def _no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_shape, "hub_answers", lambda: False)
 
 
-def test_the_built_in_models_have_the_parameters_that_they_have() -> None:
-    assert {name: shape.parameters for name, shape in KNOWN.items()} == {
+def test_the_models_of_the_shipped_recipes_have_the_parameters_that_they_have() -> None:
+    assert {name: shape.parameters for name, shape in SHAPES.items()} == {
         "Qwen/Qwen2.5-Math-7B": 7_615_616_512,
         "Qwen/Qwen3-1.7B": 1_720_574_976,
         "Qwen/Qwen3-8B": 8_190_735_360,
@@ -49,20 +50,20 @@ def test_experts_are_not_guessed() -> None:
     assert shape_of(MixtralConfig()) is None
 
 
-def test_a_folder_wins_over_the_built_in_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sizes_in_a_folder(tmp_path: Path) -> None:
     Qwen2Config(hidden_size=64, intermediate_size=96, num_hidden_layers=2, vocab_size=128).save_pretrained(tmp_path)
-    monkeypatch.setitem(KNOWN, str(tmp_path), ModelShape(1, 1, 1, 1, 1, 1, 1))
     found = find_shape(str(tmp_path))
     assert found.shape is not None
     assert (found.shape.layers, found.shape.hidden, found.source) == (2, 64, "sizes from its configuration")
 
 
 def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
-    known = find_shape("Qwen/Qwen3-8B")
-    assert (known.shape, known.source) == (KNOWN["Qwen/Qwen3-8B"], "sizes built in")
     unknown = find_shape("some/model")
     assert unknown.shape is None
-    assert unknown.source == "configuration not readable: there is none here, and the hub does not answer"
+    assert unknown.source == (
+        "configuration not readable: not in the hub's cache, and the hub does not answer; try `hf download some/model "
+        "config.json`"
+    )
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "no-such-type"}))
     broken = find_shape(str(tmp_path))
     assert broken.shape is None

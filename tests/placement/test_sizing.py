@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.placement.inventory import imagined_cluster
-from meds_openrlhf.placement.modes import mode_flags, require_consistent
-from meds_openrlhf.placement.sizing import Room, Sizing, size
+from meds_openrlhf.placement.modes import mode_flags
+from meds_openrlhf.placement.sizing import Room, Sizing, require_splittable_batches, size
 from tests.placement.clusters import node, recipe
 
 SHARDS_AND_CONTROLLER = 9
+WITH_CRITIC = {"roles": ("policy", "engines", "critic"), "sharing": {"engines": "policy", "critic": "policy"}}
 
 
 def sized(cluster: str, mode: str = "auto", memory: float = 140.0, **changes: Any) -> Sizing:
@@ -29,65 +30,24 @@ def counts(sizing: Sizing) -> tuple[int, int, int, int]:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "memory", "expected"),
-    [
-        ("1x8", 140.0, (1, 8, 8, 1)),
-        ("1x8", 80.0, (1, 8, 8, 1)),
-        ("4x8", 140.0, (4, 8, 32, 1)),
-        ("32x8", 80.0, (32, 8, 256, 1)),
-    ],
+    ("cluster", "expected"),
+    [("1x1", (1, 1, 1, 1)), ("1x8", (1, 8, 8, 1)), ("4x8", (4, 8, 32, 1)), ("32x8", (32, 8, 256, 1))],
 )
-def test_auto_shares_gpus_where_the_estimate_says_that_it_fits(cluster: str, memory: float, expected: tuple) -> None:
-    sizing = sized(cluster, memory=memory)
+def test_auto_shares_all_gpus(cluster: str, expected: tuple) -> None:
+    sizing = sized(cluster)
     assert sizing.mode == "colocate"
     assert counts(sizing) == expected
     assert sizing.flags["train.colocate_all"] is True
     assert sizing.flags["vllm.enable_sleep"] is True
     assert sizing.flags["ds.enable_sleep"] is True
     assert sizing.flags["vllm.gpu_memory_utilization"] == 0.7
-
-
-def test_auto_splits_where_sharing_does_not_fit() -> None:
-    sizing = sized("4x8", memory=24.0, zero_stage=2)
-    assert sizing.mode == "split"
-    assert "train.colocate_all" not in sizing.flags
-    assert sizing.why.startswith("chosen by auto: sharing would take about ")
+    assert sized(cluster, model=None) == sizing  # no figures of the model are needed
 
 
 def test_auto_splits_what_is_asynchronous() -> None:
-    sizing = sized("4x8", asynchronous=True)
+    sizing = sized("4x8", given={"train.async_enable": True})
     assert (sizing.mode, counts(sizing)) == ("split", (2, 8, 16, 1))
-
-
-@pytest.mark.parametrize(
-    ("given", "mode"),
-    [
-        ({"train.colocate_all": True}, "colocate"),
-        ({"train.colocate_all": False}, "split"),
-        ({"actor.num_gpus_per_node": 4, "vllm.num_engines": 2}, "split"),
-        ({"actor.num_gpus_per_node": 4, "vllm.num_engines": 2, "vllm.tensor_parallel_size": 2}, "colocate"),
-        ({"critic.num_nodes": 1, "critic.num_gpus_per_node": 2, "vllm.num_engines": 4}, "split"),
-        ({"critic.num_gpus_per_node": 4, "vllm.num_engines": 4}, "colocate"),
-    ],
-)
-def test_auto_follows_the_flags_that_are_set(given: dict, mode: str) -> None:
-    sizing = sized("1x8", roles=("policy", "engines", "critic"), given=given)
-    assert sizing.mode == mode
-    assert not set(sizing.flags) & set(given)
-
-
-def test_auto_needs_its_figures() -> None:
-    message = r"'auto' cannot choose without the size of some/model \(not readable\); name the mode, split or colocate"
-    with pytest.raises(ConfigError, match=message):
-        sized("1x8", model=None)
-    with pytest.raises(ConfigError, match="cannot choose without the GPUs' memory"):
-        size(recipe(), "auto", Room((8,), 8, gpu_memory=None))
-    assert counts(sized("1x8", "split", model=None)) == (1, 4, 4, 1)
-
-
-def test_a_single_gpu_is_shared_whatever_the_estimate_says() -> None:
-    sizing = sized("1x1", memory=24.0)
-    assert (sizing.mode, counts(sizing)) == ("colocate", (1, 1, 1, 1))
+    assert "train.colocate_all" not in sizing.flags
 
 
 @pytest.mark.parametrize(
@@ -106,7 +66,7 @@ def test_split_gives_half_to_the_policy_and_the_rest_to_engines(cluster: str, ex
 
 def test_split_gives_critic_and_reward_their_own_gpus_and_the_reference_the_policys() -> None:
     roles = ("policy", "engines", "reference", "critic", "reward")
-    flags = sized("4x8", "split", roles=roles).flags
+    flags = sized("4x8", "split", roles=roles, sharing={"reference": "policy", "reward": "critic"}).flags
     assert {key: value for key, value in flags.items() if key.endswith(("nodes", "node", "engines"))} == {
         **{f"{section}.num_nodes": 1 for section in ("actor", "ref", "critic", "reward")},
         **{f"{section}.num_gpus_per_node": 8 for section in ("actor", "ref", "critic", "reward")},
@@ -114,18 +74,15 @@ def test_split_gives_critic_and_reward_their_own_gpus_and_the_reference_the_poli
     }
     assert flags["train.colocate_actor_ref"] is True
     assert flags["train.colocate_critic_reward"] is True
-    apart = sized("4x8", "split", roles=roles[:3], given={"train.colocate_actor_ref": False}).flags
+    apart = sized("4x8", "split", roles=roles[:3]).flags
     assert (apart["actor.num_nodes"], apart["ref.num_nodes"], apart["vllm.num_engines"]) == (1, 1, 16)
 
 
-def test_engines_are_as_narrow_as_a_decent_cache_allows() -> None:
-    long = {"max_len": 32768}
-    assert counts(sized("1x8", "split", **long))[3] == 1  # 66 sequences
-    assert counts(sized("1x8", "split", memory=48.0, **long))[3] == 2
-    assert counts(sized("1x8", "split", memory=24.0, **long))[3] == 4
-    # 28 heads cannot be dealt to 8 GPUs.
-    assert counts(sized("1x8", "split", memory=16.0, max_len=131072))[3] == 4
-    assert counts(sized("1x8", "colocate", memory=24.0, **long)) == (1, 8, 2, 4)
+def test_engines_are_as_wide_as_given() -> None:
+    wide = {"vllm.tensor_parallel_size": 4}
+    assert sized("1x8", "split", given=wide).flags["vllm.num_engines"] == 1
+    assert sized("1x8", "colocate", given=wide).flags["vllm.num_engines"] == 2
+    assert sized("3x6", "colocate", given=wide, train_batch=240, samples=960).flags["actor.num_nodes"] == 3
 
 
 def test_given_counts_are_kept() -> None:
@@ -136,7 +93,8 @@ def test_given_counts_are_kept() -> None:
     assert sized("2x8", "split", given={"vllm.num_engines": 12}).flags["actor.num_gpus_per_node"] == 4
     assert sized("2x8", "colocate", given={"vllm.num_engines": 4}).flags["actor.num_gpus_per_node"] == 4
     narrow = sized("4x8", "colocate", given={"actor.num_gpus_per_node": 4}).flags
-    assert (narrow["actor.num_nodes"], narrow["vllm.num_engines"]) == (4, 16)
+    assert (narrow["actor.num_nodes"], narrow["vllm.num_engines"]) == (8, 32)
+    assert sized("1x8", given={"critic.num_gpus_per_node": 4}, **WITH_CRITIC).flags["critic.num_nodes"] == 2
 
 
 def test_ranks_divide_openrlhfs_batches() -> None:
@@ -145,17 +103,16 @@ def test_ranks_divide_openrlhfs_batches() -> None:
     assert counts(sized("1x8", "colocate", train_batch=256, train_micro_batch=64)) == (1, 4, 4, 1)
     assert counts(sized("1x8", "colocate", samples=8, rollout_micro_batch=4)) == (1, 2, 2, 1)
     assert counts(sized("1x8", "colocate", context_parallel=2, train_batch=4)) == (1, 8, 8, 1)
-    with pytest.raises(
-        ConfigError, match=r"actor.num_gpus_per_node: 6 makes 6 policy ranks, .* over 1, 2, 4, 8, 16, … 256$"
-    ):
-        sized("1x8", "colocate", given={"actor.num_gpus_per_node": 6})
     with pytest.raises(ConfigError, match=r"train.batch_size: 100 cannot be split over any number of policy ranks"):
         sized("1x8", "colocate", train_batch=100, train_micro_batch=3)
 
 
 def test_what_the_ranks_follow_from_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"^vllm.num_engines: 6 makes 6 policy ranks"):
-        sized("1x8", "colocate", given={"vllm.num_engines": 6})
+    given = {"vllm.num_engines": 6}
+    for named, decided in (("vllm.num_engines: 6", {"actor.num_nodes": 1}), ("actor.num_gpus_per_node: None", {})):
+        message = rf"^{named} makes 6 policy ranks, .* over 1, 2, 4, 8, 16, … 256$"
+        with pytest.raises(ConfigError, match=message):
+            require_splittable_batches(recipe(given=given), {"policy": 6}, decided)
 
 
 def test_policy_and_engines_share_over_as_many_nodes_as_it_takes() -> None:
@@ -241,23 +198,23 @@ def test_what_is_sized_fits(shape: tuple[int, int], mode: str, train_batch: int,
         ("split", {"vllm.enable_sleep": True}, "vllm.enable_sleep: True is for engines that share GPUs"),
         ("colocate", {"train.async_enable": True}, "train.async_enable: True lets engines generate while"),
         ("colocate", {"train.colocate_all": False}, "train.colocate_all: False gives engines and policy their own"),
+        ("auto", {"train.colocate_all": False}, "train.colocate_all: False gives engines and policy their own"),
+        ("auto", {"train.async_enable": True, "vllm.enable_sleep": True}, "vllm.enable_sleep: True is for engines"),
     ],
 )
 def test_flags_that_contradict_the_mode_are_refused(mode: str, given: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=f"{message}.* contradicts meds.placement.mode {mode}"):
-        require_consistent(mode, given)
-    require_consistent("auto", given)
-    require_consistent("flags", given)
+        mode_flags(mode, given)
+    assert mode_flags("flags", given) == {}
 
 
 def test_the_deepspeed_models_of_an_asynchronous_run_may_share() -> None:
-    require_consistent("split", {"train.colocate_all": True, "train.async_enable": True})
+    assert "train.colocate_all" not in mode_flags("split", {"train.colocate_all": True, "train.async_enable": True})
 
 
 def test_a_users_flag_wins_over_the_modes() -> None:
     given = {"vllm.gpu_memory_utilization": 0.5, "vllm.enable_sleep": False, "ds.enable_sleep": None}
-    assert mode_flags("colocate", given, deepspeed_can_sleep=False) == {
-        "train.colocate_all": True,
-        "ds.enable_sleep": False,
-    }
-    assert mode_flags("flags", {}, deepspeed_can_sleep=True) == {}
+    colocated = {"train.colocate_all": True, "ds.enable_sleep": True}
+    assert mode_flags("colocate", given) == colocated
+    for unable in ({"actor.optim": "muon"}, {"ds.zero_stage": 0}):
+        assert mode_flags("colocate", {**given, **unable}) == {**colocated, "ds.enable_sleep": False}

@@ -7,7 +7,6 @@ from typing import Any
 
 from meds_openrlhf.config import ConfigError, RunConfig, load_config
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.placement.model_config import PlainConfig
 from meds_openrlhf.training.preparation.checks import without_weights
 
 ALL_LINEAR = "all-linear"
@@ -49,12 +48,11 @@ def require_same_adapters(config: RunConfig, paths: RunPaths) -> None:
 def require_targets(args: SimpleNamespace, policy: Any) -> None:
     """Raise ConfigError for target modules that the policy lacks, or whose adapters cannot be merged exactly."""
     targets = args.ds.lora.target_modules
-    if not args.ds.lora.rank or (targets == ALL_LINEAR and isinstance(policy, PlainConfig)):
+    if not args.ds.lora.rank:
         return
-    from transformers import AutoConfig
     from transformers.pytorch_utils import Conv1D
 
-    model = without_weights(AutoConfig.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True))
+    model = without_weights(policy)
     modules = dict(model.named_modules())
     linear = {name.rpartition(".")[2]: None for name, module in modules.items() if _is_linear(module)}  # in order
     known = f"this {model.config.model_type} model has {', '.join(linear)}; leave it out for all but the unembedding"

@@ -14,7 +14,6 @@ from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.config.file_settings import DATA_SUFFIXES, FILE_SETTINGS
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.placement.model_config import PlainConfig, load_model_config
 from meds_openrlhf.rewards import gym_problem
 
 _AT_LEAST_ONE = (
@@ -141,8 +140,10 @@ def require_at_least_one(key: str, value: Any) -> None:
 
 def model_config(name: str) -> Any:
     """Load the configuration of the policy. Raises ConfigError if it cannot be loaded."""
+    from transformers import AutoConfig  # late: it takes seconds
+
     try:
-        return load_model_config(name, trust_remote_code=True)
+        return AutoConfig.from_pretrained(name, trust_remote_code=True)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError("actor.model_name_or_path", name, f"holds no model that can be loaded: {reason}") from error
@@ -255,8 +256,6 @@ def require_recordable(args: SimpleNamespace, policy: Any) -> None:
     """Raise ConfigError if layer logits of this policy cannot be recorded (docs/recorder.md explains why)."""
     if args.ds.deepcompile:
         raise ConfigError("ds.deepcompile", True, _NOT_WITH_A_MEMORY.format("compiled code runs no hooks"))
-    if isinstance(policy, PlainConfig):
-        return
     from meds_openrlhf.features.decoder import find_decoder_parts
 
     try:

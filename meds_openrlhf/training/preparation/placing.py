@@ -12,7 +12,7 @@ from typing import Any
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.model_shape import FoundShape
-from meds_openrlhf.placement.modes import require_consistent
+from meds_openrlhf.placement.modes import mode_flags
 from meds_openrlhf.placement.plan import make_plan
 from meds_openrlhf.placement.report import PlanReport, report
 from meds_openrlhf.placement.sizing import SECTIONS, Room, require_splittable_batches, size
@@ -45,12 +45,13 @@ def provisional_arguments(config: RunConfig, flags: Mapping[str, Any]) -> Simple
     """
     mode = config.meds.placement.mode
     checks.require_positive(flags)
-    require_consistent(mode, flags)
-    counts = {} if mode == "flags" else {key: count for key, count in PROVISIONAL.items() if flags.get(key) is None}
-    checks.require_engines({**flags, **counts})
+    added = mode_flags(mode, flags)
+    if mode != "flags":
+        added |= {key: count for key, count in PROVISIONAL.items() if flags.get(key) is None}
+    checks.require_engines({**flags, **added})
     # The parser prints its remarks again for the final counts.
-    with redirect_stdout(io.StringIO()) if counts else nullcontext():
-        args = parse_openrlhf_arguments({**flags, **counts})
+    with redirect_stdout(io.StringIO()) if added else nullcontext():
+        args = parse_openrlhf_arguments({**flags, **added})
     _require_counts_of_roles(args)
     return args
 

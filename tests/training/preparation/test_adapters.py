@@ -66,16 +66,14 @@ def test_a_resume_with_other_adapters(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def policy(tmp_path: Path) -> Any:
-    """The folder of a policy's configuration, with tied embeddings or without; it has no weights."""
+def policy() -> Any:
+    """A policy's configuration, with tied embeddings or without."""
 
-    def make(tied: bool) -> str:
-        config = Qwen2Config(
+    def make(tied: bool) -> Qwen2Config:
+        return Qwen2Config(
             vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
             num_key_value_heads=2, tie_word_embeddings=tied, bos_token_id=1, eos_token_id=2,
         )  # fmt: skip
-        config.save_pretrained(tmp_path)
-        return str(tmp_path)
 
     return make
 
@@ -97,9 +95,8 @@ HAS = "this qwen2 model has q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, 
 def test_targets_that_the_policy_lacks_or_that_cannot_be_merged(
     targets: list[str], tied: bool, message: str, policy: Any
 ) -> None:
-    flags = {**LORA, "actor.model_name_or_path": policy(tied), "ds.lora.target_modules": targets}
     with pytest.raises(ConfigError) as raised:
-        adapters.require_targets(args_of(flags), Qwen2Config())
+        adapters.require_targets(args_of({**LORA, "ds.lora.target_modules": targets}), policy(tied))
     assert str(raised.value).startswith(f"ds.lora.target_modules: {message}")
 
 
@@ -113,11 +110,10 @@ def test_targets_that_the_policy_lacks_or_that_cannot_be_merged(
 )
 def test_targets_that_fit(targets: list[str] | None, tied: bool, policy: Any) -> None:
     named = {} if targets is None else {"ds.lora.target_modules": targets}
-    adapters.require_targets(args_of({**LORA, "actor.model_name_or_path": policy(tied), **named}), Qwen2Config())
+    adapters.require_targets(args_of({**LORA, **named}), policy(tied))
 
 
-def test_the_default_targets_of_a_model_without_linear_layers(tmp_path: Path) -> None:
+def test_the_default_targets_of_a_model_without_linear_layers() -> None:
     config = GPT2Config(vocab_size=97, n_embd=32, n_layer=2, n_head=2, bos_token_id=1, eos_token_id=2)
-    config.save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match="'all-linear' has Conv1D layers in this gpt2 model"):
-        adapters.require_targets(args_of({**LORA, "actor.model_name_or_path": str(tmp_path)}), config)
+        adapters.require_targets(args_of(LORA), config)

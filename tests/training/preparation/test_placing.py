@@ -10,11 +10,11 @@ from meds_openrlhf.config import ConfigError, MedsSettings, PlacementSettings, R
 from meds_openrlhf.config.schema import PolicySettings, RolloutSettings
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import imagined_cluster
-from meds_openrlhf.placement.model_shape import KNOWN, FoundShape
 from meds_openrlhf.placement.shortage import Shortage
 from meds_openrlhf.training.preparation import prepare, recipe
 from meds_openrlhf.training.preparation.placing import Placed, place_flags, provisional_arguments, require_saved_ranks
 from meds_openrlhf.training.preparation.recipe import models_of, recipe_of
+from tests.placement.clusters import found_shape
 
 QWEN = "Qwen/Qwen3-8B"
 FLAGS: dict[str, Any] = {
@@ -29,7 +29,7 @@ FLAGS: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def _models(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recipe, "find_shape", lambda name: FoundShape(name, KNOWN.get(name), "built in"))
+    monkeypatch.setattr(recipe, "find_shape", found_shape)
 
 
 def config(mode: str, timeout: float = 0.2, **settings: Any) -> RunConfig:
@@ -150,7 +150,7 @@ def test_a_recipe_is_read_off_openrlhfs_arguments() -> None:
         "ds.lora.rank": 8,
         "algo.kl.init_coef": 0.01,
         "ref.offload": True,
-        "actor.optim": "muon",
+        "train.colocate_actor_ref": True,
         "rollout.batch_size": 32,
         "rollout.micro_batch_size": 2,
     }
@@ -158,7 +158,8 @@ def test_a_recipe_is_read_off_openrlhfs_arguments() -> None:
     found = recipe_of(args, models_of(args), flags, RolloutSettings())
     assert found.roles == ("policy", "engines", "reference")
     assert (found.train_tokens, found.forward_tokens, found.gradient_bytes, found.lora_rank) == (9000, 9000, 4, 8)
-    assert (found.samples, found.dynamic_batches, found.deepspeed_can_sleep) == (256, True, False)
+    assert (found.samples, found.dynamic_batches) == (256, True)
+    assert found.sharing == {"reference": "policy"}
     assert found.offloaded == {"reference"}
 
 
@@ -169,7 +170,7 @@ def test_a_checkpoint_is_loaded_by_as_many_ranks_as_saved_it() -> None:
         match=r"actor.num_gpus_per_node: 8 makes 8 policy ranks, but the checkpoint .* was saved by 16, .* make 16$",
     ):
         placed("colocate", "4x8", saved={"policy": 16}, actor__num_nodes=1, actor__num_gpus_per_node=8)
-    with pytest.raises(Shortage, match="needs 2 nodes with 8 GPUs"):
+    with pytest.raises(Shortage, match="needs 2 blocks of 8 GPUs on one node each for policy "):
         placed("colocate", "1x8", saved={"policy": 16})
     universal = provisional_arguments(
         config("flags"), {**FLAGS, "vllm.num_engines": 1, "ds.use_universal_ckpt": True, "actor.num_gpus_per_node": 4}
@@ -215,7 +216,9 @@ def test_a_job_gets_its_place_once_there_is_room(monkeypatch: pytest.MonkeyPatch
 
 def test_a_job_that_never_fits_does_not_wait() -> None:
     seen = [imagined_cluster("1x4", 140.0)]
-    with pytest.raises(Shortage, match=r"needs 8 GPUs on one node for the policy \+ engines; the largest has 4 GPUs"):
+    with pytest.raises(
+        Shortage, match=r"needs 8 GPUs on one node for policy \+ engines and 11 CPUs; free are 4 GPUs and"
+    ):
         prepare.place_when_free(job(timeout=60), seen.pop)
 
 
@@ -226,8 +229,8 @@ def test_a_resumed_job_waits_for_a_node_that_comes_back(
     seen = [[], [], FREE]
     assert prepare.place_when_free(job(timeout=60, resume=True), lambda: seen.pop(0)).plan.gpus == 8
     assert [record.getMessage() for record in caplog.records] == [
-        "waiting up to 60 seconds for room: the run needs 8 GPUs on one node for the policy + engines; the largest has "
-        "0 GPUs"
+        "waiting up to 60 seconds for room: the run needs 8 GPUs on one node for policy + engines and 11 CPUs; there "
+        "are no nodes"
     ]
 
 
@@ -237,11 +240,13 @@ def test_a_new_job_is_not_sized_to_what_others_leave(monkeypatch: pytest.MonkeyP
     wanted = replace(job(timeout=60), config=run, flags=FLAGS, args=provisional_arguments(run, FLAGS))
     assert prepare.place_when_free(wanted, lambda: seen.pop(0)).plan.gpus == 8
     late = replace(wanted, config=config("colocate", 0.01))
-    counts = r"--vllm.num_engines=2 .*--actor.num_gpus_per_node=2"
-    with pytest.raises(Shortage, match=rf"node 0 has 3 GPUs free; to run on less, name the counts: {counts}"):
+    counts = r"--actor.num_nodes=1 --actor.num_gpus_per_node=2 --vllm.num_engines=2"
+    with pytest.raises(
+        Shortage, match=rf"free are 3 GPUs and 128 CPUs on node 0; to run on less, name the counts: {counts}"
+    ):
         prepare.place_when_free(late, lambda: BUSY)
 
 
 def test_a_job_that_waits_too_long_says_what_for() -> None:
-    with pytest.raises(Shortage, match="node 0 has 3 GPUs free"):
+    with pytest.raises(Shortage, match="free are 3 GPUs and 128 CPUs on node 0"):
         prepare.place_when_free(job(timeout=0.01), lambda: BUSY)

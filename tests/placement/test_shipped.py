@@ -1,0 +1,92 @@
+"""Every shipped configuration has a plan on clusters of all sizes, which OpenRLHF's own checks accept."""
+
+import io
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from meds_openrlhf.config import ConfigError, load_config
+from meds_openrlhf.placement.inventory import imagined_cluster
+from meds_openrlhf.placement.report import PlanReport
+from meds_openrlhf.training import cpu
+from meds_openrlhf.training.preparation import recipe
+from meds_openrlhf.training.preparation.planning import plan_run
+from tests.placement.clusters import found_shape
+
+REPOSITORY = Path(__file__).parents[2]
+CONFIGS = sorted(str(path.relative_to(REPOSITORY)) for path in REPOSITORY.glob("configs/*/*.yaml"))
+ON_GPUS = [config for config in CONFIGS if not config.startswith("configs/cpu/")]
+
+
+@pytest.fixture(autouse=True)
+def _models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.setattr(recipe, "find_shape", found_shape)
+
+
+def planned(config: str, cluster: str, *overrides: str) -> PlanReport:
+    with redirect_stdout(io.StringIO()):  # of OpenRLHF's parser
+        return plan_run(load_config(config, overrides), imagined_cluster(cluster, 140.0))
+
+
+def counts(report: PlanReport) -> tuple[int, int, int, int]:
+    """Nodes and GPUs per node of the policy, engines and their tensor parallel size."""
+    policy, engines = report.plan.request_of("policy"), report.plan.request_of("engines")
+    assert policy is not None
+    assert engines is not None
+    return policy.blocks, policy.block_gpus, engines.blocks, engines.block_gpus
+
+
+def test_three_models_have_four_methods_each() -> None:
+    assert len(ON_GPUS) == 12
+
+
+@pytest.mark.parametrize(
+    ("cluster", "expected"), [("1x8", (1, 8, 8, 1)), ("4x8", (4, 8, 32, 1)), ("32x8", (32, 8, 256, 1))]
+)
+@pytest.mark.parametrize("config", ON_GPUS)
+def test_engines_and_policy_share_all_gpus(config: str, cluster: str, expected: tuple[int, ...]) -> None:
+    report = planned(config, cluster)
+    assert (report.sizing.mode, counts(report)) == ("colocate", expected)
+    assert report.overfull == []
+    assert report.idle == ""
+    assert report.recipe.train_batch % (expected[0] * expected[1]) == 0
+    assert report.recipe.samples % (expected[0] * expected[1]) == 0
+
+
+@pytest.mark.parametrize("config", ON_GPUS)
+def test_one_gpu_holds_the_small_model_and_a_line_says_that_it_does_not_hold_the_others(config: str) -> None:
+    report = planned(config, "1x1")
+    assert (report.sizing.mode, counts(report)) == ("colocate", (1, 1, 1, 1))
+    if "1.7b" in config:
+        assert report.overfull == []
+    else:
+        (line,) = report.overfull
+        assert line.startswith("policy + engines")
+        assert " GB on a GPU of 140 GB; lower train.max_tokens_per_gpu" in line
+
+
+@pytest.mark.parametrize(
+    ("cluster", "expected"), [("1x8", (1, 4, 4, 1)), ("4x8", (2, 8, 16, 1)), ("32x8", (16, 8, 128, 1))]
+)
+@pytest.mark.parametrize("config", ON_GPUS)
+def test_half_of_the_gpus_are_the_policys_if_the_run_is_asynchronous(
+    config: str, cluster: str, expected: tuple[int, ...]
+) -> None:
+    report = planned(config, cluster, "--train.async_enable")
+    assert (report.sizing.mode, counts(report)) == ("split", expected)
+    assert report.overfull == []
+
+
+def test_an_asynchronous_run_does_not_fit_one_gpu() -> None:
+    with pytest.raises(ConfigError, match=r"needs .*; set meds.placement.mode to colocate \(not with train.async"):
+        planned("configs/qwen3-1.7b/meds.yaml", "1x1", "--train.async_enable")
+
+
+@pytest.mark.parametrize("config", [config for config in CONFIGS if config not in ON_GPUS])
+def test_the_demo_says_its_counts(config: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cpu, "has_cuda", lambda: False)
+    model = f"--actor.model_name_or_path={tmp_path}"  # the demo makes it
+    report = planned(config, f"1x{cpu.MADE_UP_GPUS}", model)
+    assert (report.sizing.mode, counts(report)) == ("flags", (1, 1, 1, 1))
