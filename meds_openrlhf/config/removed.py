@@ -2,5 +2,8 @@
 
 from __future__ import annotations
 
-REMOVED: dict[str, str] = {}
+REMOVED: dict[str, str] = {
+    "meds.exploration.unlikeliness": "leave it out; pass_at_k and answer_bonus are the other methods that can be set.",
+    "meds.policy.kl_cov": "leave it out; actor.entropy_coef and meds.policy.entropy_advantage.alpha keep entropy up.",
+}
 """What to do about each removed setting, by its full name."""

@@ -22,7 +22,7 @@ from meds_openrlhf.training.accumulation import PolicyTrainer
 from meds_openrlhf.training.lora import save_merged, send_merged
 from meds_openrlhf.training.minibatches import in_given_order
 from meds_openrlhf.training.openrlhf_source import plain_class, replaced
-from meds_openrlhf.training.policy_update import EntropyAdvantageLoss, KlCovLoss, warmup_ratio
+from meds_openrlhf.training.policy_update import EntropyAdvantageLoss, warmup_ratio
 from meds_openrlhf.training.samples import answers_of, generated_tokens
 
 
@@ -76,8 +76,6 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
             loss = EntropyAdvantageLoss(self.trainer.actor_loss_fn, settings.entropy_advantage)
             self.actor.register_forward_hook(loss.keep_entropy)
             self.trainer.actor_loss_fn = loss
-        if settings.kl_cov.coef > 0:
-            self.trainer.actor_loss_fn = KlCovLoss(self.trainer.actor_loss_fn, settings.kl_cov)
 
     def fit(self, kl_ctl: float = 0) -> dict[str, float]:
         """Run OpenRLHF's updates; with mini-batches of whole prompts, samples keep their order."""
