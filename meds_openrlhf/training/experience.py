@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
+from scipy.signal import lfilter
 
 from meds_openrlhf.config.schema import ExplorationSettings, PenaltySettings
 from meds_openrlhf.features.final_answer import answer_rows
@@ -41,7 +42,6 @@ from meds_openrlhf.training.actor import RecordedLogProbs, recorded_with
 from meds_openrlhf.training.batches import even_batches, padded_batches
 from meds_openrlhf.training.batching import ranks_of_roles
 from meds_openrlhf.training.errors import RunLostError
-from meds_openrlhf.training.returns import cumulative_returns
 from meds_openrlhf.training.roles import duplicates
 from meds_openrlhf.training.samples import in_order, is_right, values_in_order
 
@@ -173,12 +173,16 @@ class ExperienceMaker(RemoteExperienceMaker):
     def get_cumulative_returns(
         self, rewards: torch.Tensor, action_mask: torch.Tensor | None, gamma: float
     ) -> torch.Tensor:
-        """Return the discounted sum (B, A) of each token's and all later rewards (B, A), of generated tokens only."""
+        """Return the discounted sum (B, A) of each token's and all later rewards (B, A), of generated tokens only.
+
+        It is the filter ``returns[t] = rewards[t] + gamma * returns[t + 1]``, in OpenRLHF's order of operations.
+        """
         if rewards.dtype != torch.float32:
             returns: torch.Tensor = super().get_cumulative_returns(rewards, action_mask, gamma)
             return returns
         masked = rewards if action_mask is None else action_mask * rewards
-        return torch.from_numpy(cumulative_returns(masked.numpy(), np.float32(gamma)))
+        backwards = lfilter(np.ones(1, np.float32), np.array([1, -gamma], np.float32), masked.numpy()[:, ::-1])
+        return torch.from_numpy(backwards[:, ::-1].copy())
 
 
 class MemoryExperienceMaker(ExperienceMaker):
