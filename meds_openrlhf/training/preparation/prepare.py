@@ -27,7 +27,7 @@ from meds_openrlhf.placement.report import PlanReport
 from meds_openrlhf.placement.shortage import Shortage
 from meds_openrlhf.training import cpu
 from meds_openrlhf.training.batching import steps_of_an_epoch
-from meds_openrlhf.training.preparation import adapters, agents, checks, features, prompts
+from meds_openrlhf.training.preparation import adapters, checks, features, prompts
 from meds_openrlhf.training.preparation.placing import (
     PROVISIONAL,
     place_flags,
@@ -106,7 +106,6 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     function = features.function_of(config, policy)
     memory = _memory_of(config, paths, args, policy, function)
     adapters.require_targets(args, policy)
-    agents.require_loadable(args.train.agent_func_path)
     from transformers import AutoTokenizer  # late: refusals above need no model code
 
     tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
