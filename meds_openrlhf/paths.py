@@ -10,7 +10,6 @@ runs/NAME/
   checkpoints/complete/global_step50    marker, written last: the step, and all files of the checkpoint with sizes
   checkpoints/leftovers/global_step50.pt   rollouts generated ahead, not yet trained on, if there are any
   checkpoints/diversity/global_step50.npz  moments for the eigen ratios; only with a memory of layer logits
-  stacks/20261121-093000/               stacks of every process when the run hung
   memory/format.json                    format of the rows: format version, shard count, model fingerprint
   memory/shard-0003/000007.arrow        append-only Arrow IPC stream, one record batch per step
   memory/snapshots/global_step50.json   manifest of a checkpoint's memory; committed by rename
@@ -133,11 +132,6 @@ class RunPaths:
     def diversity(self, tag: str) -> Path:
         """Return the moments file of a checkpoint. Raises ValueError for a tag that could leave the folder."""
         return self.diversity_folder / f"{_plain_name(tag)}.npz"
-
-    @property
-    def stacks(self) -> Path:
-        """Stacks of every process from the times when the run hung, one folder per time."""
-        return self.root / "stacks"
 
     @property
     def model(self) -> Path:

@@ -1,4 +1,4 @@
-"""The example's agent for the policy of the demo, which writes no call but many an "=": the calculator answers there."""
+"""The example's agent for the policy of the demo, which writes no call but many an "=": a calculator answers it."""
 
 import importlib.util
 import re

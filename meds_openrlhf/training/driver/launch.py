@@ -29,7 +29,6 @@ from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder, forget_afte
 from meds_openrlhf.tracking.sending.follower_process import FollowerProcess, following_process
 from meds_openrlhf.tracking.sending.tracking_state import rewind
 from meds_openrlhf.tracking.step_log import StepLog
-from meds_openrlhf.training.driver import stacks
 from meds_openrlhf.training.driver.following import Following, RunListener
 from meds_openrlhf.training.driver.interruption import (
     Interrupted,
@@ -98,7 +97,10 @@ def _train(
             interruptions.rewind_watchdog()
             _start_and_follow(job, groups, members, interruptions, listener, trackers)
     except WatchdogExpired:
-        raise RunLostError(_what_hangs(job, members)) from None
+        raise RunLostError(
+            f"nothing was finished within {job.config.meds.watchdog.minutes:g} minutes (meds.watchdog.minutes); if it "
+            "happens again, `ray stack` or `py-spy dump --pid PID` on a node shows what its processes wait for"
+        ) from None
     except ray.exceptions.RayError as error:
         lost = innermost(error)
         if isinstance(lost, RunLostError):
@@ -109,14 +111,6 @@ def _train(
         if loss is None:
             raise
         raise RunLostError(loss) from error
-
-
-def _what_hangs(job: Job, members: list[Member]) -> str:
-    folder = stacks.collect(job.paths.stacks, members or actors_of_this_job())
-    return (
-        f"nothing was finished within {job.config.meds.watchdog.minutes:g} minutes (meds.watchdog.minutes); what every "
-        f"process was doing is in {folder}"
-    )
 
 
 def _way_on(paths: RunPaths) -> str:

@@ -110,7 +110,9 @@ class RolloutGenerator(SamplesGenerator):
                 if responses is None:
                     calls[self._send(started.request, options)] = started
                     continue
-                samples = [self._process_response_into_experience(one, **generate_kwargs) for one in responses]
+                samples = [
+                    self._process_response_into_experience(response, **generate_kwargs) for response in responses
+                ]
                 batch.judge(started, [] if dynamic_filtering and self._is_filtered_out(samples) else samples)
         self._fleet.cancel(list(calls))
         if rest := batch.rest():
