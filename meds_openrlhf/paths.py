@@ -8,7 +8,6 @@ runs/NAME/
   rollouts/000050.arrow                 the rollouts of step 50: texts, answers, rewards, labels, penalties
   checkpoints/_actor/global_step50/     OpenRLHF / DeepSpeed
   checkpoints/complete/global_step50    marker, written last: the step, and all files of the checkpoint with sizes
-  checkpoints/leftovers/global_step50.pt   rollouts generated ahead, not yet trained on, if there are any
   checkpoints/diversity/global_step50.npz  moments for the eigen ratios; only with a memory of layer logits
   memory/format.json                    format of the rows: format version, shard count, model fingerprint
   memory/shard-0003/000007.arrow        append-only Arrow IPC stream, one record batch per step
@@ -114,15 +113,6 @@ class RunPaths:
     def complete(self) -> Path:
         """Markers of complete checkpoints, one file per tag."""
         return self.checkpoints / "complete"
-
-    @property
-    def leftovers_folder(self) -> Path:
-        """Rollouts that were generated before a checkpoint and are trained on after it, one file per tag."""
-        return self.checkpoints / "leftovers"
-
-    def leftovers(self, tag: str) -> Path:
-        """Return the leftovers file of a checkpoint. Raises ValueError for a tag that could leave the folder."""
-        return self.leftovers_folder / f"{_plain_name(tag)}.pt"
 
     @property
     def diversity_folder(self) -> Path:

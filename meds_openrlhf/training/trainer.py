@@ -1,6 +1,6 @@
 """OpenRLHF's synchronous and asynchronous trainers with a memory, which metrics, checkpoints and resume include.
 
-The trainers also survive lost engines, stop after a step on request, and keep rollouts that were generated ahead.
+The trainers also survive lost engines and stop after a step on request.
 """
 
 from __future__ import annotations

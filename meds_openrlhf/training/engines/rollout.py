@@ -169,25 +169,22 @@ class RolloutGenerator(SamplesGenerator):
     # ── state for checkpoints ──
 
     def state(self) -> dict[str, Any]:
-        """Return rollouts for later steps, prompts that were put back, and whether the epoch's others are drawn."""
+        """Return the prompts to draw first, and whether the epoch's others are drawn.
+
+        First come those of rollouts that no step was given yet, if more were generated at once than a step takes.
+        """
         stream = self._dataloader_iter or PromptStream.drained()
-        return {
-            "leftovers": list(self._sample_buffer),
-            "put_back": list(stream.put_back_rows),
-            "epoch_drawn": stream.is_drained,
-        }
+        buffered = [
+            ([None], sample.prompts, sample.labels, sample.images)
+            for sample in self._sample_buffer[:: self.args.rollout.n_samples_per_prompt]
+        ]
+        return {"put_back": [*buffered, *stream.put_back_rows], "epoch_drawn": stream.is_drained}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore a state; the loader must have been restored to the same point before."""
-        self._sample_buffer = list(state["leftovers"])
-        put_back = state.get("put_back", [])  # older checkpoints have none
-        if not state["epoch_drawn"]:
-            self._dataloader_iter = iter(self.prompts_dataloader)
-        elif put_back or not self._sample_buffer:
-            # Iterating the loader again would start the next epoch too early.
-            self._dataloader_iter = PromptStream.drained()
-        if put_back:
-            self._dataloader_iter.put_back_rows.extend(put_back)
+        # Iterating the loader again at the end of an epoch would start the next epoch too early.
+        self._dataloader_iter = PromptStream.drained() if state["epoch_drawn"] else iter(self.prompts_dataloader)
+        self._dataloader_iter.put_back_rows.extend(state["put_back"])
 
 
 class PromptStream:
@@ -229,8 +226,8 @@ class PromptStream:
 class ResumablePrompts:
     """OpenRLHF's loader of prompts, only those that ``fits``, with the state of the generator included in its own.
 
-    OpenRLHF's checkpoints lose rollouts beyond a step's batch, if more are generated at once, and repeat an epoch whose
-    last batch was smaller than the others.
+    OpenRLHF's checkpoints lose prompts whose rollouts are beyond a step's batch, if more are generated at once, and
+    repeat an epoch whose last batch was smaller than the others.
     """
 
     def __init__(self, loader: Any, generator: RolloutGenerator, fits: Callable[[str], bool]) -> None:
