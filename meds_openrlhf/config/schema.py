@@ -102,8 +102,6 @@ class MemorySettings:
 
     shards: int = 2
     """Ray actors that share the memory; a prompt always goes to the same one."""
-    prompt_id_key: str | None = None
-    """Column of the data set that names a prompt for good; null: a hash of the prompt's text."""
     fsync: bool = True
     """Whether every step's rows are on the disk, not only in the system's cache, before training goes on."""
     on_lost: str = "stop"

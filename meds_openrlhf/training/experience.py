@@ -202,7 +202,6 @@ class MemoryExperienceMaker(ExperienceMaker):
         penalty: PenaltySettings,
         remember: str = "wrong",
         exploration: ExplorationSettings | None = None,
-        key_of: Callable[[str], str] = prompt_key,
         rows_of: RowMaker = rows_of_layers,
         diversity: DiversityTracker | None = None,
         tell: Callable[[str], None] = logger.warning,
@@ -216,7 +215,6 @@ class MemoryExperienceMaker(ExperienceMaker):
         self._penalty = penalty
         self._remember = remember
         self._exploration = exploration or ExplorationSettings()
-        self._key_of = key_of
         self._clustering = clustering
         self._rows_of = rows_of
         self._diversity = diversity
@@ -256,7 +254,7 @@ class MemoryExperienceMaker(ExperienceMaker):
         return Collected(
             raw=values_in_order(experiences, [batch.rewards for batch in experiences]),
             correct=correct,
-            keys=in_order(experiences, [map(self._key_of, batch.prompts) for batch in experiences]),
+            keys=in_order(experiences, [map(prompt_key, batch.prompts) for batch in experiences]),
             features=features,
             has_feature=has_feature,
             remembered=np.flatnonzero(remembered_rows(correct, self._remember) & has_feature),

@@ -90,7 +90,6 @@ def trainer(tmp_path: Path) -> Trainer:
         control=start_run_control(RunPaths(tmp_path)),
         pool=RecordingPool(),  # type: ignore[arg-type]
         transform=None,  # type: ignore[arg-type]
-        prompt_ids=None,
         records_layers=True,
         recorder=None,
         first_step=0,

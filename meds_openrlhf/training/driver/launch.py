@@ -192,7 +192,6 @@ def _start_and_follow(
         control=control,
         pool=pool,
         transform=job.transform,
-        prompt_ids=job.prompt_ids,
         records_layers=job.records_layers,
         recorder=_start_recorder(job),
         first_step=job.first_step,
