@@ -275,18 +275,6 @@ class ExplorationSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoraSettings:
-    """What becomes of LoRA adapters (``ds.lora.rank`` above 0)."""
-
-    save: str = "merged"
-    """The trained policy on disk: "merged", a whole model that vLLM and transformers load; or "adapter", PEFT's folder
-    of the adapters alone."""
-
-    def __post_init__(self) -> None:
-        _require(self.save in ("merged", "adapter"), "lora.save", self.save, 'is neither "merged" nor "adapter"')
-
-
-@dataclass(frozen=True, kw_only=True)
 class PlacementSettings:
     """Which roles share GPUs, and how long the run waits for its share of the cluster."""
 
@@ -358,7 +346,6 @@ class MedsSettings:
     rollout: RolloutSettings = field(default_factory=RolloutSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
     exploration: ExplorationSettings = field(default_factory=ExplorationSettings)
-    lora: LoraSettings = field(default_factory=LoraSettings)
     placement: PlacementSettings = field(default_factory=PlacementSettings)
     tracking: TrackingSettings = field(default_factory=TrackingSettings)
     watchdog: WatchdogSettings = field(default_factory=WatchdogSettings)

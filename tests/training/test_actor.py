@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.config import FeatureSettings
-from meds_openrlhf.config.schema import EntropyAdvantageSettings, LoraSettings, PolicySettings
+from meds_openrlhf.config.schema import EntropyAdvantageSettings, PolicySettings
 from meds_openrlhf.training import actor
 from meds_openrlhf.training.actor import PolicyActor
 from meds_openrlhf.training.openrlhf_source import plain_class
@@ -132,7 +132,7 @@ def test_the_settings_of_the_policy_reach_the_loss(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(actor.PolicyActor.__mro__[1], "init_model_from_pretrained", load)
     policy = actor.PolicyActor.__new__(actor.PolicyActor)
     for alpha in (0.0, 0.4):
-        policy.use_settings(PolicySettings(entropy_advantage=EntropyAdvantageSettings(alpha=alpha)), LoraSettings())
+        policy.use_settings(PolicySettings(entropy_advantage=EntropyAdvantageSettings(alpha=alpha)))
         policy.init_model_from_pretrained(SimpleNamespace(), "model")
         wrapped = isinstance(policy.trainer.actor_loss_fn, EntropyAdvantageLoss)
         assert (wrapped, len(policy.actor._forward_hooks)) == ((True, 1) if alpha else (False, 0))

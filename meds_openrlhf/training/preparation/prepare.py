@@ -132,7 +132,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
 def require_flags(config: RunConfig, args: SimpleNamespace) -> None:
     """Raise ConfigError for flags that do not go together; `meds plan` asks the same."""
     checks.require_two_checkpoints(args)
-    adapters.require_settings(config, args)
+    adapters.require_settings(args)
     checks.require_length_penalties(args)
     checks.require_filtering(config, args)
     checks.require_minibatches(config, args)
