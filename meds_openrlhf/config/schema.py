@@ -36,8 +36,6 @@ class FeatureSettings:
     """Differences of adjacent layers: "none", "before" the last layers are selected, or "after"."""
     normalize: str = "l2"
     """Scaling of each feature vector before clustering: "l2" or "none"."""
-    logit_lens: bool = False
-    """Put the intermediate layers through the model's final norm as well; the paper's figures are without."""
     answer_openings: tuple[str, ...] = ("\\boxed{",)
     """Texts that open the final answer; the last one in a response counts, and the token after it is the answer."""
     answer_pattern: str | None = None
@@ -362,7 +360,7 @@ class MedsSettings:
         unused: tuple[str, ...] = ()
         hint = 'is about layer logits, of which the preset "answers" remembers none; leave it out'
         if self.memory.preset == "answers":
-            unused = ("layers", "difference", "normalize", "logit_lens", "function")
+            unused = ("layers", "difference", "normalize", "function")
         elif self.features.function is not None:
             unused = ("layers", "difference")
             hint = "is about layer logits, in whose place meds.features.function puts features; leave it out"

@@ -59,7 +59,7 @@ def remembers_answers(settings: MemorySettings) -> bool:
 def features_of_rows(features: FeatureSettings, memory: MemorySettings) -> FeatureSettings:
     """Return the feature settings for this memory's rows: final answers and features of the user's stay whole."""
     if remembers_answers(memory):
-        return replace(features, layers="all", difference="none", normalize="none", logit_lens=False)
+        return replace(features, layers="all", difference="none", normalize="none")
     return features if features.function is None else replace(features, layers="all")
 
 

@@ -55,10 +55,11 @@ class MemoryFormat:
             hint = f"holds the memory of {model}; train with those, or name another memory"
             raise ConfigError(setting, str(folder), hint)
         for name, value in self.features.items():
-            if other.features.get(name) != value:
+            wanted = other.features.get(name, False)  # a setting that was removed since then is off
+            if wanted != value:
                 raise ConfigError(
                     f"meds.features.{name}",
-                    other.features.get(name),
+                    wanted,
                     f"is not what the memory in {folder} was made with ({value!r}); set it so, or name another run_dir",
                 )
 

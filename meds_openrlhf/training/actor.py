@@ -126,7 +126,6 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
             function = load_function(features.function, model.num_hidden_layers, model.hidden_size)
         self._recorder = LayerLogitRecorder(
             self.actor.model,
-            logit_lens=features.logit_lens,
             groups=self._groups_of_one_batch(),
             function=function,
         )
