@@ -5,7 +5,7 @@ occur in several clusters (reached in several ways), and a cluster can hold seve
 results); the table shows both. Without --prompt, the script selects the prompt that shows most of both patterns.
 
     python -m analysis.case_study runs/cpu-meds
-    python -m analysis.case_study runs/cpu-meds --prompt arith-000007 --preset robust
+    python -m analysis.case_study runs/cpu-meds --prompt KEY --preset robust    # `meds memory inspect` lists keys
 """
 
 from __future__ import annotations

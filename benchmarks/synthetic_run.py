@@ -157,7 +157,7 @@ def write_run(root: Path, shape: Shape) -> RunPaths:
 
 
 def _config(root: Path, shape: Shape) -> RunConfig:
-    memory = MemorySettings(preset=shape.preset, prompt_id_key="id", shards=1)
+    memory = MemorySettings(preset=shape.preset, shards=1)
     flags = {
         "actor.model_name_or_path": "Qwen/Qwen2.5-Math-7B", "actor.adam.lr": 1e-6, "data.max_len": 4096,
         "data.prompt_dataset": "data/train.jsonl", "rollout.batch_size": shape.visited,

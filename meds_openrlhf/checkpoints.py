@@ -27,7 +27,7 @@ class Checkpoint:
 
 def mark_complete(paths: RunPaths, tag: str, step: int) -> None:
     """Write the marker of a checkpoint; all of its parts must be on disk."""
-    parts = [*(paths.checkpoints / role / tag for role in ROLES), paths.leftovers(tag), paths.diversity(tag)]
+    parts = [*(paths.checkpoints / role / tag for role in ROLES), paths.diversity(tag)]
     files = {
         str(file.relative_to(paths.checkpoints)): file.stat().st_size
         for part in parts
@@ -64,11 +64,11 @@ def _whole(paths: RunPaths, marker: Path) -> Checkpoint | None:
 
 
 def remove_stale(paths: RunPaths, saved: set[str]) -> None:
-    """Remove markers, leftover rollouts and moments of checkpoints that are not in ``saved``."""
+    """Remove markers and moments of checkpoints that are not in ``saved``."""
     for marker in paths.complete.glob("*global_step*"):
         if marker.name not in saved:
             marker.unlink()
-    for file in (*paths.leftovers_folder.glob("*.pt"), *paths.diversity_folder.glob("*.npz")):
+    for file in paths.diversity_folder.glob("*.npz"):
         if file.stem not in saved:
             file.unlink()
 

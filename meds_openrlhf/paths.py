@@ -8,9 +8,7 @@ runs/NAME/
   rollouts/000050.arrow                 the rollouts of step 50: texts, answers, rewards, labels, penalties
   checkpoints/_actor/global_step50/     OpenRLHF / DeepSpeed
   checkpoints/complete/global_step50    marker, written last: the step, and all files of the checkpoint with sizes
-  checkpoints/leftovers/global_step50.pt   rollouts generated ahead, not yet trained on, if there are any
   checkpoints/diversity/global_step50.npz  moments for the eigen ratios; only with a memory of layer logits
-  stacks/20261121-093000/               stacks of every process when the run hung
   memory/format.json                    format of the rows: format version, shard count, model fingerprint
   memory/shard-0003/000051.arrow        rows of step 51, an Arrow IPC stream
   memory/shard-0003/000001-000050.arrow rows of the steps up to a checkpoint
@@ -118,15 +116,6 @@ class RunPaths:
         return self.checkpoints / "complete"
 
     @property
-    def leftovers_folder(self) -> Path:
-        """Rollouts that were generated before a checkpoint and are trained on after it, one file per tag."""
-        return self.checkpoints / "leftovers"
-
-    def leftovers(self, tag: str) -> Path:
-        """Return the leftovers file of a checkpoint. Raises ValueError for a tag that could leave the folder."""
-        return self.leftovers_folder / f"{_plain_name(tag)}.pt"
-
-    @property
     def diversity_folder(self) -> Path:
         """Moments of layer logits, one file per tag."""
         return self.checkpoints / "diversity"
@@ -134,11 +123,6 @@ class RunPaths:
     def diversity(self, tag: str) -> Path:
         """Return the moments file of a checkpoint. Raises ValueError for a tag that could leave the folder."""
         return self.diversity_folder / f"{_plain_name(tag)}.npz"
-
-    @property
-    def stacks(self) -> Path:
-        """Stacks of every process from the times when the run hung, one folder per time."""
-        return self.root / "stacks"
 
     @property
     def model(self) -> Path:

@@ -79,13 +79,13 @@ def test_markers_of_checkpoints_that_are_gone_are_removed(tmp_path: Path) -> Non
     assert [marker.name for marker in paths.complete.iterdir()] == ["global_step8"]
 
 
-def test_leftover_rollouts_belong_to_it_and_go_with_it(tmp_path: Path) -> None:
+def test_moments_belong_to_it_and_go_with_it(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     for tag, step in (("global_step4", 4), ("global_step8", 8)):
-        paths.leftovers(tag).parent.mkdir(parents=True, exist_ok=True)
-        paths.leftovers(tag).write_bytes(b"xyz")
+        paths.diversity(tag).parent.mkdir(parents=True, exist_ok=True)
+        paths.diversity(tag).write_bytes(b"xyz")
         save(paths, tag, step)
-    paths.leftovers("global_step8").write_bytes(b"xy")  # cut short
+    paths.diversity("global_step8").write_bytes(b"xy")  # cut short
     assert newest_complete(paths) == Checkpoint("global_step4", 4)
     remove_stale(paths, {"global_step8"})
-    assert [path.name for path in paths.leftovers_folder.iterdir()] == ["global_step8.pt"]
+    assert [path.name for path in paths.diversity_folder.iterdir()] == ["global_step8.npz"]

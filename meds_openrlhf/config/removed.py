@@ -11,6 +11,8 @@ from typing import Any
 # By full name: the values that change nothing, and what to do about others.
 REMOVED: dict[str, tuple[tuple[Any, ...], str]] = {
     "meds.exploration.unlikeliness": ((0,), "set meds.exploration.pass_at_k or answer_bonus instead"),
+    "meds.features.logit_lens": ((False,), "leave it out; layers are recorded before the final norm, as in the paper"),
+    "meds.lora": (({"save": "merged"},), "leave it out; a policy with LoRA is saved whole, with its adapters merged"),
     "meds.memory.allow_single_cluster": ((None,), "set meds.memory.preset: robust for true; leave it out for false"),
     "meds.memory.archive": ((None,), "leave it out; to keep the memory elsewhere, copy the run folder's memory/"),
     "meds.memory.fsync": ((True,), "leave it out; rows are always on disk before training goes on"),

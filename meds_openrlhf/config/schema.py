@@ -37,8 +37,6 @@ class FeatureSettings:
     """Differences of adjacent layers: "none", "before" the last layers are selected, or "after"."""
     normalize: str = "l2"
     """Scaling of each feature vector before clustering: "l2" or "none"."""
-    logit_lens: bool = False
-    """Put the intermediate layers through the model's final norm as well; the paper's figures are without."""
     answer_openings: tuple[str, ...] = ("\\boxed{",)
     """Texts that open the final answer; the last one in a response counts, and the token after it is the answer."""
     answer_pattern: str | None = None
@@ -86,8 +84,6 @@ class MemorySettings:
 
     shards: int = 2
     """Ray actors that share the memory; a prompt always goes to the same one."""
-    prompt_id_key: str | None = None
-    """Column of the data set that names a prompt for good; null: a hash of the prompt's text."""
     branch_from: str | None = None
     """A new run's memory begins as this snapshot of another: runs/old/memory/snapshots/global_step50.json."""
     remember: str = "wrong"
@@ -183,23 +179,6 @@ class EntropyAdvantageSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KlCovSettings:
-    """``coef * |log p - log p_old|`` added to the loss of the tokens with the largest covariance.
-
-    Cui et al., "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models" (2025), KL-Cov.
-    """
-
-    coef: float = 0.0
-    """Weight of the term; 0: nothing is added. Its authors use 1."""
-    share: float = 0.002
-    """Share of a micro-batch's tokens that get the term, at least one; its authors' for 7B models (32B: 0.0002)."""
-
-    def __post_init__(self) -> None:
-        _require(self.coef >= 0, "policy.kl_cov.coef", self.coef, "is negative; 0 switches it off")
-        _require(0 < self.share <= 1, "policy.kl_cov.share", self.share, "is no share above 0 and up to 1")
-
-
-@dataclass(frozen=True, kw_only=True)
 class PolicySettings:
     """What the policy's update has beyond OpenRLHF's."""
 
@@ -208,15 +187,12 @@ class PolicySettings:
     warmup_steps: int | None = None
     """Training steps over which the learning rate rises; null: OpenRLHF's share of the run, actor.lr_warmup_ratio."""
     entropy_advantage: EntropyAdvantageSettings = field(default_factory=EntropyAdvantageSettings)
-    kl_cov: KlCovSettings = field(default_factory=KlCovSettings)
 
     def __post_init__(self) -> None:
         hint = 'is neither "responses" nor "prompts"'
         _require(self.minibatches in ("responses", "prompts"), "policy.minibatches", self.minibatches, hint)
         steps = self.warmup_steps
         _require(steps is None or steps >= 0, "policy.warmup_steps", steps, "is negative; 0 is no warm-up")
-        hint = "does not go with meds.policy.entropy_advantage.alpha, which changes the same loss; set one of them to 0"
-        _require(not (self.kl_cov.coef and self.entropy_advantage.alpha), "policy.kl_cov.coef", self.kl_cov.coef, hint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,8 +201,6 @@ class ExplorationSettings:
 
     pass_at_k: int | None = None
     """Advantages by pass@k training with this k, in place of the group's mean and deviation; null: none."""
-    unlikeliness: float = 0.0
-    """How much less the likeliest right response of a group is worth, as a share (beta_rank); 0: nothing."""
     answer_bonus: float = 0.0
     """Weight in the advantage of ``min(1, sqrt(1 / N)) - answer_baseline``, N: how often the answer came; 0: none."""
     answer_baseline: float = 0.5
@@ -235,8 +209,6 @@ class ExplorationSettings:
     def __post_init__(self) -> None:
         k, hint = self.pass_at_k, "is below 1; null switches it off"
         _require(k is None or k >= 1, "exploration.pass_at_k", k, hint)
-        hint = "is no share from 0 to 1"
-        _require(0 <= self.unlikeliness <= 1, "exploration.unlikeliness", self.unlikeliness, hint)
         hint = "is negative; 0 switches it off"
         _require(self.answer_bonus >= 0, "exploration.answer_bonus", self.answer_bonus, hint)
         hint = "is not between 0 and 1, as the bonus is"
@@ -247,20 +219,7 @@ class ExplorationSettings:
     @property
     def in_use(self) -> str | None:
         """The name of a setting that is switched on, None if none is."""
-        names = ("pass_at_k", "unlikeliness", "answer_bonus")
-        return next((name for name in names if getattr(self, name)), None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoraSettings:
-    """What becomes of LoRA adapters (``ds.lora.rank`` above 0)."""
-
-    save: str = "merged"
-    """The trained policy on disk: "merged", a whole model that vLLM and transformers load; or "adapter", PEFT's folder
-    of the adapters alone."""
-
-    def __post_init__(self) -> None:
-        _require(self.save in ("merged", "adapter"), "lora.save", self.save, 'is neither "merged" nor "adapter"')
+        return next((name for name in ("pass_at_k", "answer_bonus") if getattr(self, name)), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,7 +295,6 @@ class MedsSettings:
     rollout: RolloutSettings = field(default_factory=RolloutSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
     exploration: ExplorationSettings = field(default_factory=ExplorationSettings)
-    lora: LoraSettings = field(default_factory=LoraSettings)
     placement: PlacementSettings = field(default_factory=PlacementSettings)
     tracking: TrackingSettings = field(default_factory=TrackingSettings)
     watchdog: WatchdogSettings = field(default_factory=WatchdogSettings)
@@ -353,7 +311,7 @@ class MedsSettings:
         unused: tuple[str, ...] = ()
         hint = 'is about layer logits, of which the preset "answers" remembers none; leave it out'
         if self.memory.preset == "answers":
-            unused = ("layers", "difference", "normalize", "logit_lens", "function")
+            unused = ("layers", "difference", "normalize", "function")
         elif self.features.function is not None:
             unused = ("layers", "difference")
             hint = "is about layer logits, in whose place meds.features.function puts features; leave it out"

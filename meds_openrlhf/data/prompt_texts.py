@@ -28,21 +28,20 @@ def questions(keys: Collection[str], logged: Mapping[str, str], config: RunConfi
 def texts_of_data_set(config: RunConfig | None) -> dict[str, str]:
     """The texts of the run's data set, a local JSON Lines file, by prompt key; empty for any other data set.
 
-    A row's key is its id if the run names an id column, else the hash of its text as sent to the engines. The hash is
-    computed for plain texts and input templates, not for chat templates.
+    A key is the hash of a text as sent to the engines, which is known for plain texts and input templates; with a chat
+    template the result is empty.
     """
     if config is None:
         return {}
-    flags, column = config.openrlhf, config.meds.memory.prompt_id_key
+    flags = config.openrlhf
     path = Path(str(flags.get("data.prompt_dataset")))
-    if path.suffix not in (".jsonl", ".json") or not path.is_file():
+    if path.suffix not in (".jsonl", ".json") or not path.is_file() or flags.get("data.apply_chat_template"):
         return {}
     texts = {}
     for row in _json_rows(path):
         text = row.get(str(flags.get("data.input_key", OPENRLHF_INPUT_KEY)))
         if isinstance(text, str):
-            key = str(row.get(column)) if column else prompt_key(_as_sent(text, flags.get("data.input_template")))
-            texts[key] = text
+            texts[prompt_key(_as_sent(text, flags.get("data.input_template")))] = text
     return texts
 
 

@@ -1,10 +1,9 @@
 """Records one logit per decoder layer at the answer token, during a forward pass that runs anyway.
 
 For layer n the logit is <W_U[y*], h(n)>: the residual stream after layer n at the position that predicts y*, times the
-unembedding row of y*. The last entry is taken after the final norm. The others are taken before it (the paper's
-figures, Section 3.1), or also after it with ``logit_lens``. Hooks copy one row per layer, so the recorder never stores
-all hidden states or a full-vocabulary product. It does not apply a model's soft cap on logits, which belongs to no
-layer.
+unembedding row of y*. The last entry is taken after the final norm, the others before it (the paper's figures, Section
+3.1). Hooks copy one row per layer, so the recorder never stores all hidden states or a full-vocabulary product. It does
+not apply a model's soft cap on logits, which belongs to no layer.
 """
 
 from __future__ import annotations
@@ -81,26 +80,16 @@ class Recording:
         self._unembedding = merged(self._unembedding, self._low.pop(name), high, scaling)
         self.seconds += time.perf_counter() - started
 
-    def keep_hidden(self, _module: object, _inputs: object, output: Any, lens: Any = None) -> None:
-        """Forward hook of a layer: store the answer rows of its (..., H) hidden state, after ``lens`` if given."""
+    def keep_hidden(self, _module: object, _inputs: object, output: Any) -> None:
+        """Forward hook of a layer: store the answer rows of its (..., H) hidden state, or their logits."""
         started = time.perf_counter()
         # Detach first, because gradient checkpointing counts the tensors saved for the backward pass in a layer.
         hidden = (output[0] if isinstance(output, tuple) else output).detach()
         rows = hidden.reshape(-1, hidden.shape[-1]).index_select(0, self._positions.to(hidden.device))
-        if lens is not None:
-            with torch.no_grad():
-                rows = lens.forward(rows)
         if self._unembedding is None:
             self._hidden.append(rows)
         else:
             self._logits.append(self._multiply(rows))
-        self.seconds += time.perf_counter() - started
-
-    def apply_lens(self, norm: Any, _inputs: object) -> None:
-        """Forward pre-hook of the final norm: apply the norm to the stored rows while its weight is gathered."""
-        started = time.perf_counter()
-        with torch.no_grad():
-            self._hidden = [norm.forward(hidden) for hidden in self._hidden]
         self.seconds += time.perf_counter() - started
 
     def _multiply(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -143,22 +132,20 @@ class Recording:
 class LayerLogitRecorder:
     """Records layer logits of a causal language model during a forward pass.
 
-    ``logit_lens``: apply the final norm to the intermediate layers as well. ``groups``: process groups whose ranks
-    share a batch (ring attention, tensor parallelism); after a pass every rank has every row. ``function``: what to
-    record in place of layer logits; the recording's ``layer_logits`` are then its values.
+    ``groups``: process groups whose ranks share a batch (ring attention, tensor parallelism); after a pass every rank
+    has every row. ``function``: what to record in place of layer logits; the recording's ``layer_logits`` are then its
+    values.
     """
 
     def __init__(
         self,
         model: torch.nn.Module,
         *,
-        logit_lens: bool = False,
         groups: Sequence[Any] = (),
         function: FeatureFunction | None = None,
     ) -> None:
         self._parts = find_decoder_parts(model)
         self._function = function
-        self._logit_lens = logit_lens
         self._groups = tuple(groups)
 
     @property
@@ -190,20 +177,14 @@ class LayerLogitRecorder:
         ZeRO-3 gathers a weight only for the pass of its module. The recorder then stores (P, H) per layer until the
         pass is over, which avoids gathering the largest matrix of the model a second time.
         """
-        parts, lens = self._parts, self._parts.final_norm if self._logit_lens else None
-        handles = []
-        if all(parameter.numel() > 0 for parameter in parts.unembedding.parameters()):
-            if self._function is None:
+        parts = self._parts
+        modules = [*parts.layers[:-1], parts.final_norm]
+        handles = [module.register_forward_hook(recording.keep_hidden) for module in modules]
+        if self._function is None:
+            if all(parameter.numel() > 0 for parameter in parts.unembedding.parameters()):
                 recording.keep_unembedding(parts.unembedding)
-            through_lens = functools.partial(recording.keep_hidden, lens=lens)
-            handles += [module.register_forward_hook(through_lens) for module in parts.layers[:-1]]
-        else:
-            handles += [module.register_forward_hook(recording.keep_hidden) for module in parts.layers[:-1]]
-            if self._function is None:
+            else:
                 handles += _listen_to_unembedding(recording, parts.unembedding)
-            if lens is not None:
-                handles.append(lens.register_forward_pre_hook(recording.apply_lens))
-        handles.append(parts.final_norm.register_forward_hook(recording.keep_hidden))
         return handles
 
 

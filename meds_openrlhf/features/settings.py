@@ -15,7 +15,7 @@ from meds_openrlhf.features.transform import FeatureTransform
 def features_of_rows(features: FeatureSettings, memory: MemorySettings) -> FeatureSettings:
     """Return the feature settings for this memory's rows: final answers and features of the user's stay whole."""
     if memory.preset == ANSWERS:
-        return replace(features, layers="all", difference="none", normalize="none", logit_lens=False)
+        return replace(features, layers="all", difference="none", normalize="none")
     return features if features.function is None else replace(features, layers="all")
 
 

@@ -59,10 +59,10 @@ class MemoryFormat:
             model = f"another model or feature ({here}), not of {there}"
             raise ConfigError(setting, str(folder), f"holds the memory of {model}; train with those, or name another")
         for name, value in self.features.items():
-            if other.features.get(name) != value:
+            wanted = other.features.get(name, False)  # a setting that was removed since then is off
+            if wanted != value:
                 made = f"is not what the memory in {folder} was made with ({value!r})"
-                hint = f"{made}; set it so, or name another run_dir"
-                raise ConfigError(f"meds.features.{name}", other.features.get(name), hint)
+                raise ConfigError(f"meds.features.{name}", wanted, f"{made}; set it so, or name another run_dir")
 
 
 def read_format(paths: MemoryPaths) -> MemoryFormat | None:

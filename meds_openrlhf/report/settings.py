@@ -83,9 +83,7 @@ def method_in_words(config: RunConfig | None) -> str:
 def _other_methods(meds: MedsSettings) -> list[tuple[str, float | None]]:
     explore = meds.exploration
     return [
-        ("KL-Cov {}", meds.policy.kl_cov.coef),
         ("pass@{} advantages", explore.pass_at_k),
-        ("unlikeliness {}", explore.unlikeliness),
         ("answer bonus {}", explore.answer_bonus),
     ]
 

@@ -1,4 +1,4 @@
-"""Rewards and advantages of other methods against collapse, to compare with the penalty; docs/recipes/rivals.md."""
+"""Advantages of other methods against collapse, to compare with the penalty; docs/recipes/rivals.md."""
 
 from __future__ import annotations
 
@@ -48,19 +48,6 @@ def _shares_of_subsets(size: int, k: int) -> tuple[NDArray[np.float64], NDArray[
         for j in range(1, size):
             given[:j, j] = comb(j - 1, k - 2) / subsets_with_one
     return is_best, given
-
-
-def unlikeliness_weights(log_probs: NDArray[np.floating], beta: float) -> NDArray[np.float64]:
-    """Return ``1 - beta * (G - rank) / G`` (g, G) float64, the weight of each response's reward if it is right.
-
-    He et al., "Rewarding the Unlikely: Lifting GRPO Beyond Distribution Sharpening" (2025), the unlikeliness reward.
-    ``log_probs`` (g, G): how likely the policy is to give each response of g groups; rank 0 is a group's likeliest,
-    G - 1 its unlikeliest, of right and wrong responses together. Of equally likely ones the first counts as likelier.
-    """
-    size = log_probs.shape[1]
-    rank = np.argsort(np.argsort(-log_probs, axis=1, kind="stable"), axis=1)
-    weights: NDArray[np.float64] = 1.0 - beta * (size - rank) / size
-    return weights
 
 
 def answer_bonus(counts: NDArray[np.integer], *, weight: float, baseline: float) -> NDArray[np.float64]:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from openrlhf.trainer.ray import ppo_actor
 
-from meds_openrlhf.config.schema import FeatureSettings, LoraSettings, PolicySettings
+from meds_openrlhf.config.schema import FeatureSettings, PolicySettings
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.function import load_function
 from meds_openrlhf.features.layout import locate_answers, packed_positions, padded_positions, positions_on_rank
@@ -22,7 +22,7 @@ from meds_openrlhf.training.accumulation import PolicyTrainer
 from meds_openrlhf.training.lora import save_merged, send_merged
 from meds_openrlhf.training.minibatches import in_given_order
 from meds_openrlhf.training.openrlhf_source import plain_class, replaced
-from meds_openrlhf.training.policy_update import EntropyAdvantageLoss, KlCovLoss, warmup_ratio
+from meds_openrlhf.training.policy_update import EntropyAdvantageLoss, warmup_ratio
 from meds_openrlhf.training.samples import answers_of, generated_tokens
 
 
@@ -58,10 +58,9 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
 
     _recorder: LayerLogitRecorder | None = None
 
-    def use_settings(self, settings: PolicySettings, lora: LoraSettings) -> None:
-        """Set the settings of update and saving; called once, before the model is loaded."""
+    def use_settings(self, settings: PolicySettings) -> None:
+        """Set the settings of the update; called once, before the model is loaded."""
         self._policy_settings = settings
-        self._lora_settings = lora
 
     def init_model_from_pretrained(
         self, strategy: Any, pretrain: str, max_steps: int | None = None, vllm_engines: list[Any] | None = None
@@ -76,8 +75,6 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
             loss = EntropyAdvantageLoss(self.trainer.actor_loss_fn, settings.entropy_advantage)
             self.actor.register_forward_hook(loss.keep_entropy)
             self.trainer.actor_loss_fn = loss
-        if settings.kl_cov.coef > 0:
-            self.trainer.actor_loss_fn = KlCovLoss(self.trainer.actor_loss_fn, settings.kl_cov)
 
     def fit(self, kl_ctl: float = 0) -> dict[str, float]:
         """Run OpenRLHF's updates; with mini-batches of whole prompts, samples keep their order."""
@@ -95,18 +92,18 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
 
     def save_model(self) -> None:
         """Save the trained policy."""
-        with self._merging_if_wanted():
+        with self._saving_whole_models():
             super().save_model()
 
     def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         """Save a checkpoint: DeepSpeed's files, and a model's folder with ``ckpt.save_hf``."""
-        with self._merging_if_wanted():
+        with self._saving_whole_models():
             super().save_checkpoint(*args, **kwargs)
 
-    def _merging_if_wanted(self) -> AbstractContextManager[None]:
-        """Save merged models inside the context; OpenRLHF saves LoRA's adapters alone."""
-        merges = self.strategy.args.ds.lora.rank and self._lora_settings.save == "merged"
-        return replaced(self.strategy, save_model=save_merged) if merges else nullcontext()
+    def _saving_whole_models(self) -> AbstractContextManager[None]:
+        """Save LoRA's adapters merged into the model inside the context; OpenRLHF saves them alone."""
+        has_adapters = self.strategy.args.ds.lora.rank
+        return replaced(self.strategy, save_model=save_merged) if has_adapters else nullcontext()
 
     def use_engines(self, engines: list[Any]) -> None:
         """Send the weights to ``engines`` from the next weight sync on; the engines and rank 0 form a new group."""
@@ -129,7 +126,6 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
             function = load_function(features.function, model.num_hidden_layers, model.hidden_size)
         self._recorder = LayerLogitRecorder(
             self.actor.model,
-            logit_lens=features.logit_lens,
             groups=self._groups_of_one_batch(),
             function=function,
         )

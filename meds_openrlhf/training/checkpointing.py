@@ -14,7 +14,6 @@ from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT
 from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.training.context import TrainerContext
-from meds_openrlhf.training.leftovers import load_leftovers, save_leftovers
 from meds_openrlhf.training.rollout_sending import RolloutSender
 from meds_openrlhf.training.run_control import StepReport, Stopped
 
@@ -102,10 +101,6 @@ class CheckpointedTraining:
             self._pool.restore(name or start)
             if self._diversity is not None and name is not None and self._context.paths.diversity(name).exists():
                 self._diversity.load(self._context.paths.diversity(name))
-        data = states.get("data_loader_state_dict")
-        if data:
-            leftovers = load_leftovers(self._context.paths.leftovers(data["leftovers"])) if data["leftovers"] else []
-            states["data_loader_state_dict"] = {**data, "leftovers": leftovers}
         return states
 
     @contextmanager
@@ -127,12 +122,6 @@ class CheckpointedTraining:
         if self._pool is not None:
             self._pool.snapshot(tag)
             ours["memory_snapshot"] = tag
-        data = ours.get("data_loader_state_dict")
-        if data:
-            # Stored outside DeepSpeed's files, because under ZeRO-3 each rank would write a copy.
-            if data["leftovers"]:
-                save_leftovers(self._context.paths.leftovers(tag), data["leftovers"])
-            ours["data_loader_state_dict"] = {**data, "leftovers": tag if data["leftovers"] else None}
         return ours
 
     def _mark_complete(self, tag: str, step: int) -> None:

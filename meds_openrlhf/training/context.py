@@ -13,10 +13,8 @@ from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.pool import MemoryPool
-from meds_openrlhf.memory.rows import prompt_key
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.training.eval_metrics import eval_line, eval_metrics
-from meds_openrlhf.training.prompt_ids import PromptIds
 from meds_openrlhf.training.run_control import StepReport, Stopped
 
 
@@ -29,7 +27,6 @@ class TrainerContext:
     control: Any  # handle of the run's RunControl
     pool: MemoryPool | None
     transform: FeatureTransform
-    prompt_ids: PromptIds | None
     records_layers: bool  # whether the policy records what the memory stores
     recorder: Any  # handle of the run's RolloutRecorder; None if rollouts are not recorded
     first_step: int  # 0, or the step of the checkpoint from which the run resumes
@@ -43,10 +40,6 @@ class TrainerContext:
     def steps_left(self) -> int | None:
         """How many steps are left by meds.max_steps; None for no limit."""
         return None if self.meds.max_steps is None else self.meds.max_steps - self.first_step
-
-    def key_of(self, prompt: str) -> str:
-        """Return a prompt's key in the memory and the logs."""
-        return prompt_key(prompt) if self.prompt_ids is None else self.prompt_ids[prompt]
 
     def eval_metrics(self, tokenizer: Any) -> Callable[..., dict[str, float]]:
         """Return what takes the place of OpenRLHF's ``compute_eval_metrics``."""

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
+from scipy.signal import lfilter
 
 from meds_openrlhf.config.method import Method
 from meds_openrlhf.config.schema import ExplorationSettings, PenaltySettings
@@ -34,7 +35,7 @@ from meds_openrlhf.memory.clustering import NOISE, cluster_sets
 from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.memory.rows import group_codes, make_rows, prompt_key, remembered_rows
 from meds_openrlhf.memory.shard import MemoryAnswer
-from meds_openrlhf.shaping.exploration import answer_bonus, pass_at_k_advantages, unlikeliness_weights
+from meds_openrlhf.shaping.exploration import answer_bonus, pass_at_k_advantages
 from meds_openrlhf.shaping.penalty import cluster_penalty, rarity_bonus, shaped_reward
 from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.tracking.metrics import StepFacts, step_metrics
@@ -42,7 +43,6 @@ from meds_openrlhf.training.actor import RecordedLogProbs, recorded_with
 from meds_openrlhf.training.batches import even_batches, padded_batches
 from meds_openrlhf.training.batching import ranks_of_roles
 from meds_openrlhf.training.errors import RunLostError
-from meds_openrlhf.training.returns import cumulative_returns
 from meds_openrlhf.training.roles import duplicates
 from meds_openrlhf.training.samples import in_order, is_right, values_in_order
 
@@ -174,12 +174,16 @@ class ExperienceMaker(RemoteExperienceMaker):
     def get_cumulative_returns(
         self, rewards: torch.Tensor, action_mask: torch.Tensor | None, gamma: float
     ) -> torch.Tensor:
-        """Return the discounted sum (B, A) of each token's and all later rewards (B, A), of generated tokens only."""
+        """Return the discounted sum (B, A) of each token's and all later rewards (B, A), of generated tokens only.
+
+        It is the filter ``returns[t] = rewards[t] + gamma * returns[t + 1]``, in OpenRLHF's order of operations.
+        """
         if rewards.dtype != torch.float32:
             returns: torch.Tensor = super().get_cumulative_returns(rewards, action_mask, gamma)
             return returns
         masked = rewards if action_mask is None else action_mask * rewards
-        return torch.from_numpy(cumulative_returns(masked.numpy(), np.float32(gamma)))
+        backwards = lfilter(np.ones(1, np.float32), np.array([1, -gamma], np.float32), masked.numpy()[:, ::-1])
+        return torch.from_numpy(backwards[:, ::-1].copy())
 
 
 class MemoryExperienceMaker(ExperienceMaker):
@@ -199,7 +203,6 @@ class MemoryExperienceMaker(ExperienceMaker):
         penalty: PenaltySettings,
         remember: str = "wrong",
         exploration: ExplorationSettings | None = None,
-        key_of: Callable[[str], str] = prompt_key,
         rows_of: RowMaker = rows_of_layers,
         diversity: DiversityTracker | None = None,
         tell: Callable[[str], None] = logger.warning,
@@ -213,7 +216,6 @@ class MemoryExperienceMaker(ExperienceMaker):
         self._penalty = penalty
         self._remember = remember
         self._exploration = exploration or ExplorationSettings()
-        self._key_of = key_of
         self._method = method
         self._rows_of = rows_of
         self._diversity = diversity
@@ -225,10 +227,8 @@ class MemoryExperienceMaker(ExperienceMaker):
         experiences = self.make_experience(self.split_rollout_samples(rollout_samples))
         collected = self._collect(experiences, step)
         answer, judged = self._ask(collected, step)
-        unshaped = self._discount_likely(experiences, collected.raw, judged.correct)
-        shaped = self._discount_likely(experiences, self._apply(collected, judged), judged.correct)
-        added = self._answer_bonus(collected, judged)
-        experiences = self._advantages(experiences, collected, shaped, unshaped, added)
+        shaped = self._apply(collected, judged)
+        experiences = self._advantages(experiences, collected, judged, shaped)
         diversity = self._diversity_of(collected, answer)
         facts = StepFacts(
             raw_reward=collected.raw,
@@ -255,7 +255,7 @@ class MemoryExperienceMaker(ExperienceMaker):
         return Collected(
             raw=values_in_order(experiences, [batch.rewards for batch in experiences]),
             correct=correct,
-            keys=in_order(experiences, [map(self._key_of, batch.prompts) for batch in experiences]),
+            keys=in_order(experiences, [map(prompt_key, batch.prompts) for batch in experiences]),
             features=features,
             has_feature=has_feature,
             remembered=np.flatnonzero(remembered_rows(correct, self._remember) & has_feature),
@@ -288,47 +288,24 @@ class MemoryExperienceMaker(ExperienceMaker):
             return collected.raw + rarity_bonus(judged.cluster_size, **limits)
         return shaped_reward(collected.raw, cluster_penalty(judged.cluster_size, **limits), judged.correct)
 
-    def _discount_likely(
-        self, experiences: list[Experience], rewards: NDArray[np.floating], correct: NDArray[np.bool_]
-    ) -> NDArray[np.floating]:
-        """Return rewards (n,) in which right responses are worth less, the likelier they are in their group."""
-        beta = self._exploration.unlikeliness
-        if not beta:
-            return rewards
-        means = [
-            (batch.action_log_probs * batch.action_mask).sum(1) / batch.action_mask.sum(1).clamp(min=1)
-            for batch in experiences
-        ]
-        weights = unlikeliness_weights(self._in_groups(values_in_order(experiences, means)), beta).reshape(-1)
-        return np.where(correct, rewards * weights, rewards)
-
-    def _answer_bonus(self, collected: Collected, judged: Judged) -> NDArray[np.float32] | None:
-        """Return what rare answers add to the advantages (n,), 0 for a response without an answer; None for nothing."""
-        weight, baseline = self._exploration.answer_bonus, self._exploration.answer_baseline
-        if not weight:
-            return None
-        bonus = answer_bonus(judged.cluster_size, weight=weight, baseline=baseline)
-        return np.where(collected.has_feature, bonus, 0.0).astype(np.float32)
+    # ── advantages ──
 
     def _advantages(
-        self,
-        experiences: list[Experience],
-        collected: Collected,
-        shaped: NDArray[np.floating],
-        unshaped: NDArray[np.floating],
-        added: NDArray[np.float32] | None = None,
+        self, experiences: list[Experience], collected: Collected, judged: Judged, shaped: NDArray[np.floating]
     ) -> list[Experience]:
         """Compute OpenRLHF's advantages from the ``shaped`` rewards (n,); metrics keep the raw rewards.
 
         Relative to their group, penalties of others raise a wrong rollout. Its advantage is at most 0 for it, or what
-        the ``unshaped`` rewards (n,) give it. ``added`` (n,) comes on top for all tokens of a response.
+        the raw rewards give it. The bonus of a seldom answer comes on top.
         """
-        shaped, unshaped = shaped.astype(collected.raw.dtype), unshaped.astype(collected.raw.dtype)
+        shaped = shaped.astype(collected.raw.dtype)
         trained = self._from_rewards(experiences, shaped)
-        if not np.array_equal(shaped, unshaped):
-            _limit_wrong(trained, self._from_rewards(experiences, unshaped), collected.correct)
-        if added is not None:
-            _add_to_advantages(trained, added)
+        if not np.array_equal(shaped, collected.raw):
+            _limit_wrong(trained, self._from_rewards(experiences, collected.raw), collected.correct)
+        weight, baseline = self._exploration.answer_bonus, self._exploration.answer_baseline
+        if weight:
+            bonus = answer_bonus(judged.cluster_size, weight=weight, baseline=baseline)
+            _add_to_advantages(trained, np.where(collected.has_feature, bonus, 0.0).astype(np.float32))
         for experience in trained:
             experience.rewards = torch.from_numpy(shaped[experience.index])
             experience.info["reward"] = torch.from_numpy(collected.raw[experience.index])

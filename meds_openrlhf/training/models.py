@@ -44,7 +44,7 @@ def start_models(args: SimpleNamespace, groups: dict[str, Any], context: Any, li
         for role, (settings, actor_class) in starters.items()
     }
     trainer = _start_trainer(args, strategy, models, engines, groups, context)
-    ray.get(models["policy"].async_run_method("use_settings", context.meds.policy, context.meds.lora))
+    ray.get(models["policy"].async_run_method("use_settings", context.meds.policy))
     _load_models(args, strategy, models, engines, trainer)
     ray.get(models["policy"].async_run_method("set_up_recording", context.meds.features, context.records_layers))
     present = {role: group for role, group in models.items() if group is not None}

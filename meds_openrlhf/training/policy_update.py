@@ -1,4 +1,4 @@
-"""Additions to OpenRLHF's policy update: entropy in the advantages, KL-Cov, and a warm-up counted in training steps."""
+"""Additions to OpenRLHF's policy update: entropy in the advantages, and a warm-up counted in training steps."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from openrlhf.models import aggregate_loss
 from torch import nn
 
-from meds_openrlhf.config.schema import EntropyAdvantageSettings, KlCovSettings
+from meds_openrlhf.config.schema import EntropyAdvantageSettings
 
 
 def entropy_bonus(entropy: torch.Tensor, advantages: torch.Tensor, *, alpha: float, kappa: float) -> torch.Tensor:
@@ -47,62 +46,6 @@ class EntropyAdvantageLoss(nn.Module):
         entropy, self._entropy = self._entropy[:, -advantages.shape[1] :], None
         bonus = entropy_bonus(entropy, advantages, alpha=self._settings.alpha, kappa=self._settings.kappa)
         return self._policy_loss(log_probs, old_log_probs, advantages + bonus, **batch)
-
-
-def largest_covariance(
-    log_probs: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor, *, share: float
-) -> torch.Tensor:
-    """Return a mask (B, A) of the ``share`` of tokens, at least one, with the largest covariance.
-
-    Cui et al., "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models" (2025), KL-Cov: the
-    covariance of a token is ``(log p - mean log p) * (A - mean A)``, with means over the tokens of ``mask``. All
-    arguments are (B, A). Where it is large, an update makes a likely token likelier, and entropy falls fastest.
-    """
-    counted = mask.bool()
-    chosen = torch.zeros_like(counted)
-    if not counted.any():
-        return chosen
-    log_prob, advantage = log_probs.detach()[counted].float(), advantages[counted].float()
-    covariance = (log_prob - log_prob.mean()) * (advantage - advantage.mean())
-    largest = torch.zeros_like(covariance, dtype=torch.bool)
-    largest[covariance.topk(max(1, int(share * len(covariance)))).indices] = True
-    chosen[counted] = largest
-    return chosen
-
-
-class KlCovLoss(nn.Module):
-    """OpenRLHF's policy loss with the term of KL-Cov for the tokens of largest covariance in each micro-batch.
-
-    As in its authors' code, the divergence from the policy that sampled is estimated by ``|log p - log p_old|``.
-    """
-
-    def __init__(self, policy_loss: nn.Module, settings: KlCovSettings) -> None:
-        super().__init__()
-        self._policy_loss = policy_loss
-        self._settings = settings
-
-    def forward(
-        self,
-        log_probs: torch.Tensor,
-        old_log_probs: torch.Tensor,
-        advantages: torch.Tensor,
-        action_mask: torch.Tensor,
-        rollout_log_probs: torch.Tensor | None = None,
-        **normalization: Any,
-    ) -> Any:
-        """Return the result of OpenRLHF's loss, with the term added to the loss; all arguments are (B, A)."""
-        loss, *metrics = self._policy_loss(
-            log_probs,
-            old_log_probs,
-            advantages,
-            action_mask=action_mask,
-            rollout_log_probs=rollout_log_probs,
-            **normalization,
-        )
-        chosen = largest_covariance(log_probs, advantages, action_mask, share=self._settings.share)
-        term = self._settings.coef * (log_probs - old_log_probs).abs() * chosen
-        token_level: Any = self._policy_loss.token_level_loss
-        return loss + aggregate_loss(term, action_mask, token_level, **normalization), *metrics
 
 
 def warmup_ratio(warmup_steps: int, args: SimpleNamespace, max_updates: int) -> float:

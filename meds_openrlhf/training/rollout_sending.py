@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import ray
 
+from meds_openrlhf.memory.rows import prompt_key
 from meds_openrlhf.tracking.rollout_recorder import StepRollouts
 from meds_openrlhf.training.experience import StepResult
 from meds_openrlhf.training.samples import in_order, responses_of, values_in_order
@@ -64,11 +65,11 @@ class RolloutSender:
             self._has_failed = True
 
 
-def step_rollouts(step: int, result: StepResult, key_of: Callable[[str], str]) -> StepRollouts:
-    """Return a step's data for the log, in the order of the samples; ``key_of`` gives a prompt's key."""
+def step_rollouts(step: int, result: StepResult) -> StepRollouts:
+    """Return a step's data for the log, in the order of the samples."""
     experiences, judged = result.experiences, result.judged
     texts = in_order(experiences, [batch.prompts for batch in experiences])
-    keys = {text: key_of(text) for text in dict.fromkeys(texts)}  # `texts` repeats a prompt for each of its samples
+    keys = {text: prompt_key(text) for text in dict.fromkeys(texts)}  # `texts` repeats a prompt for each of its samples
     responses = in_order(experiences, map(responses_of, experiences))
     return StepRollouts(
         step=step,

@@ -1,6 +1,6 @@
 """OpenRLHF's synchronous and asynchronous trainers with a memory, which metrics, checkpoints and resume include.
 
-The trainers also survive lost engines, stop after a step on request, and keep rollouts that were generated ahead.
+The trainers also survive lost engines and stop after a step on request.
 """
 
 from __future__ import annotations
@@ -85,7 +85,6 @@ class MedsTraining(CheckpointedTraining):
             penalty=meds.penalty,
             remember=meds.memory.remember,
             exploration=meds.exploration,
-            key_of=self._context.key_of,
             diversity=self._diversity,
             rows_of=self._row_maker(),
             tell=self._context.tell,
@@ -108,7 +107,7 @@ class MedsTraining(CheckpointedTraining):
             result: StepResult = self.experience_maker.make_step(samples, step)
             metrics.update(result.metrics, policy_entropy=sampled_entropy(result.experiences))
             if self._context.recorder is not None:
-                self._rollouts.send(step_rollouts(step, result, self._context.key_of))
+                self._rollouts.send(step_rollouts(step, result))
             return by_prompts(result.experiences, self.args, step) if of_prompts else result.experiences
 
         of_prompts = self._context.meds.policy.minibatches == "prompts"

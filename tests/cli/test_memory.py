@@ -10,10 +10,22 @@ import pytest
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.config import MedsSettings, MemorySettings, RunConfig
 from meds_openrlhf.config.method import PRESETS
+from meds_openrlhf.memory.rows import prompt_key
 from meds_openrlhf.memory.tools.stored_memory import open_memory
 from meds_openrlhf.paths import RunPaths
 from tests.memory.streams import stream
 from tests.memory.tools.stored import SETTINGS, WrittenMemory, files_of, flip
+
+
+def question(number: int) -> str:
+    return f"What is\n{number} + {number}? {'x' * 100}"
+
+
+def by_text(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with the keys of questions, in place of prompt-0 and so on."""
+    keys = [prompt_key(question(int(key.removeprefix("prompt-")))) for key in rows.column("prompt").to_pylist()]
+    place = rows.schema.get_field_index("prompt")
+    return rows.set_column(place, rows.schema.field(place), pa.array(keys, rows.schema.field(place).type))
 
 
 @pytest.fixture
@@ -21,15 +33,15 @@ def run(tmp_path: Path) -> RunPaths:
     """A run by the preset robust, its data set at hand; one restart."""
     paths = RunPaths(tmp_path / "run")
     memory = WrittenMemory(paths.memory.root, settings=replace(SETTINGS, method=PRESETS["robust"]))
-    memory.observe(*stream(6)[:3])
+    batches = [by_text(rows) for rows in stream(6)]
+    memory.observe(*batches[:3])
     memory.snapshot("global_step3")
     memory.start()
-    memory.observe(*stream(6)[3:])
+    memory.observe(*batches[3:])
     memory.stop()
     data = tmp_path / "train.jsonl"
-    rows = [{"id": f"prompt-{i}", "question": f"What is\n{i} + {i}? {'x' * 100}"} for i in range(6)]
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows) + "no json\n")
-    meds = MedsSettings(run_dir=str(paths.root), memory=MemorySettings(preset="robust", prompt_id_key="id"))
+    data.write_text("".join(json.dumps({"question": question(i)}) + "\n" for i in range(6)) + "no json\n")
+    meds = MedsSettings(run_dir=str(paths.root), memory=MemorySettings(preset="robust"))
     flags = {"data.prompt_dataset": str(data), "data.input_key": "question"}
     paths.config.write_text(RunConfig(meds, flags).as_yaml())
     return paths
@@ -63,8 +75,9 @@ def test_inspect_lists_the_biggest_clusters_with_their_prompts(
     assert "by preset robust" in out[5]
     assert out[7].split() == ["size", "share", "steps", "verdict", "prompt"]
     assert len(out) == 10
-    number = out[8].split("prompt-")[1][0]
-    assert f"prompt-{number}  {number} + {number}? xxxx" in out[8]  # without the line that all prompts begin with
+    number = int(out[8].split(" + ")[0][-1])
+    # Without the line that all prompts begin with.
+    assert f"{prompt_key(question(number))}  {number} + {number}? xxxx" in out[8]
     assert out[8].endswith("x…")
 
 

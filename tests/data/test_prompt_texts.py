@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 from meds_openrlhf.config import MedsSettings, RunConfig
-from meds_openrlhf.config.schema import MemorySettings
-from meds_openrlhf.data.prompt_texts import questions, without_template
+from meds_openrlhf.data.prompt_texts import questions, texts_of_data_set, without_template
 from meds_openrlhf.data.templates import qwen_math_prompt
+from meds_openrlhf.memory.rows import prompt_key
 
 HEAD = "<|im_start|>system\nReason.<|im_end|>\n<|im_start|>user\n"
 TAIL = "<|im_end|>\n<|im_start|>assistant\n"
@@ -24,11 +24,18 @@ def test_a_single_text_keeps_all_but_the_markers() -> None:
     assert questions(["1"], {"1": "a\nb", "2": "a\nc"}, None) == {"1": "a\nb"}
 
 
-def test_a_prompt_is_shown_without_its_template(tmp_path: Path) -> None:
-    problems = {"a": "What is 2 + 2?", "b": "Find\nx."}
-    rows = [{"id": key, "prompt": qwen_math_prompt(text)} for key, text in problems.items()]
+def test_a_prompt_of_the_data_set_is_found_by_the_hash_of_what_engines_get(tmp_path: Path) -> None:
+    """It is shown without its template."""
+    problems = ["What is 2 + 2?", "Find\nx."]
+    rows = [{"prompt": qwen_math_prompt(text)} for text in problems]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    meds = MedsSettings(run_dir="x", memory=MemorySettings(prompt_id_key="id"))
-    config = RunConfig(meds, {"data.prompt_dataset": str(tmp_path / "train.jsonl"), "data.input_key": "prompt"})
-    assert questions(["a", "b", "c"], {}, config) == problems
-    assert questions(["b"], {}, config) == {"b": "Find\nx."}
+    flags = {"data.prompt_dataset": str(tmp_path / "train.jsonl"), "data.input_key": "prompt"}
+    first, second = (prompt_key(row["prompt"]) for row in rows)
+    config = RunConfig(MedsSettings(run_dir="x"), flags)
+    assert questions([first, second, "c"], {}, config) == {first: problems[0], second: problems[1]}
+    assert questions([second], {}, config) == {second: "Find\nx."}
+
+    framed = RunConfig(config.meds, {**flags, "data.input_template": "Q: {}"})
+    key = prompt_key(f"Q: {rows[0]['prompt']}")
+    assert questions([key, second], {}, framed) == {key: problems[0]}
+    assert texts_of_data_set(RunConfig(config.meds, {**flags, "data.apply_chat_template": True})) == {}

@@ -1,6 +1,8 @@
-"""A run whose policy calls a tool, on the real stack: replies come, are not trained on, and errors end nothing."""
+"""A run whose policy calls a tool, on the real stack: replies come and are not trained on; an error ends the run."""
 
+import os
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +11,8 @@ import pytest
 
 from meds_openrlhf.doctor.trial import LARGEST_KL
 from meds_openrlhf.tracking.rollout_log import read_rollouts
-from tests.e2e.runs import STEPS, Run, require_memory_at_work
+from tests.e2e.conftest import command
+from tests.e2e.runs import Run, require_memory_at_work
 
 AGENT = Path(__file__).with_name("equals_agent.py")
 # A call of two numbers and its reply, after which something was written.
@@ -25,9 +28,6 @@ def test_a_policy_that_calls_a_calculator(train: Callable[..., Run]) -> None:
     assert all(step["calls"] > 0.5 > 0.2 > step["failed_calls"] for step in run.steps)
     # Engines report no log-probs of a reply's tokens: the 0 in their place would be nats away from the policy's.
     assert all(abs(step["vllm_kl"]) < LARGEST_KL for step in run.steps)
-    said = re.findall(r"agent errors: \d+, last ConnectionError: no calculator today \((.+), line", run.output)
-    assert len(said) > STEPS / 2
-    assert set(said) == {AGENT.name}
 
     responses = pa.concat_tables(read_rollouts(run.paths, ["response"])).column("response").to_pylist()
     calls = [call for response in responses for call in CALL.findall(response)]
@@ -35,3 +35,39 @@ def test_a_policy_that_calls_a_calculator(train: Callable[..., Run]) -> None:
     for left, sign, right, result in calls:
         value = int(left) + int(right) if sign == "+" else int(left) * int(right)
         assert result.startswith(str(value))  # the policy may write more digits behind a reply
+
+
+RAISES = """
+from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor
+
+class AgentInstance(AgentInstanceBase):
+    def __init__(self) -> None: ...
+
+    async def step(self, states, **_):
+        raise ConnectionError("no calculator today")
+
+class AgentExecutor(MultiTurnAgentExecutor):
+    def __init__(self) -> None:
+        super().__init__(AgentInstance)
+"""
+
+
+@pytest.mark.parametrize("asynchronous", ["false", "true"])
+def test_an_agent_that_raises_ends_the_run_with_its_error(
+    assets: Path, cluster: str, tmp_path: Path, asynchronous: str
+) -> None:
+    agent = tmp_path / "mine.py"
+    agent.write_text(RAISES)
+    options = (f"--train.agent_func_path={agent}", "--meds.reward=null", f"--train.async_enable={asynchronous}")
+    finished = subprocess.run(
+        command(assets, tmp_path / "run", *options),
+        env={**os.environ, "RAY_ADDRESS": cluster},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    print(finished.stdout[-3000:], finished.stderr[-3000:])
+    assert finished.returncode == 1
+    assert "Traceback" not in finished.stderr
+    said = r"meds: the agent raised ConnectionError: no calculator today \(mine.py, line 8\); no checkpoint was saved"
+    assert re.search(said, finished.stderr)

@@ -37,7 +37,7 @@ def only_line(text: str) -> str:
         ("--actor.model_name_or_path=/no/such/model", "actor.model_name_or_path: '/no/such/model' does not exist"),
         ("--data.prompt_dataset=no-such.jsonl", "data.prompt_dataset: 'no-such.jsonl' does not exist"),
         ("--data.label_key=solution", "data.label_key: 'solution' is no column of the data set; it has id, prompt, "),
-        ("--meds.memory.prompt_id_key=uid", "meds.memory.prompt_id_key: 'uid' is no column of the data set"),
+        ("--data.input_key=question", "data.input_key: 'question' is no column of the data set; it has id, prompt, "),
         ("--vllm.num_engines=16", "cluster: '1 node with 8 GPUs and 32 CPUs' does not fit the run, which needs 17"),
         ("--meds.features.layers=9", "meds.features.layers: 9 does not fit rows of 4 layers; name fewer"),
         ("--meds.allow_cpu=false", "meds.allow_cpu: False but this machine has no GPU"),

@@ -115,21 +115,15 @@ def test_one_rollout_for_each_prompt_with_a_bonus_for_seldom_answers(train: Call
 
 
 def test_other_methods_together_and_with_the_penalty(train: Callable[..., Run], tmp_path: Path) -> None:
-    """One that changes the reward, one that changes the advantage and one that changes the loss; with own features."""
+    """One that changes the group's advantages and one that changes those of tokens; with own features."""
     feature = tmp_path / "features.py"  # the example, with NaN in each batch's third row
     example = (REPOSITORY / "examples/features.py").read_text().replace("return layer", "values = layer")
     feature.write_text(f"{example}    values[2:3] = torch.nan\n    return values\n")
-    options = (*rivals("unlikeliness", "pass-at-k", "kl-cov"), f"--meds.features.function={feature}")
+    entropy = "--meds.policy.entropy_advantage.alpha=0.4"
+    options = (*rivals("pass-at-k"), entropy, f"--meds.features.function={feature}")
     run = train(*SMALL, "--train.num_episodes=1", *options)
     require_trained(run, 8)
     assert re.search(r"step 1: features of \d of \d+ responses are not finite", run.output)
     assert read_memory(run.paths).schema.field("layer_logits").type.list_size == 64
     assert all(step["return"] == pytest.approx(0, abs=1e-5) for step in run.steps)
     assert any(step["group_reward_std"] > 0 for step in run.steps)
-    log = pa.concat_tables(read_rollouts(run.paths)).to_pandas()
-    right = log[log.correct & (log.reward > 0)]
-    assert len(right) > 3
-    ranks = (right.shaped_reward / right.reward - 0.75) / 0.25 * 8  # of the eight responses to a prompt
-    np.testing.assert_allclose(ranks, ranks.round(), atol=1e-3)
-    assert ranks.between(-0.01, 7.01).all()
-    assert ranks.round().nunique() > 1

@@ -90,7 +90,7 @@ def test_a_lost_policy_rank_ends_the_run_with_a_word_and_the_next_goes_on(assets
     options = ["--train.async_enable", "--ds.zero_stage=3", "--actor.num_gpus_per_node=2", "--ckpt.save_steps=3"]
     options += ["--algo.kl.init_coef=0.001", "--ref.num_gpus_per_node=1"]
     options += [f"--eval.dataset={assets}/eval.jsonl", "--eval.steps=4", "--eval.n_samples_per_prompt=2"]
-    # More rollouts at once than a step takes: what is left over belongs to the checkpoint.
+    # More rollouts at once than a step takes: the resumed run generates what is left over again.
     options += ["--rollout.vllm_generate_batch_size=7"]
     # Samples packed into batches of so many tokens, also where mini-batches are whole prompts.
     options += ["--train.dynamic_batch_enable", "--train.max_tokens_per_gpu=400", "--rollout.max_tokens_per_gpu=600"]
@@ -110,7 +110,6 @@ def test_a_lost_policy_rank_ends_the_run_with_a_word_and_the_next_goes_on(assets
     assert "policy: 2 GPUs on 1 node" in output
     assert "reference: 1 GPU on 1 node" in output
     require_all_gone(family)
-    assert [path.name for path in paths.leftovers_folder.iterdir()] == ["global_step3.pt"]
     before = read_memory(paths)
 
     # With another number of shards: the prompts are divided again.

@@ -84,10 +84,8 @@ def record(mode: str, rank: int, out: str) -> None:
     recorder = LayerLogitRecorder(model, groups=groups)
     with torch.no_grad(), recorder.record(tokens, targets) as recording:
         model(**inputs)
-    with torch.no_grad(), LayerLogitRecorder(model, groups=groups, logit_lens=True).record(tokens, targets) as lens:
-        model(**inputs)
     weight = tuple(recorder._parts.unembedding.weight.shape)
-    torch.save({"logits": recording.layer_logits, "lens": lens.layer_logits, "weight": weight}, out)
+    torch.save({"logits": recording.layer_logits, "weight": weight}, out)
 
 
 if __name__ == "__main__":

@@ -78,14 +78,10 @@ def the_long_way(
     inputs: dict[str, torch.Tensor],
     tokens: torch.Tensor,
     targets: torch.Tensor,
-    lens: bool = False,
 ) -> torch.Tensor:
     """Logits (B, N) of ``targets`` at flat ``tokens`` by output_hidden_states and the whole unembedding."""
     with torch.no_grad():
         hidden = model(**inputs, output_hidden_states=True).hidden_states[1:]
         head = model.get_output_embeddings()
-        if lens:
-            norm = model.get_decoder().norm
-            hidden = [*(norm(one) for one in hidden[:-1]), hidden[-1]]
         logits = [head(one).reshape(-1, VOCABULARY)[tokens, targets].float() for one in hidden]
     return torch.stack(logits, dim=1)

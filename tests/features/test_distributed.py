@@ -60,10 +60,8 @@ def test_sharded_weights(mode: str, recorded: Callable[[str], list[dict]]) -> No
     if "lora" in mode:
         model = with_adapters(model).merge_and_unload()
     expected = the_long_way(model, inputs, tokens[HAVE], targets[HAVE])
-    lens = the_long_way(model, inputs, tokens[HAVE], targets[HAVE], lens=True)
     for result in results:
         torch.testing.assert_close(result["logits"][HAVE], expected, atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(result["lens"][HAVE], lens, atol=1e-5, rtol=1e-5)
         assert result["logits"][2].isnan().all()
     if "zero3" in mode:
         assert results[0]["weight"] == (0,)  # between passes no rank holds the unembedding

@@ -59,8 +59,7 @@ def test_equals_the_long_way_in_float32(name: str, side: str) -> None:
     assert recorded[2].isnan().all()
 
 
-@pytest.mark.parametrize("logit_lens", [False, True])
-def test_a_function_of_the_users_gets_the_hidden_states_at_the_answers(logit_lens: bool) -> None:
+def test_a_function_of_the_users_gets_the_hidden_states_at_the_answers() -> None:
     model = make_model(next(iter(CONFIGS)))
     inputs, positions, targets = padded_batch("left")
     tokens, seen = padded_positions(positions, WIDTH), list[torch.Tensor]()
@@ -70,12 +69,10 @@ def test_a_function_of_the_users_gets_the_hidden_states_at_the_answers(logit_len
         return hidden[:, :, 0]
 
     function = FeatureFunction(Path("my.py"), "from_hidden_states", LAYERS, first_values)
-    recorded = record(model, inputs, tokens, targets, function=function, logit_lens=logit_lens)
+    recorded = record(model, inputs, tokens, targets, function=function)
     with torch.no_grad():
         states = model(**inputs, output_hidden_states=True).hidden_states[1:]  # the last is after the final norm
-    lens = model.model.norm if logit_lens else torch.nn.Identity()
-    with torch.no_grad():
-        expected = torch.stack([*(lens(state) for state in states[:-1]), states[-1]], 1)
+    expected = torch.stack(states, 1)
     expected = expected.permute(0, 2, 1, 3).reshape(-1, LAYERS, expected.shape[-1])[tokens[HAVE]]
     torch.testing.assert_close(seen[0], expected, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(recorded[HAVE], expected[:, :, 0], atol=1e-5, rtol=1e-5)
@@ -93,19 +90,6 @@ def test_the_unembeddings_first_and_last_rows() -> None:
     tokens[0] = 0  # the very first token of the batch
     expected = the_long_way(model, inputs, tokens[HAVE], targets[HAVE])
     torch.testing.assert_close(record(model, inputs, tokens, targets)[HAVE], expected, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["qwen2", "llama", "gemma2"])
-def test_with_the_final_norm_on_every_layer(name: str) -> None:
-    model = make_model(name)
-    inputs, positions, targets = padded_batch("right")
-    tokens = padded_positions(positions, WIDTH)
-    recorded = record(model, inputs, tokens, targets, logit_lens=True)
-    expected = the_long_way(model, inputs, tokens[HAVE], targets[HAVE], lens=True)
-    torch.testing.assert_close(recorded[HAVE], expected, atol=1e-5, rtol=1e-5)
-    raw = record(model, inputs, tokens, targets)
-    assert not torch.allclose(raw[HAVE, :-1], recorded[HAVE, :-1], atol=1e-2)
-    torch.testing.assert_close(raw[HAVE, -1], recorded[HAVE, -1])
 
 
 @pytest.mark.parametrize("name", ["qwen2", "qwen3", "llama"])
@@ -247,14 +231,13 @@ def gathered_when_used(model: torch.nn.Module) -> Iterator[None]:
         handle.remove()
 
 
-@pytest.mark.parametrize("lens", [False, True])
-def test_weights_that_are_gathered_for_their_own_pass_only(lens: bool) -> None:
+def test_weights_that_are_gathered_for_their_own_pass_only() -> None:
     model = make_model("qwen2")
     inputs, positions, targets = padded_batch("right")
     tokens = padded_positions(positions, WIDTH)
-    expected = record(model, inputs, tokens, targets, logit_lens=lens)
+    expected = record(model, inputs, tokens, targets)
     with gathered_when_used(model):
-        found = record(model, inputs, tokens, targets, logit_lens=lens)
+        found = record(model, inputs, tokens, targets)
     torch.testing.assert_close(found, expected, equal_nan=True)
 
 
@@ -294,14 +277,13 @@ def test_every_hook_adds_its_time(monkeypatch: pytest.MonkeyPatch, gathered: boo
     clock = itertools.count(100)
     monkeypatch.setattr(recorder_module.time, "perf_counter", lambda: next(clock))
     model = make_model("qwen2")
-    recorder = LayerLogitRecorder(model, logit_lens=True)
+    recorder = LayerLogitRecorder(model)
     with (
         gathered_when_used(model) if gathered else nullcontext(),
         recorder.record(torch.tensor([3]), torch.tensor([7])) as recording,
     ):
         model(torch.ones(1, 8, dtype=torch.long))
-    # Each layer, the unembedding, the end; and, if its weight was not there before, the final norm.
-    assert recording.seconds == LAYERS + 2 + gathered
+    assert recording.seconds == LAYERS + 2  # each layer, the unembedding, the end
 
 
 def test_a_layer_may_return_more_than_its_hidden_state() -> None:

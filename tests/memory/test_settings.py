@@ -25,7 +25,7 @@ def test_what_the_method_refuses_the_configuration_refuses(name: str, value: obj
 
 
 def test_a_memory_without_its_run_says_how_its_rows_are_compared_and_settings_may_be_changed() -> None:
-    held = MemoryFormat(1, 28, {"architecture": "Qwen2"}, {"layers": "all", "difference": "after", "logit_lens": True})
+    held = MemoryFormat(1, 28, {"architecture": "Qwen2"}, {"layers": "all", "difference": "after"})
     plain, changed = settings_of_format(held), settings_of_format(held, {"meds.memory.preset": "robust"})
     assert (plain.features.layers, plain.features.difference, plain.memory.preset) == ("all", "after", "paper")
     assert (changed.features.layers, changed.memory.preset) == ("all", "robust")
@@ -35,7 +35,7 @@ def test_a_memory_without_its_run_says_how_its_rows_are_compared_and_settings_ma
 
 
 def test_answers_are_compared_as_they_are() -> None:
-    features = FeatureSettings(layers="last-half", logit_lens=True)
-    plain = FeatureSettings(layers="all", difference="none", normalize="none", logit_lens=False)
+    features = FeatureSettings(layers="last-half", difference="after")
+    plain = FeatureSettings(layers="all", difference="none", normalize="none")
     assert features_of_rows(features, MemorySettings(preset="answers")) == plain
     assert features_of_rows(features, MemorySettings()) == features

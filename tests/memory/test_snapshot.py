@@ -1,6 +1,7 @@
 """Manifests: whole or absent, and never a way out of the run folder."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,7 +118,7 @@ def test_the_format_of_another_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_another_variant_of_the_features_is_refused(tmp_path: Path) -> None:
-    features = {"layers": "last-half", "difference": "none", "logit_lens": False, "answer_openings": ["\\boxed{"]}
+    features = {"layers": "last-half", "difference": "none", "answer_openings": ["\\boxed{"]}
     held = MemoryFormat(2, 8, FORMAT.model, features)
     write_format(MemoryPaths(tmp_path), held)
     assert read_format(MemoryPaths(tmp_path)) == held
@@ -125,9 +126,12 @@ def test_another_variant_of_the_features_is_refused(tmp_path: Path) -> None:
     for name, value in (
         ("layers", "all"),
         ("difference", "before"),
-        ("logit_lens", True),
         ("answer_openings", ["####"]),
     ):
         other = MemoryFormat(2, 8, FORMAT.model, {**features, name: value})
         with pytest.raises(ConfigError, match=rf"meds.features.{name}: .* is not what the memory in"):
             held.require_match(other, tmp_path)
+    # A setting of an earlier version: what was off does not matter.
+    replace(held, features={**features, "logit_lens": False}).require_match(held, tmp_path)
+    with pytest.raises(ConfigError, match=r"meds.features.logit_lens: False is not what .* was made with \(True\)"):
+        replace(held, features={**features, "logit_lens": True}).require_match(held, tmp_path)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from meds_openrlhf.config import MedsSettings, MemorySettings, PenaltySettings, RunConfig
-from meds_openrlhf.config.schema import ExplorationSettings, KlCovSettings, PolicySettings
+from meds_openrlhf.config.schema import EntropyAdvantageSettings, ExplorationSettings, PolicySettings
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.settings import compare_settings, flat_settings, method_in_words, planned_steps
 
@@ -30,10 +30,11 @@ def test_the_method_in_words() -> None:
     assert method_in_words(config(alpha=0.0, **rloo)) == "RLOO, errors remembered (paper), no penalty"
     assert method_in_words(config(scope="batch", **rloo)).startswith("RLOO, bonus within the step (paper, alpha 0.1")
     assert method_in_words(config(enabled=False)) == "PPO, no memory"
-    explore, policy = ExplorationSettings(pass_at_k=4, unlikeliness=0.25), PolicySettings(kl_cov=KlCovSettings(coef=1))
+    explore = ExplorationSettings(pass_at_k=4)
+    policy = PolicySettings(entropy_advantage=EntropyAdvantageSettings(alpha=0.4))
     meds = MedsSettings(run_dir="r", exploration=explore, policy=policy)
     assert method_in_words(RunConfig(meds, {"algo.advantage.estimator": "flash_reinforce"})) == (
-        "FlashREINFORCE, KL-Cov 1, pass@4 advantages, unlikeliness 0.25, MEDS (paper, alpha 0.1, beta 0.2)"
+        "FlashREINFORCE, entropy advantage 0.4, pass@4 advantages, MEDS (paper, alpha 0.1, beta 0.2)"
     )
     assert method_in_words(None) == "unknown: the folder has no config.yaml"
 

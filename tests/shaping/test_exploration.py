@@ -1,4 +1,4 @@
-"""Pass@k advantages, unlikeliness and answer bonus: by hand, by the papers' closed forms, by counting every subset."""
+"""Pass@k advantages and answer bonus: by hand, by the papers' closed forms, by counting every subset."""
 
 from itertools import combinations
 from math import comb
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meds_openrlhf.shaping.exploration import answer_bonus, pass_at_k_advantages, unlikeliness_weights
+from meds_openrlhf.shaping.exploration import answer_bonus, pass_at_k_advantages
 
 
 def test_pass_at_k_by_hand() -> None:
@@ -59,12 +59,6 @@ def test_without_a_difference_between_subsets_there_is_no_advantage(rewards: lis
 def test_subsets_larger_than_the_group_are_refused(k: int) -> None:
     with pytest.raises(ValueError, match=f"k: {k} is not between 1 and the 4 responses"):
         pass_at_k_advantages(np.zeros((2, 4)), k)
-
-
-def test_unlikeliness_by_hand() -> None:
-    log_probs = np.array([[-1.0, -3.0, -2.0, -4.0], [-2.0, -2.0, -1.0, -2.0]])  # ranks 0 2 1 3 and 1 2 0 3
-    expected = [[0.75, 0.875, 0.8125, 0.9375], [0.8125, 0.875, 0.75, 0.9375]]
-    np.testing.assert_allclose(unlikeliness_weights(log_probs, 0.25), expected)
 
 
 def test_the_answer_bonus_by_hand() -> None:

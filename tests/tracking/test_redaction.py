@@ -45,10 +45,10 @@ def test_settings_that_only_sound_like_it_are_shown() -> None:
         "data": {"input_key": "problem", "label_key": "answer", "max_len": 2048},
         "rollout": {"max_new_tokens": 3000, "temperature": 1.0},
         "eval": {"best_metric_key": "eval_aime24_pass1"},
-        "meds": {"memory": {"prompt_id_key": None, "archive": "s3://bucket/runs/my-run"}},
+        "meds": {"memory": {"archive": "s3://bucket/runs/my-run"}},
         "reward": {"remote_url": "http://judge:8000/score?design=7&max_tokens=5&key=", "mail": "http://judge:80/a@b"},
         "actor": {"model_name_or_path": "Qwen/Qwen2.5-Math-7B"},
         "critic": {"model_name_or_path": f"/cache/models--Qwen--Qwen3-1.7B/snapshots/{'0123456789abcdef' * 2}01234567"},
-        "reward_data": {"prompt_id_key": "unique-question-id-2", "input_key": "problem-statement-of-2025"},
+        "reward_data": {"label_key": None, "id_key": "unique-question-id-2", "input_key": "problem-statement-of-2025"},
     }
     assert redacted(content, {"HOME": "/root", "SHORT_KEY": "Qwen"}) == content

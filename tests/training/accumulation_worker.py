@@ -89,7 +89,7 @@ def updated(role: str, rank: int, ranks: int, port: str, base: Path, mode: tuple
     import deepspeed
     from openrlhf.utils import get_strategy
 
-    from meds_openrlhf.config.schema import LoraSettings, PolicySettings
+    from meds_openrlhf.config.schema import PolicySettings
     from meds_openrlhf.training import accumulation
     from meds_openrlhf.training.actor import PolicyActor
     from meds_openrlhf.training.minibatches import by_prompts
@@ -102,7 +102,7 @@ def updated(role: str, rank: int, ranks: int, port: str, base: Path, mode: tuple
     with replaced(accumulation, **always_last):
         if role == "policy":
             model = PolicyActor(ranks, rank, "127.0.0.1", port)
-            model.use_settings(PolicySettings(minibatches="prompts"), LoraSettings())
+            model.use_settings(PolicySettings(minibatches="prompts"))
         else:
             model = accumulation.CriticActor(ranks, rank, "127.0.0.1", port)
         model.init_model_from_pretrained(get_strategy(args), str(base), 10)

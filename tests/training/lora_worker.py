@@ -53,27 +53,22 @@ def main(rank: int, ranks: int, port: str, folders: dict[int, Path]) -> None:
 
 
 def train(rank: int, ranks: int, port: str, stage: int, paths: RunPaths) -> None:
-    """Train, save merged and adapters alone, take another step; then load the checkpoint and take that step again."""
+    """Train, save, take another step; then load the checkpoint and take that step again."""
     import torch
     from safetensors.torch import save_file
 
-    from meds_openrlhf.config.schema import LoraSettings
-
     flags = flags_of(paths, stage, ranks)
-    policy = load(rank, ranks, port, flags, LoraSettings())
+    policy = load(rank, ranks, port, flags)
     for number in range(STEPS):
         step(policy, rank, number)
     sent = weights_sent(policy)
     require_same_by_ipc(policy, sent)
     policy.save_model()
     policy.save_checkpoint(f"global_step{STEPS}", {})
-    policy._lora_settings = LoraSettings(save="adapter")
-    policy.strategy.args.ckpt.output_dir = str(paths.root / "adapter")
-    policy.save_model()
     # The trainer's own parameters, after everything was sent and saved.
     own = state_of(policy)
     losses = [step(policy, rank, number) for number in (STEPS, STEPS + 1)]
-    resumed = load(rank, ranks, port, {**flags, "ckpt.load_enable": True}, LoraSettings())
+    resumed = load(rank, ranks, port, {**flags, "ckpt.load_enable": True})
     again = [step(resumed, rank, number) for number in (STEPS, STEPS + 1)]
     torch.save({"losses": losses, "again": again}, paths.root / f"losses-{rank}.pt")
     if rank == 0:
@@ -82,7 +77,7 @@ def train(rank: int, ranks: int, port: str, stage: int, paths: RunPaths) -> None
         mark_complete(paths, f"global_step{STEPS}", STEPS)
 
 
-def load(rank: int, ranks: int, port: str, flags: dict[str, Any], lora: Any) -> Any:
+def load(rank: int, ranks: int, port: str, flags: dict[str, Any]) -> Any:
     from openrlhf.utils import get_strategy
 
     from meds_openrlhf.config.schema import PolicySettings
@@ -91,7 +86,7 @@ def load(rank: int, ranks: int, port: str, flags: dict[str, Any], lora: Any) -> 
 
     args = parse_openrlhf_arguments(flags)
     policy = PolicyActor(ranks, rank, "127.0.0.1", port)
-    policy.use_settings(PolicySettings(), lora)
+    policy.use_settings(PolicySettings())
     policy.init_model_from_pretrained(get_strategy(args), args.actor.model_name_or_path, max_steps=10)
     return policy
 

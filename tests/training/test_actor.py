@@ -12,11 +12,11 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.config import FeatureSettings
-from meds_openrlhf.config.schema import EntropyAdvantageSettings, KlCovSettings, LoraSettings, PolicySettings
+from meds_openrlhf.config.schema import EntropyAdvantageSettings, PolicySettings
 from meds_openrlhf.training import actor
 from meds_openrlhf.training.actor import PolicyActor
 from meds_openrlhf.training.openrlhf_source import plain_class
-from meds_openrlhf.training.policy_update import EntropyAdvantageLoss, KlCovLoss
+from meds_openrlhf.training.policy_update import EntropyAdvantageLoss
 
 TOKENIZER = build_char_tokenizer()
 PROMPT = "1+1 \\boxed{9} "
@@ -132,14 +132,10 @@ def test_the_settings_of_the_policy_reach_the_loss(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(actor.PolicyActor.__mro__[1], "init_model_from_pretrained", load)
     policy = actor.PolicyActor.__new__(actor.PolicyActor)
     for alpha in (0.0, 0.4):
-        policy.use_settings(PolicySettings(entropy_advantage=EntropyAdvantageSettings(alpha=alpha)), LoraSettings())
+        policy.use_settings(PolicySettings(entropy_advantage=EntropyAdvantageSettings(alpha=alpha)))
         policy.init_model_from_pretrained(SimpleNamespace(), "model")
         wrapped = isinstance(policy.trainer.actor_loss_fn, EntropyAdvantageLoss)
         assert (wrapped, len(policy.actor._forward_hooks)) == ((True, 1) if alpha else (False, 0))
-    for coef in (0.0, 1.0):
-        policy.use_settings(PolicySettings(kl_cov=KlCovSettings(coef=coef)), LoraSettings())
-        policy.init_model_from_pretrained(SimpleNamespace(), "model")
-        assert isinstance(policy.trainer.actor_loss_fn, KlCovLoss) == bool(coef)
 
 
 @pytest.mark.parametrize(("rank", "cuda_ipc", "joins"), [(0, False, True), (0, True, False), (1, False, False)])

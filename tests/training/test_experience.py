@@ -310,13 +310,6 @@ def test_a_step_with_only_right_answers_stores_nothing(tmp_path: Path) -> None:
     assert "meds/eigen_ratio_step" not in metrics
 
 
-def test_prompt_ids_of_the_data_set_are_the_keys(tmp_path: Path) -> None:
-    maker, pool = memory_maker(arguments(), tmp_path)
-    maker._key_of = {f"prompt {i}": f"math-{i}" for i in range(3)}.__getitem__
-    run_steps(maker, 1)
-    assert set(pool.observed[0].column("prompt").to_pylist()) <= {"math-0", "math-1", "math-2"}
-
-
 def test_the_bonus_of_a_batch_needs_no_history(tmp_path: Path) -> None:
     maker, pool = memory_maker(arguments(), tmp_path, scope="batch", alpha=0.3, beta=0.2)
     result = last_step(maker)

@@ -1,4 +1,4 @@
-"""The rewards and advantages of other methods, in a step."""
+"""The advantages of other methods, in a step."""
 
 from pathlib import Path
 from typing import Any
@@ -78,22 +78,6 @@ def test_pass_at_k_sees_the_penalty(tmp_path: Path) -> None:
     assert own[0] > mean
     np.testing.assert_allclose(last_values(experiences, "advantages")[:4], expected, rtol=1e-4)
     assert last_values(experiences, "advantages")[8:].abs().max() == 0  # all at the limit of the penalty
-
-
-def test_the_likeliest_right_response_loses_most(tmp_path: Path) -> None:
-    maker, _ = memory_maker(arguments(), tmp_path, exploration=ExplorationSettings(unlikeliness=0.25))
-    maker._pool = SizesBySample()
-    samples = rewarded([*ONE_RIGHT, *TWO_RIGHT, *[1.0] * 4])
-    result = maker.make_step(samples, 1)
-    # What the fake policy says of a sample, by token: -id / 50.
-    likely = np.array([-sample.sequences[0, 4:].float().mean().item() / 50 for sample in samples])
-    rank = np.array([(likely[i // 4 * 4 : i // 4 * 4 + 4] > likely[i]).sum() for i in range(12)])
-    right = np.array([sample.scores.item() == 1 for sample in samples])
-    penalty = np.minimum(0.1 * np.log(np.arange(12) + 1), 0.2)
-    expected = np.where(right, 1 - 0.25 * (4 - rank) / 4, -penalty)
-    np.testing.assert_allclose(in_order_of_samples(result.experiences, "shaped_reward"), expected, rtol=1e-6)
-    assert sorted(expected[8:]) == [0.75, 0.8125, 0.875, 0.9375]
-    assert in_order_of_samples(result.experiences, "reward").tolist() == right.tolist()
 
 
 def boxed_rollouts(tokenizer: Any, answers: list[str | None], right: str) -> list[Experience]:

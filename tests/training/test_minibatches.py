@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 
-from meds_openrlhf.config.schema import LoraSettings, PolicySettings
+from meds_openrlhf.config.schema import PolicySettings
 from meds_openrlhf.training.actor import PolicyActor
 from meds_openrlhf.training.minibatches import by_prompts, in_given_order, order_by_prompts
 
@@ -155,7 +155,7 @@ def trained_order(minibatches: str) -> list[int]:
     )  # fmt: skip
     actor = PolicyActor.__new__(PolicyActor)
     actor.__dict__.update(trainer=trainer, actor=torch.nn.Identity())
-    actor.use_settings(PolicySettings(minibatches=minibatches), LoraSettings())
+    actor.use_settings(PolicySettings(minibatches=minibatches))
     actor.fit()
     return seen
 

@@ -9,12 +9,10 @@ from openrlhf.models import Actor, PolicyLoss
 from openrlhf.utils.loss_utils import iter_grad_accum_global_norm
 from transformers import Qwen2Config, Qwen2ForCausalLM, get_scheduler
 
-from meds_openrlhf.config.schema import EntropyAdvantageSettings, KlCovSettings
+from meds_openrlhf.config.schema import EntropyAdvantageSettings
 from meds_openrlhf.training.policy_update import (
     EntropyAdvantageLoss,
-    KlCovLoss,
     entropy_bonus,
-    largest_covariance,
     warmup_ratio,
 )
 
@@ -64,49 +62,6 @@ def test_the_entropy_is_that_of_openrlhfs_actor_at_the_tokens_it_is_trained_on()
     total, *_ = loss(log_probs, log_probs.detach(), torch.full((2, 3), 5.0), action_mask=mask)
     entropy = torch.distributions.Categorical(logits=output["logits"]).entropy()[:, 2:5]  # of tokens 3, 4, 5
     assert total.item() == pytest.approx(-(5 + 0.4 * entropy).mean().item(), rel=1e-5)
-
-
-# Means of -2 and 0 over the four generated tokens: covariances 3, 1, 0 and 0. The fifth token is a tool's reply.
-LOG_PROBS = torch.tensor([[-1.0, -3.0], [-2.0, -2.0]])
-ADVANTAGES = torch.tensor([[3.0, -1.0], [-1.0, -1.0]])
-REPLY = torch.tensor([[9.0], [9.0]])
-
-
-@pytest.mark.parametrize(("share", "chosen"), [(0.001, 1), (0.49, 1), (0.5, 2)])
-def test_the_tokens_of_largest_covariance_are_chosen_among_those_generated(share: float, chosen: int) -> None:
-    mask = torch.tensor([[1, 1, 0], [1, 1, 0]])
-    log_probs, advantages = torch.cat([LOG_PROBS, REPLY], 1), torch.cat([ADVANTAGES, REPLY], 1)
-    found = largest_covariance(log_probs, advantages, mask, share=share)
-    assert found.tolist() == [[True, chosen == 2, False], [False, False, False]]
-    assert not largest_covariance(log_probs, advantages, torch.zeros_like(mask), share=share).any()
-
-
-@pytest.mark.parametrize("token_level", [True, False])
-def test_the_term_of_kl_cov_by_hand(token_level: bool) -> None:
-    """The first token moved by 0.1 and is held with a weight of 2; the second moved too, and is not among them."""
-    mask = torch.ones(2, 2)
-    moved = torch.tensor([[0.1, -0.3], [0.0, 0.0]])
-    log_probs = LOG_PROBS.clone().requires_grad_()
-    plain = PolicyLoss(1.0, 1000.0, token_level_loss=token_level)
-    total, *metrics = KlCovLoss(plain, KlCovSettings(coef=2.0, share=0.25))(
-        log_probs, LOG_PROBS - moved, ADVANTAGES, action_mask=mask
-    )
-    objective = 3 * math.exp(0.1) - math.exp(-0.3) - 2  # with no clip
-    assert total.item() == pytest.approx((-objective + 2 * 0.1) / 4, rel=1e-5)
-    assert len(metrics) == 4
-    total.backward()
-    expected = torch.tensor([[-3 * math.exp(0.1) + 2, math.exp(-0.3)], [1.0, 1.0]]) / 4
-    torch.testing.assert_close(log_probs.grad, expected)
-
-
-def test_the_term_of_kl_cov_is_normalized_like_the_loss() -> None:
-    info = {"dp_size": 2, "batch_num_tokens": torch.tensor(16.0), "global_batch_size": torch.tensor(8.0)}
-    arguments = (LOG_PROBS, LOG_PROBS - 0.1, ADVANTAGES)
-    for token_level, expected in ((True, 0.1 / 16 * 2), (False, 0.1 / 2 / 8 * 2)):
-        plain = PolicyLoss(token_level_loss=token_level)
-        total, *_ = KlCovLoss(plain, KlCovSettings(coef=1.0))(*arguments, action_mask=torch.ones(2, 2), **info)
-        without, *_ = plain(*arguments, action_mask=torch.ones(2, 2), **info)
-        assert (total - without).item() == pytest.approx(expected, rel=1e-4)
 
 
 def test_every_token_of_a_mini_batch_weighs_the_same_whatever_the_micro_batches() -> None:

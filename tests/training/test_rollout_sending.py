@@ -9,6 +9,7 @@ import pytest
 import ray
 
 from meds_openrlhf.memory.assignment import UNASSIGNED
+from meds_openrlhf.memory.rows import prompt_key
 from meds_openrlhf.training.rollout_sending import RolloutSender, step_rollouts
 from tests.training.rollouts import arguments, recorded_rollouts
 from tests.training.test_experience import memory_maker, our_maker
@@ -24,13 +25,13 @@ def test_each_sample_with_its_own_tokens_prompt_and_rewards_in_their_order(tmp_p
     for step in (1, 2, 3):
         result = maker.make_step(recorded_rollouts(), step)
     assert [sample for one in result.experiences for sample in one.index] != list(range(12))
-    rollouts = step_rollouts(3, result, lambda text: f"key of {text}")
+    rollouts = step_rollouts(3, result)
     assert rollouts.sample.tolist() == list(range(12))
     responses = np.split(rollouts.tokens, np.cumsum(rollouts.lengths)[:-1])
     originals = recorded_rollouts()
     for row, sample in enumerate(rollouts.sample):
         assert responses[row].tolist() == originals[sample].sequences[0, 4:].tolist()
-        assert rollouts.prompt[row] == f"key of prompt {sample // 4}"
+        assert rollouts.prompt[row] == prompt_key(f"prompt {sample // 4}")
         assert rollouts.reward[row] == originals[sample].rewards.item()
         assert rollouts.correct[row] == bool(originals[sample].rewards)
         assert rollouts.label[row] == result.judged.label[sample]
@@ -41,7 +42,7 @@ def test_each_sample_with_its_own_tokens_prompt_and_rewards_in_their_order(tmp_p
 
 
 def test_without_a_memory_there_are_verdicts_and_no_clusters() -> None:
-    rollouts = step_rollouts(1, our_maker(arguments(**FLAGS)).make_step(recorded_rollouts(), 1), str)
+    rollouts = step_rollouts(1, our_maker(arguments(**FLAGS)).make_step(recorded_rollouts(), 1))
     rewards = [sample.rewards.item() for sample in recorded_rollouts()]
     assert rollouts.correct.tolist() == [bool(rewards[sample]) for sample in rollouts.sample]
     assert set(rollouts.label.tolist()) == {UNASSIGNED}

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import ray
-import torch
-from openrlhf.trainer.ppo_utils.experience import Experience
 
 from meds_openrlhf.checkpoints import Checkpoint, newest_complete
 from meds_openrlhf.config import ConfigError
@@ -90,7 +88,6 @@ def trainer(tmp_path: Path) -> Trainer:
         control=start_run_control(RunPaths(tmp_path)),
         pool=RecordingPool(),  # type: ignore[arg-type]
         transform=None,  # type: ignore[arg-type]
-        prompt_ids=None,
         records_layers=True,
         recorder=None,
         first_step=0,
@@ -180,19 +177,6 @@ def test_a_stop_without_checkpoints_says_so(trainer: Trainer) -> None:
         trainer.save_logs_and_checkpoints(1, {}, {})
     assert news_of(trainer)[-1] == Stopped(1, None)
     assert flushed  # all rollouts are logged
-
-
-def test_rollouts_generated_ahead_are_saved_and_come_back(trainer: Trainer) -> None:
-    ahead = [Experience(prompts=["1 + 1 ="], sequences=torch.tensor([[1, 2]]))]
-    states = {"global_step": 3, "data_loader_state_dict": {"loader": {"at": 5}, "leftovers": ahead}}
-    trainer.save_logs_and_checkpoints(3, {}, states)
-    assert states["data_loader_state_dict"]["leftovers"] is ahead  # the caller's own stay as they were
-    saved = trainer.saved_states["global_step3"]
-    assert saved["data_loader_state_dict"] == {"loader": {"at": 5}, "leftovers": "global_step3"}
-    trainer.loaded = saved
-    back = trainer.init_checkpoint_states()["data_loader_state_dict"]
-    assert back["loader"] == {"at": 5}
-    assert [one.prompts for one in back["leftovers"]] == [["1 + 1 ="]]
 
 
 def test_the_moments_behind_the_eigen_ratios_are_part_of_a_checkpoint(trainer: Trainer) -> None:

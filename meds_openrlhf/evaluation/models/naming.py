@@ -171,13 +171,13 @@ def _on_the_hub(label: str | None, name: str) -> Model:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether OpenRLHF has written a whole model there; of adapters alone, the checkpoint has the whole model."""
-    return (folder / _LAST_WRITTEN).is_file() and not (folder / PEFT_CONFIG).is_file()
+    """Whether OpenRLHF has written a whole model there."""
+    return (folder / _LAST_WRITTEN).is_file()
 
 
 def _in_folder(label: str, folder: Path) -> Model:
     if (folder / PEFT_CONFIG).is_file():
-        hint = "holds LoRA adapters alone; name a run with a checkpoint, or merge them with PEFT's merge_and_unload"
+        hint = "holds LoRA adapters alone; merge them with PEFT's merge_and_unload"
         raise ConfigError("MODEL", str(folder), hint)
     if not (folder / "config.json").is_file():
         raise ConfigError("MODEL", str(folder), "is neither a run's folder (config.yaml) nor a model's (config.json)")
@@ -194,8 +194,6 @@ def _checkpoint_of(paths: RunPaths, label: str | None, step: int | None) -> Mode
     # A regular checkpoint comes after the best checkpoint of the same step and so replaces it.
     shards = {whole.step: paths.policy_checkpoints / whole.tag for whole in whole_checkpoints(paths)}
     wanted = max([*folders, *shards], default=None) if step is None else step
-    if wanted is None and (paths.model / PEFT_CONFIG).is_file():
-        return _in_folder(label or _plain_label(paths.root), paths.model)
     if wanted is None or wanted not in {*folders, *shards}:
         raise ConfigError("MODEL", str(paths.root), _what_there_is({*folders, *shards}, step))
     name = label or f"{_plain_label(paths.root)}@{wanted}"

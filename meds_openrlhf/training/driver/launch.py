@@ -27,7 +27,6 @@ from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder, forget_afte
 from meds_openrlhf.tracking.sending.follower_process import FollowerProcess, following_process
 from meds_openrlhf.tracking.sending.tracking_state import rewind
 from meds_openrlhf.tracking.step_log import StepLog
-from meds_openrlhf.training.driver import stacks
 from meds_openrlhf.training.driver.following import Following, RunListener
 from meds_openrlhf.training.driver.interruption import (
     Interrupted,
@@ -96,7 +95,10 @@ def _train(
             interruptions.rewind_watchdog()
             _start_and_follow(job, groups, members, interruptions, listener, trackers)
     except WatchdogExpired:
-        raise RunLostError(_what_hangs(job, members)) from None
+        raise RunLostError(
+            f"nothing was finished within {job.config.meds.watchdog.minutes:g} minutes (meds.watchdog.minutes); if it "
+            "happens again, `ray stack` or `py-spy dump --pid PID` on a node shows what its processes wait for"
+        ) from None
     except ray.exceptions.RayError as error:
         lost = innermost(error)
         if isinstance(lost, RunLostError):
@@ -107,14 +109,6 @@ def _train(
         if loss is None:
             raise
         raise RunLostError(loss) from error
-
-
-def _what_hangs(job: Job, members: list[Member]) -> str:
-    folder = stacks.collect(job.paths.stacks, members or actors_of_this_job())
-    return (
-        f"nothing was finished within {job.config.meds.watchdog.minutes:g} minutes (meds.watchdog.minutes); what every "
-        f"process was doing is in {folder}"
-    )
 
 
 def _way_on(paths: RunPaths) -> str:
@@ -193,7 +187,6 @@ def _start_and_follow(
         control=control,
         pool=pool,
         transform=job.transform,
-        prompt_ids=job.prompt_ids,
         records_layers=job.records_layers,
         recorder=_start_recorder(job),
         first_step=job.first_step,

@@ -13,17 +13,15 @@ from ray._private import services
 
 from meds_openrlhf.placement.ray_cluster import joined
 from meds_openrlhf.training import cpu
-from meds_openrlhf.training.driver import worker
 
 
 @contextmanager
 def ray_connection(*, on_cpu: bool, verbose: bool) -> Iterator[None]:
     """Connect to the cluster of RAY_ADDRESS or a local `ray start`; otherwise start one on this machine."""
     starts_ray = not os.environ.get("RAY_ADDRESS")
-    runtime_env = {
-        "env_vars": worker_environment(cpu.ENVIRONMENT if on_cpu else _defaults()),
-        "worker_process_setup_hook": worker.SET_UP_WITHOUT_CUDA if on_cpu else worker.SET_UP,
-    }
+    runtime_env: dict[str, Any] = {"env_vars": worker_environment(cpu.ENVIRONMENT if on_cpu else _defaults())}
+    if on_cpu:
+        runtime_env["worker_process_setup_hook"] = f"{cpu.__name__}.install"  # Ray imports it by name
     options: dict[str, Any] = {"log_to_driver": verbose, "logging_level": "INFO" if verbose else "ERROR"}
     if on_cpu and starts_ray:
         options.update(address="local", num_gpus=cpu.MADE_UP_GPUS, num_cpus=cpu.MADE_UP_CPUS, include_dashboard=False)

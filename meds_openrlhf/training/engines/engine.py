@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import traceback
 import uuid
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -22,7 +23,6 @@ from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
 from meds_openrlhf.processes import end_children_with_this_process
-from meds_openrlhf.training.engines.agent import RetryingAgent
 from meds_openrlhf.training.engines.engine_fleet import (
     AS_STARTED,
     NONE,
@@ -30,6 +30,7 @@ from meds_openrlhf.training.engines.engine_fleet import (
     SharedTokenizer,
     StaleWeightsError,
 )
+from meds_openrlhf.training.errors import RunLostError
 from meds_openrlhf.training.openrlhf_source import plain_class, replaced
 
 logger = logging.getLogger(__name__)
@@ -62,8 +63,6 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
     async def _load(self) -> None:
         args, kwargs = self._given
         await super().__init__(*args, **dict(kwargs))
-        if kwargs.get("agent_func_path"):
-            self.executor: Any = RetryingAgent(self.executor)
         self._loaded = True
 
     async def load(self) -> None:
@@ -93,7 +92,9 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
     async def generate_responses(
         self, *, hf_tokenizer: SharedTokenizer, sampling_params: SamplingParams, **kwargs: Any
     ) -> Any:
-        """Generate responses to one prompt. Raises StaleWeightsError if the engine lacks the policy's weights.
+        """Generate responses to one prompt.
+
+        Raises StaleWeightsError if the engine lacks the policy's weights, and RunLostError if a user's agent raised.
 
         vLLM hands a response over when it is finished. By default it does so again with each of its tokens, which is
         half of the work of the one thread that all the engine's responses go through (docs/benchmarks.md).
@@ -104,8 +105,22 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
             self._tokenizer = asyncio.wrap_future(hf_tokenizer.reference.future())
         sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
         tokenizer = await asyncio.shield(self._tokenizer)  # a prompt may be cancelled, and others wait for it too
-        responses = await super().generate_responses(hf_tokenizer=tokenizer, sampling_params=sampling_params, **kwargs)
+        try:
+            responses = await super().generate_responses(
+                hf_tokenizer=tokenizer, sampling_params=sampling_params, **kwargs
+            )
+        except Exception as error:  # whatever a user's code raises
+            if self._given[1].get("agent_func_path") is None or self.llm.errored:
+                raise
+            raise RunLostError(f"the agent raised {_in_a_line(error)}") from error
         return [in_arrays(response) for response in responses]
+
+
+def _in_a_line(error: Exception) -> str:
+    """Return type, message and place of an error, such as ``KeyError: 'x' (my_agent.py, line 31)``."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    what, *_ = traceback.format_exception_only(error)[-1].splitlines()
+    return f"{what} ({os.path.basename(place.filename)}, line {place.lineno})"
 
 
 def in_arrays(response: dict[str, Any]) -> dict[str, Any]:

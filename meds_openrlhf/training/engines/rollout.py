@@ -11,7 +11,6 @@ from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator, _coll
 from openrlhf.trainer.ray.vllm_engine import batch_vllm_engine_call
 from vllm import SamplingParams
 
-from meds_openrlhf.training.engines.agent import AgentErrors
 from meds_openrlhf.training.engines.engine_fleet import EngineFleet
 from meds_openrlhf.training.engines.ordered_batch import OrderedBatch, PassRate, PromptRequest, Started
 from meds_openrlhf.training.errors import RunLostError
@@ -93,12 +92,11 @@ class RolloutGenerator(SamplesGenerator):
     ) -> tuple[list[Experience], int, bool]:
         """Like OpenRLHF's method, but in the order of the data, with prompts in advance, and without losing any.
 
-        See `OrderedBatch`. The prompts of a lost engine go to the others. A prompt with an episode in which an agent
-        raised in every attempt is left out. Returns accepted experiences, the number of prompts in the batch or
-        filtered out, and whether the prompts are exhausted.
+        See `OrderedBatch`. The prompts of a lost engine go to the others. Returns accepted experiences, the number of
+        prompts in the batch or filtered out, and whether the prompts are exhausted.
         """
         batch = OrderedBatch(num_prompts, self._pass_rate if dynamic_filtering else None)
-        options, agent_errors, exhausted = self._options(generate_kwargs), AgentErrors(), False
+        options, exhausted = self._options(generate_kwargs), False
         calls: dict[Any, Started] = {}
         while not batch.is_full:
             if (more := batch.to_start()) and not exhausted:
@@ -112,20 +110,18 @@ class RolloutGenerator(SamplesGenerator):
                 if responses is None:
                     calls[self._send(started.request, options)] = started
                     continue
-                answered = agent_errors.has_answered(responses, num_prompts)
-                kept = responses if answered else []
-                samples = [self._process_response_into_experience(response, **generate_kwargs) for response in kept]
+                samples = [
+                    self._process_response_into_experience(response, **generate_kwargs) for response in responses
+                ]
                 batch.judge(started, [] if dynamic_filtering and self._is_filtered_out(samples) else samples)
         self._fleet.cancel(list(calls))
         if rest := batch.rest():
             dataloader_iter.put_back(rest)  # type: ignore[attr-defined]
-        if line := agent_errors.line():
-            self._fleet.tell(line)
         return batch.samples, batch.consumed, exhausted and not rest
 
     def _is_filtered_out(self, experiences: list[Experience]) -> bool:
         """Return whether dynamic sampling (DAPO) drops a prompt, because its mean score is outside the range."""
-        if not experiences or any(experience.scores is None for experience in experiences):
+        if any(experience.scores is None for experience in experiences):
             return False
         scores = [experience.scores[0].item() for experience in experiences]
         if self._keep_below is not None and max(scores) < self._keep_below:
@@ -173,25 +169,22 @@ class RolloutGenerator(SamplesGenerator):
     # ── state for checkpoints ──
 
     def state(self) -> dict[str, Any]:
-        """Return rollouts for later steps, prompts that were put back, and whether the epoch's others are drawn."""
+        """Return the prompts to draw first, and whether the epoch's others are drawn.
+
+        First come those of rollouts that no step was given yet, if more were generated at once than a step takes.
+        """
         stream = self._dataloader_iter or PromptStream.drained()
-        return {
-            "leftovers": list(self._sample_buffer),
-            "put_back": list(stream.put_back_rows),
-            "epoch_drawn": stream.is_drained,
-        }
+        buffered = [
+            ([None], sample.prompts, sample.labels, sample.images)
+            for sample in self._sample_buffer[:: self.args.rollout.n_samples_per_prompt]
+        ]
+        return {"put_back": [*buffered, *stream.put_back_rows], "epoch_drawn": stream.is_drained}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore a state; the loader must have been restored to the same point before."""
-        self._sample_buffer = list(state["leftovers"])
-        put_back = state.get("put_back", [])  # older checkpoints have none
-        if not state["epoch_drawn"]:
-            self._dataloader_iter = iter(self.prompts_dataloader)
-        elif put_back or not self._sample_buffer:
-            # Iterating the loader again would start the next epoch too early.
-            self._dataloader_iter = PromptStream.drained()
-        if put_back:
-            self._dataloader_iter.put_back_rows.extend(put_back)
+        # Iterating the loader again at the end of an epoch would start the next epoch too early.
+        self._dataloader_iter = PromptStream.drained() if state["epoch_drawn"] else iter(self.prompts_dataloader)
+        self._dataloader_iter.put_back_rows.extend(state["put_back"])
 
 
 class PromptStream:
@@ -233,8 +226,8 @@ class PromptStream:
 class ResumablePrompts:
     """OpenRLHF's loader of prompts, only those that ``fits``, with the state of the generator included in its own.
 
-    OpenRLHF's checkpoints lose rollouts beyond a step's batch, if more are generated at once, and repeat an epoch whose
-    last batch was smaller than the others.
+    OpenRLHF's checkpoints lose prompts whose rollouts are beyond a step's batch, if more are generated at once, and
+    repeat an epoch whose last batch was smaller than the others.
     """
 
     def __init__(self, loader: Any, generator: RolloutGenerator, fits: Callable[[str], bool]) -> None:

@@ -12,15 +12,12 @@ from meds_openrlhf.training.preparation.checks import without_weights
 ALL_LINEAR = "all-linear"
 
 
-def require_settings(config: RunConfig, args: SimpleNamespace) -> None:
+def require_settings(args: SimpleNamespace) -> None:
     """Raise ConfigError for LoRA settings that are out of range or that do not go with each other."""
     lora = args.ds.lora
     if lora.rank < 0:
         raise ConfigError("ds.lora.rank", lora.rank, "is negative; 0 trains all weights, without LoRA")
     if not lora.rank:
-        if config.meds.lora.save != "merged":
-            hint = "says how a policy with LoRA is saved; set ds.lora.rank too, or leave it out"
-            raise ConfigError("meds.lora.save", config.meds.lora.save, hint)
         return
     if lora.alpha < 1:
         raise ConfigError("ds.lora.alpha", lora.alpha, "scales the adapters, by alpha / rank, and has to be at least 1")

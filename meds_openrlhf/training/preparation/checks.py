@@ -195,10 +195,8 @@ def require_exploration(config: RunConfig, args: SimpleNamespace) -> None:
     if exploration.answer_bonus and estimator == "gae":
         hint = "has a critic, which meds.exploration.answer_bonus does not know; use an estimator without one"
         raise ConfigError("algo.advantage.estimator", estimator, hint)
-    meds, hint = config.meds, "compares the responses to a prompt, of which rollout.n_samples_per_prompt asks for one"
-    if responses == 1 and exploration.unlikeliness:
-        raise ConfigError("meds.exploration.unlikeliness", exploration.unlikeliness, hint)
-    if responses == 1 and meds.enabled and meds.penalty.scope == "batch":
+    if responses == 1 and config.meds.enabled and config.meds.penalty.scope == "batch":
+        hint = "compares the responses to a prompt, of which rollout.n_samples_per_prompt asks for one"
         raise ConfigError("meds.penalty.scope", "batch", hint)
 
 

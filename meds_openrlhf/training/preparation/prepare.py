@@ -28,7 +28,7 @@ from meds_openrlhf.placement.report import PlanReport
 from meds_openrlhf.placement.shortage import Shortage
 from meds_openrlhf.training import cpu
 from meds_openrlhf.training.batching import steps_of_an_epoch
-from meds_openrlhf.training.preparation import adapters, agents, checks, features, prompts
+from meds_openrlhf.training.preparation import adapters, checks, features, prompts
 from meds_openrlhf.training.preparation.placing import (
     PROVISIONAL,
     place_flags,
@@ -36,7 +36,6 @@ from meds_openrlhf.training.preparation.placing import (
     require_saved_ranks,
 )
 from meds_openrlhf.training.preparation.recipe import models_of
-from meds_openrlhf.training.prompt_ids import PromptIds
 from meds_openrlhf.training.prompt_length import longest_prompt
 
 REWARD_FILES = Path(__file__).parents[2] / "rewards"
@@ -64,7 +63,6 @@ class Job:
     transform: FeatureTransform
     function: FeatureFunction | None  # the user's own feature
     records_layers: bool  # whether the policy records what the memory stores
-    prompt_ids: PromptIds | None
     left_out: str | None  # a line about prompts that are too long, if there are any
     prompts: int  # that are trained on
     resume: bool
@@ -101,18 +99,16 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
     require_flags(config, args)
     if checkpoint is not None:
         adapters.require_same_adapters(config, paths)
-    data = prompts.load_prompts(args, config.meds.memory.prompt_id_key)
+    data = prompts.load_prompts(args)
     checks.require_labels(config, data, args.data.label_key)
     policy = checks.model_config(args.actor.model_name_or_path)
     function = features.function_of(config, policy)
     memory = _memory_of(config, paths, args, policy, function)
     adapters.require_targets(args, policy)
-    agents.require_loadable(args.train.agent_func_path)
     from transformers import AutoTokenizer  # late: refusals above need no model code
 
     tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
-    id_column = config.meds.memory.prompt_id_key if config.meds.enabled else None
-    too_long, prompt_ids = prompts.examine_prompts(data, args, tokenizer, id_column)
+    too_long = prompts.count_too_long(data, args, tokenizer)
     if checkpoint is not None:
         point_latest_to(paths, checkpoint.tag)
     return Job(
@@ -126,7 +122,6 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
         transform=feature_transform(features_of_rows(config.meds.features, config.meds.memory)),
         function=function,
         records_layers=features.are_recorded(config, function),
-        prompt_ids=prompt_ids,
         left_out=_left_out(too_long, len(data), longest_prompt(args)),
         prompts=len(data) - too_long,
         resume=resume,
@@ -138,7 +133,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
 def require_flags(config: RunConfig, args: SimpleNamespace) -> None:
     """Raise ConfigError for flags that do not go together; `meds plan` asks the same."""
     checks.require_two_checkpoints(args)
-    adapters.require_settings(config, args)
+    adapters.require_settings(args)
     checks.require_length_penalties(args)
     checks.require_filtering(config, args)
     checks.require_minibatches(config, args)

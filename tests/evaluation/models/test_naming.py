@@ -83,10 +83,8 @@ def test_openrlhfs_own_folder_wins_and_outlives_its_checkpoint(tmp_path: Path) -
     assert find(f"{paths.root}@25") == Model("run@25", folder=paths.checkpoints / "global_step25_hf")
 
 
-def test_adapters_alone_are_passed_over_for_the_checkpoint_that_has_the_whole_model(tmp_path: Path) -> None:
+def test_adapters_in_a_checkpoint_are_merged_as_the_run_scaled_them(tmp_path: Path) -> None:
     paths = make_run(tmp_path / "run", (50,), "ds.lora: {rank: 8, alpha: 32}\n")
-    for folder in (paths.model, paths.checkpoints / "global_step50_hf"):
-        (make_model(folder) / "adapter_config.json").write_text("{}")
     shards = paths.policy_checkpoints / "global_step50"
     assert find(str(paths.root)) == Model("run@50", shards=shards, base="own/base", lora_alpha=32)
     paths.config.write_text("meds: {run_dir: x}\nactor.model_name_or_path: own/base\nds.lora.rank: 8\n")
@@ -103,7 +101,6 @@ def test_adapters_alone_are_passed_over_for_the_checkpoint_that_has_the_whole_mo
         ("{tmp}/fresh", "holds neither a trained model nor a whole checkpoint yet"),
         ("{tmp}/empty@7", "is no run's folder"),
         ("{tmp}/adapter", "holds LoRA adapters alone"),
-        ("{tmp}/adapter-run", "adapter-run/model' holds LoRA adapters alone; name a run with a checkpoint"),
         ("a b={tmp}/run", "has the label 'a b'"),
         ("..={tmp}/run", "has the label '..'"),
     ],
@@ -113,7 +110,6 @@ def test_what_is_no_model(word: str, message: str, tmp_path: Path) -> None:
     make_run(tmp_path / "run", (50, 100))
     make_run(tmp_path / "fresh")
     (make_model(tmp_path / "adapter") / "adapter_config.json").write_text("{}")
-    (make_model(make_run(tmp_path / "adapter-run").model) / "adapter_config.json").write_text("{}")
     with pytest.raises(ConfigError) as error:
         find(word.format(tmp=tmp_path))
     assert error.value.field == "MODEL"

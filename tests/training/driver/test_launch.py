@@ -1,13 +1,15 @@
 """What a run's failures become for the user."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ray.exceptions import RayTaskError
 
+from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.features.function import FeatureFunctionError
 from meds_openrlhf.training.driver import launch
-from meds_openrlhf.training.driver.interruption import Interruptions
+from meds_openrlhf.training.driver.interruption import Interruptions, WatchdogExpired
 from meds_openrlhf.training.errors import RunLostError
 
 
@@ -22,3 +24,14 @@ def test_a_feature_of_the_users_that_fails_ends_the_run_with_its_message(monkeyp
     nothing: Any = None
     with pytest.raises(RunLostError, match=r"^my.py: from_texts raised KeyError: 3$"):
         launch._train(nothing, {}, Interruptions(None), nothing, nothing)
+
+
+def test_a_run_that_does_nothing_ends_with_a_line_that_says_how_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(*_: Any) -> None:
+        raise WatchdogExpired
+
+    monkeypatch.setattr(launch, "_start_and_follow", hang)
+    job: Any = SimpleNamespace(config=SimpleNamespace(meds=MedsSettings(run_dir="r")))
+    nothing: Any = None
+    with pytest.raises(RunLostError, match=r"^nothing was finished within 60 minutes .*`ray stack` or `py-spy dump"):
+        launch._train(job, {}, Interruptions(None), nothing, nothing)

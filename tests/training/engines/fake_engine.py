@@ -12,16 +12,12 @@ SAMPLES = 2
 
 
 class Engine:
-    """Answers like OpenRLHF's engine actor. Its first life may end at a prompt; later ones know no weights at first.
+    """Answers like OpenRLHF's engine actor. Its first life may end at a prompt; later ones know no weights at first."""
 
-    At prompts that end in one of the digits ``raises_at`` its agent raises.
-    """
-
-    def __init__(self, number: int, dies_at: int | None = None, raises_at: str = "") -> None:
+    def __init__(self, number: int, dies_at: int | None = None) -> None:
         reborn = ray.get_runtime_context().was_current_actor_reconstructed
         self.number, self.dies_at = number, None if reborn else dies_at
         self.weights = NONE if reborn else AS_STARTED
-        self.raises_at = set(map(int, raises_at))
         self.answered = 0
 
     async def status(self) -> EngineStatus:
@@ -40,8 +36,6 @@ class Engine:
         if self.answered == self.dies_at:
             os._exit(1)
         await asyncio.sleep(0.01)
-        if int(prompt) % 10 in self.raises_at:
-            return [{"agent_errors": ["A"] * 3}] * SAMPLES
         return responses_to(prompt, label)
 
 

@@ -15,6 +15,7 @@ from vllm.sampling_params import RequestOutputKind
 
 from meds_openrlhf.training.engines.engine import RestartableEngine, in_arrays
 from meds_openrlhf.training.engines.engine_fleet import AS_STARTED, SharedTokenizer
+from meds_openrlhf.training.errors import RunLostError
 from tests.training.test_batches import require_equal
 
 
@@ -48,17 +49,42 @@ class Agent:
         return {"kind": sampling_params.output_kind, "tokenizer": hf_tokenizer, "observation_tokens": [1]}
 
 
-def test_a_response_is_handed_over_once() -> None:
-    async def responses() -> list[dict[str, Any]]:
+class Raising:
+    async def execute(self, **_: Any) -> dict[str, Any]:
+        raise KeyError("tool 1\nand more")
+
+
+def responses_of(agent: Any, errored: bool = False) -> list[dict[str, Any]]:
+    """Two responses of an engine with this agent, in which vLLM is lost if it is ``errored``."""
+
+    async def responses() -> Any:
         engine = RestartableEngine.__new__(RestartableEngine)
         engine._weights, engine._tokenizer = AS_STARTED, asyncio.get_running_loop().create_future()
         engine._tokenizer.set_result("tokenizer")
-        engine.executor = Agent()
+        engine._given = (), {"agent_func_path": "mine.py"}
+        engine.executor, engine.llm = agent, SimpleNamespace(errored=errored)
         shared = SharedTokenizer(None)
         return await engine.generate_responses(
             prompt="p", label="l", sampling_params=SamplingParams(), max_length=9, hf_tokenizer=shared, num_samples=2
         )
 
-    first, second = asyncio.run(responses())
+    found: list[dict[str, Any]] = asyncio.run(responses())
+    return found
+
+
+def test_a_response_is_handed_over_once() -> None:
+    first, second = responses_of(Agent())
     assert first["kind"] == second["kind"] == RequestOutputKind.FINAL_ONLY
     assert first["tokenizer"] == "tokenizer"
+
+
+def test_an_agent_that_raises_ends_the_run_with_its_error() -> None:
+    with pytest.raises(
+        RunLostError, match=r"the agent raised KeyError: 'tool 1\\nand more' \(test_engine.py, line \d+\)"
+    ):
+        responses_of(Raising())
+
+
+def test_the_errors_of_a_lost_engine_are_not_the_agents() -> None:
+    with pytest.raises(KeyError):
+        responses_of(Raising(), errored=True)

@@ -98,31 +98,6 @@ def test_filtered_prompts_are_replaced_also_when_an_engine_dies(ray_cluster: obj
     assert passed == pytest.approx(len(samples) / consumed * 100)
 
 
-def test_a_prompt_at_which_an_agent_keeps_raising_is_left_out_and_another_takes_its_place(ray_cluster: object) -> None:
-    told: list[str] = []
-    engine = ray.remote(num_cpus=0)(Engine).remote(0, None, "37")
-    generator = make_generator([engine], arguments(batch=8, at_once=8), 20, told)
-    steps = [generator.generate_samples() for _ in range(3)]
-    assert [len(samples) for samples, *_ in steps] == [8 * SAMPLES, 8 * SAMPLES, 0]
-    assert [exhausted for *_, exhausted in steps] == [False, False, True]
-    answered = [prompt for samples, *_ in steps for prompt in prompts_of(samples)]
-    assert sorted(answered) == sorted([one for one in range(20) if one % 10 not in (3, 7)] * SAMPLES)
-    counts = [consumed - len(samples) // SAMPLES for samples, _, consumed, _ in steps]
-    assert sum(counts) == 4
-    assert told == [
-        f"agent errors: {6 * count}, last A; episodes were sampled again; prompts left out after 3 attempts: {count}"
-        for count in counts
-        if count
-    ]
-
-
-def test_an_agent_that_raises_everywhere_ends_the_run(ray_cluster: object) -> None:
-    engine = ray.remote(num_cpus=0)(Engine).remote(0, None, "0123456789")
-    generator = make_generator([engine], arguments(batch=8, at_once=8), 20, [])
-    with pytest.raises(RunLostError, match="the agent raised in 3 attempts at every prompt: A"):
-        generator.generate_samples()
-
-
 def test_what_fills_no_mini_batch_at_an_epochs_end_is_left_out_and_said_once(ray_cluster: object) -> None:
     told: list[str] = []
     generator = make_generator(start_engines(None), arguments(4, 4), 7, told, even_batch=4)

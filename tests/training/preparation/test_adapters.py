@@ -8,7 +8,6 @@ import pytest
 from transformers import GPT2Config, Qwen2Config
 
 from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig
-from meds_openrlhf.config.schema import LoraSettings
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.training.preparation import adapters
 from meds_openrlhf.training.preparation.arguments import parse_openrlhf_arguments
@@ -19,10 +18,6 @@ LORA = {"ds.lora.rank": 8}
 
 def args_of(flags: dict[str, Any]) -> SimpleNamespace:
     return parse_openrlhf_arguments({**BASE, **flags})
-
-
-def config_with(lora: LoraSettings) -> RunConfig:
-    return RunConfig(MedsSettings(run_dir="x", lora=lora), {})
 
 
 @pytest.mark.parametrize(
@@ -38,20 +33,13 @@ def config_with(lora: LoraSettings) -> RunConfig:
 )
 def test_settings_that_cannot_work(flags: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        adapters.require_settings(config_with(LoraSettings()), args_of(flags))
+        adapters.require_settings(args_of(flags))
     assert str(raised.value).startswith(message)
 
 
 def test_settings_that_work() -> None:
-    adapters.require_settings(config_with(LoraSettings()), args_of({"ds.load_in_4bit": True, "train.enable_ema": True}))
-    adapters.require_settings(config_with(LoraSettings(save="adapter")), args_of({**LORA, "ds.lora.dropout": 0.5}))
-
-
-def test_adapters_to_save_where_there_are_none() -> None:
-    with pytest.raises(ConfigError, match=r"meds\.lora\.save: 'adapter' says how .* set ds\.lora\.rank too"):
-        adapters.require_settings(config_with(LoraSettings(save="adapter")), args_of({}))
-    with pytest.raises(ConfigError, match=r'meds\.lora\.save: \'both\' is neither "merged" nor "adapter"'):
-        LoraSettings(save="both")
+    adapters.require_settings(args_of({"ds.load_in_4bit": True, "train.enable_ema": True}))
+    adapters.require_settings(args_of({**LORA, "ds.lora.dropout": 0.5}))
 
 
 def test_a_resume_with_other_adapters(tmp_path: Path) -> None:

@@ -154,11 +154,6 @@ COUNTS = {"memory": MemorySettings(preset="answers", remember="both")}
             "algo.advantage.estimator: 'gae' has a critic, which meds.exploration.answer_bonus does not know",
         ),
         (
-            {"exploration": ExplorationSettings(unlikeliness=0.25)},
-            {"algo.advantage.estimator": "reinforce", "rollout.n_samples_per_prompt": 1},
-            "meds.exploration.unlikeliness: 0.25 compares the responses to a prompt",
-        ),
-        (
             {"penalty": PenaltySettings(scope="batch")},
             {"algo.advantage.estimator": "flash_reinforce", "rollout.n_samples_per_prompt": 1},
             "meds.penalty.scope: 'batch' compares the responses to a prompt",
@@ -172,8 +167,7 @@ def test_methods_without_the_group_or_the_baseline_that_they_need(meds: dict, fl
 
 
 def test_methods_with_what_they_need() -> None:
-    for exploration in (ExplorationSettings(pass_at_k=3), ExplorationSettings(unlikeliness=0.25)):
-        checks.require_exploration(run_with(exploration=exploration), args_of())
+    checks.require_exploration(run_with(exploration=ExplorationSettings(pass_at_k=3)), args_of())
     one = {"algo.advantage.estimator": "flash_reinforce", "rollout.n_samples_per_prompt": 1}
     checks.require_exploration(run_with(exploration=ExplorationSettings(answer_bonus=0.1), **COUNTS), args_of(**one))
     checks.require_exploration(run_with(enabled=False, penalty=PenaltySettings(scope="batch")), args_of(**one))
