@@ -2,7 +2,7 @@
 
 Bundles of GPUs are pinned to their nodes by Ray's label with the node's id, so that the run matches the plan. Engines
 with their own GPUs may also use nodes that join later: if an engine's node dies and is replaced, Ray moves the bundles
-to the new node and restarts the engines. Ray may move the memory's bundles, and the shards with them, to any node.
+to the new node and restarts the engines. The memory's bundles are on the driver's node, beside the run folder.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def reserve(
             reserved = _on_its_nodes(group, plan)
             made.update(dict.fromkeys(group.roles, reserved))
         if plan.shards:
-            made["memory"] = placement_group([{"CPU": 1.0}] * len(plan.shards), strategy="SPREAD")
+            selectors = [{NODE_LABEL: node.id} for node in plan.shards]
+            cpus = [{"CPU": 1.0}] * len(plan.shards)
+            made["memory"] = placement_group(cpus, strategy="PACK", bundle_label_selector=selectors)
         for role, reserved in made.items():
             if not reserved.wait(max(deadline - time.monotonic(), 0.001)):
                 raise _too_late(plan, role, setting, timeout_seconds)

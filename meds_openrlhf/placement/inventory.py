@@ -40,6 +40,7 @@ class Node:
     gpu_memory_gb: float | None = None
     memory_gb: float | None = None  # of the node, without Ray's object store
     id: str = ""
+    is_drivers: bool = False  # whether the run's driver is there, and with it the memory
 
     @property
     def room(self) -> int:
@@ -72,7 +73,8 @@ def imagined_cluster(shape: str, gpu_memory_gb: float, cpus: int | None = None) 
         raise ConfigError("--cpus", cpus, "is below 1; name the CPUs of one node, e.g. 128")
     nodes, gpus = int(found[1]), int(found[2])
     per_node = CPUS_PER_GPU * gpus if cpus is None else cpus
-    return [free_node(f"node {index}", gpus, per_node, gpu_memory_gb) for index in range(nodes)]
+    found_nodes = [free_node(f"node {index}", gpus, per_node, gpu_memory_gb) for index in range(nodes)]
+    return [replace(found_nodes[0], is_drivers=True), *found_nodes[1:]]
 
 
 def smallest_gpu_memory(nodes: list[Node]) -> float | None:

@@ -12,9 +12,8 @@ numbered node by node, and OpenRLHF's ranks and engines use them in that order.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import lcm
 
 from meds_openrlhf.config.errors import ConfigError
@@ -78,10 +77,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Plan:
-    """The assignment of roles to GPUs, the expected nodes of the memory's shards, and the controllers' CPUs.
-
-    The shards' nodes are a prediction: Ray spreads the shards, and may move them if a node dies.
-    """
+    """The assignment of roles to GPUs, the node of each of the memory's shards, and the controllers' CPUs."""
 
     groups: tuple[Group, ...]
     shards: tuple[Node, ...]
@@ -108,20 +104,24 @@ class Plan:
 
 
 def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_shards: int, controller_cpus: int) -> Plan:
-    """Assign every role's GPUs and the memory's CPUs to nodes.
+    """Assign every role's GPUs and the memory's CPUs to nodes; the memory is on the driver's node, beside its files.
 
     Raises ConfigError if roles that share GPUs request different numbers of them, and its subclass Shortage if the
     nodes do not have enough room.
     """
     members = sharing_roles(requests)
     demands = [_demand(group) for group in members]
-    packed = pack([node.room for node in nodes], demands)
+    home = next((node for node in nodes if node.is_drivers), nodes[0] if nodes else None)
+    rooms = [replace(n, free_cpus=max(0, n.free_cpus - memory_shards)).room if n is home else n.room for n in nodes]
+    packed = pack(rooms, demands)
     left = sum(node.room_for_cpus for node in nodes) - sum(demand.count * demand.size for demand in demands)
-    if packed is None or left < memory_shards + controller_cpus:
+    fits_at_home = memory_shards == 0 or (home is not None and home.room_for_cpus >= memory_shards)
+    if packed is None or not fits_at_home or left < memory_shards + controller_cpus:
         needs = [Need(" + ".join(request.role for request in group), d) for group, d in zip(members, demands)]
         cpus = sum(need.gpus for need in needs) + memory_shards + controller_cpus
         largest = max(requests, key=lambda request: request.gpus).role
-        only_cpus = packed is not None and memory_shards > 1  # all GPUs fit
+        gpus_fit = pack([node.room for node in nodes], demands) is not None
+        only_cpus = gpus_fit and memory_shards > 1
         advice = f"lower {ROLE_FLAGS['memory' if only_cpus else largest]}"
         if not only_cpus and len(needs) > 1 and all(need.gpus == 1 for need in needs) and any(n.gpus for n in nodes):
             advice = "set meds.placement.mode to colocate (not with train.async_enable)"
@@ -131,7 +131,7 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
         Group(tuple(group), tuple(node for node, count in zip(nodes, blocks) for _ in range(count * demand.size)))
         for group, demand, blocks in zip(members, demands, packed)
     )
-    return Plan(groups, _spread_shards(groups, nodes, memory_shards), controller_cpus, tuple(nodes))
+    return Plan(groups, (home,) * memory_shards if home else (), controller_cpus, tuple(nodes))
 
 
 def sharing_roles(requests: Sequence[RoleRequest]) -> list[list[RoleRequest]]:
@@ -157,17 +157,3 @@ def _demand(members: list[RoleRequest]) -> Demand:
     """Return blocks that contain whole blocks of every member, so that no block is split over nodes."""
     size = lcm(*(member.block_gpus for member in members))
     return Demand(members[0].gpus // size, size)
-
-
-def _spread_shards(groups: Sequence[Group], nodes: Sequence[Node], shards: int) -> tuple[Node, ...]:
-    """Choose a node for each shard: the node with the fewest shards so far, and among these the most free CPUs."""
-    taken = Counter(nodes.index(node) for group in groups for node in group.nodes)
-    left = [node.room_for_cpus - taken[index] for index, node in enumerate(nodes)]
-    placed: Counter[int] = Counter()
-    chosen = []
-    for _ in range(shards):
-        able = [index for index in range(len(nodes)) if left[index] - placed[index] > 0]
-        best = min(able, key=lambda index: (placed[index], placed[index] - left[index], index))
-        placed[best] += 1
-        chosen.append(nodes[best])
-    return tuple(chosen)

@@ -127,4 +127,5 @@ def _node(name: str, node: dict[str, Any], free: dict[str, float], card: float |
         gpu_memory_gb=card or min(known, default=None),
         memory_gb=total["memory"] / 2**30 if "memory" in total else None,
         id=node["NodeID"],
+        is_drivers=node["NodeID"] == ray.get_runtime_context().get_node_id(),
     )
