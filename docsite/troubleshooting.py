@@ -26,7 +26,6 @@ ROOMS = {
     "Features": ("features",),
     "Memory: meds memory": ("memory",),
     "Evaluation: meds eval": ("evaluation", "eval"),
-    "Studies: meds study": ("study",),
     "The atlas of other trainers' runs: meds atlas": ("dumps", "atlas"),
     "Report and tracking: meds report, meds track": ("report", "tracking", "track"),
 }

@@ -45,7 +45,6 @@ def test_help_needs_the_standard_library_alone(tmp_path: Path) -> None:
         "report",
         "track",
         "data prepare",
-        "study run",
     ]
     codes, modules = imported_by([[*command.split(), "--help"] for command in ("", *commands)], tmp_path)
     assert set(codes) == {0}
