@@ -18,9 +18,7 @@ import os
 import random
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.arithmetic.problems import (
@@ -43,7 +41,6 @@ from meds_openrlhf.rewards.gym_problem import read_entry
 
 TRAINED, HELD_OUT, SUPERVISED = 1000, 200, 3000  # problems; the last are for the supervised training alone
 
-Row = dict[str, str]
 Text = tuple[str, str]  # prompt, response
 
 
@@ -81,7 +78,7 @@ def arithmetic(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], 
     write_rows(out / "train.jsonl", [problem for problem, _ in trained], 0, ID_FORM)
     write_rows(out / "eval.jsonl", [problem for problem, _ in held_out], TRAINED, ID_FORM)
     generator = random.Random(f"laboratory-{seed}")
-    texts = [solved(*generator.choice(others), generator) for _ in range(recipe.examples)]
+    texts = [solved(generator, *generator.choice(others)) for _ in range(recipe.examples)]
     return texts, [*OPENINGS, *EQUALS, *JOINERS, *CLOSINGS]
 
 
@@ -90,7 +87,7 @@ def family_of(shape: str) -> Family:
     return Family((shape,), SMALL, LARGE, LARGEST_VALUE, count=500)
 
 
-def solved(problem: Problem, right_share: float, generator: random.Random) -> Text:
+def solved(generator: random.Random, problem: Problem, right_share: float) -> Text:
     """A prompt and a solution of it, right or with a mistake."""
     mistake = NO_MISTAKE
     if generator.random() >= right_share:
@@ -101,19 +98,17 @@ def solved(problem: Problem, right_share: float, generator: random.Random) -> Te
 
 # ── reasoning-gym ──
 
-GYM_SETTINGS: dict[str, dict[str, Any]] = {
-    "chain_sum": {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 2},
-}
+CHAIN_SUM = {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 2}
 
 
-def gym(task: str, seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], list[str]]:
+def chain_sum(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], list[str]]:
     """The same with a task of reasoning-gym."""
-    size, settings = TRAINED + SUPERVISED, GYM_SETTINGS[task]
-    request = GymRequest(tasks=[task], size=size, held_out=HELD_OUT, seed=seed, settings=settings)
+    size = TRAINED + SUPERVISED
+    request = GymRequest(tasks=["chain_sum"], size=size, held_out=HELD_OUT, seed=seed, settings=CHAIN_SUM)
     prepare_gym(request, out)
     rows = [json.loads(line) for line in (out / "train.jsonl").read_text().splitlines()]
-    _write(out / "train.jsonl", rows[:TRAINED])
-    os.replace(out / f"{task}.jsonl", out / "eval.jsonl")
+    (out / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:TRAINED]))
+    os.replace(out / "chain_sum.jsonl", out / "eval.jsonl")
     generator = random.Random(f"laboratory-{seed}")
     texts = [_answered(generator.choice(rows[TRAINED:]), generator) for _ in range(recipe.examples)]
     return texts, [*_ends_of_all([row["prompt"] for row in rows]), *OPENINGS]
@@ -126,17 +121,15 @@ def _ends_of_all(texts: Sequence[str]) -> tuple[str, str]:
     return before, after
 
 
-def _answered(row: Row, generator: random.Random) -> Text:
+def _answered(row: dict[str, str], generator: random.Random) -> Text:
     """A prompt and its right answer."""
     return row["prompt"], f"{generator.choice(OPENINGS)}\\boxed{{{read_entry(row['answer'])['answer']}}}"
 
 
 # ── both ──
 
-RECIPES = {
-    "arithmetic": PolicyRecipe(steps=900),
-    "chain_sum": PolicyRecipe(steps=2000),
-}
+TASKS = {"arithmetic": arithmetic, "chain_sum": chain_sum}
+RECIPES = {"arithmetic": PolicyRecipe(steps=900), "chain_sum": PolicyRecipe(steps=2000)}
 
 
 def make(task: str, seed: int, out: Path, report: Callable[[str], None], recipe: PolicyRecipe) -> None:
@@ -148,14 +141,10 @@ def make(task: str, seed: int, out: Path, report: Callable[[str], None], recipe:
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
         folder = Path(scratch) / "fresh"
         folder.mkdir()
-        texts, pieces = arithmetic(seed, recipe, folder) if task == "arithmetic" else gym(task, seed, recipe, folder)
+        texts, pieces = TASKS[task](seed, recipe, folder)
         tokenizer = build_char_tokenizer(CONTEXT_LENGTH, ["\\boxed{", *(piece for piece in pieces if len(piece) > 1)])
         make_policy(folder / "policy", tokenizer, texts, recipe, seed, random.Random(f"batches-{seed}"), report)
         os.replace(folder, out)
-
-
-def _write(path: Path, rows: Sequence[Row]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def main() -> None:
@@ -164,11 +153,8 @@ def main() -> None:
     parser.add_argument("task", choices=RECIPES)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, help="of the supervised training (the task's)")
-    arguments = parser.parse_args()
-    recipe = RECIPES[arguments.task]
-    recipe = recipe if arguments.steps is None else replace(recipe, steps=arguments.steps)
-    make(arguments.task, arguments.seed, arguments.out, lambda line: print(line, flush=True), recipe)
+    given = parser.parse_args()
+    make(given.task, given.seed, given.out, lambda line: print(line, flush=True), RECIPES[given.task])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import importlib.util
 
 # The extra that each command needs; the other commands need only the base installation.
 EXTRAS = {
-    **dict.fromkeys(("train", "eval", "study", "plan", "doctor", "demo", "data"), "gpu"),
+    **dict.fromkeys(("train", "eval", "plan", "doctor", "demo", "data"), "gpu"),
     "track": "track",
     "atlas": "atlas",
 }

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from meds_openrlhf import __version__
-from meds_openrlhf.cli import atlas, data, demo, doctor, eval, memory, plan, report, study, track, train
+from meds_openrlhf.cli import atlas, data, demo, doctor, eval, memory, plan, report, track, train
 from meds_openrlhf.cli.extras import missing_extra
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.exits import DISK_ERRORS, silence_if_closed
@@ -16,9 +16,9 @@ from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from meds_openrlhf.training.driver.interruption import Interrupted
 from meds_openrlhf.training.errors import RunLostError, innermost
 
-SUBCOMMANDS = (train, eval, study, plan, doctor, demo, data, memory, report, atlas, track)
+SUBCOMMANDS = (train, eval, plan, doctor, demo, data, memory, report, atlas, track)
 TRAINERS = ("train", "demo")
-READERS = ("memory", "report", "study", "track")  # whose output may go to `| head`
+READERS = ("memory", "report", "track")  # whose output may go to `| head`
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -80,17 +80,6 @@ def test_what_needs_no_extra(site: Path, run: Path, tmp_path: Path, words: list[
     assert printed in finished.stdout
 
 
-def test_studies_are_read_without_extras_and_run_with_them(site: Path, tmp_path: Path) -> None:
-    study = ["studies/paper-table1.yaml", "--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
-    status = run_meds(site, "study", "status", *study, cwd=REPOSITORY)
-    assert (status.returncode, status.stdout.splitlines()[-1]) == (0, "60 runs: 60 missing"), status.stderr
-    report = run_meds(site, "study", "report", *study, cwd=REPOSITORY)
-    assert (report.returncode, report.stderr) == (0, "")
-    assert report.stdout.endswith(f"{tmp_path}/results/report.html\n")
-    run = run_meds(site, "study", "run", *study, cwd=REPOSITORY)
-    assert (run.returncode, run.stderr) == (2, f"meds: study needs ray, which is not installed; {GPU}\n")
-
-
 def test_a_small_memory_is_clustered_the_same_with_and_without_the_compiler(
     site: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

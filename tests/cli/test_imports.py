@@ -34,7 +34,7 @@ def imported_by(commands: list[list[str]], cwd: Path) -> tuple[list[int], set[st
 
 
 def test_help_needs_the_standard_library_alone(tmp_path: Path) -> None:
-    commands = ["train", "eval", "plan", "demo", "data", "memory", "report", "track", "data prepare", "study run"]
+    commands = ["train", "eval", "plan", "demo", "data", "memory", "report", "track", "data prepare"]
     codes, modules = imported_by([[*command.split(), "--help"] for command in ("", *commands)], tmp_path)
     assert set(codes) == {0}
     assert modules & {*HEAVY, "numpy", "pyarrow", "ray"} == set()

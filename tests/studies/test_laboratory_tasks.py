@@ -42,10 +42,7 @@ def test_a_task_has_its_problems_and_a_policy_that_tokenizes_them(task: str, tmp
 @pytest.mark.parametrize("task", RECIPES)
 def test_a_policy_is_trained_on_other_problems_than_those_of_the_task(task: str, tmp_path: Path) -> None:
     recipe = PolicyRecipe(steps=60)
-    if task == "arithmetic":
-        texts, _ = laboratory_tasks.arithmetic(3, recipe, tmp_path)
-    else:
-        texts, _ = laboratory_tasks.gym(task, 3, recipe, tmp_path)
+    texts, _ = laboratory_tasks.TASKS[task](3, recipe, tmp_path)
     assert len(texts) == recipe.examples
     known = {row["prompt"] for name in ("train", "eval") for row in rows(tmp_path / f"{name}.jsonl")}
     assert not known & {prompt for prompt, _ in texts}
@@ -56,7 +53,7 @@ def test_arithmetic_is_solved_rightly_as_often_as_its_shape_says() -> None:
         family = laboratory_tasks.family_of(shape)
         problem = laboratory_tasks.draw_problems(1, 0, family)[0]
         generator = Random(0)
-        solved = [laboratory_tasks.solved(problem, share, generator)[1] for _ in range(1000)]
+        solved = [laboratory_tasks.solved(generator, problem, share)[1] for _ in range(1000)]
         right = sum(verdict(text, str(problem.answer))[1] for text in solved) / 1000
         assert right == pytest.approx(share, abs=0.04)
         assert work(problem.expression).answer == problem.answer

@@ -1,0 +1,131 @@
+"""What is left of a run, results/STUDY/runs/TASK-METHOD-SEED.json: tables and figures are made from it again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import Counter
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from analysis.known_mistakes import COLUMNS, scores_of
+from analysis.mistakes import explain_all
+from analysis.run_rows import remembered_wrong, run_rows
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.evaluation.estimators import pass_at_k
+from meds_openrlhf.evaluation.samples import iterate_samples
+from meds_openrlhf.report.history import read_lines
+from studies.study import PASS_AT, Key, Run, Study
+
+# Curves of training that are kept, beside those that the study names.
+CURVES = (
+    *("meds/accuracy", "meds/reward_raw", "meds/reward_shaped", "meds/penalized_share", "meds/penalty_effect"),
+    *("policy_entropy", "meds/eigen_ratio_all", "meds/eigen_ratio_window", "meds/eigen_ratio_step"),
+    *("rollout/response_length_mean", "dynamic_filtering_pass_rate", "timing/step_total"),
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run. ``commit`` and ``dirty`` (changed since) say which code made it: None outside of a repository.
+
+    ``right[step][benchmark]`` are each problem's right ones among ``n`` samples, step 0 being the policy before
+    training. ``curves[metric]`` are [step, value] pairs. ``agreement["VARIANT/PRESET"]`` is the share of pairs of wrong
+    responses on which clusters and known mistakes agree, mean over prompts; ``notes`` say what could not be measured.
+    """
+
+    task: str
+    method: str
+    seed: int
+    n: int
+    right: dict[str, dict[str, list[int]]]
+    curves: dict[str, list[list[float]]]
+    agreement: dict[str, float]
+    notes: list[str]
+    hours: float | None
+    command: str | None = None  # of the training; None in results that are older than this field
+    commit: str | None = None
+    dirty: bool | None = None
+
+    def pass_at(self, step: int, k: int) -> float:
+        """pass@k at a step, mean over benchmarks."""
+        return float(np.mean([pass_at_k(self.n, counts, k).mean() for counts in self.right[str(step)].values()]))
+
+    @property
+    def evaluated(self) -> list[int]:
+        """The evaluated steps, 0 among them, in order."""
+        return sorted(map(int, self.right))
+
+    def metric(self, name: str, last: int) -> float | None:
+        """A metric as docs/studies.md defines it, pass@k of the ``last`` evaluations; None if the run has none."""
+        if at := PASS_AT.fullmatch(name):
+            return float(np.mean([self.pass_at(step, int(at[1])) for step in self.evaluated[-last:]]))
+        if name == "newly-solved":
+            first, end = (np.concatenate([*self.right[str(self.evaluated[place])].values()]) for place in (0, -1))
+            return float((end[first == 0] > 0).mean()) if (first == 0).any() else None
+        if name.startswith("agreement:"):
+            return self.agreement.get(name.removeprefix("agreement:"))
+        values = [value for _, value in self.curves.get(name, [])]
+        return float(np.mean(values[-max(len(values) // 4, 1) :])) if values else None
+
+
+def collect(run: Run, commit: tuple[str | None, bool | None], hours: float | None) -> Result:
+    """The result of a run that is trained and evaluated. Raises ConfigError if it is not trained to the end."""
+    study, lines = run.study, read_lines(run.paths.metrics)
+    if lines[-1]["step"] != study.steps:
+        raise ConfigError("steps", study.steps, f"are more than the {lines[-1]['step']} trained; more num_episodes")
+    named = {metric for claim in study.claims.values() for _, metric in claim.sides} | {*study.rule.primary}
+    points = {name: [line for line in lines if name in line] for name in (*CURVES, *sorted(named - {*CURVES}))}
+    agreement, notes = _agreement(run) if study.tasks[run.task].known_mistakes else ({}, [])
+    return Result(
+        *run.key,
+        n=study.evaluation.n,
+        right={str(step): _right(run, step) for step in (0, *study.evaluated_steps)},
+        curves={
+            name: [[at["step"], float(f"{at[name]:.6g}")] for at in found] for name, found in points.items() if found
+        },
+        agreement=agreement,
+        notes=notes,
+        hours=hours,
+        command=shlex.join(run.training()),
+        commit=commit[0],
+        dirty=commit[1],
+    )
+
+
+def _right(run: Run, step: int) -> dict[str, list[int]]:
+    """The number of right samples of every problem, in the order of the problems' names, by benchmark."""
+    found = {}
+    for path in sorted((run.evaluations / run.label(step)).glob("*.jsonl")):
+        right = Counter[str]()
+        for sample in iterate_samples(path):
+            right[sample.problem] += sample.right and sample.index < run.study.evaluation.n
+        found[path.stem] = [right[problem] for problem in sorted(right)]
+    return found
+
+
+def _agreement(run: Run) -> tuple[dict[str, float], list[str]]:
+    """The agreement of clusters with known mistakes, or a note why there is none."""
+    try:
+        wrong = remembered_wrong(run_rows(run.paths.root, COLUMNS))
+        scores = scores_of(wrong, explain_all(*(wrong[name].to_pylist() for name in COLUMNS)))
+    except ConfigError as error:
+        return {}, [f"no agreement with known mistakes: {error}"]
+    return {f"{score.variant}/{score.preset}": round(score.per_prompt["pairwise"], 6) for score in scores}, []
+
+
+def read_results(study: Study) -> dict[Key, Result]:
+    """The results of the finished runs, by task, method and seed."""
+    known = {entry.name for entry in fields(Result)}
+    found = {run.key: json.loads(run.result.read_text()) for run in study.runs() if run.result.is_file()}
+    return {key: Result(**{name: value[name] for name in value if name in known}) for key, value in found.items()}
+
+
+def runs_csv(study: Study, results: dict[Key, Result]) -> str:
+    """A line per finished run."""
+    lines = [["task", "method", "seed", *study.rule.primary, "hours"]]
+    for (task, method, seed), result in results.items():
+        values = [*(result.metric(name, study.rule.last) for name in study.rule.primary), result.hours]
+        lines.append([task, method, str(seed), *("" if value is None else f"{value:.6g}" for value in values)])
+    return "".join(",".join(line) + "\n" for line in lines)

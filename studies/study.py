@@ -1,0 +1,222 @@
+"""A study's file, studies/NAME.yaml, as typed values, and the runs that it asks for. docs/studies.md describes it.
+
+runs/STUDY/TASK-METHOD-SEED/         a run's folder; beside it .log, what its commands printed
+runs/STUDY/evaluations/TASK-SEED/    samples of `meds eval`, labelled METHOD@STEP and start
+results/STUDY/                       what is left of the runs, and the report
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from meds_openrlhf.config import ConfigError, RunConfig, load_config
+from meds_openrlhf.config.loader import as_word, build
+from meds_openrlhf.config.variants import read_variant
+from meds_openrlhf.config.yaml_file import flatten, read_mapping
+from meds_openrlhf.paths import RunPaths
+
+Key = tuple[str, str, int]  # task, method, seed
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]*(-[A-Za-z0-9_.]+)*")  # part of folders' names and of labels
+PASS_AT = re.compile(r"pass@(\d+)")
+# What a study decides itself, in every run.
+DECIDED = ("meds.run_dir", "meds.max_steps", "train.seed", "ckpt.save_steps", "ckpt.max_num")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Problems to train on, held-out ones (``benchmarks``), and a policy; {seed} stands for the run's seed."""
+
+    benchmarks: tuple[str, ...]
+    settings: dict = field(default_factory=dict)
+    prepare: tuple[str, ...] = ()  # commands that make all this, and do nothing if it is there
+    known_mistakes: bool = False  # whether `analysis.known_mistakes` can tell what went wrong in a response
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """How a policy is trained: a file in the folder `configs`, its variants (FILE:NAME), and further settings."""
+
+    config: str
+    variants: tuple[str, ...] = ()
+    settings: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """A checkpoint ``every`` so many steps; those later than step ``after`` are evaluated, ``n`` samples a problem."""
+
+    every: int
+    after: int = 0
+    n: int
+    keep_checkpoints: bool = True  # False: only the trained policy stays when they are evaluated
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """The metrics that the study is about. pass@k of a run is the mean over its ``last`` evaluations."""
+
+    primary: tuple[str, ...]
+    last: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """Runs of ``method`` have a higher (or lower) ``metric`` than those of ``than`` with the same task and seed."""
+
+    says: str
+    method: str
+    than: str
+    metric: str
+    than_metric: str | None = None  # the metric of `than`, if it is another
+    direction: str = "higher"
+    matters: float = 0.0  # less, in units of the metric, counts as no difference
+    tasks: tuple[str, ...] = ()  # none: all of them
+
+    @property
+    def sides(self) -> tuple[tuple[str, str], tuple[str, str]]:
+        """The two methods, each with its metric."""
+        return (self.method, self.metric), (self.than, self.than_metric or self.metric)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A study, with its name: the file's. ``tasks``, ``methods`` and ``claims`` are theirs by name."""
+
+    name: str
+    steps: int
+    seeds: list
+    configs: str
+    settings: dict = field(default_factory=dict)
+    tasks: dict
+    methods: dict
+    evaluation: Evaluation
+    rule: Rule
+    claims: dict
+
+    @property
+    def evaluated_steps(self) -> list[int]:
+        """The steps whose checkpoints are evaluated."""
+        every, after = self.evaluation.every, self.evaluation.after
+        return [step for step in range(every, self.steps + 1, every) if step > after]
+
+    def runs(self) -> list[Run]:
+        """All runs, seed by seed, so that whole pairs come early."""
+        return [Run(self, task, method, seed) for seed in self.seeds for task in self.tasks for method in self.methods]
+
+
+def load_study(path: Path) -> Study:
+    """Read a study. Raises ConfigError for what is unknown, missing or contradictory in it."""
+    study = build(Study, {**read_mapping(path, "FILE"), "name": path.stem}, "study")
+    tasks, methods = _section(Task, study.tasks, "tasks"), _section(Method, study.methods, "methods")
+    study = replace(study, tasks=tasks, methods=methods, claims=_section(Claim, study.claims, "claims"))
+    _check(study)
+    return study
+
+
+def _section(cls: type, entries: Mapping[Any, Any], name: str) -> dict[str, Any]:
+    for key, values in entries.items():
+        _require(bool(NAME.fullmatch(str(key))), name, key, "is not a plain name; use letters, digits and . _ -")
+        _require(isinstance(values, Mapping), f"{name}.{key}", values, "is a section, not a value")
+    return {str(key): build(cls, values, f"{name}.{key}") for key, values in entries.items()}
+
+
+def _require(holds: bool, name: str, value: object, hint: str) -> None:
+    if not holds:
+        raise ConfigError(name, value, hint)
+
+
+def _check(study: Study) -> None:
+    """Raise ConfigError if parts of the study do not fit together."""
+    seeds, given = study.seeds, study.evaluation
+    whole = all(type(seed) is int and seed >= 0 for seed in seeds) and len(set(seeds)) == len(seeds)
+    _require(whole, "seeds", seeds, "must be different whole numbers from 0 up")
+    _require(given.every >= 1, "evaluation.every", given.every, "must be 1 or more")
+    _require(study.steps % given.every == 0, "steps", study.steps, f"is no multiple of evaluation.every={given.every}")
+    count = len(study.evaluated_steps)
+    _require(1 <= study.rule.last <= count, "rule.last", study.rule.last, f"must be from 1 to {count}, the evaluations")
+    names = [run.name for run in study.runs()]
+    _require(len({*names}) == len(names) > 0, "tasks", [*study.tasks], "and methods must give runs different names")
+    metrics = [("rule.primary", metric) for metric in study.rule.primary]
+    for name, claim in study.claims.items():
+        metrics += [(f"claims.{name}.metric", metric) for _, metric in claim.sides]
+        choices = [("method", study.methods), ("than", study.methods), ("direction", ("higher", "lower"))]
+        named = [(key, getattr(claim, key), known) for key, known in choices]
+        for key, value, known in [*named, *(("tasks", task, study.tasks) for task in claim.tasks)]:
+            _require(value in known, f"claims.{name}.{key}", value, f"must be one of {', '.join(known)}")
+    for name, metric in metrics:
+        at = PASS_AT.fullmatch(metric)
+        fits = 1 <= int(at[1]) <= given.n if at else metric == "newly-solved" or "/" in metric
+        hint = f"must be pass@1 to pass@{given.n}, newly-solved, agreement:VARIANT/PRESET, or one of metrics.jsonl"
+        _require(fits, name, metric, hint)
+
+
+class Run:
+    """One run of a study: its files and its commands."""
+
+    def __init__(self, study: Study, task: str, method: str, seed: int) -> None:
+        self.study, self.task, self.method, self.seed = study, task, method, seed
+        self.key: Key = (task, method, seed)
+        self.name = f"{task}-{method}-{seed}"
+        folder = Path("runs") / study.name
+        self.paths = RunPaths(folder / self.name)
+        self.log = folder / f"{self.name}.log"
+        self.evaluations = folder / "evaluations" / f"{task}-{seed}"
+        self.result = Path("results") / study.name / "runs" / f"{self.name}.json"
+
+    def config(self) -> RunConfig:
+        """The run's configuration. Raises ConfigError if something in it is wrong."""
+        _, _, path, *overrides, _ = self.training()
+        config, policy = load_config(path, overrides), "actor.model_name_or_path"
+        _require(policy in config.openrlhf, policy, None, f"is not set; the run {self.name} needs a policy")
+        return config
+
+    def preparation(self) -> list[list[str]]:
+        """The commands that make the data and the policy of this task and seed."""
+        return [shlex.split(self._seeded(line)) for line in self.study.tasks[self.task].prepare]
+
+    def training(self) -> list[str]:
+        """`meds train`, which resumes what is there. Raises ConfigError if two parts of the study disagree."""
+        study, method = self.study, self.study.methods[self.method]
+        kept = len(study.evaluated_steps) + 1  # one more if the run is interrupted between two
+        decided = dict(zip(DECIDED, (str(self.paths.root), study.steps, self.seed, study.evaluation.every, kept)))
+        variants = [word for name in method.variants for word in ("--variant", name)]
+        settings = [f"--{key}={as_word(value)}" for key, value in {**self._settings(), **decided}.items()]
+        config = Path(study.configs.replace("{task}", self.task)) / method.config
+        return ["meds", "train", str(config), *variants, *settings, "--resume"]
+
+    def _settings(self) -> dict[str, Any]:
+        """What the study sets, variants included."""
+        task, method = self.study.tasks[self.task], self.study.methods[self.method]
+        layers: dict[str, Mapping[str, Any]] = {f"variant {name}": read_variant(name)[1] for name in method.variants}
+        layers["settings"] = self.study.settings
+        layers |= {f"tasks.{self.task}.settings": task.settings, f"methods.{self.method}.settings": method.settings}
+        merged: dict[str, Any] = {}
+        for name, layer in layers.items():
+            for key, value in flatten(layer).items():
+                value = self._seeded(value) if isinstance(value, str) else value
+                _require(key not in DECIDED, f"{name}.{key}", value, "is decided by the study itself; leave it out")
+                agrees = merged.setdefault(key, value) == value
+                _require(agrees, f"{name}.{key}", value, f"contradicts {merged[key]!r} elsewhere; set it in one place")
+        return merged
+
+    def evaluation(self) -> list[str]:
+        """`meds eval` of the checkpoints, and of the policy before training, whose samples all methods share."""
+        config, given = self.config(), self.study.evaluation
+        start = f"{self.label(0)}={config.openrlhf['actor.model_name_or_path']}"
+        models = [f"{self.label(step)}={self.paths.root}@{step}" for step in self.study.evaluated_steps]
+        benchmarks = [self._seeded(benchmark) for benchmark in self.study.tasks[self.task].benchmarks]
+        words = ["meds", "eval", start, *models, "--benchmarks", *benchmarks, "--out", str(self.evaluations)]
+        return [*words, f"--n={given.n}", *(["--allow-cpu"] if config.meds.allow_cpu else [])]
+
+    def label(self, step: int) -> str:
+        """The label of a checkpoint's samples, or of those of the policy before training, step 0."""
+        return f"{self.method}@{step}" if step else "start"
+
+    def _seeded(self, text: str) -> str:
+        return text.replace("{seed}", str(self.seed))

@@ -1,0 +1,121 @@
+"""The report: everything from the results alone, nothing left out silently, and the laboratory's figures again."""
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+from studies.report import main, write_report
+from studies.study import Run, Study
+from tests.studies.small import small, write_results
+
+REPOSITORY = Path(__file__).parents[2]
+CLAIMS = {
+    "better": {"says": "MEDS is better", "method": "meds", "than": "dapo", "metric": "pass@1"},
+    "lower": {"says": "lower", "method": "meds", "than": "dapo", "metric": "pass@1", "direction": "lower"},
+}
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
+    monkeypatch.chdir(tmp_path)
+    return small(tmp_path, claims=CLAIMS)
+
+
+@pytest.fixture
+def runs(study: Study) -> list[Run]:
+    """MEDS has one more right sample of four; clusters agree with mistakes."""
+    return write_results(study, lambda run: 2 + (run.method == "meds"), agreement={"all/paper": 0.75})
+
+
+def table(report: Path, title: str) -> list[list[str]]:
+    """The rows of a table in report.md, without its header."""
+    _, _, text = report.read_text().partition(f"## {title}\n\n")
+    rows = [line.strip("|").split("|") for line in text.partition("\n\n")[0].splitlines()]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def test_verdicts_tables_and_figures(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["small.yaml", "--out", "out"]) == 0
+    assert capsys.readouterr().out == "better: holds\nlower: does not hold\n"
+    names = ("curves-pass-1", "curves-pass-4", "differences", "pass-at-k", "eigen-ratio", "agreement")
+    assert {path.name for path in Path("out/figures").iterdir()} == {f"{name}.png" for name in names}
+    report = Path("out/report.md")
+    assert table(report, "Claims")[0] == [
+        *("better", "MEDS is better", "pass@1, meds - dapo", "holds"),
+        *("+0.2500", "+0.2500 to +0.2500", "+0.2500 to +0.2500", "5"),
+    ]
+    score = ["sums", "meds", "5 of 5", "0.7500", "0.7500 to 0.7500", "1.0000", "1.0000 to 1.0000"]
+    assert table(report, "Scores")[1] == score
+    assert [row[:4] for row in table(report, "Paired differences")] == [
+        [metric, tasks, "meds", difference]
+        for metric, difference in (("pass@1", "+0.2500"), ("pass@4", "+0.0000"))
+        for tasks in ("all", "sums", "chains")
+    ]
+    assert table(report, "Agreement of clusters with known mistakes")[0] == ["sums", "dapo", "0.7500"]
+    assert len(table(report, "Runs")) == Path("out/runs.csv").read_text().count("\n") - 1 == 20
+
+
+def test_missing_runs_are_shown(study: Study, runs: list[Run]) -> None:
+    for run in runs:
+        if run.name in ("chains-meds-3", "sums-dapo-2"):
+            run.result.unlink()
+    assert write_report(study, Path("out"))["better"] == "not judged yet: 2 of 10 pairs are missing"
+    report = Path("out/report.md")
+    assert [row[0] for row in table(report, "Runs") if row[1] == "missing"] == ["sums-dapo-2", "chains-meds-3"]
+    assert [row[2] for row in table(report, "Scores")] == ["4 of 5", "5 of 5", "5 of 5", "4 of 5"]
+    differences = {row[1]: row[-2:] for row in table(report, "Paired differences")}
+    assert differences == {"all": ["3", "2 missing"], "sums": ["4", "1 missing"], "chains": ["4", "1 missing"]}
+
+
+def test_a_study_without_results_has_a_report(study: Study) -> None:
+    assert write_report(study, Path("out"))["better"] == "not judged yet: 10 of 10 pairs are missing"
+    assert [row[1] for row in table(Path("out/report.md"), "Runs")] == ["missing"] * 20
+    assert not Path("out/figures").exists()
+
+
+@pytest.mark.parametrize("name", ["laboratory", "laboratory-alpha"])
+def test_the_committed_results_give_the_committed_tables(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    assert main([f"studies/{name}.yaml", "--out", str(tmp_path)]) == 0
+    for file in ("report.md", "runs.csv"):
+        assert (tmp_path / file).read_text() == Path("results", name, file).read_text()
+    assert len(list((tmp_path / "figures").iterdir())) == 6
+
+
+def test_the_laboratorys_page_has_the_tables_figures() -> None:
+    """Scores of every seed, and differences with their intervals, in percent and points."""
+    text, compared = (REPOSITORY / "docs/laboratory.md").read_text(), 0
+    for name in ("laboratory", "laboratory-alpha"):
+        scores = {(row["task"], row["method"], row["seed"]): row
+                  for row in csv.DictReader((REPOSITORY / "results" / name / "runs.csv").open())}  # fmt: skip
+        rows = table(REPOSITORY / "results" / name / "report.md", "Paired differences")
+        points = {(row[0], row[1], row[2]): [float(end) for end in re.findall(r"[-+][\d.]+", " ".join(row[3:5]))]
+                  for row in rows}  # fmt: skip
+        for task in dict.fromkeys(task for task, _, _ in scores):
+            for method in dict.fromkeys(method for found, method, _ in scores if found == task):
+                seeds = [row for key, row in scores.items() if key[:2] == (task, method)]
+                cells = [f"{100 * float(row['pass@1']):.1f} / {100 * float(row['pass@32']):.1f}" for row in seeds]
+                tasks = task if ("pass@1", task, method) in points else "all"
+                for metric in ("pass@1", "pass@32") if method != "dapo" else ():
+                    gap, low, high = (100 * end for end in points[metric, tasks, method])
+                    cells.append(f"{gap:+.1f} ({low:+.1f} to {high:+.1f})")
+                if len(seeds) == 5:
+                    assert f"| {method} | {' | '.join(cells)} |" in text
+                    compared += 1
+    assert compared == 22
+
+
+def test_the_laboratorys_page_has_the_claims_differences_and_both_intervals() -> None:
+    text = (REPOSITORY / "docs/laboratory.md").read_text().partition("| claim | difference, bootstrap |")[2]
+    rows = [line.split("|") for line in text.partition("\n\n")[0].splitlines()[2:]]
+    claims = table(REPOSITORY / "results/laboratory/report.md", "Claims")
+    assert len(rows) == len(claims) == 10
+    for row, claim in zip(rows, claims):
+        unit = 1 if claim[0] == "eigen-ratio" else 100  # the others are in points
+        shown, known = (re.findall(r"[-+][\d.]+", " ".join(cells)) for cells in (row[2:4], claim[4:7]))
+        assert len(shown) == 5
+        assert [float(end) for end in shown] == pytest.approx([unit * float(end) for end in known], abs=0.00051 * unit)

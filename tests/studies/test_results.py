@@ -1,0 +1,90 @@
+"""What is left of a run: metrics from its files, and files that come back."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.evaluation.samples import Sample, SampleStore
+from meds_openrlhf.tracking.step_log import StepLog
+from studies import results
+from studies.results import collect, read_results, runs_csv
+from studies.study import Run
+from tests.studies.small import result, small, write_results
+
+
+@pytest.fixture(autouse=True)
+def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def run() -> Run:
+    """A run of three steps whose two problems were sampled twice before training and at step 3, in other orders."""
+    tasks = {"sums": {"benchmarks": ["sums.jsonl"], "known_mistakes": True}}
+    study = small(Path(), tasks=tasks, steps=3, evaluation={"every": 3, "n": 2}, claims={},
+                  rule={"primary": ["pass@1"], "last": 1})  # fmt: skip
+    run = study.runs()[0]
+    run.paths.root.mkdir(parents=True)
+    log = StepLog(run.paths.metrics)
+    for step in (1, 2, 3):
+        log.append(step, {"meds/accuracy": step / 3, "other": 1.0})
+    for label, order, right in (("start", "pq", "q"), ("dapo@3", "qp", "pq")):
+        with SampleStore(run.evaluations / label / "sums.jsonl") as store:
+            store.append([Sample(name, i, "", 1, False, "2", name in right) for name in order for i in range(3)])
+    return run
+
+
+def test_a_result_is_collected_from_a_runs_files(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "_agreement", lambda _: ({"last-half/paper": 0.75}, []))
+    found = collect(run, ("abc", True), hours=0.25)
+    assert found.right == {"0": {"sums": [0, 2]}, "3": {"sums": [2, 2]}}  # of two samples, not of three
+    assert found.curves == {"meds/accuracy": [[1, 0.333333], [2, 0.666667], [3, 1.0]]}
+    assert (found.n, found.hours, found.commit, found.dirty) == (2, 0.25, "abc", True)
+    assert found.command is not None
+    assert found.command.startswith("meds train configs/dapo.yaml --")
+    values = {name: found.metric(name, 1) for name in ("pass@1", "newly-solved", "meds/accuracy")}
+    assert values == {"pass@1": 1.0, "newly-solved": 1.0, "meds/accuracy": 1.0}
+    assert found.metric("pass@1", 2) == 0.75
+    assert found.metric("agreement:last-half/paper", 1) == 0.75
+    assert found.metric("agreement:all/paper", 1) is found.metric("none/such", 1) is None
+
+
+def test_a_result_says_what_could_not_be_measured(run: Run) -> None:
+    found = collect(run, (None, None), None)
+    assert found.agreement == {}
+    assert found.notes[0].startswith("no agreement with known mistakes: ")
+    assert found.hours is found.commit is found.dirty is None
+
+
+def test_a_run_that_ended_early_has_no_result(run: Run) -> None:
+    StepLog(run.paths.metrics).cut_after(2)
+    with pytest.raises(ConfigError, match="steps: 3 are more than the 2 trained"):
+        collect(run, (None, None), None)
+
+
+def test_newly_solved_is_of_problems_without_a_right_sample_before() -> None:
+    run = small(Path()).runs()[0]
+    assert result(run, 1).metric("newly-solved", 1) == 1.0
+    assert result(run, 0).metric("newly-solved", 1) == 0.0
+    solved = replace(result(run, 4), right={"0": {"b": [1, 2]}, "6": {"b": [0, 0]}})
+    assert solved.metric("newly-solved", 1) is None
+
+
+def test_results_come_back_from_their_files() -> None:
+    study = small(Path())
+    assert read_results(study) == {}
+    run = write_results(study, lambda _: 3, agreement={"all/paper": 0.5}, notes=["a note"])[0]
+    assert read_results(study)[run.key] == result(run, 3, agreement={"all/paper": 0.5}, notes=["a note"])
+    run.result.write_text(json.dumps({**json.loads(run.result.read_text()), "digest": "of an older version"}))
+    assert len(read_results(study)) == 20
+
+
+def test_runs_csv_has_a_line_per_run() -> None:
+    study = small(Path())
+    write_results(study, lambda run: run.seed % 5)
+    lines = runs_csv(study, read_results(study)).splitlines()
+    assert lines[:3] == ["task,method,seed,pass@1,pass@4,hours", "sums,dapo,1,0.25,1,0.5", "sums,meds,1,0.25,1,0.5"]
+    assert len(lines) == 21

@@ -1,0 +1,160 @@
+"""Verdicts by the rule: certain, uncertain, not yet, never with too few seeds; and intervals that cover."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from studies import verdicts
+from studies.results import Result
+from studies.study import Claim, Key, Run, Study
+from studies.verdicts import bootstrap_interval, interquartile_mean, judge, mean, t_interval, verdict_of
+from tests.studies.small import result, small
+
+UNDECIDED = "cannot be decided with 5 seeds"
+CLAIM = {"says": "s", "method": "meds", "than": "dapo", "metric": "x/y"}
+STUDIES = 400  # simulated; a share of 0.05 then has a standard error of 0.01
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "changes", "verdict"),
+    [
+        (0.01, 0.03, {}, "holds"),
+        (-0.01, 0.03, {}, UNDECIDED),
+        (-0.03, -0.01, {}, "does not hold"),
+        (0.0, 0.0, {}, UNDECIDED),
+        (-0.03, -0.01, {"direction": "lower"}, "holds"),
+        (0.01, 0.03, {"direction": "lower"}, "does not hold"),
+        (-0.01, 0.015, {"matters": 0.02}, "does not hold"),
+        (0.005, 0.015, {"matters": 0.02}, "does not hold"),
+        (0.005, 0.03, {"matters": 0.02}, "holds"),
+        (-0.015, 0.01, {"matters": 0.02, "direction": "lower"}, "does not hold"),
+        (-0.03, 0.01, {"matters": 0.02, "direction": "lower"}, "cannot be decided with 5 seeds"),
+        (-0.01, 0.03, {"matters": 0.02, "direction": "lower"}, "does not hold"),
+    ],
+)
+def test_an_interval_gives_a_verdict(low: float, high: float, changes: dict[str, Any], verdict: str) -> None:
+    claim = Claim(says="s", method="meds", than="dapo", metric="pass@1", **changes)
+    assert verdict_of((low, high), claim, 5) == verdict
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    return small(tmp_path, claims={"c": CLAIM})
+
+
+def results_of(study: Study, score: Callable[[Run], float]) -> dict[Key, Result]:
+    """Results whose metric x/y is ``score(run)``."""
+    return {run.key: result(run, 2, curves={"x/y": [[1, score(run)]]}) for run in study.runs()}
+
+
+def test_a_clear_difference_holds_whatever_seeds_and_tasks_do(study: Study) -> None:
+    def score(run: Run) -> float:
+        return 10 * (run.task == "chains") + run.seed + (0.1 + 0.01 * run.seed) * (run.method == "meds")
+
+    verdict, gaps = judge(study, results_of(study, score), study.claims["c"])
+    assert verdict == "holds"
+    assert gaps == pytest.approx(np.array([[0.11, 0.12, 0.13, 0.14, 0.15]] * 2))
+    low, high = bootstrap_interval(gaps)
+    assert 0.1 < low < 0.13 < high < 0.16
+
+
+def test_nothing_is_judged_before_all_runs_are_there(study: Study) -> None:
+    results = results_of(study, lambda run: run.seed * float(run.method == "meds"))
+    del results["chains", "meds", 2]
+    verdict, gaps = judge(study, results, study.claims["c"])
+    assert verdict == "not judged yet: 1 of 10 pairs are missing"
+    assert gaps.tolist() == [[1, 3, 4, 5]] * 2
+
+
+def test_a_run_without_the_metric_is_a_missing_pair(study: Study) -> None:
+    results = results_of(study, lambda run: 1.0)
+    results |= {run.key: result(run, 2) for run in study.runs() if run.method == "dapo"}
+    verdict, gaps = judge(study, results, study.claims["c"])
+    assert verdict == "not judged yet: 10 of 10 pairs are missing"
+    assert gaps.shape == (2, 0)
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 4])
+def test_few_seeds_decide_nothing(tmp_path: Path, seeds: int) -> None:
+    study = small(tmp_path, claims={"c": CLAIM}, seeds=list(range(seeds)))
+    results = results_of(study, lambda run: float(run.method == "meds") + run.seed / 100)
+    verdict, _ = judge(study, results, study.claims["c"])
+    assert verdict == f"cannot be decided with {seeds} seed{'s' * (seeds > 1)}"
+
+
+def test_equal_methods_are_told_apart_at_the_nominal_rate(study: Study) -> None:
+    """Of 60 studies in which only seeds differ, 2.5 % hold and 2.5 % do not: by chance, a few more."""
+    random = np.random.default_rng(0)
+    found = [judge(study, results_of(study, lambda _: random.normal()), study.claims["c"])[0] for _ in range(60)]
+    assert found.count("holds") <= 6
+    assert found.count("does not hold") <= 6
+    assert found.count(UNDECIDED) >= 50
+
+
+def test_two_metrics_of_one_method_are_compared(tmp_path: Path) -> None:
+    claims = {"c": {**CLAIM, "than": "meds", "metric": "agreement:a/b", "than_metric": "agreement:c/d",
+                    "tasks": ["sums"]}}  # fmt: skip
+    study = small(tmp_path, claims=claims)
+    results = {
+        run.key: result(run, 2, agreement={"a/b": 0.8 + run.seed / 100, "c/d": 0.5})
+        for run in study.runs()
+        if run.key[:2] == ("sums", "meds")
+    }
+    assert judge(study, results, study.claims["c"])[0] == "holds"
+
+
+def test_the_interquartile_mean_leaves_out_a_quarter_on_either_side() -> None:
+    assert interquartile_mean(np.array([[0.0, 1.0, 2.0, 6.0, 100.0]])) == 3.0
+    pooled = np.array([[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 700.0]])
+    assert interquartile_mean(pooled) == 3.5
+    assert interquartile_mean(np.stack([pooled, pooled + 1])).tolist() == [3.5, 4.5]
+    assert mean(np.array([[1.0, 2.0], [3.0, 6.0]])) == 3.0
+
+
+@pytest.mark.parametrize("statistic", [mean, interquartile_mean])
+@pytest.mark.parametrize(("tasks", "seeds"), [(1, 5), (3, 5), (3, 8)])
+def test_intervals_of_95_percent_cover_92_to_97(
+    tasks: int, seeds: int, statistic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/studies.md says, give or take three standard errors; the least is that of one task with five seeds."""
+    monkeypatch.setattr(verdicts, "RESAMPLES", 10_000 if tasks == 1 else 2_000)
+    drawn = np.random.default_rng(tasks * seeds).normal(0.3, 1.0, size=(STUDIES, tasks, seeds))
+    found = np.array([bootstrap_interval(sample, statistic) for sample in drawn])
+    assert 0.89 <= np.mean((found[:, 0] <= 0.3) & (found[:, 1] >= 0.3)) <= 0.99
+
+
+def test_seeds_are_drawn_within_their_task() -> None:
+    """Tasks that differ from each other, with seeds that do not, leave nothing uncertain."""
+    assert bootstrap_interval(np.array([[0.1] * 5, [0.9] * 5])) == pytest.approx((0.5, 0.5))
+
+
+def test_the_t_interval_is_students() -> None:
+    seeds = np.array([[1.0, 2.0, 3.0, 4.0, 5.0]])
+    assert t_interval(seeds) == pytest.approx((3 - 1.963243, 3 + 1.963243), abs=1e-6)
+    half = 2.306004 * 0.5  # with eight degrees of freedom: that the tasks are 10 apart says nothing about seeds
+    assert t_interval(np.concatenate([seeds, seeds + 10])) == pytest.approx((8 - half, 8 + half), abs=1e-6)
+
+
+def power(effect: float, tasks: int, seeds: int) -> float:
+    """The share of studies in which a difference of ``effect`` deviations is found to be above 0."""
+    drawn = np.random.default_rng([0, seeds, tasks]).normal(effect, 1.0, size=(STUDIES, tasks, seeds))
+    return float(np.mean([bootstrap_interval(sample)[0] > 0 for sample in drawn]))
+
+
+@pytest.mark.parametrize(("tasks", "seeds"), [(1, 5), (3, 5)])
+def test_of_equal_methods_one_is_found_better_at_half_the_level(
+    tasks: int, seeds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2.5 %; up to 4 % with a single task of five seeds."""
+    monkeypatch.setattr(verdicts, "RESAMPLES", 2_000)
+    assert 0.003 <= power(0.0, tasks, seeds) <= 0.065
+
+
+def test_a_planted_difference_is_found_with_the_stated_power(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table of docs/studies.md: of three tasks with five seeds, a difference of one deviation in 80 %."""
+    monkeypatch.setattr(verdicts, "RESAMPLES", 2_000)
+    assert power(1.0, 3, 5) >= 0.8
+    assert power(0.5, 3, 5) < 0.6
