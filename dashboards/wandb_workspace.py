@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.command_line import exit_code_of
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.files import write_atomically
-from meds_openrlhf.tracking.sending.destinations import PROJECT
+from meds_openrlhf.tracking.trackers import PROJECT
 
 if TYPE_CHECKING:
     import wandb_workspaces.workspaces as ws

@@ -17,9 +17,9 @@ runs/NAME/
   model/                                the trained policy, Hugging Face format
   tokenizer.json                        the policy's, with which texts of rollouts are decoded
   report.html                           curves and the atlas of errors, from `meds report`
-  tracking.json, tracking.log           state of the data sent to W&B and MLflow; errors of the senders
+  tracking.json, tracking.log           the run's id at the trackers; errors of sending
   wandb/, swanlab/, tensorboard/        files of W&B, SwanLab and TensorBoard
-  .lock, .tracking*.lock                locks of the processes that write here
+  .lock, .tracking-*.lock               locks of the processes that write here and that send to a tracker
 """
 
 from __future__ import annotations
@@ -93,12 +93,12 @@ class RunPaths:
 
     @property
     def tracking(self) -> Path:
-        """The run's ids at the trackers, and how much was sent there."""
+        """The run's id at the trackers."""
         return self.root / "tracking.json"
 
     @property
     def tracking_log(self) -> Path:
-        """Errors of the processes that send metrics."""
+        """Errors of sending to trackers."""
         return self.root / "tracking.log"
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from meds_openrlhf.doctor.finding import Finding
-from meds_openrlhf.tracking.sending.destinations import is_offline, wanted_trackers
+from meds_openrlhf.tracking.trackers import is_offline, wanted_trackers
 
 SERVER = "https://api.wandb.ai"
 ANSWER_SECONDS = 10.0

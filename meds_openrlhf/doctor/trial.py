@@ -22,7 +22,7 @@ from meds_openrlhf.config import ConfigError, MedsSettings, PlacementSettings, R
 from meds_openrlhf.config.schema import FeatureSettings
 from meds_openrlhf.doctor.cluster import GpuNodes
 from meds_openrlhf.doctor.finding import Finding
-from meds_openrlhf.tracking.sending.destinations import NOWHERE
+from meds_openrlhf.tracking.trackers import NOWHERE
 from meds_openrlhf.training import cpu
 
 # Nats a token between engine and policy: bf16 and other kernels make some 0.001, weights of one step ago over 0.1.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,6 +39,18 @@ def secrets_of(environment: Mapping[str, str]) -> list[str]:
     named = [value for name, value in environment.items() if _SECRET_VARIABLE.search(name)]
     in_addresses = [credentials for value in environment.values() for credentials in credentials_in(value)]
     return [secret for secret in (*named, *in_addresses) if len(secret) >= _SHORTEST]
+
+
+def without_keys(text: str) -> str:
+    """Hide the secrets of this process's environment in ``text``."""
+    for secret in secrets_of(os.environ):
+        text = text.replace(secret, HIDDEN)
+    return text
+
+
+def described(error: Exception) -> str:
+    """An error in one short line without secrets."""
+    return textwrap.shorten(without_keys(f"{type(error).__name__}: {error}"), 200)
 
 
 def _redacted(name: str, value: Any, secrets: list[str]) -> Any:

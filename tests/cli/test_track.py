@@ -1,7 +1,6 @@
 """`meds track`, with the real processes."""
 
 import fcntl
-import io
 import os
 import sys
 import threading
@@ -12,11 +11,10 @@ import pytest
 
 from meds_openrlhf.cli import track
 from meds_openrlhf.cli.main import main
-from meds_openrlhf.tracking.sending import sender
-from meds_openrlhf.tracking.sending.sender import Pace
-from tests.tracking.sending.test_follower_process import on_the_board as steps_on_the_board
-from tests.tracking.sending.wandb_server import wandb_server
-from tests.tracking.sending.written_run import WrittenRun
+from meds_openrlhf.tracking import sending
+from tests.tracking.test_sending import on_the_board as steps_on_the_board
+from tests.tracking.wandb_server import wandb_server
+from tests.tracking.written_run import WrittenRun
 
 
 @pytest.fixture
@@ -75,23 +73,23 @@ def test_where_wandb_refuses_the_exit_code_says_so(
         assert main(["track", "--once", str(run.paths.root)]) == 1
     refusal, end = capsys.readouterr().out.splitlines()
     assert refusal.startswith("W&B: CommError: ")
-    assert end == "not everything is sent"
+    assert end == f"not everything is sent to W&B; the rest goes with: meds track {run.paths.root}"
 
 
 def test_once_ends_where_wandb_does_not_answer(
     run: WrittenRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(track, "GIVE_UP_SECONDS", 0.2)
-    monkeypatch.setattr(sender, "PACE", Pace(0.1, 0.5, 60.0))
+    monkeypatch.setattr(track, "GIVE_UP_SECONDS", 3.0)
+    monkeypatch.setattr(sending, "PATIENCE_SECONDS", 1.0)
     run.step(1, loss=1.0)
     with wandb_server() as server:
         server.behaviour = "hangs"
         monkeypatch.setenv("WANDB_BASE_URL", server.url)
         monkeypatch.setenv("WANDB_API_KEY", "d4" * 20)
         assert main(["track", "--once", str(run.paths.root)]) == 1
-    silence, end = capsys.readouterr().out.splitlines()
-    assert silence.startswith("W&B: no answer for 0 s")
-    assert end == "not everything is sent"
+    *silence, end = capsys.readouterr().out.splitlines()
+    assert next(line for line in silence if line.startswith("W&B")).startswith("W&B: no answer for 1 s")
+    assert end == f"not everything is sent to W&B; the rest goes with: meds track {run.paths.root}"
     assert list(run.tensorboard.iterdir())
 
 
@@ -115,19 +113,22 @@ def test_a_run_that_goes_on_is_followed_to_its_end(run: WrittenRun, monkeypatch:
     assert not track.goes_on(run.paths)
 
 
-def test_a_run_that_is_sent_already_is_not_sent_twice(run: WrittenRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_sent_already_is_not_sent_twice(
+    run: WrittenRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     run.step(1, loss=1.0)
-    # Not `capsys`: reading it takes away what it holds, and loses what the thread prints meanwhile.
-    printed = io.StringIO()
-    monkeypatch.setattr(sys, "stdout", printed)
-    with (run.paths.root / ".tracking.lock").open("w") as held:
+    with (run.paths.root / ".tracking-tensorboard.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        thread = threading.Thread(target=main, args=(["track", "--once", str(run.paths.root)],))
+        assert main(["track", "--once", str(run.paths.root)]) == 1
+        busy, end = capsys.readouterr().out.splitlines()
+        assert busy.startswith("TensorBoard: RuntimeError: another process sends this run already")
+        assert end.startswith("not everything is sent to TensorBoard")
+        monkeypatch.setattr(sending, "RETRY_SECONDS", 0.1)
+        thread = threading.Thread(target=main, args=(["track", str(run.paths.root)],))
         thread.start()
-        while "another process sends this run already; this one waits until it has ended" not in printed.getvalue():
-            assert thread.is_alive()
-            time.sleep(0.02)
-        assert not run.paths.tracking.exists()
+        thread.join(2.0)
+        assert thread.is_alive()  # it waits
+        assert steps_on_the_board(run) == []
     thread.join()
     assert steps_on_the_board(run) == [1]
-    assert printed.getvalue().endswith("everything is sent\n")
+    assert capsys.readouterr().out.endswith("everything is sent\n")

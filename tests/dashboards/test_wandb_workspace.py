@@ -25,8 +25,8 @@ from dashboards.wandb_workspace import (
 )
 from meds_openrlhf.tracking.cluster_log import cluster_line
 from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA
-from meds_openrlhf.tracking.sending.wandb_session import AXIS as LOGGED_AXIS
-from meds_openrlhf.tracking.sending.wandb_session import TABLE_NAME
+from meds_openrlhf.tracking.trackers import AXIS as LOGGED_AXIS
+from meds_openrlhf.tracking.trackers import BIGGEST_CLUSTERS as TABLE_NAME
 
 ROOT = Path(__file__).parents[2]
 KEY = "0123456789abcdef0123456789abcdef01234567"

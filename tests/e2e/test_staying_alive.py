@@ -25,8 +25,8 @@ from tests.e2e.runs import (
     wait_for_step,
     wait_until,
 )
-from tests.tracking.sending.wandb_file import axes_of, history_of, read_wandb_file
-from tests.tracking.sending.wandb_server import wandb_server
+from tests.tracking.wandb_file import axes_of, history_of, read_wandb_file
+from tests.tracking.wandb_server import wandb_server
 
 WANDB_KEY = "b7" * 20
 

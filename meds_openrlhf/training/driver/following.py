@@ -31,7 +31,7 @@ class RunListener(Protocol):
 
 
 class Trackers(Protocol):
-    """The process that sends the run's metrics to trackers."""
+    """Sends the run's metrics to trackers."""
 
     def poll(self) -> list[str]:
         """Return lines for the user, without blocking."""

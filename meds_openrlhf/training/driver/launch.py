@@ -26,9 +26,9 @@ from meds_openrlhf.placement.groups import release, reserve, shard_options
 from meds_openrlhf.placement.ray_cluster import inventory
 from meds_openrlhf.tracking.response_texts import ResponseReader
 from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder, forget_after
-from meds_openrlhf.tracking.sending.follower_process import FollowerProcess, following_process
-from meds_openrlhf.tracking.sending.tracking_state import rewind
+from meds_openrlhf.tracking.sending import Trackers
 from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.tracking.trackers import wanted_trackers
 from meds_openrlhf.training.driver import stacks
 from meds_openrlhf.training.driver.following import Following, RunListener
 from meds_openrlhf.training.driver.interruption import (
@@ -76,8 +76,12 @@ def run_training(
                     listener.say(job.left_out)
                 if slow := slow_storage(placed, fsync_seconds(paths.root)):
                     listener.say(slow)
-                with following_process(paths, os.environ, listener.say) as trackers:
+                trackers = Trackers(paths, wanted_trackers(os.environ), first_step=job.first_step)
+                try:
                     _train(placed, groups, interruptions, listener, trackers)
+                finally:
+                    for line in trackers.finish():
+                        listener.say(line)
             except RunLostError as error:
                 raise RunLostError(f"{error}; {_way_on(paths)}") from error
             finally:
@@ -89,7 +93,7 @@ def _train(
     groups: dict[str, Any],
     interruptions: Interruptions,
     listener: RunListener,
-    trackers: FollowerProcess,
+    trackers: Trackers,
 ) -> None:
     """Start everything and follow it to the end; raises RunLostError if a process or the user's feature fails."""
     members: list[Member] = []
@@ -131,7 +135,6 @@ def _open_run_folder(job: Job) -> None:
     for log in (job.paths.metrics, job.paths.evaluations):
         StepLog(log).cut_after(job.first_step)
     forget_after(job.paths, job.first_step)
-    rewind(job.paths)
     write_atomically(job.paths.config, job.config.as_yaml())
 
 
@@ -185,7 +188,7 @@ def _start_and_follow(
     members: list[Member],
     interruptions: Interruptions,
     listener: RunListener,
-    trackers: FollowerProcess,
+    trackers: Trackers,
 ) -> None:
     """Start all actors, add them to ``members``, follow the training and save the models."""
     from meds_openrlhf.training.context import TrainerContext

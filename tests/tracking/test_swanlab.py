@@ -8,33 +8,31 @@ from typing import Any
 import pytest
 import yaml
 
-from meds_openrlhf.tracking.sending.follower_process import FollowerProcess
-from meds_openrlhf.tracking.sending.sender import Pace
-from tests.tracking.sending.swanlab_server import KEY, SwanlabServer, swanlab_server
-from tests.tracking.sending.test_follower_process import follow_until, on_the_board, without_wandb
-from tests.tracking.sending.written_run import CONFIG, WrittenRun
+from meds_openrlhf.tracking.sending import Trackers
+from tests.tracking.swanlab_server import KEY, SwanlabServer, swanlab_server
+from tests.tracking.test_sending import follow_until, on_the_board
+from tests.tracking.written_run import CONFIG, WrittenRun
 
 pytest.importorskip("swanlab")
-pytest.importorskip("meds_openrlhf.tracking.sending.swanlab_session")
+
+
+@pytest.fixture(autouse=True)
+def _key(run: WrittenRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Neither a key of this machine's user nor settings of this folder.
+    monkeypatch.setenv("SWANLAB_API_KEY", KEY)
+    monkeypatch.setenv("SWANLAB_ROOT", str(run.paths.root / "no"))
 
 
 @pytest.fixture
-def swanlab() -> Iterator[SwanlabServer]:
+def swanlab(monkeypatch: pytest.MonkeyPatch) -> Iterator[SwanlabServer]:
     with swanlab_server() as running:
+        monkeypatch.setenv("SWANLAB_API_HOST", running.url)
         yield running
 
 
-def follow(run: WrittenRun, patience: float = 30.0, **environment: str) -> FollowerProcess:
-    # Neither a key of this machine's user nor settings of this folder.
-    full = {**without_wandb(), "SWANLAB_API_KEY": KEY, "SWANLAB_ROOT": str(run.paths.root / "no"), **environment}
-    return FollowerProcess(run.paths, full, Pace(0.1, patience, 0.5))
-
-
-def send(run: WrittenRun, **environment: str) -> None:
-    """One process, from its start to its end."""
-    follower = follow(run, **environment)
-    assert follower.finish(60, 60) == []
-    assert follower.has_sent_everything
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWANLAB_MODE", "offline")
 
 
 def folders(run: WrittenRun) -> list[Path]:
@@ -58,22 +56,16 @@ def points(folder: Path, name: str) -> list[tuple[int, float]]:
     return [(one.step, one.value.number) for one in records(folder, "scalar") if one.key == name]
 
 
-def is_without_keys(run: WrittenRun, *secrets: str) -> bool:
-    files = [path.read_bytes() for path in run.paths.root.rglob("*") if path.is_file() and path != run.paths.config]
-    assert len(files) > 3
-    return not any(secret.encode() in content for content in files for secret in secrets)
-
-
-def test_offline_everything_is_in_the_folder_and_no_key(run: WrittenRun) -> None:
+def test_offline_everything_is_in_the_folder_and_no_key(run: WrittenRun, offline: None) -> None:
     run.paths.config.write_text(CONFIG + f"reward:\n  api_key: very-secret\n  note: {KEY}\n")
     run.step(1, **{"loss": 0.5, "meds/rows": 7})
     run.step(2, loss=float("nan"))
     run.evaluation(2, eval_aime_pass1=0.25)
     run.clusters(2, response="so\n17")
-    send(run, SWANLAB_MODE="offline")
+    run.send("swanlab")
     (folder,) = folders(run)
     (start,) = records(folder, "start")
-    assert (start.id, start.project, start.name) == (run.state()["id"], "fruit", "my-run")
+    assert (start.id, start.project, start.name) == (run.id(), "fruit", "my-run")
     assert points(folder, "train/loss")[0] == (1, 0.5)
     assert math.isnan(points(folder, "train/loss")[1][1])
     assert points(folder, "train/meds/rows") == [(1, 7.0)]
@@ -85,22 +77,26 @@ def test_offline_everything_is_in_the_folder_and_no_key(run: WrittenRun) -> None
     config = yaml.safe_load((folder / "files/config.yaml").read_text())
     assert config["actor"]["value"] == {"learning_rate": 1e-6}
     assert config["reward"]["value"] == {"api_key": "***", "note": "***"}
-    assert is_without_keys(run, KEY, "very-secret")
+    assert not run.holds(KEY, "very-secret")
 
 
-def test_the_newest_offline_folder_has_the_whole_resumed_run_under_the_same_id(run: WrittenRun) -> None:
+def test_the_newest_offline_folder_has_the_whole_resumed_run_under_the_same_id(
+    run: WrittenRun, offline: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for step in (1, 2, 3):
         run.step(step, loss=float(step))
-    send(run, SWANLAB_MODE="offline", SWANLAB_PROJ_NAME="vegetables")
+    with monkeypatch.context() as named:
+        named.setenv("SWANLAB_PROJ_NAME", "vegetables")
+        run.send("swanlab")
     run.resume(1)
     run.step(2, loss=20.0)
-    send(run, SWANLAB_MODE="offline")
+    run.send("swanlab")
     first, second = folders(run)
     assert points(first, "train/loss") == [(1, 1.0), (2, 2.0), (3, 3.0)]
     assert points(second, "train/loss") == [(1, 1.0), (2, 20.0)]
     starts = [records(folder, "start")[0] for folder in (first, second)]
     assert [one.project for one in starts] == ["vegetables", "fruit"]
-    assert {one.id for one in starts} == {run.state()["id"]}
+    assert {one.id for one in starts} == {run.id()}
 
 
 def test_a_resumed_run_goes_on_in_the_same_run_with_the_steps_that_swanlab_lacks(
@@ -109,53 +105,42 @@ def test_a_resumed_run_goes_on_in_the_same_run_with_the_steps_that_swanlab_lacks
     for step in (1, 2):
         run.step(step, loss=float(step))
     run.clusters(2)
-    send(run, SWANLAB_API_HOST=swanlab.url)
+    run.send("swanlab")
     run.resume(1)
     for step in (2, 3):
         run.step(step, loss=step * 10.0)
     run.clusters(3)
-    send(run, SWANLAB_API_HOST=swanlab.url)
+    run.send("swanlab")
     assert swanlab.points("train/loss") == [(1, 1.0), (2, 2.0), (3, 30.0)]
     assert swanlab.media == [("train/biggest_clusters", 2), ("train/biggest_clusters", 3)]
-    assert [one["cuid"] for one in swanlab.experiments] == [run.state()["id"]] * 2
+    assert [one["cuid"] for one in swanlab.experiments] == [run.id()] * 2
     assert swanlab.config["meds"]["value"]["penalty"] == {"alpha": 0.1}
     assert folders(run) == []  # the run's own files have everything
-    assert is_without_keys(run, KEY)
+    assert not run.holds(KEY)
 
 
-def test_a_swanlab_that_takes_nothing_is_said_and_gets_everything_when_it_is_back(
-    run: WrittenRun, swanlab: SwanlabServer
-) -> None:
+def test_a_swanlab_that_takes_nothing_gets_everything_when_it_is_back(run: WrittenRun, swanlab: SwanlabServer) -> None:
     swanlab.status = 503
     run.step(1, loss=1.0)
-    follower = follow(run, patience=3.0, SWANLAB_API_HOST=swanlab.url)
-    (line,) = follow_until(follower, lambda said: bool(said) and on_the_board(run) == [1])
-    assert line.startswith("SwanLab: no answer for 3 s; training goes on")
+    trackers = Trackers(run.paths, ["swanlab"])
+    rest = trackers.finish(3.0)
+    assert rest == [f"not everything is sent to SwanLab; the rest goes with: meds track {run.paths.root}"]
     swanlab.status = 200
-    assert follow_until(follower, bool) == ["SwanLab: sending works again"]
-    assert follower.finish(60, 60) == []
+    follow_until(trackers, lambda _: trackers.left == [])
     assert swanlab.points("train/loss") == [(1, 1.0)]
 
 
-def test_records_that_swanlab_refuses_are_said(run: WrittenRun, swanlab: SwanlabServer) -> None:
-    swanlab.status = 400
-    run.step(1, loss=1.0)
-    follower = follow(run, SWANLAB_API_HOST=swanlab.url)
-    (line,) = follower.finish(60, 60)
-    assert line.startswith("SwanLab: it has refused records, which are missing there: ")
-    assert "not now" in line
-    assert swanlab.points("train/loss") == []
-
-
-def test_a_wrong_key_is_one_line_and_the_rest_goes_on(run: WrittenRun, swanlab: SwanlabServer) -> None:
+def test_a_wrong_key_is_one_line_and_the_rest_goes_on(
+    run: WrittenRun, swanlab: SwanlabServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     run.step(1, loss=1.0)
     wrong = "wrong-key-of-swanlab"
-    follower = follow(run, SWANLAB_API_HOST=swanlab.url, SWANLAB_API_KEY=wrong)
-    log = run.paths.tracking_log
-    said = follow_until(follower, lambda _: on_the_board(run) == [1] and log.read_text().count("check if the") >= 2)
-    follower.finish(0.2, 0.2)
-    (line,) = said
+    monkeypatch.setenv("SWANLAB_API_KEY", wrong)
+    trackers = Trackers(run.paths, ["tensorboard", "swanlab"])
+    (line,) = follow_until(trackers, lambda said: bool(said) and on_the_board(run) == [1])
     assert line.startswith("SwanLab: AuthenticationError: ")
     assert "check if the provided API key is correct" in line
+    assert len(trackers.finish(60)) == 1
     assert folders(run) == []  # tries leave nothing behind
-    assert is_without_keys(run, wrong)
+    assert not run.holds(wrong)
+    assert capfd.readouterr() == ("", "")

@@ -4,20 +4,18 @@ import math
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugin_util import markdown_to_safe_html
 from tensorboard.util import tensor_util
 
-from meds_openrlhf.tracking.sending.run_lines import RewoundError, RunLine
-from meds_openrlhf.tracking.sending.tensorboard_session import TensorBoardSession
-from tests.tracking.sending.written_run import WrittenRun
+from meds_openrlhf.tracking.run_lines import RunLine, RunLines
+from meds_openrlhf.tracking.trackers import TRACKERS, TrackedRun
+from tests.tracking.written_run import WrittenRun
 
 MARKDOWN = [
     "![x](http://evil/p.png)", "[x](http://evil)", "<http://evil>", "<img src=x>", "# h", "* a", "`", "```", "\n",
@@ -26,15 +24,8 @@ MARKDOWN = [
 ]  # fmt: skip
 
 
-def session_of(run: WrittenRun) -> TensorBoardSession:
-    return TensorBoardSession(run.paths, run.config, {}, print)
-
-
 def send(run: WrittenRun) -> None:
-    session = session_of(run)
-    while session.send_new():
-        pass
-    session.finish()
+    run.send("tensorboard")
 
 
 def board(run: WrittenRun) -> Any:
@@ -51,10 +42,7 @@ def test_metrics_and_evaluations_have_the_names_of_openrlhf(run: WrittenRun) -> 
     run.step(1, **{"loss": 0.5, "meds/rows": 7})
     run.step(2, loss=float("nan"))
     run.evaluation(2, eval_aime_pass1=0.25)
-    session = session_of(run)
-    assert session.send_new()
-    assert not session.send_new()
-    session.finish()
+    send(run)
     assert points(run, "train/meds/rows") == [(1, 7.0)]
     assert points(run, "eval/eval_aime_pass1") == [(2, 0.25)]
     assert [step for step, _ in points(run, "train/loss")] == [1, 2]
@@ -116,12 +104,11 @@ def test_repeated_steps_are_shown_once(run: WrittenRun) -> None:
 def test_a_viewer_that_is_open_follows_a_resumed_run(run: WrittenRun) -> None:
     for step in (1, 2, 3):
         run.step(step, loss=float(step))
-    first = session_of(run)
-    first.send_new()
+    session = TRACKERS["tensorboard"][1](TrackedRun(run.paths, print))
+    session.send(RunLines(run.paths).read_new())
     viewer = board(run)
+    assert [event.step for event in viewer.Scalars("train/loss")] == [1, 2, 3]
     run.resume(1)
-    with pytest.raises(RewoundError):
-        first.send_new()
     run.step(2, loss=20.0)
     send(run)
     viewer.Reload()
@@ -142,23 +129,24 @@ def test_earlier_files_of_the_run_are_emptied_and_those_of_others_are_not(run: W
 
 def test_a_flag_names_the_folder_and_the_run(run: WrittenRun, tmp_path: Path) -> None:
     run.step(1, loss=1.0)
-    flags = {"logger.tensorboard_dir": str(tmp_path / "boards"), "logger.wandb.run_name": "night"}
-    TensorBoardSession(run.paths, replace(run.config, openrlhf=flags), {}, print).send_new()
+    flags = f"logger:\n  tensorboard_dir: {tmp_path}/boards\n  wandb: {{run_name: night}}\n"
+    run.paths.config.write_text("meds:\n  run_dir: x\n" + flags)
+    send(run)
     assert len(list((tmp_path / "boards" / "night").iterdir())) == 1
 
 
-def test_a_folder_that_cannot_be_written_is_an_oserror(run: WrittenRun) -> None:
+def test_it_loads_no_torch(run: WrittenRun) -> None:
     run.step(1, loss=1.0)
-    run.paths.tensorboard.write_text("a file in the way")
-    with pytest.raises(OSError, match="my-run"):
-        session_of(run).send_new()
-
-
-def test_it_loads_no_torch() -> None:
-    code = (
-        "import sys, meds_openrlhf.tracking.sending.tensorboard_session; print({'torch', 'wandb'} & set(sys.modules))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+    code = """
+import sys
+from pathlib import Path
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.sending import Trackers
+print(Trackers(RunPaths(Path(sys.argv[1])), ["tensorboard"]).finish(60), {"torch", "wandb"} & set(sys.modules))
+"""
+    command = [sys.executable, "-c", code, str(run.paths.root)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[] set()\n"
+    assert points(run, "train/loss") == [(1, 1.0)]
 
 
 def test_without_anything_to_show_there_is_no_file(run: WrittenRun) -> None:

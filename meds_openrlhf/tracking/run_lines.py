@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from meds_openrlhf.paths import RunPaths
-
-AT_ONCE = 1000  # maximum lines of a stream per call
-
-Positions = dict[str, int]  # by stream: how many of its lines
-
-
-class RewoundError(Exception):
-    """The run was resumed, which cuts its files: read them from the start."""
 
 
 @dataclass(frozen=True)
@@ -50,53 +42,30 @@ class RunLine:
 
 
 class RunLines:
-    """The complete lines of a run's streams after ``positions``, each of them once."""
+    """The complete lines of a run's files, each of them once."""
 
-    def __init__(self, paths: RunPaths, positions: Mapping[str, int]) -> None:
+    def __init__(self, paths: RunPaths) -> None:
         self._paths = {"metrics": paths.metrics, "evaluations": paths.evaluations, "clusters": paths.clusters}
         self._files: dict[str, BinaryIO] = {}
-        self._first = positions
-        self.positions: Positions = {}  # what was read
 
     def read_new(self) -> list[RunLine]:
-        """Read the next lines, sorted by step. Raises RewoundError if the run has cut its files."""
-        self.check_files()
-        lines = [line for stream in self._paths for line in self._next_of(stream)]
-        return sorted(lines, key=lambda line: line.step)
-
-    def check_files(self) -> None:
-        """Raise RewoundError if a file was replaced: an open file keeps its inode, its replacement has another one."""
-        for stream, file in self._files.items():
-            try:
-                there, opened = self._paths[stream].stat(), os.fstat(file.fileno())
-            except FileNotFoundError:
-                raise RewoundError from None
-            if (there.st_dev, there.st_ino) != (opened.st_dev, opened.st_ino):
-                raise RewoundError
+        """Read the lines since the last call, sorted by step. Raises RuntimeError if the run was resumed meanwhile."""
+        return sorted((line for stream in self._paths for line in self._next_of(stream)), key=lambda line: line.step)
 
     def _next_of(self, stream: str) -> Iterator[RunLine]:
+        path = self._paths[stream]
         if stream not in self._files:
-            try:
-                file = self._paths[stream].open("rb")
-            except FileNotFoundError:
+            if not path.exists():
                 return
-            self._files[stream] = file
-            # A file that was cut has fewer lines than were sent; all that follow are new.
-            self.positions[stream] = sum(1 for _ in self._texts(stream, self._first.get(stream, 0)))
-        for text in self._texts(stream, AT_ONCE):
-            values = json.loads(text)
-            self.positions[stream] += 1
-            yield RunLine(stream, int(values.pop("step")), values)
-
-    def _texts(self, stream: str, most: int) -> Iterator[bytes]:
+            self._files[stream] = path.open("rb")
         file = self._files[stream]
-        for _ in range(most):
-            start = file.tell()
-            text = file.readline()
-            if not text.endswith(b"\n"):  # still being written
-                file.seek(start)
-                return
-            yield text
+        if not path.exists() or not os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            raise RuntimeError("the run was resumed, which replaces its files; they are read from the start")
+        content = file.read()
+        whole = content[: content.rfind(b"\n") + 1]  # the next line may still be being written
+        file.seek(len(whole) - len(content), os.SEEK_CUR)
+        for values in map(json.loads, whole.splitlines()):
+            yield RunLine(stream, int(values.pop("step")), values)
 
 
 def _as_markdown(cluster: dict[str, Any]) -> str:

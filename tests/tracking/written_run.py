@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
-from typing import Any
 
-from meds_openrlhf.config import RunConfig, load_config
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.sending.tracking_state import rewind
+from meds_openrlhf.tracking.sending import Trackers
 from meds_openrlhf.tracking.step_log import StepLog
 
 CONFIG = """\
@@ -35,16 +34,8 @@ class WrittenRun:
         self.logs = {stream: StepLog(path) for stream, path in files.items()}
 
     @property
-    def config(self) -> RunConfig:
-        return load_config(self.paths.config)
-
-    @property
     def tensorboard(self) -> Path:
         return self.paths.tensorboard / self.paths.root.name
-
-    def configure(self, lines: str) -> None:
-        """Add ``lines`` to the section ``meds`` of its configuration."""
-        self.paths.config.write_text(CONFIG.replace("meds:\n", "meds:\n" + lines))
 
     def step(self, step: int, **metrics: float) -> None:
         self.logs["metrics"].append(step, metrics)
@@ -63,7 +54,19 @@ class WrittenRun:
     def resume(self, step: int) -> None:
         for log in self.logs.values():
             log.cut_after(step)
-        rewind(self.paths)
 
-    def state(self) -> dict[str, Any]:
-        return dict(json.loads(self.paths.tracking.read_text()))
+    def send(self, *packages: str, first_step: float = math.inf) -> None:
+        """One session from its start to its end, in which all is sent."""
+        trackers = Trackers(self.paths, list(packages), first_step=first_step)
+        assert trackers.finish(60) == []
+        assert trackers.left == []
+
+    def id(self) -> str:
+        return str(json.loads(self.paths.tracking.read_text())["id"])
+
+    def holds(self, *secrets: str) -> bool:
+        """Whether a file besides the configuration, which is the user's, has one of the secrets."""
+        files = [path.read_bytes() for path in self.paths.root.rglob("*") if path.is_file()]
+        written = [content for content in files if content != self.paths.config.read_bytes()]
+        assert written
+        return any(secret.encode() in content for content in written for secret in secrets)

@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 
-from meds_openrlhf.tracking.sending.destinations import MLFLOW_SETTINGS
-from meds_openrlhf.tracking.sending.follower_process import FollowerProcess
-from meds_openrlhf.tracking.sending.sender import Pace
-from tests.tracking.sending.test_follower_process import follow_until, on_the_board, without_wandb
-from tests.tracking.sending.written_run import CONFIG, WrittenRun
+from meds_openrlhf.tracking.sending import Trackers
+from meds_openrlhf.tracking.trackers import TRACKERS, TrackedRun
+from tests.tracking.test_sending import follow_until, on_the_board
+from tests.tracking.written_run import CONFIG, WrittenRun
 
-os.environ.update({**MLFLOW_SETTINGS, **os.environ})  # before the import, as in the process
+os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # before the import
 mlflow = pytest.importorskip("mlflow")
-session_module = pytest.importorskip("meds_openrlhf.tracking.sending.mlflow_session")
 
 KEY = "b7" * 20
 
@@ -46,25 +44,11 @@ def refusing() -> Iterator[int]:
 
 
 @pytest.fixture
-def address(tmp_path: Path) -> str:
-    return (tmp_path / "mlflow").as_uri()
-
-
-def session_of(run: WrittenRun, address: str, said: list[str] | None = None) -> Any:
-    said = [] if said is None else said
-    return session_module.MlflowSession(run.paths, run.config, {"MLFLOW_TRACKING_URI": address}, said.append)
-
-
-def send(run: WrittenRun, address: str) -> None:
-    session = session_of(run, address)
-    while session.send_new():
-        pass
-    session.finish()
-
-
-def follow(run: WrittenRun, address: str, **environment: str) -> FollowerProcess:
-    full = {**without_wandb(), "MLFLOW_TRACKING_URI": address, "MLFLOW_TRACKING_TOKEN": KEY, **environment}
-    return FollowerProcess(run.paths, full, Pace(0.1, 30.0, 0.5))
+def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlflow").as_uri())
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", KEY)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # for this test's own client
+    return os.environ["MLFLOW_TRACKING_URI"]
 
 
 def client_of(address: str) -> Any:
@@ -83,16 +67,14 @@ def points(address: str, name: str) -> list[tuple[int, float]]:
     return [(metric.step, metric.value) for metric in history]
 
 
-def test_a_process_sends_metrics_parameters_and_texts_and_no_key(run: WrittenRun, address: str, tmp_path: Path) -> None:
+def test_a_session_sends_metrics_parameters_and_texts_and_no_key(run: WrittenRun, address: str, tmp_path: Path) -> None:
     run.paths.config.write_text(CONFIG + f"reward:\n  api_key: very-secret\n  note: {KEY}\n")
     run.step(1, **{"loss": 0.5, "meds/rows": 7, "of@odd|name": 1})
     run.step(2, loss=float("nan"))
     run.step(3, loss=float("inf"))
     run.evaluation(2, eval_aime_pass1=0.25)
     run.clusters(2, response="so\n17")
-    follower = follow(run, address)
-    assert follower.finish(60, 60) == []
-    assert follower.has_sent_everything
+    run.send("mlflow")
     (sent,) = runs_at(address)
     assert (sent.info.run_name, sent.info.status) == ("my-run", "FINISHED")
     assert sent.data.params == {
@@ -116,41 +98,42 @@ def test_a_process_sends_metrics_parameters_and_texts_and_no_key(run: WrittenRun
 def test_a_resumed_run_goes_on_in_the_same_run(run: WrittenRun, address: str) -> None:
     for step in (1, 2, 3):
         run.step(step, loss=float(step))
-    send(run, address)
+    run.send("mlflow")
     run.resume(1)
     run.step(2, loss=20.0)
     run.paths.config.write_text(CONFIG.replace("0.1", "0.2") + "train:\n  seed: 7\n")
-    send(run, address)
+    run.send("mlflow", first_step=1)
     assert points(address, "train/loss") == [(1, 1.0), (2, 2.0), (3, 3.0), (2, 20.0)]
     (sent,) = runs_at(address)
     assert (sent.data.params["meds.penalty.alpha"], sent.data.params["train.seed"]) == ("0.1", "7")
-    send(run, address)
+    run.send("mlflow")
     assert len(points(address, "train/loss")) == 4  # nothing is sent twice
 
 
 def test_a_run_that_was_created_before_its_process_died_is_found(run: WrittenRun, address: str) -> None:
     run.step(1, loss=1.0)
-    session_of(run, address)._open()
-    send(run, address)
+    TRACKERS["mlflow"][1](TrackedRun(run.paths, print))
+    run.send("mlflow")
     assert points(address, "train/loss") == [(1, 1.0)]
 
 
 def test_another_server_gets_everything_and_the_first_one_only_what_is_new(
     run: WrittenRun, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_module, "METRICS_AT_ONCE", 2)
     for step in (1, 2, 3):
         run.step(step, loss=float(step))
-    send(run, address)
+    run.send("mlflow")
     run.step(4, loss=4.0)
-    send(run, address + "2")
-    send(run, address)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("MLFLOW_TRACKING_URI", address + "2")
+        run.send("mlflow")
+    run.send("mlflow")
     assert [step for step, _ in points(address, "train/loss")] == [1, 2, 3, 4]
     assert [step for step, _ in points(address + "2", "train/loss")] == [1, 2, 3, 4]
 
 
 def test_without_anything_to_send_no_run_is_opened(run: WrittenRun, address: str, tmp_path: Path) -> None:
-    send(run, address)
+    run.send("mlflow")
     assert not list((tmp_path / "mlflow").rglob("tags"))
 
 
@@ -162,24 +145,31 @@ def test_texts_that_cannot_be_stored_are_said_once_and_metrics_are_sent(
     run.clusters(1)
     run.clusters(2)
     run.step(2, loss=1.0)
-    said: list[str] = []
-    session = session_of(run, address, said)
-    assert session.send_new()
-    (line,) = said
+    trackers = Trackers(run.paths, ["mlflow"])
+    (line,) = trackers.finish(60)
     assert line.startswith("MLflow: the texts of the largest clusters are not sent: NotADirectoryError")
+    assert trackers.left == []
     assert points(address, "train/loss") == [(2, 1.0)]
 
 
-def test_a_server_that_refuses_the_key_is_one_line_and_the_rest_goes_on(run: WrittenRun, refusing: int) -> None:
+def test_more_metrics_than_a_call_may_have_are_sent_in_parts(run: WrittenRun, address: str) -> None:
+    for step in (1, 2, 3):
+        run.step(step, **{f"metric_{number}": float(number) for number in range(400)})
+    run.send("mlflow")
+    assert points(address, "train/metric_399") == [(1, 399.0), (2, 399.0), (3, 399.0)]
+
+
+def test_a_server_that_refuses_the_key_is_one_line_and_the_rest_goes_on(
+    run: WrittenRun, refusing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run.step(1, loss=1.0)
     password = "swordfish-of-mine"
-    follower = follow(run, f"http://someone:{password}@127.0.0.1:{refusing}", MLFLOW_TRACKING_TOKEN=KEY)
-    log = run.paths.tracking_log
-    said = follow_until(follower, lambda _: on_the_board(run) == [1] and log.read_text().count("401") >= 2)
-    follower.finish(0.2, 0.2)
-    (line,) = said
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://someone:{password}@127.0.0.1:{refusing}")
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", KEY)
+    trackers = Trackers(run.paths, ["tensorboard", "mlflow"])
+    (line,) = follow_until(trackers, lambda said: bool(said) and on_the_board(run) == [1])
     assert line.startswith("MLflow: ")
     assert "401" in line
     assert "training goes on" in line
-    files = [path.read_bytes() for path in run.paths.root.rglob("*") if path.is_file()]
-    assert not any(secret.encode() in content for content in files for secret in (KEY, password))
+    assert trackers.finish(60) == [f"not everything is sent to MLflow; the rest goes with: meds track {run.paths.root}"]
+    assert not run.holds(KEY, password)

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.sending import run_lines
-from meds_openrlhf.tracking.sending.run_lines import RewoundError, RunLine, RunLines
-from tests.tracking.sending.written_run import WrittenRun
+from meds_openrlhf.tracking.run_lines import RunLine, RunLines
+from tests.tracking.written_run import WrittenRun
 
 
 def read(lines: RunLines) -> list[tuple[str, int]]:
@@ -16,7 +15,7 @@ def read(lines: RunLines) -> list[tuple[str, int]]:
 
 
 def test_new_lines_of_all_streams_come_once_and_by_step(run: WrittenRun) -> None:
-    lines = RunLines(run.paths, {})
+    lines = RunLines(run.paths)
     run.step(1, loss=0.5)
     run.step(2, loss=0.25)
     run.evaluation(1, pass1=0.75)
@@ -28,37 +27,10 @@ def test_new_lines_of_all_streams_come_once_and_by_step(run: WrittenRun) -> None
     assert lines.read_new() == []
     run.step(3, loss=0.125)
     assert read(lines) == [("metrics", 3)]
-    assert lines.positions == {"metrics": 3, "evaluations": 1}
-
-
-def test_reading_begins_after_the_positions(run: WrittenRun) -> None:
-    for step in (1, 2, 3):
-        run.step(step, loss=1.0)
-    run.evaluation(3, pass1=0.5)
-    lines = RunLines(run.paths, {"metrics": 2})
-    assert read(lines) == [("metrics", 3), ("evaluations", 3)]
-    assert lines.positions == {"metrics": 3, "evaluations": 1}
-
-
-def test_all_that_follows_in_a_file_with_fewer_lines_than_were_sent_is_new(run: WrittenRun) -> None:
-    run.step(1, loss=1.0)
-    lines = RunLines(run.paths, {"metrics": 5})
-    assert lines.read_new() == []
-    run.step(2, loss=2.0)
-    assert read(lines) == [("metrics", 2)]
-
-
-def test_long_files_are_read_in_parts(run: WrittenRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_lines, "AT_ONCE", 2)
-    for step in (1, 2, 3):
-        run.step(step, loss=1.0)
-    lines = RunLines(run.paths, {})
-    assert read(lines) == [("metrics", 1), ("metrics", 2)]
-    assert read(lines) == [("metrics", 3)]
 
 
 def test_half_a_line_is_read_when_it_is_whole(run: WrittenRun) -> None:
-    lines = RunLines(run.paths, {})
+    lines = RunLines(run.paths)
     with run.paths.metrics.open("a") as file:
         file.write('{"step": 1}\n{"step": 2, "lo')
         file.flush()
@@ -69,24 +41,22 @@ def test_half_a_line_is_read_when_it_is_whole(run: WrittenRun) -> None:
 
 
 @pytest.mark.parametrize("is_removed", [False, True])
-def test_a_file_that_was_cut_is_noticed_before_anything_is_read(run: WrittenRun, is_removed: bool) -> None:
+def test_a_file_that_was_cut_is_noticed(run: WrittenRun, is_removed: bool) -> None:
     for step in (1, 2, 3):
         run.step(step, loss=1.0)
-    lines = RunLines(run.paths, {})
+    lines = RunLines(run.paths)
     lines.read_new()
     if is_removed:
         run.paths.metrics.unlink()
     else:
         run.logs["metrics"].cut_after(3)  # a resumed run replaces the file also where nothing is to be cut
-    run.evaluation(3, pass1=0.5)
-    for check in (lines.check_files, lines.read_new):
-        with pytest.raises(RewoundError):
-            check()
-    assert lines.positions == {"metrics": 3}
+    with pytest.raises(RuntimeError, match="the run was resumed"):
+        lines.read_new()
+    assert read(RunLines(run.paths)) == ([] if is_removed else [("metrics", 1), ("metrics", 2), ("metrics", 3)])
 
 
 def test_files_that_are_not_there_have_no_lines(tmp_path: Path) -> None:
-    assert RunLines(RunPaths(tmp_path), {}).read_new() == []
+    assert RunLines(RunPaths(tmp_path)).read_new() == []
 
 
 def test_only_numbers_are_taken() -> None:
