@@ -2,5 +2,7 @@
 
 from __future__ import annotations
 
-REMOVED: dict[str, str] = {}
+REMOVED: dict[str, str] = {
+    "meds.tracking.snapshots": "leave it out; copy the run folder's memory/ to keep a snapshot elsewhere",
+}
 """What to do about each removed setting, by its full name."""

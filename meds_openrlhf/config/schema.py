@@ -348,16 +348,12 @@ class TrackingSettings:
     rollouts: str = "sampled"
     """Whose texts the run folder's rollouts/ keeps: of "all"; "sampled", of one of each prompt, verdict, cluster and
     answer a step, with the answers and numbers of all; or "none", which keeps no such log."""
-    snapshots: str = "reference"
-    """Memory snapshots as W&B artifacts: by "reference", "upload" (all of their files), or "none"."""
     eigen_window: int = 50
     """Steps that the sliding window of meds/eigen_ratio_window and its like holds."""
 
     def __post_init__(self) -> None:
         hint = 'is not one of "all", "sampled" and "none"'
         _require(self.rollouts in ("all", "sampled", "none"), "tracking.rollouts", self.rollouts, hint)
-        hint = 'is not one of "reference", "upload" and "none"'
-        _require(self.snapshots in ("reference", "upload", "none"), "tracking.snapshots", self.snapshots, hint)
         _require(self.eigen_window >= 1, "tracking.eigen_window", self.eigen_window, "is below 1")
 
 
