@@ -34,6 +34,7 @@ from meds_openrlhf.memory.settings import transform_of_rows
 from meds_openrlhf.memory.tools.stored_memory import StoredMemory, open_memory
 from meds_openrlhf.report.output import markdown_table, shown, write_figure
 from meds_openrlhf.report.run_names import names_of
+from meds_openrlhf.tracking.diversity import WINDOW
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,14 +46,14 @@ NONE_LOGGED = "logged no eigen ratio; a baseline needs a memory of layer logits 
 
 
 def recomputed_curves(run: Path, name: str) -> list[Curve]:
-    """`METRICS` from the memory's rows, at the steps with stored rows; the sliding window needs the run's config.yaml.
+    """`METRICS` from the memory's rows, at the steps with stored rows.
 
     Raises ConfigError if the memory stores no layer logits.
     """
     memory = open_memory(run)
-    transform, window = _transform_and_window(memory)
+    transform = _transform(memory)
     points: dict[str, list[tuple[int, float]]] = {}
-    for step, moments in _moments_by_span(memory, transform, window):
+    for step, moments in _moments_by_span(memory, transform):
         for span, of_span in moments.items():
             spectrum = of_span.spectrum()
             values = {} if spectrum is None else asdict(spectrum)
@@ -110,18 +111,15 @@ def draw(curves: Sequence[Curve], recomputed: Sequence[Curve] = ()) -> Figure:
     return figure
 
 
-def _transform_and_window(memory: StoredMemory) -> tuple[FeatureTransform, int | None]:
-    """The run's feature transform, and the number of steps in its sliding window (None if unknown)."""
+def _transform(memory: StoredMemory) -> FeatureTransform:
+    """The run's feature transform."""
     if memory.format.holds_answers:
         hint = "remembers final answers, not layer logits; leave out --recompute, or name another run"
         raise ConfigError("RUN", str(memory.paths.root), hint)
-    settings, has_config = memory.settings(), memory.run is not None and memory.run.config.exists()
-    return transform_of_rows(settings, memory.format), settings.tracking.eigen_window if has_config else None
+    return transform_of_rows(memory.settings(), memory.format)
 
 
-def _moments_by_span(
-    memory: StoredMemory, transform: FeatureTransform, window: int | None
-) -> Iterator[tuple[int, dict[str, Moments]]]:
+def _moments_by_span(memory: StoredMemory, transform: FeatureTransform) -> Iterator[tuple[int, dict[str, Moments]]]:
     """Yield each of the run's own steps with stored rows, and the moments of its spans.
 
     Rows of the memory that this memory was branched from are included in "all", as in the run.
@@ -133,13 +131,10 @@ def _moments_by_span(
         total = total.merge(moments)
         if step < 1:
             continue
-        spans = {"all": total, "step": moments}
-        if window is not None:
-            recent.append((step, moments))
-            while recent[0][0] <= step - window:
-                recent.popleft()
-            spans["window"] = merge_moments([moments for _, moments in recent])
-        yield step, spans
+        recent.append((step, moments))
+        while recent[0][0] <= step - WINDOW:
+            recent.popleft()
+        yield step, {"all": total, "step": moments, "window": merge_moments([moments for _, moments in recent])}
 
 
 def _curve(run: str, metric: str, points: list[tuple[int, float]]) -> Curve:

@@ -348,13 +348,10 @@ class TrackingSettings:
     rollouts: str = "sampled"
     """Whose texts the run folder's rollouts/ keeps: of "all"; "sampled", of one of each prompt, verdict, cluster and
     answer a step, with the answers and numbers of all; or "none", which keeps no such log."""
-    eigen_window: int = 50
-    """Steps that the sliding window of meds/eigen_ratio_window and its like holds."""
 
     def __post_init__(self) -> None:
         hint = 'is not one of "all", "sampled" and "none"'
         _require(self.rollouts in ("all", "sampled", "none"), "tracking.rollouts", self.rollouts, hint)
-        _require(self.eigen_window >= 1, "tracking.eigen_window", self.eigen_window, "is below 1")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.memory.moments import NO_MOMENTS, Moments, merge_moments
 
+WINDOW = 50  # steps
+
 
 class DiversityTracker:
     """Computes metrics of each step's features (n, d): of the step, of the last ``window`` steps, and of all steps."""
 
-    def __init__(self, window: int) -> None:
+    def __init__(self, window: int = WINDOW) -> None:
         self._remembered: deque[Moments] = deque(maxlen=window)
         self._right: deque[Moments] = deque(maxlen=window)
         self._all_right = NO_MOMENTS

@@ -59,7 +59,7 @@ class MedsTraining(CheckpointedTraining):
         super().__init__(*args, strategy=strategy, **kwargs)  # type: ignore[call-arg]
         self._context = context
         self._pool = context.pool
-        self._diversity = DiversityTracker(context.meds.tracking.eigen_window) if context.records_layers else None
+        self._diversity = DiversityTracker() if context.records_layers else None
         self._rollouts = RolloutSender(context.recorder, context.tell)
         self._fleet = EngineFleet(self.vllm_engines, context.tell)
         self.vllm_engines = self._fleet.usable

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from analysis import eigen_ratio
 from analysis.eigen_ratio import METRICS, largest_differences, main, recomputed_curves, table_of
 from analysis.run_metrics import curves_of, logged_curves
 from meds_openrlhf.config.errors import ConfigError
@@ -13,7 +14,12 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.analysis.runs import LAYERS, Rollout, write_run
 
-CONFIG = "meds:\n  run_dir: {run}\n  features:\n    layers: all\n  tracking:\n    eigen_window: 2\n"
+CONFIG = "meds:\n  run_dir: {run}\n  features:\n    layers: all\n"
+
+
+@pytest.fixture(autouse=True)
+def _window_of_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eigen_ratio, "WINDOW", 2)
 
 
 def unit(*places: int) -> list[float]:
@@ -67,14 +73,13 @@ def test_the_runs_own_layers_count(tmp_path: Path) -> None:
     assert recomputed_curves(run, "run") == []
 
 
-def test_without_a_configuration_there_is_no_window(tmp_path: Path) -> None:
-    """The paper's last half of the layers is what counts then."""
+def test_without_a_configuration_the_papers_layers_count(tmp_path: Path) -> None:
     steps = [[Rollout("p", "1", logits=unit(6)), Rollout("p", "1", logits=unit(7)), Rollout("p", "1", logits=unit(0))]]
     curves = recomputed_curves(write_run(tmp_path, steps), "run")
     assert {curve.metric for curve in curves} == {
         f"meds/{measure}_{span}"
         for measure in ("eigen_ratio", "participation_ratio", "effective_rank")
-        for span in ("all", "step")
+        for span in ("all", "step", "window")
     }
     eigenvalues = np.linalg.eigvalsh(np.cov(np.array([[1, 0], [0, 1], [0, 0]]).T))
     assert values(curves, "meds/eigen_ratio_all")[1] == pytest.approx(eigenvalues[-1] / eigenvalues.sum())

@@ -2,8 +2,8 @@
 
 const curveState = { hidden: new Set(), off: new Map(), smoothing: 0, open: false };
 const GROUP_NOTES = {
-  Diversity: "Of the layer logits of wrong and of right rollouts. Step: those of one step; window: those of the last steps, as many as "
-    + "meds.tracking.eigen_window says; all: those of the run so far. Window and all are off at first; the names below a chart switch lines on and off.",
+  Diversity: "Of the layer logits of wrong and of right rollouts. Step: those of one step; window: those of the last steps (50); "
+    + "all: those of the run so far. Window and all are off at first; the names below a chart switch lines on and off.",
 };
 
 function curves(page) {
