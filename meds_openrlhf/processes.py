@@ -51,10 +51,8 @@ def family_members(family: str) -> list[int]:
     return found
 
 
-def end_family(family: str | None, but: int | None = None) -> None:
+def end_family(family: str, but: int) -> None:
     """Kill the processes with the mark ``family``, except the process ``but``, and wait until they have ended."""
-    if family is None:
-        return
     for _ in range(TRIES):
         try:
             members = [process for process in family_members(family) if process != but]

@@ -1,10 +1,15 @@
 """Children end with a parent that is killed."""
 
+import errno
+import os
 import signal
 import subprocess
 import sys
 import time
 
+import pytest
+
+from meds_openrlhf import processes
 from tests.processes import is_alive
 
 PARENT = """
@@ -41,3 +46,16 @@ def test_without_a_watcher_they_would_not() -> None:
     time.sleep(2.0)
     assert is_alive(child)
     subprocess.run(["kill", "-9", str(child)], check=True)
+
+
+def test_a_process_that_cannot_look_for_a_family_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def no_more(family: str) -> list[int]:
+        asked.append(family)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(processes, "family_members", no_more)
+    monkeypatch.setattr(processes, "TRIES", 2)
+    processes.end_family("a", but=os.getpid())
+    assert asked == ["a", "a"]
