@@ -42,8 +42,8 @@ def batches_in(folder: Path, memory_format: MemoryFormat) -> Iterator[pa.RecordB
 
     The schema of a batch says whose prompts it holds. Raises MemoryCorruptionError if a file is damaged.
     """
-    reader = format2 if memory_format.format_version == 2 else log
-    return reader.batches_in(folder, log_schema(memory_format.layers))
+    read = format2.batches_in if memory_format.format_version == 2 else log.batches_in
+    return read(folder, log_schema(memory_format.layers))
 
 
 def rows_by_step(paths: MemoryPaths, memory_format: MemoryFormat) -> Iterator[tuple[int, pa.RecordBatch]]:

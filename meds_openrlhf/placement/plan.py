@@ -111,12 +111,13 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
     """
     members = sharing_roles(requests)
     demands = [_demand(group) for group in members]
-    home = next((node for node in nodes if node.is_drivers), nodes[0] if nodes else None)
-    rooms = [replace(n, free_cpus=max(0, n.free_cpus - memory_shards)).room if n is home else n.room for n in nodes]
-    packed = pack(rooms, demands)
+    home = drivers_node(nodes)
+    if home is not None and home.room_for_cpus < memory_shards:
+        text = f"needs {plural(memory_shards, 'CPU')} for the memory on the driver's node, {home.name}; free are"
+        raise Shortage(plural(len(nodes), "node"), f"{text} {home.room_for_cpus}", f"lower {ROLE_FLAGS['memory']}")
+    packed = pack([node.room for node in beside_memory(nodes, memory_shards)], demands)
     left = sum(node.room_for_cpus for node in nodes) - sum(demand.count * demand.size for demand in demands)
-    fits_at_home = memory_shards == 0 or (home is not None and home.room_for_cpus >= memory_shards)
-    if packed is None or not fits_at_home or left < memory_shards + controller_cpus:
+    if packed is None or left < memory_shards + controller_cpus:
         needs = [Need(" + ".join(request.role for request in group), d) for group, d in zip(members, demands)]
         cpus = sum(need.gpus for need in needs) + memory_shards + controller_cpus
         largest = max(requests, key=lambda request: request.gpus).role
@@ -132,6 +133,17 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
         for group, demand, blocks in zip(members, demands, packed)
     )
     return Plan(groups, (home,) * memory_shards if home else (), controller_cpus, tuple(nodes))
+
+
+def drivers_node(nodes: Sequence[Node]) -> Node | None:
+    """Return the node of the run's driver, the first one if none is marked; None without nodes."""
+    return next((node for node in nodes if node.is_drivers), nodes[0] if nodes else None)
+
+
+def beside_memory(nodes: Sequence[Node], shards: int) -> list[Node]:
+    """Return the nodes with the CPUs of the memory's shards taken from the driver's."""
+    home = drivers_node(nodes)
+    return [replace(node, free_cpus=max(0, node.free_cpus - shards)) if node is home else node for node in nodes]
 
 
 def sharing_roles(requests: Sequence[RoleRequest]) -> list[list[RoleRequest]]:

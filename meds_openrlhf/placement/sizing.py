@@ -32,14 +32,14 @@ class Sizing:
 
 @dataclass(frozen=True)
 class Room:
-    """Free bundles per node, and how many of them are usable if CPUs stay free for shards and controllers."""
+    """Free bundles per node, and how many of them are usable if CPUs stay free for controllers."""
 
     nodes: tuple[int, ...]
     usable: int
 
     @staticmethod
     def of(nodes: Sequence[Node], reserved_cpus: int) -> Room:
-        """Return the room of a cluster, with ``reserved_cpus`` for memory shards and controllers."""
+        """Return the room of a cluster, with ``reserved_cpus`` for controllers."""
         rooms = tuple(node.room for node in nodes)
         cpus = sum(node.room_for_cpus for node in nodes) - reserved_cpus
         return Room(rooms, max(0, min(sum(rooms), cpus)))

@@ -49,7 +49,7 @@ def test_fifty_steps_with_deaths_equal_fifty_without(cluster: Cluster, tmp_path:
     whole = MemoryShard(MemoryPaths(tmp_path / "whole"), Sharding(0, 1), ShardSettings(layers=LAYERS))
     expected = [whole.observe(step, rows) for step, rows in enumerate(batches, 1)]
 
-    group = placement_group([{"CPU": 1}] * SHARDS, strategy="SPREAD")
+    group = placement_group([{"CPU": 1}] * SHARDS, strategy="PACK")
     ray.get(group.ready(), timeout=60)
     memory_format = MemoryFormat(shards=SHARDS, layers=LAYERS, model={})
     paths = MemoryPaths(tmp_path / "faulty")

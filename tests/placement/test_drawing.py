@@ -32,8 +32,8 @@ def test_gpus_of_one_engine_are_joined_and_those_in_use_are_crossed_out() -> Non
     assert lines[0] == (
         "my.yaml on 1 node with 4 GPUs and 32 CPUs, 1 node with 8 GPUs (6 free) and 32 CPUs (20 free), 140 GB per GPU"
     )
-    assert "  10.0.0.1  PR PR PR PR      5 of 32 (1 shard)       0" in lines
-    assert "  10.0.0.2  E─E E─E · · x x  5 of 20 free (1 shard)  0" in lines
+    assert "  10.0.0.1  PR PR PR PR      6 of 32 (2 shards)  0" in lines
+    assert "  10.0.0.2  E─E E─E · · x x  4 of 20 free        0" in lines
     assert "  P policy   R reference   E engines   · free   x in use" in lines
     assert "  total   8 of 12 GPUs, 11 of 64 CPUs (one per GPU and shard, 1 for controllers)" in lines
     assert any(line.startswith("  in use  others hold 2 GPUs; the plan is for the rest") for line in lines)
@@ -45,13 +45,12 @@ def test_gpus_of_one_engine_are_joined_and_those_in_use_are_crossed_out() -> Non
 def test_equal_nodes_are_one_line() -> None:
     lines = lines_of(report_of(imagined_cluster("40x4", 80.0)))
     assert [line for line in lines if "of 64" in line] == [
-        "  0      PR PR PR PR  4 of 64            0",
-        "  1      E─E E─E      4 of 64            0",
-        "  2-3    · · · ·      1 of 64 (1 shard)  0",
-        "  4-39   · · · ·      0 of 64            0",
+        "  0      PR PR PR PR  6 of 64 (2 shards)  0",
+        "  1      E─E E─E      4 of 64             0",
+        "  2-39   · · · ·      0 of 64             0",
     ]
     real = [node(f"10.0.0.{i}", 4, 64) for i in range(40)]
-    assert any(line.startswith("  10.0.0.4 … 10.0.0.39 (36)") for line in lines_of(report_of(real)))
+    assert any(line.startswith("  10.0.0.2 … 10.0.0.39 (38)") for line in lines_of(report_of(real)))
 
 
 def test_what_is_not_known_says_why() -> None:
@@ -112,6 +111,6 @@ def test_gpus_that_stay_free_say_why() -> None:
     assert flags.idle == "8 of 24 free GPUs stay free: the counts that are given ask for no more"
     given = replace(found, recipe=replace(found.recipe, given={"actor.num_nodes": 2}))
     assert given.idle == flags.idle
-    without_cpus = [node(name, 8, 8) for name in "ab"] + [node("c", 8, 3)]
+    without_cpus = [node(name, 8, 8) for name in "ab"] + [replace(node("c", 8, 3), is_drivers=True)]
     assert report_of(without_cpus, requests).idle == "8 of 24 free GPUs stay free: no CPU is left for another"
     assert report_of(imagined_cluster("2x8", 140.0), requests).idle == ""

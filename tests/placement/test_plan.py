@@ -1,6 +1,7 @@
 """Plans are plain data: these tests need neither Ray nor a cluster."""
 
 from collections import Counter
+from dataclasses import replace
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -61,10 +62,18 @@ def test_engines_that_share_gpus_are_not_torn_by_small_blocks_of_the_policy() ->
     assert Counter(names(plan.groups[0].nodes)) == {"a": 4, "b": 4}
 
 
-def test_shards_are_spread_and_go_where_cpus_are_left() -> None:
-    nodes = [node("a", 8, 10), node("b", 8, 10), node("head", 0, 4)]
-    plan = plan_of([RoleRequest("policy", 2, 8)], nodes, shards=5)
-    assert Counter(names(plan.shards)) == {"a": 2, "b": 1, "head": 2}
+def test_the_memory_is_on_the_drivers_node() -> None:
+    nodes = [node("a", 8, 10), node("b", 8, 10), replace(node("head", 0, 4), is_drivers=True)]
+    assert names(plan_of([RoleRequest("policy", 2, 8)], nodes, shards=3).shards) == ["head"] * 3
+    assert names(plan_of([RoleRequest("policy", 1, 8)], nodes[:2], shards=2).shards) == ["a", "a"]
+    text = "needs 5 CPUs for the memory on the driver's node, head; free are 4"
+    assert shortage([RoleRequest("policy", 2, 8)], nodes, shards=5) == text
+
+
+def test_gpus_of_the_drivers_node_need_cpus_beside_the_memory() -> None:
+    nodes = [replace(node("a", 8, 10), is_drivers=True), node("b", 8, 10)]
+    assert names(plan_of([RoleRequest("policy", 1, 8)], nodes, shards=3).groups[0].nodes) == ["b"] * 8
+    assert shortage([RoleRequest("policy", 2, 8)], nodes, shards=3).startswith("needs 2 blocks of 8 GPUs")
 
 
 def test_without_a_memory_there_are_no_shards() -> None:
@@ -105,7 +114,7 @@ def test_too_few_cpus() -> None:
     assert shortage([RoleRequest("policy", 2, 8)], [nodes[0], nodes[0]], shards=3) == (
         "needs 2 blocks of 8 GPUs on one node each for policy and 20 CPUs; free are 8 GPUs and 8 CPUs on each of a, a"
     )
-    plan_of([RoleRequest("policy", 2, 8)], nodes, shards=3)  # the other one takes all shards
+    plan_of([RoleRequest("policy", 2, 8)], [nodes[0], replace(nodes[1], is_drivers=True)], shards=3)
 
 
 def test_an_engine_that_is_wider_than_a_node() -> None:
@@ -185,7 +194,9 @@ def test_a_failed_plan_really_does_not_fit(wanted: list[RoleRequest], nodes: lis
     except Shortage:
         blocks = [block for request in wanted for block in _blocks_of(request, wanted)]
         cpus = sum(one.free_cpus for one in nodes) - sum(blocks) - shards - 1
-        assert cpus < 0 or not _fit(sorted(blocks, reverse=True), [one.room for one in nodes])
+        beside = replace(nodes[0], free_cpus=nodes[0].free_cpus - shards)  # the driver's
+        rooms = [beside.room, *(one.room for one in nodes[1:])]
+        assert cpus < 0 or min(rooms) < 0 or not _fit(sorted(blocks, reverse=True), rooms)
 
 
 def _blocks_of(request: RoleRequest, wanted: list[RoleRequest]) -> list[int]:

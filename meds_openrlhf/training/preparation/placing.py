@@ -13,7 +13,7 @@ from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.model_shape import FoundShape
 from meds_openrlhf.placement.modes import mode_flags
-from meds_openrlhf.placement.plan import make_plan
+from meds_openrlhf.placement.plan import beside_memory, make_plan
 from meds_openrlhf.placement.report import PlanReport, report
 from meds_openrlhf.placement.sizing import SECTIONS, Room, require_splittable_batches, size
 from meds_openrlhf.training.preparation import checks
@@ -72,7 +72,7 @@ def place_flags(
     """
     draft = recipe_of(provisional, models, flags, config.meds.rollout)
     shards = config.meds.memory.shards if config.meds.enabled else 0
-    room = Room.of(nodes if sized_to is None else sized_to, shards + CONTROLLER_CPUS)
+    room = Room.of(beside_memory(nodes if sized_to is None else sized_to, shards), CONTROLLER_CPUS)
     sizing = size(draft, config.meds.placement.mode, room, saved_ranks)
     args = parse_openrlhf_arguments({**flags, **sizing.flags}) if sizing.flags else provisional
     recipe = recipe_of(args, models, flags, config.meds.rollout)
