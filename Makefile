@@ -18,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --no-loadscope-reorde
 find-python = @command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; name a Python 3.11 with PYTHON=/path/to/python3.11" >&2; exit 2; }
 make-venv = @test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 
-.PHONY: setup setup-gpu flash-attn gpu-lock demo test test-unit test-base test-all lint types format docs release clean
+.PHONY: setup setup-gpu flash-attn gpu-lock demo test test-unit test-base test-all lint types format settings docs release clean
 .DEFAULT_GOAL := help
 
 help:
@@ -27,7 +27,7 @@ help:
 	@echo "make test     the tests of every day;  make test-unit: without training;  make test-all: before a release"
 	@echo "make test-base    what needs no extra, on any Python: PYTHON=python3.12;  make release: build and check, publish nothing"
 	@echo "make lint | types | format"
-	@echo "make docs     build the documentation as a site"
+	@echo "make docs     build the documentation as a site;  make settings: its table of settings, from the schema"
 
 setup: $(STAMP)
 
@@ -106,6 +106,9 @@ types: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+settings: $(STAMP)
+	$(BIN)/python -m docsite.settings
 
 docs: $(STAMP)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -173,7 +173,7 @@ def our_step(
     reader = ResponseReader.of(str(paths.model), AnswerOpenings(meds.features.answer_openings), paths.tokenizer)
     recorder = ray.remote(num_cpus=0)(RolloutRecorder).remote(paths, reader, meds.tracking.rollouts)
     control = start_run_control(paths)
-    context = TrainerContext(meds, paths, control, pool, transform, None, True, recorder, first_step=0)
+    context = TrainerContext(meds, paths, control, pool, transform, True, recorder, first_step=0)
     trainer = OurTrainer(
         context=context,
         strategy=strategy,

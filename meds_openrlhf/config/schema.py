@@ -32,13 +32,15 @@ class FeatureSettings:
     """What is read off the policy at the answer token, and how it becomes a vector for clustering."""
 
     layers: str | int | float = "last-half"
-    """Which decoder layers' logits make the feature: "last-half", "all", the last so many, or a share such as 0.25."""
+    """Which decoder layers' logits make the feature: "last-half", "all", the number of last layers, or a share of all,
+    such as 0.25."""
     difference: str = "none"
     """Differences of adjacent layers: "none", "before" the last layers are selected, or "after"."""
     normalize: str = "l2"
     """Scaling of each feature vector before clustering: "l2" or "none"."""
     answer_openings: tuple[str, ...] = ("\\boxed{",)
-    """Texts that open the final answer; the last one in a response counts, and the token after it is the answer."""
+    """Texts that open the final answer; the last one in a response counts, and the token after it is the answer. For
+    rewards of your own: meds.reward looks for boxes."""
     answer_pattern: str | None = None
     """A regular expression with one group, the answer: its last match counts, for rewards and evaluation as well, and
     neither boxes nor openings do."""
@@ -83,7 +85,7 @@ class MemorySettings:
     """Where and how fingerprints of past errors are kept and clustered."""
 
     shards: int = 2
-    """Ray actors that share the memory; a prompt always goes to the same one."""
+    """Ray actors that share the memory, one CPU each, on the driver's node; a prompt always goes to the same one."""
     branch_from: str | None = None
     """A new run's memory begins as this snapshot of another: runs/old/memory/snapshots/global_step50.json."""
     remember: str = "wrong"
@@ -96,7 +98,7 @@ class MemorySettings:
     assignment: str | None = None
     """How a new rollout finds its cluster: "knn", or "joint", where stored and new ones are clustered together."""
     noise: str | None = None
-    """Whether noise counts as a "cluster" of all its rows, or as "none": no cluster, no penalty."""
+    """Whether noise counts as a "cluster" of all its rows, or as "none": no cluster and no penalty."""
 
     @property
     def method(self) -> Method:
@@ -144,7 +146,7 @@ class RolloutSettings:
     """How engines generate, and which groups of rollouts are trained on."""
 
     keep_all_wrong: bool = False
-    """Where OpenRLHF's dynamic filtering leaves groups out: keep those without a right answer."""
+    """With algo.dynamic_filtering_enable: keep the groups without a right answer, which are left out otherwise."""
     max_num_seqs: int | None = None
     """vLLM's: sequences that an engine generates at a time; null: as its KV cache allows."""
     max_num_batched_tokens: int | None = None
@@ -185,7 +187,7 @@ class PolicySettings:
     minibatches: str = "responses"
     """A mini-batch (train.batch_size) is drawn from all "responses" of the step, or of whole "prompts"."""
     warmup_steps: int | None = None
-    """Training steps over which the learning rate rises; null: OpenRLHF's share of the run, actor.lr_warmup_ratio."""
+    """Training steps over which the learning rate rises; null: the share actor.lr_warmup_ratio of the run."""
     entropy_advantage: EntropyAdvantageSettings = field(default_factory=EntropyAdvantageSettings)
 
     def __post_init__(self) -> None:
@@ -202,7 +204,8 @@ class ExplorationSettings:
     pass_at_k: int | None = None
     """Advantages by pass@k training with this k, in place of the group's mean and deviation; null: none."""
     answer_bonus: float = 0.0
-    """Weight in the advantage of ``min(1, sqrt(1 / N)) - answer_baseline``, N: how often the answer came; 0: none."""
+    """Weight in the advantage of ``min(1, sqrt(1 / N)) - answer_baseline``, N being how often the answer was given to
+    the prompt before; needs the preset "answers" and remember "both". 0: none."""
     answer_baseline: float = 0.5
     """An answer that came more than ``1 / answer_baseline ** 2`` times loses advantage, a rarer one gains."""
 
@@ -244,7 +247,8 @@ class WatchdogSettings:
     """When a run that does nothing any more is ended, so that it can be started again."""
 
     minutes: float | None = 60.0
-    """No step (or, at the start, no model) finished for so long ends the run; above the longest step. null: never."""
+    """A run that finishes no step (or, at the start, loads no model) for this long is ended; null: never. It has to be
+    longer than the longest step."""
 
     def __post_init__(self) -> None:
         hint = "is not above 0; null switches the watchdog off"
@@ -256,8 +260,8 @@ class TrackingSettings:
     """What is kept of a run to be looked at, beside its metrics."""
 
     rollouts: str = "sampled"
-    """Whose texts the run folder's rollouts/ keeps: of "all"; "sampled", of one of each prompt, verdict, cluster and
-    answer a step, with the answers and numbers of all; or "none", which keeps no such log."""
+    """Whose texts the log of rollouts has: "all"; "sampled", of each step one for each prompt, verdict, cluster and
+    answer, beside the answers and numbers of all; or "none", which keeps no such log."""
 
     def __post_init__(self) -> None:
         hint = 'is not one of "all", "sampled" and "none"'
@@ -271,17 +275,17 @@ class MedsSettings:
     run_dir: str
     """The run's folder, e.g. runs/my-run: configuration, checkpoints, memory, metrics."""
     enabled: bool = True
-    """False: plain OpenRLHF, with nothing recorded, remembered or taken from the reward."""
+    """Whether rollouts are remembered and penalized; false: plain OpenRLHF."""
     allow_cpu: bool = False
     """Train without a GPU, on the CPU build of the same stack: for the demo, for tests, for tiny models."""
     lock_seconds: float | None = 180.0
-    """How long to wait for a file lock that a lost node may hold: longer than a lease of its file server. null: lock
-    nothing, for file systems without locks; nothing then keeps two runs out of one folder."""
+    """How long a resumed run waits for a lock that a lost node still holds; longer than the lease of the file server.
+    null: lock nothing, for file systems without locks; nothing then keeps two runs out of one folder."""
     max_steps: int | None = None
-    """The run ends after so many steps, even if prompts are left; null: when train.num_episodes are over."""
+    """The run ends after this many steps, even if prompts are left; null: when train.num_episodes are over."""
     reward: str | None = None
     """A reward of this package: "math", "math-signed", "math-format", "math-string", "gym" (reasoning-gym's scorers);
-    null: OpenRLHF's own settings."""
+    null: OpenRLHF's own flags."""
     features: FeatureSettings = field(default_factory=FeatureSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     penalty: PenaltySettings = field(default_factory=PenaltySettings)

@@ -167,7 +167,7 @@ def test_a_pattern_is_taken_as_it_is_typed(tmp_path: Path, pattern: str) -> None
         (["--meds.penalty.scope", "epoch"], r"meds.penalty.scope: 'epoch' is neither"),
         (["--meds.exploration.pass_at_k", "0"], r"meds.exploration.pass_at_k: 0 is below 1"),
         (["--meds.exploration.pass_at_k", "true"], r"meds.exploration.pass_at_k: True has the wrong type"),
-        (["--meds.exploration.unlikeliness", "0.25"], r"meds.exploration.unlikeliness: 0.25 was removed: leave it out"),
+        (["--meds.exploration.unlikeliness", "0.25"], r"meds.exploration.unlikeliness: 0.25 was removed: set meds.exp"),
         (["--meds.exploration.answer_bonus", "-1"], r"meds.exploration.answer_bonus: -1.0 is negative"),
         (["--meds.exploration.answer_baseline", "2"], r"meds.exploration.answer_baseline: 2.0 is not between 0 and 1"),
         (
