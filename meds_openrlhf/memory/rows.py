@@ -33,7 +33,7 @@ _INCOMING = ("sample", "prompt", "correct", "layer_logits")
 
 
 def prompt_key(prompt: str) -> str:
-    """Return the 128-bit hash of a prompt's text as 32 hexadecimal digits: its key if the data set has no ids."""
+    """Return the 128-bit hash of a prompt's text as 32 hexadecimal digits: its key."""
     return hashlib.blake2b(prompt.encode(), digest_size=16).hexdigest()
 
 

@@ -54,7 +54,7 @@ def test_wrong_rollouts_are_remembered_by_their_answers(atlas: Atlas) -> None:
     assert [row["answer"] for row in log] == ["7", "7.0", "8", None, "5", "5", "7", "5"]
     assert log[-2]["cluster_size"] == 2  # 7 and 7.0 were there before
     assert main(["memory", "verify", "atlas"]) == 0
-    assert sum(map(len, open_memory(Path("atlas")).batches())) == 4
+    assert sum(len(rows) for _, rows in open_memory(Path("atlas")).rows_by_step()) == 4
 
 
 def test_the_same_command_adds_the_steps_that_are_new(atlas: Atlas) -> None:
@@ -77,7 +77,7 @@ def test_a_stop_before_the_log_is_written_repeats_the_step(atlas: Atlas) -> None
     code, printed, _ = atlas("dump")
     assert code == 0
     assert "wrong     2, of them 2 in the memory" in printed
-    assert sum(map(len, open_memory(Path("atlas")).batches())) == 2
+    assert sum(len(rows) for _, rows in open_memory(Path("atlas")).rows_by_step()) == 2
 
 
 def test_without_a_wrong_rollout_there_are_curves_alone(atlas: Atlas) -> None:

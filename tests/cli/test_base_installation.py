@@ -1,6 +1,5 @@
 """Every command where no extra is installed: it works, or names the extra in one line."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -64,7 +63,6 @@ def test_a_missing_extra_is_named(site: Path, run: Path, tmp_path: Path, words: 
         (["--help"], "usage: meds"),
         (["memory", "inspect", "RUN"], "clusters "),
         (["memory", "verify", "RUN"], "sound"),
-        (["memory", "export", "RUN", "--out", "rows.parquet"], "rows in rows.parquet"),
         (["memory", "replay", "RUN", "--out", "rows.arrow"], "written    rows.arrow"),
         (["report", "RUN", "--output", "report.html"], "report.html"),
         (["atlas", "DUMP"], "wrong     1, of them 1 in the memory"),
@@ -78,20 +76,3 @@ def test_what_needs_no_extra(site: Path, run: Path, tmp_path: Path, words: list[
     assert finished.returncode == 0, finished.stderr
     assert finished.stderr == ""
     assert printed in finished.stdout
-
-
-def test_a_small_memory_is_clustered_the_same_with_and_without_the_compiler(
-    site: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    interpreted = run_meds(site, "memory", "inspect", str(run), "--json", cwd=tmp_path)
-    program = (
-        "from meds_openrlhf.cli import reading, main; reading.SMALL_MEMORY_BYTES = 0; import sys;"
-        f"code = main.main(['memory', 'inspect', {str(run)!r}, '--json']);"
-        "from meds_openrlhf.memory import linkage; assert hasattr(linkage.cluster_sets, 'py_func'); sys.exit(code)"
-    )
-    compiled = run_meds(site, program=program, cwd=tmp_path)
-    assert compiled.returncode == 0, compiled.stderr
-    assert compiled.stderr.startswith(f"reading {run}: 0.0 MB of rows\n")
-    assert interpreted.returncode == 0, interpreted.stderr
-    assert json.loads(interpreted.stdout) == json.loads(compiled.stdout)
-    assert json.loads(interpreted.stdout)["clusters"] > 3

@@ -41,24 +41,9 @@ def test_help_needs_the_standard_library_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("wrapt")
-def test_a_plan_and_refusals_import_no_model_code(tmp_path: Path) -> None:
-    policy = tmp_path / "policy"
-    policy.mkdir()
-    sizes = '"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 2'
-    rest = '"num_key_value_heads": 2, "vocab_size": 100, "tie_word_embeddings": false'
-    rest += ', "architectures": ["Qwen2ForCausalLM"]'
-    (policy / "config.json").write_text(f'{{"model_type": "qwen2", {sizes}, {rest}}}')
-    (tmp_path / "train.jsonl").write_text('{"id": "1", "prompt": "1 + 1", "answer": "2"}\n' * 64)
+def test_refusals_of_a_file_import_no_model_code(tmp_path: Path) -> None:
     config = str(REPOSITORY / "configs/cpu/meds.yaml")
-    files = [f"--actor.model_name_or_path={policy}", "--data.prompt_dataset=train.jsonl", "--meds.run_dir=run"]
-    refused = [
-        "--train.num_episode=3",
-        "--rollout.n_samples_per_prompt=1",
-        "--data.label_key=solution",
-        "--meds.features.layers=9",
-        "--actor.model_name_or_path=.",
-    ]
-    plan = ["plan", config, *files, "--cluster=1x8"]
-    codes, modules = imported_by([plan, *(["train", config, *files, word] for word in refused)], tmp_path)
-    assert codes == [0, 2, 2, 2, 2, 2]
+    refused = ["--meds.penalty.alfa=3", "--meds.memory.shards=0", "--train.num_episode=3"]
+    codes, modules = imported_by([["train", config, "--meds.run_dir=run", word] for word in refused], tmp_path)
+    assert codes == [2, 2, 2]
     assert modules & HEAVY == set()

@@ -1,8 +1,8 @@
 """Plans are plain data: these tests need neither Ray nor a cluster."""
 
 from collections import Counter
-from dataclasses import replace
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
