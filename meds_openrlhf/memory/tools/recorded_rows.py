@@ -45,7 +45,8 @@ class Recording:
 
     def steps(self) -> list[slice]:
         """Return the places in ``place`` of each step that has rows with logits."""
-        bounds = np.flatnonzero(np.diff(self.step[self.place], prepend=-1, append=-2)).tolist()
+        step = self.step[self.place]
+        bounds = [0, *(np.flatnonzero(np.diff(step)) + 1).tolist(), len(step)] if len(step) else []
         return [slice(begin, end) for begin, end in pairwise(bounds)]
 
 
