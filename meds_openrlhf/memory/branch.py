@@ -93,6 +93,8 @@ def rewrite_memory(paths: MemoryPaths, wanted: MemoryFormat, lock_seconds: float
     another process writes there.
     """
     found, old = read_format(paths), paths.before
+    if old.format.exists():  # a rewriting was interrupted, in the middle or at the very end
+        shutil.rmtree(old.root if paths.format.exists() else paths.root, ignore_errors=True)
     if found is None or (found.format_version, found.shards) == (FORMAT_VERSION, wanted.shards):
         return
     with ExitStack() as locks:
