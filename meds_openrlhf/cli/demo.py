@@ -60,8 +60,8 @@ def summarize(paths: RunPaths) -> str:
         return f"{paths.root}: no step was finished"
     window = min(WINDOW, len(steps))
     lines = ["", f"{len(steps)} steps in {paths.root}", f"{'':27}{f'first {window}':>10}{f'last {window}':>10}"]
-    for title, first, last, _ in summary_of(steps):
-        lines.append(f"{title:27}" + "".join(f"{'--' if mean is None else f'{mean:.3f}':>10}" for mean in (first, last)))
+    for title, *means, _ in summary_of(steps):
+        lines.append(title.ljust(27) + "".join(("--" if mean is None else f"{mean:.3f}").rjust(10) for mean in means))
     if has_memory := "meds/rows" in (last_step := steps[-1]):
         lines.append(
             f"memory: {last_step['meds/rows']:.0f} rollouts of {last_step['meds/prompts']:.0f} prompts in "
