@@ -2,13 +2,12 @@
 
 The ratio is the largest eigenvalue over the sum of all eigenvalues of the covariance of layer logits of remembered
 rollouts. Lower is more diverse; the paper's MEDS stays below DAPO at later steps. It is computed for all rollouts so
-far, a sliding window of steps, and each step; with participation ratio and effective rank, which measure along how many
-directions logits vary.
+far, a sliding window of steps, and each step.
 
     python -m analysis.eigen_ratio runs/cpu-meds runs/cpu-dapo
     python -m analysis.eigen_ratio runs/cpu-meds --recompute
 
-With --recompute, they are recomputed from the memory's rows and compared with the logged values.
+With --recompute, it is recomputed from the memory's rows and compared with the logged values.
 """
 
 from __future__ import annotations
@@ -32,16 +31,14 @@ from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.rows import layer_logits_of
 from meds_openrlhf.memory.settings import transform_of_rows
 from meds_openrlhf.memory.tools.stored_memory import StoredMemory, open_memory
-from meds_openrlhf.report.output import markdown_table, shown, write_figure
+from meds_openrlhf.report.output import markdown_table, write_figure
 from meds_openrlhf.report.run_names import names_of
 from meds_openrlhf.tracking.diversity import WINDOW
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MEASURES = ("eigen_ratio", "participation_ratio", "effective_rank")
-SPANS = ("all", "window", "step")
-METRICS = tuple(f"meds/{measure}_{span}" for measure in MEASURES for span in SPANS)
+METRICS = {span: f"meds/eigen_ratio_{span}" for span in ("all", "window", "step")}
 NONE_LOGGED = "logged no eigen ratio; a baseline needs a memory of layer logits too: --meds.penalty.alpha 0"
 
 
@@ -55,11 +52,10 @@ def recomputed_curves(run: Path, name: str) -> list[Curve]:
     points: dict[str, list[tuple[int, float]]] = {}
     for step, moments in _moments_by_span(memory, transform):
         for span, of_span in moments.items():
-            spectrum = of_span.spectrum()
-            values = {} if spectrum is None else asdict(spectrum)
-            for measure, value in zip(MEASURES, values.values()):
-                points.setdefault(f"meds/{measure}_{span}", []).append((step, value))
-    return [_curve(name, metric, points[metric]) for metric in METRICS if metric in points]
+            ratio = of_span.eigen_ratio()
+            if ratio is not None:
+                points.setdefault(METRICS[span], []).append((step, ratio))
+    return [_curve(name, metric, points[metric]) for metric in METRICS.values() if metric in points]
 
 
 def largest_differences(logged: Sequence[Curve], recomputed: Sequence[Curve]) -> dict[str, float]:
@@ -75,39 +71,33 @@ def largest_differences(logged: Sequence[Curve], recomputed: Sequence[Curve]) ->
 
 
 def table_of(curves: Sequence[Curve]) -> str:
-    """A line per run and span: the eigen ratio's course, and the late means of the other two measures."""
+    """A line per run and span: the eigen ratio's course."""
     rows = []
     by_name = {(curve.run, curve.metric): curve for curve in curves}
     for run in dict.fromkeys(curve.run for curve in curves):
-        for span in SPANS:
-            ratio, *others = (by_name.get((run, f"meds/{measure}_{span}")) for measure in MEASURES)
-            if ratio is not None:
+        for span, metric in METRICS.items():
+            if ratio := by_name.get((run, metric)):
                 course = (ratio.values[0], ratio.values.min(), ratio.values[-1], ratio.late)
-                late = (shown(None if other is None else other.late) for other in others)
-                rows.append([run, span, str(len(ratio.steps)), *(f"{value:.4f}" for value in course), *late])
-    header = ("run", "of", "steps", "first", "least", "last", "late", "participation ratio", "effective rank")
-    return markdown_table(header, rows)
+                rows.append([run, span, str(len(ratio.steps)), *(f"{value:.4f}" for value in course)])
+    return markdown_table(("run", "of", "steps", "first", "least", "last", "late"), rows)
 
 
 def draw(curves: Sequence[Curve], recomputed: Sequence[Curve] = ()) -> Figure:
-    """Draw a panel per measure and span that any run has, with a line per run and dots for recomputed values."""
+    """Draw a panel per span that any run has, with a line per run and dots for recomputed values."""
     from matplotlib.figure import Figure
 
     present = {curve.metric for curve in curves}
-    measures = [measure for measure in MEASURES if any(metric.startswith(f"meds/{measure}_") for metric in present)]
-    spans = [span for span in SPANS if any(metric.endswith(f"_{span}") for metric in present)]
+    spans = {span: metric for span, metric in METRICS.items() if metric in present}
     runs = list(dict.fromkeys(curve.run for curve in curves))
-    figure = Figure(figsize=(4.2 * len(spans), 3.2 * len(measures)), layout="constrained")
-    panels = figure.subplots(len(measures), len(spans), squeeze=False)
-    for row, measure in zip(panels, measures):
-        for axes, span in zip(row, spans):
-            metric = f"meds/{measure}_{span}"
-            for curve in (candidate for candidate in curves if candidate.metric == metric):
-                axes.plot(curve.steps, curve.values, label=curve.run, color=f"C{runs.index(curve.run)}")
-            for curve in (candidate for candidate in recomputed if candidate.metric == metric):
-                axes.plot(curve.steps, curve.values, "o", markersize=3, color=f"C{runs.index(curve.run)}")
-            axes.set(title=f"{measure.replace('_', ' ')}, {span}", xlabel="training step")
-    panels[0][0].legend(fontsize="small")
+    figure = Figure(figsize=(4.2 * len(spans), 3.2), layout="constrained")
+    (panels,) = figure.subplots(1, len(spans), squeeze=False)
+    for axes, (span, metric) in zip(panels, spans.items()):
+        for curve in (candidate for candidate in curves if candidate.metric == metric):
+            axes.plot(curve.steps, curve.values, label=curve.run, color=f"C{runs.index(curve.run)}")
+        for curve in (candidate for candidate in recomputed if candidate.metric == metric):
+            axes.plot(curve.steps, curve.values, "o", markersize=3, color=f"C{runs.index(curve.run)}")
+        axes.set(title=f"eigen ratio, {span}", xlabel="training step")
+    panels[0].legend(fontsize="small")
     return figure
 
 
@@ -150,7 +140,7 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m analysis.eigen_ratio", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="folders of runs to compare")
-    hint = "calculate them from the memories' rows as well, and say how far that is from what was logged"
+    hint = "calculate it from the memories' rows as well, and say how far that is from what was logged"
     parser.add_argument("--recompute", action="store_true", help=hint)
     add_result_arguments(parser, "eigen_ratio")
     return parser.parse_args(command_line)
@@ -158,7 +148,7 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
 
 def compare(arguments: argparse.Namespace) -> None:
     """Print the table, and write the figure and the numbers."""
-    curves = logged_curves(arguments.runs, METRICS, NONE_LOGGED)
+    curves = logged_curves(arguments.runs, [*METRICS.values()], NONE_LOGGED)
     recomputed: list[Curve] = []
     print(table_of(curves))
     if arguments.recompute:

@@ -247,7 +247,6 @@ def _metrics(step: Step, penalty: NDArray[np.float64], when: float, generator: n
         "meds/rows": 1000 * when, "meds/clusters": 120 * when, "meds/noise_share": 0.2 - 0.1 * when,
         "meds/bytes": 1e6 * when, "meds/eigen_ratio_all": ratio, "meds/eigen_ratio_window": ratio + 0.01 * noise[4],
         "meds/eigen_ratio_step": ratio + 0.04 * noise[5], "meds/eigen_ratio_right_step": ratio - 0.1 + 0.04 * noise[6],
-        "meds/participation_ratio_all": 4 - when, "meds/effective_rank_all": 9 - 2 * when,
         "meds/time_assign_ms": 5 + abs(noise[7]), "meds/time_append_ms": 3 + abs(noise[8]),
         "timing/generation": 60 + 3 * noise[9], "timing/make_experience": 18 + noise[10],
         "timing/ppo_train": 40 + noise[11], "timing/broadcast": 4.0,

@@ -39,8 +39,6 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, tuple[str, ...], str | None], ...]],
             ("Top-1 eigen ratio, all errors so far", ("meds/eigen_ratio_all",), None),
             ("Top-1 eigen ratio, last steps", ("meds/eigen_ratio_window",), None),
             ("Top-1 eigen ratio, this step", ("meds/eigen_ratio_step",), None),
-            ("Participation ratio, last steps", ("meds/participation_ratio_window",), None),
-            ("Effective rank, last steps", ("meds/effective_rank_window",), None),
         ),
     ),
     (

@@ -10,11 +10,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from analysis.command_line import exit_code_of
@@ -24,7 +22,7 @@ from meds_openrlhf.files import write_atomically
 from meds_openrlhf.report.output import markdown_table, write_figure
 from studies import verdicts
 from studies.results import Result, read_results, runs_csv
-from studies.study import PASS_AT, Key, Study, load_study
+from studies.study import PASS_AT, Study, load_study
 from studies.verdicts import Array, Results, bootstrap_interval, interquartile_mean
 
 Rows = list[list[str]]
@@ -39,10 +37,8 @@ def write_report(study: Study, out: Path) -> dict[str, str]:
     judged = {name: verdicts.judge(study, results, claim) for name, claim in study.claims.items()}
     tables = {
         "Claims": _claims(study, judged),
-        "Scores": _scores(study, results),
         "Paired differences": _differences(study, results),
         "Agreement of clusters with known mistakes": _agreement(study, results),
-        "Runs": _runs(study, results),
     }
     texts = [f"## {name}\n\n{markdown_table(head, rows, '<' * len(head))}\n" for name, (head, *rows) in tables.items()]
     write_atomically(out / "report.md", "\n".join([f"# {study.name}\n", *texts]))
@@ -69,25 +65,6 @@ def _difference(gaps: Array) -> list[str]:
     return [f"{gaps.mean():+.4f}", *intervals, str(gaps.shape[1])]
 
 
-def _scores(study: Study, results: Results) -> Rows:
-    """The interquartile mean over seeds of every primary metric, by task and method."""
-    names = [name for metric in study.rule.primary for name in (metric, f"interval of {metric}")]
-    rows = [["task", "method", "seeds", *names]]
-    for task, method in itertools.product(study.tasks, study.methods):
-        found = [results[task, method, seed] for seed in study.seeds if (task, method, seed) in results]
-        cells = [_score([run.metric(metric, study.rule.last) for run in found]) for metric in study.rule.primary]
-        rows.append([task, method, f"{len(found)} of {len(study.seeds)}", *itertools.chain(*cells)])
-    return rows
-
-
-def _score(values: Sequence[float | None]) -> tuple[str, str]:
-    scores = np.array([[value for value in values if value is not None]])
-    if scores.size < 2:
-        return (f"{scores.item():.4f}" if scores.size else "missing"), ""
-    low, high = bootstrap_interval(scores, interquartile_mean)
-    return f"{interquartile_mean(scores):.4f}", f"{low:.4f} to {high:.4f}"
-
-
 def _differences(study: Study, results: Results) -> Rows:
     """Every method against the first, over all tasks and in each, in every primary metric."""
     first, *others = study.methods
@@ -100,19 +77,16 @@ def _differences(study: Study, results: Results) -> Rows:
 
 
 def _agreement(study: Study, results: Results) -> Rows:
+    """The interquartile mean over seeds of each agreement, by task with known mistakes and method."""
     names = list(dict.fromkeys(name for result in results.values() for name in result.agreement))
     rows = [["task", "method", *names]]
     for task, method in itertools.product(study.tasks, study.methods):
         found = [result.agreement for key, result in results.items() if key[:2] == (task, method)]
         if study.tasks[task].known_mistakes:
-            rows.append([task, method, *(_score([run.get(name) for run in found])[0] for name in names)])
+            scores = [[run[name] for run in found if name in run] for name in names]
+            means = (f"{interquartile_mean(values):.4f}" if values else "missing" for values in scores)
+            rows.append([task, method, *means])
     return rows
-
-
-def _runs(study: Study, results: Results) -> Rows:
-    found = {run.name: results.get(run.key) for run in study.runs()}
-    states = [[name, "done" if run else "missing", "; ".join(run.notes) if run else ""] for name, run in found.items()]
-    return [["run", "state", ""], *states]
 
 
 # ── figures ──
@@ -129,7 +103,6 @@ def _figures(study: Study, results: Results, judged: Mapping[str, tuple[str, Arr
         return {k: run.metric(f"pass@{k}", study.rule.last) for k in ks_up_to(run.n)}
 
     found["pass-at-k"] = _draw_courses(study, results, at_every_k, "pass@k", "k")
-    found["agreement"] = _draw_agreement(study, {key: run.agreement for key, run in results.items() if run.agreement})
     found["differences"] = _draw_differences(study, {name: on for name, on in judged.items() if on[1].shape[1] > 1})
     return {name: figure for name, figure in found.items() if figure.axes}
 
@@ -139,13 +112,6 @@ def _over_steps(metric: str) -> Callable[[Result], Course]:
     if at := PASS_AT.fullmatch(metric):
         return lambda run: {step: run.pass_at(step, int(at[1])) for step in run.evaluated}
     return lambda run: {step: value for step, value in run.curves.get(metric, [])}
-
-
-def _panels(study: Study, keys: Iterable[Key]) -> tuple[Figure, dict[str, Any]]:
-    """A figure, and its panels: one for every task that has runs."""
-    tasks = [task for task in study.tasks if task in {key[0] for key in keys}]
-    figure = Figure(figsize=(4.4 * max(len(tasks), 1), 3.2), layout="constrained")
-    return figure, dict(zip(tasks, figure.subplots(1, len(tasks), squeeze=False)[0])) if tasks else {}
 
 
 def _with_legend(figure: Figure) -> Figure:
@@ -158,17 +124,18 @@ def _with_legend(figure: Figure) -> Figure:
 def _draw_courses(
     study: Study, results: Results, course: Callable[[Result], Course], ylabel: str, xlabel: str = "training step"
 ) -> Figure:
-    """A colour and style per method: a thin line for each seed, a thick one for their interquartile mean."""
+    """A panel per task that has runs: a colour and style per method, thin for seeds, thick for interquartile means."""
     courses = {key: found for key, run in results.items() if (found := course(run))}
-    figure, panels = _panels(study, courses)
-    for task, axes in panels.items():
+    tasks = [task for task in study.tasks if task in {key[0] for key in courses}]
+    figure = Figure(figsize=(4.4 * max(len(tasks), 1), 3.2), layout="constrained")
+    for task, axes in zip(tasks, figure.subplots(1, len(tasks), squeeze=False)[0] if tasks else ()):
         for number, method in enumerate(study.methods):
             look = {"color": COLORS[number % len(COLORS)], "linestyle": STYLES[number // len(COLORS) % len(STYLES)]}
             seeds = [found for key, found in courses.items() if key[:2] == (task, method)]
             for found in seeds:
                 axes.plot(list(found), list(found.values()), linewidth=0.6, alpha=0.45, **look)
             shared = sorted(set.intersection(*map(set, seeds))) if seeds else []
-            middle = [interquartile_mean(np.array([[found[x] for found in seeds]])) for x in shared]
+            middle = [interquartile_mean([found[x] for found in seeds]) for x in shared]
             axes.plot(shared, middle, linewidth=2.2, label=method if seeds else None, **look)
         axes.set(title=task, xlabel=xlabel, ylabel=ylabel)
         if xlabel == "k":
@@ -188,23 +155,6 @@ def _draw_differences(study: Study, judged: Mapping[str, tuple[str, Array]]) -> 
         axes.axvline(0, color="#999999", linewidth=0.8)
         axes.set(ylim=(-0.3, 0.65), yticks=[])
         axes.set_title(f"{name}: {verdict}", fontsize=9, loc="left")
-    return _with_legend(figure)
-
-
-def _draw_agreement(study: Study, known: Mapping[Key, Mapping[str, float]]) -> Figure:
-    """A panel per task with known mistakes: a group of dots per feature and preset, a colour per method."""
-    names = list(dict.fromkeys(name for agreement in known.values() for name in agreement))
-    figure, panels = _panels(study, known)
-    for task, axes in panels.items():
-        for number, method in enumerate(study.methods):
-            look = {"color": COLORS[number % len(COLORS)], "alpha": 0.8}
-            places = np.arange(len(names)) + 0.5 * (number / max(len(study.methods) - 1, 1) - 0.5)
-            seeds = np.array([[run[name] for name in names] for key, run in known.items() if key[:2] == (task, method)])
-            if seeds.size:  # (S, names)
-                axes.plot(places, seeds.T, "o", markersize=3, label=[method, *[None] * (len(seeds) - 1)], **look)
-                axes.plot(places, interquartile_mean(seeds.T[:, np.newaxis]), "_", markersize=9, **look)
-        axes.set(title=task, ylabel="share of pairs that agree")
-        axes.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize="x-small")
     return _with_legend(figure)
 
 

@@ -18,7 +18,7 @@ narrow, so the percentiles are moved out as Hesterberg (2015), "What Teachers Sh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,24 +37,19 @@ Results = Mapping[Key, Result]  # of the finished runs
 Side = tuple[str, str]  # a method and a metric of it
 
 
-def mean(values: Array) -> Array:
-    """The mean over tasks and seeds of (..., T, S)."""
-    return np.asarray(values.mean(axis=(-2, -1)))
+def interquartile_mean(values: Sequence[float | None]) -> float:
+    """The mean of the middle half of the values, where a quarter is rounded down: 3 of 5, 9 of 15."""
+    return float(stats.trim_mean(values, 0.25))
 
 
-def interquartile_mean(values: Array) -> Array:
-    """The mean of the middle half of all values of (..., T, S), where a quarter is rounded down: 3 of 5, 9 of 15."""
-    return np.asarray(stats.trim_mean(values.reshape(*values.shape[:-2], -1), 0.25, axis=-1))
-
-
-def bootstrap_interval(values: Array, statistic: Callable[[Array], Array] = mean) -> Interval:
-    """The interval of a statistic of scores or differences (T, S), S > 1: percentiles further out, the fewer seeds.
+def bootstrap_interval(values: Array) -> Interval:
+    """The interval of the mean of paired differences (T, S), S > 1: percentiles further out, the fewer seeds.
 
     Student's quantile in place of the normal one, and sqrt(S / (S - 1)) because a resample's deviation is too small.
     """
     tasks, seeds = values.shape
     drawn = np.random.default_rng(0).integers(seeds, size=(RESAMPLES, tasks, seeds))
-    resampled = statistic(np.take_along_axis(values[np.newaxis], drawn, axis=-1))
+    resampled = np.take_along_axis(values[np.newaxis], drawn, axis=-1).mean(axis=(-2, -1))
     quantile = stats.t.ppf((1 + LEVEL) / 2, tasks * (seeds - 1)) * np.sqrt(seeds / (seeds - 1))
     low, high = np.quantile(resampled, [stats.norm.sf(quantile), stats.norm.cdf(quantile)])
     return float(low), float(high)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -41,9 +44,40 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
     make_arithmetic(Path(dataset).parent)
     train(config, resume=False, verbose=False)
     from meds_openrlhf.report import write_report
-    from meds_openrlhf.tracking.summary import summarize
 
     paths = RunPaths(Path(config.meds.run_dir))
-    print(summarize(paths.root))
+    print(summarize(paths))
     print(write_report([paths.root], paths.report).resolve())
     return 0
+
+
+def summarize(paths: RunPaths) -> str:
+    """The report's table of first and last steps for the console, and the paths of the run's files."""
+    from meds_openrlhf.report.history import WINDOW, read_lines, summary_of
+
+    steps = read_lines(paths.metrics)
+    if not steps:
+        return f"{paths.root}: no step was finished"
+    window = min(WINDOW, len(steps))
+    lines = ["", f"{len(steps)} steps in {paths.root}", f"{'':27}{f'first {window}':>10}{f'last {window}':>10}"]
+    for title, *means, _ in summary_of(steps):
+        lines.append(title.ljust(27) + "".join(("--" if mean is None else f"{mean:.3f}").rjust(10) for mean in means))
+    if has_memory := "meds/rows" in (last_step := steps[-1]):
+        lines.append(
+            f"memory: {last_step['meds/rows']:.0f} rollouts of {last_step['meds/prompts']:.0f} prompts in "
+            f"{last_step['meds/clusters']:.0f} clusters, {last_step['meds/bytes'] / 1e6:.1f} MB"
+        )
+    lines += [
+        "",
+        f"curves   {_command('tensorboard')} --logdir {paths.tensorboard}",
+        f"metrics  {paths.metrics}",
+        f"policy   {paths.model}",
+        *([f"errors   {_command('meds')} memory inspect {paths.root}"] if has_memory else []),
+    ]
+    return "\n".join(lines)
+
+
+def _command(name: str) -> str:
+    """How the user starts a command of this installation: by its path unless that is on the PATH."""
+    beside = Path(sys.executable).with_name(name)
+    return name if shutil.which(name) == str(beside) else os.path.relpath(beside)

@@ -1,4 +1,4 @@
-"""Running moments of vectors, and the eigenvalue ratios that measure how concentrated their variance is.
+"""Running moments of vectors, and the top-1 eigen ratio, which measures how concentrated their variance is.
 
 Each shard keeps the moments of its stored rows and the pool merges them. This gives the covariance of all rows without
 a pass over the data and with O(d^2) memory.
@@ -12,20 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Spectrum:
-    """The distribution of variance over the d eigenvalues of the covariance; p are their shares of the sum.
-
-    ``top_eigen_ratio``, the largest p (Section 4.3), is 1 if all vectors vary along one line and 1/d if they vary
-    equally in every direction. The other two measure the number of such directions: ``participation_ratio`` is
-    1 / sum(p^2), ``effective_rank`` is exp(-sum(p ln p)) (Roy and Vetterli, 2007); both lie between 1 and d.
-    """
-
-    top_eigen_ratio: float
-    participation_ratio: float
-    effective_rank: float
 
 
 @dataclass(frozen=True)
@@ -56,19 +42,17 @@ class Moments:
         scatter = self.scatter + other.scatter + np.outer(gap, gap) * (self.count * other.count / count)
         return Moments(count, mean, scatter)
 
-    def spectrum(self) -> Spectrum | None:
-        """Return the spectrum of the covariance, or None if there are fewer than two vectors or all are equal."""
+    def eigen_ratio(self) -> float | None:
+        """Return the top-1 eigen ratio: the covariance's largest eigenvalue as a share of their sum (Section 4.3).
+
+        It is 1 if all vectors vary along one line and 1/d if they vary equally in every direction; None if there are
+        fewer than two vectors or all are equal.
+        """
         rounding = self.count * (8 * np.finfo(float).eps) ** 2 * (self.mean @ self.mean)
         if self.count < 2 or np.trace(self.scatter) <= rounding:
             return None
         values = np.maximum(np.linalg.eigvalsh(self.scatter), 0.0)  # rounding may make a value slightly negative
-        shares = values / values.sum()
-        positive = shares[shares > 0]
-        return Spectrum(
-            top_eigen_ratio=float(shares[-1]),
-            participation_ratio=float(1 / (shares**2).sum()),
-            effective_rank=float(np.exp(-(positive * np.log(positive)).sum())),
-        )
+        return float(values[-1] / values.sum())
 
 
 NO_MOMENTS = Moments(0, np.zeros(0), np.zeros((0, 0)))

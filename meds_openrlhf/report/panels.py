@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-_KINDS = ("step", "window", "all")
+_EIGEN_RATIOS = [
+    (f"meds/eigen_ratio_{right}{span}", f"{'right' if right else 'wrong'}, {span}")
+    for right in ("", "right_")
+    for span in ("step", "window", "all")
+]
 _PASS = re.compile(r"eval_(?P<source>.+)_pass(?P<k>\d+)")
 _UNANSWERED = re.compile(r"eval_(?P<source>.+)_unanswered_rate")
 _SKIPPED = re.compile(r"rollout/num_samples|eval_num_samples|generated_samples")
@@ -30,31 +34,16 @@ class Panel:
     off: list[str] = field(default_factory=list)
 
 
-def _spectrum(stem: str, title: str, hint: str) -> list[Panel]:
-    wrong = [(f"meds/{stem}_{kind}", f"wrong, {kind}") for kind in _KINDS]
-    right = [(f"meds/{stem}_right_{kind}", f"right, {kind}") for kind in _KINDS]
-    longer = [name for name, label in wrong + right if not label.endswith("step")]
-    return [Panel("Diversity", title, wrong + right, hint=hint, off=longer)]
-
-
 KNOWN = [
     Panel("Reward", "Reward", [("meds/reward_raw", "raw"), ("meds/reward_shaped", "shaped")]),
     Panel("Reward", "Reward of the rollouts", [("rollout/reward_mean", "mean"), ("rollout/reward_std", "deviation")]),
     Panel("Reward", "Accuracy (pass@1 of the rollouts)", [("meds/accuracy", "accuracy")], "share"),
-    *_spectrum(
-        "eigen_ratio",
+    Panel(
+        "Diversity",
         "Top-1 eigen ratio",
-        "Share of the variance along one line. Near 1 rollouts vary in one way only; lower is more diverse.",
-    ),
-    *_spectrum(
-        "participation_ratio",
-        "Participation ratio",
-        "Along how many directions rollouts vary: 1 / sum of squared shares of the eigenvalues.",
-    ),
-    *_spectrum(
-        "effective_rank",
-        "Effective rank",
-        "Along how many directions rollouts vary: exponential of the entropy of the eigenvalues' shares.",
+        _EIGEN_RATIOS,
+        hint="Share of the variance along one line. Near 1 rollouts vary in one way only; lower is more diverse.",
+        off=[name for name, _ in _EIGEN_RATIOS if not name.endswith("step")],
     ),
     Panel("Penalty", "Mean penalty", [("meds/penalty_mean", "mean penalty")]),
     Panel("Penalty", "Rollouts penalized", [("meds/penalized_share", "share")], "share"),

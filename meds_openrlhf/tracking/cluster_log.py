@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 BIGGEST = 10
 PENALTY_BINS = 20
@@ -20,37 +18,17 @@ def cluster_line(rollouts: pa.Table) -> dict[str, Any]:
 
     A histogram has k + 1 ``edges`` and k ``counts``; it is left out if there are no values.
     """
-    sizes, penalties = _numbers(rollouts, "cluster_size"), _numbers(rollouts, "penalty").astype(np.float64)
-    penalties = penalties[np.isfinite(penalties) & (penalties != 0)]
-    counted = {
-        "meds/cluster_sizes": _histogram(sizes[sizes > 0], _doubling(sizes.max(initial=0))),
-        "meds/penalties": _histogram(penalties, _from_zero(penalties)),
-    }
-    return {
-        "histograms": {name: histogram for name, histogram in counted.items() if histogram is not None},
-        "biggest_clusters": _biggest(rollouts),
-    }
-
-
-def _numbers(rollouts: pa.Table, name: str) -> NDArray[Any]:
-    return np.asarray(rollouts.column(name).to_numpy())
-
-
-def _doubling(largest: int) -> list[int]:
-    """Edges 1, 2, 4, ... up to a power of two above the largest size."""
-    return [2**power for power in range(int(largest).bit_length() + 1)]
-
-
-def _from_zero(penalties: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Edges of equal bins that include 0, because the penalties alone may differ only by rounding errors."""
-    return np.linspace(min(penalties.min(initial=0), 0), max(penalties.max(initial=0), 0), PENALTY_BINS + 1)
-
-
-def _histogram(values: NDArray[Any], edges: Sequence[float] | NDArray[Any]) -> dict[str, list[float]] | None:
-    if len(values) == 0:
-        return None
-    counts, edges = np.histogram(values, edges)
-    return {"edges": edges.tolist(), "counts": counts.tolist()}
+    sizes, penalties = (rollouts.column(name).to_numpy() for name in ("cluster_size", "penalty"))
+    sizes, penalties = sizes[sizes > 0], penalties[np.isfinite(penalties) & (penalties != 0)].astype(np.float64)
+    doubling = 2 ** np.arange(int(sizes.max(initial=0)).bit_length() + 1)  # 1, 2, 4, ... above the largest size
+    # With 0 among the edges, because the penalties alone may differ only by rounding errors.
+    equal = np.linspace(penalties.min(initial=0), penalties.max(initial=0), PENALTY_BINS + 1)
+    histograms = {}
+    for name, values, edges in (("meds/cluster_sizes", sizes, doubling), ("meds/penalties", penalties, equal)):
+        if len(values):
+            counts, _ = np.histogram(values, edges)
+            histograms[name] = {"edges": edges.tolist(), "counts": counts.tolist()}
+    return {"histograms": histograms, "biggest_clusters": _biggest(rollouts)}
 
 
 def _biggest(rollouts: pa.Table) -> list[dict[str, Any]]:

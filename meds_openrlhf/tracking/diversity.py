@@ -1,4 +1,4 @@
-"""Diversity of the policy's reasoning over steps: spectra of the layer logits of wrong and of right rollouts.
+"""Diversity of the policy's reasoning over steps: eigen ratios of the layer logits of wrong and of right rollouts.
 
 The memory's shards keep the moments of the stored (wrong) rollouts. Right rollouts are not stored, so this module keeps
 their moments, and those of the sliding window. Checkpoints include them.
@@ -7,7 +7,6 @@ their moments, and those of the sliding window. Checkpoints include them.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -69,11 +68,5 @@ _FIELDS = ("count", "mean", "scatter")
 
 def _metrics(kind: str, steps: deque[Moments], total: Moments) -> dict[str, float]:
     spans = {"all": total, "window": merge_moments(list(steps)), "step": steps[-1]}
-    metrics: dict[str, float] = {}
-    for span, moments in spans.items():
-        spectrum = moments.spectrum()
-        if spectrum is not None:
-            values = asdict(spectrum)
-            values["eigen_ratio"] = values.pop("top_eigen_ratio")
-            metrics.update({f"meds/{name}{kind}_{span}": value for name, value in values.items()})
-    return metrics
+    ratios = {f"meds/eigen_ratio{kind}_{span}": moments.eigen_ratio() for span, moments in spans.items()}
+    return {name: ratio for name, ratio in ratios.items() if ratio is not None}

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from meds_openrlhf.paths import RunPaths
+
+STREAMS = ("metrics", "evaluations", "clusters")
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class RunLines:
     """The complete lines of a run's files, each of them once."""
 
     def __init__(self, paths: RunPaths) -> None:
-        self._paths = {"metrics": paths.metrics, "evaluations": paths.evaluations, "clusters": paths.clusters}
+        self._paths = dict(zip(STREAMS, (paths.metrics, paths.evaluations, paths.clusters)))
         self._files: dict[str, BinaryIO] = {}
 
     def read_new(self) -> list[RunLine]:
@@ -73,9 +76,4 @@ def _as_markdown(cluster: dict[str, Any]) -> str:
     head = f"**size {cluster['size']}**, {cluster['members']} in this step, label {cluster['label']}"
     answer = "none" if cluster["answer"] is None else cluster["answer"]
     texts = [f"answer {answer}\nprompt {cluster['prompt']}", cluster.get("prompt_text"), cluster.get("response")]
-    return "\n\n".join([head, *(_as_code(text) for text in texts if text is not None)])
-
-
-def _as_code(text: str) -> str:
-    """Indent a text as a code block, so that none of it is parsed as Markdown."""
-    return "\n".join(f"    {line}" for line in text.splitlines())
+    return "\n\n".join([head, *(textwrap.indent(text, "    ", lambda _: True) for text in texts if text)])

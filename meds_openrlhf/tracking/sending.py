@@ -82,7 +82,8 @@ class _Sender(threading.Thread):
     ) -> None:
         title, self._open = TRACKERS[package]
         super().__init__(name=title, daemon=True)
-        self._run, self._finishing, self._first_step, self._patient = run, finishing, first_step, patient
+        self._run, self._finishing, self._first_step = run, finishing, first_step
+        self._giving_up = threading.Event() if patient else finishing
         self._lock = run.paths.root / f".tracking-{package}.lock"
         self._error: str | None = None
         self._told: str | None = None  # the trouble that the user knows of
@@ -92,7 +93,7 @@ class _Sender(threading.Thread):
     def run(self) -> None:
         """Send everything, in another session after one that failed."""
         while not self.is_done:
-            is_last = self._finishing.is_set() and not self._patient
+            is_last = self._giving_up.is_set()
             try:
                 with self._lock.open("w") as lock:
                     if not try_lock(lock.fileno(), optional=True):
@@ -101,14 +102,14 @@ class _Sender(threading.Thread):
                 self.is_done, self.waiting_since = True, math.inf
             except Exception as error:  # whatever a library raises
                 logger.exception(self.name)
-                self._error = _trouble(error)
+                missing = error.name if isinstance(error, ModuleNotFoundError) else None
+                extra = missing if missing in ("swanlab", "mlflow") else "track"
+                hint = f"{missing} is not installed; pip install 'meds-openrlhf[{extra}]'"
+                self._error = hint if missing else described(error)
                 self.waiting_since = math.inf
                 if is_last:
                     return
-                if self._patient and self._finishing.is_set():
-                    time.sleep(RETRY_SECONDS)
-                else:
-                    self._finishing.wait(RETRY_SECONDS)
+                self._giving_up.wait(RETRY_SECONDS)
 
     def _send_run(self) -> None:
         lines = RunLines(self._run.paths)
@@ -143,13 +144,6 @@ class _Sender(threading.Thread):
         way_on = "training goes on. What is missing is sent when it works again, or by: meds track"
         news = f"{trouble}; {way_on} {self._run.paths.root}" if trouble else "sending works again"
         self._run.say(f"{self.name}: {news}")
-
-
-def _trouble(error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError):
-        extra = error.name if error.name in ("swanlab", "mlflow") else "track"
-        return f"{error.name} is not installed; pip install 'meds-openrlhf[{extra}]'"
-    return described(error)
 
 
 class _WithoutKeys(logging.Formatter):

@@ -26,14 +26,13 @@ from meds_openrlhf.files import write_atomically
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.processes import MARK, end_family
 from meds_openrlhf.tracking.redaction import described, redacted
-from meds_openrlhf.tracking.run_lines import RunLine
+from meds_openrlhf.tracking.run_lines import STREAMS, RunLine
 
 PROJECT = "openrlhf_train_ppo"  # OpenRLHF's default
 # The environment of a run that is sent to no server.
 NOWHERE = {"WANDB_MODE": "disabled", "SWANLAB_MODE": "disabled", "MLFLOW_TRACKING_URI": ""}
 AXIS = "train/global_step"  # not W&B's own step, which counts records
 BIGGEST_CLUSTERS = "train/biggest_clusters"  # a text, in W&B a table
-TABLE_COLUMNS = ("step", "prompt", "label", "size", "members", "answer", "response")  # in W&B
 _WANDB_PROCESSES = uuid.uuid4().hex  # marks them
 
 
@@ -49,8 +48,7 @@ def wanted_trackers(environment: Mapping[str, str]) -> list[str]:
 
 def is_offline(package: str, environment: Mapping[str, str]) -> bool:
     """Whether W&B or SwanLab only writes files, for `wandb sync` or `swanlab sync`."""
-    mode = environment.get(f"{package.upper()}_MODE")
-    return mode == "offline" or (package == "wandb" and mode == "dryrun")
+    return environment.get(f"{package.upper()}_MODE") == "offline"
 
 
 class TrackedRun:
@@ -168,10 +166,10 @@ class _Wandb:
             if type(error).__name__ == "ValidationError":  # its message shows the values, which may include a key
                 raise ValueError("its client does not take its settings; check the WANDB_* variables") from None
             raise
-        for names in (AXIS, "train/*", "eval/*"):
-            self._run.define_metric(names, step_metric=None if names == AXIS else AXIS)
-        streams = ("metrics", "evaluations", "clusters")
-        self.sent = {stream: self._run.summary.get(f"sent/{stream}", -1) for stream in streams}
+        self._run.define_metric(AXIS)
+        for names in ("train/*", "eval/*"):
+            self._run.define_metric(names, step_metric=AXIS)
+        self.sent = {stream: self._run.summary.get(f"sent/{stream}", -1) for stream in STREAMS}
 
     def send(self, lines: list[RunLine]) -> None:
         import wandb
@@ -183,11 +181,9 @@ class _Wandb:
             for name, histogram in line.histograms.items():
                 record[name] = wandb.Histogram(np_histogram=(histogram["counts"], histogram["edges"]))
             if biggest := line.values.get("biggest_clusters"):
-                rows = [
-                    [line.step, c.get("prompt_text") or c["prompt"], *(c[n] for n in TABLE_COLUMNS[2:])]
-                    for c in biggest
-                ]
-                record[BIGGEST_CLUSTERS] = wandb.Table(list(TABLE_COLUMNS), rows)
+                shown = ("label", "size", "members", "answer", "response")
+                rows = [[line.step, c.get("prompt_text") or c["prompt"], *(c[name] for name in shown)] for c in biggest]
+                record[BIGGEST_CLUSTERS] = wandb.Table(["step", "prompt", *shown], rows)
             self._run.log(record)
             self._run.summary[f"sent/{line.stream}"] = line.step
 

@@ -51,11 +51,9 @@ def values(curves: list, metric: str) -> dict[int, float]:
 
 
 @pytest.mark.parametrize("offset", [0, 7])
-def test_spectra_are_those_of_the_rows(tmp_path: Path, offset: int) -> None:
+def test_ratios_are_those_of_the_rows(tmp_path: Path, offset: int) -> None:
     curves = recomputed_curves(written(tmp_path, [{}], offset=offset), "run")
     assert values(curves, "meds/eigen_ratio_step") == pytest.approx({1: 1.0, 2: 0.5, 4: 1.0})
-    assert values(curves, "meds/participation_ratio_step") == pytest.approx({1: 1.0, 2: 2.0, 4: 1.0})
-    assert values(curves, "meds/effective_rank_step") == pytest.approx({1: 1.0, 2: 2.0, 4: 1.0})
     rows = np.array([one.logits for step in STEPS for one in step if one.logits is not None])
     for step, upto in {1: 2, 2: 6, 4: 8}.items():
         eigenvalues = np.linalg.eigvalsh(np.cov(rows[:upto].T))
@@ -76,11 +74,7 @@ def test_the_runs_own_layers_count(tmp_path: Path) -> None:
 def test_without_a_configuration_the_papers_layers_count(tmp_path: Path) -> None:
     steps = [[Rollout("p", "1", logits=unit(6)), Rollout("p", "1", logits=unit(7)), Rollout("p", "1", logits=unit(0))]]
     curves = recomputed_curves(write_run(tmp_path, steps), "run")
-    assert {curve.metric for curve in curves} == {
-        f"meds/{measure}_{span}"
-        for measure in ("eigen_ratio", "participation_ratio", "effective_rank")
-        for span in ("all", "step", "window")
-    }
+    assert {curve.metric for curve in curves} == {f"meds/eigen_ratio_{span}" for span in ("all", "step", "window")}
     eigenvalues = np.linalg.eigvalsh(np.cov(np.array([[1, 0], [0, 1], [0, 0]]).T))
     assert values(curves, "meds/eigen_ratio_all")[1] == pytest.approx(eigenvalues[-1] / eigenvalues.sum())
 
@@ -88,7 +82,7 @@ def test_without_a_configuration_the_papers_layers_count(tmp_path: Path) -> None
 def test_differences_are_taken_where_both_have_a_value(tmp_path: Path) -> None:
     logged = [{"meds/eigen_ratio_step": 1.0}, {"meds/eigen_ratio_step": 0.75}, {"other": 3.0}]
     run = written(tmp_path, logged)
-    curves = logged_curves([run], METRICS, "none")
+    curves = logged_curves([run], [*METRICS.values()], "none")
     assert values(curves, "meds/eigen_ratio_step") == {1: 1.0, 2: 0.75}
     recomputed = recomputed_curves(run, run.name)
     assert largest_differences(curves, recomputed) == pytest.approx({"meds/eigen_ratio_step": 0.25})
@@ -112,7 +106,7 @@ def test_runs_are_compared_in_one_table_and_figure(tmp_path: Path, capsys: pytes
     assert printed[4].startswith("meds/eigen_ratio_all: at most ")
     numbers = json.loads((tmp_path / "n.json").read_text())
     assert [one["values"] for one in numbers["logged"]] == [[1.0, 0.5], [1.0, 0.5]]
-    assert len(numbers["recomputed"]) == 2 * 9
+    assert len(numbers["recomputed"]) == 2 * 3
     assert b"</svg>" in (tmp_path / "f.svg").read_bytes()
 
 

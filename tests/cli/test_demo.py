@@ -1,5 +1,6 @@
-"""What the demo asks for on machines with and without a GPU."""
+"""What the demo asks for on machines with and without a GPU, and its summary."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from meds_openrlhf.cli import demo
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.config import RunConfig
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.training import cpu
 
 
@@ -24,3 +27,16 @@ def test_one_gpu_is_enough(has_gpu: bool, mode: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(demo, "train", start)
     with pytest.raises(Started):
         main(["demo"])
+
+
+def test_the_summary_compares_first_and_last_steps(tmp_path: Path) -> None:
+    assert demo.summarize(RunPaths(tmp_path)) == f"{tmp_path}: no step was finished"
+    log = StepLog(tmp_path / "metrics.jsonl")
+    for step in range(1, 7):
+        metrics = {"rollout/reward_mean": step / 10, "meds/rows": 5.0, "meds/prompts": 2.0, "meds/clusters": 1.0}
+        log.append(step, {**metrics, "meds/bytes": 2e6, **({"meds/eigen_ratio_all": 0.5} if step > 5 else {})})
+    text = demo.summarize(RunPaths(tmp_path))
+    assert "                              first 5    last 5" in text
+    assert "reward, raw                     0.300     0.400" in text
+    assert "top-1 eigen ratio, all             --     0.500" in text
+    assert "memory: 5 rollouts of 2 prompts in 1 clusters, 2.0 MB" in text

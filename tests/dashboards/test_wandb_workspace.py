@@ -168,7 +168,7 @@ def test_it_is_saved_as_a_view_of_the_project(server: Server, capsys: pytest.Cap
     assert main(["--entity", "me", "--project", "errors", "--name", "Ours"]) == 0
     (saved,) = server.saved
     assert (saved["entityName"], saved["projectName"], saved["displayName"]) == ("me", "errors", "Ours")
-    assert len(panels_of(json.loads(saved["spec"]))) == 27
+    assert len(panels_of(json.loads(saved["spec"]))) == 25
     printed = capsys.readouterr()
     assert re.search(r"/me/errors\?nw=abc\n", printed.out)
     assert KEY not in printed.out + printed.err

@@ -70,7 +70,7 @@ def test_the_search_knows_settings_classes_and_troubles(site: Path) -> None:
     for term, page in {
         "meds.penalty.alpha": "configuration.html",
         "recluster": "api.html",
-        "participation_ratio": "metrics.html",
+        "eigen_ratio_window": "metrics.html",
         "Nothing is penalized": "troubleshooting.html",
     }.items():
         assert any(term in text for place, text in places.items() if place.startswith(page)), term

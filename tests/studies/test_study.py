@@ -131,8 +131,12 @@ def test_preparation_and_benchmarks_know_the_seed() -> None:
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_every_study_has_runs_that_could_start(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
-    runs = load_study(path).runs()
-    assert {run.config().meds.run_dir for run in runs} == {f"runs/{path.stem}/{run.name}" for run in runs}
+    for run in load_study(path).runs():
+        if (path.stem, run.method) == ("laboratory", "unlikeliness"):  # finished; its comment says where it runs again
+            with pytest.raises(ConfigError, match="unlikeliness"):
+                run.config()
+        else:
+            assert run.config().meds.run_dir == f"runs/{path.stem}/{run.name}"
 
 
 def test_the_papers_table_is_three_models_four_methods_and_five_seeds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from studies import verdicts
 from studies.results import Result
 from studies.study import Claim, Key, Run, Study
-from studies.verdicts import bootstrap_interval, interquartile_mean, judge, mean, t_interval, verdict_of
+from studies.verdicts import bootstrap_interval, interquartile_mean, judge, t_interval, verdict_of
 from tests.studies.small import result, small
 
 UNDECIDED = "cannot be decided with 5 seeds"
@@ -107,22 +107,16 @@ def test_two_metrics_of_one_method_are_compared(tmp_path: Path) -> None:
 
 
 def test_the_interquartile_mean_leaves_out_a_quarter_on_either_side() -> None:
-    assert interquartile_mean(np.array([[0.0, 1.0, 2.0, 6.0, 100.0]])) == 3.0
-    pooled = np.array([[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 700.0]])
-    assert interquartile_mean(pooled) == 3.5
-    assert interquartile_mean(np.stack([pooled, pooled + 1])).tolist() == [3.5, 4.5]
-    assert mean(np.array([[1.0, 2.0], [3.0, 6.0]])) == 3.0
+    assert interquartile_mean([0.0, 1.0, 2.0, 6.0, 100.0]) == 3.0
+    assert interquartile_mean([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 700.0]) == 3.5
 
 
-@pytest.mark.parametrize("statistic", [mean, interquartile_mean])
 @pytest.mark.parametrize(("tasks", "seeds"), [(1, 5), (3, 5), (3, 8)])
-def test_intervals_of_95_percent_cover_92_to_97(
-    tasks: int, seeds: int, statistic: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_intervals_of_95_percent_cover_92_to_97(tasks: int, seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As docs/studies.md says, give or take three standard errors; the least is that of one task with five seeds."""
     monkeypatch.setattr(verdicts, "RESAMPLES", 10_000 if tasks == 1 else 2_000)
     drawn = np.random.default_rng(tasks * seeds).normal(0.3, 1.0, size=(STUDIES, tasks, seeds))
-    found = np.array([bootstrap_interval(sample, statistic) for sample in drawn])
+    found = np.array([bootstrap_interval(sample) for sample in drawn])
     assert 0.89 <= np.mean((found[:, 0] <= 0.3) & (found[:, 1] >= 0.3)) <= 0.99
 
 

@@ -1,4 +1,4 @@
-"""Spectra over steps, windows and everything, before and after a checkpoint, against numpy on the whole matrix."""
+"""Eigen ratios over steps, windows and everything, before and after a checkpoint, against numpy on the whole matrix."""
 
 from pathlib import Path
 
@@ -35,11 +35,10 @@ def test_all_window_and_step_of_wrong_and_right_ones(tmp_path: Path) -> None:
     assert metrics["meds/eigen_ratio_right_step"] == pytest.approx(ratio(right[6]), rel=1e-9)
     assert metrics["meds/eigen_ratio_right_window"] == pytest.approx(ratio(np.concatenate(right[4:])), rel=1e-9)
     assert metrics["meds/eigen_ratio_right_all"] == pytest.approx(ratio(np.concatenate(right)), rel=1e-9)
-    assert 1 <= metrics["meds/participation_ratio_all"] <= metrics["meds/effective_rank_all"] <= 3
-    assert len(metrics) == 18
+    assert len(metrics) == 6
 
 
-def test_what_has_no_spectrum_is_left_out_and_saved_all_the_same(tmp_path: Path) -> None:
+def test_what_has_no_ratio_is_left_out_and_saved_all_the_same(tmp_path: Path) -> None:
     tracker = DiversityTracker(window=2)
     none = np.empty((0, 3))
     assert tracker.add(none, none, Moments.of(none)) == {}

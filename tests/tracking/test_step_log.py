@@ -9,7 +9,6 @@ import pytest
 
 from meds_openrlhf.tracking.console import RunConsole, step_line
 from meds_openrlhf.tracking.step_log import StepLog
-from meds_openrlhf.tracking.summary import summarize
 
 
 def test_a_resumed_run_has_every_step_once(tmp_path: Path) -> None:
@@ -51,18 +50,6 @@ def test_a_line_after_one_that_a_killed_process_left_half_written(tmp_path: Path
 
 def test_a_run_without_steps_is_empty(tmp_path: Path) -> None:
     assert StepLog(tmp_path / "metrics.jsonl").read() == []
-    assert summarize(tmp_path) == f"{tmp_path}: no step was finished"
-
-
-def test_the_summary_compares_first_and_last_steps(tmp_path: Path) -> None:
-    log = StepLog(tmp_path / "metrics.jsonl")
-    for step in range(1, 5):
-        metrics = {"rollout/reward_mean": step / 10, "meds/rows": 5.0, "meds/prompts": 2.0, "meds/clusters": 1.0}
-        log.append(step, {**metrics, "meds/bytes": 2e6, **({"meds/eigen_ratio_all": 0.5} if step > 2 else {})})
-    text = summarize(tmp_path, window=2)
-    assert "reward (raw)                   0.150     0.350" in text
-    assert "top-1 eigen ratio, all            --     0.500" in text
-    assert "memory: 5 rollouts of 2 prompts in 1 clusters, 2.0 MB" in text
 
 
 def test_the_console_tells_the_time_left() -> None:

@@ -55,7 +55,6 @@ def test_a_wrong_configuration_is_the_users(run: WrittenRun) -> None:
         ({"WANDB_API_KEY": ""}, False),
         ({"WANDB_API_KEY": "k"}, True),
         ({"WANDB_MODE": "offline"}, True),
-        ({"WANDB_MODE": "dryrun"}, True),
         ({"WANDB_MODE": "online"}, False),
         ({"WANDB_API_KEY": "k", "WANDB_MODE": "disabled"}, False),
     ],
