@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
-import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
 
 from meds_openrlhf.config.errors import ConfigError
-
-SLOW_FSYNC_SECONDS = 0.5  # of `fsync_seconds`, once per training step
 
 
 @contextmanager
@@ -56,19 +51,6 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
-
-
-def fsync_seconds(folder: Path) -> float:
-    """Measure how long a small write to the folder takes until it is durable (the median of five)."""
-    seconds = []
-    with tempfile.TemporaryFile(dir=folder) as file:
-        for _ in range(5):
-            started = time.perf_counter()
-            file.write(bytes(4096))
-            file.flush()
-            os.fsync(file.fileno())
-            seconds.append(time.perf_counter() - started)
-    return median(seconds)
 
 
 def sync_folder(folder: Path) -> None:

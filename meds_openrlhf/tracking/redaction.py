@@ -8,8 +8,6 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from meds_openrlhf.addresses import credentials_in, names_a_user
-
 HIDDEN = "***"
 _SECRET_NAME = re.compile(
     r"api_?key|(access|private|secret)_?key|secret|passw|credential|(^|_)token$|^key$", re.IGNORECASE
@@ -25,6 +23,8 @@ _SECRET_IN_QUERY = re.compile(
 _KNOWN_TOKEN = re.compile(r"\b((hf|gh[pousr]|wandb_v\d)_\w{16,}|sk-[\w-]{16,}|AKIA[A-Z0-9]{12,})")
 # Letters and digits without order, but no words and numbers with hyphens between them.
 _LOOKS_RANDOM = re.compile(r"(?!([A-Za-z]+|\d+)(-([A-Za-z]+|\d+))*$)(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/=-]{16,}")
+# User name and password in an address, also if the password contains a slash: the text before it is no valid port then.
+_USER_IN_ADDRESS = re.compile(r"://([^/?#\s]*|[^/?#\s@]*:(?!\d*([/?#\s]|$))\S*)@")
 _SHORTEST = 8  # characters; shorter values may occur in any text by chance
 
 
@@ -37,7 +37,7 @@ def redacted(content: Mapping[str, Any], environment: Mapping[str, str]) -> dict
 def secrets_of(environment: Mapping[str, str]) -> list[str]:
     """The values of the variables whose names look like secrets, and the ``user:password`` of their addresses."""
     named = [value for name, value in environment.items() if _SECRET_VARIABLE.search(name)]
-    in_addresses = [credentials for value in environment.values() for credentials in credentials_in(value)]
+    in_addresses = [found[1] for value in environment.values() for found in _USER_IN_ADDRESS.finditer(value)]
     return [secret for secret in (*named, *in_addresses) if len(secret) >= _SHORTEST]
 
 
@@ -66,6 +66,6 @@ def _redacted(name: str, value: Any, secrets: list[str]) -> Any:
 def _is_secret(name: str, value: str) -> bool:
     if _SECRET_NAME.search(name):
         return True
-    if names_a_user(value) or any(form.search(value) for form in (_SECRET_IN_QUERY, _KNOWN_TOKEN)):
+    if _USER_IN_ADDRESS.search(value) or any(form.search(value) for form in (_SECRET_IN_QUERY, _KNOWN_TOKEN)):
         return True
     return bool(_DOUBTFUL_NAME.search(name) and _LOOKS_RANDOM.fullmatch(value))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from meds_openrlhf.tracking.redaction import redacted
+from meds_openrlhf.tracking.redaction import redacted, secrets_of
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,15 @@ def test_settings_that_only_sound_like_it_are_shown() -> None:
         "reward_data": {"label_key": None, "id_key": "unique-question-id-2", "input_key": "problem-statement-of-2025"},
     }
     assert redacted(content, {"HOME": "/root", "SHORT_KEY": "Qwen"}) == content
+
+
+@pytest.mark.parametrize(
+    ("text", "secrets"),
+    [
+        ("from s3://KEY:sec/r@et@bucket/a to https://token-of-mine@host/", ["KEY:sec/r@et", "token-of-mine"]),
+        ("see http://host:80/a and write to me@host", []),
+    ],
+)
+def test_white_space_ends_an_address_in_a_text(text: str, secrets: list[str]) -> None:
+    assert secrets_of({"ANY": text}) == secrets
+    assert redacted({"where": text}, {})["where"] == ("***" if secrets else text)

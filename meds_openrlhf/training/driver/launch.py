@@ -14,7 +14,7 @@ from meds_openrlhf.checkpoints import newest_complete
 from meds_openrlhf.config import RunConfig
 from meds_openrlhf.features.answer import AnswerOpenings
 from meds_openrlhf.features.function import FeatureFunctionError
-from meds_openrlhf.files import SLOW_FSYNC_SECONDS, fsync_seconds, write_atomically
+from meds_openrlhf.files import write_atomically
 from meds_openrlhf.memory.branch import make_branch, rewrite_memory
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
 from meds_openrlhf.memory.shard import ShardSettings
@@ -71,8 +71,6 @@ def run_training(
                 listener.start(placed)
                 if job.left_out:
                     listener.say(job.left_out)
-                if slow := slow_storage(placed, fsync_seconds(paths.root)):
-                    listener.say(slow)
                 trackers = Trackers(paths, wanted_trackers(os.environ), first_step=job.first_step)
                 try:
                     _train(placed, groups, interruptions, listener, trackers)
@@ -128,16 +126,6 @@ def _open_run_folder(job: Job) -> None:
         StepLog(log).cut_after(job.first_step)
     forget_after(job.paths, job.first_step)
     write_atomically(job.paths.config, job.config.as_yaml())
-
-
-def slow_storage(job: Job, seconds: float) -> str | None:
-    """Return a warning if a durable write, which takes ``seconds`` in the run folder, slows every step."""
-    if not job.config.meds.enabled or seconds < SLOW_FSYNC_SECONDS:
-        return None
-    return (
-        f"{job.config.meds.run_dir}: warning: a durable write takes {seconds:.1f} s there and every step waits for it; "
-        "use faster storage"
-    )
 
 
 def _memory_format(job: Job) -> MemoryFormat:
