@@ -1,38 +1,35 @@
-"""What the memory costs a training step, beside the reference's algorithm written plainly, on one core.
+"""What the memory costs a training step, compared with a plain implementation of the reference, on one core.
 
 A step visits 512 prompts with 8 wrong rollouts each, 28 layers, of which the last 14 are clustered. A prompt's errors
-are of five kinds; two fifths of the rows are word-for-word repeats of one. The parts:
+are of five kinds; two fifths of the rows are word-for-word repeats. The parts:
 
-- step: `MemoryShard.observe` (cluster labels, rows written and synced, answer) beside one fitted nearest-neighbour
-  search per new vector; what a training step waits for.
-- clustering: `MemoryShard.recluster` of the 512 prompts beside hdbscan set by set; it runs while the policy trains.
-  `robust alone` and `reference alone` are `cluster_sets` under those presets, without fetching rows.
-- snapshot: `MemoryShard.snapshot` and its manifest beside a JSON dump of the whole memory.
-- restart: a new process opens a memory and answers its first step.
-- growth: the same step in a large memory and in a small one, each in a process of its own; and memory per row.
+- step: `MemoryShard.observe`, for which a training step waits, and one fitted nearest-neighbour search per new row;
+- clustering: `MemoryShard.recluster` of the 512 prompts, while the policy trains, and hdbscan set by set;
+- snapshot: a snapshot after ten steps, and a JSON dump of the whole memory;
+- restart: a new process opens a million rows in a thousand files and answers a step;
+- files: the most files of a shard in 1,000 steps with a snapshot every 10.
 
-Everything takes turns in rounds, so that a slow minute of the machine hits both sides. A table row holds medians over
-the rounds, quartiles in brackets; ratios are per round. Files are in the page cache, compiled code is in numba's.
-Memories are written below TMPDIR, 2 GB.
-With --scale it is the CPU time of 1, 2, 4 and 8 shards instead, each a process. From the repository's root:
+Both sides alternate in rounds. A table row holds medians over the rounds, quartiles in brackets; ratios are per round.
+Files are in the page cache, compiled code is in numba's. From the repository's root:
 
     python -m benchmarks.memory
-    python -m benchmarks.memory --parts step,clustering --rounds 9
-    python -m benchmarks.memory --scale
+    python -m benchmarks.memory --parts step clustering --rounds 9
 """
 
 from __future__ import annotations
 
-import argparse
 import json
+import multiprocessing
 import os
-import platform
 import tempfile
+import time
+from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-if __name__ == "__main__":  # before numpy is there, whose libraries read these once; child processes inherit them
+if __name__ == "__main__":  # before numpy, whose libraries read these once; child processes inherit them
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
     os.environ["NUMBA_NUM_THREADS"] = "1"
 
@@ -41,20 +38,84 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
-from benchmarks.memory_processes import measure_growth, measure_restart, measure_scale
-from benchmarks.memory_stream import LAYERS, QUICK, Memory, Sizes, in_random_steps, in_steps, key
-from benchmarks.timing_table import Floats, Line, timed
-from meds_openrlhf.config.method import PRESETS
-from meds_openrlhf.memory.clustering import cluster_sets
+from benchmarks.table import HEADER, Line, machine, make_parser, timed
+from meds_openrlhf.memory.rows import Sharding, make_rows
+from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot
+from meds_openrlhf.paths import MemoryPaths, step_files
 
-PARTS = ("step", "clustering", "snapshot", "restart", "growth")
+Floats = NDArray[np.float64]
 
-# ── the reference's algorithm ──
+PARTS = ("step", "clustering", "snapshot", "restart", "files")
+LAYERS, MODES, ROWS = 28, 5, 8  # ROWS: of a prompt in one visit
+REPEATED = 0.4  # of the rows
+SNAPSHOT_STEPS = 10
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is stored and asked; ``stored``: rows per prompt."""
+
+    per_step: int
+    stored: tuple[int, ...]
+    snapshot_prompts: int  # with 16 rows each
+    restart_prompts: int  # with 16 rows each, in two visits
+    restart_files: int
+    files_steps: int
+
+
+FULL = Sizes(512, (16, 64, 160, 400), 25_000, 62_500, 1_000, 1_000)
+QUICK = Sizes(8, (16,), 32, 32, 8, 20)
+
+
+def key(prompt: int) -> str:
+    """Return a key like that of a hashed prompt."""
+    return f"{prompt:032x}"
+
+
+class Memory:
+    """A shard below ``folder`` and a stream of rollouts; the same seed gives the same rows."""
+
+    def __init__(self, folder: Path, seed: int = 0, step: int = 0) -> None:
+        self.paths = MemoryPaths(folder)
+        self.shard = MemoryShard(self.paths, Sharding(0, 1), ShardSettings(layers=LAYERS))
+        self._modes = np.random.default_rng(0).normal(scale=4, size=(512, MODES, LAYERS))  # of prompts modulo 512
+        self._generator = np.random.default_rng(seed)
+        self._step = step
+
+    def rows(self, prompts: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return layer logits (p, 8, N) of one visit of ``prompts`` (p,)."""
+        shape = (len(prompts), ROWS)
+        modes = self._modes[prompts[:, None] % len(self._modes), self._generator.integers(MODES, size=shape)]
+        scatter = 0.3 * (self._generator.random(shape) > REPEATED)
+        return (modes + scatter[..., None] * self._generator.normal(size=modes.shape)).astype(np.float32)
+
+    def observe(self, prompts: NDArray[np.int64], logits: NDArray[np.float32]) -> tuple[float, MemoryAnswer]:
+        """Observe ``logits`` (p, 8, N) as the next step; return milliseconds, without making the batch, and answer."""
+        self._step += 1
+        keys = [key(prompt) for prompt in prompts.tolist() for _ in range(ROWS)]
+        batch = make_rows(np.arange(len(keys)), keys, np.zeros(len(keys), bool), logits.reshape(-1, LAYERS))
+        return timed(self.shard.observe, self._step, batch)
+
+    def fill(self, prompts: NDArray[np.int64], rows: int, per_step: int) -> NDArray[np.float32]:
+        """Visit ``prompts`` (p,) until each has ``rows``; return their logits (p, rows, N)."""
+        filled = []
+        for visited in np.split(prompts, range(per_step, len(prompts), per_step)):
+            visits = [self.rows(visited) for _ in range(rows // ROWS)]
+            for logits in visits:
+                self.observe(visited, logits)
+                self.shard.recluster()
+            filled.append(np.concatenate(visits, axis=1))
+        return np.concatenate(filled)
+
+    def snapshot(self) -> None:
+        """Take a snapshot and commit it."""
+        snapshot = Snapshot(MemoryFormat(shards=1, layers=LAYERS, model={}), "", self.shard.snapshot())
+        commit_snapshot(self.paths, f"global_step{self._step}", snapshot)
 
 
 def reference_vectors(logits: NDArray[np.float32]) -> Floats:
-    """Unit vectors (..., N / 2) of the last half of the layers."""
+    """Return unit vectors (..., N / 2) of the last half of the layers."""
     vectors = logits[..., LAYERS // 2 :].astype(np.float64)
     return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
@@ -62,7 +123,7 @@ def reference_vectors(logits: NDArray[np.float32]) -> Floats:
 def reference_votes(
     new: Floats, stored: Floats, labels: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Labels (p * m,) of ``new`` (p, m, d) by a vote of 3 of ``stored`` (p, n, d); and where two of the 3 agree."""
+    """Return labels (p * m,) of ``new`` (p, m, d) by 3 votes of ``stored`` (p, n, d), and where 2 of the 3 agree."""
     found, clear = [], []
     for vectors, known, known_labels in zip(new, stored, labels):
         for vector in vectors:
@@ -80,135 +141,116 @@ def reference_clustering(sets: Floats) -> None:
         hdbscan.HDBSCAN(min_cluster_size=2, min_samples=1).fit(vectors)
 
 
-# ── step and clustering ──
-
-
-def measure_steps(sizes: Sizes, stored: int, rounds: int, parts: list[str], folder: Path) -> Iterator[Line | str]:
-    """Steps of prompts with ``stored`` rows each, others in every round; the first round is to warm up."""
+def measure_steps(sizes: Sizes, stored: int, rounds: int, parts: list[str], folder: Path) -> Iterator[Line]:
+    """Measure steps of prompts with ``stored`` rows each, others in every round; the first round is a warm-up."""
     memory = Memory(folder)
-    visits = in_steps((rounds + 1) * sizes.per_step, sizes.per_step)
-    histories = [reference_vectors(memory.fill(prompts, stored)) for prompts in visits]
-    results = [one_round(memory, prompts, known, parts) for prompts, known in zip(visits, histories)][1:]
+    visits = np.arange((rounds + 1) * sizes.per_step).reshape(rounds + 1, -1)
+    histories = [reference_vectors(memory.fill(prompts, stored, sizes.per_step)) for prompts in visits]
+    found: dict[str, list[float]] = defaultdict(list)
+    for prompts, known in zip(visits, histories):
+        labels = np.array([memory.shard.labels(key(prompt)) for prompt in prompts.tolist()])
+        logits = memory.rows(prompts)
+        new = reference_vectors(logits)
+        milliseconds, answer = memory.observe(prompts, logits)
+        found["step"].append(milliseconds)
+        found["clustering"].append(1e3 * memory.shard.recluster())
+        if "step" in parts:
+            milliseconds, (voted, clear) = timed(reference_votes, new, known, labels)
+            found["votes"].append(milliseconds)
+            found["equal"].append(100 * float(np.mean(answer.label[clear] == voted[clear])))
+        if "clustering" in parts:
+            found["hdbscan"].append(timed(reference_clustering, np.concatenate([known, new], axis=1))[0])
     memory.shard.close()
-    table = {name: np.array([result[name] for result in results]) for name in results[0]}
-    at_most = {"step": (1 / 100, 0.060), "clustering": (1 / 10, None)} if stored == sizes.bounded else {}
+    table = {name: values[1:] for name, values in found.items()}
     if "step" in parts:
-        yield Line(f"step, {stored} stored", table["step"], table["votes"], *at_most.get("step", ()))
-        yield (
-            f"Step, {stored} stored: {1e3 * np.median(table['assign']):.1f} ms to assign, "
-            f"{1e3 * np.median(table['append']):.1f} to write; labels equal the reference's on "
-            f"{table['equal'].sum():,.0f} of the {table['clear'].sum():,.0f} rows on which two of three voters agree."
-        )
+        bounds = (20, 1 / 120) if stored == 160 else ()
+        yield Line(f"step, {stored} stored", table["step"], "ms", table["votes"], *bounds)
+        yield Line(f"its labels equal to the reference's where 2 of 3 agree, {stored} stored", table["equal"], "%")
     if "clustering" in parts:
-        name, limits = f"clustering, {stored} stored", at_most.get("clustering", ())
-        yield Line(f"{name}, paper", table["paper"], table["hdbscan"], *limits)
-        for preset in ("robust", "reference"):
-            yield Line(f"{name}, {preset} alone", table[preset], table["hdbscan"])
+        yield Line(f"clustering, {stored} stored", table["clustering"], "ms", table["hdbscan"], at_most_ratio=1 / 20)
 
 
-def one_round(memory: Memory, prompts: NDArray[np.int64], known: Floats, parts: list[str]) -> dict[str, float]:
-    """Seconds by name of one step of ``prompts`` (p,), of which ``known`` (p, n, d) is stored, and of the reference."""
-    labels = np.array([memory.shard.labels(key(prompt)) for prompt in prompts.tolist()])
-    logits = memory.rows(prompts)
-    new = reference_vectors(logits)
-    result: dict[str, float] = {}
-    result["step"], answer = memory.observe(prompts, logits)
-    result["paper"] = memory.shard.recluster()
-    result["assign"], result["append"] = answer.assign_seconds, answer.append_seconds
-    if "step" in parts:
-        result["votes"], (found, clear) = timed(reference_votes, new, known, labels)
-        result["equal"], result["clear"] = ((answer.label == found) & clear).sum(), clear.sum()
-    if "clustering" in parts:
-        sets = np.concatenate([known, new], axis=1)
-        result["hdbscan"] = timed(reference_clustering, sets)[0]
-        flat, offsets = sets.reshape(-1, sets.shape[2]), np.arange(len(sets) + 1, dtype=np.int64) * sets.shape[1]
-        for preset in ("robust", "reference"):
-            result[preset] = timed(cluster_sets, flat, offsets, PRESETS[preset])[0]
-    return result
-
-
-# ── snapshot ──
-
-
-def measure_snapshot(sizes: Sizes, rounds: int, folder: Path) -> Iterator[Line]:
-    """Commit a snapshot after a step, beside a dump of the same rows to a JSON file."""
-    memory = Memory(folder / "ours")
-    vectors: list[Any] = []
-    for prompts in in_steps(sizes.snapshot_prompts, sizes.per_step):
-        vectors += reference_vectors(memory.fill(prompts, 16)).tolist()
+def measure_snapshot(sizes: Sizes, rounds: int, folder: Path) -> Line:
+    """Commit a snapshot after ten steps, and dump the rows of the first steps to a JSON file."""
+    memory, generator = Memory(folder), np.random.default_rng(1)
+    vectors = reference_vectors(memory.fill(np.arange(sizes.snapshot_prompts), 16, sizes.per_step))
     dumped = {
-        key(prompt): {"features": features, "labels": memory.shard.labels(key(prompt)).tolist()}
+        key(prompt): {"features": features.tolist(), "labels": memory.shard.labels(key(prompt)).tolist()}
         for prompt, features in enumerate(vectors)
     }
-
-    def commit(number: int) -> None:
-        snapshot = Snapshot(MemoryFormat(shards=1, layers=LAYERS, model={}), "", memory.shard.snapshot())
-        commit_snapshot(memory.paths, f"global_step{number}", snapshot)
 
     def dump() -> None:
         with (folder / "reference.json").open("w", encoding="utf-8") as file:
             json.dump(dumped, file)
 
-    seconds = []
-    for number, prompts in zip(range(rounds), in_random_steps(sizes.snapshot_prompts, sizes.per_step)):
-        memory.observe(prompts, memory.rows(prompts))
-        seconds.append((timed(commit, number)[0], timed(dump)[0]))
+    memory.snapshot()
+    ours, reference = [], []
+    for _ in range(rounds):
+        for _ in range(SNAPSHOT_STEPS):
+            prompts = generator.permutation(sizes.snapshot_prompts)[: sizes.per_step]
+            memory.observe(prompts, memory.rows(prompts))
+        ours.append(timed(memory.snapshot)[0])
+        reference.append(timed(dump)[0])
     memory.shard.close()
-    yield Line(f"snapshot, {len(vectors):,} prompts of 16 rows", *np.array(seconds).T, at_most_ratio=1 / 1000)
+    return Line(f"snapshot, {sizes.snapshot_prompts:,} prompts of 16 rows", ours, "ms", reference)
 
 
-# ── the command ──
+def restart(folder: Path, number: int, prompts: NDArray[np.int64]) -> float:
+    """Return milliseconds from nothing to the answer of the first step, in a new process."""
+    started = time.perf_counter()
+    memory = Memory(folder, seed=number, step=10**6 + number)
+    memory.shard.stats()
+    opened = 1e3 * (time.perf_counter() - started)
+    milliseconds, _ = memory.observe(prompts, memory.rows(prompts))
+    memory.shard.close()
+    return opened + milliseconds
 
 
-def parse_arguments(command_line: list[str] | None) -> argparse.Namespace:
-    """What to measure, and how often."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default=",".join(PARTS), help="which of the parts above, commas between them")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each is measured; growth up to 3 times that")
-    parser.add_argument("--scale", action="store_true", help="CPU time over 1, 2, 4 and 8 shards, and no other part")
-    parser.add_argument(
-        "--quick", action="store_true", help="minuscule sizes, to see that it runs; no bound holds then"
-    )
-    arguments = parser.parse_args(command_line)
-    arguments.parts = arguments.parts.split(",")
-    for part in arguments.parts:
-        if part not in PARTS:
-            parser.error(f"--parts: {part!r} is not one of {', '.join(PARTS)}")
-    return arguments
+def measure_restart(sizes: Sizes, rounds: int, folder: Path) -> Line:
+    """Restart a memory whose rows were never merged."""
+    memory, generator = Memory(folder), np.random.default_rng(1)
+    memory.fill(np.arange(sizes.restart_prompts), 16, 2 * sizes.restart_prompts // sizes.restart_files)
+    memory.shard.close()
+    found = []
+    for number in range(rounds):
+        prompts = generator.permutation(sizes.restart_prompts)[: sizes.per_step]
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+            process.submit(abs, 0).result()  # everything is imported
+            found.append(process.submit(restart, folder, number, prompts).result())
+    name = f"restart, {16 * sizes.restart_prompts:,} rows in {sizes.restart_files:,} files"
+    return Line(name, found, at_most=2_000)
 
 
-def measure(arguments: argparse.Namespace, folder: Path) -> Iterator[Line | str]:
-    """All that was asked for, part by part."""
-    sizes, rounds, parts = QUICK if arguments.quick else Sizes(), arguments.rounds, arguments.parts
-    if "step" in parts or "clustering" in parts:
-        for stored in sizes.stored:
-            yield from measure_steps(sizes, stored, rounds, parts, folder / f"stored-{stored}")
-    if "snapshot" in parts:
-        yield from measure_snapshot(sizes, rounds, folder / "snapshot")
-    if "restart" in parts:
-        yield from measure_restart(sizes, rounds, folder / "restart")
-    if "growth" in parts:
-        yield from measure_growth(sizes, 3 * rounds, folder / "growth")
+def measure_files(sizes: Sizes, folder: Path) -> Line:
+    """Count the files of a shard after each step."""
+    memory, prompts, most = Memory(folder), np.arange(8), 0
+    for step in range(1, sizes.files_steps + 1):
+        memory.observe(prompts, memory.rows(prompts))
+        most = max(most, len(step_files(memory.paths.shard(0))[0]))
+        if step % SNAPSHOT_STEPS == 0:
+            memory.snapshot()
+    memory.shard.close()
+    return Line(f"most files of a shard in {sizes.files_steps:,} steps", [most], "files", at_most=110)
 
 
 def main(command_line: list[str] | None = None) -> None:
-    """Print the table, and below it what does not fit in."""
-    arguments = parse_arguments(command_line)
-    print(
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {arguments.rounds} rounds\n"
-    )
-    notes = []
-    with tempfile.TemporaryDirectory() as folder:
-        if arguments.scale:
-            print(*measure_scale(QUICK if arguments.quick else Sizes(), arguments.rounds, Path(folder)), sep="\n")
-            return
-        print("| measured | ms | compared with, ms | ratio | at most | |\n|---|---|---|---|---|---|")
-        for line in measure(arguments, Path(folder)):
-            if isinstance(line, Line):
-                print(line, flush=True)
-            else:
-                notes.append(line)
-    print("", *notes, sep="\n")
+    """Print the table."""
+    parser = make_parser(__doc__, rounds=5)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    arguments = parser.parse_args(command_line)
+    sizes, rounds, parts = QUICK if arguments.quick else FULL, arguments.rounds, arguments.parts
+    print(machine(), HEADER, sep="\n")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if "step" in parts or "clustering" in parts:
+            for stored in sizes.stored:
+                print(*measure_steps(sizes, stored, rounds, parts, folder / f"stored-{stored}"), sep="\n", flush=True)
+        if "snapshot" in parts:
+            print(measure_snapshot(sizes, rounds, folder / "snapshot"), flush=True)
+        if "restart" in parts:
+            print(measure_restart(sizes, rounds, folder / "restart"), flush=True)
+        if "files" in parts:
+            print(measure_files(sizes, folder / "files"))
 
 
 if __name__ == "__main__":

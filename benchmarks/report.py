@@ -10,69 +10,47 @@ From the repository's root (the run takes a minute to write and some 400 MB):
 
 from __future__ import annotations
 
-import argparse
-import os
-import platform
 import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 from playwright.sync_api import sync_playwright
 
 from benchmarks.synthetic_run import Shape, write_run
+from benchmarks.table import HEADER, Line, machine, make_parser
 
-FULL = Shape(steps=200, prompts=5_000, visited=512, samples=16, characters=1_500)
-QUICK = Shape(steps=4, prompts=8, visited=4, samples=8, characters=200)
-REPORT = [sys.executable, "-m", "meds_openrlhf.cli.main", "report"]
-
-
-@dataclass(frozen=True)
-class Line:
-    """One row of the table: values (rounds,) of a quantity in a unit, and how large the median may be."""
-
-    what: str
-    values: list[float]
-    unit: str
-    at_most: float | None = None
-
-    def __str__(self) -> str:
-        median, low, high = np.median(self.values), min(self.values), max(self.values)
-        bound, verdict = "", ""
-        if self.at_most is not None:
-            bound, verdict = f"{self.at_most:g} {self.unit}", "met" if median <= self.at_most else "missed"
-        return f"| {self.what} | {median:.2f} {self.unit} ({low:.2f} to {high:.2f}) | {bound} | {verdict} |"
+FULL = Shape(steps=200, prompts=5_000, visited=512, characters=1_500)
+QUICK = Shape(steps=4, prompts=8, visited=4, characters=200)
+VIEWS = {  # and what is there once each is drawn
+    "#overview": ".card",
+    "#atlas": ".list tbody tr",
+    "#atlas&q=remainder": "p[role=status][aria-busy=false]",  # set at the search's end
+}
 
 
-def build_seconds(run: Path, output: Path) -> tuple[float, float]:
-    """Seconds of one `meds report`, by the clock and of CPU time."""
-    started, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([*REPORT, str(run), "--output", str(output)], check=True, stdout=subprocess.DEVNULL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return time.perf_counter() - started, cpu
+def build_seconds(run: Path, output: Path) -> float:
+    """Return the seconds of one `meds report`."""
+    started = time.perf_counter()
+    command = [sys.executable, "-m", "meds_openrlhf.cli.main", "report", str(run), "--output", str(output)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - started
 
 
-def measure_browser(report: Path, rounds: int) -> list[Line]:
-    """Seconds until the overview, a prompt's page by its address, and the end of a search through all responses."""
-    views = {
-        "#overview": ".card",
-        "#atlas": ".list tbody tr",
-        "#atlas&q=remainder": "p[role=status][aria-busy=false]",  # set at the search's end
-    }
+def measure_browser(report: Path, rounds: int) -> Iterator[Line]:
+    """Yield seconds until the overview, the atlas, and the end of a search through all responses are there."""
     program = shutil.which("chromium")
     if program is None:
         raise FileNotFoundError("no chromium on the PATH; apt-get install chromium")
-    seconds: dict[str, list[float]] = {fragment: [] for fragment in views}
+    seconds: dict[str, list[float]] = {fragment: [] for fragment in VIEWS}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"])
         for _ in range(rounds):
-            for fragment, sign in views.items():
+            for fragment, sign in VIEWS.items():
                 page = browser.new_page()
                 page.set_default_timeout(60_000)
                 started = time.perf_counter()
@@ -82,33 +60,22 @@ def measure_browser(report: Path, rounds: int) -> list[Line]:
                 seconds[fragment].append(time.perf_counter() - started)
                 page.close()
         browser.close()
-    return [
-        Line("open", seconds["#overview"], "s", 2),
-        Line("open at the atlas", seconds["#atlas"], "s"),
-        Line("open at a search through all responses", seconds["#atlas&q=remainder"], "s"),
-    ]
+    yield Line("open", seconds["#overview"], "s", at_most=2)
+    yield Line("open at the atlas", seconds["#atlas"], "s")
+    yield Line("open at a search through all responses", seconds["#atlas&q=remainder"], "s")
 
 
 def main(command_line: list[str] | None = None) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="how often each is measured")
-    parser.add_argument("--quick", action="store_true", help="a minuscule run, to see that it works")
-    parser.add_argument("--run", type=Path, help="a run folder that is there already, in place of a made-up one")
-    arguments = parser.parse_args(command_line)
-    print(
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {arguments.rounds} rounds\n"
-    )
+    arguments = make_parser(__doc__, rounds=3).parse_args(command_line)
+    print(machine(), HEADER, sep="\n")
     with tempfile.TemporaryDirectory() as folder:
-        run = arguments.run or write_run(Path(folder) / "run", QUICK if arguments.quick else FULL).root
+        run = write_run(Path(folder) / "run", QUICK if arguments.quick else FULL).root
         report = Path(folder) / "report.html"
-        print("| measured | median (least to most) | at most | |\n|---|---|---|---|")
-        seconds = [build_seconds(run, report) for _ in range(arguments.rounds)]
-        print(Line("build", [clock for clock, _ in seconds], "s", 30))
-        print(Line("build, CPU time", [cpu for _, cpu in seconds], "s"))
+        print(Line("build", [build_seconds(run, report) for _ in range(arguments.rounds)], "s", at_most=30))
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
         print(Line("build, peak memory", [peak], "GB"))
-        print(Line("file", [report.stat().st_size / 1e6], "MB", 20))
+        print(Line("file", [report.stat().st_size / 1e6], "MB", at_most=20))
         print(*measure_browser(report, arguments.rounds), sep="\n")
 
 

@@ -1,4 +1,4 @@
-"""vLLM engines in simulated time: what a decoding step takes, who runs, who waits. No process, no GPU, no seconds.
+"""vLLM engines in simulated time: what a decoding step takes, who runs, who waits.
 
 An engine decodes one token of every running response in a step that reads all weights and all their caches:
 
@@ -12,9 +12,9 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
-from math import sqrt
+from math import inf, sqrt
 from typing import Any
 
 OVERHEAD = 0.0025  # seconds of a step, whatever runs
@@ -34,22 +34,14 @@ def step_seconds(responses: float, cached: float) -> float:
     return FIXED + A_RESPONSE * responses + A_TOKEN * cached
 
 
-@dataclass(order=True)
-class _Running:
-    ends_at: float  # in decoding steps of the engine
-    number: int
-    started_at: float
-    call: Call = field(compare=False)
-
-
 @dataclass(eq=False)
 class Call:
-    """A prompt sent to an engine: lengths of its responses, in tokens, and how many of them are still missing."""
+    """A prompt sent to an engine: the lengths of its responses in tokens, and how many are not finished yet."""
 
     engine: SimulatedEngine
     lengths: Sequence[int]
     answer: Any
-    missing: int = 0
+    missing: int
 
 
 class SimulatedEngine:
@@ -58,94 +50,77 @@ class SimulatedEngine:
     def __init__(self, most: int) -> None:
         self._most = most
         self._waiting: deque[tuple[int, Call]] = deque()
-        self._running: list[_Running] = []  # a heap
-        self._now = self._steps = 0.0
-        self._cached = 0.0
+        # A heap of end and start in decoding steps of this engine, a number that orders equal ends, and the call.
+        self._running: list[tuple[float, int, float, Call]] = []
+        self._now = self._steps = self._cached = 0.0
         self._numbers = count()
-        self.generated = 0.0
         self.calls = 0
 
     def add(self, now: float, call: Call) -> None:
         """Send it a prompt at the time ``now``."""
         self._advance(now)
-        call.missing = len(call.lengths)
         self.calls += 1
         self._waiting.extend((length, call) for length in call.lengths)
         self._fill()
 
-    def next_event(self) -> float | None:
-        """Return when its next response ends; None if it is idle."""
-        if not self._running:
-            return None
-        return self._now + self._seconds(self._running[0].ends_at - self._steps)
+    def next_event(self) -> float:
+        """Return when its next response ends; infinity if it is idle."""
+        return self._now + self._seconds(self._running[0][0] - self._steps) if self._running else inf
 
     def finish_next(self) -> Call | None:
-        """Advance to the end of its next response; return its prompt if that was the last one missing."""
-        ended = heapq.heappop(self._running)
-        self._move(ended.ends_at - self._steps, responses=len(self._running) + 1)
-        self._cached -= PROMPT + ended.ends_at - ended.started_at
+        """Advance to the end of its next response; return its call if that was the last response of the call."""
+        self._move(self._running[0][0] - self._steps)
+        _, _, started, call = heapq.heappop(self._running)
+        self._cached -= PROMPT + self._steps - started
         self._fill()
-        ended.call.missing -= 1
-        if ended.call.missing:
-            return None
-        self.calls -= 1
-        return ended.call
+        call.missing -= 1
+        self.calls -= not call.missing
+        return None if call.missing else call
 
     def drop(self, now: float, calls: set[Call]) -> None:
-        """Abort prompts."""
+        """Abort calls."""
         self._advance(now)
         self.calls -= len(calls)
-        self._waiting = deque(one for one in self._waiting if one[1] not in calls)
-        stays = [one for one in self._running if one.call not in calls]
-        self._cached -= sum(PROMPT + self._steps - one.started_at for one in self._running if one.call in calls)
-        self._running = stays
-        heapq.heapify(stays)
+        self._waiting = deque(waiting for waiting in self._waiting if waiting[1] not in calls)
+        self._running = [running for running in self._running if running[3] not in calls]
+        self._cached = sum(PROMPT + self._steps - started for _, _, started, _ in self._running)
+        heapq.heapify(self._running)
         self._fill()
 
     def _fill(self) -> None:
         while self._waiting and len(self._running) < self._most:
             length, call = self._waiting.popleft()
-            heapq.heappush(self._running, _Running(self._steps + length, next(self._numbers), self._steps, call))
+            heapq.heappush(self._running, (self._steps + length, next(self._numbers), self._steps, call))
             self._cached += PROMPT
 
     def _seconds(self, steps: float) -> float:
-        """Return the seconds of so many steps with the responses that run."""
+        """Return the seconds of so many steps with the responses that run, whose caches grow."""
         responses = len(self._running)
-        first = step_seconds(responses, self._cached)
-        return steps * first + A_TOKEN * responses * steps * steps / 2
+        return steps * step_seconds(responses, self._cached) + A_TOKEN * responses * steps * steps / 2
+
+    def _move(self, steps: float) -> None:
+        self._now += self._seconds(steps)
+        self._steps += steps
+        self._cached += len(self._running) * steps
 
     def _advance(self, now: float) -> None:
         """Decode until ``now``, before which no response ends."""
-        responses, seconds = len(self._running), now - self._now
-        if responses:
+        if responses := len(self._running):
             first, grows = step_seconds(responses, self._cached), A_TOKEN * responses / 2
-            self._move((sqrt(first * first + 4 * grows * seconds) - first) / (2 * grows), responses)
+            self._move((sqrt(first * first + 4 * grows * (now - self._now)) - first) / (2 * grows))
         self._now = now
-
-    def _move(self, steps: float, responses: int) -> None:
-        first = step_seconds(responses, self._cached)
-        self._now += steps * first + A_TOKEN * responses * steps * steps / 2
-        self._steps += steps
-        self._cached += responses * steps
-        self.generated += responses * steps
 
 
 class SimulatedFleet:
-    """What `EngineFleet` is to a generator, on simulated engines and a clock of its own.
+    """What `EngineFleet` is to a generator, on simulated engines and a simulated clock.
 
-    ``answer`` makes a prompt's responses, and their lengths, from its text.
+    ``answer`` makes the lengths of a prompt's responses, and the responses, from the prompt's text.
     """
 
     def __init__(self, engines: int, most: int, answer: Callable[[str], tuple[Sequence[int], list[Any]]]) -> None:
         self.usable = [SimulatedEngine(most) for _ in range(engines)]
         self.now = 0.0
         self._answer = answer
-        self._events: list[tuple[float, int]] = []  # heap of the engines' next events; outdated ones are skipped
-
-    @property
-    def generated(self) -> float:
-        """The tokens that all engines have decoded."""
-        return sum(engine.generated for engine in self.usable)
 
     def share(self, tokenizer: Any) -> Any:
         """Return the tokenizer, which no engine needs."""
@@ -154,43 +129,27 @@ class SimulatedFleet:
     def keep_those_with_weights(self) -> None:
         """Nothing is lost here."""
 
-    def tell(self, line: str) -> None:
-        """Say nothing."""
-
     def generate(self, *, prompt: str, **_: Any) -> Call:
         """Send a prompt to the engine with the fewest."""
-        number = min(range(len(self.usable)), key=lambda number: self.usable[number].calls)
-        engine = self.usable[number]
+        engine = min(self.usable, key=lambda engine: engine.calls)
         lengths, answer = self._answer(prompt)
-        call = Call(engine, lengths, answer)
+        call = Call(engine, lengths, answer, len(lengths))
         engine.add(self.now, call)
-        self._note(number)
         return call
 
     def wait(self, _calls: Sequence[Call]) -> list[Call]:
-        """Advance the clock to the next prompt of which all responses are there."""
+        """Advance the clock to the next call of which all responses are finished."""
         while True:
-            at, number = heapq.heappop(self._events)
-            engine = self.usable[number]
-            if engine.next_event() != at:
-                continue
-            self.now = at
-            done = engine.finish_next()
-            self._note(number)
-            if done is not None:
+            engine = min(self.usable, key=SimulatedEngine.next_event)
+            self.now = engine.next_event()
+            if (done := engine.finish_next()) is not None:
                 return [done]
 
     def responses(self, call: Call) -> list[Any]:
-        """Return a prompt's responses."""
+        """Return the responses to a call."""
         return list(call.answer)
 
     def cancel(self, calls: Sequence[Call]) -> None:
-        """Abort prompts."""
-        for number, engine in enumerate(self.usable):
+        """Abort calls."""
+        for engine in self.usable:
             engine.drop(self.now, {call for call in calls if call.engine is engine})
-            self._note(number)
-
-    def _note(self, number: int) -> None:
-        at = self.usable[number].next_event()
-        if at is not None:
-            heapq.heappush(self._events, (at, number))

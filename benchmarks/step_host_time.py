@@ -4,29 +4,25 @@ Both drivers run a whole step, in turns: they ask the engines for responses, tur
 advantages, and hand mini-batches to the ranks. Engines and ranks are Ray actors that return at once what real ones
 would, of the size that real ones have; everything else is real. From the repository's root:
 
-    python -m benchmarks.step_host_time --rounds 3
-    python -m benchmarks.step_host_time --lengths 1100,0.6,3072 --json times.json
+    python -m benchmarks.step_host_time --rounds 2
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
 import os
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import ray
+import torch
 
 from meds_openrlhf.training import cpu
 
@@ -37,8 +33,7 @@ from openrlhf.trainer.ppo_trainer import BasePPOTrainer
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.trainer.ray.launcher import RayActorGroup
 
-from benchmarks.large_tokenizer import large_tokenizer
-from benchmarks.stub_models import Lengths, StubEngine, StubRank
+from benchmarks.table import HEADER, Line, machine, make_parser
 from meds_openrlhf.config import load_config
 from meds_openrlhf.features.answer import AnswerOpenings
 from meds_openrlhf.features.settings import transform_of
@@ -49,81 +44,160 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.response_texts import ResponseReader
 from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder
 from meds_openrlhf.training import trainer as trainer_module
+from meds_openrlhf.training.actor import RecordedLogProbs
 from meds_openrlhf.training.batching import even_batch
 from meds_openrlhf.training.context import TrainerContext
 from meds_openrlhf.training.driver.ray_connection import ray_connection
-from meds_openrlhf.training.engines.engine_fleet import EngineFleet
+from meds_openrlhf.training.engines.engine import in_arrays
+from meds_openrlhf.training.engines.engine_fleet import AS_STARTED, EngineFleet, EngineStatus
 from meds_openrlhf.training.engines.rollout import RolloutGenerator
-from meds_openrlhf.training.experience import MemoryExperienceMaker
 from meds_openrlhf.training.preparation.arguments import parse_openrlhf_arguments
 from meds_openrlhf.training.run_control import start_run_control
 from meds_openrlhf.training.trainer import EngineSync, MedsTraining
+from ray_jobs.validate.random_model import VOCABULARY, large_tokenizer
 
 CONFIG = Path("configs/qwen2.5-math-7b/meds.yaml")
 LAYERS = 28
 RANKS, PROCESSES = 8, 2  # ranks of the policy; the processes that play them, and the engines
-LENGTHS = ("1100,0.6,3072", "2500,0.6,7168")  # mean, sigma of the logarithm, cut
-AT_MOST = {"3072": 6.0, "7168": 15.0}  # seconds
+SIGMA, RIGHT_SHARE = 0.6, 0.4  # of the logarithm of the lengths; of the responses
+CASES = ((1100, 3072, 6.0), (2500, 7168, 15.0))  # mean length in tokens, cut, and the most seconds of a step
 AT_MOST_RATIO = 0.2
+PHASES = (
+    "generation calls",
+    "train step",
+    "padding to micro-batches",
+    "log-probs from the ranks",
+    "rows for the memory",
+    "the memory's answer",
+    "advantages and returns",
+    "rollout log",
+    "mini-batches of whole prompts",
+    "hand-over to the ranks",
+    "total",
+)
+
+
+@ray.remote(num_cpus=0)
+class StubEngine:
+    """Holds responses to every prompt, as OpenRLHF's agent executor returns them, or ``arrays`` as our engines do."""
+
+    def __init__(self, mean: int, cut: int, prompts: list[str], samples: int, arrays: bool) -> None:
+        draws = np.random.default_rng(0)
+        drawn = draws.lognormal(np.log(mean) - SIGMA**2 / 2, SIGMA, (len(prompts), samples))
+        form = in_arrays if arrays else dict
+        self._responses = {
+            prompt: [form(self._response(prompt, length, draws)) for length in lengths]
+            for prompt, lengths in zip(prompts, np.clip(drawn, 1, cut).astype(int).tolist())
+        }
+
+    def _response(self, prompt: str, length: int, draws: np.random.Generator) -> dict[str, Any]:
+        reward = float(draws.random() < RIGHT_SHARE)
+        return {
+            "prompt": prompt,
+            "label": "1",
+            "images": None,
+            "mm_train_inputs": None,
+            "observation_tokens": draws.integers(0, VOCABULARY - 1, 100 + length).tolist(),
+            "action_ranges": [(100, 100 + length)],
+            "rollout_log_probs": None,
+            "truncated": False,
+            "reward": reward,
+            "scores": reward,
+            "extra_logs": {},
+        }
+
+    def get_num_unfinished_requests(self) -> int:
+        """Return 0."""
+        return 0
+
+    def generate_responses(self, prompt: str, **_: Any) -> list[dict[str, Any]]:
+        """Return the responses to a prompt."""
+        return self._responses[prompt]
+
+    def status(self) -> EngineStatus:
+        """Return the status of an engine that was never restarted."""
+        return EngineStatus(str(id(self)), AS_STARTED)
+
+    def nothing(self, *_: Any, **__: Any) -> None:
+        """Do nothing."""
+
+    has_received = sleep = wake_up = nothing
+
+
+@ray.remote(num_cpus=0)
+class StubRank:
+    """A rank of the policy: log-probs of zeros, and with ``records`` random layer logits."""
+
+    def __init__(self, records: bool) -> None:
+        self._records = records
+        self._logits = np.random.default_rng(0).normal(size=(4096, LAYERS)).astype(np.float32)
+
+    def execute_batch(self, method: str, data: dict[str, list[Any]], start: int, end: int) -> list[Any]:
+        """Call a method for each micro-batch, as OpenRLHF's ranks do."""
+        return [self._forward(mask) for mask in data["action_mask"]] if method == "forward" else []
+
+    def _forward(self, action_mask: torch.Tensor) -> Any:
+        log_probs = torch.zeros(action_mask.shape)
+        if not self._records:
+            return log_probs
+        rows = np.random.default_rng(action_mask.shape[1]).integers(0, len(self._logits), len(action_mask))
+        return RecordedLogProbs(log_probs, ["7"] * len(rows), np.ones(len(rows), bool), self._logits[rows], 0.0)
+
+    def fit(self, kl_ctl: float = 0.0) -> dict[str, float]:
+        """Train on nothing."""
+        return {"policy_loss": 0.0}
+
+    def nothing(self, *_: Any, **__: Any) -> None:
+        """Do nothing."""
+
+    empty_cache = broadcast_to_vllm = reload_states = offload_states = nothing
+
+
+class StubGroup(RayActorGroup):  # type: ignore[misc]
+    """OpenRLHF's group of ranks, played by a few `StubRank` actors."""
+
+    def __init__(self, records: bool) -> None:
+        processes = [StubRank.remote(records) for _ in range(PROCESSES)]
+        self._actor_handlers = [processes[rank * PROCESSES // RANKS] for rank in range(RANKS)]
+        self.duplicate_actors = 1
 
 
 class PhaseTimes:
-    """Seconds by phase of the rounds so far, one value per round. Nested phases are counted in both."""
+    """Seconds by phase, one value per round. Nested phases are counted in both."""
 
     def __init__(self) -> None:
         self.rounds: list[dict[str, float]] = []
 
     @contextmanager
-    def round(self) -> Iterator[None]:
-        """Start a round; the phase "total" is all of it."""
-        self.rounds.append(defaultdict(float))
-        with self.phase("total"):
-            yield
-
-    @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Add the time of the block to a phase of this round."""
         started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.rounds[-1][name] += time.perf_counter() - started
+        yield
+        self.rounds[-1][name] += time.perf_counter() - started
 
-    def watch(self, target: Any, method: str, name: str) -> None:
-        """Count the calls of an object's method as a phase."""
+    def watch(self, target: Any, method: str, name: str, only: str | None = None) -> None:
+        """Count the calls of an object's method as a phase, or ``only`` those with this first argument."""
         plain = getattr(target, method)
 
         def watched(*args: Any, **kwargs: Any) -> Any:
+            if only not in (None, *args[:1], kwargs.get("method_name")):
+                return plain(*args, **kwargs)
             with self.phase(name):
                 return plain(*args, **kwargs)
 
         setattr(target, method, watched)
 
-    def medians(self) -> dict[str, float]:
-        """The median seconds of each phase."""
-        names = dict.fromkeys(name for phases in self.rounds for name in phases)
-        return {name: median(phases.get(name, 0.0) for phases in self.rounds) for name in names}
-
-
-class StubGroup(RayActorGroup):
-    """OpenRLHF's group of ranks, with `StubRank` actors; `append` is the hand-over of the mini-batches."""
-
-    def __init__(self, ranks: list[Any], times: PhaseTimes) -> None:
-        self._actor_handlers = ranks
-        self.duplicate_actors = 1
-        self._times = times
-
-    def async_run_method_batch(self, method_name: str, **kwargs: Any) -> Any:
-        """Call OpenRLHF's method."""
-        with self._times.phase("  hand-over to the ranks") if method_name == "append" else nullcontext():
-            return super().async_run_method_batch(method_name, **kwargs)
+    def seconds(self, name: str) -> list[float] | None:
+        """Return the seconds of a phase without the first round, which is a warm-up; None if it never occurred."""
+        found = [phases.get(name, 0.0) for phases in self.rounds[1:]]
+        return found if any(found) else None
 
 
 class PlainTrainer(BasePPOTrainer):  # type: ignore[misc]
-    """OpenRLHF's trainer; it logs nothing here."""
+    """OpenRLHF's trainer, which has no tracker here."""
 
     def save_logs_and_checkpoints(self, *_: Any, **__: Any) -> None:
-        """Do nothing: no tracker is set."""
+        """Do nothing."""
 
 
 class OurTrainer(MedsTraining, PlainTrainer, EngineSync):
@@ -131,15 +205,17 @@ class OurTrainer(MedsTraining, PlainTrainer, EngineSync):
 
 
 def step_of(trainer: Any, generator: Any, times: PhaseTimes) -> Callable[[int], None]:
-    """A function that runs one step."""
+    """Return a function that runs one step."""
+    maker, group = trainer.experience_maker, trainer.actor_model_group
     times.watch(generator, "generate_samples", "generation calls")
-    maker = trainer.experience_maker
-    times.watch(maker, "split_rollout_samples", "  padding to micro-batches")
-    times.watch(maker, "make_experience", "  log-probs from the ranks")
-    times.watch(maker, "compute_advantages_and_returns", "  advantages and returns")
+    times.watch(maker, "split_rollout_samples", "padding to micro-batches")
+    times.watch(maker, "make_experience", "log-probs from the ranks")
+    times.watch(maker, "compute_advantages_and_returns", "advantages and returns")
+    times.watch(group, "async_run_method_batch", "hand-over to the ranks", only="append")
 
     def step(number: int) -> None:
-        with times.round():
+        times.rounds.append(defaultdict(float))
+        with times.phase("total"):
             samples, *_ = generator.generate_samples(max_len=trainer.args.data.max_len)
             with times.phase("train step"):
                 status, _ = trainer.train_step(samples, number)
@@ -148,21 +224,16 @@ def step_of(trainer: Any, generator: Any, times: PhaseTimes) -> Callable[[int], 
     return step
 
 
-def plain_step(args: SimpleNamespace, prompts: list[Any], tokenizer: Any, models: Any, times: PhaseTimes) -> Any:
-    """A step of OpenRLHF's classes alone."""
-    strategy = SimpleNamespace(args=args)
-    engines, ranks = models
-    trainer = PlainTrainer(strategy, StubGroup(ranks, times), None, None, None, engines, tokenizer)
-    generator = SamplesGenerator(strategy, prompts, None, tokenizer, engines)
-    return step_of(trainer, generator, times)
+def plain_step(strategy: Any, prompts: list[Any], tokenizer: Any, engines: Any, times: PhaseTimes) -> Any:
+    """Return a step of OpenRLHF's classes alone."""
+    trainer = PlainTrainer(strategy, StubGroup(records=False), None, None, None, engines, tokenizer)
+    return step_of(trainer, SamplesGenerator(strategy, prompts, None, tokenizer, engines), times)
 
 
 def our_step(
-    args: SimpleNamespace, prompts: list[Any], tokenizer: Any, models: Any, times: PhaseTimes, config: Any, folder: Path
+    strategy: Any, prompts: list[Any], tokenizer: Any, engines: Any, times: PhaseTimes, meds: Any, paths: RunPaths
 ) -> Any:
-    """A step of our classes, with memory, rollout log and mini-batches of whole prompts."""
-    strategy, paths, meds = SimpleNamespace(args=args), RunPaths(folder), config.meds
-    engines, ranks = models
+    """Return a step of our classes, with memory, rollout log and mini-batches of whole prompts."""
     transform = transform_of(meds.features, LAYERS)
     memory_format = MemoryFormat(PROCESSES, LAYERS, {"model": "stub"})
     settings = ShardSettings(LAYERS, transform, meds.memory.method)
@@ -177,30 +248,26 @@ def our_step(
     trainer = OurTrainer(
         context=context,
         strategy=strategy,
-        actor_model_group=StubGroup(ranks, times),
+        actor_model_group=StubGroup(records=True),
         critic_model_group=None,
         reward_model_group=None,
         reference_model_group=None,
         vllm_engines=engines,
         tokenizer=tokenizer,
     )
-    fleet = EngineFleet(engines, print)
     generator = RolloutGenerator(
         strategy=strategy,
         prompts_dataloader=prompts,
         eval_dataloader=None,
         tokenizer=tokenizer,
-        fleet=fleet,
+        fleet=EngineFleet(engines, print),
         sync_weights=None,
-        even_batch=even_batch(args),
+        even_batch=even_batch(strategy.args),
     )
-    maker = trainer.experience_maker
-    assert isinstance(maker, MemoryExperienceMaker)
-    times.watch(maker, "_collect", "  rows for the memory")
-    times.watch(maker, "_ask", "  the memory's answer")
-    times.watch(maker, "_diversity_of", "  eigen ratios")
-    times.watch(trainer_module, "by_prompts", "  mini-batches of whole prompts")
-    times.watch(trainer_module, "step_rollouts", "  rollout log")
+    times.watch(trainer.experience_maker, "_collect", "rows for the memory")
+    times.watch(trainer.experience_maker, "_ask", "the memory's answer")
+    times.watch(trainer_module, "by_prompts", "mini-batches of whole prompts")
+    times.watch(trainer_module, "step_rollouts", "rollout log")
     step = step_of(trainer, generator, times)
 
     def settled(number: int) -> None:
@@ -210,29 +277,14 @@ def our_step(
     return settled
 
 
-@contextmanager
-def peak_memory() -> Iterator[Callable[[], float]]:
-    """Sample this process's resident memory; the function returns the peak so far in GB."""
-    peak, ended = [0], threading.Event()
-
-    def sample() -> None:
-        while not ended.wait(0.05):
-            pages = int(Path("/proc/self/statm").read_text().split()[1])
-            peak[0] = max(peak[0], pages * 4096)
-
-    threading.Thread(target=sample, daemon=True).start()
-    yield lambda: peak[0] / 1e9
-    ended.set()
-
-
-def measure(lengths: Lengths, rounds: int, prompt_count: int) -> dict[str, tuple[PhaseTimes, float]]:
-    """The times of both drivers, and the peak memory of this process in GB, by name."""
+def measure(mean: int, cut: int, rounds: int, prompt_count: int) -> tuple[PhaseTimes, PhaseTimes]:
+    """Return the times of OpenRLHF's driver, and of ours."""
     config = load_config(CONFIG)
     flags = {
         **config.openrlhf,
         "rollout.batch_size": prompt_count,
-        "rollout.max_new_tokens": lengths.cut,
-        "data.max_len": lengths.cut + 1024,
+        "rollout.max_new_tokens": cut,
+        "data.max_len": cut + 1024,
         "algo.dynamic_filtering_enable": False,  # the same prompts for both
         "actor.num_nodes": 1,
         "actor.num_gpus_per_node": RANKS,
@@ -240,81 +292,42 @@ def measure(lengths: Lengths, rounds: int, prompt_count: int) -> dict[str, tuple
         "ckpt.save_steps": 1000,
         "reward.remote_url": "stub.py",
     }
-    parse = partial(parse_openrlhf_arguments, flags)
-    samples = parse().rollout.n_samples_per_prompt
+    plain, ours = (SimpleNamespace(args=parse_openrlhf_arguments(flags)) for _ in range(2))
     tokenizer = large_tokenizer()
     texts = [f"Question {number}: " + "find the value of x. " * 20 for number in range(prompt_count)]
     prompts = [(["d"], [text], ["1"], [None]) for text in texts] * (rounds + 2)  # an epoch is longer than this
-    found: dict[str, tuple[PhaseTimes, float]] = {}
+    given = mean, cut, texts, plain.args.rollout.n_samples_per_prompt
+    plain_engines, our_engines = (
+        [StubEngine.remote(*given, arrays=arrays) for _ in range(PROCESSES)] for arrays in (False, True)
+    )
+    plain_times, our_times = PhaseTimes(), PhaseTimes()
     with tempfile.TemporaryDirectory() as folder:
-        given = lengths, texts, samples
-        ranks = _spread([StubRank.remote(LAYERS) for _ in range(PROCESSES)])
-        plain_models = [StubEngine.remote(*given) for _ in range(PROCESSES)], ranks
-        our_models = (
-            [StubEngine.remote(*given) for _ in range(PROCESSES)],
-            _spread([StubRank.remote(LAYERS, records=True) for _ in range(PROCESSES)]),
-        )
-        ray.get([engine.in_arrays.remote() for engine in our_models[0]])
-        times = {"openrlhf": PhaseTimes(), "ours": PhaseTimes()}
         run = RunPaths(Path(folder))
-        ours = our_step(parse(), prompts, tokenizer, our_models, times["ours"], config, run.root)
-        steps = {"openrlhf": plain_step(parse(), prompts, tokenizer, plain_models, times["openrlhf"]), "ours": ours}
-        peaks: dict[str, float] = dict.fromkeys(steps, 0.0)
-        for number in range(rounds + 1):  # the first one only warms up
-            for name, step in steps.items():
-                with peak_memory() as peak:
-                    step(number)
-                peaks[name] = max(peaks[name], peak())
-        for name, times_of_run in times.items():
-            times_of_run.rounds = times_of_run.rounds[1:]
-            found[name] = times_of_run, peaks[name]
-    return found
-
-
-def _spread(processes: list[Any]) -> list[Any]:
-    return [processes[rank * len(processes) // RANKS] for rank in range(RANKS)]
-
-
-def table(cut: int, found: dict[str, tuple[PhaseTimes, float]]) -> str:
-    """A Markdown table of seconds by phase."""
-    ours, plain = (found[name][0].medians() for name in ("ours", "openrlhf"))
-    lines = [f"| responses cut at {cut:,} | OpenRLHF, s | ours, s | ratio |", "|---|---|---|---|"]
-    top = ("generation calls", "train step", "total")
-    inside = [name for name in {**plain, **ours} if name not in top]
-    for name in [*top[:2], *inside, "total"]:
-        cells = [f"{measured[name]:.2f}" if name in measured else "" for measured in (plain, ours)]
-        ratio = f"{ours[name] / plain[name]:.3f}" if name in plain and name in ours and plain[name] else ""
-        lines.append(
-            f"| {'&nbsp;&nbsp;' if name.startswith(' ') else ''}{name.strip()} | {' | '.join(cells)} | {ratio} |"
+        steps = (
+            plain_step(plain, prompts, tokenizer, plain_engines, plain_times),
+            our_step(ours, prompts, tokenizer, our_engines, our_times, config.meds, run),
         )
-    lines.append(f"| peak memory of the driver, GB | {found['openrlhf'][1]:.1f} | {found['ours'][1]:.1f} | |")
-    bound, ratio = AT_MOST.get(str(cut)), ours["total"] / plain["total"]
-    if bound is not None:
-        verdict = "met" if ours["total"] <= bound and ratio <= AT_MOST_RATIO else "missed"
-        lines.append(f"| at most {bound:g} s and {AT_MOST_RATIO:g} of OpenRLHF's | | {verdict} | |")
-    return "\n".join(lines)
+        for number in range(rounds + 1):
+            for step in steps:
+                step(number)
+    return plain_times, our_times
 
 
-def main() -> None:
-    """Run the benchmark and print its tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--prompts", type=int, default=512, help="of 16 responses each")
-    parser.add_argument("--lengths", action="append", metavar="MEAN,SIGMA,CUT", help="log-normal lengths of responses")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the medians of the totals here")
-    arguments = parser.parse_args()
+def main(command_line: list[str] | None = None) -> None:
+    """Print the tables."""
+    arguments = make_parser(__doc__, rounds=3).parse_args(command_line)
     logging.disable(logging.INFO)
     os.environ["TQDM_DISABLE"] = "1"
     os.environ["RAY_ENABLE_ZERO_COPY_TORCH_TENSORS"] = "1"  # as OpenRLHF sets it for its trainer
-    totals = {}
+    print(machine())
     with ray_connection(on_cpu=not cpu.has_cuda(), verbose=False):
-        for text in arguments.lengths or LENGTHS:
-            lengths = Lengths.parse(text)
-            found = measure(lengths, arguments.rounds, arguments.prompts)
-            print(table(lengths.cut, found), end="\n\n", flush=True)
-            totals[str(lengths.cut)] = {name: times.medians()["total"] for name, (times, _) in found.items()}
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(totals, indent=1) + "\n")
+        for mean, cut, at_most in ((400, 600, 6.0),) if arguments.quick else CASES:
+            plain, ours = measure(mean, cut, arguments.rounds, 16 if arguments.quick else 512)
+            print(f"Responses cut at {cut:,} tokens; ours, compared with OpenRLHF's:\n\n{HEADER}")
+            for name in PHASES:
+                bounds = (at_most, AT_MOST_RATIO) if name == "total" else ()
+                print(Line(name, ours.seconds(name) or [0.0], "s", plain.seconds(name), *bounds), flush=True)
+            print()
 
 
 if __name__ == "__main__":

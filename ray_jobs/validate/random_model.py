@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
+from itertools import product
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen2Config, Qwen3Config
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerFast, Qwen2Config, Qwen3Config
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from benchmarks.large_tokenizer import large_tokenizer
 from meds_openrlhf.placement.model_shape import ModelShape
 
+VOCABULARY = 150_000  # of the tokenizer
 SHAPES = {
     "tiny": ModelShape(2, 128, 256, 4, 2, 32, 151_936, tied=True, attention_bias=True),
     "qwen2.5-0.5b": ModelShape(24, 896, 4864, 14, 2, 64, 151_936, tied=True, attention_bias=True),
@@ -44,6 +43,18 @@ def config_of(shape: ModelShape) -> PreTrainedConfig:
         max_position_embeddings=32_768,
     )
     return config
+
+
+def large_tokenizer() -> PreTrainedTokenizerFast:
+    """Return a byte-pair tokenizer with about as many entries as Qwen's."""
+    letters = [chr(number) for number in range(33, 127)]
+    pairs = [a + b for a, b in product(letters, letters)]
+    quads = [pairs[i] + pairs[j] for i, j in product(range(400), range(400))]
+    words = [*letters, " ", *pairs, *quads][: VOCABULARY - 1]
+    merges = [(word[: len(word) // 2], word[len(word) // 2 :]) for word in words if len(word) > 1]
+    backend = Tokenizer(models.BPE(vocab={word: number for number, word in enumerate(words)}, merges=merges))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>", pad_token="<eos>")
 
 
 def main() -> None:

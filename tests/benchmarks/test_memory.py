@@ -1,4 +1,4 @@
-"""The memory's benchmark at a minuscule size: its report is whole, and both sides find the same labels."""
+"""The memory's benchmark at a minuscule size: its table is whole, and both sides find the same labels."""
 
 import numpy as np
 import pytest
@@ -16,29 +16,16 @@ def test_the_reference_takes_a_majority_of_three_and_the_smallest_label_of_a_tie
 
 
 def test_reports_every_part(capsys: pytest.CaptureFixture[str]) -> None:
-    benchmark.main(["--quick", "--rounds=1", "--parts=step,clustering,snapshot,growth"])
+    benchmark.main(["--quick", "--rounds=1"])
     report = capsys.readouterr().out
     rows = [line.strip("| ").split(" | ") for line in report.splitlines() if line.startswith("| ")]
     assert [row[0] for row in rows[1:]] == [
         "step, 16 stored",
-        "clustering, 16 stored, paper",
-        "clustering, 16 stored, robust alone",
-        "clustering, 16 stored, reference alone",
+        "its labels equal to the reference's where 2 of 3 agree, 16 stored",
+        "clustering, 16 stored",
         "snapshot, 32 prompts of 16 rows",
-        "observe, 128 prompts of 8 rows against 64",
-        "observe and recluster, 128 prompts of 8 rows against 64",
+        "restart, 512 rows in 8 files",
+        "most files of a shard in 20 steps",
     ]
-    assert "labels equal the reference's on 64 of the 64 rows" in report
-    assert "bytes per row" in report
-
-
-def test_reports_the_cpu_time_of_several_shards(capsys: pytest.CaptureFixture[str]) -> None:
-    benchmark.main(["--scale", "--quick", "--rounds=1"])
-    rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
-    assert [row[0] for row in rows] == ["shards", "1", "2", "4", "8"]
-
-
-def test_refuses_a_part_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        benchmark.parse_arguments(["--parts", "step,growht"])
-    assert "'growht' is not one of step, clustering, snapshot, restart, growth" in capsys.readouterr().err
+    assert rows[2][1] == "100 (100 to 100) %"
+    assert rows[6][1] == "11 (11 to 11) files"

@@ -65,5 +65,5 @@ def test_a_recompute_takes_the_memory_that_the_plan_estimates(length: int) -> No
     assert estimate is not None
     work = estimate["reference"].peak - estimate["reference"].resting
     with torch.no_grad():
-        taken = benchmark.peak_bytes(lambda: benchmark.plain_pass(model, batch), DEVICE)
+        taken = benchmark.peak_bytes(lambda: benchmark.plain_pass(model, batch))
     assert weights + taken == pytest.approx(weights + work, rel=0.1)
