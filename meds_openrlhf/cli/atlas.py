@@ -98,13 +98,11 @@ def _config_of(arguments: argparse.Namespace, rest: list[str]) -> RunConfig:
     if (meds.memory.preset == "answers") == with_model:
         hint = "compares final answers; leave --model out" if with_model else "needs fingerprints; name --model MODEL"
         raise ConfigError("meds.memory.preset", meds.memory.preset, hint)
-    for name, value, fits in (
-        ("meds.features.function", meds.features.function, meds.features.function is None),
-        ("meds.memory.shards", meds.memory.shards, meds.memory.shards == 1),
-        ("meds.memory.remember", meds.memory.remember, meds.memory.remember == "wrong"),
-    ):
-        if not fits:
-            raise ConfigError(name, value, "is for training; leave it out of an atlas")
+    features, memory = meds.features, meds.memory
+    given = {"features.function": features.function, "memory.shards": memory.shards, "memory.remember": memory.remember}
+    for (name, value), only in zip(given.items(), (None, 1, "wrong")):
+        if value != only:
+            raise ConfigError(f"meds.{name}", value, "is for training; leave it out of an atlas")
     return RunConfig(meds, {"actor.model_name_or_path": arguments.model, RIGHT_FROM: arguments.right_from})
 
 
@@ -132,23 +130,17 @@ def _fingerprints(arguments: argparse.Namespace, config: RunConfig) -> Any:
 
 def _summary(dump: Dump, filled: Filled, right_from: float) -> str:
     """What was read, what was left out and why."""
-    counts = dump.counts
-    wrong = counts.rollouts - filled.right
-    clean = len(filled.prompts) - len(filled.wrong_prompts)
+    counts, prompts = dump.counts, len(filled.prompts)
+    clean, wrong = prompts - len(filled.wrong_prompts), counts.rollouts - filled.right
     lines = [
-        f"read      {counts.rollouts:,} rollouts from {counts.files:,} files ({dump.format_name}), "
-        f"{len(filled.prompts):,} prompts",
-        *(
-            f"left out  {number:,} lines {reason} (the first: {counts.examples[reason]})"
-            for reason, number in counts.left_out.most_common()
-        ),
+        f"read      {counts.rollouts:,} rollouts from {counts.files:,} files ({dump.format_name}), {prompts:,} prompts"
+    ]
+    for reason, number in counts.left_out.most_common():
+        lines.append(f"left out  {number:,} lines {reason} (the first: {counts.examples[reason]})")
+    lines += [
         f"right     {filled.right:,} (reward {right_from:g} and up); {clean:,} prompts have no wrong rollout",
         f"wrong     {wrong:,}, of them {filled.remembered:,} in the memory",
     ]
-    for number, reason in (
-        (filled.without_answer, "without a final answer"),
-        (filled.too_long, "too long for the model"),
-    ):
-        if number:
-            lines.append(f"          {number:,} {reason}, in the log alone")
+    in_log_alone = {"without a final answer": filled.without_answer, "too long for the model": filled.too_long}
+    lines += [f"          {number:,} {reason}, in the log alone" for reason, number in in_log_alone.items() if number]
     return "\n".join(lines)

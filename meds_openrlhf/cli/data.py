@@ -65,7 +65,9 @@ def _add_prepare(kinds: Any) -> None:
         help="read SET from a Parquet or JSON file, or a folder copied from the hub; can be given several times, and "
         "for training sets of your own",
     )
-    parser.add_argument("--levels", nargs="+", metavar="LEVEL", help="of the problems of math to keep (3 4 5)")
+    parser.add_argument(
+        "--levels", nargs="+", metavar="LEVEL", choices=LEVELS, help="of the problems of math to keep (3 4 5)"
+    )
     gym = parser.add_argument_group("of gym:TASK alone")
     for flag, kind, default, help_text in _GYM_OPTIONS:
         gym.add_argument(flag, type=kind, default=None, metavar=kind.__name__.upper(), help=f"{help_text} ({default})")
@@ -106,8 +108,8 @@ def run_prepare(arguments: argparse.Namespace, _rest: list[str]) -> int:
     out = arguments.out or DATA
     sources = [Source(dataset, files.get(dataset.name)) for dataset in sets]
     prepared = prepare(sources, out, report=lambda line: print(line, flush=True))
-    print("\n" + "\n".join(_as_table(prepared)))
-    print("\n" + "\n".join(_notes(sources, prepared) + _overlap(prepared) + _where(out, prepared)))
+    print(f"\n{_as_table(prepared)}\n")
+    print("\n".join(_notes(sources, prepared) + _overlap(prepared) + _where(out, prepared)))
     return 0
 
 
@@ -134,8 +136,8 @@ def _run_gym(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
 
     out = arguments.out or DATA / "-".join(tasks)  # never over the other training sets
     prepared = prepare_gym(request, out, report=lambda line: print(line, flush=True), watch=watch)
-    print("\n" + "\n".join(_as_table(prepared)))
-    print("\n" + "\n".join(_where(out, prepared)))
+    print(f"\n{_as_table(prepared)}\n")
+    print("\n".join(_where(out, prepared)))
     return 0
 
 
@@ -169,26 +171,21 @@ def _with_levels(sets: list[DataSet], levels: Sequence[str] | None) -> list[Data
     """The sets with their levels replaced by ``levels``; sets that keep every level stay as they are."""
     if levels is None:
         return sets
-    for level in levels:
-        if level not in LEVELS:
-            raise ConfigError("--levels", level, f"is no level; those are {' '.join(LEVELS)}, and a SET comes before")
     if not any(dataset.levels for dataset in sets):
         raise ConfigError("--levels", " ".join(levels), "is for math only, which is not one of the sets; leave it out")
     return [replace(dataset, levels=tuple(levels)) if dataset.levels else dataset for dataset in sets]
 
 
-def _as_table(prepared: Sequence[Prepared]) -> list[str]:
-    rows = [("set", "read", "kept", "in the paper", "dropped")]
+def _as_table(prepared: Sequence[Prepared]) -> str:
+    from meds_openrlhf.report.output import markdown_table
+
+    rows = []
     for file in prepared:
         for name, counts in file.counts.items():
             dropped = ", ".join(f"{reason} {number:,}" for reason, number in counts.reasons().items())
             paper = CATALOG[name].paper if name in CATALOG else None
             rows.append((name, f"{counts.read:,}", f"{counts.kept:,}", paper or "-", dropped or "-"))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    return [
-        "  ".join([f"{name:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:])), dropped])
-        for name, *numbers, dropped in rows
-    ]
+    return markdown_table(("set", "read", "kept", "in the paper", "dropped"), rows, "<>>><")
 
 
 def _overlap(prepared: Sequence[Prepared]) -> list[str]:
@@ -213,8 +210,8 @@ def _notes(sources: Sequence[Source], prepared: Sequence[Prepared]) -> list[str]
 
 
 def _where(folder: Path, prepared: Sequence[Prepared]) -> list[str]:
-    counted = [(len(file.problems), file.path(folder)) for file in prepared]
-    return [f"{number:,} {'problem' if number == 1 else 'problems'} in {path}" for number, path in counted]
+    numbers = [len(file.problems) for file in prepared]
+    return [f"{n:,} problem{'' if n == 1 else 's'} in {file.path(folder)}" for n, file in zip(numbers, prepared)]
 
 
 # ── arithmetic ──

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,8 @@ def run(arguments: argparse.Namespace, _overrides: list[str]) -> int:
         os.environ["RAY_ADDRESS"] = arguments.address
     wrong = False
     for finding in _findings(arguments):
-        print(json.dumps(finding.as_json()) if arguments.json else finding, flush=True)
+        fields = {"result": finding.word, **asdict(finding)}
+        print(json.dumps(fields) if arguments.json else finding, flush=True)
         wrong = wrong or finding.word == "WRONG"
     return int(wrong)
 
@@ -66,23 +68,22 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
             nodes = cluster.gpu_nodes()
     else:
         yield from cluster.examine_this_machine(folder)
-        has_gpus = cpu.has_cuda()
-        nodes = cluster.GpuNodes(1, _count_gpus() if has_gpus else cpu.MADE_UP_GPUS, made_up=not has_gpus)
+        import torch
+
+        made_up = not cpu.has_cuda()
+        nodes = cluster.GpuNodes(1, cpu.MADE_UP_GPUS if made_up else torch.cuda.device_count(), made_up)
     if recipe is not None:
         yield disk.room_for_checkpoints(folder, recipe)
     if not nodes.count:
         advice = "no run can be placed: see that GPU nodes have joined, with an image in which their driver works"
         yield Finding("cluster", "GPUs", "Ray has none on any node", advice)
     elif not arguments.quick:
-        from meds_openrlhf.doctor.network import time_all_reduce
+        from meds_openrlhf.doctor.network import all_reduces
         from meds_openrlhf.doctor.trial import modes_of, train_tiny_policy
+        from meds_openrlhf.training.driver.ray_connection import ray_connection
 
-        yield from time_all_reduce(nodes, arguments.verbose)
+        if nodes.gpus * nodes.count > 1:
+            with ray_connection(on_cpu=nodes.made_up, verbose=arguments.verbose):
+                yield from all_reduces(nodes.made_up)
         for mode in modes_of(nodes):
             yield train_tiny_policy(folder, nodes, mode, arguments.verbose)
-
-
-def _count_gpus() -> int:
-    import torch
-
-    return int(torch.cuda.device_count())

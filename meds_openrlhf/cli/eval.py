@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--engines", metavar="N", type=int, help="how many (as many as free GPUs allow; on a CPU 1)")
     parser.add_argument("--tensor-parallel", metavar="N", type=int, default=1, help="GPUs of an engine (%(default)s)")
     parser.add_argument(
-        "--wait", metavar="SECONDS", type=float, default=600, help="for room on the cluster (%(default)s)"
+        "--wait", dest="wait_seconds", metavar="SECONDS", type=float, default=600, help="for room (%(default)s)"
     )
     parser.add_argument("--allow-cpu", action="store_true", help="run without a GPU if there is none")
     parser.add_argument("--verbose", action="store_true", help="print what every Ray worker prints")
@@ -128,25 +129,12 @@ def _draw(evaluation: Evaluation, progress: Progress, verbose: bool) -> None:
 def _request(arguments: argparse.Namespace) -> Request:
     from meds_openrlhf.training.cpu import runs_on_cpu
 
-    on_cpu = runs_on_cpu(
-        arguments.allow_cpu,
-        "--allow-cpu",
-        "on a machine without a GPU; set RAY_ADDRESS to a cluster, or add --allow-cpu",
-    )
-    return Request(
-        models=tuple(arguments.models),
-        benchmarks=tuple(arguments.benchmarks),
-        out=arguments.out.absolute(),
-        data=arguments.data,
-        step=arguments.step,
-        n=arguments.n,
-        temperature=arguments.temperature,
-        top_p=arguments.top_p,
-        seed=arguments.seed,
-        max_tokens=arguments.max_tokens,
-        engines=1 if on_cpu and arguments.engines is None else arguments.engines,
-        tensor_parallel=arguments.tensor_parallel,
-        wait_seconds=arguments.wait,
-        on_cpu=on_cpu,
-        answer_pattern=arguments.answer_pattern,
-    )
+    hint = "on a machine without a GPU; set RAY_ADDRESS to a cluster, or add --allow-cpu"
+    on_cpu = runs_on_cpu(arguments.allow_cpu, "--allow-cpu", hint)
+    named = {field.name for field in fields(Request)}
+    given = {name: value for name, value in vars(arguments).items() if name in named}
+    given |= {"models": tuple(arguments.models), "benchmarks": tuple(arguments.benchmarks)}
+    given |= {"out": arguments.out.absolute(), "on_cpu": on_cpu}
+    if on_cpu and arguments.engines is None:
+        given["engines"] = 1
+    return Request(**given)

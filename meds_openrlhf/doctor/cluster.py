@@ -10,12 +10,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.doctor.finding import Finding
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.placement.gpu_driver import old_driver
+from meds_openrlhf.placement.ray_cluster import accelerators, named_nodes
 
 GB = 2**30
 ANSWER_SECONDS = 180.0
@@ -44,8 +47,6 @@ class GpuNodes:
 
 def gpu_nodes() -> GpuNodes:
     """Return the nodes with GPUs of the cluster that this process is connected to."""
-    from meds_openrlhf.placement.ray_cluster import accelerators, named_nodes
-
     found = [node for node in named_nodes().values() if node["Resources"].get("GPU", 0) >= 1]
     gpus = min((int(node["Resources"]["GPU"]) for node in found), default=0)
     return GpuNodes(len(found), gpus, made_up=not any(map(accelerators, found)))
@@ -59,11 +60,6 @@ def examine_this_machine(folder: Path) -> Iterator[Finding]:
 
 def examine_nodes(folder: Path) -> Iterator[Finding]:
     """Check every node of the Ray cluster that this process is connected to, all at once."""
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    from meds_openrlhf.placement.ray_cluster import named_nodes
-
     here = installed()
     ask = ray.remote(num_cpus=0, max_retries=0)(examine)
     with _token_in(folder) as token:
@@ -73,23 +69,17 @@ def examine_nodes(folder: Path) -> Iterator[Finding]:
             asked[ask.options(scheduling_strategy=there).remote(name, folder, token)] = name
         answered, late = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER_SECONDS)
         for answer in answered:
-            yield from _answer(asked[answer], answer, here)
+            try:
+                report: NodeReport = ray.get(answer)
+            except ray.exceptions.RayError as error:
+                advice = "install this version of meds-openrlhf there, as on the other nodes"
+                yield Finding(asked[answer], "node", str(error).strip().splitlines()[-1], advice)
+                continue
+            yield from report.findings
+            yield from differences(asked[answer], report.versions, here)
         for answer in late:
             advice = "its raylet starts no worker: see its log (/tmp/ray/session_latest/logs), or restart the node"
             yield Finding(asked[answer], "node", f"no answer within {ANSWER_SECONDS:.0f} s", advice)
-
-
-def _answer(node: str, answer: Any, here: dict[str, str]) -> Iterator[Finding]:
-    import ray
-
-    try:
-        report: NodeReport = ray.get(answer)
-    except ray.exceptions.RayError as error:
-        last_line = str(error).strip().splitlines()[-1]
-        yield Finding(node, "node", last_line, "install this version of meds-openrlhf there, as on the other nodes")
-        return
-    yield from report.findings
-    yield from differences(node, report.versions, here)
 
 
 def differences(node: str, there: dict[str, str], here: dict[str, str]) -> Iterator[Finding]:

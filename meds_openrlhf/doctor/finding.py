@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,6 @@ class Finding:
     def word(self) -> str:
         """``ok``, ``slow`` or ``WRONG``."""
         return "ok" if not self.advice else "slow" if self.slow else "WRONG"
-
-    def as_json(self) -> dict[str, object]:
-        """Return the fields for ``--json``."""
-        return {"result": self.word, **asdict(self)}
 
     def __str__(self) -> str:
         advice = f"; {self.advice}" if self.advice else ""

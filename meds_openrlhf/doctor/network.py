@@ -13,13 +13,19 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from meds_openrlhf.doctor.cluster import GpuNodes
+import ray
+import torch
+import torch.distributed as dist
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
 from meds_openrlhf.doctor.finding import Finding
+from meds_openrlhf.placement.ray_cluster import named_nodes
 
 SIZE, MADE_UP_SIZE = 10**9, 10**7  # bytes
 ROUNDS = 5
@@ -29,32 +35,14 @@ SLOW_BETWEEN_NODES = 25.0  # GB/s, of all links of a node together: at this, a 7
 TCP = "NET/Socket"
 
 
-def time_all_reduce(nodes: GpuNodes, verbose: bool) -> Iterator[Finding]:
-    """Time an all-reduce among the GPUs of each node, and among all GPUs; nothing if there is one GPU."""
-    from meds_openrlhf.training.driver.ray_connection import ray_connection
-
-    if nodes.gpus * nodes.count > 1:
-        with ray_connection(on_cpu=nodes.made_up, verbose=verbose):
-            yield from all_reduces(nodes.made_up)
-
-
 def all_reduces(made_up: bool) -> Iterator[Finding]:
-    """Like `time_all_reduce`, on the cluster that this process is connected to."""
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    from meds_openrlhf.placement.ray_cluster import named_nodes
-
+    """Time an all-reduce among the GPUs of each node, and among all GPUs, of the cluster that this process is in."""
     rank = ray.remote(num_gpus=1, num_cpus=0)(Rank)
     groups: dict[str, list[Any]] = {}
     for name, node in named_nodes().items():
         gpus = int(node["Resources"].get("GPU", 0))
-        here = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        started = [
-            rank.options(scheduling_strategy=here).remote()
-            for _ in range(min(gpus, MADE_UP_RANKS) if made_up else gpus)
-        ]
-        if started:
+        here = rank.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
+        if started := [here.remote() for _ in range(min(gpus, MADE_UP_RANKS) if made_up else gpus)]:
             groups[name] = started
     everyone = [process for ranks in groups.values() for process in ranks]
     sound = True
@@ -72,8 +60,6 @@ def all_reduces(made_up: bool) -> Iterator[Finding]:
 
 
 def _timed(node: str, among: str, ranks: Sequence[Any], made_up: bool) -> Finding:
-    import ray
-
     size = MADE_UP_SIZE if made_up else SIZE
     what = f"an all-reduce of {size / 1e9:g} GB among {among}"
     deadline = time.monotonic() + SECONDS
@@ -119,43 +105,33 @@ class Rank:
     """A process that takes part in all-reduces, on the GPU that Ray gives it."""
 
     def __init__(self) -> None:
-        import torch
-
         self._cuda = torch.cuda.is_available()
 
     def address(self) -> str:
         """Return an address of this process's node and a free port, as torch takes them."""
-        import ray
-
         with socket.socket() as listening:
             listening.bind(("", 0))
             return f"tcp://{ray.util.get_node_ip_address()}:{listening.getsockname()[1]}"
 
     def join(self, address: str, rank: int, size: int) -> None:
         """Form a group."""
-        import torch.distributed as dist
-
         self._log = Path(tempfile.mkdtemp(prefix="meds-doctor-")) / "nccl"
         os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="INIT,P2P,SHM,NET", NCCL_DEBUG_FILE=str(self._log))
-        limit = timedelta(seconds=SECONDS)
-        dist.init_process_group(
-            "nccl" if self._cuda else "gloo", init_method=address, rank=rank, world_size=size, timeout=limit
-        )
+        backend, limit = "nccl" if self._cuda else "gloo", timedelta(seconds=SECONDS)
+        dist.init_process_group(backend, init_method=address, rank=rank, world_size=size, timeout=limit)
 
     def all_reduce(self, size: int) -> float:
         """Return the median seconds of an all-reduce of ``size`` bytes."""
-        import torch
-        import torch.distributed as dist
-
+        wait = torch.cuda.synchronize if self._cuda else lambda: None
         ones = torch.ones(size // 2, dtype=torch.bfloat16, device="cuda" if self._cuda else "cpu")
         seconds = []
         for _ in range(ROUNDS + 1):
             ones.fill_(1)
-            self._wait()
+            wait()
             dist.barrier()
             began = time.perf_counter()
             dist.all_reduce(ones)
-            self._wait()
+            wait()
             seconds.append(time.perf_counter() - began)
         ranks, found = dist.get_world_size(), float(ones[-1])
         if abs(found / ranks - 1) > 0.01:  # of rounding
@@ -164,26 +140,11 @@ class Rank:
 
     def leave(self) -> set[str]:
         """Leave the group; return the transports that it used."""
-        import torch.distributed as dist
-
         dist.destroy_process_group()
         log = self._log.read_text(errors="replace") if self._log.exists() else ""
         shutil.rmtree(self._log.parent, ignore_errors=True)
-        if not self._cuda:
-            return {"gloo"}
-        found = transports_in(log)
-        return {"NVLink" if name == "P2P" and _has_nvlink() else name for name in found}
-
-    def _wait(self) -> None:
-        import torch
-
-        if self._cuda:
-            torch.cuda.synchronize()
-
-
-def _has_nvlink() -> bool:
-    try:
-        topology = subprocess.run(["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=30).stdout
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return re.search(r"\bNV\d+\b", topology) is not None
+        topology = ""
+        with suppress(OSError, subprocess.SubprocessError):
+            topology = subprocess.run(["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=30).stdout
+        peer = "NVLink" if re.search(r"\bNV\d+\b", topology) else "P2P"
+        return {peer if name == "P2P" else name for name in transports_in(log)} if self._cuda else {"gloo"}

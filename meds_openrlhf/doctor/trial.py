@@ -54,13 +54,8 @@ def modes_of(nodes: GpuNodes) -> list[Mode]:
     if nodes.gpus < 2:
         return [alone]
     ranks = MADE_UP_RANKS if nodes.made_up else min(MOST_RANKS, 2 ** (nodes.gpus.bit_length() - 1))
-    flags = {
-        "ds.zero_stage": 3,
-        "ds.packing_samples": True,
-        "train.dynamic_batch_enable": True,
-        "train.max_tokens_per_gpu": 512,
-        "rollout.max_tokens_per_gpu": 512,
-    }
+    flags = {"ds.zero_stage": 3, "ds.packing_samples": True, "train.dynamic_batch_enable": True}
+    flags |= {"train.max_tokens_per_gpu": 512, "rollout.max_tokens_per_gpu": 512}
     shared = f" as recipes do, {ranks} GPUs of a node shared by policy and engines"
     return [alone, Mode("sharing", shared, "colocate", ranks, flags)]
 
@@ -74,7 +69,7 @@ def train_tiny_policy(folder: Path, nodes: GpuNodes, mode: Mode, verbose: bool) 
     from meds_openrlhf.tracking.step_log import StepLog
     from meds_openrlhf.training.driver.launch import run_training
 
-    before = {name: os.environ.get(name) for name in NOWHERE}
+    before = {name: os.environ[name] for name in NOWHERE if name in os.environ}
     os.environ.update(NOWHERE)  # this is no run that anybody wants to see there
     scratch = (folder / f".meds-doctor-{secrets.token_hex(4)}").absolute()
     problems = 2 * PROMPTS_OF_A_RANK * nodes.count * mode.ranks
@@ -93,10 +88,9 @@ def train_tiny_policy(folder: Path, nodes: GpuNodes, mode: Mode, verbose: bool) 
         return Finding("cluster", mode.check, lines[-1], advice)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-        for name, value in before.items():
+        for name in NOWHERE:
             del os.environ[name]
-            if value is not None:
-                os.environ[name] = value
+        os.environ.update(before)
 
 
 def judge(steps: list[dict[str, Any]], mode: Mode) -> Finding:

@@ -38,10 +38,11 @@ def test_counts_and_files_are_printed(capsys: pytest.CaptureFixture[str]) -> Non
         "reading dapo-math-17k from dapo.jsonl\n"
         "reading math from math.jsonl\n"
         "\n"
-        "set            read  kept  in the paper  dropped\n"
-        "dapo-math-17k     9     2           17k  duplicate 6, in a benchmark 1\n"
-        "math              3     1             -  level 1, duplicate 1\n"
-        "amc23             1     1            40  -\n"
+        "| set           | read | kept | in the paper | dropped                       |\n"
+        "|---------------|-----:|-----:|-------------:|-------------------------------|\n"
+        "| dapo-math-17k |    9 |    2 |          17k | duplicate 6, in a benchmark 1 |\n"
+        "| math          |    3 |    1 |            - | level 1, duplicate 1          |\n"
+        "| amc23         |    1 |    1 |           40 | -                             |\n"
         "\n"
         "training questions left out because they are in amc23: 1\n"
         "3 problems in data/train.jsonl\n"
@@ -92,7 +93,6 @@ def test_a_set_that_has_changed_on_the_hub_is_noted(
         ),
         (["amc23", "--from=amc23=amc.jsonl", "--out", "amc.jsonl/a/b"], "cannot be made: amc.jsonl is no folder"),
         (["amc23", "--from=amc23=none.jsonl", "--out", "/proc/x"], "--out: '/proc/x' cannot be written to ("),
-        (["math", "--from=math=math.jsonl", "--levels", "9"], "--levels: '9' is no level; those are 1 2 3 4 5"),
         (["amc23", "--from=amc23=amc.jsonl", "--levels", "3"], "--levels: '3' is for math only"),
         (["math", "--from=math=amc.jsonl"], "has no column level, by which math is filtered; it has question, answer"),
     ],
@@ -104,6 +104,12 @@ def test_mistakes_are_one_line(words: list[str], message: str, capsys: pytest.Ca
     assert error.startswith("meds: ")
     assert error.count("\n") == 1
     assert not Path("data").exists()
+
+
+def test_a_level_that_math_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["data", "prepare", "math", "--from=math=math.jsonl", "--levels", "9"])
+    assert "argument --levels: invalid choice: '9'" in capsys.readouterr().err
 
 
 def test_a_package_that_is_missing_is_one_line(
