@@ -62,19 +62,6 @@ RANKS, PROCESSES = 8, 2  # ranks of the policy; the processes that play them, an
 SIGMA, RIGHT_SHARE = 0.6, 0.4  # of the logarithm of the lengths; of the responses
 CASES = ((1100, 3072, 6.0), (2500, 7168, 15.0))  # mean length in tokens, cut, and the most seconds of a step
 AT_MOST_RATIO = 0.2
-PHASES = (
-    "generation calls",
-    "train step",
-    "padding to micro-batches",
-    "log-probs from the ranks",
-    "rows for the memory",
-    "the memory's answer",
-    "advantages and returns",
-    "rollout log",
-    "mini-batches of whole prompts",
-    "hand-over to the ranks",
-    "total",
-)
 
 
 @ray.remote(num_cpus=0)
@@ -324,7 +311,7 @@ def main(command_line: list[str] | None = None) -> None:
         for mean, cut, at_most in ((400, 600, 6.0),) if arguments.quick else CASES:
             plain, ours = measure(mean, cut, arguments.rounds, 16 if arguments.quick else 512)
             print(f"Responses cut at {cut:,} tokens; ours, compared with OpenRLHF's:\n\n{HEADER}")
-            for name in PHASES:
+            for name in ours.rounds[-1]:  # as they end
                 bounds = (at_most, AT_MOST_RATIO) if name == "total" else ()
                 print(Line(name, ours.seconds(name) or [0.0], "s", plain.seconds(name), *bounds), flush=True)
             print()

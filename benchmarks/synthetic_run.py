@@ -152,7 +152,8 @@ def _metrics(right: float, taken: NDArray[np.float64], when: float, draws: np.ra
     noise, ratio = draws.normal(size=8).tolist(), 0.55 + 0.2 * when
     return {
         "policy_loss": -0.01 + 0.01 * noise[0], "kl": 0.002 * when, "entropy_loss": 0.9 - 0.5 * when + 0.02 * noise[1],
-        "actor_grad_norm": 0.5 + 0.05 * noise[2], "rollout/response_length_mean": 700 + 200 * when + 20 * noise[3],
+        "actor_grad_norm": 0.5 + 0.05 * noise[2], "actor_lr": 1e-6, "meds/bytes": 1e6 * when,
+        "rollout/response_length_mean": 700 + 200 * when + 20 * noise[3],
         "rollout/truncated_rate": 0.05 * when, "meds/reward_raw": right, "meds/reward_shaped": right - taken.mean(),
         "meds/accuracy": right, "meds/penalty_mean": taken.mean(), "meds/penalized_share": float((taken > 0).mean()),
         "meds/rows": 1000 * when, "meds/clusters": 120 * when, "meds/noise_share": 0.2 - 0.1 * when,

@@ -46,7 +46,7 @@ class Line:
         bounds, met, compared, ratio = [], True, "", ""
         if self.compared is not None:
             median = np.median(np.divide(self.values, self.compared))
-            compared, ratio = f"{spread(self.compared)} {self.unit}", f"{median:.3g}"
+            compared, ratio = f"{spread(self.compared)} {self.unit}", f"{median:.4g}"
             if self.at_most_ratio is not None:
                 bounds.append(f"{self.at_most_ratio:.3g} x")
                 met = bool(median <= self.at_most_ratio)
