@@ -34,7 +34,7 @@ _HOMES = {
     "padded_positions": "features.layout",
     "prompt_key": "memory.rows",
     "read_atlas": "report.atlas",
-    "recording_of": "memory.tools.recorded_rows",
+    "recording_of": "memory.tools.replay",
     "replay": "memory.tools.replay",
     "shaped_reward": "shaping.penalty",
     "survey": "memory.tools.overview",

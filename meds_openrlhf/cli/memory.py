@@ -14,8 +14,7 @@ from meds_openrlhf.config.loader import parse_overrides
 
 if TYPE_CHECKING:
     from meds_openrlhf.memory.tools.overview import Overview
-    from meds_openrlhf.memory.tools.recorded_rows import Recording
-    from meds_openrlhf.memory.tools.replay import ReplaySummary
+    from meds_openrlhf.memory.tools.replay import Recording, ReplaySummary
 
 RUN_HELP = "a run's folder, or a memory's (the one with format.json); the run may be going on"
 PRESET_HELP = "cluster as paper, reference or robust does (default: as the run itself)"
@@ -147,7 +146,7 @@ def _recording(source: Path, target: Path, preset: str | None, overrides: list[s
     """The rows of a file or a run's folder, and the settings for their replay. ``target`` must not be the input."""
     from meds_openrlhf.files import refuse_inside
     from meds_openrlhf.memory.settings import settings_with, transform_of_rows
-    from meds_openrlhf.memory.tools.recorded_rows import read_recording, recording_of
+    from meds_openrlhf.memory.tools.replay import read_recording, recording_of
     from meds_openrlhf.memory.tools.stored_memory import open_memory
 
     if source.is_dir():

@@ -1,12 +1,10 @@
 """HDBSCAN over the features of each prompt: many sets in one call, compiled, without the GIL. Pure functions.
 
 The same rows in the same order give the same labels on every machine, with every number of shards and after a resume,
-regardless of which other prompts are clustered in the same call.
-
-With min_samples = 1, the paper's setting, the mutual reachability of two rows is their distance, so the hierarchy is
-the single linkage tree. The steps follow the publications (Campello, Moulavi and Sander 2013; McInnes and Healy 2017;
-Malzer and Baum 2020 for epsilon) and give the same labels as the hdbscan package, including its infinite densities and
-float32 sums:
+regardless of which other prompts are clustered in the same call. With min_samples = 1, the paper's setting, the mutual
+reachability of two rows is their distance, so the hierarchy is the single linkage tree. The steps follow the
+publications (Campello, Moulavi and Sander 2013; McInnes and Healy 2017; Malzer and Baum 2020 for epsilon) and give the
+same labels as the hdbscan package, including its infinite densities and float32 sums:
 
     rows -> minimum spanning tree -> single linkage tree -> condensed tree -> excess of mass, epsilon -> labels
 
@@ -44,8 +42,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def compiled(function: Function) -> Function:
     """Compile ``function`` with numba at its first call; division by zero gives infinity or NaN, as in numpy.
 
-    The result is cached next to the module or in the user's cache folder. If neither is writable, every process
-    compiles it again.
+    The result is cached next to the module or in the user's cache folder, if one of them is writable.
     """
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     try:
@@ -129,15 +126,11 @@ def hdbscan_sets(
 def automatic_epsilon(left: Integers, right: Integers, heights: Floats, farthest: float) -> float:
     """Return epsilon for a set of n rows, from the (n - 1,) children and rising heights of its single linkage tree.
 
-    The distance of a row to its nearest neighbour is the height at which the row is first joined. It gives the scale of
-    a mode and, unlike other heights of the tree, never spans the gap between two modes. Twice the upper quartile of
-    these distances joins a whole mode and stays below a gap of four times a mode's usual distance. Copies count as one
-    row, since they would pull the scale to zero; rows farther than ``farthest`` from all others are scatter and do not
-    count. If no row counts, the result is ``farthest``.
-
-    Exception: a few answers that are repeated verbatim look like one loose mode, with their gaps as its scale. If at
-    least half of the rows have copies and epsilon would join all of these, the result is 0, so that each repeated row
-    stays a cluster.
+    The height at which a row is first joined, the distance to its nearest neighbour, gives the scale of a mode and
+    never spans the gap between two. Twice the upper quartile of these distances joins a whole mode. Copies count as one
+    row; rows farther than ``farthest`` from all others do not count. If no row counts, the result is ``farthest``. If
+    at least half of the rows have copies and epsilon would join all of these, the result is 0, so that each repeated
+    row stays a cluster: a few answers that are repeated verbatim look like one loose mode.
     """
     count = len(heights) + 1
     nearest = np.empty(count)  # distance of each distinct row that counts, in rising order
@@ -220,9 +213,7 @@ def _cluster(points: Floats, min_cluster_size: int, allow_single_cluster: bool, 
 def _spanning_tree(points: Floats) -> tuple[Integers, Integers, Floats]:
     """Run Prim's algorithm from row 0; return (n - 1,) sources, targets and lengths of the edges in insertion order.
 
-    Rows outside the tree are stored transposed and without gaps, so that the loops over them are vectorized. The code
-    compares squared distances and takes roots of the edges only. The order is the same, except that two squares that
-    differ in the last bit may have the same root.
+    Rows outside the tree are stored transposed and without gaps, so that the loops over them are vectorized.
     """
     count, dims = points.shape
     outside = np.empty((dims, count))  # columns: rows not yet in the tree

@@ -1,11 +1,13 @@
 """What the tests of tracking share."""
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from meds_openrlhf.tracking.sending import _Sender
 from tests.tracking.wandb_server import WandbServer, wandb_server
 from tests.tracking.written_run import WrittenRun
 
@@ -18,6 +20,10 @@ def _without_trackers() -> Iterator[None]:
         if name.startswith(("WANDB_", "SWANLAB_", "MLFLOW_")):
             del os.environ[name]
     yield
+    for thread in threading.enumerate():
+        if isinstance(thread, _Sender) and thread.name == "W&B":  # else the next test's W&B asks this one's server
+            thread.join(60)
+            assert not thread.is_alive()
     os.environ.clear()
     os.environ.update(before)
 

@@ -10,8 +10,7 @@ import pytest
 from meds_openrlhf.config import ConfigError, FeatureSettings, MedsSettings, MemorySettings, PenaltySettings
 from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.tools.recorded_rows import read_recording, recording_of
-from meds_openrlhf.memory.tools.replay import ReplaySummary, replay
+from meds_openrlhf.memory.tools.replay import ReplaySummary, read_recording, recording_of, replay
 from meds_openrlhf.memory.tools.stored_memory import open_memory
 from tests.memory.reference import ReferenceMemory
 from tests.memory.streams import LAYERS, stream
