@@ -26,11 +26,8 @@ class Sets(NamedTuple):
 
     def checked(self) -> Sets:
         """Return the arrays as compiled code expects them. Raises ValueError if their sizes are inconsistent."""
-        new_offsets, offsets = (
-            checked_offsets(self.new_offsets, len(self.new)),
-            checked_offsets(self.offsets, len(self.stored)),
-        )
         new, stored, labels = self.new, self.stored, self.labels
+        new_offsets, offsets = checked_offsets(self.new_offsets, len(new)), checked_offsets(self.offsets, len(stored))
         if len(new_offsets) != len(offsets) or len(labels) != len(stored) or new.shape[1] != stored.shape[1]:
             raise ValueError(
                 f"new {new.shape} in {len(new_offsets) - 1} sets do not fit stored {stored.shape} "
@@ -46,9 +43,10 @@ def assign(sets: Sets, method: Method) -> tuple[Labels, Labels]:
     ``method.assignment`` "knn" (see `vote`) sizes count stored rows only. By "joint", stored and new rows of a set are
     clustered together, and sizes count both. Noise has size 0 unless ``method.noise`` makes it a cluster.
     """
+    sets, smallest = sets.checked(), NOISE if method.noise == "cluster" else NOISE + 1
     if method.assignment == "knn":
         assigned = vote(sets, method)
-        return assigned, _sizes_of(assigned, sets.new_offsets, sets.labels, sets.offsets, method)
+        return assigned, _sizes_of(assigned, sets.new_offsets, sets.labels, sets.offsets, smallest)
     both = sets.offsets + sets.new_offsets
     is_new = np.zeros(both[-1], dtype=bool)
     for end, count in zip(both[1:], np.diff(sets.new_offsets)):
@@ -58,7 +56,7 @@ def assign(sets: Sets, method: Method) -> tuple[Labels, Labels]:
     clustered = cluster_sets(together, both, method)
     first_visit = np.repeat(np.diff(sets.offsets) == 0, np.diff(sets.new_offsets))
     assigned = np.where(first_visit, UNASSIGNED, clustered[is_new]).astype(np.int32)
-    return assigned, _sizes_of(assigned, sets.new_offsets, clustered, both, method)
+    return assigned, _sizes_of(assigned, sets.new_offsets, clustered, both, smallest)
 
 
 def vote(sets: Sets, method: Method) -> Labels:
@@ -80,18 +78,6 @@ def vote(sets: Sets, method: Method) -> Labels:
     else:
         _vote_smallest(sets, assigned)
     return assigned
-
-
-def _sizes_of(
-    assigned: Labels, new_offsets: NDArray[np.int64], labels: Labels, offsets: NDArray[np.int64], method: Method
-) -> Labels:
-    """Return how many of the rows with ``labels`` (n,) have each label ``assigned`` (m,) in its set."""
-    sizes: Labels = np.zeros(len(assigned), dtype=np.int32)
-    smallest = NOISE if method.noise == "cluster" else NOISE + 1
-    _count_labels(
-        assigned, plain(new_offsets, np.int64), plain(labels, np.int32), plain(offsets, np.int64), smallest, sizes
-    )
-    return sizes
 
 
 @compiled
@@ -157,15 +143,15 @@ def _majority(near_label: Labels, voters: int) -> Any:
 
 
 @compiled
-def _count_labels(
-    assigned: Labels, new_offsets: Any, labels: Labels, offsets: Any, smallest: int, sizes: Labels
-) -> None:
-    """Fill ``sizes`` (m,) for labels of at least ``smallest``."""
+def _sizes_of(assigned: Labels, new_offsets: Any, labels: Labels, offsets: Any, smallest: int) -> Labels:
+    """Return how many ``labels`` (n,) of its set each of ``assigned`` (m,) is; 0 for those below ``smallest``."""
+    sizes = np.zeros(len(assigned), np.int32)
     for group in range(len(offsets) - 1):
         for query in range(new_offsets[group], new_offsets[group + 1]):
             if assigned[query] >= smallest:
                 for row in range(offsets[group], offsets[group + 1]):
                     sizes[query] += labels[row] == assigned[query]
+    return sizes
 
 
 def _vote_smallest(sets: Sets, assigned: Labels) -> None:

@@ -19,6 +19,7 @@ from ray.util.metrics import Gauge
 
 from meds_openrlhf.features.moments import merge_moments
 from meds_openrlhf.memory.assignment import UNASSIGNED
+from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.log import EMPTY_LOG, LogState
 from meds_openrlhf.memory.rows import Sharding, owners_of
 from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings, ShardStats
@@ -113,8 +114,7 @@ class MemoryPool:
     def restore(self, name: str | None) -> ShardStats:
         """Restore the snapshot ``name``, or an empty memory if it is None; removes rows stored later.
 
-        The snapshot may come from a run with another number of shards. Raises MemoryCorruptionError if files differ
-        from the snapshot.
+        Raises MemoryCorruptionError if files differ from the snapshot.
         """
         state = EMPTY_LOG
         if name is not None:
@@ -123,6 +123,8 @@ class MemoryPool:
             state = snapshot.state
         _get([shard.restore.remote(state) for shard in self._shards])
         total = self.stats()
+        if total.rows != sum(state.rows.values()):  # of a folder that no shard reads
+            raise MemoryCorruptionError(f"{self._paths.root}: holds {total.rows} rows of {sum(state.rows.values())}")
         self._recluster()
         return total
 

@@ -12,7 +12,6 @@ from meds_openrlhf.memory.assignment import UNASSIGNED, Sets, _sizes_of, assign,
 from tests.memory.reference import ReferenceMemory
 
 SETS = st.lists(st.tuples(st.sampled_from([0, 1, 2, 3, 9]), st.integers(0, 4)), max_size=5)  # stored rows, queries
-NOISE_COUNTS = Method(noise="cluster")
 SEEDS = st.integers(0, 10**6)
 
 
@@ -159,8 +158,8 @@ def test_sizes_count_stored_rows_of_the_same_set() -> None:
     labels = np.array([0, 0, 1, -1, -1, 0], dtype=np.int32)
     offsets, new_offsets = np.array([0, 5, 6, 6]), np.array([0, 4, 5, 6])
     assigned = np.array([0, 1, -1, 2, 0, UNASSIGNED], dtype=np.int32)
-    np.testing.assert_array_equal(_sizes_of(assigned, new_offsets, labels, offsets, Method()), [2, 1, 0, 0, 1, 0])
-    counted = _sizes_of(assigned, new_offsets, labels, offsets, NOISE_COUNTS)
+    np.testing.assert_array_equal(_sizes_of(assigned, new_offsets, labels, offsets, 0), [2, 1, 0, 0, 1, 0])
+    counted = _sizes_of(assigned, new_offsets, labels, offsets, -1)
     np.testing.assert_array_equal(counted, [2, 1, 2, 0, 1, 0])
     assert counted.dtype == np.int32
 
