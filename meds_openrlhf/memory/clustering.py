@@ -223,6 +223,7 @@ def _spanning_tree(points: Floats) -> tuple[Integers, Integers, Floats]:
     row = np.arange(count)  # row number of each column
     nearest = np.full(count, np.inf)  # squared distance of each column to the tree
     source = np.zeros(count, np.int64)  # the row of the tree at that distance
+    bits = nearest.view(np.int64)  # in the same order, as no distance is negative; its minimum is vectorized
     squared = np.empty(count)
     sources = np.empty(count - 1, np.int64)
     targets = np.empty(count - 1, np.int64)
@@ -235,7 +236,13 @@ def _spanning_tree(points: Floats) -> tuple[Integers, Integers, Floats]:
         for k in range(dims):
             outside[k, column] = outside[k, left]
         squared[:left] = 0.0
-        for k in range(dims):  # summed by dimension
+        whole = dims - dims % 2
+        for k in range(0, whole, 2):  # summed by dimension, two in a pass
+            p, q = points[newest, k], points[newest, k + 1]
+            for j in range(left):
+                x, y = outside[k, j] - p, outside[k + 1, j] - q
+                squared[j] = squared[j] + x * x + y * y
+        for k in range(whole, dims):
             for j in range(left):
                 difference = outside[k, j] - points[newest, k]
                 squared[j] += difference * difference
@@ -243,9 +250,12 @@ def _spanning_tree(points: Floats) -> tuple[Integers, Integers, Floats]:
             closer = squared[j] < nearest[j]
             nearest[j] = squared[j] if closer else nearest[j]
             source[j] = newest if closer else source[j]
-        column = 0
+        smallest = bits[0]
         for j in range(1, left):
-            if nearest[j] < nearest[column] or (nearest[j] == nearest[column] and row[j] < row[column]):
+            smallest = min(smallest, bits[j])
+        column = -1
+        for j in range(left):
+            if bits[j] == smallest and (column < 0 or row[j] < row[column]):
                 column = j
         sources[step], targets[step], weights[step] = source[column], row[column], math.sqrt(nearest[column])
     return sources, targets, weights
