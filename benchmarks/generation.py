@@ -26,7 +26,7 @@ from functools import partial
 from itertools import count, product
 from statistics import median
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -200,24 +200,16 @@ def answer(prompt: str, filtered: float) -> tuple[list[int], list[dict[str, Any]
 
 def run_steps(make_fleet: Callable[[], SimulatedFleet], batch: int, steps: int, ahead: bool) -> list[tuple[int, float]]:
     """Return the prompts used and the simulated seconds of the real generator's steps; ``ahead``: as it is."""
+    advantage = SimpleNamespace(is_correction_level="off")
     args = SimpleNamespace(
         data=SimpleNamespace(max_len=CUT + 1024),
         rollout=SimpleNamespace(batch_size=batch, n_samples_per_prompt=SAMPLES, max_new_tokens=CUT),
         vllm=SimpleNamespace(enable_sleep=False),
-        algo=SimpleNamespace(
-            dynamic_filtering_enable=True,
-            dynamic_filtering_range=(0.0, 1.0),
-            advantage=SimpleNamespace(is_correction_level="off"),
-        ),
+        algo=SimpleNamespace(dynamic_filtering_enable=True, dynamic_filtering_range=(0.0, 1.0), advantage=advantage),
     )
-    generator: Any = RolloutGenerator(
-        strategy=SimpleNamespace(args=args),
-        prompts_dataloader=[],
-        eval_dataloader=None,
-        tokenizer=None,
-        fleet=make_fleet(),  # type: ignore[arg-type]
-        sync_weights=None,
-    )
+    loaders = {"prompts_dataloader": [], "eval_dataloader": None, "tokenizer": None}
+    strategy, fleet = SimpleNamespace(args=args), cast("Any", make_fleet())
+    generator: Any = RolloutGenerator(strategy=strategy, **loaders, fleet=fleet, sync_weights=None)
     generator._dataloader_iter = PromptStream(([""], [str(number)], [""], [None]) for number in count())
     if not ahead:
         generator._pass_rate = None

@@ -5,8 +5,7 @@ are of five kinds; two fifths of the rows are word-for-word repeats. The parts:
 
 - step: `MemoryShard.observe`, for which a training step waits, and one fitted nearest-neighbour search per new row;
 - clustering: `MemoryShard.recluster` of the 512 prompts, while the policy trains, and hdbscan set by set;
-- snapshot: a snapshot after ten steps;
-- restart: a new process opens a million rows in a thousand files and answers a step.
+- restart: a new shard opens a million rows in a thousand files and answers a step.
 
 Both sides alternate in rounds. A table row holds medians over the rounds, quartiles in brackets; ratios are per round.
 Files are in the page cache, compiled code is in numba's. From the repository's root:
@@ -16,13 +15,11 @@ Files are in the page cache, compiled code is in numba's. From the repository's 
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,14 +35,12 @@ from sklearn.neighbors import NearestNeighbors
 from benchmarks.table import HEADER, Line, machine, make_parser, timed
 from meds_openrlhf.memory.rows import Sharding, make_rows
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
-from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot
 from meds_openrlhf.paths import MemoryPaths
 
 Floats = NDArray[np.float64]
 
 LAYERS, MODES, ROWS = 28, 5, 8  # ROWS: of a prompt in one visit
 REPEATED = 0.4  # of the rows
-SNAPSHOT_STEPS = 10
 
 
 @dataclass(frozen=True)
@@ -54,13 +49,12 @@ class Sizes:
 
     per_step: int
     stored: tuple[int, ...]
-    snapshot_prompts: int  # with 16 rows each
     restart_prompts: int  # with 16 rows each, in two visits
     restart_files: int
 
 
-FULL = Sizes(512, (16, 64, 160, 400), 25_000, 62_500, 1_000)
-QUICK = Sizes(8, (16,), 32, 32, 8)
+FULL = Sizes(512, (16, 64, 160, 400), 62_500, 1_000)
+QUICK = Sizes(8, (16,), 32, 8)
 
 
 def key(prompt: int) -> str:
@@ -102,11 +96,6 @@ class Memory:
                 self.shard.recluster()
             filled.append(np.concatenate(visits, axis=1))
         return np.concatenate(filled)
-
-    def snapshot(self) -> None:
-        """Take a snapshot and commit it."""
-        snapshot = Snapshot(MemoryFormat(shards=1, layers=LAYERS, model={}), "", self.shard.snapshot())
-        commit_snapshot(self.paths, f"global_step{self._step}", snapshot)
 
 
 def reference_vectors(logits: NDArray[np.float32]) -> Floats:
@@ -153,43 +142,20 @@ def measure_steps(sizes: Sizes, stored: int, rounds: int, folder: Path) -> Itera
     yield Line(f"clustering, {stored} stored", table["clustering"], "ms", table["hdbscan"], at_most_ratio=1 / 20)
 
 
-def measure_snapshot(sizes: Sizes, rounds: int, folder: Path) -> Line:
-    """Commit a snapshot after ten steps."""
-    memory, generator = Memory(folder), np.random.default_rng(1)
-    memory.fill(np.arange(sizes.snapshot_prompts), 16, sizes.per_step)
-    memory.snapshot()
-    found = []
-    for _ in range(rounds):
-        for _ in range(SNAPSHOT_STEPS):
-            prompts = generator.permutation(sizes.snapshot_prompts)[: sizes.per_step]
-            memory.observe(prompts, memory.rows(prompts))
-        found.append(timed(memory.snapshot)[0])
-    memory.shard.close()
-    return Line(f"snapshot, {sizes.snapshot_prompts:,} prompts of 16 rows", found)
-
-
-def restart(folder: Path, number: int, prompts: NDArray[np.int64]) -> float:
-    """Return milliseconds from nothing to the answer of the first step, in a new process."""
-    started = time.perf_counter()
-    memory = Memory(folder, seed=number, step=10**6 + number)
-    memory.shard.stats()
-    opened = 1e3 * (time.perf_counter() - started)
-    milliseconds = memory.observe(prompts, memory.rows(prompts))
-    memory.shard.close()
-    return opened + milliseconds
-
-
 def measure_restart(sizes: Sizes, rounds: int, folder: Path) -> Line:
-    """Restart a memory whose rows were never merged."""
+    """Open a memory whose rows were never merged, and answer a step."""
     memory, generator = Memory(folder), np.random.default_rng(1)
     memory.fill(np.arange(sizes.restart_prompts), 16, 2 * sizes.restart_prompts // sizes.restart_files)
     memory.shard.close()
     found = []
     for number in range(rounds):
         prompts = generator.permutation(sizes.restart_prompts)[: sizes.per_step]
-        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-            process.submit(abs, 0).result()  # everything is imported
-            found.append(process.submit(restart, folder, number, prompts).result())
+        started = time.perf_counter()
+        memory = Memory(folder, seed=number, step=10**6 + number)
+        memory.shard.stats()
+        opened = 1e3 * (time.perf_counter() - started)
+        found.append(opened + memory.observe(prompts, memory.rows(prompts)))
+        memory.shard.close()
     name = f"restart, {16 * sizes.restart_prompts:,} rows in {sizes.restart_files:,} files"
     return Line(name, found, at_most=2_000)
 
@@ -203,7 +169,6 @@ def main(command_line: list[str] | None = None) -> None:
         folder = Path(name)
         for stored in sizes.stored:
             print(*measure_steps(sizes, stored, rounds, folder / f"stored-{stored}"), sep="\n", flush=True)
-        print(measure_snapshot(sizes, rounds, folder / "snapshot"), flush=True)
         print(measure_restart(sizes, rounds, folder / "restart"), flush=True)
 
 

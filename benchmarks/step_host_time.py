@@ -78,19 +78,12 @@ class StubEngine:
 
     def _response(self, prompt: str, length: int, draws: np.random.Generator) -> dict[str, Any]:
         reward = float(draws.random() < RIGHT_SHARE)
+        judged = {"prompt": prompt, "label": "1", "reward": reward, "scores": reward, "extra_logs": {}}
+        tokens = draws.integers(0, VOCABULARY - 1, 100 + length).tolist()
+        none = dict.fromkeys(("images", "mm_train_inputs", "rollout_log_probs"))
         return {
-            "prompt": prompt,
-            "label": "1",
-            "images": None,
-            "mm_train_inputs": None,
-            "observation_tokens": draws.integers(0, VOCABULARY - 1, 100 + length).tolist(),
-            "action_ranges": [(100, 100 + length)],
-            "rollout_log_probs": None,
-            "truncated": False,
-            "reward": reward,
-            "scores": reward,
-            "extra_logs": {},
-        }
+            **judged, **none, "observation_tokens": tokens, "action_ranges": [(100, 100 + length)], "truncated": False,
+        }  # fmt: skip
 
     def get_num_unfinished_requests(self) -> int:
         """Return 0."""
@@ -194,25 +187,13 @@ def our_step(strategy: Any, prompts: list[Any], tokenizer: Any, engines: Any, me
     recorder = ray.remote(num_cpus=0)(RolloutRecorder).remote(paths, reader, meds.tracking.rollouts)
     control = start_run_control(paths)
     context = TrainerContext(meds, paths, control, pool, transform, True, recorder, first_step=0)
-    trainer = OurTrainer(
-        context=context,
-        strategy=strategy,
-        actor_model_group=StubGroup(records=True),
-        critic_model_group=None,
-        reward_model_group=None,
-        reference_model_group=None,
-        vllm_engines=engines,
-        tokenizer=tokenizer,
-    )
-    generator = RolloutGenerator(
-        strategy=strategy,
-        prompts_dataloader=prompts,
-        eval_dataloader=None,
-        tokenizer=tokenizer,
-        fleet=EngineFleet(engines, print),
-        sync_weights=None,
-        even_batch=even_batch(strategy.args),
-    )
+    group, fleet = StubGroup(records=True), EngineFleet(engines, print)
+    models = {"critic_model_group": None, "reward_model_group": None, "reference_model_group": None}
+    given: dict[str, Any] = {"strategy": strategy, "tokenizer": tokenizer}
+    trainer = OurTrainer(context=context, actor_model_group=group, vllm_engines=engines, **models, **given)
+    loaders = {"prompts_dataloader": prompts, "eval_dataloader": None}
+    even = even_batch(strategy.args)
+    generator = RolloutGenerator(fleet=fleet, sync_weights=None, even_batch=even, **loaders, **given)
     step = step_of(trainer, generator)
 
     def settled(number: int) -> dict[str, float]:

@@ -21,6 +21,5 @@ def test_reports_every_part(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row[0] for row in rows[1:]] == [
         "step, 16 stored",
         "clustering, 16 stored",
-        "snapshot, 32 prompts of 16 rows",
         "restart, 512 rows in 8 files",
     ]
