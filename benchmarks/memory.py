@@ -4,8 +4,7 @@ A step visits 512 prompts with 8 wrong rollouts each, 28 layers, of which the la
 are of five kinds; two fifths of the rows are word-for-word repeats. The parts:
 
 - step: `MemoryShard.observe`, for which a training step waits, and one fitted nearest-neighbour search per new row;
-- clustering: `MemoryShard.recluster` of the 512 prompts, while the policy trains, and hdbscan set by set;
-- restart: a new shard opens a million rows in a thousand files and answers a step.
+- clustering: `MemoryShard.recluster` of the 512 prompts, while the policy trains, and hdbscan set by set.
 
 Both sides alternate in rounds. A table row holds medians over the rounds, quartiles in brackets; ratios are per round.
 Files are in the page cache, compiled code is in numba's. From the repository's root:
@@ -17,10 +16,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 if __name__ == "__main__":  # before numpy, whose libraries read these once; child processes inherit them
@@ -43,18 +40,7 @@ LAYERS, MODES, ROWS = 28, 5, 8  # ROWS: of a prompt in one visit
 REPEATED = 0.4  # of the rows
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """How much is stored and asked; ``stored``: rows per prompt."""
-
-    per_step: int
-    stored: tuple[int, ...]
-    restart_prompts: int  # with 16 rows each, in two visits
-    restart_files: int
-
-
-FULL = Sizes(512, (16, 64, 160, 400), 62_500, 1_000)
-QUICK = Sizes(8, (16,), 32, 8)
+FULL, QUICK = (512, (16, 64, 160, 400)), (8, (16,))  # prompts of a step, and rows per prompt before it
 
 
 def key(prompt: int) -> str:
@@ -63,14 +49,14 @@ def key(prompt: int) -> str:
 
 
 class Memory:
-    """A shard below ``folder`` and a stream of rollouts; the same seed gives the same rows."""
+    """A shard below ``folder`` and a stream of rollouts."""
 
-    def __init__(self, folder: Path, seed: int = 0, step: int = 0) -> None:
+    def __init__(self, folder: Path) -> None:
         self.paths = MemoryPaths(folder)
         self.shard = MemoryShard(self.paths, Sharding(0, 1), ShardSettings(layers=LAYERS))
         self._modes = np.random.default_rng(0).normal(scale=4, size=(512, MODES, LAYERS))  # of prompts modulo 512
-        self._generator = np.random.default_rng(seed)
-        self._step = step
+        self._generator = np.random.default_rng(0)
+        self._step = 0
 
     def rows(self, prompts: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return layer logits (p, 8, N) of one visit of ``prompts`` (p,)."""
@@ -121,11 +107,11 @@ def reference_clustering(sets: Floats) -> None:
         hdbscan.HDBSCAN(min_cluster_size=2, min_samples=1).fit(vectors)
 
 
-def measure_steps(sizes: Sizes, stored: int, rounds: int, folder: Path) -> Iterator[Line]:
+def measure_steps(per_step: int, stored: int, rounds: int, folder: Path) -> Iterator[Line]:
     """Measure steps of prompts with ``stored`` rows each, others in every round; the first round is a warm-up."""
     memory = Memory(folder)
-    visits = np.arange((rounds + 1) * sizes.per_step).reshape(rounds + 1, -1)
-    histories = [reference_vectors(memory.fill(prompts, stored, sizes.per_step)) for prompts in visits]
+    visits = np.arange((rounds + 1) * per_step).reshape(rounds + 1, -1)
+    histories = [reference_vectors(memory.fill(prompts, stored, per_step)) for prompts in visits]
     found: dict[str, list[float]] = defaultdict(list)
     for prompts, known in zip(visits, histories):
         labels = np.array([memory.shard.labels(key(prompt)) for prompt in prompts.tolist()])
@@ -142,34 +128,14 @@ def measure_steps(sizes: Sizes, stored: int, rounds: int, folder: Path) -> Itera
     yield Line(f"clustering, {stored} stored", table["clustering"], "ms", table["hdbscan"], at_most_ratio=1 / 20)
 
 
-def measure_restart(sizes: Sizes, rounds: int, folder: Path) -> Line:
-    """Open a memory whose rows were never merged, and answer a step."""
-    memory, generator = Memory(folder), np.random.default_rng(1)
-    memory.fill(np.arange(sizes.restart_prompts), 16, 2 * sizes.restart_prompts // sizes.restart_files)
-    memory.shard.close()
-    found = []
-    for number in range(rounds):
-        prompts = generator.permutation(sizes.restart_prompts)[: sizes.per_step]
-        started = time.perf_counter()
-        memory = Memory(folder, seed=number, step=10**6 + number)
-        memory.shard.stats()
-        opened = 1e3 * (time.perf_counter() - started)
-        found.append(opened + memory.observe(prompts, memory.rows(prompts)))
-        memory.shard.close()
-    name = f"restart, {16 * sizes.restart_prompts:,} rows in {sizes.restart_files:,} files"
-    return Line(name, found, at_most=2_000)
-
-
 def main(command_line: list[str] | None = None) -> None:
     """Print the table."""
     arguments = make_parser(__doc__, rounds=5).parse_args(command_line)
-    sizes, rounds = QUICK if arguments.quick else FULL, arguments.rounds
+    per_step, all_stored = QUICK if arguments.quick else FULL
     print(machine(), HEADER, sep="\n")
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for stored in sizes.stored:
-            print(*measure_steps(sizes, stored, rounds, folder / f"stored-{stored}"), sep="\n", flush=True)
-        print(measure_restart(sizes, rounds, folder / "restart"), flush=True)
+        for stored in all_stored:
+            print(*measure_steps(per_step, stored, arguments.rounds, Path(name, str(stored))), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

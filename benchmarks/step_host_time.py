@@ -152,8 +152,8 @@ class OurTrainer(MedsTraining, PlainTrainer, EngineSync):
     """Our trainer, without what concerns data sets and evaluation."""
 
 
-def step_of(trainer: Any, generator: Any) -> Step:
-    """Return a function that runs one step and returns its seconds by phase."""
+def step_of(trainer: Any, generator: Any, settle: Callable[[], None] = lambda: None) -> Step:
+    """Return a function that runs one step and returns its seconds by phase; ``settle`` follows, not timed."""
 
     def step(number: int) -> dict[str, float]:
         started = time.perf_counter()
@@ -163,6 +163,7 @@ def step_of(trainer: Any, generator: Any) -> Step:
         trained = time.perf_counter()
         trainer.save_logs_and_checkpoints(number + 1, status, {})
         total = time.perf_counter() - started
+        settle()  # the rest of the rollout log, which on a cluster is done on other cores
         return {"generation calls": generated - started, "train step": trained - generated, "total": total}
 
     return step
@@ -194,14 +195,7 @@ def our_step(strategy: Any, prompts: list[Any], tokenizer: Any, engines: Any, me
     loaders = {"prompts_dataloader": prompts, "eval_dataloader": None}
     even = even_batch(strategy.args)
     generator = RolloutGenerator(fleet=fleet, sync_weights=None, even_batch=even, **loaders, **given)
-    step = step_of(trainer, generator)
-
-    def settled(number: int) -> dict[str, float]:
-        seconds = step(number)
-        trainer._rollouts.flush()  # not timed: on a cluster it happens on other cores
-        return seconds
-
-    return settled
+    return step_of(trainer, generator, trainer._rollouts.flush)
 
 
 def measure(mean: int, cut: int, rounds: int, prompt_count: int) -> list[list[dict[str, float]]]:

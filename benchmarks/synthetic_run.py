@@ -70,8 +70,7 @@ class Policy:
     def answers(self, prompt: NDArray[np.int64], mode: NDArray[np.int64]) -> tuple[list[str], list[str]]:
         """Return the answer and the response (n,) of each rollout."""
         once = self.draws.integers(100, 999, size=len(prompt))
-        numbers = np.where(mode == RIGHT, 7 * prompt + 11, np.where(mode == ONCE, once, 7 * prompt + 20 + 3 * mode))
-        answers = [str(number) for number in numbers.tolist()]
+        answers = [str(number) for number in np.where(mode == ONCE, once, 7 * prompt + 20 + 3 * mode).tolist()]
         mean = self.shape.characters
         ends = self.draws.normal(mean, mean / 4, size=len(prompt)).clip(40, len(self._text) // 2).astype(int)
         begins = self.draws.integers(0, len(self._text) // 2, size=len(prompt))

@@ -17,7 +17,7 @@ import json
 import os
 import random
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
@@ -43,8 +43,6 @@ TRAINED, HELD_OUT, SUPERVISED = 1000, 200, 3000  # problems; the last are for th
 
 Text = tuple[str, str]  # prompt, response
 
-
-# ── arithmetic ──
 
 # The share of right solutions that the policy is trained on, by the shape of the expression.
 RIGHT_SHARES = {
@@ -96,8 +94,6 @@ def solved(generator: random.Random, problem: Problem, right_share: float) -> Te
     return qwen_math_prompt(problem.expression), write_solution(problem, mistake, generator)
 
 
-# ── reasoning-gym ──
-
 CHAIN_SUM = {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 2}
 
 
@@ -110,23 +106,15 @@ def chain_sum(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], l
     (out / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:TRAINED]))
     os.replace(out / "chain_sum.jsonl", out / "eval.jsonl")
     generator = random.Random(f"laboratory-{seed}")
-    texts = [_answered(generator.choice(rows[TRAINED:]), generator) for _ in range(recipe.examples)]
-    return texts, [*_ends_of_all([row["prompt"] for row in rows]), *OPENINGS]
+    texts = []
+    for row in generator.choices(rows[TRAINED:], k=recipe.examples):
+        answer = read_entry(row["answer"])["answer"]
+        texts.append((row["prompt"], f"{generator.choice(OPENINGS)}\\boxed{{{answer}}}"))
+    prompts = [row["prompt"] for row in rows]
+    begin = os.path.commonprefix(prompts)  # noqa: RUF071  (of texts, not of paths)
+    end = os.path.commonprefix([prompt[::-1] for prompt in prompts])[::-1]  # noqa: RUF071
+    return texts, [begin, end, *OPENINGS]
 
-
-def _ends_of_all(texts: Sequence[str]) -> tuple[str, str]:
-    """What all texts begin and end with."""
-    before = os.path.commonprefix(texts)  # noqa: RUF071  (of texts, not of paths)
-    after = os.path.commonprefix([text[::-1] for text in texts])[::-1]  # noqa: RUF071
-    return before, after
-
-
-def _answered(row: dict[str, str], generator: random.Random) -> Text:
-    """A prompt and its right answer."""
-    return row["prompt"], f"{generator.choice(OPENINGS)}\\boxed{{{read_entry(row['answer'])['answer']}}}"
-
-
-# ── both ──
 
 TASKS = {"arithmetic": arithmetic, "chain_sum": chain_sum}
 RECIPES = {"arithmetic": PolicyRecipe(steps=900), "chain_sum": PolicyRecipe(steps=2000)}

@@ -89,9 +89,6 @@ def _agreement(study: Study, results: Results) -> Rows:
     return rows
 
 
-# ── figures ──
-
-
 def _figures(study: Study, results: Results, judged: Mapping[str, tuple[str, Array]]) -> dict[str, Figure]:
     """Every figure that has data, by its file's name."""
     found = {"eigen-ratio": _draw_courses(study, results, _over_steps("meds/eigen_ratio_window"), "top-1 eigen ratio")}

@@ -21,5 +21,4 @@ def test_reports_every_part(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row[0] for row in rows[1:]] == [
         "step, 16 stored",
         "clustering, 16 stored",
-        "restart, 512 rows in 8 files",
     ]
