@@ -43,11 +43,6 @@ REPEATED = 0.4  # of the rows
 FULL, QUICK = (512, (16, 64, 160, 400)), (8, (16,))  # prompts of a step, and rows per prompt before it
 
 
-def key(prompt: int) -> str:
-    """Return a key like that of a hashed prompt."""
-    return f"{prompt:032x}"
-
-
 class Memory:
     """A shard below ``folder`` and a stream of rollouts."""
 
@@ -68,20 +63,17 @@ class Memory:
     def observe(self, prompts: NDArray[np.int64], logits: NDArray[np.float32]) -> float:
         """Observe ``logits`` (p, 8, N) as the next step; return its milliseconds, without making the batch."""
         self._step += 1
-        keys = [key(prompt) for prompt in prompts.tolist() for _ in range(ROWS)]
+        keys = [f"{prompt:032x}" for prompt in prompts.tolist() for _ in range(ROWS)]
         batch = make_rows(np.arange(len(keys)), keys, np.zeros(len(keys), bool), logits.reshape(-1, LAYERS))
         return timed(self.shard.observe, self._step, batch)[0]
 
-    def fill(self, prompts: NDArray[np.int64], rows: int, per_step: int) -> NDArray[np.float32]:
+    def fill(self, prompts: NDArray[np.int64], rows: int) -> NDArray[np.float32]:
         """Visit ``prompts`` (p,) until each has ``rows``; return their logits (p, rows, N)."""
-        filled = []
-        for visited in np.split(prompts, range(per_step, len(prompts), per_step)):
-            visits = [self.rows(visited) for _ in range(rows // ROWS)]
-            for logits in visits:
-                self.observe(visited, logits)
-                self.shard.recluster()
-            filled.append(np.concatenate(visits, axis=1))
-        return np.concatenate(filled)
+        visits = [self.rows(prompts) for _ in range(rows // ROWS)]
+        for logits in visits:
+            self.observe(prompts, logits)
+            self.shard.recluster()
+        return np.concatenate(visits, axis=1)
 
 
 def reference_vectors(logits: NDArray[np.float32]) -> Floats:
@@ -111,10 +103,10 @@ def measure_steps(per_step: int, stored: int, rounds: int, folder: Path) -> Iter
     """Measure steps of prompts with ``stored`` rows each, others in every round; the first round is a warm-up."""
     memory = Memory(folder)
     visits = np.arange((rounds + 1) * per_step).reshape(rounds + 1, -1)
-    histories = [reference_vectors(memory.fill(prompts, stored, per_step)) for prompts in visits]
+    histories = [reference_vectors(memory.fill(prompts, stored)) for prompts in visits]
     found: dict[str, list[float]] = defaultdict(list)
     for prompts, known in zip(visits, histories):
-        labels = np.array([memory.shard.labels(key(prompt)) for prompt in prompts.tolist()])
+        labels = np.array([memory.shard.labels(f"{prompt:032x}") for prompt in prompts.tolist()])
         logits = memory.rows(prompts)
         new = reference_vectors(logits)
         found["step"].append(memory.observe(prompts, logits))

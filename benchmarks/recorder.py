@@ -80,7 +80,9 @@ def make_batch(shape: Shape, device: str) -> Batch:
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(shape.vocabulary, (shape.batch, shape.length), generator=generator)
     positions = torch.randint(shape.length // 2, shape.length - 1, (shape.batch,), generator=generator)
-    return Batch(ids.to(device), positions, ids[torch.arange(shape.batch), positions + 1])
+    return Batch(
+        ids.to(device), padded_positions(positions, shape.length), ids[torch.arange(shape.batch), positions + 1]
+    )
 
 
 def log_probs_of(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
@@ -95,17 +97,15 @@ def log_probs_of(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
 
 def recorded_pass(model: Any, batch: Batch, recorder: LayerLogitRecorder) -> Pass:
     """Recompute with the recorder."""
-    tokens = padded_positions(batch.positions, batch.ids.shape[1])
-    with recorder.record(tokens, batch.targets) as recording:
+    with recorder.record(batch.positions, batch.targets) as recording:
         log_probs = log_probs_of(model(**batch.inputs()).logits, batch.ids)
     return log_probs, recording.seconds
 
 
 def check_no_synchronization(model: Any, batch: Batch, recorder: LayerLogitRecorder) -> None:
     """Raise RuntimeError if a recorded forward pass, or what the recorder does after it, makes the host wait."""
-    tokens = padded_positions(batch.positions, batch.ids.shape[1])
     try:
-        with recorder.record(tokens, batch.targets):
+        with recorder.record(batch.positions, batch.targets):
             torch.cuda.set_sync_debug_mode("error")
             # Given a mask to look at, or none at all, transformers itself waits for the device; a ready one is used.
             model(input_ids=batch.ids, attention_mask={"full_attention": None})

@@ -169,12 +169,6 @@ def step_of(trainer: Any, generator: Any, settle: Callable[[], None] = lambda: N
     return step
 
 
-def plain_step(strategy: Any, prompts: list[Any], tokenizer: Any, engines: Any) -> Step:
-    """Return a step of OpenRLHF's classes alone."""
-    trainer = PlainTrainer(strategy, StubGroup(records=False), None, None, None, engines, tokenizer)
-    return step_of(trainer, SamplesGenerator(strategy, prompts, None, tokenizer, engines))
-
-
 def our_step(strategy: Any, prompts: list[Any], tokenizer: Any, engines: Any, meds: Any, paths: RunPaths) -> Step:
     """Return a step of our classes, with memory, rollout log and mini-batches of whole prompts."""
     transform = transform_of(meds.features, LAYERS)
@@ -221,9 +215,10 @@ def measure(mean: int, cut: int, rounds: int, prompt_count: int) -> list[list[di
     plain_engines, our_engines = (
         [StubEngine.remote(*given, arrays=arrays) for _ in range(PROCESSES)] for arrays in (False, True)
     )
+    plain_trainer = PlainTrainer(plain, StubGroup(records=False), None, None, None, plain_engines, tokenizer)
     with tempfile.TemporaryDirectory() as folder:
         steps = (
-            plain_step(plain, prompts, tokenizer, plain_engines),
+            step_of(plain_trainer, SamplesGenerator(plain, prompts, None, tokenizer, plain_engines)),
             our_step(ours, prompts, tokenizer, our_engines, config.meds, RunPaths(Path(folder))),
         )
         found = [[step(number) for step in steps] for number in range(rounds + 1)]

@@ -107,7 +107,8 @@ def chain_sum(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], l
     os.replace(out / "chain_sum.jsonl", out / "eval.jsonl")
     generator = random.Random(f"laboratory-{seed}")
     texts = []
-    for row in generator.choices(rows[TRAINED:], k=recipe.examples):
+    for _ in range(recipe.examples):
+        row = generator.choice(rows[TRAINED:])
         answer = read_entry(row["answer"])["answer"]
         texts.append((row["prompt"], f"{generator.choice(OPENINGS)}\\boxed{{{answer}}}"))
     prompts = [row["prompt"] for row in rows]
