@@ -50,14 +50,12 @@ FLOPS = 600e12
 PARAMETERS = 7.6e9
 CACHE = 57_344  # bytes of a token: 28 layers, 4 heads of 128, keys and values
 PROMPT = 150  # tokens
-FIXED = OVERHEAD + 2 * PARAMETERS / BANDWIDTH
-A_RESPONSE = 2 * PARAMETERS / FLOPS
 A_TOKEN = CACHE / BANDWIDTH
 
 
 def step_seconds(responses: float, cached: float) -> float:
     """Return the seconds of a decoding step of ``responses`` with ``cached`` tokens in all."""
-    return FIXED + A_RESPONSE * responses + A_TOKEN * cached
+    return OVERHEAD + 2 * PARAMETERS / BANDWIDTH + 2 * PARAMETERS / FLOPS * responses + A_TOKEN * cached
 
 
 @dataclass(eq=False)

@@ -1,9 +1,8 @@
 """What recording layer logits adds to the log-prob recompute: time, GPU memory, and waits for the GPU.
 
 Two ways to do one pass alternate in one process: OpenRLHF's log-prob recompute of a batch, with nothing recorded, and
-the same with `LayerLogitRecorder`.
-
-Before anything is timed, their log-probs are compared, which must be equal to the bit. From the repository's root:
+the same with `LayerLogitRecorder`. Before anything is timed, their log-probs are compared: they must be equal to the bit.
+From the repository's root:
 
     python -m benchmarks.recorder
     python -m benchmarks.recorder --shape qwen2.5-7b --device cuda
@@ -48,16 +47,11 @@ SHAPES = {
 
 
 class Batch(NamedTuple):
-    """Token ids (B, T) on the model's device; on the host an answer position and a target token per row, (B,) int64."""
+    """Token ids (B, T) on the model's device; on the host a row's flat answer position and its target, (B,)."""
 
     ids: torch.Tensor
     positions: torch.Tensor
     targets: torch.Tensor
-
-    def inputs(self) -> dict[str, torch.Tensor]:
-        """Return what OpenRLHF gives the model for rows without padding."""
-        mask = torch.ones_like(self.ids)
-        return {"input_ids": self.ids, "attention_mask": mask, "position_ids": mask.cumsum(-1) - 1}
 
 
 Pass = tuple[torch.Tensor, float]  # log-probs (B, T - 1), and the seconds of the recorder's work
@@ -80,14 +74,14 @@ def make_batch(shape: Shape, device: str) -> Batch:
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(shape.vocabulary, (shape.batch, shape.length), generator=generator)
     positions = torch.randint(shape.length // 2, shape.length - 1, (shape.batch,), generator=generator)
-    return Batch(
-        ids.to(device), padded_positions(positions, shape.length), ids[torch.arange(shape.batch), positions + 1]
-    )
+    tokens = padded_positions(positions, shape.length)
+    return Batch(ids.to(device), tokens, ids[torch.arange(shape.batch), positions + 1])
 
 
-def log_probs_of(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """Return OpenRLHF's log-probs (B, T - 1) of the tokens after the first, from logits (B, T, V)."""
-    logits = logits.to(torch.float32)
+def log_probs_of(model: Any, ids: torch.Tensor) -> torch.Tensor:
+    """Return OpenRLHF's log-probs (B, T - 1) of the tokens after the first, of rows ``ids`` (B, T) without padding."""
+    mask = torch.ones_like(ids)
+    logits = model(input_ids=ids, attention_mask=mask, position_ids=mask.cumsum(-1) - 1).logits.to(torch.float32)
     labels = torch.roll(ids, shifts=-1, dims=1)
     chosen = torch.gather(logits, dim=-1, index=labels[..., None])[..., 0]
     chunks = logits.reshape(-1, logits.shape[-1]).split(TOKENS_PER_CHUNK)
@@ -98,7 +92,7 @@ def log_probs_of(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
 def recorded_pass(model: Any, batch: Batch, recorder: LayerLogitRecorder) -> Pass:
     """Recompute with the recorder."""
     with recorder.record(batch.positions, batch.targets) as recording:
-        log_probs = log_probs_of(model(**batch.inputs()).logits, batch.ids)
+        log_probs = log_probs_of(model, batch.ids)
     return log_probs, recording.seconds
 
 
@@ -132,7 +126,7 @@ def measure(shape: Shape, device: str, rounds: int) -> Iterator[Line]:
     model, batch = make_model(shape, device), make_batch(shape, device)
     recorder = LayerLogitRecorder(model)
     passes = {
-        "plain": lambda: (log_probs_of(model(**batch.inputs()).logits, batch.ids), 0.0),
+        "plain": lambda: (log_probs_of(model, batch.ids), 0.0),
         "recorder": lambda: recorded_pass(model, batch, recorder),
     }
     (plain, _), (recorded, _) = (run() for run in passes.values())  # also the warm-up

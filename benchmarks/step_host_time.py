@@ -58,7 +58,6 @@ LAYERS = 28
 RANKS, PROCESSES = 8, 2  # ranks of the policy; the processes that play them, and the engines
 SIGMA, RIGHT_SHARE = 0.6, 0.4  # of the logarithm of the lengths; of the responses
 CASES = ((1100, 3072, 6.0), (2500, 7168, 15.0))  # mean length in tokens, cut, and the most seconds of a step
-AT_MOST_RATIO = 0.2
 
 Step = Callable[[int], dict[str, float]]
 
@@ -238,7 +237,7 @@ def main(command_line: list[str] | None = None) -> None:
             print(f"Responses cut at {cut:,} tokens; ours, compared with OpenRLHF's:\n\n{HEADER}")
             for name in found[0][0]:
                 plain, ours = ([both[side][name] for both in found] for side in (0, 1))
-                print(Line(name, ours, "s", plain, *((at_most, AT_MOST_RATIO) if name == "total" else ())), flush=True)
+                print(Line(name, ours, "s", plain, *((at_most, 0.2) if name == "total" else ())), flush=True)
             print()
 
 

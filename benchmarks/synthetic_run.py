@@ -26,7 +26,10 @@ from meds_openrlhf.tracking.step_log import StepLog
 LAYERS, SAMPLES = 28, 16  # SAMPLES: rollouts of a prompt in a step
 NOISY = ("policy_loss", "meds/eigen_ratio_all", "meds/eigen_ratio_step", "meds/eigen_ratio_right_step")
 MODES, ONCE, RIGHT = 5, -1, -2  # wrong answers of a prompt that come back; modes of other answers
-TEXT = "so we have that x = y + 2 since both sides divide by the remainder and \\frac{1}{2} \\sqrt{3} a^2 gives n(n+1)"
+TEXT = """so the we have that is and of to sum then by let x = y + 2 ( ) because since both sides equal divide multiply
+factor therefore number integer value each term which gives substituting back into equation first total we can write
+\\frac{1}{2} \\sqrt{3} a^2 + b^2 n(n+1) triangle angle degrees probability ways choose remainder when divided by 7
+largest smallest positive root product coefficient polynomial sequence"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +74,7 @@ class Policy:
         """Return the answer and the response (n,) of each rollout."""
         once = self.draws.integers(100, 999, size=len(prompt))
         answers = [str(number) for number in np.where(mode == ONCE, once, 7 * prompt + 20 + 3 * mode).tolist()]
-        mean = self.shape.characters
-        ends = self.draws.normal(mean, mean / 4, size=len(prompt)).clip(40, len(self._text) // 2).astype(int)
+        ends = (self.shape.characters * self.draws.normal(1.0, 0.25, size=len(prompt)).clip(0.2, 2.0)).astype(int)
         begins = self.draws.integers(0, len(self._text) // 2, size=len(prompt))
         return answers, [
             f"{self._text[begin : begin + end]}\n\nThe answer is $\\boxed{{{answer}}}$."

@@ -14,5 +14,5 @@ def test_reports_every_part(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row[0] for row in rows[1:]] == [
         "build", "build, peak memory", "file", "open", "open at a search through all responses",
     ]  # fmt: skip
-    assert [row[1].split()[-1] for row in rows[1:]] == ["s", "GB", "MB", "s", "s", "s"]
+    assert [row[1].split()[-1] for row in rows[1:]] == ["s", "GB", "MB", "s", "s"]
     assert 0.03 < float(rows[3][1].split()[0]) < 1
