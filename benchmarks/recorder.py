@@ -1,8 +1,8 @@
 """What recording layer logits adds to the log-prob recompute: time, GPU memory, and waits for the GPU.
 
 Two ways to do one pass alternate in one process: OpenRLHF's log-prob recompute of a batch, with nothing recorded, and
-the same with `LayerLogitRecorder`. Before anything is timed, their log-probs are compared: they must be equal to the bit.
-From the repository's root:
+the same with `LayerLogitRecorder`. Before anything is timed, their log-probs are compared: they must be the same to the
+bit. From the repository's root:
 
     python -m benchmarks.recorder
     python -m benchmarks.recorder --shape qwen2.5-7b --device cuda
