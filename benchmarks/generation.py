@@ -1,7 +1,11 @@
 """How long a step's generation takes when dynamic filtering leaves prompts out: the real generator, simulated engines.
 
-`RolloutGenerator` sends prompts to engines that exist only in simulated time (benchmarks/simulated_engines.py: an H200
-with a 7B model each) and filters what comes back. From the repository's root:
+`RolloutGenerator` sends prompts to engines that exist only in simulated time, and filters what comes back. An engine
+decodes one token of every running response in a step that reads all weights and all their caches:
+
+    seconds = OVERHEAD + weights / BANDWIDTH + caches / BANDWIDTH + responses * 2 * parameters / FLOPS
+
+with the figures of an H200 and a model of 7.6e9 parameters in bfloat16. From the repository's root:
 
     python -m benchmarks.generation
     python -m benchmarks.generation --sequences 128
@@ -12,13 +16,17 @@ are started, at once; and `before`, if a prompt is replaced when it is filtered 
 
 from __future__ import annotations
 
+import heapq
 import logging
 import math
-from collections.abc import Iterator
-from itertools import count
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count, product
 from statistics import median
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -27,7 +35,6 @@ from meds_openrlhf.training import cpu
 if not cpu.has_cuda():
     cpu.install()  # before anything of OpenRLHF's
 
-from benchmarks.simulated_engines import PROMPT, SimulatedFleet
 from benchmarks.table import make_parser
 from meds_openrlhf.training.engines.rollout import PromptStream, RolloutGenerator
 
@@ -37,104 +44,212 @@ MEAN, CUT = 900, 3072  # tokens of a response; log-normal, half of the variance 
 OF_PROMPTS, OF_RESPONSES = 0.5, 0.62  # deviations of the logarithm
 ENGINES = (8, 64)
 FILTERED = (0.0, 0.5, 0.8)
+OVERHEAD = 0.0025  # seconds of a step, whatever runs
+BANDWIDTH = 4.0e12  # bytes a second that are reached of 4.8e12
+FLOPS = 600e12
+PARAMETERS = 7.6e9
+CACHE = 57_344  # bytes of a token: 28 layers, 4 heads of 128, keys and values
+PROMPT = 150  # tokens
+A_TOKEN = CACHE / BANDWIDTH
 
 
-class Case:
-    """A number of engines and the share of an endless data set's prompts that is filtered out.
+def step_seconds(responses: float, cached: float) -> float:
+    """Return the seconds of a decoding step of ``responses`` with ``cached`` tokens in all."""
+    return OVERHEAD + 2 * PARAMETERS / BANDWIDTH + 2 * PARAMETERS / FLOPS * responses + A_TOKEN * cached
 
-    A prompt's text is its number, from which its responses and its verdict follow.
+
+@dataclass(eq=False)
+class Call:
+    """A prompt sent to an engine, its responses, and how many are not finished yet."""
+
+    engine: SimulatedEngine
+    answer: list[Any]
+    missing: int
+
+
+class SimulatedEngine:
+    """An engine that runs up to ``most`` responses at a time, in the order in which they came."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._waiting: deque[tuple[int, Call]] = deque()
+        # A heap of end and start in decoding steps of this engine, a number that orders equal ends, and the call.
+        self._running: list[tuple[float, int, float, Call]] = []
+        self._now = self._steps = self._cached = 0.0
+        self._numbers = count()
+        self.calls = 0
+
+    def add(self, now: float, call: Call, lengths: Sequence[int]) -> None:
+        """Send it a prompt at the time ``now``, whose responses take so many tokens."""
+        self._advance(now)
+        self.calls += 1
+        self._waiting.extend((length, call) for length in lengths)
+        self._fill()
+
+    def next_event(self) -> float:
+        """Return when its next response ends; infinity if it is idle."""
+        return self._now + self._seconds(self._running[0][0] - self._steps) if self._running else math.inf
+
+    def finish_next(self) -> Call | None:
+        """Advance to the end of its next response; return its call if that was the last response of the call."""
+        self._move(self._running[0][0] - self._steps)
+        _, _, started, call = heapq.heappop(self._running)
+        self._cached -= PROMPT + self._steps - started
+        self._fill()
+        call.missing -= 1
+        self.calls -= not call.missing
+        return None if call.missing else call
+
+    def drop(self, now: float, calls: set[Call]) -> None:
+        """Abort calls."""
+        self._advance(now)
+        self.calls -= len(calls)
+        self._waiting = deque(waiting for waiting in self._waiting if waiting[1] not in calls)
+        self._running = [running for running in self._running if running[3] not in calls]
+        self._cached = sum(PROMPT + self._steps - started for _, _, started, _ in self._running)
+        heapq.heapify(self._running)
+        self._fill()
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._running) < self._most:
+            length, call = self._waiting.popleft()
+            heapq.heappush(self._running, (self._steps + length, next(self._numbers), self._steps, call))
+            self._cached += PROMPT
+
+    def _seconds(self, steps: float) -> float:
+        """Return the seconds of so many steps with the responses that run, whose caches grow."""
+        responses = len(self._running)
+        return steps * step_seconds(responses, self._cached) + A_TOKEN * responses * steps * steps / 2
+
+    def _move(self, steps: float) -> None:
+        self._now += self._seconds(steps)
+        self._steps += steps
+        self._cached += len(self._running) * steps
+
+    def _advance(self, now: float) -> None:
+        """Decode until ``now``, before which no response ends."""
+        if responses := len(self._running):
+            first, grows = step_seconds(responses, self._cached), A_TOKEN * responses / 2
+            self._move((math.sqrt(first * first + 4 * grows * (now - self._now)) - first) / (2 * grows))
+        self._now = now
+
+
+class SimulatedFleet:
+    """What `EngineFleet` is to a generator, on simulated engines and a simulated clock.
+
+    ``answer`` makes the lengths of a prompt's responses, and the responses, from the prompt's text.
     """
 
-    def __init__(self, engines: int, filtered: float, batch: int, sequences: int) -> None:
-        self._engines, self._filtered, self._batch, self._sequences = engines, filtered, batch, sequences
+    def __init__(self, engines: int, most: int, answer: Callable[[str], tuple[Sequence[int], list[Any]]]) -> None:
+        self.usable = [SimulatedEngine(most) for _ in range(engines)]
+        self.now = 0.0
+        self._answer = answer
 
-    def fleet(self) -> SimulatedFleet:
-        """Return idle engines."""
-        return SimulatedFleet(self._engines, self._sequences, self.answer)
+    def share(self, tokenizer: Any) -> Any:
+        """Return the tokenizer, which no engine needs."""
+        return tokenizer
 
-    def answer(self, prompt: str) -> tuple[list[int], list[dict[str, Any]]]:
-        """Return lengths and responses, of which half are right, or none if the prompt is to be filtered out."""
-        draws = np.random.default_rng([0, int(prompt)])
-        typical = draws.normal(math.log(MEAN) - (OF_PROMPTS**2 + OF_RESPONSES**2) / 2, OF_PROMPTS)
-        drawn = np.exp(draws.normal(typical, OF_RESPONSES, SAMPLES)).astype(int) + 1
-        lengths = np.minimum(drawn, CUT).tolist()
-        passes = np.random.default_rng([0, int(prompt), 1]).random() >= self._filtered
-        responses = []
-        for position, length in enumerate(lengths):
-            score = float(passes and position % 2)
-            tokens = {"observation_tokens": np.zeros(PROMPT + length, np.int32), "rollout_log_probs": None}
-            judged = {"prompt": prompt, "label": "", "reward": score, "scores": score}
-            responses.append({**judged, **tokens, "action_ranges": [(PROMPT, PROMPT + length)]})
-        return lengths, responses
+    def keep_those_with_weights(self) -> None:
+        """Nothing is lost here."""
 
-    def generator(self) -> RolloutGenerator:
-        """Return the real generator on simulated engines."""
-        args = SimpleNamespace(
-            data=SimpleNamespace(max_len=CUT + 1024),
-            rollout=SimpleNamespace(batch_size=self._batch, n_samples_per_prompt=SAMPLES, max_new_tokens=CUT),
-            vllm=SimpleNamespace(enable_sleep=False),
-            algo=SimpleNamespace(
-                dynamic_filtering_enable=True,
-                dynamic_filtering_range=(0.0, 1.0),
-                advantage=SimpleNamespace(is_correction_level="off"),
-            ),
-        )
-        generator = RolloutGenerator(
-            strategy=SimpleNamespace(args=args),
-            prompts_dataloader=[],
-            eval_dataloader=None,
-            tokenizer=None,
-            fleet=self.fleet(),  # type: ignore[arg-type]
-            sync_weights=None,
-        )
-        generator._dataloader_iter = PromptStream(([""], [str(number)], [""], [None]) for number in count())
-        return generator
+    def generate(self, *, prompt: str, **_: Any) -> Call:
+        """Send a prompt to the engine with the fewest."""
+        engine = min(self.usable, key=lambda engine: engine.calls)
+        lengths, answer = self._answer(prompt)
+        call = Call(engine, answer, len(lengths))
+        engine.add(self.now, call, lengths)
+        return call
 
-    def steps(self, generator: RolloutGenerator, steps: int) -> Iterator[tuple[int, float]]:
-        """Yield how many prompts each step used, and simulated seconds."""
-        for _ in range(steps):
-            fleet = self.fleet()
-            generator._fleet = fleet  # type: ignore[assignment]
-            _, _, used, _ = generator.generate_samples(max_len=CUT + 1024, max_new_tokens=CUT)
-            yield used, fleet.now
+    def wait(self, _calls: Sequence[Call]) -> list[Call]:
+        """Advance the clock to the next call of which all responses are finished."""
+        while True:
+            engine = min(self.usable, key=SimulatedEngine.next_event)
+            self.now = engine.next_event()
+            if (done := engine.finish_next()) is not None:
+                return [done]
 
-    def ideal_seconds(self, used: range) -> float:
-        """Return the seconds of a step in which exactly the prompts that it uses are started, at once."""
-        fleet = self.fleet()
-        left = len([fleet.generate(prompt=str(number)) for number in used])
-        while left:
-            left -= len(fleet.wait([]))
-        return fleet.now
+    def responses(self, call: Call) -> list[Any]:
+        """Return the responses to a call."""
+        return call.answer
+
+    def cancel(self, calls: Sequence[Call]) -> None:
+        """Abort calls."""
+        for engine in self.usable:
+            engine.drop(self.now, {call for call in calls if call.engine is engine})
 
 
-def measure(case: Case, rounds: int) -> tuple[float, float, float]:
+def answer(prompt: str, filtered: float) -> tuple[list[int], list[dict[str, Any]]]:
+    """Return lengths of responses, and responses, of which half are right, or none if the prompt is filtered out.
+
+    Both follow from the prompt's text, a number, and from the share ``filtered`` of all prompts.
+    """
+    draws = np.random.default_rng([0, int(prompt)])
+    typical = draws.normal(math.log(MEAN) - (OF_PROMPTS**2 + OF_RESPONSES**2) / 2, OF_PROMPTS)
+    lengths = np.minimum(np.exp(draws.normal(typical, OF_RESPONSES, SAMPLES)).astype(int) + 1, CUT).tolist()
+    passes = np.random.default_rng([0, int(prompt), 1]).random() >= filtered
+    responses = []
+    for position, length in enumerate(lengths):
+        score = float(passes and position % 2)
+        tokens = {"observation_tokens": np.zeros(PROMPT + length, np.int32), "rollout_log_probs": None}
+        judged = {"prompt": prompt, "label": "", "reward": score, "scores": score}
+        responses.append({**judged, **tokens, "action_ranges": [(PROMPT, PROMPT + length)]})
+    return lengths, responses
+
+
+def run_steps(make_fleet: Callable[[], SimulatedFleet], batch: int, steps: int, ahead: bool) -> list[tuple[int, float]]:
+    """Return the prompts used and the simulated seconds of the real generator's steps; ``ahead``: as it is."""
+    advantage = SimpleNamespace(is_correction_level="off")
+    args = SimpleNamespace(
+        data=SimpleNamespace(max_len=CUT + 1024),
+        rollout=SimpleNamespace(batch_size=batch, n_samples_per_prompt=SAMPLES, max_new_tokens=CUT),
+        vllm=SimpleNamespace(enable_sleep=False),
+        algo=SimpleNamespace(dynamic_filtering_enable=True, dynamic_filtering_range=(0.0, 1.0), advantage=advantage),
+    )
+    loaders = {"prompts_dataloader": [], "eval_dataloader": None, "tokenizer": None}
+    strategy, fleet = SimpleNamespace(args=args), cast("Any", make_fleet())
+    generator: Any = RolloutGenerator(strategy=strategy, **loaders, fleet=fleet, sync_weights=None)
+    generator._dataloader_iter = PromptStream(([""], [str(number)], [""], [None]) for number in count())
+    if not ahead:
+        generator._pass_rate = None
+    found = []
+    for _ in range(steps):
+        generator._fleet = fleet = make_fleet()
+        _, _, used, _ = generator.generate_samples(max_len=CUT + 1024, max_new_tokens=CUT)
+        found.append((used, fleet.now))
+    return found
+
+
+def ideal_seconds(fleet: SimulatedFleet, used: range) -> float:
+    """Return the seconds of a step in which exactly the prompts that it uses are started, at once."""
+    left = len([fleet.generate(prompt=str(number)) for number in used])
+    while left:
+        left -= len(fleet.wait([]))
+    return fleet.now
+
+
+def measure(make_fleet: Callable[[], SimulatedFleet], batch: int, rounds: int) -> tuple[float, float, float]:
     """Return the median seconds of a case: as it is, ideal, and before."""
-    (first, _), *measured = case.steps(case.generator(), rounds + 1)  # the first step does not know the pass rate
+    (first, _), *measured = run_steps(make_fleet, batch, rounds + 1, True)  # the first does not know the pass rate
     ideal = []
     for used, _ in measured:
-        ideal.append(case.ideal_seconds(range(first, first + used)))
+        ideal.append(ideal_seconds(make_fleet(), range(first, first + used)))
         first += used
-    plain = case.generator()
-    plain._pass_rate = None  # type: ignore[assignment]
-    before = median(seconds for _, seconds in case.steps(plain, rounds))
-    return median(seconds for _, seconds in measured), median(ideal), before
+    before = run_steps(make_fleet, batch, rounds, False)
+    return median(seconds for _, seconds in measured), median(ideal), median(seconds for _, seconds in before)
 
 
 def main(command_line: list[str] | None = None) -> None:
     """Print the table."""
     parser = make_parser(__doc__, rounds=5)
     parser.add_argument("--sequences", type=int, default=SEQUENCES, help="that an engine generates at a time")
-    arguments = parser.parse_args(command_line)
+    given = parser.parse_args(command_line)
     logging.disable(logging.INFO)
     print("| engines | filtered | seconds | ideal | seconds / ideal | before |\n|---|---|---|---|---|---|")
-    for engines in ENGINES:
-        for filtered in FILTERED:
-            case = Case(engines, filtered, 16 if arguments.quick else 512, arguments.sequences)
-            seconds, ideal, before = measure(case, arguments.rounds)
-            print(
-                f"| {engines} | {filtered:.0%} | {seconds:.1f} | {ideal:.1f} | {seconds / ideal:.2f} | {before:.1f} |",
-                flush=True,
-            )
+    for engines, filtered in product(ENGINES, FILTERED):
+        make_fleet = partial(SimulatedFleet, engines, given.sequences, partial(answer, filtered=filtered))
+        seconds, ideal, before = measure(make_fleet, 16 if given.quick else 512, given.rounds)
+        cells = f"{engines} | {filtered:.0%} | {seconds:.1f} | {ideal:.1f} | {seconds / ideal:.2f} | {before:.1f}"
+        print(f"| {cells} |", flush=True)
 
 
 if __name__ == "__main__":

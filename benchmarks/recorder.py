@@ -1,13 +1,8 @@
 """What recording layer logits adds to the log-prob recompute: time, GPU memory, and waits for the GPU.
 
-Three ways to do one pass alternate in one process:
-
-- plain: OpenRLHF's log-prob recompute of a batch, nothing recorded;
-- recorder: the same with `LayerLogitRecorder`;
-- hidden states: the same with `output_hidden_states=True`, then each layer's row at the answer position times the whole
-  unembedding matrix, of which the target's logit is kept.
-
-Before anything is timed, the layer logits of the second and the third are compared. From the repository's root:
+Two ways to do one pass alternate in one process: OpenRLHF's log-prob recompute of a batch, with nothing recorded, and
+the same with `LayerLogitRecorder`. Before anything is timed, their log-probs are compared: they must be the same to the
+bit. From the repository's root:
 
     python -m benchmarks.recorder
     python -m benchmarks.recorder --shape qwen2.5-7b --device cuda
@@ -17,8 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,8 +25,7 @@ from meds_openrlhf.features.recorder import LayerLogitRecorder
 TOKENS_PER_CHUNK = 1024  # of OpenRLHF's log-sum-exp
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shape:
+class Shape(NamedTuple):
     """A Qwen2 model with random weights, and the batch that it gets."""
 
     layers: int
@@ -46,43 +39,22 @@ class Shape:
     dtype: torch.dtype
 
 
-QUICK = Shape(
-    layers=3, hidden=32, heads=4, kv_heads=2, intermediate=48, vocabulary=97, batch=3, length=16, dtype=torch.float32
-)
+QUICK = Shape(3, 32, 4, 2, 48, 97, batch=3, length=16, dtype=torch.float32)
 SHAPES = {
-    "small": Shape(
-        layers=12, hidden=512, heads=8, kv_heads=4, intermediate=1408, vocabulary=32768,
-        batch=8, length=512, dtype=torch.float32,
-    ),
-    "qwen2.5-7b": Shape(
-        layers=28, hidden=3584, heads=28, kv_heads=4, intermediate=18944, vocabulary=152064,
-        batch=8, length=4096, dtype=torch.bfloat16,
-    ),
-}  # fmt: skip
+    "small": Shape(12, 512, 8, 4, 1408, 32768, batch=8, length=512, dtype=torch.float32),
+    "qwen2.5-7b": Shape(28, 3584, 28, 4, 18944, 152064, batch=8, length=4096, dtype=torch.bfloat16),
+}
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Token ids (B, T) on the model's device; on the host an answer position and a target token per row, (B,) int64."""
+class Batch(NamedTuple):
+    """Token ids (B, T) on the model's device; on the host a row's flat answer position and its target, (B,)."""
 
     ids: torch.Tensor
     positions: torch.Tensor
     targets: torch.Tensor
 
-    @property
-    def inputs(self) -> dict[str, torch.Tensor]:
-        """What OpenRLHF gives the model for rows without padding."""
-        mask = torch.ones_like(self.ids)
-        return {"input_ids": self.ids, "attention_mask": mask, "position_ids": mask.cumsum(-1) - 1}
 
-
-@dataclass(frozen=True)
-class Pass:
-    """Log-probs (B, T - 1) of a pass, its layer logits (B, N) if it has any, and the seconds of the recorder's work."""
-
-    log_probs: torch.Tensor
-    layer_logits: torch.Tensor | None = None
-    own_seconds: float = 0.0
+Pass = tuple[torch.Tensor, float]  # log-probs (B, T - 1), and the seconds of the recorder's work
 
 
 def make_model(shape: Shape, device: str) -> Any:
@@ -102,12 +74,14 @@ def make_batch(shape: Shape, device: str) -> Batch:
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(shape.vocabulary, (shape.batch, shape.length), generator=generator)
     positions = torch.randint(shape.length // 2, shape.length - 1, (shape.batch,), generator=generator)
-    return Batch(ids.to(device), positions, ids[torch.arange(shape.batch), positions + 1])
+    tokens = padded_positions(positions, shape.length)
+    return Batch(ids.to(device), tokens, ids[torch.arange(shape.batch), positions + 1])
 
 
-def log_probs_of(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """Return OpenRLHF's log-probs (B, T - 1) of the tokens after the first, from logits (B, T, V)."""
-    logits = logits.to(torch.float32)
+def log_probs_of(model: Any, ids: torch.Tensor) -> torch.Tensor:
+    """Return OpenRLHF's log-probs (B, T - 1) of the tokens after the first, of rows ``ids`` (B, T) without padding."""
+    mask = torch.ones_like(ids)
+    logits = model(input_ids=ids, attention_mask=mask, position_ids=mask.cumsum(-1) - 1).logits.to(torch.float32)
     labels = torch.roll(ids, shifts=-1, dims=1)
     chosen = torch.gather(logits, dim=-1, index=labels[..., None])[..., 0]
     chunks = logits.reshape(-1, logits.shape[-1]).split(TOKENS_PER_CHUNK)
@@ -115,35 +89,17 @@ def log_probs_of(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     return (chosen - normalizer)[:, :-1]
 
 
-def plain_pass(model: Any, batch: Batch) -> Pass:
-    """Recompute, and nothing else."""
-    return Pass(log_probs_of(model(**batch.inputs).logits, batch.ids))
-
-
 def recorded_pass(model: Any, batch: Batch, recorder: LayerLogitRecorder) -> Pass:
     """Recompute with the recorder."""
-    tokens = padded_positions(batch.positions, batch.ids.shape[1])
-    with recorder.record(tokens, batch.targets) as recording:
-        log_probs = log_probs_of(model(**batch.inputs).logits, batch.ids)
-    return Pass(log_probs, recording.layer_logits, recording.seconds)
-
-
-def hidden_states_pass(model: Any, batch: Batch) -> Pass:
-    """Recompute with all hidden states, and put a row of each through the whole unembedding."""
-    output = model(**batch.inputs, output_hidden_states=True)
-    log_probs = log_probs_of(output.logits, batch.ids)
-    rows = torch.arange(len(batch.ids), device=batch.ids.device)
-    positions, targets = batch.positions.to(rows.device), batch.targets.to(rows.device)
-    unembedding = model.get_output_embeddings()
-    logits = [unembedding(hidden[rows, positions])[rows, targets] for hidden in output.hidden_states[1:]]
-    return Pass(log_probs, torch.stack(logits, dim=1).float())
+    with recorder.record(batch.positions, batch.targets) as recording:
+        log_probs = log_probs_of(model, batch.ids)
+    return log_probs, recording.seconds
 
 
 def check_no_synchronization(model: Any, batch: Batch, recorder: LayerLogitRecorder) -> None:
     """Raise RuntimeError if a recorded forward pass, or what the recorder does after it, makes the host wait."""
-    tokens = padded_positions(batch.positions, batch.ids.shape[1])
     try:
-        with recorder.record(tokens, batch.targets):
+        with recorder.record(batch.positions, batch.targets):
             torch.cuda.set_sync_debug_mode("error")
             # Given a mask to look at, or none at all, transformers itself waits for the device; a ready one is used.
             model(input_ids=batch.ids, attention_mask={"full_attention": None})
@@ -151,59 +107,44 @@ def check_no_synchronization(model: Any, batch: Batch, recorder: LayerLogitRecor
         torch.cuda.set_sync_debug_mode("default")
 
 
-def seconds_of(run: Callable[[], Pass], device: str) -> tuple[float, float]:
-    """Return the seconds of a pass, and of the recorder's work in it."""
-    _synchronize(device)
-    started = time.perf_counter()
-    result = run()
-    _synchronize(device)
-    return time.perf_counter() - started, result.own_seconds
-
-
-def peak_bytes(run: Callable[[], Pass]) -> int:
-    """Return the most bytes of GPU memory that one pass takes, without weights and inputs."""
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    run()
-    torch.cuda.synchronize()
-    return torch.cuda.max_memory_allocated() - before
-
-
-def _synchronize(device: str) -> None:
+def cost_of(run: Callable[[], Pass], device: str) -> tuple[float, float, int]:
+    """Return the seconds of a pass and of the recorder's work in it, and its most bytes of GPU memory (0 on a CPU)."""
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    wait()
     if device == "cuda":
-        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()  # weights and inputs
+    started = time.perf_counter()
+    _, own_seconds = run()
+    wait()
+    return time.perf_counter() - started, own_seconds, torch.cuda.max_memory_allocated() - before
 
 
 @torch.no_grad()
 def measure(shape: Shape, device: str, rounds: int) -> Iterator[Line]:
-    """Compare and check the three passes, then yield what they cost; on a CPU without the memory."""
+    """Compare and check the two passes, then yield what they cost; on a CPU without the memory."""
     model, batch = make_model(shape, device), make_batch(shape, device)
     recorder = LayerLogitRecorder(model)
     passes = {
-        "plain": lambda: plain_pass(model, batch),
+        "plain": lambda: (log_probs_of(model, batch.ids), 0.0),
         "recorder": lambda: recorded_pass(model, batch, recorder),
-        "hidden states": lambda: hidden_states_pass(model, batch),
     }
-    plain, recorded, expected = (run() for run in passes.values())  # also the warm-up
-    assert torch.equal(plain.log_probs, recorded.log_probs), "the recorder changes the log-probs"
-    atol, rtol = (1e-4, 1e-4) if shape.dtype == torch.float32 else (2**-7, 2**-6)
-    torch.testing.assert_close(recorded.layer_logits, expected.layer_logits, atol=atol, rtol=rtol)
-    del plain, recorded, expected
+    (plain, _), (recorded, _) = (run() for run in passes.values())  # also the warm-up
+    assert torch.equal(plain, recorded), "the recorder changes the log-probs"
+    del plain, recorded
     if device == "cuda":
         check_no_synchronization(model, batch, recorder)
-        peaks = {name: peak_bytes(run) / 1e6 for name, run in passes.items()}
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in passes}
+    found: dict[str, list[tuple[float, float, int]]] = {name: [] for name in passes}
     for index in range(rounds):
         for name in np.roll(list(passes), index).tolist():  # who goes first rotates
-            found[name].append(seconds_of(passes[name], device))
-    seconds = {name: [total for total, _ in values] for name, values in found.items()}
+            found[name].append(cost_of(passes[name], device))
+    seconds = {name: [total for total, *_ in costs] for name, costs in found.items()}
     for name in passes:
         yield Line(name, seconds[name], "s", seconds["plain"])
-    yield Line("recorder's own work", [100 * own / total for total, own in found["recorder"]], "%", at_most=0.1)
+    yield Line("recorder's own work", [100 * own / total for total, own, _ in found["recorder"]], "%", at_most=0.1)
     if device == "cuda":
-        for name in ("recorder", "hidden states"):
-            yield Line(f"{name}, peak memory over plain", [peaks[name] - peaks["plain"]], "MB")
+        peaks = {name: max(peak for *_, peak in costs) / 1e6 for name, costs in found.items()}
+        yield Line("recorder, peak memory over plain", [peaks["recorder"] - peaks["plain"]], "MB")
 
 
 def main(command_line: list[str] | None = None) -> None:

@@ -13,9 +13,7 @@ import logging
 import os
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,7 +41,6 @@ from meds_openrlhf.memory.snapshot import MemoryFormat
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.response_texts import ResponseReader
 from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder
-from meds_openrlhf.training import trainer as trainer_module
 from meds_openrlhf.training.actor import RecordedLogProbs
 from meds_openrlhf.training.batching import even_batch
 from meds_openrlhf.training.context import TrainerContext
@@ -61,7 +58,8 @@ LAYERS = 28
 RANKS, PROCESSES = 8, 2  # ranks of the policy; the processes that play them, and the engines
 SIGMA, RIGHT_SHARE = 0.6, 0.4  # of the logarithm of the lengths; of the responses
 CASES = ((1100, 3072, 6.0), (2500, 7168, 15.0))  # mean length in tokens, cut, and the most seconds of a step
-AT_MOST_RATIO = 0.2
+
+Step = Callable[[int], dict[str, float]]
 
 
 @ray.remote(num_cpus=0)
@@ -79,19 +77,12 @@ class StubEngine:
 
     def _response(self, prompt: str, length: int, draws: np.random.Generator) -> dict[str, Any]:
         reward = float(draws.random() < RIGHT_SHARE)
+        judged = {"prompt": prompt, "label": "1", "reward": reward, "scores": reward, "extra_logs": {}}
+        tokens = draws.integers(0, VOCABULARY - 1, 100 + length).tolist()
+        none = dict.fromkeys(("images", "mm_train_inputs", "rollout_log_probs"))
         return {
-            "prompt": prompt,
-            "label": "1",
-            "images": None,
-            "mm_train_inputs": None,
-            "observation_tokens": draws.integers(0, VOCABULARY - 1, 100 + length).tolist(),
-            "action_ranges": [(100, 100 + length)],
-            "rollout_log_probs": None,
-            "truncated": False,
-            "reward": reward,
-            "scores": reward,
-            "extra_logs": {},
-        }
+            **judged, **none, "observation_tokens": tokens, "action_ranges": [(100, 100 + length)], "truncated": False,
+        }  # fmt: skip
 
     def get_num_unfinished_requests(self) -> int:
         """Return 0."""
@@ -149,37 +140,6 @@ class StubGroup(RayActorGroup):  # type: ignore[misc]
         self.duplicate_actors = 1
 
 
-class PhaseTimes:
-    """Seconds by phase, one value per round. Nested phases are counted in both."""
-
-    def __init__(self) -> None:
-        self.rounds: list[dict[str, float]] = []
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Add the time of the block to a phase of this round."""
-        started = time.perf_counter()
-        yield
-        self.rounds[-1][name] += time.perf_counter() - started
-
-    def watch(self, target: Any, method: str, name: str, only: str | None = None) -> None:
-        """Count the calls of an object's method as a phase, or ``only`` those with this first argument."""
-        plain = getattr(target, method)
-
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            if only not in (None, *args[:1], kwargs.get("method_name")):
-                return plain(*args, **kwargs)
-            with self.phase(name):
-                return plain(*args, **kwargs)
-
-        setattr(target, method, watched)
-
-    def seconds(self, name: str) -> list[float] | None:
-        """Return the seconds of a phase without the first round, which is a warm-up; None if it never occurred."""
-        found = [phases.get(name, 0.0) for phases in self.rounds[1:]]
-        return found if any(found) else None
-
-
 class PlainTrainer(BasePPOTrainer):  # type: ignore[misc]
     """OpenRLHF's trainer, which has no tracker here."""
 
@@ -191,35 +151,24 @@ class OurTrainer(MedsTraining, PlainTrainer, EngineSync):
     """Our trainer, without what concerns data sets and evaluation."""
 
 
-def step_of(trainer: Any, generator: Any, times: PhaseTimes) -> Callable[[int], None]:
-    """Return a function that runs one step."""
-    maker, group = trainer.experience_maker, trainer.actor_model_group
-    times.watch(generator, "generate_samples", "generation calls")
-    times.watch(maker, "split_rollout_samples", "padding to micro-batches")
-    times.watch(maker, "make_experience", "log-probs from the ranks")
-    times.watch(maker, "compute_advantages_and_returns", "advantages and returns")
-    times.watch(group, "async_run_method_batch", "hand-over to the ranks", only="append")
+def step_of(trainer: Any, generator: Any, settle: Callable[[], None] = lambda: None) -> Step:
+    """Return a function that runs one step and returns its seconds by phase; ``settle`` follows, not timed."""
 
-    def step(number: int) -> None:
-        times.rounds.append(defaultdict(float))
-        with times.phase("total"):
-            samples, *_ = generator.generate_samples(max_len=trainer.args.data.max_len)
-            with times.phase("train step"):
-                status, _ = trainer.train_step(samples, number)
-            trainer.save_logs_and_checkpoints(number + 1, status, {})
+    def step(number: int) -> dict[str, float]:
+        started = time.perf_counter()
+        samples, *_ = generator.generate_samples(max_len=trainer.args.data.max_len)
+        generated = time.perf_counter()
+        status, _ = trainer.train_step(samples, number)
+        trained = time.perf_counter()
+        trainer.save_logs_and_checkpoints(number + 1, status, {})
+        total = time.perf_counter() - started
+        settle()  # the rest of the rollout log, which on a cluster is done on other cores
+        return {"generation calls": generated - started, "train step": trained - generated, "total": total}
 
     return step
 
 
-def plain_step(strategy: Any, prompts: list[Any], tokenizer: Any, engines: Any, times: PhaseTimes) -> Any:
-    """Return a step of OpenRLHF's classes alone."""
-    trainer = PlainTrainer(strategy, StubGroup(records=False), None, None, None, engines, tokenizer)
-    return step_of(trainer, SamplesGenerator(strategy, prompts, None, tokenizer, engines), times)
-
-
-def our_step(
-    strategy: Any, prompts: list[Any], tokenizer: Any, engines: Any, times: PhaseTimes, meds: Any, paths: RunPaths
-) -> Any:
+def our_step(strategy: Any, prompts: list[Any], tokenizer: Any, engines: Any, meds: Any, paths: RunPaths) -> Step:
     """Return a step of our classes, with memory, rollout log and mini-batches of whole prompts."""
     transform = transform_of(meds.features, LAYERS)
     memory_format = MemoryFormat(PROCESSES, LAYERS, {"model": "stub"})
@@ -232,40 +181,18 @@ def our_step(
     recorder = ray.remote(num_cpus=0)(RolloutRecorder).remote(paths, reader, meds.tracking.rollouts)
     control = start_run_control(paths)
     context = TrainerContext(meds, paths, control, pool, transform, True, recorder, first_step=0)
-    trainer = OurTrainer(
-        context=context,
-        strategy=strategy,
-        actor_model_group=StubGroup(records=True),
-        critic_model_group=None,
-        reward_model_group=None,
-        reference_model_group=None,
-        vllm_engines=engines,
-        tokenizer=tokenizer,
-    )
-    generator = RolloutGenerator(
-        strategy=strategy,
-        prompts_dataloader=prompts,
-        eval_dataloader=None,
-        tokenizer=tokenizer,
-        fleet=EngineFleet(engines, print),
-        sync_weights=None,
-        even_batch=even_batch(strategy.args),
-    )
-    times.watch(trainer.experience_maker, "_collect", "rows for the memory")
-    times.watch(trainer.experience_maker, "_ask", "the memory's answer")
-    times.watch(trainer_module, "by_prompts", "mini-batches of whole prompts")
-    times.watch(trainer_module, "step_rollouts", "rollout log")
-    step = step_of(trainer, generator, times)
-
-    def settled(number: int) -> None:
-        step(number)
-        trainer._rollouts.flush()  # not timed: on a cluster it happens on other cores
-
-    return settled
+    group, fleet = StubGroup(records=True), EngineFleet(engines, print)
+    models = {"critic_model_group": None, "reward_model_group": None, "reference_model_group": None}
+    given: dict[str, Any] = {"strategy": strategy, "tokenizer": tokenizer}
+    trainer = OurTrainer(context=context, actor_model_group=group, vllm_engines=engines, **models, **given)
+    loaders = {"prompts_dataloader": prompts, "eval_dataloader": None}
+    even = even_batch(strategy.args)
+    generator = RolloutGenerator(fleet=fleet, sync_weights=None, even_batch=even, **loaders, **given)
+    return step_of(trainer, generator, trainer._rollouts.flush)
 
 
-def measure(mean: int, cut: int, rounds: int, prompt_count: int) -> tuple[PhaseTimes, PhaseTimes]:
-    """Return the times of OpenRLHF's driver, and of ours."""
+def measure(mean: int, cut: int, rounds: int, prompt_count: int) -> list[list[dict[str, float]]]:
+    """Return for each round the seconds of OpenRLHF's driver and of ours, by phase."""
     config = load_config(CONFIG)
     flags = {
         **config.openrlhf,
@@ -287,17 +214,14 @@ def measure(mean: int, cut: int, rounds: int, prompt_count: int) -> tuple[PhaseT
     plain_engines, our_engines = (
         [StubEngine.remote(*given, arrays=arrays) for _ in range(PROCESSES)] for arrays in (False, True)
     )
-    plain_times, our_times = PhaseTimes(), PhaseTimes()
+    plain_trainer = PlainTrainer(plain, StubGroup(records=False), None, None, None, plain_engines, tokenizer)
     with tempfile.TemporaryDirectory() as folder:
-        run = RunPaths(Path(folder))
         steps = (
-            plain_step(plain, prompts, tokenizer, plain_engines, plain_times),
-            our_step(ours, prompts, tokenizer, our_engines, our_times, config.meds, run),
+            step_of(plain_trainer, SamplesGenerator(plain, prompts, None, tokenizer, plain_engines)),
+            our_step(ours, prompts, tokenizer, our_engines, config.meds, RunPaths(Path(folder))),
         )
-        for number in range(rounds + 1):
-            for step in steps:
-                step(number)
-    return plain_times, our_times
+        found = [[step(number) for step in steps] for number in range(rounds + 1)]
+    return found[1:]  # the first is a warm-up
 
 
 def main(command_line: list[str] | None = None) -> None:
@@ -309,11 +233,11 @@ def main(command_line: list[str] | None = None) -> None:
     print(machine())
     with ray_connection(on_cpu=not cpu.has_cuda(), verbose=False):
         for mean, cut, at_most in ((400, 600, 6.0),) if arguments.quick else CASES:
-            plain, ours = measure(mean, cut, arguments.rounds, 16 if arguments.quick else 512)
+            found = measure(mean, cut, arguments.rounds, 16 if arguments.quick else 512)
             print(f"Responses cut at {cut:,} tokens; ours, compared with OpenRLHF's:\n\n{HEADER}")
-            for name in ours.rounds[-1]:  # as they end
-                bounds = (at_most, AT_MOST_RATIO) if name == "total" else ()
-                print(Line(name, ours.seconds(name) or [0.0], "s", plain.seconds(name), *bounds), flush=True)
+            for name in found[0][0]:
+                plain, ours = ([both[side][name] for both in found] for side in (0, 1))
+                print(Line(name, ours, "s", plain, *((at_most, 0.2) if name == "total" else ())), flush=True)
             print()
 
 

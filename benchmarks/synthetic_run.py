@@ -24,12 +24,12 @@ from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, sample_texts, wri
 from meds_openrlhf.tracking.step_log import StepLog
 
 LAYERS, SAMPLES = 28, 16  # SAMPLES: rollouts of a prompt in a step
+NOISY = ("policy_loss", "meds/eigen_ratio_all", "meds/eigen_ratio_step", "meds/eigen_ratio_right_step")
 MODES, ONCE, RIGHT = 5, -1, -2  # wrong answers of a prompt that come back; modes of other answers
 TEXT = """so the we have that is and of to sum then by let x = y + 2 ( ) because since both sides equal divide multiply
 factor therefore number integer value each term which gives substituting back into equation first total we can write
 \\frac{1}{2} \\sqrt{3} a^2 + b^2 n(n+1) triangle angle degrees probability ways choose remainder when divided by 7
 largest smallest positive root product coefficient polynomial sequence"""
-WORDS = TEXT.split()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Policy:
         self._signatures = self.draws.normal(size=(shape.prompts, MODES, LAYERS)) * ramp + 2 * ramp
         self._peaks = self.draws.uniform(-0.2, 1.2, size=(shape.prompts, MODES))  # in time
         self._easy = self.draws.uniform(0.15, 0.85, size=shape.prompts)
-        words = self.draws.choice(WORDS, size=max(60_000, shape.characters))
+        words = self.draws.choice(TEXT.split(), size=60_000)
         words[::31] = "\n"
         self._text = " ".join(words.tolist())
 
@@ -73,10 +73,8 @@ class Policy:
     def answers(self, prompt: NDArray[np.int64], mode: NDArray[np.int64]) -> tuple[list[str], list[str]]:
         """Return the answer and the response (n,) of each rollout."""
         once = self.draws.integers(100, 999, size=len(prompt))
-        numbers = np.where(mode == RIGHT, 7 * prompt + 11, np.where(mode == ONCE, once, 7 * prompt + 20 + 3 * mode))
-        answers = [str(number) for number in numbers.tolist()]
-        mean = self.shape.characters
-        ends = self.draws.normal(mean, mean / 4, size=len(prompt)).clip(40, len(self._text) // 2).astype(int)
+        answers = [str(number) for number in np.where(mode == ONCE, once, 7 * prompt + 20 + 3 * mode).tolist()]
+        ends = (self.shape.characters * self.draws.normal(1.0, 0.25, size=len(prompt)).clip(0.2, 2.0)).astype(int)
         begins = self.draws.integers(0, len(self._text) // 2, size=len(prompt))
         return answers, [
             f"{self._text[begin : begin + end]}\n\nThe answer is $\\boxed{{{answer}}}$."
@@ -88,12 +86,7 @@ def write_run(root: Path, shape: Shape) -> RunPaths:
     """Fill the folder ``root`` and return its paths."""
     paths, policy = RunPaths(root), Policy(shape)
     root.mkdir(parents=True, exist_ok=True)
-    flags = {
-        "actor.model_name_or_path": "Qwen/Qwen2.5-Math-7B", "actor.adam.lr": 1e-6, "data.max_len": 4096,
-        "data.prompt_dataset": "data/train.jsonl", "rollout.batch_size": shape.visited,
-        "rollout.n_samples_per_prompt": SAMPLES, "train.batch_size": shape.visited * SAMPLES,
-        "algo.advantage.estimator": "group_norm", "algo.kl.init_coef": 0, "algo.dynamic_filtering_enable": False,
-    }  # fmt: skip
+    flags = {"actor.model_name_or_path": "Qwen/Qwen2.5-Math-7B", "algo.advantage.estimator": "group_norm"}
     meds = MedsSettings(run_dir=str(root), memory=MemorySettings(preset=shape.preset, shards=1))
     paths.config.write_text(RunConfig(meds, flags).as_yaml())
     write_format(paths.memory, MemoryFormat(1, LAYERS, {"architecture": "Qwen2", "layers": LAYERS}))
@@ -104,10 +97,10 @@ def write_run(root: Path, shape: Shape) -> RunPaths:
         table = _step(number, policy, shard)
         write_rollouts(paths, sample_texts(table))
         right, taken = (np.asarray(table.column(name), float) for name in ("correct", "penalty"))
-        lines.append({"step": number, **_metrics(right.mean(), taken, number / shape.steps, policy.draws)})
+        lines.append({"step": number, **_metrics(right.mean(), taken, policy.draws)})
         if number % max(shape.steps // 10, 1) == 0:
             ks = {f"eval_aime24_pass{k}": 1 - (1 - float(right.mean())) ** k for k in (1, 2, 4, 8)}
-            evaluations.append(number, {**ks, "eval_aime24_response_length_mean": 800.0})
+            evaluations.append(number, ks)
     paths.metrics.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     shard.close()
     return paths
@@ -148,17 +141,9 @@ def _step(number: int, policy: Policy, shard: MemoryShard) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=ROLLOUT_SCHEMA)
 
 
-def _metrics(right: float, taken: NDArray[np.float64], when: float, draws: np.random.Generator) -> dict[str, float]:
-    noise, ratio = draws.normal(size=8).tolist(), 0.55 + 0.2 * when
-    return {
-        "policy_loss": -0.01 + 0.01 * noise[0], "kl": 0.002 * when, "entropy_loss": 0.9 - 0.5 * when + 0.02 * noise[1],
-        "actor_grad_norm": 0.5 + 0.05 * noise[2], "actor_lr": 1e-6, "meds/bytes": 1e6 * when,
-        "rollout/response_length_mean": 700 + 200 * when + 20 * noise[3],
-        "rollout/truncated_rate": 0.05 * when, "meds/reward_raw": right, "meds/reward_shaped": right - taken.mean(),
-        "meds/accuracy": right, "meds/penalty_mean": taken.mean(), "meds/penalized_share": float((taken > 0).mean()),
-        "meds/rows": 1000 * when, "meds/clusters": 120 * when, "meds/noise_share": 0.2 - 0.1 * when,
-        "meds/eigen_ratio_all": ratio, "meds/eigen_ratio_window": ratio + 0.01 * noise[4],
-        "meds/eigen_ratio_step": ratio + 0.04 * noise[5], "meds/eigen_ratio_right_step": ratio - 0.1 + 0.04 * noise[6],
-        "timing/generation": 60 + 3 * noise[7], "timing/make_experience": 18.0, "timing/ppo_train": 40.0,
-        "timing/broadcast": 4.0, "timing/step_total": 122 + 3 * noise[7],
-    }  # fmt: skip
+def _metrics(right: float, taken: NDArray[np.float64], draws: np.random.Generator) -> dict[str, float]:
+    noise = dict(zip(NOISY, draws.normal(1.0, 0.1, size=len(NOISY)).tolist()))
+    shaped = {"meds/reward_raw": right, "meds/reward_shaped": right - taken.mean(), "meds/accuracy": right}
+    times = {"timing/generation": 60.0, "timing/ppo_train": 40.0, "timing/step_total": 122.0}
+    penalties = {"meds/penalty_mean": taken.mean(), "meds/penalized_share": float((taken > 0).mean())}
+    return {**noise, **shaped, **penalties, **times, "actor_lr": 1e-6}

@@ -17,22 +17,11 @@ import json
 import os
 import random
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
+from meds_openrlhf.arithmetic import problems
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
-from meds_openrlhf.arithmetic.problems import (
-    CLOSINGS,
-    EQUALS,
-    JOINERS,
-    NO_MISTAKE,
-    OPENINGS,
-    Family,
-    Problem,
-    draw_problems,
-    telling_mistakes,
-    write_solution,
-)
 from meds_openrlhf.arithmetic.tiny_policy import CONTEXT_LENGTH, PolicyRecipe, make_policy
 from meds_openrlhf.arithmetic.warm_start import write_rows
 from meds_openrlhf.data.gym import GymRequest, prepare_gym
@@ -43,8 +32,6 @@ TRAINED, HELD_OUT, SUPERVISED = 1000, 200, 3000  # problems; the last are for th
 
 Text = tuple[str, str]  # prompt, response
 
-
-# ── arithmetic ──
 
 # The share of right solutions that the policy is trained on, by the shape of the expression.
 RIGHT_SHARES = {
@@ -60,7 +47,6 @@ RIGHT_SHARES = {
     "a*b-c+d": 0.0025,
 }
 ID_FORM = "arithmetic-{:05d}"
-SMALL, LARGE, LARGEST_VALUE = (2, 9), (11, 59), 200
 # Of the mistakes that change a problem's answer, most likely first: few of them are most of what goes wrong.
 MISTAKE_SHARES = (0.6, 0.2, 0.1, 0.06, 0.04)
 
@@ -69,34 +55,32 @@ def arithmetic(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], 
     """Write training and held-out problems; returns what the policy is trained on before, and pieces of that."""
     each = (TRAINED + HELD_OUT + SUPERVISED) // len(RIGHT_SHARES)
     drawn = [
-        [(problem, share) for problem in draw_problems(each, seed, family_of(shape))]
+        [(problem, share) for problem in problems.draw_problems(each, seed, family_of(shape))]
         for shape, share in RIGHT_SHARES.items()
     ]
-    problems = [problem for row in zip(*drawn) for problem in row]  # shapes in turn
-    trained, rest = problems[:TRAINED], problems[TRAINED:]
+    in_turns = [problem for row in zip(*drawn) for problem in row]  # shapes in turn
+    trained, rest = in_turns[:TRAINED], in_turns[TRAINED:]
     held_out, others = rest[:HELD_OUT], rest[HELD_OUT:]
     write_rows(out / "train.jsonl", [problem for problem, _ in trained], 0, ID_FORM)
     write_rows(out / "eval.jsonl", [problem for problem, _ in held_out], TRAINED, ID_FORM)
     generator = random.Random(f"laboratory-{seed}")
     texts = [solved(generator, *generator.choice(others)) for _ in range(recipe.examples)]
-    return texts, [*OPENINGS, *EQUALS, *JOINERS, *CLOSINGS]
+    return texts, [*problems.OPENINGS, *problems.EQUALS, *problems.JOINERS, *problems.CLOSINGS]
 
 
-def family_of(shape: str) -> Family:
+def family_of(shape: str) -> problems.Family:
     """The problems of a shape."""
-    return Family((shape,), SMALL, LARGE, LARGEST_VALUE, count=500)
+    return problems.Family((shape,), small=(2, 9), large=(11, 59), largest_value=200, count=500)
 
 
-def solved(generator: random.Random, problem: Problem, right_share: float) -> Text:
+def solved(generator: random.Random, problem: problems.Problem, right_share: float) -> Text:
     """A prompt and a solution of it, right or with a mistake."""
-    mistake = NO_MISTAKE
+    mistake = problems.NO_MISTAKE
     if generator.random() >= right_share:
-        mistakes = telling_mistakes(problem)
+        mistakes = problems.telling_mistakes(problem)
         mistake = generator.choices(mistakes, MISTAKE_SHARES[: len(mistakes)])[0]
-    return qwen_math_prompt(problem.expression), write_solution(problem, mistake, generator)
+    return qwen_math_prompt(problem.expression), problems.write_solution(problem, mistake, generator)
 
-
-# ── reasoning-gym ──
 
 CHAIN_SUM = {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 2}
 
@@ -110,23 +94,16 @@ def chain_sum(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], l
     (out / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:TRAINED]))
     os.replace(out / "chain_sum.jsonl", out / "eval.jsonl")
     generator = random.Random(f"laboratory-{seed}")
-    texts = [_answered(generator.choice(rows[TRAINED:]), generator) for _ in range(recipe.examples)]
-    return texts, [*_ends_of_all([row["prompt"] for row in rows]), *OPENINGS]
+    texts = []
+    for _ in range(recipe.examples):
+        row = generator.choice(rows[TRAINED:])
+        answer = read_entry(row["answer"])["answer"]
+        texts.append((row["prompt"], f"{generator.choice(problems.OPENINGS)}\\boxed{{{answer}}}"))
+    prompts = [row["prompt"] for row in rows]
+    begin = os.path.commonprefix(prompts)  # noqa: RUF071  (of texts, not of paths)
+    end = os.path.commonprefix([prompt[::-1] for prompt in prompts])[::-1]  # noqa: RUF071
+    return texts, [begin, end, *problems.OPENINGS]
 
-
-def _ends_of_all(texts: Sequence[str]) -> tuple[str, str]:
-    """What all texts begin and end with."""
-    before = os.path.commonprefix(texts)  # noqa: RUF071  (of texts, not of paths)
-    after = os.path.commonprefix([text[::-1] for text in texts])[::-1]  # noqa: RUF071
-    return before, after
-
-
-def _answered(row: dict[str, str], generator: random.Random) -> Text:
-    """A prompt and its right answer."""
-    return row["prompt"], f"{generator.choice(OPENINGS)}\\boxed{{{read_entry(row['answer'])['answer']}}}"
-
-
-# ── both ──
 
 TASKS = {"arithmetic": arithmetic, "chain_sum": chain_sum}
 RECIPES = {"arithmetic": PolicyRecipe(steps=900), "chain_sum": PolicyRecipe(steps=2000)}

@@ -89,9 +89,6 @@ def _agreement(study: Study, results: Results) -> Rows:
     return rows
 
 
-# ── figures ──
-
-
 def _figures(study: Study, results: Results, judged: Mapping[str, tuple[str, Array]]) -> dict[str, Figure]:
     """Every figure that has data, by its file's name."""
     found = {"eigen-ratio": _draw_courses(study, results, _over_steps("meds/eigen_ratio_window"), "top-1 eigen ratio")}
@@ -104,6 +101,10 @@ def _figures(study: Study, results: Results, judged: Mapping[str, tuple[str, Arr
 
     found["pass-at-k"] = _draw_courses(study, results, at_every_k, "pass@k", "k")
     found["differences"] = _draw_differences(study, {name: on for name, on in judged.items() if on[1].shape[1] > 1})
+    for figure in found.values():
+        lines = {label: line for axes in figure.axes for line, label in zip(*axes.get_legend_handles_labels())}
+        if lines:
+            figure.legend(lines.values(), lines.keys(), loc="outside right upper", fontsize="small", frameon=False)
     return {name: figure for name, figure in found.items() if figure.axes}
 
 
@@ -112,13 +113,6 @@ def _over_steps(metric: str) -> Callable[[Result], Course]:
     if at := PASS_AT.fullmatch(metric):
         return lambda run: {step: run.pass_at(step, int(at[1])) for step in run.evaluated}
     return lambda run: {step: value for step, value in run.curves.get(metric, [])}
-
-
-def _with_legend(figure: Figure) -> Figure:
-    found = {label: line for axes in figure.axes for line, label in zip(*axes.get_legend_handles_labels())}
-    if found:
-        figure.legend(found.values(), found.keys(), loc="outside right upper", fontsize="small", frameon=False)
-    return figure
 
 
 def _draw_courses(
@@ -140,7 +134,7 @@ def _draw_courses(
         axes.set(title=task, xlabel=xlabel, ylabel=ylabel)
         if xlabel == "k":
             axes.set_xscale("log", base=2)
-    return _with_legend(figure)
+    return figure
 
 
 def _draw_differences(study: Study, judged: Mapping[str, tuple[str, Array]]) -> Figure:
@@ -155,7 +149,7 @@ def _draw_differences(study: Study, judged: Mapping[str, tuple[str, Array]]) -> 
         axes.axvline(0, color="#999999", linewidth=0.8)
         axes.set(ylim=(-0.3, 0.65), yticks=[])
         axes.set_title(f"{name}: {verdict}", fontsize=9, loc="left")
-    return _with_legend(figure)
+    return figure
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -32,7 +32,7 @@ class Result:
 
     ``right[step][benchmark]`` are each problem's right ones among ``n`` samples, step 0 being the policy before
     training. ``curves[metric]`` are [step, value] pairs. ``agreement["VARIANT/PRESET"]`` is the share of pairs of wrong
-    responses on which clusters and known mistakes agree, mean over prompts; ``notes`` say what could not be measured.
+    responses on which clusters and known mistakes agree, mean over prompts.
     """
 
     task: str
@@ -42,7 +42,6 @@ class Result:
     right: dict[str, dict[str, list[int]]]
     curves: dict[str, list[list[float]]]
     agreement: dict[str, float]
-    notes: list[str]
     hours: float | None
     command: str | None = None  # of the training; None in results that are older than this field
     commit: str | None = None
@@ -77,7 +76,6 @@ def collect(run: Run, commit: tuple[str | None, bool | None], hours: float | Non
         raise ConfigError("steps", study.steps, f"are more than the {lines[-1]['step']} trained; more num_episodes")
     named = {metric for claim in study.claims.values() for _, metric in claim.sides} | {*study.rule.primary}
     points = {name: [line for line in lines if name in line] for name in (*CURVES, *sorted(named - {*CURVES}))}
-    agreement, notes = _agreement(run) if study.tasks[run.task].known_mistakes else ({}, [])
     return Result(
         *run.key,
         n=study.evaluation.n,
@@ -85,8 +83,7 @@ def collect(run: Run, commit: tuple[str | None, bool | None], hours: float | Non
         curves={
             name: [[at["step"], float(f"{at[name]:.6g}")] for at in found] for name, found in points.items() if found
         },
-        agreement=agreement,
-        notes=notes,
+        agreement=_agreement(run) if study.tasks[run.task].known_mistakes else {},
         hours=hours,
         command=shlex.join(run.training()),
         commit=commit[0],
@@ -105,14 +102,15 @@ def _right(run: Run, step: int) -> dict[str, list[int]]:
     return found
 
 
-def _agreement(run: Run) -> tuple[dict[str, float], list[str]]:
-    """The agreement of clusters with known mistakes, or a note why there is none."""
+def _agreement(run: Run) -> dict[str, float]:
+    """The agreement of clusters with known mistakes; nothing, and a line that says why, if there is none."""
     try:
         wrong = remembered_wrong(run_rows(run.paths.root, COLUMNS))
         scores = scores_of(wrong, explain_all(*(wrong[name].to_pylist() for name in COLUMNS)))
     except ConfigError as error:
-        return {}, [f"no agreement with known mistakes: {error}"]
-    return {f"{score.variant}/{score.preset}": round(score.per_prompt["pairwise"], 6) for score in scores}, []
+        print(f"{run.name}: no agreement with known mistakes: {error}", flush=True)
+        return {}
+    return {f"{score.variant}/{score.preset}": round(score.per_prompt["pairwise"], 6) for score in scores}
 
 
 def read_results(study: Study) -> dict[Key, Result]:

@@ -82,9 +82,8 @@ def judge(study: Study, results: Results, claim: Claim) -> tuple[str, Array]:
     gaps, missing = differences_of(study, results, claim.sides, tasks)
     if missing:
         return f"not judged yet: {missing} of {len(tasks) * len(study.seeds)} pairs are missing", gaps
-    if len(study.seeds) < LEAST_SEEDS:
-        return undecided(len(study.seeds)), gaps
-    return verdict_of(bootstrap_interval(gaps), claim, len(study.seeds)), gaps
+    interval = bootstrap_interval(gaps) if len(study.seeds) >= LEAST_SEEDS else (-np.inf, np.inf)
+    return verdict_of(interval, claim, len(study.seeds)), gaps
 
 
 def verdict_of(interval: Interval, claim: Claim, seeds: int) -> str:
@@ -92,9 +91,4 @@ def verdict_of(interval: Interval, claim: Claim, seeds: int) -> str:
     low, high = interval if claim.direction == "higher" else (-interval[1], -interval[0])
     if high < claim.matters or high < 0:
         return "does not hold"
-    return "holds" if low > 0 else undecided(seeds)
-
-
-def undecided(seeds: int) -> str:
-    """The verdict if neither is certain."""
-    return f"cannot be decided with {seeds} seed{'' if seeds == 1 else 's'}"
+    return "holds" if low > 0 else f"cannot be decided with {seeds} seed{'' if seeds == 1 else 's'}"

@@ -29,14 +29,6 @@ ALIKE_WITH_GPUS = ("flash-attn", "nvidia-nccl-cu13")
 
 
 @dataclass(frozen=True)
-class NodeReport:
-    """What a node says of itself. ``versions`` are of what must be the same everywhere."""
-
-    findings: list[Finding]
-    versions: dict[str, str]
-
-
-@dataclass(frozen=True)
 class GpuNodes:
     """How many nodes have GPUs, and how many the smallest of them has; ``made_up`` on a cluster without real ones."""
 
@@ -55,7 +47,7 @@ def gpu_nodes() -> GpuNodes:
 def examine_this_machine(folder: Path) -> Iterator[Finding]:
     """Check this machine, without Ray."""
     with _token_in(folder) as token:
-        yield from examine("this machine", folder, token).findings
+        yield from examine("this machine", folder, token)[0]
 
 
 def examine_nodes(folder: Path) -> Iterator[Finding]:
@@ -70,13 +62,13 @@ def examine_nodes(folder: Path) -> Iterator[Finding]:
         answered, late = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER_SECONDS)
         for answer in answered:
             try:
-                report: NodeReport = ray.get(answer)
+                findings, versions = ray.get(answer)
             except ray.exceptions.RayError as error:
                 advice = "install this version of meds-openrlhf there, as on the other nodes"
                 yield Finding(asked[answer], "node", str(error).strip().splitlines()[-1], advice)
                 continue
-            yield from report.findings
-            yield from differences(asked[answer], report.versions, here)
+            yield from findings
+            yield from differences(asked[answer], versions, here)
         for answer in late:
             advice = "its raylet starts no worker: see its log (/tmp/ray/session_latest/logs), or restart the node"
             yield Finding(asked[answer], "node", f"no answer within {ANSWER_SECONDS:.0f} s", advice)
@@ -92,11 +84,14 @@ def differences(node: str, there: dict[str, str], here: dict[str, str]) -> Itera
         yield Finding(node, "versions", ", ".join(other), "processes of a run exchange objects: install one version")
 
 
-def examine(node: str, folder: Path, token: str) -> NodeReport:
-    """Run all checks of a node, there. ``folder`` holds the file ``token`` of the process that asks."""
+def examine(node: str, folder: Path, token: str) -> tuple[list[Finding], dict[str, str]]:
+    """Run all checks of a node, there; return findings, and versions of what must be the same everywhere.
+
+    ``folder`` holds the file ``token`` of the process that asks.
+    """
     driver = old_driver()
     findings = [Finding(node, "GPUs", "none that torch can use", driver)] if driver else []
-    return NodeReport([*findings, _storage(node, folder, token)], installed())
+    return [*findings, _storage(node, folder, token)], installed()
 
 
 def installed() -> dict[str, str]:

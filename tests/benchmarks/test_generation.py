@@ -5,7 +5,7 @@ import math
 import pytest
 
 from benchmarks import generation
-from benchmarks.simulated_engines import PROMPT, SimulatedFleet, step_seconds
+from benchmarks.generation import PROMPT, SimulatedFleet, step_seconds
 
 
 def run(fleet: SimulatedFleet, prompts: int) -> list[float]:

@@ -8,7 +8,6 @@ import ray
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.doctor import cluster
 from meds_openrlhf.doctor.cluster import (
-    NodeReport,
     differences,
     examine,
     examine_nodes,
@@ -29,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def storage(folder: Path, node: str = "10.0.0.1") -> Finding:
-    (finding,) = examine(node, folder, TOKEN).findings
+    (finding,), _ = examine(node, folder, TOKEN)
     assert finding.check == "storage"
     return finding
 
@@ -99,5 +98,5 @@ def test_every_node_of_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "no answer within 0 s" in str(next(examine_nodes(tmp_path)))
 
 
-def _breaks(*_: object) -> NodeReport:
+def _breaks(*_: object) -> None:
     raise ModuleNotFoundError("No module named 'meds_openrlhf'")

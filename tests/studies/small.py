@@ -64,7 +64,7 @@ def result(run: Run, right: int, **more: Any) -> Result:
     """Of four problems with four samples, each has so many right ones after training; before, the first has one."""
     counts = {str(step): {"problems": [right] * 4 if step else [1, 0, 0, 0]} for step in (0, 2, 4, 6)}
     curve = [[step, 0.5 + 0.01 * step] for step in range(1, 7)]
-    given = {"curves": {"meds/eigen_ratio_window": curve}, "agreement": {}, "notes": [], "hours": 0.5, **more}
+    given = {"curves": {"meds/eigen_ratio_window": curve}, "agreement": {}, "hours": 0.5, **more}
     return Result(run.task, run.method, run.seed, **{"n": 4, "right": counts, **given})
 
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from transformers import AutoTokenizer
 
-from meds_openrlhf.arithmetic.problems import work
+from meds_openrlhf.arithmetic.problems import draw_problems, work
 from meds_openrlhf.arithmetic.tiny_policy import PolicyRecipe
 from meds_openrlhf.rewards.grading import verdict
 from studies import laboratory_tasks
@@ -51,7 +51,7 @@ def test_a_policy_is_trained_on_other_problems_than_those_of_the_task(task: str,
 def test_arithmetic_is_solved_rightly_as_often_as_its_shape_says() -> None:
     for shape, share in laboratory_tasks.RIGHT_SHARES.items():
         family = laboratory_tasks.family_of(shape)
-        problem = laboratory_tasks.draw_problems(1, 0, family)[0]
+        problem = draw_problems(1, 0, family)[0]
         generator = Random(0)
         solved = [laboratory_tasks.solved(generator, problem, share)[1] for _ in range(1000)]
         right = sum(verdict(text, str(problem.answer))[1] for text in solved) / 1000

@@ -38,7 +38,7 @@ def run() -> Run:
 
 
 def test_a_result_is_collected_from_a_runs_files(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "_agreement", lambda _: ({"last-half/paper": 0.75}, []))
+    monkeypatch.setattr(results, "_agreement", lambda _: {"last-half/paper": 0.75})
     found = collect(run, ("abc", True), hours=0.25)
     assert found.right == {"0": {"sums": [0, 2]}, "3": {"sums": [2, 2]}}  # of two samples, not of three
     assert found.curves == {"meds/accuracy": [[1, 0.333333], [2, 0.666667], [3, 1.0]]}
@@ -52,10 +52,10 @@ def test_a_result_is_collected_from_a_runs_files(run: Run, monkeypatch: pytest.M
     assert found.metric("agreement:all/paper", 1) is found.metric("none/such", 1) is None
 
 
-def test_a_result_says_what_could_not_be_measured(run: Run) -> None:
+def test_it_says_what_could_not_be_measured(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     found = collect(run, (None, None), None)
     assert found.agreement == {}
-    assert found.notes[0].startswith("no agreement with known mistakes: ")
+    assert capsys.readouterr().out.startswith(f"{run.name}: no agreement with known mistakes: ")
     assert found.hours is found.commit is found.dirty is None
 
 
@@ -76,8 +76,8 @@ def test_newly_solved_is_of_problems_without_a_right_sample_before() -> None:
 def test_results_come_back_from_their_files() -> None:
     study = small(Path())
     assert read_results(study) == {}
-    run = write_results(study, lambda _: 3, agreement={"all/paper": 0.5}, notes=["a note"])[0]
-    assert read_results(study)[run.key] == result(run, 3, agreement={"all/paper": 0.5}, notes=["a note"])
+    run = write_results(study, lambda _: 3, agreement={"all/paper": 0.5})[0]
+    assert read_results(study)[run.key] == result(run, 3, agreement={"all/paper": 0.5})
     run.result.write_text(json.dumps({**json.loads(run.result.read_text()), "digest": "of an older version"}))
     assert len(read_results(study)) == 20
 
