@@ -4,20 +4,29 @@ A step visits 512 prompts with 8 wrong rollouts each, 28 layers, of which the la
 are of five kinds; two fifths of the rows are word-for-word repeats. The parts:
 
 - step: `MemoryShard.observe`, for which a training step waits, and one fitted nearest-neighbour search per new row;
-- clustering: `MemoryShard.recluster` of the 512 prompts, while the policy trains, and hdbscan set by set.
+- clustering: `MemoryShard.recluster` of the 512 prompts, while the policy trains, and hdbscan set by set;
+- snapshot: a snapshot after ten steps, and a JSON dump of the whole memory;
+- restart: a new process opens a million rows in a thousand files and answers a step;
+- files: the most files of a shard in 1,000 steps with a snapshot every 10.
 
 Both sides alternate in rounds. A table row holds medians over the rounds, quartiles in brackets; ratios are per round.
 Files are in the page cache, compiled code is in numba's. From the repository's root:
 
     python -m benchmarks.memory
+    python -m benchmarks.memory --parts step clustering --rounds 9
 """
 
 from __future__ import annotations
 
+import json
+import multiprocessing
 import os
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 if __name__ == "__main__":  # before numpy, whose libraries read these once; child processes inherit them
@@ -31,27 +40,48 @@ from sklearn.neighbors import NearestNeighbors
 
 from benchmarks.table import HEADER, Line, machine, make_parser, timed
 from meds_openrlhf.memory.rows import Sharding, make_rows
-from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
-from meds_openrlhf.paths import MemoryPaths
+from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings
+from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot
+from meds_openrlhf.paths import MemoryPaths, step_files
 
 Floats = NDArray[np.float64]
 
+PARTS = ("step", "clustering", "snapshot", "restart", "files")
 LAYERS, MODES, ROWS = 28, 5, 8  # ROWS: of a prompt in one visit
 REPEATED = 0.4  # of the rows
+SNAPSHOT_STEPS = 10
 
 
-FULL, QUICK = (512, (16, 64, 160, 400)), (8, (16,))  # prompts of a step, and rows per prompt before it
+@dataclass(frozen=True)
+class Sizes:
+    """How much is stored and asked; ``stored``: rows per prompt."""
+
+    per_step: int
+    stored: tuple[int, ...]
+    snapshot_prompts: int  # with 16 rows each
+    restart_prompts: int  # with 16 rows each, in two visits
+    restart_files: int
+    files_steps: int
+
+
+FULL = Sizes(512, (16, 64, 160, 400), 25_000, 62_500, 1_000, 1_000)
+QUICK = Sizes(8, (16,), 32, 32, 8, 20)
+
+
+def key(prompt: int) -> str:
+    """Return a key like that of a hashed prompt."""
+    return f"{prompt:032x}"
 
 
 class Memory:
-    """A shard below ``folder`` and a stream of rollouts."""
+    """A shard below ``folder`` and a stream of rollouts; the same seed gives the same rows."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, seed: int = 0, step: int = 0) -> None:
         self.paths = MemoryPaths(folder)
         self.shard = MemoryShard(self.paths, Sharding(0, 1), ShardSettings(layers=LAYERS))
         self._modes = np.random.default_rng(0).normal(scale=4, size=(512, MODES, LAYERS))  # of prompts modulo 512
-        self._generator = np.random.default_rng(0)
-        self._step = 0
+        self._generator = np.random.default_rng(seed)
+        self._step = step
 
     def rows(self, prompts: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return layer logits (p, 8, N) of one visit of ``prompts`` (p,)."""
@@ -60,20 +90,28 @@ class Memory:
         scatter = 0.3 * (self._generator.random(shape) > REPEATED)
         return (modes + scatter[..., None] * self._generator.normal(size=modes.shape)).astype(np.float32)
 
-    def observe(self, prompts: NDArray[np.int64], logits: NDArray[np.float32]) -> float:
-        """Observe ``logits`` (p, 8, N) as the next step; return its milliseconds, without making the batch."""
+    def observe(self, prompts: NDArray[np.int64], logits: NDArray[np.float32]) -> tuple[float, MemoryAnswer]:
+        """Observe ``logits`` (p, 8, N) as the next step; return milliseconds, without making the batch, and answer."""
         self._step += 1
-        keys = [f"{prompt:032x}" for prompt in prompts.tolist() for _ in range(ROWS)]
+        keys = [key(prompt) for prompt in prompts.tolist() for _ in range(ROWS)]
         batch = make_rows(np.arange(len(keys)), keys, np.zeros(len(keys), bool), logits.reshape(-1, LAYERS))
-        return timed(self.shard.observe, self._step, batch)[0]
+        return timed(self.shard.observe, self._step, batch)
 
-    def fill(self, prompts: NDArray[np.int64], rows: int) -> NDArray[np.float32]:
+    def fill(self, prompts: NDArray[np.int64], rows: int, per_step: int) -> NDArray[np.float32]:
         """Visit ``prompts`` (p,) until each has ``rows``; return their logits (p, rows, N)."""
-        visits = [self.rows(prompts) for _ in range(rows // ROWS)]
-        for logits in visits:
-            self.observe(prompts, logits)
-            self.shard.recluster()
-        return np.concatenate(visits, axis=1)
+        filled = []
+        for visited in np.split(prompts, range(per_step, len(prompts), per_step)):
+            visits = [self.rows(visited) for _ in range(rows // ROWS)]
+            for logits in visits:
+                self.observe(visited, logits)
+                self.shard.recluster()
+            filled.append(np.concatenate(visits, axis=1))
+        return np.concatenate(filled)
+
+    def snapshot(self) -> None:
+        """Take a snapshot and commit it."""
+        snapshot = Snapshot(MemoryFormat(shards=1, layers=LAYERS, model={}), "", self.shard.snapshot())
+        commit_snapshot(self.paths, f"global_step{self._step}", snapshot)
 
 
 def reference_vectors(logits: NDArray[np.float32]) -> Floats:
@@ -82,15 +120,19 @@ def reference_vectors(logits: NDArray[np.float32]) -> Floats:
     return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
-def reference_votes(new: Floats, stored: Floats, labels: NDArray[np.int32]) -> list[int]:
-    """Return labels (p * m,) of ``new`` (p, m, d) by 3 votes of ``stored`` (p, n, d); the smallest of a tie."""
-    found = []
+def reference_votes(
+    new: Floats, stored: Floats, labels: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return labels (p * m,) of ``new`` (p, m, d) by 3 votes of ``stored`` (p, n, d), and where 2 of the 3 agree."""
+    found, clear = [], []
     for vectors, known, known_labels in zip(new, stored, labels):
         for vector in vectors:
             model = NearestNeighbors(n_neighbors=3, metric="cosine").fit(known)
             votes = known_labels[model.kneighbors(vector[None], return_distance=False)[0]].tolist()
-            found.append(min(votes, key=lambda label: (-votes.count(label), label)))
-    return found
+            most = max(votes.count(label) for label in votes)
+            found.append(min(label for label in votes if votes.count(label) == most))
+            clear.append(most > 1)
+    return np.array(found), np.array(clear)
 
 
 def reference_clustering(sets: Floats) -> None:
@@ -99,35 +141,116 @@ def reference_clustering(sets: Floats) -> None:
         hdbscan.HDBSCAN(min_cluster_size=2, min_samples=1).fit(vectors)
 
 
-def measure_steps(per_step: int, stored: int, rounds: int, folder: Path) -> Iterator[Line]:
+def measure_steps(sizes: Sizes, stored: int, rounds: int, parts: list[str], folder: Path) -> Iterator[Line]:
     """Measure steps of prompts with ``stored`` rows each, others in every round; the first round is a warm-up."""
     memory = Memory(folder)
-    visits = np.arange((rounds + 1) * per_step).reshape(rounds + 1, -1)
-    histories = [reference_vectors(memory.fill(prompts, stored)) for prompts in visits]
+    visits = np.arange((rounds + 1) * sizes.per_step).reshape(rounds + 1, -1)
+    histories = [reference_vectors(memory.fill(prompts, stored, sizes.per_step)) for prompts in visits]
     found: dict[str, list[float]] = defaultdict(list)
     for prompts, known in zip(visits, histories):
-        labels = np.array([memory.shard.labels(f"{prompt:032x}") for prompt in prompts.tolist()])
+        labels = np.array([memory.shard.labels(key(prompt)) for prompt in prompts.tolist()])
         logits = memory.rows(prompts)
         new = reference_vectors(logits)
-        found["step"].append(memory.observe(prompts, logits))
+        milliseconds, answer = memory.observe(prompts, logits)
+        found["step"].append(milliseconds)
         found["clustering"].append(1e3 * memory.shard.recluster())
-        found["votes"].append(timed(reference_votes, new, known, labels)[0])
-        found["hdbscan"].append(timed(reference_clustering, np.concatenate([known, new], axis=1))[0])
+        if "step" in parts:
+            milliseconds, (voted, clear) = timed(reference_votes, new, known, labels)
+            found["votes"].append(milliseconds)
+            found["equal"].append(100 * float(np.mean(answer.label[clear] == voted[clear])))
+        if "clustering" in parts:
+            found["hdbscan"].append(timed(reference_clustering, np.concatenate([known, new], axis=1))[0])
     memory.shard.close()
     table = {name: values[1:] for name, values in found.items()}
-    bounds = (20, 1 / 120) if stored == 160 else ()
-    yield Line(f"step, {stored} stored", table["step"], "ms", table["votes"], *bounds)
-    yield Line(f"clustering, {stored} stored", table["clustering"], "ms", table["hdbscan"], at_most_ratio=1 / 20)
+    if "step" in parts:
+        bounds = (20, 1 / 120) if stored == 160 else ()
+        yield Line(f"step, {stored} stored", table["step"], "ms", table["votes"], *bounds)
+        yield Line(f"its labels equal to the reference's where 2 of 3 agree, {stored} stored", table["equal"], "%")
+    if "clustering" in parts:
+        yield Line(f"clustering, {stored} stored", table["clustering"], "ms", table["hdbscan"], at_most_ratio=1 / 20)
+
+
+def measure_snapshot(sizes: Sizes, rounds: int, folder: Path) -> Line:
+    """Commit a snapshot after ten steps, and dump the rows of the first steps to a JSON file."""
+    memory, generator = Memory(folder), np.random.default_rng(1)
+    vectors = reference_vectors(memory.fill(np.arange(sizes.snapshot_prompts), 16, sizes.per_step))
+    dumped = {
+        key(prompt): {"features": features.tolist(), "labels": memory.shard.labels(key(prompt)).tolist()}
+        for prompt, features in enumerate(vectors)
+    }
+
+    def dump() -> None:
+        with (folder / "reference.json").open("w", encoding="utf-8") as file:
+            json.dump(dumped, file)
+
+    memory.snapshot()
+    ours, reference = [], []
+    for _ in range(rounds):
+        for _ in range(SNAPSHOT_STEPS):
+            prompts = generator.permutation(sizes.snapshot_prompts)[: sizes.per_step]
+            memory.observe(prompts, memory.rows(prompts))
+        ours.append(timed(memory.snapshot)[0])
+        reference.append(timed(dump)[0])
+    memory.shard.close()
+    return Line(f"snapshot, {sizes.snapshot_prompts:,} prompts of 16 rows", ours, "ms", reference)
+
+
+def restart(folder: Path, number: int, prompts: NDArray[np.int64]) -> float:
+    """Return milliseconds from nothing to the answer of the first step, in a new process."""
+    started = time.perf_counter()
+    memory = Memory(folder, seed=number, step=10**6 + number)
+    memory.shard.stats()
+    opened = 1e3 * (time.perf_counter() - started)
+    milliseconds, _ = memory.observe(prompts, memory.rows(prompts))
+    memory.shard.close()
+    return opened + milliseconds
+
+
+def measure_restart(sizes: Sizes, rounds: int, folder: Path) -> Line:
+    """Restart a memory whose rows were never merged."""
+    memory, generator = Memory(folder), np.random.default_rng(1)
+    memory.fill(np.arange(sizes.restart_prompts), 16, 2 * sizes.restart_prompts // sizes.restart_files)
+    memory.shard.close()
+    found = []
+    for number in range(rounds):
+        prompts = generator.permutation(sizes.restart_prompts)[: sizes.per_step]
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+            process.submit(abs, 0).result()  # everything is imported
+            found.append(process.submit(restart, folder, number, prompts).result())
+    name = f"restart, {16 * sizes.restart_prompts:,} rows in {sizes.restart_files:,} files"
+    return Line(name, found, at_most=2_000)
+
+
+def measure_files(sizes: Sizes, folder: Path) -> Line:
+    """Count the files of a shard after each step."""
+    memory, prompts, most = Memory(folder), np.arange(8), 0
+    for step in range(1, sizes.files_steps + 1):
+        memory.observe(prompts, memory.rows(prompts))
+        most = max(most, len(step_files(memory.paths.shard(0))[0]))
+        if step % SNAPSHOT_STEPS == 0:
+            memory.snapshot()
+    memory.shard.close()
+    return Line(f"most files of a shard in {sizes.files_steps:,} steps", [most], "files", at_most=110)
 
 
 def main(command_line: list[str] | None = None) -> None:
     """Print the table."""
-    arguments = make_parser(__doc__, rounds=5).parse_args(command_line)
-    per_step, all_stored = QUICK if arguments.quick else FULL
+    parser = make_parser(__doc__, rounds=5)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    arguments = parser.parse_args(command_line)
+    sizes, rounds, parts = QUICK if arguments.quick else FULL, arguments.rounds, arguments.parts
     print(machine(), HEADER, sep="\n")
     with tempfile.TemporaryDirectory() as name:
-        for stored in all_stored:
-            print(*measure_steps(per_step, stored, arguments.rounds, Path(name, str(stored))), sep="\n", flush=True)
+        folder = Path(name)
+        if "step" in parts or "clustering" in parts:
+            for stored in sizes.stored:
+                print(*measure_steps(sizes, stored, rounds, parts, folder / f"stored-{stored}"), sep="\n", flush=True)
+        if "snapshot" in parts:
+            print(measure_snapshot(sizes, rounds, folder / "snapshot"), flush=True)
+        if "restart" in parts:
+            print(measure_restart(sizes, rounds, folder / "restart"), flush=True)
+        if "files" in parts:
+            print(measure_files(sizes, folder / "files"))
 
 
 if __name__ == "__main__":
