@@ -30,13 +30,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from meds_openrlhf.training import cpu
+from meds_openrlhf.training.host import cpu
 
 if not cpu.has_cuda():
     cpu.install()  # before anything of OpenRLHF's
 
 from benchmarks.table import make_parser
-from meds_openrlhf.training.engines.rollout import PromptStream, RolloutGenerator
+from meds_openrlhf.training.step.rollout import PromptStream, RolloutGenerator
 
 SAMPLES = 16
 SEQUENCES = 738  # at a time in an engine, as `meds plan` says of a 7B model on an H200

@@ -22,7 +22,7 @@ import numpy as np
 import ray
 import torch
 
-from meds_openrlhf.training import cpu
+from meds_openrlhf.training.host import cpu
 
 if not cpu.has_cuda():
     cpu.install()  # before anything of OpenRLHF's
@@ -39,18 +39,16 @@ from meds_openrlhf.memory.pool import MemoryPool, start_shards
 from meds_openrlhf.memory.shard import ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.runtime.ray_connection import ray_connection
 from meds_openrlhf.tracking.response_texts import ResponseReader
 from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder
-from meds_openrlhf.training.actor import RecordedLogProbs
-from meds_openrlhf.training.batching import even_batch
-from meds_openrlhf.training.context import TrainerContext
-from meds_openrlhf.training.driver.ray_connection import ray_connection
-from meds_openrlhf.training.engines.engine import in_arrays
-from meds_openrlhf.training.engines.engine_fleet import AS_STARTED, EngineFleet, EngineStatus
-from meds_openrlhf.training.engines.rollout import RolloutGenerator
-from meds_openrlhf.training.preparation.arguments import parse_openrlhf_arguments
-from meds_openrlhf.training.run_control import start_run_control
-from meds_openrlhf.training.trainer import EngineSync, MedsTraining
+from meds_openrlhf.training.host.openrlhf import even_batch, parse_openrlhf_arguments
+from meds_openrlhf.training.step.engine import in_arrays
+from meds_openrlhf.training.step.engine_fleet import AS_STARTED, EngineFleet, EngineStatus
+from meds_openrlhf.training.step.policy import RecordedLogProbs
+from meds_openrlhf.training.step.rollout import RolloutGenerator
+from meds_openrlhf.training.step.trainer import EngineSync, MedsTraining
+from meds_openrlhf.training.watch.control import TrainerContext, start_run_control
 from ray_jobs.validate.random_model import VOCABULARY, large_tokenizer
 
 CONFIG = Path("configs/qwen2.5-math-7b/meds.yaml")

@@ -27,7 +27,7 @@ from analysis.command_line import exit_code_of
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.locks import try_lock
-from meds_openrlhf.processes import end_children_with_this_process
+from meds_openrlhf.runtime.processes import end_children_with_this_process
 from studies.results import collect, read_results, runs_csv
 from studies.study import Run, Study, load_study
 

@@ -274,7 +274,7 @@ def main() -> int:
 
 def _import_libraries() -> None:
     """What every test imports, but nothing of what faults are put into."""
-    from meds_openrlhf.training import cpu
+    from meds_openrlhf.training.host import cpu
 
     if not cpu.has_cuda():
         cpu.install()

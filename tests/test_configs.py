@@ -126,7 +126,7 @@ def test_responses_are_as_long_in_the_evaluation_as_in_training(model: str, tmp_
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("cluster", ["1x8", "4x8"])
 def test_it_fits_its_cluster(model: str, method: str, cluster: str) -> None:
-    from meds_openrlhf.training.preparation.planning import plan_run
+    from meds_openrlhf.training.start.prepare import plan_run
 
     nodes = imagined_cluster(cluster, 140.0, None)
     report = plan_run(load_config(CONFIGS / model / f"{method}.yaml"), nodes)

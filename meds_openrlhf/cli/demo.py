@@ -32,11 +32,11 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
     """Prepare the task, train and print a summary; the last line is the report's path."""
-    from meds_openrlhf.training import cpu
+    from meds_openrlhf.runtime import devices
 
     run_dir = f"runs/demo-{datetime.now():%Y%m%d-%H%M%S}"
     # On real GPUs the engine shares one with the policy, so that one is enough.
-    placement = ["--meds.placement.mode", "auto"] if cpu.has_cuda() else []
+    placement = ["--meds.placement.mode", "auto"] if devices.has_cuda() else []
     config = load_config(arguments.config, ["--meds.run_dir", run_dir, *placement, *overrides])
     dataset = config.openrlhf.get("data.prompt_dataset")
     if dataset is None:

@@ -55,8 +55,8 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     from meds_openrlhf.config import load_config
     from meds_openrlhf.doctor import cluster, disk, tracker
     from meds_openrlhf.doctor.finding import Finding
-    from meds_openrlhf.placement.ray_cluster import joined
-    from meds_openrlhf.training import cpu
+    from meds_openrlhf.runtime import devices
+    from meds_openrlhf.runtime.ray_connection import joined
 
     folder = arguments.folder.absolute()
     recipe = None if arguments.recipe is None else load_config(arguments.recipe)
@@ -70,8 +70,8 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         yield from cluster.examine_this_machine(folder)
         import torch
 
-        made_up = not cpu.has_cuda()
-        nodes = cluster.GpuNodes(1, cpu.MADE_UP_GPUS if made_up else torch.cuda.device_count(), made_up)
+        made_up = not devices.has_cuda()
+        nodes = cluster.GpuNodes(1, devices.MADE_UP_GPUS if made_up else torch.cuda.device_count(), made_up)
     if recipe is not None:
         yield disk.room_for_checkpoints(folder, recipe)
     if not nodes.count:
@@ -80,7 +80,7 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     elif not arguments.quick:
         from meds_openrlhf.doctor.network import all_reduces
         from meds_openrlhf.doctor.trial import modes_of, train_tiny_policy
-        from meds_openrlhf.training.driver.ray_connection import ray_connection
+        from meds_openrlhf.runtime.ray_connection import ray_connection
 
         if nodes.gpus * nodes.count > 1:
             with ray_connection(on_cpu=nodes.made_up, verbose=arguments.verbose):

@@ -114,8 +114,8 @@ def _evaluate(arguments: argparse.Namespace) -> None:
 def _draw(evaluation: Evaluation, progress: Progress, verbose: bool) -> None:
     """Draw the missing samples; connects to Ray only if there are any."""
     from meds_openrlhf.evaluation.evaluate import draw_missing
-    from meds_openrlhf.training.driver.interruption import interruptible
-    from meds_openrlhf.training.driver.ray_connection import ray_connection
+    from meds_openrlhf.runtime.ray_connection import ray_connection
+    from meds_openrlhf.runtime.signals import interruptible
 
     with evaluation.opened() as samplings:
         if not any(sampling.blocks for sampling in samplings):
@@ -127,7 +127,7 @@ def _draw(evaluation: Evaluation, progress: Progress, verbose: bool) -> None:
 
 
 def _request(arguments: argparse.Namespace) -> Request:
-    from meds_openrlhf.training.cpu import runs_on_cpu
+    from meds_openrlhf.runtime.devices import runs_on_cpu
 
     hint = "on a machine without a GPU; set RAY_ADDRESS to a cluster, or add --allow-cpu"
     on_cpu = runs_on_cpu(arguments.allow_cpu, "--allow-cpu", hint)

@@ -13,8 +13,8 @@ from meds_openrlhf.cli.extras import missing_extra
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.exits import DISK_ERRORS, silence_if_closed
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
-from meds_openrlhf.training.driver.interruption import Interrupted
-from meds_openrlhf.training.errors import RunLostError, innermost
+from meds_openrlhf.runtime.errors import RunLostError, innermost
+from meds_openrlhf.runtime.signals import Interrupted
 
 SUBCOMMANDS = (train, eval, plan, doctor, demo, data, memory, report, atlas, track)
 TRAINERS = ("train", "demo")

@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
     quiet_start(verbose=False)
     from meds_openrlhf.placement.drawing import draw
     from meds_openrlhf.placement.shortage import Shortage
-    from meds_openrlhf.training.preparation.planning import plan_run
+    from meds_openrlhf.training.start.prepare import plan_run
 
     nodes = _nodes(arguments)
     try:

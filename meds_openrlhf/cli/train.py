@@ -38,7 +38,7 @@ def train(config: RunConfig, *, resume: bool, verbose: bool) -> None:
 
     console = RunConsole(sys.stdout)
     console.say(f"{config.meds.run_dir}: checking the configuration")
-    from meds_openrlhf.training.driver.launch import run_training
+    from meds_openrlhf.training.run import run_training
 
     try:
         run_training(config, resume=resume, verbose=verbose, listener=console)

@@ -16,8 +16,8 @@ from meds_openrlhf.data.answers import answer_text
 from meds_openrlhf.data.catalog import DataSet
 from meds_openrlhf.data.questions import question_text
 from meds_openrlhf.json_text import parse_json
-from meds_openrlhf.placement.model_shape import hub_answers
 from meds_openrlhf.rewards.boxed import last_boxed
+from meds_openrlhf.runtime.hub import hub_answers
 
 BATCH_ROWS = 8192
 

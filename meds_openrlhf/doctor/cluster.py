@@ -17,8 +17,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.doctor.finding import Finding
 from meds_openrlhf.files import write_atomically
-from meds_openrlhf.placement.gpu_driver import old_driver
 from meds_openrlhf.placement.ray_cluster import accelerators, named_nodes
+from meds_openrlhf.runtime.devices import old_driver
 
 GB = 2**30
 ANSWER_SECONDS = 180.0

@@ -23,7 +23,7 @@ from meds_openrlhf.config.schema import FeatureSettings
 from meds_openrlhf.doctor.cluster import GpuNodes
 from meds_openrlhf.doctor.finding import Finding
 from meds_openrlhf.tracking.trackers import NOWHERE
-from meds_openrlhf.training import cpu
+from meds_openrlhf.training.host import cpu
 
 # Nats a token between engine and policy: bf16 and other kernels make some 0.001, weights of one step ago over 0.1.
 LARGEST_KL = 0.02
@@ -67,7 +67,7 @@ def train_tiny_policy(folder: Path, nodes: GpuNodes, mode: Mode, verbose: bool) 
     from meds_openrlhf.arithmetic.warm_start import WarmStartRecipe, prepare
     from meds_openrlhf.paths import RunPaths
     from meds_openrlhf.tracking.step_log import StepLog
-    from meds_openrlhf.training.driver.launch import run_training
+    from meds_openrlhf.training.run import run_training
 
     before = {name: os.environ[name] for name in NOWHERE if name in os.environ}
     os.environ.update(NOWHERE)  # this is no run that anybody wants to see there

@@ -18,7 +18,7 @@ from meds_openrlhf.dumps.formats import Rollout
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.layout import padded_positions
 from meds_openrlhf.features.recorder import LayerLogitRecorder
-from meds_openrlhf.placement.model_shape import can_be_reached
+from meds_openrlhf.runtime.hub import can_be_reached
 
 CHECKED = 64  # texts that the tokenizer is tried on
 

@@ -7,15 +7,12 @@ unknown.
 
 from __future__ import annotations
 
-import os
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
-HUB = "https://huggingface.co"
-HUB_SECONDS = 3.0
+from meds_openrlhf.runtime.hub import hub_answers
+
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
@@ -113,23 +110,3 @@ def shape_of(config: Any) -> ModelShape | None:
         )
     except AttributeError:
         return None
-
-
-def can_be_reached(name: str) -> bool:
-    """Return whether a model is a folder here, or may be on the hub, which is reachable."""
-    return Path(name).exists() or hub_answers()
-
-
-def hub_answers() -> bool:
-    """Return whether the hub is reachable, since its client retries for half a minute; True if a proxy is set."""
-    if os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE"):
-        return False
-    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
-        return True
-    address = urlparse(os.environ.get("HF_ENDPOINT", HUB))
-    port = address.port or (80 if address.scheme == "http" else 443)
-    try:
-        socket.create_connection((address.hostname or "", port), timeout=HUB_SECONDS).close()
-    except OSError:
-        return False
-    return True

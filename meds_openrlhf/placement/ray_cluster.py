@@ -1,12 +1,10 @@
-"""Connects to a Ray cluster, and takes the inventory of its nodes."""
+"""Takes the inventory of a Ray cluster's nodes."""
 
 from __future__ import annotations
 
 import os
-import socket
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -14,12 +12,11 @@ import ray
 from ray._private.state import available_resources_per_node
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.placement.gpu_driver import smallest_card
 from meds_openrlhf.placement.inventory import GPU_MEMORY_GB, Node
+from meds_openrlhf.runtime.devices import smallest_card
+from meds_openrlhf.runtime.ray_connection import joined
 
 ACCELERATOR = "accelerator_type:"
-ANSWER_SECONDS = 10.0
 CARDS_SECONDS = 60.0
 
 
@@ -42,42 +39,6 @@ def named_nodes() -> dict[str, dict[str, Any]]:
     alive = sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: (_address(node), node["NodeID"]))
     count = Counter(map(_address, alive))
     return {_address(node) + f"#{node['NodeID'][:6]}" * (count[_address(node)] > 1): node for node in alive}
-
-
-@contextmanager
-def joined(hint: str, *, field: str = "RAY_ADDRESS", **options: Any) -> Iterator[None]:
-    """Be connected to the cluster of RAY_ADDRESS, or as ``options`` of `ray.init` say.
-
-    Raises ConfigError about ``field`` if no cluster answers, with ``hint``, or if it cannot be joined, e.g. because it
-    runs another version of Ray or Python.
-    """
-    address = os.environ.get("RAY_ADDRESS") or None
-    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
-    try:
-        _require_answer(address or "")
-        ray.init(**{**quiet, **options})
-    except ConnectionError as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ConfigError(field, address, f"names no Ray cluster that answers ({reason}){hint}") from error
-    except (RuntimeError, ValueError) as error:
-        if address is None:
-            raise
-        raise ConfigError(field, address, f"cannot be joined: {' '.join(str(error).split())}") from error
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
-def _require_answer(address: str) -> None:
-    """Raise ConnectionError if nothing listens at ``address``; Ray itself would try for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS).close()
-    except OSError as error:
-        raise ConnectionError(str(error)) from error
 
 
 def inventory_of_running_cluster() -> list[Node]:

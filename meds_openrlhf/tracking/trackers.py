@@ -24,7 +24,7 @@ from meds_openrlhf.config import load_config
 from meds_openrlhf.config.yaml_file import flatten
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.processes import MARK, end_family
+from meds_openrlhf.runtime.processes import MARK, end_family
 from meds_openrlhf.tracking.redaction import described, redacted
 from meds_openrlhf.tracking.run_lines import STREAMS, RunLine
 

@@ -35,8 +35,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (["train", CONFIG], f"train needs ray, which is not installed; {GPU}"),
         (["plan", CONFIG, "--cluster", "1x8"], f"plan needs wrapt, which is not installed; {GPU}"),
-        (["eval", "x", "--benchmarks", "y.jsonl"], f"eval needs wrapt, which is not installed; {GPU}"),
-        (["demo", "--config", CONFIG], f"demo needs wrapt, which is not installed; {GPU}"),
+        (
+            ["eval", "x", "--benchmarks", "DUMP", "--allow-cpu"],
+            f"eval needs transformers, which is not installed; {GPU}",
+        ),
+        (["demo", "--config", CONFIG], f"demo needs transformers, which is not installed; {GPU}"),
         (["data", "arithmetic"], f"data needs transformers, which is not installed; {GPU}"),
         (["data", "prepare", "aime24"], "aime24: 'HuggingFaceH4/aime_2024' needs the package datasets; install meds-"),
         (
@@ -48,12 +51,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_a_missing_extra_is_named(site: Path, run: Path, tmp_path: Path, words: list[str], line: str) -> None:
-    (tmp_path / "dump.jsonl").write_text('{"prompt": "2+2", "response": "\\\\boxed{5}", "reward": 0}\n')
+    (tmp_path / "dump.jsonl").write_text(
+        '{"id": "1", "answer": "4", "prompt": "2+2", "response": "\\\\boxed{5}", "reward": 0}\n'
+    )
     stands_for = {"RUN": str(run), "DUMP": "dump.jsonl"}
     finished = run_meds(site, *(stands_for.get(word, word) for word in words), cwd=tmp_path)
     *first, last = finished.stderr.splitlines()
     assert last.startswith(f"meds: {line}")
-    assert first == []
+    assert [line for line in first if not line.startswith("reading ")] == []  # what eval says meanwhile
     assert finished.returncode == 2
 
 

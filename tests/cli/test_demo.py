@@ -10,7 +10,7 @@ from meds_openrlhf.cli.main import main
 from meds_openrlhf.config import RunConfig
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
-from meds_openrlhf.training import cpu
+from meds_openrlhf.runtime import devices
 
 
 @pytest.mark.parametrize(("has_gpu", "mode"), [(True, "auto"), (False, "flags")])
@@ -22,7 +22,7 @@ def test_one_gpu_is_enough(has_gpu: bool, mode: str, monkeypatch: pytest.MonkeyP
         assert config.meds.placement.mode == mode
         raise Started
 
-    monkeypatch.setattr(cpu, "has_cuda", lambda: has_gpu)
+    monkeypatch.setattr(devices, "has_cuda", lambda: has_gpu)
     monkeypatch.setattr(demo, "make_arithmetic", lambda _folder: SimpleNamespace())
     monkeypatch.setattr(demo, "train", start)
     with pytest.raises(Started):

@@ -57,7 +57,7 @@ def test_a_mistake_is_one_line(
 def test_without_a_gpu_it_has_to_be_allowed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("meds_openrlhf.training.cpu.has_cuda", lambda: False)
+    monkeypatch.setattr("meds_openrlhf.runtime.devices.has_cuda", lambda: False)
     assert main(["eval", "x", "--benchmarks=sums.jsonl"]) == 2
     assert capsys.readouterr().err == (
         "meds: --allow-cpu: False on a machine without a GPU; set RAY_ADDRESS to a cluster, or add --allow-cpu\n"

@@ -7,7 +7,7 @@ import pytest
 import ray
 
 from meds_openrlhf.cli.main import main
-from meds_openrlhf.training.preparation import recipe
+from meds_openrlhf.training.start import placing
 from tests.placement.clusters import found_shape
 
 REPOSITORY = Path(__file__).parents[2]
@@ -19,7 +19,7 @@ PLANS = REPOSITORY / "tests/placement/plans"
 def _from_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(recipe, "find_shape", found_shape)
+    monkeypatch.setattr(placing, "find_shape", found_shape)
 
 
 @pytest.mark.parametrize("cluster", ["1x8", "4x8", "32x8"])

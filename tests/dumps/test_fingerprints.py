@@ -95,7 +95,7 @@ def test_a_model_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 def test_without_the_hub_a_model_has_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("meds_openrlhf.placement.model_shape.hub_answers", lambda: False)
+    monkeypatch.setattr("meds_openrlhf.runtime.hub.hub_answers", lambda: False)
     with pytest.raises(ConfigError, match="--model: 'Someone/Model' is no folder here, and the hub cannot be reached"):
         Fingerprints("Someone/Model", FeatureSettings(), 100)
 

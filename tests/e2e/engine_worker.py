@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any
 
-from meds_openrlhf.training import cpu
+from meds_openrlhf.training.host import cpu
 
 SEQUENCES, TOKENS, SAMPLES = 24, 512, 8
 
@@ -23,9 +23,9 @@ def main(model: str) -> None:
     from transformers import AutoTokenizer
     from vllm import SamplingParams
 
-    from meds_openrlhf.training.driver.ray_connection import ray_connection
-    from meds_openrlhf.training.engines.engine import restartable_engines
-    from meds_openrlhf.training.engines.engine_fleet import EngineFleet
+    from meds_openrlhf.runtime.ray_connection import ray_connection
+    from meds_openrlhf.training.step.engine import restartable_engines
+    from meds_openrlhf.training.step.engine_fleet import EngineFleet
 
     with ray_connection(on_cpu=True, verbose=False):
         group = placement_group([{"GPU": 1, "CPU": 1}])

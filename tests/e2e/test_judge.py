@@ -18,7 +18,7 @@ import pytest
 import requests
 
 from analysis import new_paths
-from meds_openrlhf.training.cpu import ENVIRONMENT
+from meds_openrlhf.runtime.devices import CPU_ENVIRONMENT
 from tests.analysis.logged import write_log
 from tests.analysis.runs import Rollout, kind, write_run
 from tests.e2e.conftest import REPOSITORY
@@ -64,7 +64,7 @@ def judge_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     command += ["--max-model-len", str(CONTEXT_LENGTH), "--max-num-seqs", "8"]
     with (folder / "log").open("w") as log:
         server = subprocess.Popen(
-            command, env={**os.environ, **ENVIRONMENT}, stdout=log, stderr=log, start_new_session=True
+            command, env={**os.environ, **CPU_ENVIRONMENT}, stdout=log, stderr=log, start_new_session=True
         )
     try:
         _wait_until_it_answers(f"http://127.0.0.1:{port}/health", server, folder / "log")

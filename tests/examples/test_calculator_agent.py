@@ -18,7 +18,7 @@ from vllm import SamplingParams
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.features.answer import AnswerLocator
-from meds_openrlhf.training.samples import answers_of, generated_tokens
+from meds_openrlhf.training.step.samples import answers_of, generated_tokens
 
 FILE = Path(__file__).parents[2] / "examples/calculator_agent.py"
 spec = importlib.util.spec_from_file_location("calculator_agent", FILE)

@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any
 
-from meds_openrlhf.training import cpu
+from meds_openrlhf.training.host import cpu
 
 RANKS = 2
 

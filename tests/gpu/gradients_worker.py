@@ -12,14 +12,14 @@ from types import SimpleNamespace
 def main(device: str, stage: int, port: str) -> None:
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
     os.environ["DS_ACCELERATOR"] = device
-    from meds_openrlhf.training import cpu
+    from meds_openrlhf.training.host import cpu
 
     if device == "cpu":
         cpu.install()  # as in a run: nothing is compiled
     import deepspeed
     import torch
 
-    from meds_openrlhf.training.accumulation import _say_whether_last
+    from meds_openrlhf.training.step.update import _say_whether_last
 
     deepspeed.init_distributed("nccl" if device == "cuda" else "gloo")
     model = torch.nn.Linear(4, 1, bias=False).to(torch.bfloat16)

@@ -10,7 +10,7 @@ import sys
 def main(device: str, port: str) -> None:
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
     os.environ["DS_ACCELERATOR"] = device
-    from meds_openrlhf.training import cpu
+    from meds_openrlhf.training.host import cpu
 
     if device == "cpu":
         cpu.install()  # as in a run: nothing is compiled

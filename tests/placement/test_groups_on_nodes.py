@@ -51,7 +51,7 @@ def test_the_inventory_tells_nodes_of_one_machine_apart() -> None:
 
 @pytest.mark.parametrize("requests", [SPLIT, COLOCATED], ids=["split", "colocate"])
 def test_every_bundle_lands_on_its_planned_node(requests: list[RoleRequest]) -> None:
-    from meds_openrlhf.training import cpu
+    from meds_openrlhf.training.host import cpu
 
     cpu.install()
     from openrlhf.trainer.ray.utils import get_bundle_indices
@@ -87,16 +87,10 @@ def test_ranks_run_where_the_plan_says() -> None:
         release(groups)
 
 
-def test_the_memory_moves_when_a_node_dies(cluster: Cluster) -> None:
-    """From here on the cluster has other nodes than before."""
-    groups = reserve(plan_of([RoleRequest("policy", 1, 1)], shards=3), timeout_seconds=20)
+def test_the_memory_is_on_the_drivers_node() -> None:
+    groups = reserve(plan_of([RoleRequest("policy", 1, 1)], shards=2), timeout_seconds=20)
     try:
-        with_policy = nodes_of(groups["policy"])[0]
-        workers = {node.node_id: node for node in cluster.worker_nodes}
-        lost = next(one for one in nodes_of(groups["memory"]) if one != with_policy and one in workers)
-        cluster.remove_node(workers[lost], allow_graceful=False)
-        wait_until(lambda: not {lost, ""} & set(nodes_of(groups["memory"])))
-        wait_until(lambda: placement_group_table(groups["memory"])["state"] == "CREATED")  # a moment later
+        assert nodes_of(groups["memory"]) == [ray.get_runtime_context().get_node_id()] * 2
     finally:
         release(groups)
 

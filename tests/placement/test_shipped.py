@@ -9,9 +9,9 @@ import pytest
 from meds_openrlhf.config import ConfigError, load_config
 from meds_openrlhf.placement.inventory import imagined_cluster
 from meds_openrlhf.placement.report import PlanReport
-from meds_openrlhf.training import cpu
-from meds_openrlhf.training.preparation import recipe
-from meds_openrlhf.training.preparation.planning import plan_run
+from meds_openrlhf.runtime import devices
+from meds_openrlhf.training.start import placing
+from meds_openrlhf.training.start.prepare import plan_run
 from tests.placement.clusters import found_shape
 
 REPOSITORY = Path(__file__).parents[2]
@@ -22,7 +22,7 @@ ON_GPUS = [config for config in CONFIGS if not config.startswith("configs/cpu/")
 @pytest.fixture(autouse=True)
 def _models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
-    monkeypatch.setattr(recipe, "find_shape", found_shape)
+    monkeypatch.setattr(placing, "find_shape", found_shape)
 
 
 def planned(config: str, cluster: str, *overrides: str) -> PlanReport:
@@ -86,7 +86,7 @@ def test_an_asynchronous_run_does_not_fit_one_gpu() -> None:
 
 @pytest.mark.parametrize("config", [config for config in CONFIGS if config not in ON_GPUS])
 def test_the_demo_says_its_counts(config: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cpu, "has_cuda", lambda: False)
+    monkeypatch.setattr(devices, "has_cuda", lambda: False)
     model = f"--actor.model_name_or_path={tmp_path}"  # the demo makes it
-    report = planned(config, f"1x{cpu.MADE_UP_GPUS}", model)
+    report = planned(config, f"1x{devices.MADE_UP_GPUS}", model)
     assert (report.sizing.mode, counts(report)) == ("flags", (1, 1, 1, 1))

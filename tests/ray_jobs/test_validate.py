@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from meds_openrlhf.cli.main import SUBCOMMANDS, main
-from meds_openrlhf.training.preparation import recipe
+from meds_openrlhf.training.start import placing
 from tests.placement.clusters import found_shape
 
 REPOSITORY = Path(__file__).parents[2]
@@ -46,7 +46,7 @@ def test_the_runs_of_the_list_for_one_gpu_are_accepted_and_fit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(REPOSITORY)
-    monkeypatch.setattr(recipe, "find_shape", found_shape)
+    monkeypatch.setattr(placing, "find_shape", found_shape)
     text = (FOLDER / "one_gpu.yaml").read_text().replace("\n", " ").replace('"', "")
     text = text.replace(";", " ;").replace("$RUN/1.7b", "Qwen/Qwen3-1.7B").replace("$RUN/7b", "Qwen/Qwen2.5-Math-7B")
     runs = re.findall(r"(configs/\S+\.yaml)((?:\s+--[\w.]+=\S+)+)", text)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 
-from meds_openrlhf.training.experience import ExperienceMaker
+from meds_openrlhf.training.step.experience import ExperienceMaker
 
 ARGS = SimpleNamespace(algo=SimpleNamespace(advantage=SimpleNamespace(estimator="reinforce")))
 OURS = ExperienceMaker(None, None, None, None, None, SimpleNamespace(args=ARGS), None, correct_threshold=0.5)

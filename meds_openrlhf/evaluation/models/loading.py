@@ -11,7 +11,8 @@ from typing import Any
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.models.naming import Model, fingerprint_of
 from meds_openrlhf.evaluation.problems import Problem
-from meds_openrlhf.placement.model_shape import can_be_reached, shape_of
+from meds_openrlhf.placement.model_shape import shape_of
+from meds_openrlhf.runtime.hub import can_be_reached
 
 
 @dataclass(frozen=True)

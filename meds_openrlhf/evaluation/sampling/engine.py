@@ -17,7 +17,7 @@ import ray
 
 from meds_openrlhf.evaluation.samples import Sample
 from meds_openrlhf.evaluation.sampling.blocks import BLOCK_SAMPLES, Block, sample_seed
-from meds_openrlhf.processes import end_children_with_this_process
+from meds_openrlhf.runtime.processes import end_children_with_this_process
 
 # Sequences in vLLM's running batch, on a GPU and on a CPU.
 SEQUENCES, SEQUENCES_ON_CPU = 256, 128

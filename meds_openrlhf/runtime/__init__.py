@@ -1,0 +1,1 @@
+"""What every command needs of the machine it runs on: signals, Ray, GPUs, the hub, child processes."""

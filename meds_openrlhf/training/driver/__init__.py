@@ -1,1 +1,0 @@
-"""The driver of a run: starts, follows and interrupts it, and reports lost processes."""

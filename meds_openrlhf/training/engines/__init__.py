@@ -1,1 +1,0 @@
-"""vLLM engines that survive losses and restarts without losing rollouts."""

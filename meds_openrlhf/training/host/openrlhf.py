@@ -1,0 +1,239 @@
+"""Access to parts of OpenRLHF to extend: modules without their packages, classes without Ray, and replaced names.
+
+Importing OpenRLHF's packages imports DeepSpeed and vLLM, which takes many seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from math import lcm
+from pathlib import Path
+from types import CodeType, ModuleType, SimpleNamespace
+from typing import Any, NoReturn
+
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.placement.plan import RoleRequest
+
+
+@cache
+def module_alone(name: str) -> ModuleType:
+    """Import the OpenRLHF module ``name`` without its packages; it must not import other parts of OpenRLHF."""
+    spec = importlib.util.spec_from_file_location(name, _file_of(name))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_main_block(name: str, provided: dict[str, Any]) -> None:
+    """Run the ``__main__`` block of the module ``name`` with the names ``provided`` in place of its imports.
+
+    Of the other imports, only those from the standard library are executed.
+    """
+    exec(_main_block(name, frozenset(provided)), {"__name__": "__main__", **provided})
+
+
+def plain_class(actor_class: Any) -> Any:
+    """Return the class that ``@ray.remote`` decorated; Ray does not allow subclassing the decorated class."""
+    return actor_class.__ray_metadata__.modified_class.__ray_actor_class__
+
+
+@contextmanager
+def replaced(owner: Any, **values: Any) -> Iterator[None]:
+    """Temporarily set attributes of ``owner`` to ``values``.
+
+    OpenRLHF looks up the classes that it creates by name, so a replaced name makes it use a class of this package.
+    """
+    originals = {name: getattr(owner, name) for name in values}
+    for name, value in values.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(owner, name, original)
+
+
+@cache
+def _main_block(name: str, provided: frozenset[str]) -> CodeType:
+    tree = ast.parse(_file_of(name).read_text(encoding="utf-8"))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)]
+    above = [node for node in tree.body if _imported_package(node) in sys.stdlib_module_names]
+    kept = [node for node in (*above, *block.body) if not _bound_names(node) & provided]
+    return compile(ast.Module(kept, type_ignores=[]), name, "exec")
+
+
+def _file_of(name: str) -> Path:
+    package, *rest = name.split(".")
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    return Path(spec.submodule_search_locations[0], *rest).with_suffix(".py")
+
+
+def _imported_package(node: ast.stmt) -> str | None:
+    """Return the package that an import statement imports from, or None for other statements."""
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").partition(".")[0]
+    return node.names[0].name.partition(".")[0] if isinstance(node, ast.Import) else None
+
+
+def _bound_names(node: ast.stmt) -> set[str]:
+    """Return the names that an import statement binds; empty for other statements."""
+    imports = isinstance(node, ast.Import | ast.ImportFrom)
+    return {alias.asname or alias.name for alias in node.names} if imports else set()  # type: ignore[attr-defined]
+
+
+ENTRY_POINT = "openrlhf.cli.train_ppo_ray"
+# The beginning of OpenRLHF's refusal of a step that has fewer micro-batches than the policy has ranks.
+TOO_FEW_BATCHES = "The number of sample batches"
+
+
+def parse_openrlhf_arguments(flags: Mapping[str, Any]) -> SimpleNamespace:
+    """Return OpenRLHF's nested arguments (such as ``args.actor.num_nodes``) for flags by dotted name.
+
+    Raises ConfigError for an unknown flag, or for a value or combination that OpenRLHF rejects.
+    """
+
+    class Parser(argparse.ArgumentParser):
+        """An argparse parser with the run's flags as its command line and one-line errors."""
+
+        def parse_args(self) -> argparse.Namespace:  # type: ignore[override]
+            return super().parse_args(_command_line(self, flags))
+
+        def error(self, message: str) -> NoReturn:
+            raise _refusal(flags, message)
+
+    parsed: list[SimpleNamespace] = []
+    provided = {
+        "argparse": SimpleNamespace(ArgumentParser=Parser),
+        "hierarchize": module_alone("openrlhf.utils.config").hierarchize,
+        "train": parsed.append,
+    }
+    try:
+        run_main_block(ENTRY_POINT, provided)
+    except (AssertionError, AttributeError, TypeError) as error:
+        # OpenRLHF's checks are assertions, or fail with other errors on missing values.
+        remedy = " Lower rollout.micro_batch_size." if str(error).startswith(TOO_FEW_BATCHES) else ""
+        raise ConfigError("OpenRLHF's settings", "this combination", f"is refused: {error}{remedy}") from error
+    (args,) = parsed
+    return args
+
+
+def _command_line(parser: argparse.ArgumentParser, flags: Mapping[str, Any]) -> list[str]:
+    """Return the command line that sets ``flags`` in ``parser``; a value of None keeps the default."""
+    words: list[str] = []
+    for key, value in flags.items():
+        action = parser._option_string_actions.get(f"--{key}")
+        if action is None:
+            raise ConfigError(key, value, _unknown_flag(parser, key))
+        if value is not None:
+            words += _words_of(parser, action, key, value)
+    return words
+
+
+def _words_of(parser: argparse.ArgumentParser, action: argparse.Action, key: str, value: Any) -> list[str]:
+    if action.nargs == 0:  # a switch
+        if not isinstance(value, bool):
+            raise ConfigError(key, value, "has the wrong type; it should be true or false")
+        opposite = next((a for a in parser._actions if a.dest == action.dest and a.const is value), None)
+        return [opposite.option_strings[0]] if opposite else []
+    if isinstance(value, (list, tuple)):
+        return [f"--{key}", *map(str, value)]
+    if action.nargs is not None:
+        return [f"--{key}", str(value)]
+    return [f"--{key}={value}"]
+
+
+def _unknown_flag(parser: argparse.ArgumentParser, key: str) -> str:
+    known = [option.removeprefix("--") for option in parser._option_string_actions]
+    close = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {close[0]}?" if close else "see `python -m openrlhf.cli.train_ppo_ray --help` for its flags"
+    return f"is neither a setting of meds nor a flag of OpenRLHF; {hint}"
+
+
+def _refusal(flags: Mapping[str, Any], message: str) -> ConfigError:
+    """Convert argparse's error message into a ConfigError that names the flag and its value."""
+    found = re.fullmatch(r"argument --([\w.]+): (.*)", message, re.DOTALL)
+    if not found:
+        return ConfigError("OpenRLHF's settings", "the command line", f"is refused: {message}")
+    detail = re.sub(r"(invalid \w+( value)?): '.*?'", r"\1", found[2])
+    return ConfigError(found[1], flags[found[1]], f"is refused by OpenRLHF: {detail}")
+
+
+def role_requests(args: SimpleNamespace) -> list[RoleRequest]:
+    """Return the resources that OpenRLHF's arguments request, and which roles share GPUs."""
+    all_together = args.train.colocate_all
+    with_policy = "policy" if all_together else None
+    # Engines of an asynchronous run generate while the policy trains, so they never share its GPUs.
+    engines_with = "policy" if all_together and not args.train.async_enable else None
+    requests = [
+        RoleRequest("policy", args.actor.num_nodes, args.actor.num_gpus_per_node),
+        RoleRequest("engines", args.vllm.num_engines or 0, args.vllm.tensor_parallel_size, engines_with),
+    ]
+    if args.algo.kl.init_coef > 0:
+        shares = "policy" if all_together or args.train.colocate_actor_ref else None
+        requests.append(RoleRequest("reference", args.ref.num_nodes, args.ref.num_gpus_per_node, shares))
+    if args.critic.model_name_or_path:
+        requests.append(RoleRequest("critic", args.critic.num_nodes, args.critic.num_gpus_per_node, with_policy))
+    if not args.reward.remote_url:
+        shares = with_policy or (
+            "critic" if args.critic.model_name_or_path and args.train.colocate_critic_reward else None
+        )
+        requests.append(RoleRequest("reward", args.reward.num_nodes, args.reward.num_gpus_per_node, shares))
+    return requests
+
+
+def duplicates(args: SimpleNamespace) -> int:
+    """Return how many ranks get the same samples: those of ring attention and of DeepSpeed's tensor parallelism."""
+    count: int = args.ds.ring_attn_size * args.ds.tensor_parallel_size
+    return count
+
+
+def data_parallel_ranks(args: SimpleNamespace) -> int:
+    """Return the number of policy ranks that get different samples."""
+    ranks: int = args.actor.num_nodes * args.actor.num_gpus_per_node
+    return ranks // duplicates(args)
+
+
+def ranks_of_roles(args: SimpleNamespace) -> list[int]:
+    """Return for policy, critic, reference and reward how many of their ranks get different samples."""
+    return [request.gpus // duplicates(args) for request in role_requests(args) if request.role != "engines"]
+
+
+def even_batch(args: SimpleNamespace) -> int:
+    """Return the number of responses that divides into whole mini-batches, whole groups and equal work for all ranks.
+
+    The last batch of an epoch is cut to a multiple of this number. Ranks with unequal work would wait for each other
+    forever, and DeepSpeed would carry the gradients of a partial mini-batch into the next step.
+    """
+    ranks = ranks_of_roles(args)
+    pieces = [] if args.train.dynamic_batch_enable else [args.rollout.micro_batch_size * count for count in ranks]
+    return lcm(args.train.batch_size, args.rollout.n_samples_per_prompt, *pieces)
+
+
+def steps_of_an_epoch(args: SimpleNamespace, prompts: int) -> int:
+    """Return the number of training steps in an epoch over ``prompts``, if no prompt is filtered out.
+
+    Raises ConfigError if there is none.
+    """
+    samples = args.rollout.n_samples_per_prompt
+    whole, left = divmod(prompts, args.rollout.batch_size)
+    steps: int = whole + (left * samples >= even_batch(args))
+    if not steps:
+        least = min(even_batch(args), args.rollout.batch_size * samples)
+        hint = (
+            f"has {prompts} prompts to train on, whose {prompts * samples} responses are too few for a step, which has "
+            f"{least} or more; give more prompts, or lower train.batch_size or rollout.micro_batch_size"
+        )
+        raise ConfigError("data.prompt_dataset", args.data.prompt_dataset, hint)
+    return steps

@@ -1,1 +1,0 @@
-"""Turns a configuration into a checked job: flags, models, data, and its placement in the cluster."""

@@ -1,0 +1,83 @@
+"""Checks the training set as OpenRLHF loads it: its columns and its prompts' lengths."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from types import SimpleNamespace
+from typing import Any
+
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.training.host.openrlhf import module_alone
+
+
+def load_prompts(args: SimpleNamespace) -> Any:
+    """Load the rows that are trained on, as OpenRLHF does. Raises ConfigError for a missing data set or column."""
+    data = _load_dataset(
+        "data.prompt_dataset", args.data.prompt_dataset, args.data.prompt_split, args, args.data.prompt_probs
+    )
+    wanted = {"data.input_key": args.data.input_key, "data.label_key": args.data.label_key}
+    _require_columns(data, wanted)
+    if args.eval.dataset:
+        evaluation = _load_dataset("eval.dataset", args.eval.dataset, args.eval.split, args)
+        _require_columns(evaluation, wanted)
+    return data.select(range(min(args.data.max_samples, len(data))))
+
+
+def count_too_long(data: Any, args: SimpleNamespace, tokenizer: Any) -> int:
+    """Count the prompts that `RolloutGenerator` leaves out. Raises ConfigError if it would leave out all of them."""
+    most, text_of, key = longest_prompt(args), _as_sent(args, tokenizer), args.data.input_key
+    batches = data.select_columns([key]).iter(batch_size=1000)  # many times faster than row by row
+    too_long = sum(is_too_long(text_of({key: value}), most, tokenizer) for batch in batches for value in batch[key])
+    if too_long == len(data):
+        hint = f"leaves {most} tokens to a prompt, and every prompt has more; raise it, or lower rollout.max_new_tokens"
+        raise ConfigError("data.max_len", args.data.max_len, hint)
+    return too_long
+
+
+def _load_dataset(key: str, name: str, split: str, args: SimpleNamespace, probabilities: str | None = None) -> Any:
+    from datasets import disable_progress_bars
+    from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
+
+    disable_progress_bars()
+    strategy = SimpleNamespace(args=args, print=print, is_rank_0=lambda: True)  # the parts that OpenRLHF uses here
+    try:
+        with redirect_stdout(io.StringIO()):  # it prints what it loads, and the trainer prints it again
+            return module_alone("openrlhf.datasets.utils").blending_datasets(
+                name, probabilities, strategy, args.train.seed, args.data.max_samples, dataset_split=split
+            )
+    except (DatasetNotFoundError, DatasetGenerationError, FileNotFoundError, ValueError, AttributeError) as error:
+        raise ConfigError(key, name, f"cannot be loaded (split {split!r}): {str(error).splitlines()[0]}") from error
+
+
+def _require_columns(data: Any, wanted: dict[str, str | None]) -> None:
+    for key, column in wanted.items():
+        if column is not None and column not in data.column_names:
+            raise ConfigError(key, column, f"is no column of the data set; it has {', '.join(data.column_names)}")
+
+
+def _as_sent(args: SimpleNamespace, tokenizer: Any) -> Callable[[dict[str, Any]], str]:
+    """Return the function from a row to its prompt as the engines get it, with its template."""
+    preprocess_data = module_alone("openrlhf.datasets.prompts_dataset").preprocess_data
+    chat_template = tokenizer.apply_chat_template if args.data.apply_chat_template else None
+
+    def text_of(row: dict[str, Any]) -> str:
+        text: str = preprocess_data(row, args.data.input_template, args.data.input_key, None, chat_template)[0]
+        return text
+
+    return text_of
+
+
+def longest_prompt(args: SimpleNamespace) -> int:
+    """The number of tokens that ``data.max_len`` and ``rollout.max_new_tokens`` leave to a prompt."""
+    most: int = args.data.max_len - (args.rollout.max_new_tokens or 1)
+    return most
+
+
+def is_too_long(text: str, most: int, tokenizer: Any) -> bool:
+    """Whether the prompt, as the engines get it, has more than ``most`` tokens.
+
+    A token has at least one byte, so only long texts are tokenized.
+    """
+    return len(text.encode()) > most and len(tokenizer(text=text, add_special_tokens=False)["input_ids"]) > most

@@ -1,0 +1,1 @@
+"""One training step, in the order of the data: prompts, responses, log-probs, memory, rewards, update, checkpoint."""

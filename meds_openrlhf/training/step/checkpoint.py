@@ -1,0 +1,134 @@
+"""Checkpoints of policy, data and memory together, and a clean stop after the current step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+
+from meds_openrlhf.checkpoints import mark_complete, newest_complete, remove_stale, saved_tags
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT
+from meds_openrlhf.memory.pool import MemoryPool
+from meds_openrlhf.tracking.diversity import DiversityTracker
+from meds_openrlhf.training.step.log import RolloutSender, eval_line
+from meds_openrlhf.training.watch.control import StepReport, Stopped, TrainerContext
+
+
+class TrainingStopped(Exception):
+    """Training ends after a step, on request, when it was just saved."""
+
+
+class CheckpointedTraining:
+    """A mixin for OpenRLHF's trainers that saves policy, data and memory atomically and handles stop requests."""
+
+    # Attributes of the OpenRLHF trainer.
+    args: Any
+    best_eval_metric_value: float
+
+    # Attributes of the subclass in this package.
+    _context: TrainerContext
+    _pool: MemoryPool | None
+    _diversity: DiversityTracker | None
+    _rollouts: RolloutSender
+
+    def save_logs_and_checkpoints(
+        self, global_step: int, logs_dict: Any = None, client_states: dict[str, Any] | None = None
+    ) -> None:
+        """Log the step and, at a checkpoint, save policy, memory and data atomically.
+
+        If the driver requested a stop, saves the step and raises TrainingStopped.
+        """
+        numbers = {k: float(v) for k, v in (logs_dict or {}).items() if isinstance(v, (int, float))}
+        # Report before saving: after a crash a surplus line can be cut, but a missing line cannot be restored.
+        if ray.get(self._context.control.report.remote(StepReport(global_step, numbers))):
+            self._stop_after(global_step, logs_dict, client_states or {})
+        self._save_if_due(global_step, logs_dict, client_states or {})
+
+    def _stop_after(self, step: int, logs_dict: Any, client_states: dict[str, Any]) -> None:
+        tag = f"global_step{step}"
+        newest = newest_complete(self._context.paths)
+        if newest is None or newest.tag != tag:
+            self.args.ckpt.save_steps = step  # due now
+            self._save_if_due(step, logs_dict, client_states)
+        raise TrainingStopped(step, None if self.args.ckpt.disable_ds else tag)
+
+    def _save_if_due(self, step: int, logs_dict: Any, client_states: dict[str, Any]) -> None:
+        saves = step % self.args.ckpt.save_steps == 0 and not self.args.ckpt.disable_ds
+        tag = f"global_step{step}"
+        states = self._save_ours(tag, client_states) if saves else client_states
+        super().save_logs_and_checkpoints(step, logs_dict, states)  # type: ignore[misc]
+        if saves:
+            self._mark_complete(tag, step)
+
+    def save_best_checkpoint(self, eval_metrics: Any, global_step: int, client_states: Any = None) -> None:
+        """Save OpenRLHF's best checkpoint, with the current memory.
+
+        An asynchronous run evaluates step ``global_step`` but has advanced by the time the result arrives, so the saved
+        step is that of the client state. Raises TrainingStopped on request, because evaluations take long.
+        """
+        if eval_metrics:
+            evaluated, line = StepReport(global_step, eval_metrics), eval_line(global_step, eval_metrics)
+            ray.get(self._context.control.report_evaluation.remote(evaluated, line))
+        client_states = client_states or {}
+        step = client_states.get("global_step", global_step)
+        tag = f"best_global_step{global_step}"
+        saves = self._is_best(eval_metrics or {}) and not self.args.ckpt.disable_ds
+        states = self._save_ours(tag, client_states) if saves else client_states
+        super().save_best_checkpoint(eval_metrics, global_step, states)  # type: ignore[misc]
+        if saves:
+            self._mark_complete(tag, step)
+        if step == global_step and ray.get(self._context.control.stop_is_requested.remote()):
+            self._stop_after(step, None, client_states)
+
+    def _is_best(self, eval_metrics: dict[str, float]) -> bool:
+        key = self._detect_eval_metric_key(eval_metrics) if eval_metrics else None  # type: ignore[attr-defined]
+        return key in eval_metrics and eval_metrics[key] > self.best_eval_metric_value
+
+    def init_checkpoint_states(self) -> dict[str, Any]:
+        """Load a checkpoint's state except the weights, and restore the memory to the same step or to empty.
+
+        Raises ConfigError if the run has a memory and the checkpoint has none.
+        """
+        states: dict[str, Any] = super().init_checkpoint_states()  # type: ignore[misc]
+        if self._pool is not None:
+            name = states.get("memory_snapshot")
+            if states["global_step"] > 0 and name is None:
+                raise ConfigError("meds.enabled", True, "does not fit this checkpoint; it was saved without a memory")
+            start = BRANCH_SNAPSHOT if self._context.paths.memory.snapshot(BRANCH_SNAPSHOT).exists() else None
+            self._pool.restore(name or start)
+            if self._diversity is not None and name is not None and self._context.paths.diversity(name).exists():
+                self._diversity.load(self._context.paths.diversity(name))
+        return states
+
+    @contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        """Wrap OpenRLHF's loop: flush the rollout log at the end, and report a requested stop to the driver."""
+        try:
+            yield
+            self._rollouts.flush()
+        except TrainingStopped as stopped:
+            self._rollouts.flush()
+            self._context.tell(Stopped(*stopped.args))
+
+    def _save_ours(self, tag: str, client_states: dict[str, Any]) -> dict[str, Any]:
+        """Save what OpenRLHF does not; return a copy of the client state that refers to it."""
+        ours = dict(client_states)
+        self._rollouts.flush()
+        if self._diversity is not None:
+            self._diversity.save(self._context.paths.diversity(tag))
+        if self._pool is not None:
+            self._pool.snapshot(tag)
+            ours["memory_snapshot"] = tag
+        return ours
+
+    def _mark_complete(self, tag: str, step: int) -> None:
+        """Mark a checkpoint complete, as its last write, and remove files of checkpoints that no longer exist."""
+        mark_complete(self._context.paths, tag, step)
+        # On a shared disk, files from another node may appear with a delay.
+        saved = saved_tags(self._context.paths) | {tag}
+        remove_stale(self._context.paths, saved)
+        if self._pool is not None:
+            self._pool.prune_snapshots({*saved, BRANCH_SNAPSHOT})

@@ -1,0 +1,156 @@
+"""OpenRLHF's vLLM engine as a restartable actor that tracks which of the policy's weights it has.
+
+A restarted engine has the weights from disk and belongs to no weight-sync group. It answers `status`, rejects requests
+to generate, and joins again at the policy's next weight sync (`training.engines.engine_fleet`). If engines sleep while
+the policy trains on the same GPUs, it does not load before that sync, because the policy uses the GPU.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import traceback
+import uuid
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import ray
+from openrlhf.trainer.ray import vllm_engine
+from vllm import SamplingParams
+from vllm.sampling_params import RequestOutputKind
+
+from meds_openrlhf.runtime.errors import RunLostError
+from meds_openrlhf.runtime.processes import end_children_with_this_process
+from meds_openrlhf.training.host.openrlhf import plain_class, replaced
+from meds_openrlhf.training.step.engine_fleet import (
+    AS_STARTED,
+    NONE,
+    EngineStatus,
+    SharedTokenizer,
+    StaleWeightsError,
+)
+
+logger = logging.getLogger(__name__)
+
+# More restarts do not help an engine that dies repeatedly.
+MAX_RESTARTS = 10
+# Calls that an engine runs at a time: all prompts that are started in advance, and still a question for its status.
+MOST_CALLS = 100_000
+# Gives another process time to release the GPU's memory.
+PAUSE_SECONDS = 10.0
+
+
+class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: ignore[misc]
+    """OpenRLHF's engine actor; see the module's docstring."""
+
+    async def __init__(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[misc]
+        restarted = ray.get_runtime_context().was_current_actor_reconstructed
+        self._life = uuid.uuid4().hex
+        # An engine that was never restarted has the same initial weights as the policy.
+        self._weights = NONE if restarted else AS_STARTED
+        self._loaded = False
+        self._tokenizer: asyncio.Future[Any] | None = None
+        self._given = (args, kwargs)
+        end_children_with_this_process()
+        if not restarted:
+            await self._load()
+        elif not kwargs.get("enable_sleep_mode"):
+            await self.load()
+
+    async def _load(self) -> None:
+        args, kwargs = self._given
+        await super().__init__(*args, **dict(kwargs))
+        self._loaded = True
+
+    async def load(self) -> None:
+        """Start vLLM in a restarted engine; if engines sleep, put it to sleep, as OpenRLHF does at the start."""
+        if self._loaded:
+            return
+        try:
+            await self._load()
+            if self._given[1].get("enable_sleep_mode"):
+                await self.sleep()
+        except Exception:
+            # An error would end the actor permanently; Ray restarts a dead process up to `MAX_RESTARTS` times.
+            logger.exception("a restarted engine could not start")
+            await asyncio.sleep(PAUSE_SECONDS)
+            os._exit(1)
+
+    async def status(self) -> EngineStatus:
+        """Return the engine's status; also works while responses are generated."""
+        if self._loaded and self.llm.errored:
+            os._exit(1)  # the vLLM process inside is gone; Ray starts both again
+        return EngineStatus(self._life, self._weights, self._loaded)
+
+    async def has_received(self, weights: int) -> None:
+        """Record that the weight sync with this number has finished."""
+        self._weights = weights
+
+    async def generate_responses(
+        self, *, hf_tokenizer: SharedTokenizer, sampling_params: SamplingParams, **kwargs: Any
+    ) -> Any:
+        """Generate responses to one prompt.
+
+        Raises StaleWeightsError if the engine lacks the policy's weights, and RunLostError if a user's agent raised.
+
+        vLLM hands a response over when it is finished. By default it does so again with each of its tokens, which is
+        half of the work of the one thread that all the engine's responses go through (docs/benchmarks.md).
+        """
+        if self._weights == NONE:
+            raise StaleWeightsError("restarted since the last weight sync")
+        if self._tokenizer is None:  # before the first await, so that it is loaded once
+            self._tokenizer = asyncio.wrap_future(hf_tokenizer.reference.future())
+        sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
+        tokenizer = await asyncio.shield(self._tokenizer)  # a prompt may be cancelled, and others wait for it too
+        try:
+            responses = await super().generate_responses(
+                hf_tokenizer=tokenizer, sampling_params=sampling_params, **kwargs
+            )
+        except Exception as error:  # whatever a user's code raises
+            if self._given[1].get("agent_func_path") is None or self.llm.errored:
+                raise
+            raise RunLostError(f"the agent raised {_in_a_line(error)}") from error
+        return [in_arrays(response) for response in responses]
+
+
+def _in_a_line(error: Exception) -> str:
+    """Return type, message and place of an error, such as ``KeyError: 'x' (my_agent.py, line 31)``."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    what, *_ = traceback.format_exception_only(error)[-1].splitlines()
+    return f"{what} ({os.path.basename(place.filename)}, line {place.lineno})"
+
+
+def in_arrays(response: dict[str, Any]) -> dict[str, Any]:
+    """Return a response with its token ids and log-probs in arrays, which are sent and read faster than lists."""
+    kinds = {"observation_tokens": np.int32, "rollout_log_probs": np.float32}
+    arrays = {name: np.array(response[name], kind) for name, kind in kinds.items() if response.get(name) is not None}
+    return {**response, **arrays}
+
+
+def restartable_engines(environment: dict[str, str], **arguments: Any) -> AbstractContextManager[None]:
+    """Make OpenRLHF, which looks up its engine class by name, create restartable engines inside the context.
+
+    ``environment`` is added to that of their processes, also after a restart, and ``arguments`` to vLLM's.
+    """
+    options: dict[str, Any] = {"runtime_env": {"env_vars": environment}} if environment else {}
+    actor = ray.remote(max_restarts=MAX_RESTARTS, max_concurrency=MOST_CALLS, **options)(RestartableEngine)
+    return replaced(vllm_engine, RolloutRayActor=_WithArguments(actor, arguments))
+
+
+@dataclass(frozen=True)
+class _WithArguments:
+    """Looks like a Ray actor class to OpenRLHF, which does not pass these ``arguments`` of its constructor."""
+
+    actor: Any
+    arguments: dict[str, Any]
+
+    def options(self, **options: Any) -> _WithArguments:
+        """Like the actor class's."""
+        return _WithArguments(self.actor.options(**options), self.arguments)
+
+    def remote(self, **given: Any) -> Any:
+        """Start an actor."""
+        return self.actor.remote(**given, **self.arguments)

@@ -1,0 +1,234 @@
+"""Sends prompts to vLLM engines from one process: drops lost engines and adds restarted engines again.
+
+Weight syncs are numbered, and an engine reports the last sync that it received. Only engines with the newest are used.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+from meds_openrlhf.runtime.errors import RunLostError, innermost
+
+# Ray reports a lost engine within seconds. A silent engine counts as busy for this long.
+STATUS_SECONDS = 300.0
+RESTART_SECONDS = 900.0
+POLL_SECONDS = 2.0
+# For how long a sync's number may be under way to the engines.
+NUMBERING_SECONDS = 10.0
+# Engines abort a prompt within a decoding step.
+CANCEL_SECONDS = 60.0
+# Values instead of a sync's number: the policy's initial weights from disk; stale weights after a restart.
+AS_STARTED, NONE = 0, -1
+
+
+class StaleWeightsError(RuntimeError):
+    """A restarted engine was asked to generate before it received the policy's weights."""
+
+
+@dataclass(frozen=True)
+class EngineStatus:
+    """The life (process) of an engine, the last weight sync that it received, and whether vLLM is running."""
+
+    life: str
+    weights: int
+    loaded: bool = True
+
+
+@dataclass(frozen=True)
+class SharedTokenizer:
+    """Takes the place of a tokenizer in calls of engines: it takes 0.1 s to pickle, so an engine fetches it once.
+
+    All calls of an engine share it, also those of an agent.
+    """
+
+    reference: Any
+
+
+class EngineFleet:
+    """All engines of a run. ``usable`` is the list that OpenRLHF's trainer and generator use, updated in place.
+
+    ``syncs_meanwhile``: another process may sync weights at any time, as in asynchronous runs with partial rollouts.
+    """
+
+    def __init__(self, engines: list[Any], tell: Callable[[str], None], syncs_meanwhile: bool = False) -> None:
+        self._syncs_meanwhile = syncs_meanwhile
+        self.usable = list(engines)
+        self._engines = list(engines)
+        self._ids = [engine._actor_id.hex() for engine in engines]
+        self._given_up: set[str] = set()
+        self._lives: dict[str, str] = {}  # of the usable ones, by actor id
+        self.tell = tell
+        self._group: list[str] | None = None  # the lives in the weight-sync group; None: as started
+        self._weights = AS_STARTED  # the newest sync that this process knows of
+        self._sent: dict[Any, tuple[str, str]] = {}  # actor id and life of the engine that has the call
+        self._load: Counter[str] = Counter()  # calls by actor id
+
+    # ── prompts ──
+
+    def share(self, tokenizer: Any) -> SharedTokenizer:
+        """Put a tokenizer where the engines fetch it."""
+        return SharedTokenizer(ray.put(tokenizer))
+
+    def generate(self, **request: Any) -> Any:
+        """Send a prompt to the engine with the fewest; return the call."""
+        engine = min(self.usable, key=lambda engine: self._load[engine._actor_id.hex()])
+        name = engine._actor_id.hex()
+        call = engine.generate_responses.remote(**request)
+        self._sent[call] = name, self._lives.get(name, "")
+        self._load[name] += 1
+        return call
+
+    def wait(self, calls: Sequence[Any]) -> list[Any]:
+        """Wait until a call has ended, or some seconds; return those that have."""
+        ended, _ = ray.wait(calls, num_returns=1, timeout=10.0)
+        if ended:
+            ended, _ = ray.wait(calls, num_returns=len(calls), timeout=0)
+        return list(ended)
+
+    def responses(self, call: Any) -> list[Any] | None:
+        """Return the responses to the prompt of an ended call; None if its engine was lost, which is dropped then."""
+        life = self._forget(call)
+        try:
+            responses: list[Any] = ray.get(call)
+            return responses
+        except ray.exceptions.RayTaskError as error:
+            if not (self.is_loss(error) or isinstance(innermost(error), StaleWeightsError)):
+                raise
+            self.drop(life, error)
+        except ray.exceptions.RayActorError as error:
+            self.drop(life, error)
+        return None
+
+    def cancel(self, calls: Sequence[Any]) -> None:
+        """Abort calls, and wait until the engines have done so."""
+        for call in calls:
+            ray.cancel(call)
+            self._forget(call)
+        if calls:
+            ray.wait(calls, num_returns=len(calls), timeout=CANCEL_SECONDS)
+
+    def _forget(self, call: Any) -> str:
+        """Count a call no more; return the life of the engine that had it."""
+        name, life = self._sent.pop(call)
+        self._load[name] -= 1
+        return life
+
+    # ── engines ──
+
+    def keep_those_with_weights(self) -> None:
+        """Drop engines that are unavailable or lack the newest weights; called before responses are generated."""
+        statuses = self._numbered() if self._syncs_meanwhile else self._statuses()
+        self._weights = max([self._weights, *(status.weights for status in statuses if status is not None)])
+        self._use([status if status is not None and status.weights == self._weights else None for status in statuses])
+
+    def take_in_restarted(self) -> bool:
+        """Use every engine that answers; called before a weight sync.
+
+        Returns whether a new sync group is needed. Raises RunLostError if no engine comes back.
+        """
+        statuses = self._loaded_ones()
+        self._use(statuses)
+        lives = [status.life for status in statuses if status is not None]
+        as_started = all(status is not None and status.weights != NONE for status in statuses)
+        changed = lives != self._group if self._group is not None else not as_started
+        self._group = lives
+        return changed
+
+    def note_sync(self) -> None:
+        """Record that the engines in use have the newest weights; called after a weight sync."""
+        self._weights += 1
+        ray.get([engine.has_received.remote(self._weights) for engine in self.usable])
+
+    def drop(self, life: str, error: Exception) -> None:
+        """Drop the engine whose call failed with ``error`` in this life, until Ray has restarted it.
+
+        Kills the actor so that Ray restarts it, unless the actor is lost already or was restarted and lacks weights.
+        """
+        lost = next((engine for engine in self.usable if self._lives.get(engine._actor_id.hex()) == life), None)
+        if lost is None:
+            return  # another failed call has dropped it already, and it may be restarted by now
+        self.usable.remove(lost)
+        if not isinstance(innermost(error), (ray.exceptions.RayActorError, StaleWeightsError)):
+            ray.kill(lost, no_restart=False)  # the actor outlives its vLLM process
+        left = f"its prompts go to the {len(self.usable)} left" if self.usable else "waiting until it is restarted"
+        self.tell(f"vLLM engine {self._engines.index(lost)} was lost ({type(error).__name__}); {left}")
+
+    def is_loss(self, error: BaseException) -> bool:
+        """Return whether the loss of one of these engines caused ``error``, which may be wrapped."""
+        cause = innermost(error)
+        if isinstance(cause, ray.exceptions.RayActorError):
+            return cause.actor_id in self._ids
+        exceptions = sys.modules.get("vllm.v1.engine.exceptions")  # imported if such an error can occur
+        return exceptions is not None and isinstance(cause, exceptions.EngineDeadError)
+
+    def _use(self, statuses: list[EngineStatus | None]) -> None:
+        engines = [engine for engine, status in zip(self._engines, statuses) if status is not None]
+        for engine in engines:
+            if engine not in self.usable:
+                self.tell(f"vLLM engine {self._engines.index(engine)} is back")
+        for engine in self.usable:
+            if engine not in engines:
+                self.tell(f"vLLM engine {self._engines.index(engine)} is away; {len(engines)} go on without it")
+        self.usable[:] = engines
+        self._lives = {name: status.life for name, status in zip(self._ids, statuses) if status is not None}
+
+    def _loaded_ones(self) -> list[EngineStatus | None]:
+        """Wait until vLLM is running in at least one engine; return statuses, None for the other engines."""
+        deadline = time.monotonic() + RESTART_SECONDS
+        while True:
+            statuses = self._statuses()
+            if self._load_waiting(statuses):
+                statuses = self._statuses()
+            statuses = [status if status is not None and status.loaded else None for status in statuses]
+            if any(status is not None for status in statuses):
+                return statuses
+            if len(self._given_up) == len(self._engines) or time.monotonic() > deadline:
+                raise RunLostError("every vLLM engine was lost, and none came back")
+            time.sleep(POLL_SECONDS)
+
+    def _numbered(self) -> list[EngineStatus | None]:
+        """Return the engines' statuses when no engine can still be about to get the newest sync's number."""
+        deadline = time.monotonic() + NUMBERING_SECONDS
+        while True:
+            statuses = self._statuses()
+            found = {status.weights for status in statuses if status is not None} - {NONE}
+            if not found or max(found) - 1 not in found or time.monotonic() > deadline:
+                return statuses
+            time.sleep(POLL_SECONDS / 20)
+
+    def _load_waiting(self, statuses: list[EngineStatus | None]) -> bool:
+        """Start vLLM in restarted engines that have waited while the policy trained; return whether there were any."""
+        named = zip(self._engines, statuses)
+        calls = [engine.load.remote() for engine, status in named if status is not None and not status.loaded]
+        if calls:
+            ray.wait(calls, num_returns=len(calls), timeout=RESTART_SECONDS)
+        return bool(calls)
+
+    def _statuses(self) -> list[EngineStatus | None]:
+        """Return the status of each engine, None for an unavailable engine."""
+        references = [engine.status.remote() for engine in self._engines]
+        done, _ = ray.wait(references, num_returns=len(references), timeout=STATUS_SECONDS)
+        answered = set(done)
+        return [
+            self._status(number, reference) if reference in answered else None
+            for number, reference in enumerate(references)
+        ]
+
+    def _status(self, number: int, reference: Any) -> EngineStatus | None:
+        try:
+            status: EngineStatus = ray.get(reference)
+            return status
+        except ray.exceptions.ActorDiedError:
+            if self._ids[number] not in self._given_up:
+                self._given_up.add(self._ids[number])
+                self.tell(f"vLLM engine {number} was lost too often, and is not started again")
+        except ray.exceptions.RayActorError:
+            pass  # being restarted
+        return None

@@ -1,0 +1,156 @@
+"""Sends the rollouts of each step from the trainer to the rollout log, without waiting for the write."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict, deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import ray
+from openrlhf.trainer.ppo_trainer import compute_eval_metrics
+
+from meds_openrlhf.config import MedsSettings
+from meds_openrlhf.evaluation.estimators import pass_at_k
+from meds_openrlhf.evaluation.results import ks_up_to
+from meds_openrlhf.features.answer import AnswerLocator
+from meds_openrlhf.memory.rows import prompt_key
+from meds_openrlhf.tracking.rollout_recorder import StepRollouts
+from meds_openrlhf.training.step.experience import StepResult
+from meds_openrlhf.training.step.samples import (
+    answers_of,
+    generated_tokens,
+    in_order,
+    is_right,
+    responses_of,
+    values_in_order,
+)
+
+logger = logging.getLogger(__name__)
+
+STEPS_AHEAD = 4  # unwritten steps, kept in RAM with their tokens, beyond which training waits
+PATIENCE_SECONDS = 60.0
+
+
+class RolloutSender:
+    """Sends rollouts to ``recorder``, an actor of `RolloutRecorder`; ``tell`` sends messages to the user.
+
+    If a step cannot be written, its rollouts are lost and training continues; only the first failure is reported.
+    """
+
+    def __init__(self, recorder: Any, tell: Callable[[str], None]) -> None:
+        self._recorder = recorder
+        self._tell = tell
+        self._under_way: deque[Any] = deque()
+        self._has_failed = False
+
+    def send(self, rollouts: StepRollouts) -> None:
+        """Send one step; waits only if `STEPS_AHEAD` earlier steps are still being written."""
+        self._settle(STEPS_AHEAD - 1)
+        self._under_way.append(self._recorder.record.remote(rollouts))
+
+    def flush(self) -> None:
+        """Wait until all sent steps are on disk."""
+        self._settle(0)
+
+    def _settle(self, allowed: int) -> None:
+        """Collect finished writes, and wait until at most ``allowed`` steps are unwritten."""
+        while self._under_way:
+            must_wait = len(self._under_way) > allowed
+            done, _ = ray.wait([self._under_way[0]], timeout=PATIENCE_SECONDS if must_wait else 0)
+            if done:
+                self._take(self._under_way.popleft())
+            elif must_wait:
+                logger.warning("the log of rollouts is %d steps behind; waiting", len(self._under_way))
+            else:
+                return
+
+    def _take(self, written: Any) -> None:
+        try:
+            ray.get(written)
+        except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError) as error:
+            cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
+            if not self._has_failed:
+                what = f"{type(cause).__name__}: {cause}"
+                self._tell(f"rollouts of a step could not be logged ({what}); training goes on without them")
+            self._has_failed = True
+
+
+def step_rollouts(step: int, result: StepResult) -> StepRollouts:
+    """Return a step's data for the log, in the order of the samples."""
+    experiences, judged = result.experiences, result.judged
+    texts = in_order(experiences, [batch.prompts for batch in experiences])
+    keys = {text: prompt_key(text) for text in dict.fromkeys(texts)}  # `texts` repeats a prompt for each of its samples
+    responses = in_order(experiences, map(responses_of, experiences))
+    return StepRollouts(
+        step=step,
+        sample=np.arange(len(texts), dtype=np.int32),
+        prompt=[keys[text] for text in texts],
+        prompt_text=texts,
+        ground_truth=[
+            None if label is None else str(label) or None
+            for label in in_order(experiences, [batch.labels for batch in experiences])
+        ],
+        tokens=np.concatenate([tokens for tokens, _ in responses]),
+        lengths=np.array([len(tokens) for tokens, _ in responses]),
+        generated=np.concatenate([generated for _, generated in responses]),
+        correct=judged.correct,
+        reward=values_in_order(experiences, [batch.info["reward"].float() for batch in experiences]),
+        shaped_reward=values_in_order(
+            experiences, [batch.info.get("shaped_reward", batch.info["reward"]).float() for batch in experiences]
+        ),
+        label=judged.label,
+        cluster_size=judged.cluster_size,
+        truncated=values_in_order(experiences, [batch.truncated.bool() for batch in experiences]),
+    )
+
+
+def eval_metrics(
+    eval_dataloader: Any, samples: list[Any], n: int, *, threshold: float, locator: AnswerLocator
+) -> dict[str, float]:
+    """Return OpenRLHF's metrics with unbiased ``eval_SOURCE_pass{k}`` for every k in 1, 2, 4, ... up to ``n``.
+
+    ``samples`` are OpenRLHF's experiences with one response each; the ``n`` responses to a prompt are adjacent. A
+    response is right if its score is at least ``threshold``; format rewards and shaping do not count.
+    ``eval_SOURCE_unanswered_rate`` is the share of responses in which ``locator`` finds no answer.
+    """
+    metrics: dict[str, float] = compute_eval_metrics(eval_dataloader, samples, n)
+    source_of = {prompt: source for sources, prompts, *_ in eval_dataloader for prompt, source in zip(prompts, sources)}
+    right: dict[str, list[int]] = defaultdict(list)
+    unanswered: dict[str, list[bool]] = defaultdict(list)
+    for first in range(0, len(samples), n):
+        group = samples[first : first + n]
+        source = source_of.get(group[0].prompts[0], "unknown")
+        right[source].append(sum(int(is_right(sample, threshold).sum()) for sample in group))
+        unanswered[source] += [answer is None for sample in group for answer in _answers(sample, locator)]
+    for source, counts in right.items():
+        for k in ks_up_to(n):
+            metrics[f"eval_{source}_pass{k}"] = float(pass_at_k(n, np.array(counts), k).mean())
+        metrics[f"eval_{source}_unanswered_rate"] = float(np.mean(unanswered[source]))
+    return metrics
+
+
+def evaluation_metrics(meds: MedsSettings, tokenizer: Any) -> Callable[..., dict[str, float]]:
+    """Return `eval_metrics` with a run's settings, which takes the place of OpenRLHF's ``compute_eval_metrics``."""
+    locator = AnswerLocator(tokenizer, meds.features.answer_openings, meds.features.answer_pattern)
+    return partial(eval_metrics, threshold=meds.penalty.correct_threshold, locator=locator)
+
+
+def _answers(sample: Any, locator: AnswerLocator) -> list[str | None]:
+    return answers_of(locator, sample.sequences, generated_tokens(sample.action_mask, sample.attention_mask))
+
+
+def eval_line(step: int, metrics: dict[str, float]) -> str:
+    """Format metrics as in ``evaluation after step 20: aime24 pass@1 0.102, pass@8 0.312``."""
+    found: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for name, value in metrics.items():
+        source, marker, k = name.removeprefix("eval_").rpartition("_pass")
+        if marker and k.isdigit():
+            found[source].append((int(k), value))
+    parts = []
+    for source, values in found.items():
+        ends = dict.fromkeys((min(values), max(values)))
+        parts.append(f"{source} " + ", ".join(f"pass@{k} {value:.3f}" for k, value in ends))
+    return f"evaluation after step {step}: {'; '.join(parts)}"

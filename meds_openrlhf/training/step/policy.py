@@ -1,0 +1,170 @@
+"""OpenRLHF's policy actor with replaceable engines; it records layer logits while it recomputes log-probs."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from openrlhf.trainer.ray import ppo_actor
+
+from meds_openrlhf.config.schema import FeatureSettings, PolicySettings
+from meds_openrlhf.features.answer import AnswerLocator
+from meds_openrlhf.features.function import load_function
+from meds_openrlhf.features.layout import locate_answers, packed_positions, padded_positions, positions_on_rank
+from meds_openrlhf.features.recorder import LayerLogitRecorder
+from meds_openrlhf.training.host.lora import save_merged, send_merged
+from meds_openrlhf.training.host.openrlhf import plain_class, replaced
+from meds_openrlhf.training.step.batches import in_given_order
+from meds_openrlhf.training.step.samples import answers_of, generated_tokens
+from meds_openrlhf.training.step.update import EntropyAdvantageLoss, PolicyTrainer, warmup_ratio
+
+
+@dataclass(frozen=True)
+class RecordedLogProbs:
+    """The result of one log-prob recompute: OpenRLHF's log-probs and the layer logits of the same samples.
+
+    ``action_log_probs`` (B, A); ``answers`` (B) the final answer of each response, None if it has none; ``located``
+    (B,) whether it has a token to record at, which an empty or open box has too; ``layer_logits`` (B, N) float32, a row
+    of NaN if it has none, and (B, 0) in a run that records none; ``seconds`` spent on finding answers and recording.
+    """
+
+    action_log_probs: torch.Tensor
+    answers: list[str | None]
+    located: NDArray[np.bool_]
+    layer_logits: NDArray[np.float32]
+    seconds: float
+
+    def attached(self) -> torch.Tensor:
+        """Return the log-probs as the tensor that OpenRLHF expects, with this object attached to it."""
+        self.action_log_probs.recorded = self  # type: ignore[attr-defined]
+        return self.action_log_probs
+
+
+def recorded_with(action_log_probs: torch.Tensor) -> RecordedLogProbs:
+    """Return and remove what `attached` stored on the log-probs."""
+    recorded: RecordedLogProbs = vars(action_log_probs).pop("recorded")
+    return recorded
+
+
+class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc]
+    """OpenRLHF's DeepSpeed policy with replaceable engines, a recorder, and the settings under ``meds.policy``."""
+
+    _recorder: LayerLogitRecorder | None = None
+
+    def use_settings(self, settings: PolicySettings) -> None:
+        """Set the settings of the update; called once, before the model is loaded."""
+        self._policy_settings = settings
+
+    def init_model_from_pretrained(
+        self, strategy: Any, pretrain: str, max_steps: int | None = None, vllm_engines: list[Any] | None = None
+    ) -> None:
+        """Load the model, with the warm-up counted in training steps and the settings' additions to the loss."""
+        settings = self._policy_settings
+        if settings.warmup_steps is not None and max_steps is not None:
+            strategy.args.actor.lr_warmup_ratio = warmup_ratio(settings.warmup_steps, strategy.args, max_steps)
+        with replaced(ppo_actor, ActorPPOTrainer=PolicyTrainer):
+            super().init_model_from_pretrained(strategy, pretrain, max_steps, vllm_engines)
+        if settings.entropy_advantage.alpha > 0:
+            loss = EntropyAdvantageLoss(self.trainer.actor_loss_fn, settings.entropy_advantage)
+            self.actor.register_forward_hook(loss.keep_entropy)
+            self.trainer.actor_loss_fn = loss
+
+    def fit(self, kl_ctl: float = 0) -> dict[str, float]:
+        """Run OpenRLHF's updates; with mini-batches of whole prompts, samples keep their order."""
+        loaders = {"DataLoader": in_given_order} if self._policy_settings.minibatches == "prompts" else {}
+        with replaced(ppo_actor, **loaders):
+            status: dict[str, float] = super().fit(kl_ctl)
+        return status
+
+    def broadcast_to_vllm(self) -> None:
+        """Send the weights to the engines, with the adapters of LoRA merged into them."""
+        if self.strategy.args.ds.lora.rank:
+            send_merged(self.trainer)
+        else:
+            super().broadcast_to_vllm()
+
+    def save_model(self) -> None:
+        """Save the trained policy."""
+        with self._saving_whole_models():
+            super().save_model()
+
+    def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        """Save a checkpoint: DeepSpeed's files, and a model's folder with ``ckpt.save_hf``."""
+        with self._saving_whole_models():
+            super().save_checkpoint(*args, **kwargs)
+
+    def _saving_whole_models(self) -> AbstractContextManager[None]:
+        """Save LoRA's adapters merged into the model inside the context; OpenRLHF saves them alone."""
+        has_adapters = self.strategy.args.ds.lora.rank
+        return replaced(self.strategy, save_model=save_merged) if has_adapters else nullcontext()
+
+    def use_engines(self, engines: list[Any]) -> None:
+        """Send the weights to ``engines`` from the next weight sync on; the engines and rank 0 form a new group."""
+        self.vllm_engines = self.trainer.vllm_engines = engines
+        self.strategy.args.vllm.num_engines = len(engines)  # OpenRLHF derives the group's size from it
+        if dist.get_rank() == 0 and not self.trainer.use_cuda_ipc:
+            self.trainer._model_update_group.destroy()  # its buffers on this GPU
+            self.trainer._init_vllm_sync_group(self.strategy.args.vllm.sync_backend)
+
+    # ── recording ──
+
+    def set_up_recording(self, features: FeatureSettings, records_layers: bool) -> None:
+        """Create the answer locator, and the recorder if it is wanted; called once, after the model is loaded."""
+        self._locator = AnswerLocator(self.tokenizer, features.answer_openings, features.answer_pattern)
+        if not records_layers:
+            return
+        function = None
+        if features.function is not None:
+            model = self.actor.model.module.config.get_text_config()
+            function = load_function(features.function, model.num_hidden_layers, model.hidden_size)
+        self._recorder = LayerLogitRecorder(
+            self.actor.model,
+            groups=self._groups_of_one_batch(),
+            function=function,
+        )
+
+    def forward(  # type: ignore[override]
+        self, sequences: torch.Tensor, action_mask: torch.Tensor, attention_mask: torch.Tensor, **kwargs: Any
+    ) -> RecordedLogProbs:
+        """Recompute log-probs of one micro-batch, (B, T) ids with an action mask (B, T - 1), and record logits."""
+        started = time.perf_counter()
+        generated = generated_tokens(action_mask, attention_mask)  # no prompt and no tool reply is searched
+        answers = answers_of(self._locator, sequences, generated)
+        positions, targets = locate_answers(self._locator, sequences, generated)
+        if self._recorder is None:
+            seconds = time.perf_counter() - started
+            log_probs = super().forward(sequences, action_mask, attention_mask, **kwargs)
+            layer_logits = np.empty((len(positions), 0), np.float32)
+        else:
+            tokens = self._in_model_input(positions, attention_mask)
+            located = time.perf_counter()
+            with self._recorder.record(tokens, targets) as recording:
+                log_probs = super().forward(sequences, action_mask, attention_mask, **kwargs)
+            assert recording.layer_logits is not None
+            layer_logits = recording.layer_logits.cpu().numpy()
+            seconds = located - started + recording.seconds
+        return RecordedLogProbs(log_probs, answers, (positions >= 0).numpy(), layer_logits, seconds)
+
+    def _groups_of_one_batch(self) -> list[Any]:
+        """Return the process groups whose ranks get the same micro-batch: ring attention and tensor parallelism."""
+        ring = self.strategy.ring_attn_group
+        groups = [] if ring is None else [ring]
+        if self.strategy.ds_tensor_parallel_size > 1:
+            groups.append(self.strategy.ds_device_mesh["tp"].get_group())
+        return groups
+
+    def _in_model_input(self, positions: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Convert positions to indices into the tokens that the model receives on this rank."""
+        if not self.actor.packing_samples:
+            return padded_positions(positions, attention_mask.shape[1])
+        packed = packed_positions(positions, attention_mask)
+        ring = self.strategy.ring_attn_group
+        if ring is None:
+            return packed
+        return positions_on_rank(packed, int(attention_mask.sum()), dist.get_rank(ring), dist.get_world_size(ring))

@@ -1,0 +1,85 @@
+"""Puts a step's samples in the order of their index, since OpenRLHF deals them anew; reads and judges responses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from openrlhf.trainer.ppo_utils.experience import Experience
+
+from meds_openrlhf.features.answer import AnswerLocator
+from meds_openrlhf.features.function import FeatureFunction
+
+
+def in_order(experiences: Sequence[Experience], items: Iterable[Iterable[Any]]) -> list[Any]:
+    """Return one item per sample in the order of the index; ``items`` are the items of each micro-batch."""
+    places = places_of(experiences)
+    flat = [item for of_batch in items for item in of_batch]
+    return [flat[place] for place in places]
+
+
+def values_in_order(experiences: Sequence[Experience], values: Iterable[ArrayLike]) -> NDArray[Any]:
+    """Like `in_order`, for tensors and arrays: (B,) or (B, ...) per micro-batch become (n,) or (n, ...)."""
+    flat: NDArray[Any] = np.concatenate([np.asarray(of_batch) for of_batch in values])
+    return flat[places_of(experiences)]
+
+
+def places_of(experiences: Sequence[Experience]) -> NDArray[np.intp]:
+    """Return the position of sample 0, 1, ... among the samples of all micro-batches."""
+    return np.argsort([sample for experience in experiences for sample in experience.index])
+
+
+def responses_of(experience: Experience) -> Iterator[tuple[NDArray[np.int32], NDArray[np.bool_]]]:
+    """Yield per sample the tokens (t,) from the first generated token on, and which of them are generated (t,).
+
+    ``action_mask[t]`` refers to the token at ``t + 1``.
+    """
+    present = experience.attention_mask[:, 1:].numpy() != 0
+    own = (experience.action_mask.numpy() != 0) & present
+    starts = np.where(own.any(axis=1), own.argmax(axis=1), own.shape[1])
+    ends = own.shape[1] - present[:, ::-1].argmax(axis=1)
+    ids = experience.sequences[:, 1:].numpy().astype(np.int32)
+    for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist())):
+        yield ids[row, start:end], own[row, start:end]
+
+
+def generated_tokens(action_mask: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+    """Return which tokens (B, T) the policy generated, from OpenRLHF's masks (B, T - 1) and (B, T).
+
+    ``action_mask[t]`` refers to the token at ``t + 1``.
+    """
+    return torch.nn.functional.pad(action_mask.bool() & attention_mask[:, 1:].bool(), (1, 0))
+
+
+def answers_of(locator: AnswerLocator, sequences: torch.Tensor, generated: torch.Tensor) -> list[str | None]:
+    """Return the final answer in the ``generated`` tokens (B, T) of each of the ``sequences`` (B, T)."""
+    return [locator.answer(ids, marked) for ids, marked in zip(sequences.tolist(), generated.tolist())]
+
+
+def is_right(experience: Experience, threshold: float) -> NDArray[np.bool_]:
+    """Return which samples (B,) are right: their score, or their reward if there are no scores, is at least this.
+
+    To be asked before length penalties, which OpenRLHF subtracts from the rewards.
+    """
+    values = experience.rewards if experience.scores is None else experience.scores
+    return np.asarray(values.float() >= threshold)
+
+
+class TextFeatures:
+    """Calls the function with the prompts and responses of a step."""
+
+    def __init__(self, tokenizer: Any, function: FeatureFunction) -> None:
+        self._tokenizer = tokenizer
+        self._function = function
+
+    def rows_of(
+        self, experiences: Sequence[Experience], _recorded: object
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+        """Return which samples can have a feature (n,), all of them, and the rows (n, d), in the order of the index."""
+        prompts = in_order(experiences, [batch.prompts for batch in experiences])
+        tokens = in_order(experiences, [[ids for ids, _ in responses_of(batch)] for batch in experiences])
+        responses = self._tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        return np.ones(len(prompts), bool), self._function(len(prompts), prompts, responses)

@@ -1,0 +1,246 @@
+"""OpenRLHF's synchronous and asynchronous trainers with a memory, which metrics, checkpoints and resume include.
+
+The trainers also survive lost engines and stop after a step on request.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import openrlhf.trainer.ppo_trainer as sync_module
+import openrlhf.trainer.ppo_trainer_async as async_module
+import ray
+import transformers
+from openrlhf.trainer.ppo_trainer import BasePPOTrainer, PPOTrainer
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from meds_openrlhf.features.function import load_function
+from meds_openrlhf.runtime.errors import RunLostError
+from meds_openrlhf.tracking.diversity import DiversityTracker
+from meds_openrlhf.training.host.openrlhf import even_batch, plain_class, replaced
+from meds_openrlhf.training.step.batches import by_prompts
+from meds_openrlhf.training.step.checkpoint import CheckpointedTraining
+from meds_openrlhf.training.step.engine_fleet import EngineFleet
+from meds_openrlhf.training.step.experience import (
+    ExperienceMaker,
+    MemoryExperienceMaker,
+    RowMaker,
+    StepResult,
+    rows_of_answers,
+    rows_of_layers,
+    sampled_entropy,
+)
+from meds_openrlhf.training.step.log import RolloutSender, evaluation_metrics, step_rollouts
+from meds_openrlhf.training.step.rollout import RolloutGenerator
+from meds_openrlhf.training.step.samples import TextFeatures
+from meds_openrlhf.training.watch.control import TrainerContext
+
+
+class MedsTraining(CheckpointedTraining):
+    """A mixin for OpenRLHF's trainers that adds the memory, if there is one, the rollout log and the engine fleet."""
+
+    # Attributes of the OpenRLHF trainer.
+    args: Any
+    experience_maker: Any
+    vllm_engines: list[Any]
+    actor_model_group: Any
+    critic_model_group: Any
+    reward_model_group: Any
+    reference_model_group: Any
+    kl_ctl: Any
+    tokenizer: Any
+    best_eval_metric_value: float
+
+    def __init__(self, *args: Any, context: TrainerContext, strategy: Any, **kwargs: Any) -> None:
+        transformers.set_seed(strategy.args.train.seed)  # the order of the prompts depends on it
+        super().__init__(*args, strategy=strategy, **kwargs)  # type: ignore[call-arg]
+        self._context = context
+        self._pool = context.pool
+        self._diversity = DiversityTracker() if context.records_layers else None
+        self._rollouts = RolloutSender(context.recorder, context.tell)
+        self._fleet = EngineFleet(self.vllm_engines, context.tell)
+        self.vllm_engines = self._fleet.usable
+        self.experience_maker = self._make_experience_maker(strategy)
+
+    def _make_experience_maker(self, strategy: Any) -> ExperienceMaker:
+        meds = self._context.meds
+        models = {
+            "actor_model_group": self.actor_model_group,
+            "critic_model_group": self.critic_model_group,
+            "reward_model_group": self.reward_model_group,
+            "initial_model_group": self.reference_model_group,
+            "kl_controller": self.kl_ctl,
+            "strategy": strategy,
+            "tokenizer": self.tokenizer,
+        }
+        if self._pool is None:
+            return ExperienceMaker(**models, correct_threshold=meds.penalty.correct_threshold)
+        return MemoryExperienceMaker(
+            **models,
+            pool=self._pool,
+            transform=self._context.transform,
+            method=meds.memory.method,
+            penalty=meds.penalty,
+            remember=meds.memory.remember,
+            exploration=meds.exploration,
+            diversity=self._diversity,
+            rows_of=self._row_maker(),
+            tell=self._context.tell,
+        )
+
+    def _row_maker(self) -> RowMaker:
+        """Return what makes the memory's rows: of layer logits, of final answers, or by a function of the user's."""
+        function = self._context.meds.features.function
+        if self._context.records_layers:
+            return rows_of_layers
+        if function is None:
+            return rows_of_answers
+        return TextFeatures(self.tokenizer, load_function(function, layers=0, hidden=0)).rows_of
+
+    def train_step(self, rollout_samples: Any, global_step: int) -> tuple[dict[str, Any], int]:
+        """Train one step; its number, also in the memory, is ``global_step + 1``."""
+        step, metrics = global_step + 1, dict[str, float]()
+
+        def make(samples: Any) -> Any:
+            result: StepResult = self.experience_maker.make_step(samples, step)
+            metrics.update(result.metrics, policy_entropy=sampled_entropy(result.experiences))
+            if self._context.recorder is not None:
+                self._rollouts.send(step_rollouts(step, result))
+            return by_prompts(result.experiences, self.args, step) if of_prompts else result.experiences
+
+        of_prompts = self._context.meds.policy.minibatches == "prompts"
+        # OpenRLHF would deal the samples to the ranks once more, for batches of so many tokens.
+        balance = {"balance_experiences": lambda experiences, _: experiences} if of_prompts else {}
+        with replaced(self.experience_maker, make_experience_batch=make), replaced(sync_module, **balance):
+            status, finished = super().train_step(rollout_samples, global_step)  # type: ignore[misc]
+        return {**status, **metrics}, finished
+
+    def broadcast_to_vllm(self) -> None:
+        """Run OpenRLHF's weight sync. Raises RunLostError if an engine is lost meanwhile."""
+        try:
+            super().broadcast_to_vllm()  # type: ignore[misc]
+        except ray.exceptions.RayError as error:
+            if not self._fleet.is_loss(error):
+                raise
+            raise RunLostError("a vLLM engine was lost while it received the policy's weights") from error
+
+
+class EngineSync(BasePPOTrainer):  # type: ignore[misc]
+    """Comes after OpenRLHF's trainers in the method resolution order, so asynchronous runs call it under their lock."""
+
+    _fleet: EngineFleet
+
+    def broadcast_to_vllm(self) -> None:
+        """Run OpenRLHF's weight sync with all usable engines, including restarted ones."""
+        if self._fleet.take_in_restarted():
+            if self.args.vllm.sync_with_ray:
+                raise RunLostError("a vLLM engine was lost, and with vllm.sync_with_ray none can be taken in again")
+            ray.get(self.actor_model_group.async_run_method("use_engines", engines=list(self._fleet.usable)))
+        super().broadcast_to_vllm()
+        self._fleet.note_sync()
+
+
+class MedsPPOTrainer(MedsTraining, plain_class(PPOTrainer), EngineSync):  # type: ignore[misc]
+    """OpenRLHF's synchronous trainer with the additions of this package."""
+
+    prompts_dataloader: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.samples_generator = RolloutGenerator(
+            strategy=self.strategy,
+            prompts_dataloader=self.prompts_dataloader,
+            eval_dataloader=self.eval_dataloader,
+            tokenizer=self.tokenizer,
+            fleet=self._fleet,
+            sync_weights=self.broadcast_to_vllm,
+            keep_below=self._context.keeps_scores_below,
+            even_batch=even_batch(self.args),
+            steps_left=self._context.steps_left,
+        )
+        self.prompts_dataloader = self.samples_generator.prompts_dataloader
+        self._eval_metrics = evaluation_metrics(self._context.meds, self.tokenizer)
+
+    def fit(self, global_step: int = 0) -> None:
+        """Run OpenRLHF's training loop."""
+        with self._stoppable():
+            super().fit(global_step)
+
+    def evaluate(self, global_step: int, **generate_kwargs: Any) -> dict[str, float]:
+        """Run OpenRLHF's evaluation with unbiased metrics."""
+        with replaced(sync_module, compute_eval_metrics=self._eval_metrics):
+            metrics: dict[str, float] = super().evaluate(global_step, **generate_kwargs)
+        return metrics
+
+
+class MedsTrainingActor(MedsTraining, plain_class(async_module.TrainingActor), EngineSync):  # type: ignore[misc]
+    """The training half of OpenRLHF's asynchronous trainer."""
+
+    def fit(self, global_step: int = 0) -> None:
+        """Run OpenRLHF's training loop."""
+        with self._stoppable():
+            super().fit(global_step)
+
+    def broadcast_to_vllm(self) -> None:
+        """Run the weight sync; defined here so that Ray finds the method by import.
+
+        Ray wraps every method of an actor class. Methods that it cannot find by name, such as those inherited from a
+        decorated class, are pickled with a copy of their class. The inherited method calls super(), which fails on a
+        copy.
+        """
+        super().broadcast_to_vllm()
+
+
+class MedsSamplesActor(plain_class(async_module.GenerateSamplesActor)):  # type: ignore[misc]
+    """The generating half, with a fixed order of prompts; no rollouts are lost if an engine dies."""
+
+    prompts_dataloader: Any
+    samples_generator: Any
+
+    def __init__(
+        self, pretrain: str, strategy: Any, vllm_engines: list[Any], *, context: TrainerContext, **kwargs: Any
+    ) -> None:
+        transformers.set_seed(strategy.args.train.seed)
+        super().__init__(pretrain, strategy, vllm_engines, **kwargs)
+        tokenizer = self.samples_generator.tokenizer
+        self._eval_metrics = evaluation_metrics(context.meds, tokenizer)
+        self.samples_generator = RolloutGenerator(
+            strategy=strategy,
+            prompts_dataloader=self.prompts_dataloader,
+            eval_dataloader=self.eval_dataloader,
+            tokenizer=tokenizer,
+            fleet=EngineFleet(vllm_engines, context.tell, syncs_meanwhile=strategy.args.train.partial_rollout_enable),
+            sync_weights=None,
+            keep_below=context.keeps_scores_below,
+            even_batch=even_batch(strategy.args),
+            steps_left=context.steps_left,
+        )
+        self.prompts_dataloader = self.samples_generator.prompts_dataloader
+
+    def _run_eval(self) -> dict[str, float]:
+        """Run OpenRLHF's evaluation with unbiased metrics."""
+        with replaced(async_module, compute_eval_metrics=self._eval_metrics):
+            metrics: dict[str, float] = super()._run_eval()
+        return metrics
+
+
+class MedsPPOTrainerAsync(plain_class(async_module.PPOTrainerAsync)):  # type: ignore[misc]
+    """OpenRLHF's asynchronous trainer; it looks up its two halves by name, so `__init__` replaces the names."""
+
+    def __init__(self, *args: Any, context: TrainerContext, **kwargs: Any) -> None:
+        ours = {
+            "TrainingActor": _Remote(MedsTrainingActor, context=context),
+            "GenerateSamplesActor": _Remote(MedsSamplesActor, context=context),
+        }
+        with replaced(async_module, **ours):
+            super().__init__(*args, **kwargs)
+
+
+class _Remote:
+    """Looks like a Ray actor class with some arguments bound; prefers this node for its actors."""
+
+    def __init__(self, plain: type, **given: Any) -> None:
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        actor = ray.remote(num_cpus=0)(plain).options(scheduling_strategy=here)
+        self.remote = functools.partial(actor.remote, **given)

@@ -1,0 +1,116 @@
+"""Messages between driver and trainer during a run: progress to the driver, stop requests to the trainer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from meds_openrlhf.config import MedsSettings
+from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.pool import MemoryPool
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.step_log import StepLog
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """A finished training step, for the console and the metrics file."""
+
+    step: int
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A finished evaluation, as a line for the user."""
+
+    line: str
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Training ended after ``step`` on request; ``tag`` names the checkpoint that was saved, None if there is none."""
+
+    step: int
+    tag: str | None
+
+
+class RunControl:
+    """A mailbox; `start_run_control` makes it a Ray actor, since driver and trainer may be on different nodes.
+
+    It also writes the run's logs, so that a step is on disk before the trainer saves its checkpoint.
+    """
+
+    def __init__(self, paths: RunPaths) -> None:
+        self._log, self._evaluations = StepLog(paths.metrics), StepLog(paths.evaluations)
+        self._news: list[StepReport | Evaluated | Stopped | str] = []
+        self._stop = False
+
+    def report(self, step: StepReport) -> bool:
+        """Log a finished step; return whether the trainer must stop after it."""
+        self._log.append(step.step, step.metrics)
+        self._news.append(step)
+        return self._stop
+
+    def report_evaluation(self, evaluation: StepReport, line: str) -> None:
+        """Log an evaluation after a step; ``line`` is shown to the user."""
+        self._evaluations.append(evaluation.step, evaluation.metrics)
+        self._news.append(Evaluated(line))
+
+    def tell(self, news: Stopped | str) -> None:
+        """Queue another message for the driver; a text is shown to the user."""
+        self._news.append(news)
+
+    def take_news(self) -> list[StepReport | Evaluated | Stopped | str]:
+        """Return all messages since the last call, oldest first."""
+        news, self._news = self._news, []
+        return news
+
+    def stop_is_requested(self) -> bool:
+        """Return whether training must end now; called between two steps."""
+        return self._stop
+
+    def request_stop(self) -> None:
+        """Request that training ends after the current step."""
+        self._stop = True
+
+
+def start_run_control(paths: RunPaths) -> Any:
+    """Start the mailbox of a run on this node and return its handle."""
+    return ray.remote(num_cpus=0)(RunControl).options(scheduling_strategy=this_node()).remote(paths)
+
+
+def this_node() -> Any:
+    """Return a scheduling strategy that pins actors to the driver's node, so they survive the loss of other nodes."""
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+
+
+@dataclass(frozen=True)
+class TrainerContext:
+    """Settings and handles that trainers get besides OpenRLHF's arguments; ``pool`` is None without a memory."""
+
+    meds: MedsSettings
+    paths: RunPaths
+    control: Any  # handle of the run's RunControl
+    pool: MemoryPool | None
+    transform: FeatureTransform
+    records_layers: bool  # whether the policy records what the memory stores
+    recorder: Any  # handle of the run's RolloutRecorder; None if rollouts are not recorded
+    first_step: int  # 0, or the step of the checkpoint from which the run resumes
+
+    @property
+    def keeps_scores_below(self) -> float | None:
+        """Dynamic filtering keeps groups whose scores are all below this value; None keeps OpenRLHF's filter."""
+        return self.meds.penalty.correct_threshold if self.meds.rollout.keep_all_wrong else None
+
+    @property
+    def steps_left(self) -> int | None:
+        """How many steps are left by meds.max_steps; None for no limit."""
+        return None if self.meds.max_steps is None else self.meds.max_steps - self.first_step
+
+    def tell(self, news: Stopped | str) -> None:
+        """Send a stop notice or a text to the driver; a text is shown to the user."""
+        ray.get(self.control.tell.remote(news))

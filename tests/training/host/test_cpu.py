@@ -1,0 +1,80 @@
+"""The CPU runtime changes what it must without CUDA, and nothing with it."""
+
+import importlib
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+
+from meds_openrlhf.training.host import cpu
+from tests.ports import free_ports
+
+pytestmark = pytest.mark.skipif(cpu.has_cuda(), reason="about machines without CUDA")
+
+
+def test_openrlhf_imports_and_finds_the_cpu_as_its_device() -> None:
+    import openrlhf.models.ring_attn_utils as ring
+    from openrlhf.trainer.ppo_utils.replay_buffer import NaiveReplayBuffer
+
+    assert torch.cuda.current_device() == torch.device("cpu")
+    assert NaiveReplayBuffer(4).target_device == torch.device("cpu")
+    assert callable(ring.unpad_input)
+    with pytest.raises(NotImplementedError, match="ring attention needs CUDA"):
+        ring.all_gather(None, None)
+
+
+def test_the_loader_of_critics_and_reward_models_can_be_sent_to_their_processes() -> None:
+    """Ray pickles their class with the functions that it calls, those of modules by their name."""
+    from openrlhf.models import model
+    from ray import cloudpickle
+
+    load = model.get_llm_for_sequence_regression
+    assert cloudpickle.loads(cloudpickle.dumps(load)) is load
+
+
+def test_with_cuda_nothing_is_adapted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "has_cuda", lambda: True)
+    for name, adapt in cpu._ADAPTERS.items():
+        module = types.ModuleType(name)
+        original = object()
+        names = ("torch", "RolloutRayActor", "stateless_init_process_group", "build_shm_op", "get_train_ds_config")
+        vars(module).update(dict.fromkeys(names, original))
+        cpu._without_cuda(adapt, module)
+        assert {getattr(module, name) for name in names} == {original}
+
+
+def test_adam_is_torchs_and_nothing_of_deepspeeds_is_compiled() -> None:
+    from openrlhf.utils.deepspeed.deepspeed import get_train_ds_config
+
+    adam = {"type": "Adam", "params": {"lr": 1e-3, "betas": (0.9, 0.95)}}
+    config = get_train_ds_config(offload=False, adam_offload=False, optim_config=adam)
+    assert config["optimizer"] == {"type": "Adam", "params": {**adam["params"], "torch_adam": True}}
+    assert "torch_adam" not in adam["params"]
+    assert "optimizer" not in get_train_ds_config(offload=False, adam_offload=False)
+    assert importlib.import_module("deepspeed.comm.torch").build_shm_op() is None
+
+
+def test_padding_helpers_undo_each_other() -> None:
+    from flash_attn.bert_padding import pad_input, unpad_input
+
+    hidden = torch.arange(24.0).reshape(2, 4, 3)
+    mask = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])
+    packed, indices, *_ = unpad_input(hidden, mask)
+    assert packed.shape == (6, 3)
+    torch.testing.assert_close(pad_input(packed, indices, 2, 4), hidden * mask[:, :, None])
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(330)  # half a minute; much more on a machine that is busy
+def test_parameters_of_two_ranks_are_whole_when_they_are_read() -> None:
+    port = str(free_ports(1)[0])
+    script = [sys.executable, "-m", "tests.training.host.gathering_worker"]
+    ranks = [
+        subprocess.Popen([*script, str(rank), port], cwd=Path(__file__).parents[3], stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    outputs = [rank.communicate(timeout=300)[0] for rank in ranks]
+    assert all(output.splitlines()[-1] == "broken 0" for output in outputs), outputs

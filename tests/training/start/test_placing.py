@@ -1,0 +1,258 @@
+"""A run's flags and a cluster's nodes become OpenRLHF's arguments and a plan."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meds_openrlhf.config import ConfigError, MedsSettings, PlacementSettings, RunConfig
+from meds_openrlhf.config.schema import PolicySettings, RolloutSettings
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.placement.inventory import imagined_cluster
+from meds_openrlhf.placement.shortage import Shortage
+from meds_openrlhf.training.start import placing, prepare
+from meds_openrlhf.training.start.placing import (
+    Placed,
+    models_of,
+    place_flags,
+    provisional_arguments,
+    recipe_of,
+    require_saved_ranks,
+)
+from tests.placement.clusters import found_shape
+
+QWEN = "Qwen/Qwen3-8B"
+FLAGS: dict[str, Any] = {
+    "actor.model_name_or_path": QWEN,
+    "algo.advantage.estimator": "group_norm",
+    "algo.kl.init_coef": 0,
+    "rollout.n_samples_per_prompt": 8,
+    "reward.remote_url": "reward.py",
+    "ds.zero_stage": 3,
+}
+
+
+@pytest.fixture(autouse=True)
+def _models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placing, "find_shape", found_shape)
+
+
+def config(mode: str, timeout: float = 0.2, **settings: Any) -> RunConfig:
+    placement = PlacementSettings(mode=mode, timeout_seconds=timeout)
+    return RunConfig(meds=MedsSettings(run_dir="runs/x", placement=placement, **settings), openrlhf={})
+
+
+def placed(mode: str, cluster: str, saved: dict[str, int] | None = None, **flags: Any) -> Placed:
+    run, wanted = config(mode), {**FLAGS, **{key.replace("__", "."): value for key, value in flags.items()}}
+    args = provisional_arguments(run, wanted)
+    return place_flags(run, wanted, args, imagined_cluster(cluster, 140.0), models_of(args), saved)
+
+
+def test_flags_that_are_given_stay_as_they_are() -> None:
+    run = placed("flags", "1x8", actor__num_gpus_per_node=2, vllm__num_engines=3, rollout__batch_size=64)
+    assert (run.args.actor.num_nodes, run.args.actor.num_gpus_per_node, run.args.vllm.num_engines) == (1, 2, 3)
+    assert str(run.report.plan) == "policy: 2 GPUs on 1 node; engines: 3 GPUs on 1 node; memory: 2 shards on CPUs"
+
+
+def test_counts_are_sized_and_openrlhf_parses_them() -> None:
+    args = placed("auto", "4x8").args
+    assert (args.actor.num_nodes, args.actor.num_gpus_per_node, args.vllm.num_engines) == (4, 8, 32)
+    assert (args.train.colocate_all, args.vllm.enable_sleep, args.ds.enable_sleep) == (True, True, True)
+    assert args.vllm.gpu_memory_utilization == 0.7
+    split = placed("split", "4x8").args
+    assert (split.actor.num_nodes, split.vllm.num_engines, split.train.colocate_all) == (2, 16, False)
+    assert split.vllm.gpu_memory_utilization == 0.95  # OpenRLHF's default
+
+
+def test_what_deepspeed_would_refuse_is_refused_in_every_mode() -> None:
+    counts = {"actor__num_gpus_per_node": 2, "critic__num_gpus_per_node": 3, "critic__num_nodes": 1}
+    for mode in ("flags", "split"):
+        with pytest.raises(ConfigError, match=r"actor.num_gpus_per_node: 3 makes 3 policy ranks"):
+            placed(mode, "1x8", actor__num_gpus_per_node=3, vllm__num_engines=4)
+        with pytest.raises(ConfigError, match=r"critic.num_gpus_per_node: 3 makes 3 critic ranks"):
+            placed(mode, "1x8", algo__advantage__estimator="gae", vllm__num_engines=1, **counts)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        *(("actor.num_gpus_per_node", 0), ("actor.num_nodes", 0), ("train.micro_batch_size", 0)),
+        *(("rollout.micro_batch_size", 0), ("ds.ring_attn_size", 0), ("vllm.tensor_parallel_size", -2)),
+        *(("train.batch_size", 0), ("train.max_tokens_per_gpu", 0), ("vllm.num_engines", -1)),
+    ],
+)
+def test_numbers_below_one_are_refused_before_openrlhf_divides_by_them(flag: str, value: int) -> None:
+    with pytest.raises(ConfigError, match=f"{flag}: {value} is below 1; it has to be at least 1"):
+        provisional_arguments(config("flags"), {**FLAGS, flag: value})
+
+
+def test_only_roles_of_the_run_need_gpus() -> None:
+    assert placed("colocate", "1x8", critic__num_gpus_per_node=0, ref__num_nodes=0).report.plan.gpus == 8
+    with pytest.raises(ConfigError, match=r"ref.num_nodes: 0 is below 1"):
+        placed("colocate", "1x8", algo__kl__init_coef=0.01, ref__num_nodes=0)
+
+
+def test_openrlhfs_parser_remarks_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for mode, parts in (("flags", {"vllm__num_engines": 1, "actor__num_gpus_per_node": 1}), ("auto", {})):
+        placed(mode, "1x8", algo__kl__estimator="k2", **parts)
+        assert capsys.readouterr().out.count("Recommend setting k2") == 1
+
+
+def test_every_role_of_the_recipe_is_planned() -> None:
+    run = placed("split", "4x8", algo__kl__init_coef=0.01, algo__advantage__estimator="gae")
+    assert [group.roles for group in run.report.plan.groups] == [("policy", "reference"), ("engines",), ("critic",)]
+    together = placed("colocate", "4x8", algo__kl__init_coef=0.01, algo__advantage__estimator="gae")
+    assert [group.roles for group in together.report.plan.groups] == [("policy", "engines", "reference", "critic")]
+    assert set(together.report.footprints) == {"policy", "engines", "reference", "critic"}
+
+
+def test_the_memory_takes_cpus_only_where_there_is_one() -> None:
+    assert len(placed("split", "1x8").report.plan.shards) == 2
+    run = config("split", enabled=False)
+    args = provisional_arguments(run, FLAGS)
+    assert place_flags(run, FLAGS, args, imagined_cluster("1x8", 140.0), models_of(args)).report.plan.shards == ()
+
+
+def test_contradictions_are_refused_before_there_is_a_cluster() -> None:
+    with pytest.raises(ConfigError, match=r"train.colocate_all: True puts engines and policy on the same GPUs"):
+        provisional_arguments(config("split"), {**FLAGS, "train.colocate_all": True})
+
+
+def test_minibatches_of_whole_prompts_are_dealt_evenly_also_where_batches_are_dynamic() -> None:
+    run = config("flags", policy=PolicySettings(minibatches="prompts"))
+    flags = {**FLAGS, "vllm.num_engines": 1, "train.dynamic_batch_enable": True, "train.batch_size": 64}
+    for ranks in (4, 3):
+        flags["actor.num_gpus_per_node"] = ranks
+        args = provisional_arguments(run, flags)
+        nodes = imagined_cluster("1x8", 140.0)
+        if ranks == 4:
+            assert place_flags(run, flags, args, nodes, models_of(args)).report.plan.gpus == 5
+        else:
+            with pytest.raises(ConfigError, match=r"train.batch_size: 64 cannot be dealt evenly to 3 policy ranks"):
+                place_flags(run, flags, args, nodes, models_of(args))
+
+
+def test_a_sample_longer_than_a_batch_is_one_alone_and_ranks_that_share_a_batch_share_its_limit() -> None:
+    flags = {**FLAGS, "vllm.num_engines": 1, "train.dynamic_batch_enable": True, "data.max_len": 10000}
+    limits = {"train.max_tokens_per_gpu": 9000, "rollout.max_tokens_per_gpu": 12000}
+    args = provisional_arguments(config("flags"), flags | limits)
+    found = recipe_of(args, models_of(args), flags, RolloutSettings())
+    assert (found.train_tokens, found.forward_tokens) == (10000, 12000)
+    args = provisional_arguments(
+        config("flags"), flags | limits | {"ds.ring_attn_size": 2, "actor.num_gpus_per_node": 2}
+    )
+    found = recipe_of(args, models_of(args), flags, RolloutSettings())
+    assert (found.train_tokens, found.forward_tokens) == (18000, 24000)
+
+
+def test_a_recipe_is_read_off_openrlhfs_arguments() -> None:
+    flags = {
+        **FLAGS,
+        "vllm.num_engines": 1,
+        "train.dynamic_batch_enable": True,
+        "train.max_tokens_per_gpu": 9000,
+        "ds.grad_accum_dtype": "fp32",
+        "ds.lora.rank": 8,
+        "algo.kl.init_coef": 0.01,
+        "ref.offload": True,
+        "train.colocate_actor_ref": True,
+        "rollout.batch_size": 32,
+        "rollout.micro_batch_size": 2,
+    }
+    args = provisional_arguments(config("flags"), flags | {"actor.num_gpus_per_node": 2})
+    found = recipe_of(args, models_of(args), flags, RolloutSettings())
+    assert found.roles == ("policy", "engines", "reference")
+    assert (found.train_tokens, found.forward_tokens, found.gradient_bytes, found.lora_rank) == (9000, 9000, 4, 8)
+    assert (found.samples, found.dynamic_batches) == (256, True)
+    assert found.sharing == {"reference": "policy"}
+    assert found.offloaded == {"reference"}
+
+
+def test_a_checkpoint_is_loaded_by_as_many_ranks_as_saved_it() -> None:
+    assert placed("colocate", "4x8", saved={"policy": 16}).args.actor.num_nodes == 2
+    with pytest.raises(
+        ConfigError,
+        match=r"actor.num_gpus_per_node: 8 makes 8 policy ranks, but the checkpoint .* was saved by 16, .* make 16$",
+    ):
+        placed("colocate", "4x8", saved={"policy": 16}, actor__num_nodes=1, actor__num_gpus_per_node=8)
+    with pytest.raises(Shortage, match="needs 2 blocks of 8 GPUs on one node each for policy "):
+        placed("colocate", "1x8", saved={"policy": 16})
+    universal = provisional_arguments(
+        config("flags"), {**FLAGS, "vllm.num_engines": 1, "ds.use_universal_ckpt": True, "actor.num_gpus_per_node": 4}
+    )
+    require_saved_ranks(universal, {"policy": 16})
+
+
+def test_the_ranks_of_a_checkpoint_are_its_optimizers_parts(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    for role, count in (("_actor", 3), ("_critic", 2)):
+        folder = paths.checkpoints / role / "global_step4"
+        folder.mkdir(parents=True)
+        (folder / "mp_rank_00_model_states.pt").touch()
+        for rank in range(count):
+            (folder / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").touch()
+            (folder / f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt").touch()
+    assert prepare.ranks_saved(paths, "global_step4") == {"policy": 3, "critic": 2}
+    assert prepare.ranks_saved(paths, "global_step8") == {}
+
+
+FREE = imagined_cluster("1x8", 140.0)
+BUSY = [replace(FREE[0], free_gpus=3.0)]
+
+
+def job(timeout: float, resume: bool = False) -> prepare.Job:
+    """One that takes a node of 8 GPUs; what placing does not look at is left out."""
+    run, flags = config("colocate", timeout), {**FLAGS, "actor.num_gpus_per_node": 8}
+    args = provisional_arguments(run, flags)
+    parts = {"config": run, "flags": flags, "args": args, "models": models_of(args), "saved_ranks": {}}
+    parts |= {"resume": resume, "prompts": 1000}
+    return prepare.Job(**{**dict.fromkeys(prepare.Job.__dataclass_fields__), **parts})
+
+
+def test_a_job_gets_its_place_once_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare, "POLL_SECONDS", 0.0)
+    run, seen = job(timeout=60), [BUSY, BUSY, FREE]
+    found = prepare.place_when_free(run, lambda: seen.pop(0))
+    assert seen == []
+    assert found.plan.gpus == 8
+    assert found.args.vllm.num_engines == 8
+    assert found.config is run.config  # as the user wrote it
+
+
+def test_a_job_that_never_fits_does_not_wait() -> None:
+    seen = [imagined_cluster("1x4", 140.0)]
+    with pytest.raises(
+        Shortage, match=r"needs 8 GPUs on one node for policy \+ engines and 11 CPUs; free are 4 GPUs and"
+    ):
+        prepare.place_when_free(job(timeout=60), seen.pop)
+
+
+def test_a_resumed_job_waits_for_a_node_that_comes_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(prepare, "POLL_SECONDS", 0.0)
+    seen = [[], [], FREE]
+    assert prepare.place_when_free(job(timeout=60, resume=True), lambda: seen.pop(0)).plan.gpus == 8
+    assert [record.getMessage() for record in caplog.records] == [
+        "waiting up to 60 seconds for room: the run needs 8 GPUs on one node for policy + engines and 11 CPUs; there "
+        "are no nodes"
+    ]
+
+
+def test_a_new_job_is_not_sized_to_what_others_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare, "POLL_SECONDS", 0.0)
+    run, seen = config("colocate", 60), [BUSY, FREE]
+    wanted = replace(job(timeout=60), config=run, flags=FLAGS, args=provisional_arguments(run, FLAGS))
+    assert prepare.place_when_free(wanted, lambda: seen.pop(0)).plan.gpus == 8
+    late = replace(wanted, config=config("colocate", 0.01))
+    counts = r"--actor.num_nodes=1 --actor.num_gpus_per_node=2 --vllm.num_engines=2"
+    with pytest.raises(
+        Shortage, match=rf"free are 3 GPUs and 128 CPUs on node 0; to run on less, name the counts: {counts}"
+    ):
+        prepare.place_when_free(late, lambda: BUSY)
+
+
+def test_a_job_that_waits_too_long_says_what_for() -> None:
+    with pytest.raises(Shortage, match="free are 3 GPUs and 128 CPUs on node 0"):
+        prepare.place_when_free(job(timeout=0.01), lambda: BUSY)

@@ -1,0 +1,47 @@
+"""A vLLM engine that answers at once, and dies when it is told to. Imports nothing heavy: each one is a process."""
+
+import asyncio
+import os
+from typing import Any
+
+import ray
+
+from meds_openrlhf.training.step.engine_fleet import AS_STARTED, NONE, EngineStatus, StaleWeightsError
+
+SAMPLES = 2
+
+
+class Engine:
+    """Answers like OpenRLHF's engine actor. Its first life may end at a prompt; later ones know no weights at first."""
+
+    def __init__(self, number: int, dies_at: int | None = None) -> None:
+        reborn = ray.get_runtime_context().was_current_actor_reconstructed
+        self.number, self.dies_at = number, None if reborn else dies_at
+        self.weights = NONE if reborn else AS_STARTED
+        self.answered = 0
+
+    async def status(self) -> EngineStatus:
+        return EngineStatus(f"{self.number}-{os.getpid()}", self.weights)
+
+    async def has_received(self, weights: int) -> None:
+        self.weights = weights
+
+    def get_num_unfinished_requests(self) -> int:
+        return 0
+
+    async def generate_responses(self, prompt: str, label: str, **_: Any) -> list[dict[str, Any]]:
+        if self.weights == NONE:
+            raise StaleWeightsError
+        self.answered += 1
+        if self.answered == self.dies_at:
+            os._exit(1)
+        await asyncio.sleep(0.01)
+        return responses_to(prompt, label)
+
+
+def responses_to(prompt: str, label: str) -> list[dict[str, Any]]:
+    """What OpenRLHF's engine returns; odd prompts are answered right."""
+    score = float(int(prompt) % 2)
+    response = {"prompt": prompt, "label": label, "scores": score, "reward": score}
+    tokens = {"observation_tokens": [1, int(prompt)], "action_ranges": [(1, 2)], "rollout_log_probs": None}
+    return [{**response, **tokens}] * SAMPLES

@@ -1,0 +1,127 @@
+"""Recorded rollouts, and hand-written stand-ins for the Ray actors that would have made them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from openrlhf.trainer.ppo_utils.experience import Experience
+
+from meds_openrlhf.features.answer import AnswerLocator
+from meds_openrlhf.memory.rows import Sharding
+from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings
+from meds_openrlhf.paths import MemoryPaths
+from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
+from meds_openrlhf.training.step.policy import RecordedLogProbs
+from meds_openrlhf.training.step.samples import answers_of, generated_tokens
+
+LAYERS = 6
+NO_ANSWER = 99.0
+
+
+def arguments(**flags: Any) -> SimpleNamespace:
+    """OpenRLHF's arguments for 3 prompts of 4 rollouts in micro-batches of 5 (which cut through the groups)."""
+    base = {
+        "vllm.num_engines": 1,
+        "algo.advantage.estimator": "group_norm",
+        "algo.kl.init_coef": 0,
+        "rollout.batch_size": 3,
+        "rollout.n_samples_per_prompt": 4,
+        "rollout.micro_batch_size": 5,
+        "actor.num_gpus_per_node": 1,
+        "reward.remote_url": "unused.py",
+        "ds.attn_implementation": "sdpa",
+    }
+    return parse_openrlhf_arguments({**base, **flags})
+
+
+def recorded_rollouts(seed: int = 0, prompts: int = 3, responses: int = 4) -> list[Experience]:
+    """Single-sample experiences as the sample generator makes them: varied lengths, rewards of 0 and 1."""
+    generator = torch.Generator().manual_seed(seed)
+    samples = []
+    for prompt in range(prompts):
+        for _ in range(responses):
+            length = int(torch.randint(6, 12, (1,), generator=generator))
+            sequences = torch.randint(1, 50, (1, 4 + length), generator=generator)
+            action_mask = torch.zeros(1, 3 + length, dtype=torch.long)
+            action_mask[:, 3:] = 1
+            reward = torch.randint(0, 2, (1,), generator=generator).float()
+            samples.append(
+                Experience(
+                    sequences=sequences,
+                    attention_mask=torch.ones_like(sequences),
+                    action_mask=action_mask,
+                    prompts=[f"prompt {prompt}"],
+                    labels=["7"],
+                    images=[None],
+                    mm_train_inputs=[None],
+                    rewards=reward.clone(),
+                    scores=reward.clone(),
+                    response_length=torch.tensor([length]),
+                    truncated=torch.tensor([False]),
+                    total_length=torch.tensor([4.0 + length]),
+                    info={"reward": reward.clone()},
+                )
+            )
+    return samples
+
+
+def layer_logits_of(sequences: torch.Tensor) -> np.ndarray:
+    """A made-up fingerprint (B, N) that depends on the sample's own tokens only, so that mix-ups show."""
+    first = sequences[:, :8].double()
+    rows = torch.stack([torch.sin(first * (layer + 1)).sum(1) for layer in range(LAYERS)], dim=1)
+    return rows.numpy().astype(np.float32)
+
+
+class FakePolicyGroup:
+    """Answers the log-prob recompute like a group of one policy actor; OpenRLHF's own records nothing.
+
+    ``locator`` finds answers; without one a response has the answer "7" if it has layer logits.
+    """
+
+    def __init__(self, recording: bool, locator: AnswerLocator | None = None) -> None:
+        self._recording = recording
+        self._locator = locator
+
+    def async_run_method_batch(self, method_name: str, **batches: list[torch.Tensor]) -> list[Any]:
+        assert method_name == "forward"
+        results = []
+        for sequences, action_mask, attention_mask in zip(
+            batches["sequences"], batches["action_mask"], batches["attention_mask"]
+        ):
+            log_probs = -(sequences[:, 1:].float() / 50) * action_mask
+            logits = layer_logits_of(sequences)
+            located = logits[:, 0] != NO_ANSWER
+            answers: list[str | None] = ["7" if found else None for found in located]
+            if self._locator is not None:
+                answers = answers_of(self._locator, sequences, generated_tokens(action_mask, attention_mask))
+            recorded = RecordedLogProbs(log_probs, answers, located, logits, seconds=0.001)
+            results.append(recorded if self._recording else log_probs)
+        return [ray.put(results)]
+
+
+class FakeCriticGroup:
+    """Answers with the values of a group of one critic."""
+
+    def async_run_method_batch(self, method_name: str, **batches: list[torch.Tensor]) -> list[Any]:
+        assert method_name == "forward"
+        masks = zip(batches["sequences"], batches["action_mask"])
+        return [ray.put([sequences[:, 1:].float() / 100 * mask for sequences, mask in masks])]
+
+
+class OneShardPool:
+    """The pool's `observe` over one shard in this process."""
+
+    def __init__(self, folder: Path, settings: ShardSettings | None = None) -> None:
+        self.shard = MemoryShard(MemoryPaths(folder), Sharding(0, 1), settings or ShardSettings(layers=LAYERS))
+        self.observed: list[Any] = []
+
+    def observe(self, step: int, rows: Any) -> MemoryAnswer:
+        self.observed.append(rows)
+        answer = self.shard.observe(step, rows)
+        self.shard.recluster()
+        return answer

@@ -1,0 +1,90 @@
+"""What an engine answers with."""
+
+import asyncio
+import pickle
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
+from vllm import SamplingParams
+from vllm.sampling_params import RequestOutputKind
+
+from meds_openrlhf.runtime.errors import RunLostError
+from meds_openrlhf.training.step.engine import RestartableEngine, in_arrays
+from meds_openrlhf.training.step.engine_fleet import AS_STARTED, SharedTokenizer
+from tests.training.step.test_batches import require_equal
+
+
+@given(seed=st.integers(0, 999), cut=st.integers(3, 30), log_probs=st.booleans())
+def test_openrlhf_makes_the_same_experience_of_arrays(seed: int, cut: int, log_probs: bool) -> None:
+    draws = np.random.default_rng(seed)
+    prompt, length = int(draws.integers(1, 5)), int(draws.integers(0, 20))
+    response = {
+        "prompt": "p", "label": "l", "reward": 1.0, "scores": 0.5, "truncated": False, "extra_logs": {"tries": 2},
+        "observation_tokens": draws.integers(0, 150_000, prompt + length).tolist(),
+        "action_ranges": [(prompt, prompt + length)],
+        "rollout_log_probs": draws.normal(size=prompt + length).tolist() if log_probs else None,
+    }  # fmt: skip
+    generator = SamplesGenerator(SimpleNamespace(args=None), None, None, None, [])
+    found = generator._process_response_into_experience(in_arrays(response), max_len=cut)
+    require_equal(found, generator._process_response_into_experience(response, max_len=cut))
+
+
+def test_arrays_are_sent_in_half_the_bytes() -> None:
+    tokens = list(range(100_000, 102_000))
+    response = {"observation_tokens": tokens, "rollout_log_probs": [-0.125] * 2000, "prompt": "p"}
+    sizes = [len(pickle.dumps(one)) for one in (response, in_arrays(response))]
+    assert sizes[1] == pytest.approx(4 * 2000 * 2, rel=0.05)
+    assert sizes[1] < sizes[0]
+
+
+class Agent:
+    """Answers with the kind of output that it was told to ask vLLM for."""
+
+    async def execute(self, *, sampling_params: SamplingParams, hf_tokenizer: str, **_: Any) -> dict[str, Any]:
+        return {"kind": sampling_params.output_kind, "tokenizer": hf_tokenizer, "observation_tokens": [1]}
+
+
+class Raising:
+    async def execute(self, **_: Any) -> dict[str, Any]:
+        raise KeyError("tool 1\nand more")
+
+
+def responses_of(agent: Any, errored: bool = False) -> list[dict[str, Any]]:
+    """Two responses of an engine with this agent, in which vLLM is lost if it is ``errored``."""
+
+    async def responses() -> Any:
+        engine = RestartableEngine.__new__(RestartableEngine)
+        engine._weights, engine._tokenizer = AS_STARTED, asyncio.get_running_loop().create_future()
+        engine._tokenizer.set_result("tokenizer")
+        engine._given = (), {"agent_func_path": "mine.py"}
+        engine.executor, engine.llm = agent, SimpleNamespace(errored=errored)
+        shared = SharedTokenizer(None)
+        return await engine.generate_responses(
+            prompt="p", label="l", sampling_params=SamplingParams(), max_length=9, hf_tokenizer=shared, num_samples=2
+        )
+
+    found: list[dict[str, Any]] = asyncio.run(responses())
+    return found
+
+
+def test_a_response_is_handed_over_once() -> None:
+    first, second = responses_of(Agent())
+    assert first["kind"] == second["kind"] == RequestOutputKind.FINAL_ONLY
+    assert first["tokenizer"] == "tokenizer"
+
+
+def test_an_agent_that_raises_ends_the_run_with_its_error() -> None:
+    with pytest.raises(
+        RunLostError, match=r"the agent raised KeyError: 'tool 1\\nand more' \(test_engine.py, line \d+\)"
+    ):
+        responses_of(Raising())
+
+
+def test_the_errors_of_a_lost_engine_are_not_the_agents() -> None:
+    with pytest.raises(KeyError):
+        responses_of(Raising(), errored=True)

@@ -1,0 +1,214 @@
+"""Which engines are used, from what they say of themselves."""
+
+import time
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+
+from meds_openrlhf.training.step import engine_fleet
+from meds_openrlhf.training.step.engine_fleet import (
+    AS_STARTED,
+    NONE,
+    EngineFleet,
+    EngineStatus,
+    StaleWeightsError,
+)
+from meds_openrlhf.training.watch.follow import actor_table
+
+
+@dataclass
+class Fleet(EngineFleet):
+    """An EngineFleet whose engines are names, and say what ``answers`` says."""
+
+    answers: list[EngineStatus | None] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    syncs_meanwhile: bool = False
+
+    def __post_init__(self) -> None:
+        names: list[Any] = [Name(number) for number in range(len(self.answers))]
+        super().__init__(names, self.told.append, self.syncs_meanwhile)
+
+    def _statuses(self) -> list[EngineStatus | None]:
+        return self.answers
+
+    def _load_waiting(self, statuses: list[EngineStatus | None]) -> bool:
+        self.answers = [one if one is None else replace(one, loaded=True) for one in statuses]
+        return statuses != self.answers
+
+    @property
+    def used(self) -> list[int]:
+        return [engine.number for engine in self.usable]
+
+
+@dataclass(frozen=True)
+class Name:
+    """Stands for an engine's handle."""
+
+    number: int
+
+    @property
+    def _actor_id(self) -> "Name":
+        return self
+
+    def hex(self) -> str:
+        return str(self.number)
+
+
+def first_life(number: int) -> EngineStatus:
+    return EngineStatus(f"first-{number}", AS_STARTED)
+
+
+def test_as_long_as_nothing_is_lost_the_group_stays() -> None:
+    fleet = Fleet([first_life(0), first_life(1)])
+    for _ in range(3):
+        fleet.keep_those_with_weights()
+        assert fleet.take_in_restarted() is False
+    assert (fleet.used, fleet.told) == ([0, 1], [])
+
+
+def test_a_restarted_engine_is_left_out_until_the_next_sync_and_the_group_is_formed_anew() -> None:
+    fleet = Fleet([first_life(0), first_life(1)])
+    assert fleet.take_in_restarted() is False
+    fleet.answers = [EngineStatus("second-0", NONE), first_life(1)]
+    fleet.keep_those_with_weights()
+    assert fleet.used == [1]
+    assert fleet.take_in_restarted() is True
+    assert fleet.used == [0, 1]
+    fleet.answers = [EngineStatus("second-0", AS_STARTED), first_life(1)]
+    assert fleet.take_in_restarted() is False
+    assert fleet.told == ["vLLM engine 0 is away; 1 go on without it", "vLLM engine 0 is back"]
+
+
+def test_an_engine_that_is_away_at_a_sync_leaves_the_group_and_joins_it_later() -> None:
+    fleet = Fleet([first_life(0), first_life(1)])
+    fleet.take_in_restarted()
+    fleet.answers = [None, first_life(1)]
+    assert fleet.take_in_restarted() is True
+    assert fleet.take_in_restarted() is False
+    fleet.answers = [EngineStatus("second-0", NONE), first_life(1)]
+    assert fleet.take_in_restarted() is True
+
+
+def test_a_loss_before_the_first_sync_is_noticed() -> None:
+    fleet = Fleet([EngineStatus("second-0", NONE), first_life(1)])
+    assert fleet.take_in_restarted() is True
+
+
+def test_one_that_missed_a_sync_is_not_used_though_it_is_in_its_first_life() -> None:
+    fleet = Fleet([EngineStatus("first-0", 4), EngineStatus("first-1", 5)])
+    fleet.keep_those_with_weights()
+    assert fleet.used == [1]
+    fleet.answers = [EngineStatus("first-0", 4), None]
+    fleet.keep_those_with_weights()
+    assert fleet.used == []  # old weights are none, also when nobody has newer ones
+
+
+def test_while_a_syncs_number_is_under_way_no_engine_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_fleet, "POLL_SECONDS", 0.0)
+    fleet = Fleet([first_life(0), first_life(1)], syncs_meanwhile=True)
+    later = iter([(5, 4), (5, 4), (5, 5)])
+
+    def statuses() -> list[EngineStatus | None]:
+        return [EngineStatus(f"first-{number}", weights) for number, weights in enumerate(next(later))]
+
+    monkeypatch.setattr(fleet, "_statuses", statuses)
+    fleet._weights = 4
+    fleet.keep_those_with_weights()
+    assert (fleet.used, fleet.told) == ([0, 1], [])
+    later = iter([(5, 4)] * 1000)
+    monkeypatch.setattr(engine_fleet, "NUMBERING_SECONDS", 0.0)
+    fleet.keep_those_with_weights()  # this one has missed it
+    assert fleet.used == [0]
+
+
+def test_an_engine_that_waits_to_be_loaded_is_loaded_at_the_sync() -> None:
+    fleet = Fleet([EngineStatus("second-0", NONE, loaded=False), first_life(1)])
+    fleet.keep_those_with_weights()
+    assert fleet.used == [1]
+    assert fleet.take_in_restarted() is True
+    assert fleet.used == [0, 1]
+
+
+@pytest.mark.parametrize("life", ["first-0", "of-long-ago"])
+def test_a_late_error_of_an_earlier_life_drops_nobody(life: str) -> None:
+    fleet = Fleet([first_life(0), first_life(1)])
+    fleet.keep_those_with_weights()
+    fleet.drop("first-0", ray.exceptions.RayActorError())
+    assert fleet.used == [1]
+    fleet.answers = [EngineStatus("second-0", AS_STARTED), first_life(1)]
+    fleet.keep_those_with_weights()
+    fleet.drop(life, ray.exceptions.RayActorError())
+    assert fleet.used == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("error", "killed"),
+    [
+        (RuntimeError("the vLLM process inside is gone"), ["0"]),
+        (ray.exceptions.RayActorError(), []),  # Ray is at it already
+        (StaleWeightsError(), []),  # of an engine in its next life, which shall live
+    ],
+)
+def test_only_an_actor_that_outlives_its_engine_is_killed(
+    error: Exception, killed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[str] = []
+    monkeypatch.setattr(ray, "kill", lambda engine, no_restart: found.append(engine.hex()))
+    fleet = Fleet([first_life(0), first_life(1)])
+    fleet.keep_those_with_weights()
+    fleet.drop("first-0", error)
+    assert fleet.used == [1]
+    assert found == killed
+
+
+class DeadTool:
+    """Stands for an actor of a user's agent."""
+
+    def ask(self, other: Any) -> None:
+        ray.get(other.ask.remote(None))
+
+
+def error_of(call: Any) -> Exception:
+    with pytest.raises(ray.exceptions.RayError) as raised:
+        ray.get(call)
+    return raised.value
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_only_the_loss_of_its_own_engines_is_a_loss() -> None:
+    engine, tool, asking = (ray.remote(num_cpus=0)(DeadTool).remote() for _ in range(3))
+    ray.get([one.__ray_ready__.remote() for one in (engine, tool, asking)])
+    fleet = EngineFleet([engine], print)
+    for actor in (engine, tool):
+        ray.kill(actor)
+        while actor_table()[actor._actor_id.hex()]["State"] != "DEAD":
+            time.sleep(0.1)
+    assert fleet.is_loss(error_of(engine.ask.remote(None)))
+    assert fleet.is_loss(error_of(asking.ask.remote(engine)))  # as the policy's rank 0 does
+    assert not fleet.is_loss(error_of(tool.ask.remote(None)))
+    assert not fleet.is_loss(error_of(asking.ask.remote(tool)))
+    assert not fleet.is_loss(ValueError())
+
+
+def test_a_prompt_goes_to_the_engine_with_the_fewest(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Engine(Name):
+        @property
+        def generate_responses(self) -> Any:
+            return self
+
+        def remote(self, *, prompt: str) -> tuple[int, str]:
+            return self.number, prompt
+
+    fleet = EngineFleet([Engine(number) for number in range(3)], print)
+    calls = [fleet.generate(prompt=str(number)) for number in range(7)]
+    assert [number for number, _ in calls] == [0, 1, 2, 0, 1, 2, 0]
+    cancelled: list[Any] = []
+    ours = SimpleNamespace(get=lambda call: [call], cancel=cancelled.append, wait=lambda calls, **_: (calls, []))
+    monkeypatch.setattr(engine_fleet, "ray", ours)
+    assert fleet.responses(calls[1]) == [(1, "1")]
+    fleet.cancel(calls[2::3])
+    assert cancelled == [(2, "2"), (2, "5")]
+    assert [fleet.generate(prompt=prompt)[0] for prompt in "xyz"] == [2, 1, 2]  # they had 3, 1 and 0

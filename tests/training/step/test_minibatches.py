@@ -1,0 +1,165 @@
+"""Mini-batches of whole prompts."""
+
+import pickle
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from openrlhf.trainer.ppo_utils.experience import Experience
+from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
+
+from meds_openrlhf.config.schema import PolicySettings
+from meds_openrlhf.training.step.batches import by_prompts, in_given_order, order_by_prompts
+from meds_openrlhf.training.step.policy import PolicyActor
+
+
+def lengths_of(count: int, seed: int = 0) -> np.ndarray:
+    """Log-normal lengths, cut as those of Qwen2.5-Math."""
+    drawn = np.random.default_rng(seed).lognormal(np.log(1100) - 0.18, 0.6, count)
+    return np.minimum(drawn, 3072).astype(np.int64)
+
+
+def test_the_papers_mini_batches_hold_sixteen_prompts() -> None:
+    """512 prompts of 16 responses on 32 ranks: 32 mini-batches, in each of which a rank has eight responses."""
+    order = order_by_prompts(lengths_of(8192), 16, 16, 32, [42, 1])
+    assert [len(of_rank) for of_rank in order] == [256] * 32
+    for number in range(32):
+        together = np.concatenate([of_rank[8 * number : 8 * number + 8] for of_rank in order])
+        prompts, counts = np.unique(together // 16, return_counts=True)
+        assert len(prompts) == 16
+        assert (counts == 16).all()
+
+
+@pytest.mark.parametrize(("ranks", "at_most"), [(8, 1.06), (32, 1.2)])
+def test_ranks_that_wait_for_each_other_seldom_wait(ranks: int, at_most: float) -> None:
+    lengths = lengths_of(8192)
+    order = np.array(order_by_prompts(lengths, 16, 16, ranks, [42, 1]))  # (ranks, micro-batches of one response)
+    assert lengths[order].max(axis=0).sum() / (lengths.sum() / ranks) <= at_most
+
+
+@given(
+    batches=st.integers(1, 6), samples=st.integers(1, 6), share=st.integers(1, 5), ranks=st.integers(1, 5),
+    step=st.integers(0, 9),
+)  # fmt: skip
+def test_every_sample_is_trained_on_once(batches: int, samples: int, share: int, ranks: int, step: int) -> None:
+    minibatch = share * ranks
+    lengths = lengths_of(batches * minibatch * samples, step)
+    order = order_by_prompts(lengths, samples, minibatch, ranks, [7, step])
+    assert sorted(np.concatenate(order).tolist()) == list(range(batches * minibatch * samples))
+    assert len({len(of_rank) for of_rank in order}) == 1
+
+
+@given(ranks=st.sampled_from([1, 2, 4, 8]), step=st.integers(0, 9))
+def test_lengths_and_ranks_do_not_change_what_a_mini_batch_holds(ranks: int, step: int) -> None:
+    """Its gradient is the mean over its responses, so it is the same too."""
+    some = order_by_prompts(lengths_of(256, step), 4, 8, ranks, [7, step])
+    whole = order_by_prompts(np.ones(256, np.int64), 4, 8, 1, [7, step])[0].reshape(-1, 32)
+    shares = np.array(some).reshape(ranks, len(whole), -1).swapaxes(0, 1).reshape(len(whole), -1)
+    np.testing.assert_array_equal(np.sort(shares, axis=1), np.sort(whole, axis=1))
+
+
+def test_responses_of_one_length_stay_in_the_order_drawn() -> None:
+    drawn = np.random.default_rng([7, 1]).permutation(64)
+    expected = (drawn[:, None] * 4 + np.arange(4)).reshape(2, 128)
+    lengths = np.random.default_rng(0).integers(1, 4, 256)
+    (order,) = order_by_prompts(lengths, 4, 32, 1, [7, 1])
+    for members, ordered in zip(expected.tolist(), order.reshape(2, 128).tolist()):
+        assert ordered == sorted(members, key=lambda sample: -lengths[sample])
+
+
+@pytest.mark.parametrize(("prompts", "minibatch", "ranks"), [(17, 16, 2), (16, 16, 3), (8, 16, 1)])
+def test_parts_that_would_be_unequal_are_refused(prompts: int, minibatch: int, ranks: int) -> None:
+    with pytest.raises(ValueError, match="make no whole mini-batches"):
+        order_by_prompts(lengths_of(2 * prompts), 2, minibatch, ranks, [1, 1])
+
+
+def test_the_order_is_the_seeds_and_another_in_each_step() -> None:
+    first, again, next_step = (order_by_prompts(lengths_of(128), 2, 4, 1, [1, step])[0].tolist() for step in (1, 1, 2))
+    assert first == again != next_step
+    assert first != list(range(128))
+
+
+def batch(index: list[int]) -> Experience:
+    """Samples of ``sample + 2`` tokens, which say who they are, like their rewards."""
+    rows = torch.tensor(index)
+    present = torch.arange(max(index) + 2) < rows[:, None] + 2
+    return Experience(
+        sequences=(rows[:, None] + 100) * present,
+        attention_mask=present.long(),
+        action_mask=present[:, 1:].long(),
+        advantages=rows[:, None] * present[:, 1:].float(),
+        index=list(index),
+        prompts=[str(sample // 2) for sample in index],
+        info={"reward": rows.float()},
+    )
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_batches_for_the_ranks_hold_what_came_in_any_order(ranks: int) -> None:
+    args = SimpleNamespace(
+        rollout=SimpleNamespace(n_samples_per_prompt=2),
+        train=SimpleNamespace(batch_size=4, seed=3),
+        actor=SimpleNamespace(num_nodes=1, num_gpus_per_node=ranks),
+        ds=SimpleNamespace(ring_attn_size=1, tensor_parallel_size=1),
+    )
+    arranged = by_prompts([batch([3, 0, 5]), batch([1, 7, 4]), batch([2, 6])], args, step=1)
+    order = order_by_prompts(np.arange(2, 10), 2, 2, ranks, [3, 1])
+    for sent, expected in zip(arranged, order, strict=True):
+        assert sent.sequences[0].tolist() == [100 + expected[0]] * (expected[0] + 2)  # OpenRLHF's trainer shows it
+        one = pickle.loads(pickle.dumps(sent))
+        assert one.sequences[:, 0].tolist() == [100 + sample for sample in expected]
+        assert one.advantages[:, 0].tolist() == one.info["reward"].tolist() == expected.tolist()
+        assert one.attention_mask.sum(1).tolist() == [sample + 2 for sample in expected]
+        assert one.action_mask.shape == one.advantages.shape == (len(expected), max(expected) + 1)
+        assert one.prompts == [str(sample // 2) for sample in expected]
+        assert one.index is None
+
+
+def test_a_loader_in_the_given_order() -> None:
+    assert [int(one) for one in in_given_order(range(50), shuffle=True)] == list(range(50))
+
+
+class Buffer(list[int]):
+    """A replay buffer of numbers."""
+
+    sample_batch_size = 2
+
+    def collate_fn(self, items: list[int]) -> SimpleNamespace:
+        mask = torch.ones(len(items), 1)
+        return SimpleNamespace(items=items, action_mask=mask, to_device=lambda device: None)
+
+    def clear(self) -> None:
+        self[:] = []
+
+
+def trained_order(minibatches: str) -> list[int]:
+    """The order in which OpenRLHF's update loop takes 40 responses."""
+    seen: list[int] = []
+
+    def training_step(batch: SimpleNamespace, *_: object) -> dict[str, object]:
+        seen.extend(batch.items)
+        metrics = {"policy_loss": torch.zeros(())}
+        return {"metrics": metrics, "weights": {"policy_loss": "token"}, "num_action_tokens": 2.0, "num_samples": 2.0}
+
+    strategy = SimpleNamespace(
+        ring_attn_group=None, accumulated_gradient=2, is_rank_0=lambda: False, all_reduce=lambda status: status
+    )
+    train = SimpleNamespace(dynamic_batch_enable=False)
+    trainer = ActorPPOTrainer.__new__(ActorPPOTrainer)
+    trainer.__dict__.update(
+        args=SimpleNamespace(train=train, ds=SimpleNamespace(tensor_parallel_size=1)), strategy=strategy, max_epochs=1,
+        replay_buffer=Buffer(range(40)), dataloader_pin_memory=False, training_step=training_step,
+    )  # fmt: skip
+    actor = PolicyActor.__new__(PolicyActor)
+    actor.__dict__.update(trainer=trainer, actor=torch.nn.Identity())
+    actor.use_settings(PolicySettings(minibatches=minibatches))
+    actor.fit()
+    return seen
+
+
+def test_the_policy_is_trained_in_the_order_of_its_batch() -> None:
+    assert trained_order("prompts") == list(range(40))
+    assert sorted(trained_order("responses")) == list(range(40)) != trained_order("responses")

@@ -1,0 +1,305 @@
+"""Rollouts from engines that die, and from a run that stops in the middle of an epoch."""
+
+import itertools
+import random
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openrlhf.trainer.ppo_utils import samples_generator
+from openrlhf.trainer.ppo_utils.experience import Experience
+from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from meds_openrlhf.runtime.errors import RunLostError
+from meds_openrlhf.training.step import rollout
+from meds_openrlhf.training.step.engine_fleet import EngineFleet
+from meds_openrlhf.training.step.ordered_batch import PromptRequest
+from meds_openrlhf.training.step.rollout import RolloutGenerator
+from tests.training.step.fake_engine import SAMPLES, Engine, responses_to
+
+
+@pytest.fixture(autouse=True)
+def _light_sampling_params(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's would make every engine's process import vLLM, to read what it has no use for."""
+    monkeypatch.setattr(rollout, "SamplingParams", dict)
+
+
+def start_engines(*deaths: int | None) -> list[Any]:
+    engine = ray.remote(num_cpus=0, max_restarts=2)(Engine)
+    return [engine.remote(number, dies_at) for number, dies_at in enumerate(deaths)]
+
+
+def arguments(batch: int, at_once: int, filtering: bool = False) -> SimpleNamespace:
+    return SimpleNamespace(
+        data=SimpleNamespace(max_len=12),
+        rollout=SimpleNamespace(
+            batch_size=batch, n_samples_per_prompt=SAMPLES, vllm_generate_batch_size=at_once, max_new_tokens=10
+        ),
+        vllm=SimpleNamespace(enable_sleep=False),
+        algo=SimpleNamespace(
+            dynamic_filtering_enable=filtering,
+            dynamic_filtering_range=(0.5, 2.0),
+            advantage=SimpleNamespace(is_correction_level="off"),
+        ),
+    )
+
+
+def loader(prompts: int) -> StatefulDataLoader:
+    data = [("default", f"{number:02d}", "label", None) for number in range(prompts)]
+    torch.manual_seed(7)
+    return StatefulDataLoader(data, batch_size=1, shuffle=True, drop_last=True, collate_fn=lambda one: list(zip(*one)))
+
+
+def one_token_a_character(text: str, add_special_tokens: bool) -> dict[str, list[int]]:
+    return {"input_ids": [ord(character) for character in text]}
+
+
+def make_generator(
+    engines: list[Any], args: SimpleNamespace, prompts: int, told: list[str], **options: Any
+) -> RolloutGenerator:
+    return RolloutGenerator(
+        strategy=SimpleNamespace(args=args),
+        prompts_dataloader=loader(prompts),
+        eval_dataloader=None,
+        tokenizer=one_token_a_character,
+        fleet=EngineFleet(engines, told.append),
+        **{"sync_weights": None, **options},
+    )
+
+
+def prompts_of(experiences: list[Experience]) -> list[int]:
+    return [int(one.prompts[0]) for one in experiences]
+
+
+def test_the_prompts_of_a_lost_engine_are_answered_by_the_others(ray_cluster: object) -> None:
+    told: list[str] = []
+    generator = make_generator(start_engines(None, 3, None), arguments(batch=12, at_once=12), 24, told)
+    first, _, consumed, _ = generator.generate_samples()
+    assert consumed == len(set(prompts_of(first))) == 12
+    assert len(first) == 12 * SAMPLES
+    assert told == ["vLLM engine 1 was lost (ActorUnavailableError); its prompts go to the 2 left"]
+    second, _, _, exhausted = generator.generate_samples()  # the restarted one has no weights: still two
+    assert sorted({*prompts_of(first), *prompts_of(second)}) == list(range(24))
+    assert not exhausted
+    assert generator.generate_samples()[3]
+
+
+def test_filtered_prompts_are_replaced_also_when_an_engine_dies(ray_cluster: object) -> None:
+    generator = make_generator(start_engines(2, None), arguments(4, 4, filtering=True), 40, [])
+    samples, passed, consumed, _ = generator.generate_samples()
+    assert all(prompt % 2 for prompt in prompts_of(samples))
+    assert len(samples) == 4 * SAMPLES
+    assert passed == pytest.approx(len(samples) / consumed * 100)
+
+
+def test_what_fills_no_mini_batch_at_an_epochs_end_is_left_out_and_said_once(ray_cluster: object) -> None:
+    told: list[str] = []
+    generator = make_generator(start_engines(None), arguments(4, 4), 7, told, even_batch=4)
+    for _ in range(2):
+        assert len(generator.generate_samples()[0]) == 4 * SAMPLES
+        last, _, _, exhausted = generator.generate_samples()  # 3 prompts, 6 responses
+        assert (len(last), exhausted) == (4, True)
+    assert told == ["the epoch's last 2 responses are not trained on: its last step has a multiple of 4 responses"]
+
+
+def test_after_the_last_step_nothing_is_generated(ray_cluster: object) -> None:
+    generator = make_generator(start_engines(None), arguments(4, 4), 20, [], steps_left=2)
+    assert [len(generator.generate_samples()[0]) for _ in range(2)] == [4 * SAMPLES] * 2
+    generator.vllm_engines.clear()  # nobody could
+    assert generator.generate_samples() == ([], None, 0, True)
+    done = make_generator([], arguments(4, 4), 20, [], steps_left=0)
+    assert done.generate_samples() == ([], None, 0, True)
+
+
+def test_a_batch_without_responses_is_no_step(ray_cluster: object) -> None:
+    generator = make_generator(start_engines(None), arguments(4, 4), 5, [], even_batch=8, steps_left=2)
+    made = [len(generator.generate_samples()[0]) for _ in range(5)]
+    assert made == [4 * SAMPLES, 0, 4 * SAMPLES, 0, 0]
+
+
+def test_prompts_of_more_tokens_than_are_left_to_them_are_left_out_also_after_a_restart(ray_cluster: object) -> None:
+    """Prompts from 100 on have three tokens, and two are left to them."""
+
+    def generator() -> RolloutGenerator:
+        return make_generator(start_engines(None), arguments(batch=40, at_once=40), 110, [])
+
+    through = generator()
+    first, _, consumed, _ = through.generate_samples()
+    assert consumed == len(set(prompts_of(first))) == 40
+    state = through.prompts_dataloader.state_dict()
+    rest = [*prompts_of(through.generate_samples()[0]), *prompts_of(through.generate_samples()[0])]
+    assert sorted({*prompts_of(first), *rest}) == list(range(100))
+    resumed = generator()
+    resumed.prompts_dataloader.load_state_dict(state)
+    again = [*prompts_of(resumed.generate_samples()[0]), *prompts_of(resumed.generate_samples()[0])]
+    assert sorted(again) == sorted(rest)
+
+
+def test_groups_without_a_right_answer_are_kept_where_that_is_wanted(ray_cluster: object) -> None:
+    generator = make_generator(start_engines(None), arguments(4, 4, filtering=True), 12, [], keep_below=0.5)
+    samples, _, consumed, _ = generator.generate_samples()
+    assert consumed == 4
+    assert {prompt % 2 for prompt in prompts_of(samples)} == {0, 1}
+
+
+def test_the_last_engine_gets_the_policys_weights_after_its_restart(ray_cluster: object) -> None:
+    engines = start_engines(2)
+    told: list[str] = []
+    syncs = itertools.count()
+
+    def sync_weights() -> None:
+        next(syncs)
+        assert generator._fleet.take_in_restarted()
+        generator._fleet.note_sync()
+
+    generator = make_generator(engines, arguments(4, 4), 8, told, sync_weights=sync_weights)
+    samples, *_ = generator.generate_samples()
+    assert len(samples) == 4 * SAMPLES
+    assert next(syncs) == 1
+    assert told == [
+        "vLLM engine 0 was lost (ActorUnavailableError); waiting until it is restarted",
+        "vLLM engine 0 is back",
+    ]
+
+
+def test_a_run_that_cannot_sync_ends_with_its_last_engine(ray_cluster: object) -> None:
+    generator = make_generator(start_engines(2), arguments(4, 4), 8, [])
+    with pytest.raises(RunLostError, match="every vLLM engine was lost"):
+        generator.generate_samples()
+
+
+# ── a run that stops and goes on draws every prompt once, in the same order ──
+
+
+@dataclass(eq=False)
+class Call:
+    """A prompt that was sent."""
+
+    prompt: str
+    label: str
+
+
+class InstantFleet:
+    """Needs no engines: answers prompts in an order that ``seed`` draws."""
+
+    def __init__(self, seed: int) -> None:
+        self.usable = ["engine"]
+        self._rng = random.Random(seed)
+        self.cancelled = 0
+
+    def keep_those_with_weights(self) -> None: ...
+
+    def share(self, tokenizer: Any) -> Any:
+        return tokenizer
+
+    def generate(self, *, prompt: str, label: str, **_: Any) -> Any:
+        return Call(prompt, label)
+
+    def wait(self, calls: list[Any]) -> list[Any]:
+        return self._rng.sample(calls, min(len(calls), 2))
+
+    def responses(self, call: Any) -> list[dict[str, Any]]:
+        return responses_to(call.prompt, call.label)
+
+    def cancel(self, calls: list[Any]) -> None:
+        self.cancelled += len(calls)
+
+
+class InstantGenerator(RolloutGenerator):
+    """A generator with an `InstantFleet`."""
+
+    def __init__(self, args: SimpleNamespace, prompts: int, seed: int = 0) -> None:
+        super().__init__(
+            strategy=SimpleNamespace(args=args),
+            prompts_dataloader=loader(prompts),
+            eval_dataloader=None,
+            tokenizer=one_token_a_character,
+            fleet=InstantFleet(seed),  # type: ignore[arg-type]
+            sync_weights=None,
+        )
+
+
+def train(generator: RolloutGenerator, episodes: range, stop_after: int | None) -> tuple[list[list[int]], Any]:
+    """OpenRLHF's loop: the prompts of each step, and what a checkpoint after the last one would hold."""
+    steps: list[list[int]] = []
+    for episode in episodes:
+        while True:
+            samples, _, _, exhausted = generator.generate_samples()
+            if not samples:
+                if exhausted:
+                    break
+                continue
+            steps.append(prompts_of(samples))
+            if len(steps) == stop_after:
+                return steps, {"episode": episode, **generator.prompts_dataloader.state_dict()}
+            if exhausted:
+                break
+    return steps, None
+
+
+@given(
+    prompts=st.integers(1, 13),
+    batch=st.integers(1, 5),
+    at_once=st.integers(1, 9),
+    stop=st.integers(1, 30),
+    filtering=st.booleans(),
+    seeds=st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(0, 99)),
+)
+@settings(max_examples=150)
+def test_stopped_anywhere_it_goes_on_as_if_it_had_not(
+    prompts: int, batch: int, at_once: int, stop: int, filtering: bool, seeds: tuple[int, int, int]
+) -> None:
+    """Whichever prompts are answered first; half of the prompts do not pass the filter."""
+    args = arguments(batch, max(batch, at_once), filtering)
+    whole, _ = train(InstantGenerator(args, prompts, seeds[0]), range(3), None)
+    before, state = train(InstantGenerator(args, prompts, seeds[1]), range(3), stop)
+    if state is None:  # it had ended by then
+        assert before == whole
+        return
+    resumed = InstantGenerator(args, prompts, seeds[2])
+    torch.manual_seed(99)  # a new process
+    resumed.prompts_dataloader.load_state_dict(state)
+    after, _ = train(resumed, range(state["episode"], 3), None)
+    assert before + after == whole
+    drawn = [prompt for step in whole for prompt in step]
+    passing = range(1, prompts, 2) if filtering else range(prompts)
+    assert sorted(drawn) == sorted([*passing] * SAMPLES * 3)
+
+
+def test_prompts_in_advance_are_aborted_and_come_first_in_the_next_step() -> None:
+    generator = InstantGenerator(arguments(8, 8, filtering=True), 100)
+    orders = [[prompt for prompt in prompts_of(generator.generate_samples()[0])[::SAMPLES]] for _ in range(6)]
+    fleet: Any = generator._fleet
+    assert fleet.cancelled
+    data = [int(row[1][0]) for row in loader(100)]
+    passing = [prompt for prompt in data if prompt % 2]
+    assert [prompt for order in orders for prompt in order] == passing[:48]
+
+
+@pytest.mark.parametrize("correction", ["off", "token"])
+@pytest.mark.parametrize("given", [{}, {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "max_new_tokens": 10,
+                                        "min_new_tokens": 2, "max_len": 12, "n_samples_per_prompt": 3}])  # fmt: skip
+def test_a_request_is_what_openrlhf_would_send(
+    correction: str, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(samples_generator, "SamplingParams", dict)
+    monkeypatch.setattr(samples_generator, "ray", SimpleNamespace(get=lambda counts: counts))
+    sent: list[dict[str, Any]] = []
+    engine = SimpleNamespace(
+        get_num_unfinished_requests=SimpleNamespace(remote=lambda: 0),
+        generate_responses=SimpleNamespace(remote=lambda **request: sent.append(request)),
+    )
+    args = arguments(4, 4)
+    args.algo.advantage.is_correction_level = correction
+    generator = InstantGenerator(args, 4)
+    theirs = SamplesGenerator(SimpleNamespace(args=args), None, None, generator.tokenizer, [engine])
+    theirs._dispatch_prompts_to_vllm(["prompt"], ["label"], images=[None], **given)
+    generator._fleet = SimpleNamespace(usable=[engine], generate=lambda **request: sent.append(request))
+    generator._send(PromptRequest("prompt", "label", None), generator._options(given))
+    assert sent[0] == sent[1]

@@ -1,0 +1,192 @@
+"""What our mixin adds to OpenRLHF's trainers at a checkpoint, around a hand-written base that saves files."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+
+from meds_openrlhf.checkpoints import Checkpoint, newest_complete
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.config.schema import MedsSettings
+from meds_openrlhf.features.moments import Moments
+from meds_openrlhf.files import write_atomically
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.diversity import DiversityTracker
+from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.training.step.trainer import MedsTraining
+from meds_openrlhf.training.watch.control import StepReport, Stopped, TrainerContext, start_run_control
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+
+class SavingTrainer:
+    """Saves like OpenRLHF's: a folder per tag; a best one only where the metric got better."""
+
+    def __init__(self, strategy: Any) -> None:
+        self.args = strategy.args
+        self.vllm_engines: list[Any] = []
+        self.best_eval_metric_value = float("-inf")
+        self.saved_states: dict[str, dict] = {}
+        self.loaded: dict = {"global_step": 0}
+
+    def _save(self, tag: str, states: dict) -> None:
+        folder = self.args.folder / "checkpoints/_actor" / tag
+        folder.mkdir(parents=True)
+        (folder / "weights.pt").write_bytes(b"x")
+        self.saved_states[tag] = dict(states)
+
+    def save_logs_and_checkpoints(self, global_step: int, logs: Any, states: dict) -> None:
+        if global_step % self.args.ckpt.save_steps == 0:
+            self._save(f"global_step{global_step}", states)
+
+    def save_best_checkpoint(self, metrics: dict, global_step: int, states: dict) -> None:
+        if metrics["pass1"] > self.best_eval_metric_value:
+            self.best_eval_metric_value = metrics["pass1"]
+            self._save(f"best_global_step{global_step}", states)
+
+    def init_checkpoint_states(self) -> dict:
+        return self.loaded
+
+    def _detect_eval_metric_key(self, metrics: dict) -> str | None:
+        return "pass1" if "pass1" in metrics else None
+
+
+class Trainer(MedsTraining, SavingTrainer):
+    def _make_experience_maker(self, strategy: Any) -> Any:
+        return None
+
+
+class RecordingPool:
+    """Notes what is asked of it."""
+
+    def __init__(self) -> None:
+        self.snapshots: list[str] = []
+        self.restored: list[str | None] = []
+
+    def snapshot(self, name: str) -> None:
+        self.snapshots.append(name)
+
+    def restore(self, name: str | None) -> None:
+        self.restored.append(name)
+
+    def prune_snapshots(self, keep: set[str]) -> None:
+        self.snapshots = [name for name in self.snapshots if name in keep]
+
+
+@pytest.fixture
+def trainer(tmp_path: Path) -> Trainer:
+    args = SimpleNamespace(
+        folder=tmp_path, train=SimpleNamespace(seed=1), ckpt=SimpleNamespace(save_steps=3, disable_ds=False)
+    )
+    context = TrainerContext(
+        meds=MedsSettings(run_dir=str(tmp_path)),
+        paths=RunPaths(tmp_path),
+        control=start_run_control(RunPaths(tmp_path)),
+        pool=RecordingPool(),  # type: ignore[arg-type]
+        transform=None,  # type: ignore[arg-type]
+        records_layers=True,
+        recorder=None,
+        first_step=0,
+    )
+    return Trainer(context=context, strategy=SimpleNamespace(args=args))
+
+
+def news_of(trainer: Trainer) -> list[Any]:
+    return ray.get(trainer._context.control.take_news.remote())
+
+
+def test_a_checkpoint_names_its_memory_and_is_marked_last(trainer: Trainer) -> None:
+    for step in (1, 2, 3):
+        trainer.save_logs_and_checkpoints(
+            step, {"reward": 0.5, "generated_samples": ["text", 1.0]}, {"global_step": step}
+        )
+    assert trainer.saved_states == {"global_step3": {"global_step": 3, "memory_snapshot": "global_step3"}}
+    assert newest_complete(trainer._context.paths) == Checkpoint("global_step3", 3)
+    assert news_of(trainer) == [StepReport(step, {"reward": 0.5}) for step in (1, 2, 3)]
+    assert [line["step"] for line in StepLog(trainer._context.paths.metrics).read()] == [1, 2, 3]
+
+
+def test_a_best_checkpoint_counts_as_the_step_that_it_holds(trainer: Trainer) -> None:
+    states = {"global_step": 5, "memory_snapshot": "global_step3"}
+    trainer.save_best_checkpoint({"pass1": 0.4}, 4, states)  # evaluated at step 4, heard of after step 5
+    assert trainer.saved_states["best_global_step4"] == {"global_step": 5, "memory_snapshot": "best_global_step4"}
+    assert newest_complete(trainer._context.paths) == Checkpoint("best_global_step4", 5)
+    assert states["memory_snapshot"] == "global_step3"  # the caller's own stay as they were
+
+
+def test_an_evaluation_that_is_not_the_best_leaves_no_snapshot(trainer: Trainer) -> None:
+    trainer.save_best_checkpoint({"pass1": 0.4}, 4, {"global_step": 4})
+    trainer.save_best_checkpoint({"pass1": 0.3}, 8, {"global_step": 8})
+    assert trainer._pool.snapshots == ["best_global_step4"]
+    assert newest_complete(trainer._context.paths) == Checkpoint("best_global_step4", 4)
+
+
+def test_the_memory_goes_back_to_the_checkpoints_moment_or_to_nothing(trainer: Trainer) -> None:
+    trainer.init_checkpoint_states()
+    trainer.loaded = {"global_step": 3, "memory_snapshot": "global_step3"}
+    trainer.init_checkpoint_states()
+    assert trainer._pool.restored == [None, "global_step3"]
+    trainer.loaded = {"global_step": 3}
+    with pytest.raises(ConfigError, match="it was saved without a memory"):
+        trainer.init_checkpoint_states()
+
+
+def test_a_branched_memory_goes_back_to_where_it_began(trainer: Trainer) -> None:
+    write_atomically(trainer._context.paths.memory.snapshot("branch"), "{}")
+    trainer.init_checkpoint_states()
+    trainer.loaded = {"global_step": 3, "memory_snapshot": "global_step3"}
+    trainer.init_checkpoint_states()
+    assert trainer._pool.restored == ["branch", "global_step3"]
+
+
+def test_a_stop_that_was_asked_for_ends_the_step_with_a_checkpoint(trainer: Trainer) -> None:
+    def fit() -> None:
+        with trainer._stoppable():
+            for step in (1, 2, 3):
+                trainer.save_logs_and_checkpoints(step, {}, {"global_step": step})
+                if step == 1:
+                    ray.get(trainer._context.control.request_stop.remote())
+
+    fit()
+    assert newest_complete(trainer._context.paths) == Checkpoint("global_step2", 2)
+    assert news_of(trainer) == [StepReport(1, {}), StepReport(2, {}), Stopped(2, "global_step2")]
+
+
+def test_a_stop_during_an_evaluation_needs_no_further_step(trainer: Trainer) -> None:
+    with trainer._stoppable():
+        for step in (1, 2):
+            trainer.save_logs_and_checkpoints(step, {}, {"global_step": step})
+        ray.get(trainer._context.control.request_stop.remote())
+        trainer.save_best_checkpoint({"pass1": 0.4}, 2, {"global_step": 2})
+        raise AssertionError("went on")
+    assert news_of(trainer)[-1] == Stopped(2, "global_step2")
+    assert newest_complete(trainer._context.paths) == Checkpoint("global_step2", 2)
+    assert "best_global_step2" in trainer.saved_states
+
+
+def test_a_stop_without_checkpoints_says_so(trainer: Trainer) -> None:
+    flushed: list[bool] = []
+    trainer._rollouts = SimpleNamespace(flush=lambda: flushed.append(True))
+    trainer.args.ckpt.disable_ds = True
+    ray.get(trainer._context.control.request_stop.remote())
+    with trainer._stoppable():
+        trainer.save_logs_and_checkpoints(1, {}, {})
+    assert news_of(trainer)[-1] == Stopped(1, None)
+    assert flushed  # all rollouts are logged
+
+
+def test_the_moments_behind_the_eigen_ratios_are_part_of_a_checkpoint(trainer: Trainer) -> None:
+    features = np.array([[0.0, 1.0], [2.0, 1.0], [0.0, 4.0]])
+    before = trainer._diversity.add(features, features[:2], Moments.of(features))
+    trainer.save_logs_and_checkpoints(3, {}, {"global_step": 3})
+    trainer._diversity = DiversityTracker(50)
+    trainer.loaded = trainer.saved_states["global_step3"]
+    trainer.init_checkpoint_states()
+    after = trainer._diversity.add(features + 1, features[:0], Moments.of(features))
+    assert after["meds/eigen_ratio_right_all"] == before["meds/eigen_ratio_right_all"] == 1.0
+    assert after["meds/eigen_ratio_window"] != before["meds/eigen_ratio_window"]
+    trainer._context.paths.diversity("global_step3").unlink()
+    assert newest_complete(trainer._context.paths) is None  # not whole without

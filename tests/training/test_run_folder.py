@@ -1,0 +1,75 @@
+"""The driver's hold on the run folder."""
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.locks import try_lock
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.training.run import run_paths_of, sole_driver_of
+from tests.test_locks import without_locks
+
+
+def test_two_drivers_never_share_a_folder(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path / "run")
+    with sole_driver_of(paths, False, 180.0):
+        second = sole_driver_of(paths, True, 0.6)
+        with pytest.raises(ConfigError, match=r"meds.run_dir: .* is in use by process"), second:
+            raise AssertionError("two drivers")
+        assert paths.lock.exists()
+    with sole_driver_of(paths, False, 180.0):  # free again
+        pass
+
+
+def test_a_resumed_run_waits_for_the_lock_of_a_lost_node(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    lost = paths.lock.open("w")
+    assert try_lock(lost.fileno())
+    threading.Timer(1.0, lost.close).start()
+    with pytest.raises(ConfigError, match="is in use"), sole_driver_of(paths, False, 180.0):
+        raise AssertionError("a new run does not wait")
+    with sole_driver_of(paths, True, 60.0):
+        assert lost.closed
+
+
+def test_without_locks_one_line_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_locks(monkeypatch)
+    driver = sole_driver_of(RunPaths(tmp_path), False, 180.0)
+    with pytest.raises(ConfigError, match=r"meds.run_dir: .* has no file locks .*lock_seconds: null"), driver:
+        raise AssertionError("it was locked")
+    with sole_driver_of(RunPaths(tmp_path), False, None):
+        pass
+
+
+def test_a_refused_run_leaves_no_folder_and_a_started_one_stays(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path / "run")
+    with pytest.raises(ConfigError), sole_driver_of(paths, False, 180.0):
+        raise ConfigError("a", 1, "is wrong")
+    assert not paths.root.exists()
+    driver = sole_driver_of(paths, False, 180.0)
+    with pytest.raises(ConfigError, match="is wrong"), driver:  # noqa: PT012 - the run writes, then fails
+        paths.config.write_text("meds: {}\n")
+        raise ConfigError("a", 1, "is wrong")
+    assert paths.config.exists()
+    with (
+        pytest.raises(ConfigError, match="holds a run that has finished no step; add --resume"),
+        sole_driver_of(paths, False, 180.0),
+    ):
+        raise AssertionError("started twice")
+
+
+def test_a_folder_that_cannot_be_made_is_named() -> None:
+    driver = sole_driver_of(RunPaths(Path("/proc/no/run")), False, 180.0)
+    with pytest.raises(ConfigError, match=r"meds.run_dir: '/proc/no/run' cannot be written to"), driver:
+        raise AssertionError("it was made")
+
+
+def test_a_submitted_job_needs_a_folder_named_from_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = SimpleNamespace(meds=SimpleNamespace(run_dir="runs/x"))
+    assert run_paths_of(config).root == Path("runs/x").absolute()
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    with pytest.raises(ConfigError, match=r"meds.run_dir: 'runs/x' is relative"):
+        run_paths_of(config)

@@ -1,0 +1,158 @@
+"""The driver while a run goes on: news reach the user, a stop reaches the trainer, a lost process ends it."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.runtime.errors import RunLostError
+from meds_openrlhf.runtime.signals import Interrupted, Interruptions, WatchdogExpired, interruptible
+from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.training.watch.control import StepReport, Stopped, start_run_control
+from meds_openrlhf.training.watch.follow import Following, Member
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+
+class Trainer:
+    """Reports steps like ours, as long as nobody wants it to stop."""
+
+    def fit(self, control: Any, steps: int, seconds: float = 0.05) -> None:
+        for step in range(1, steps + 1):
+            time.sleep(seconds)
+            if ray.get(control.report.remote(StepReport(step, {"reward": 0.5}))):
+                ray.get(control.tell.remote(Stopped(step, "tag")))
+                return
+        ray.get(control.tell.remote("a word at the end"))
+
+    def give_up(self) -> None:
+        raise RunLostError("every vLLM engine was lost")
+
+
+class Rank:
+    def work(self) -> None:
+        time.sleep(60)
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def start(self, job: Any) -> None:
+        raise AssertionError("it has started before")
+
+    def step(self, step: int, metrics: dict[str, float]) -> None:
+        self.heard.append(step)
+
+    def say(self, line: str) -> None:
+        self.heard.append(line)
+
+
+class Trackers:
+    """Processes that send metrics on, and have one thing to say."""
+
+    def __init__(self) -> None:
+        self._news = ["W&B does not answer"]
+
+    def poll(self) -> list[str]:
+        news, self._news = self._news, []
+        return news
+
+
+def start(cls: type, **options: Any) -> Any:
+    actor = ray.remote(num_cpus=0, **options)(cls).remote()
+    ray.get(actor.__ray_ready__.remote())
+    return actor
+
+
+def follow(tmp_path: Path, call: Any, members: list[Member], *signals: int, minutes: float | None = None) -> Any:
+    """What following ``call`` comes to, and all that the listener heard; ``signals`` come at its first step."""
+    listener = Listener()
+
+    def hear(step: int, metrics: dict[str, float]) -> None:
+        listener.heard.append(step)
+        if step == 1:
+            for signum in signals:
+                os.kill(os.getpid(), signum)
+
+    listener.step = hear  # type: ignore[method-assign]
+    with interruptible(minutes) as interruptions:
+        control = start_run_control(RunPaths(tmp_path))
+        following = Following(control, members, listener, interruptions, Trackers())
+        return following.to_the_end(call(control)), listener.heard
+
+
+def test_steps_and_words_reach_the_listener_and_the_log(tmp_path: Path) -> None:
+    trainer = start(Trainer)
+    result, heard = follow(tmp_path, lambda control: trainer.fit.remote(control, 3), [])
+    assert result is None
+    assert heard == ["W&B does not answer", 1, 2, 3, "a word at the end"]
+    assert StepLog(tmp_path / "metrics.jsonl").read() == [{"step": step, "reward": 0.5} for step in (1, 2, 3)]
+
+
+def test_a_signal_stops_the_trainer_after_its_step(tmp_path: Path) -> None:
+    trainer = start(Trainer)
+    result, heard = follow(tmp_path, lambda control: trainer.fit.remote(control, 1000), [], signal.SIGTERM)
+    assert isinstance(result, Stopped)
+    assert result.step < 1000
+    assert "stopping after the step under way, with a checkpoint; once more to stop at once" in heard
+
+
+def test_a_second_signal_ends_the_waiting(tmp_path: Path) -> None:
+    trainer = start(Trainer)
+    with pytest.raises(Interrupted):
+        follow(tmp_path, lambda control: trainer.fit.remote(control, 1000), [], signal.SIGINT, signal.SIGINT)
+
+
+def test_without_steps_the_watchdog_ends_it(tmp_path: Path) -> None:
+    trainer = start(Trainer)
+    with pytest.raises(WatchdogExpired):
+        follow(tmp_path, lambda control: trainer.fit.remote(control, 10, seconds=20), [], minutes=1.5 / 60)
+
+
+class Evaluator:
+    """Evaluates some times."""
+
+    def fit(self, control: Any, times: int) -> None:
+        for _ in range(times):
+            ray.get(control.report_evaluation.remote(StepReport(1, {"pass1": 0.5}), "evaluation after step 1"))
+
+
+def test_an_evaluation_is_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rewound: list[int] = []
+    monkeypatch.setattr(Interruptions, "rewind_watchdog", lambda _: rewound.append(1))
+    evaluator, counts = start(Evaluator), []
+    for times in (0, 4):
+        rewound.clear()
+        _, heard = follow(tmp_path, lambda control, times=times: evaluator.fit.remote(control, times), [])
+        assert heard[1:] == ["evaluation after step 1"] * times
+        counts.append(len(rewound))
+    assert counts[1] == counts[0] + 4
+
+
+def member(name: str, actor: Any, vital: bool = True) -> Member:
+    return Member(name, actor._actor_id.hex(), vital)
+
+
+def test_a_lost_rank_ends_it_though_the_trainer_does_not_notice(tmp_path: Path) -> None:
+    trainer, rank = start(Trainer), start(Rank)
+    members = [member("trainer", trainer), member("policy rank 3", rank)]
+    process = ray.get(rank.__ray_call__.remote(lambda self: os.getpid()))
+    os.kill(process, signal.SIGKILL)
+    with pytest.raises(RunLostError, match=f"policy rank 3 was lost: process {process} on .*exit"):
+        follow(tmp_path, lambda control: trainer.fit.remote(control, 1000), members)
+
+
+def test_it_waits_for_no_step_any_more_afterwards(tmp_path: Path) -> None:
+    trainer = start(Trainer)
+    with interruptible(None) as interruptions:
+        control = start_run_control(RunPaths(tmp_path))
+        following = Following(control, [], Listener(), interruptions, Trackers())
+        with pytest.raises(ray.exceptions.RayTaskError, match="every vLLM engine was lost"):
+            following.to_the_end(trainer.give_up.remote())
+        assert not interruptions.patient

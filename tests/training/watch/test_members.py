@@ -1,0 +1,115 @@
+"""Who belongs to a run, and what is said of one that is gone."""
+
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+import ray
+
+from meds_openrlhf.training.watch import follow as members
+from meds_openrlhf.training.watch.follow import Member, first_loss, loss_behind, members_of
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+
+class Rank:
+    def wait_for(self, other: Any) -> None:
+        ray.get(other.work.remote())
+
+    def work(self) -> None:
+        time.sleep(60)
+
+    def fail(self) -> None:
+        raise ValueError("a defect")
+
+
+class MedsSamplesActor(Rank):
+    """Named as the generating half."""
+
+
+class Broken:
+    def __init__(self) -> None:
+        raise RuntimeError("out of memory")
+
+    def work(self) -> None:
+        raise AssertionError("never there")
+
+
+def start(cls: type, **options: Any) -> Any:
+    actor = ray.remote(num_cpus=0, **options)(cls).remote()
+    ray.get(actor.__ray_ready__.remote())
+    return actor
+
+
+def process_of(actor: Any) -> int:
+    return ray.get(actor.__ray_call__.remote(lambda self: os.getpid()))
+
+
+def error_of(call: Any) -> Exception:
+    with pytest.raises(ray.exceptions.RayError) as raised:
+        ray.get(call)
+    return raised.value
+
+
+def as_member(name: str, actor: Any, vital: bool = True) -> Member:
+    return Member(name, actor._actor_id.hex(), vital)
+
+
+def test_the_one_that_was_lost_is_named_and_not_who_waited_for_it() -> None:
+    trainer, rank = start(Rank), start(Rank)
+    known = [as_member("trainer", trainer), as_member("policy rank 3", rank)]
+    process = process_of(rank)
+    call = trainer.wait_for.remote(rank)
+    time.sleep(0.5)
+    os.kill(process, signal.SIGKILL)
+    loss = loss_behind(error_of(call), known)
+    assert loss is not None
+    assert loss.startswith(f"policy rank 3 was lost: process {process} on ")
+
+
+def test_one_that_the_run_can_do_without_is_named_where_its_loss_ended_a_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(members, "EXPLANATION_SECONDS", 0.5)
+    engine = start(Rank)
+    ray.kill(engine)
+    error = error_of(engine.work.remote())
+    known = [as_member("vLLM engine 2", engine, vital=False)]
+    assert first_loss(known) is None
+    assert str(loss_behind(error, known)).startswith("vLLM engine 2 was lost: process ")
+    assert str(loss_behind(error, [])).startswith("Rank was lost: process ")
+
+
+def test_one_that_ray_starts_again_is_no_loss() -> None:
+    rank = start(Rank, max_restarts=1)
+    os.kill(process_of(rank), signal.SIGKILL)
+    time.sleep(1)
+    assert first_loss([as_member("policy rank 0", rank)]) is None
+
+
+def test_the_one_that_was_lost_is_named_and_not_the_collective_that_broke_with_it() -> None:
+    lost, other = start(Rank), start(Rank)
+    process = process_of(lost)
+    known = [as_member("policy rank 0", lost), as_member("policy rank 1", other)]
+    os.kill(process, signal.SIGKILL)
+    loss = loss_behind(error_of(other.fail.remote()), known)
+    assert loss is not None
+    assert loss.startswith(f"policy rank 0 was lost: process {process} on ")
+
+
+def test_defects_are_no_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "EXPLANATION_SECONDS", 0.5)
+    rank = start(Rank)
+    assert loss_behind(error_of(rank.fail.remote()), [as_member("policy rank 0", rank)]) is None
+    broken = ray.remote(num_cpus=0)(Broken).remote()
+    assert loss_behind(error_of(broken.work.remote()), [as_member("vLLM engine 0", broken)]) is None
+
+
+def test_the_halves_of_an_asynchronous_trainer_belong_to_it() -> None:
+    trainer, half, other = start(Rank), start(MedsSamplesActor), start(Rank)
+    found = {member.actor_id: member for member in members_of(trainer, [], {}, [])}
+    assert found[trainer._actor_id.hex()].name == "trainer"
+    assert found[half._actor_id.hex()] == as_member("generating half", half)
+    assert not found[other._actor_id.hex()].vital
