@@ -9,8 +9,8 @@ from meds_openrlhf.cli import demo
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.config import RunConfig
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.runtime import devices
+from meds_openrlhf.tracking.step_log import StepLog
 
 
 @pytest.mark.parametrize(("has_gpu", "mode"), [(True, "auto"), (False, "flags")])
