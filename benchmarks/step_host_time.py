@@ -13,6 +13,7 @@ import logging
 import os
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,7 +46,7 @@ from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder
 from meds_openrlhf.training.host.openrlhf import even_batch, parse_openrlhf_arguments
 from meds_openrlhf.training.step.engine import in_arrays
 from meds_openrlhf.training.step.engine_fleet import AS_STARTED, EngineFleet, EngineStatus
-from meds_openrlhf.training.step.policy import RecordedLogProbs
+from meds_openrlhf.training.step.policy import Recorded
 from meds_openrlhf.training.step.rollout import RolloutGenerator
 from meds_openrlhf.training.step.trainer import EngineSync, MedsTraining
 from meds_openrlhf.training.watch.control import TrainerContext, start_run_control
@@ -106,18 +107,24 @@ class StubRank:
 
     def __init__(self, records: bool) -> None:
         self._records = records
+        self._recorded: deque[list[Recorded]] = deque()  # of each rank that this process plays, in their order
         self._logits = np.random.default_rng(0).normal(size=(4096, LAYERS)).astype(np.float32)
 
     def execute_batch(self, method: str, data: dict[str, list[Any]], start: int, end: int) -> list[Any]:
         """Call a method for each micro-batch, as OpenRLHF's ranks do."""
-        return [self._forward(mask) for mask in data["action_mask"]] if method == "forward" else []
+        if method != "forward":
+            return []
+        if self._records:
+            self._recorded.append([self._record(len(mask), mask.shape[1]) for mask in data["action_mask"]])
+        return [torch.zeros(mask.shape) for mask in data["action_mask"]]
 
-    def _forward(self, action_mask: torch.Tensor) -> Any:
-        log_probs = torch.zeros(action_mask.shape)
-        if not self._records:
-            return log_probs
-        rows = np.random.default_rng(action_mask.shape[1]).integers(0, len(self._logits), len(action_mask))
-        return RecordedLogProbs(log_probs, ["7"] * len(rows), np.ones(len(rows), bool), self._logits[rows], 0.0)
+    def _record(self, count: int, seed: int) -> Recorded:
+        rows = np.random.default_rng(seed).integers(0, len(self._logits), count)
+        return Recorded(["7"] * count, np.ones(count, bool), self._logits[rows], 0.0)
+
+    def take_recorded(self) -> list[Recorded]:
+        """Return what the next rank recorded."""
+        return self._recorded.popleft()
 
     def fit(self, kl_ctl: float = 0.0) -> dict[str, float]:
         """Train on nothing."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from openrlhf.trainer.ppo_utils.experience import Experience
+from openrlhf.trainer.ppo_utils.experience import Experience, balance_experiences
 from torch.utils.data import DataLoader
 
 from meds_openrlhf.runtime.errors import RunLostError
@@ -161,13 +161,20 @@ def order_by_prompts(
     return [by_length[:, rank::ranks].reshape(-1) for rank in range(ranks)]
 
 
-def by_prompts(experiences: list[Experience], args: SimpleNamespace, step: int) -> list[FlatExperience]:
-    """Arrange the step's experiences in mini-batches of whole prompts: one experience for each data-parallel rank."""
-    lengths = values_in_order(experiences, [batch.attention_mask.sum(1) for batch in experiences])
-    samples = args.rollout.n_samples_per_prompt
-    minibatch = args.train.batch_size // samples
-    order = order_by_prompts(lengths, samples, minibatch, data_parallel_ranks(args), [args.train.seed, step])
-    return flat_experiences(experiences, order)
+def arranged(experiences: list[Experience], args: SimpleNamespace, step: int, minibatches: str) -> Sequence[Experience]:
+    """Arrange a step's experiences for the ranks that train on them.
+
+    ``minibatches`` "prompts" puts all responses to a prompt into one update, and makes one experience for each
+    data-parallel rank; with "responses" OpenRLHF deals them, and each rank shuffles what it gets.
+    """
+    if minibatches == "prompts":
+        lengths = values_in_order(experiences, [batch.attention_mask.sum(1) for batch in experiences])
+        samples = args.rollout.n_samples_per_prompt
+        ranks, seed = data_parallel_ranks(args), [args.train.seed, step]
+        return flat_experiences(
+            experiences, order_by_prompts(lengths, samples, args.train.batch_size // samples, ranks, seed)
+        )
+    return balance_experiences(experiences, args) if args.train.dynamic_batch_enable else experiences
 
 
 def in_given_order(*args: Any, **kwargs: Any) -> DataLoader:

@@ -1,9 +1,10 @@
-"""A training step from rollouts to advantages: OpenRLHF's experience maker with a memory.
+"""From rollouts to advantages: OpenRLHF's experience maker with a memory.
 
-    make_experience    run OpenRLHF's forward passes; the policy returns layer logits with its log-probs
-    collect            put the step's rollouts in the order of the samples and select those to remember
-    ask                get the cluster and size of each selected rollout from the memory
-    apply              subtract the penalty, before OpenRLHF's group mean, deviation and advantages
+    make_experience    OpenRLHF's forward passes, while the policy's ranks record layer logits
+    collect            rewards, verdicts and what was recorded, in the order of the samples
+    ask                the memory for the cluster and its size of each rollout that it remembers
+    shape              the rewards by these sizes
+    advantages         OpenRLHF's from the shaped rewards, never above 0 for a wrong rollout that is penalized
 
 The raw reward stays unchanged: dynamic filtering uses it earlier, and ``info["reward"]`` and all of OpenRLHF's metrics
 keep it. The reward that the policy is trained on is ``info["shaped_reward"]``.
@@ -12,13 +13,14 @@ keep it. The reward that the policy is trained on is ``info["shaped_reward"]``.
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import lcm
 from typing import Any
 
 import numpy as np
+import ray
 import torch
 from numpy.typing import NDArray
 from openrlhf.trainer.ppo_utils.experience import Experience
@@ -27,12 +29,10 @@ from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 from scipy.signal import lfilter
 
 from meds_openrlhf.config.method import Method
-from meds_openrlhf.config.schema import ExplorationSettings, PenaltySettings
+from meds_openrlhf.config.schema import PenaltySettings
 from meds_openrlhf.features.final_answer import answer_rows
-from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.clustering import NOISE, cluster_sets
-from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.memory.rows import group_codes, make_rows, prompt_key, remembered_rows
 from meds_openrlhf.memory.shard import MemoryAnswer
 from meds_openrlhf.runtime.errors import RunLostError
@@ -42,31 +42,11 @@ from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.tracking.metrics import StepFacts, step_metrics
 from meds_openrlhf.training.host.openrlhf import duplicates, ranks_of_roles
 from meds_openrlhf.training.step.batches import even_batches, padded_batches
-from meds_openrlhf.training.step.policy import RecordedLogProbs, recorded_with
+from meds_openrlhf.training.step.policy import Recorded
 from meds_openrlhf.training.step.samples import in_order, is_right, values_in_order
+from meds_openrlhf.training.watch.control import TrainerContext
 
-# Beside OpenRLHF's metrics of the rollouts: the share of responses without an answer, which no penalty reaches.
-UNANSWERED_RATE = "rollout/unanswered_rate"
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """What the policy recorded of a step's n rollouts, in the order of the samples' index; see `RecordedLogProbs`."""
-
-    answers: list[str | None]  # (n)
-    located: NDArray[np.bool_]  # (n,)
-    layer_logits: NDArray[np.float32]  # (n, N)
-    seconds: float
-
-    @property
-    def unanswered_rate(self) -> float:
-        """The share of rollouts without an answer."""
-        return sum(answer is None for answer in self.answers) / len(self.answers)
-
-
-# From experiences and what was recorded of them to which rollouts can have a row (n,), and the rows (n, d).
+# From a step's experiences and what was recorded: which rollouts can have a row (n,), and the rows (n, d).
 RowMaker = Callable[[Sequence[Experience], Recorded], tuple[NDArray[np.bool_], NDArray[np.float32]]]
 
 
@@ -82,18 +62,14 @@ def rows_of_answers(_experiences: object, recorded: Recorded) -> tuple[NDArray[n
 
 @dataclass(frozen=True)
 class Collected:
-    """A step's n rollouts in the order of the samples' index; the memory gets the ``remembered`` rollouts.
-
-    ``features`` (n, N) are the rows for the memory, such as layer logits, NaN for a rollout without a feature.
-    """
+    """A step's n rollouts in the order of the samples' index; the memory gets the ``remembered`` rollouts."""
 
     raw: NDArray[np.float32]  # (n,) rewards, after OpenRLHF's length penalties
     correct: NDArray[np.bool_]  # (n,)
-    keys: list[str]  # (n,) of the prompts
-    features: NDArray[np.float32]
+    keys: list[str]  # (n) of the prompts
+    features: NDArray[np.float32]  # (n, N) rows for the memory, such as layer logits
     has_feature: NDArray[np.bool_]  # (n,)
     remembered: NDArray[np.intp]  # (m,) samples
-    recorded: Recorded
 
 
 @dataclass(frozen=True)
@@ -114,16 +90,6 @@ class StepResult:
     metrics: dict[str, float]
 
 
-def sampled_entropy(experiences: Sequence[Experience]) -> float:
-    """Return the mean entropy of the policy, in nats per generated token.
-
-    The mean of -log p over tokens that were drawn from p estimates the entropy of p, and needs no second pass over the
-    vocabulary. It is without bias if nothing is filtered out, ``rollout.top_p`` is 1 and p drew the tokens itself.
-    """
-    total = sum(float((batch.action_log_probs * batch.action_mask).sum()) for batch in experiences)
-    return -total / max(sum(int(batch.action_mask.sum()) for batch in experiences), 1)
-
-
 class ExperienceMaker(RemoteExperienceMaker):
     """OpenRLHF's experience maker without its loops over samples and tokens in Python; the results are the same."""
 
@@ -134,20 +100,28 @@ class ExperienceMaker(RemoteExperienceMaker):
     @torch.no_grad()
     def make_step(self, rollout_samples: list[Experience], step: int) -> StepResult:
         """Do the work of OpenRLHF's ``make_experience_batch``; scores of at least ``correct_threshold`` are right."""
-        experiences = self.make_experience(self.split_rollout_samples(rollout_samples))
-        correct, recorded = self._verdicts(experiences), _recorded_of(experiences)
+        experiences, recorded = self._run_models(rollout_samples)
+        correct = self._verdicts(experiences)
         nothing = np.full(len(correct), UNASSIGNED, np.int32), np.zeros(len(correct), np.int32)
         experiences = self.compute_advantages_and_returns(experiences)
-        return StepResult(experiences, Judged(correct, *nothing), {UNANSWERED_RATE: recorded.unanswered_rate})
+        return StepResult(experiences, Judged(correct, *nothing), metrics_of_policy(experiences, recorded))
+
+    def _run_models(self, rollout_samples: list[Experience]) -> tuple[list[Experience], Recorded]:
+        """Run OpenRLHF's forward passes, and fetch from the policy's ranks what they recorded."""
+        experiences = self.make_experience(self.split_rollout_samples(rollout_samples))
+        ranks = ray.get(self.actor_model_group.async_run_method("take_recorded"))[:: duplicates(self.args)]
+        batches: list[Recorded] = list(chain.from_iterable(ranks))  # ranks have runs of micro-batches, in their order
+        recorded = Recorded(
+            answers=in_order(experiences, [batch.answers for batch in batches]),
+            located=values_in_order(experiences, [batch.located for batch in batches]),
+            layer_logits=values_in_order(experiences, [batch.layer_logits for batch in batches]),
+            seconds=sum(batch.seconds for batch in batches),
+        )
+        return experiences, recorded
 
     def _verdicts(self, experiences: Sequence[Experience]) -> NDArray[np.bool_]:
         """Return which rollouts (n,) are right, in the order of the samples' index."""
         return values_in_order(experiences, [is_right(batch, self._correct_threshold) for batch in experiences])
-
-    def _flatten_results(self, refs: Any, duplicate_factor: int) -> list[Any]:
-        """Return OpenRLHF's results, with the recorded data attached to the log-probs and so to the samples."""
-        results = super()._flatten_results(refs, duplicate_factor)
-        return [result.attached() if isinstance(result, RecordedLogProbs) else result for result in results]
 
     def split_rollout_samples(self, rollout_samples: list[Experience]) -> list[Experience]:
         """Number the samples, and join them to micro-batches.
@@ -186,113 +160,85 @@ class ExperienceMaker(RemoteExperienceMaker):
 
 
 class MemoryExperienceMaker(ExperienceMaker):
-    """Turns rollouts into experiences with rewards shaped by the memory of past errors.
-
-    ``remember``: which rollouts are stored and penalized, "wrong", "right" or "both". ``exploration``: other methods
-    that change rewards or advantages. ``rows_of`` makes the memory's rows. ``tell`` sends messages to the user.
-    """
+    """Turns rollouts into experiences with rewards shaped by the memory of past errors."""
 
     def __init__(
         self,
         *args: Any,
         strategy: Any,
-        pool: MemoryPool,
-        transform: FeatureTransform,
-        method: Method,
-        penalty: PenaltySettings,
-        remember: str = "wrong",
-        exploration: ExplorationSettings | None = None,
+        context: TrainerContext,
         rows_of: RowMaker = rows_of_layers,
         diversity: DiversityTracker | None = None,
-        tell: Callable[[str], None] = logger.warning,
         **kwargs: Any,
     ) -> None:
-        without = _without_length_penalties(strategy)
-        super().__init__(*args, strategy=without, correct_threshold=penalty.correct_threshold, **kwargs)
+        threshold = context.meds.penalty.correct_threshold
+        super().__init__(*args, strategy=_without_length_penalties(strategy), correct_threshold=threshold, **kwargs)
         self._length_args = strategy.args
-        self._pool = pool
-        self._transform = transform
-        self._penalty = penalty
-        self._remember = remember
-        self._exploration = exploration or ExplorationSettings()
-        self._method = method
+        self._context = context
         self._rows_of = rows_of
         self._diversity = diversity
-        self._tell = tell
 
     @torch.no_grad()
     def make_step(self, rollout_samples: list[Experience], step: int) -> StepResult:
         """Do the work of OpenRLHF's ``make_experience_batch``, with rewards shaped by the memory."""
-        experiences = self.make_experience(self.split_rollout_samples(rollout_samples))
-        collected = self._collect(experiences, step)
+        experiences, recorded = self._run_models(rollout_samples)
+        collected = self._collect(experiences, recorded, step)
         answer, judged = self._ask(collected, step)
-        shaped = self._apply(collected, judged)
+        shaped = shape(collected, judged, self._context.meds.penalty)
         experiences = self._advantages(experiences, collected, judged, shaped)
-        diversity = self._diversity_of(collected, answer)
         facts = StepFacts(
             raw_reward=collected.raw,
             shaped_reward=shaped,
             correct=judged.correct,
             group_size=self.args.rollout.n_samples_per_prompt,
             has_row=len(collected.remembered),
-            recording_seconds=collected.recorded.seconds,
-            diversity=diversity,
+            recording_seconds=recorded.seconds,
+            diversity=self._diversity_of(collected, answer),
         )
-        metrics = {UNANSWERED_RATE: collected.recorded.unanswered_rate, **step_metrics(facts, answer)}
+        metrics = {**metrics_of_policy(experiences, recorded), **step_metrics(facts, answer)}
         return StepResult(experiences, judged, metrics)
 
-    # ── collect, ask, apply ──
-
-    def _collect(self, experiences: list[Experience], step: int) -> Collected:
+    def _collect(self, experiences: list[Experience], recorded: Recorded, step: int) -> Collected:
         """Put a step's rollouts into the order of the samples, and select those for the memory."""
+        correct = self._verdicts(experiences)  # before length penalties change the rewards
         for experience in experiences:
             experience.rewards = experience.rewards.to(torch.promote_types(experience.rewards.dtype, torch.float32))
-        correct, recorded = self._verdicts(experiences), _recorded_of(experiences)
         apply_length_penalties(experiences, self._length_args)
         located, features = self._rows_of(experiences, recorded)
-        has_feature = self._has_feature(located, features, step)
+        finite = np.isfinite(features).all(axis=1)
+        if broken := int((located & ~finite).sum()):
+            of = f"{broken} of {located.sum()} responses"
+            self._context.tell(f"step {step}: features of {of} are not finite (has the policy diverged?); left out")
+        has_feature = np.asarray(located & finite)
+        wanted = remembered_rows(correct, self._context.meds.memory.remember)
         return Collected(
             raw=values_in_order(experiences, [batch.rewards for batch in experiences]),
             correct=correct,
             keys=in_order(experiences, [map(prompt_key, batch.prompts) for batch in experiences]),
             features=features,
             has_feature=has_feature,
-            remembered=np.flatnonzero(remembered_rows(correct, self._remember) & has_feature),
-            recorded=recorded,
+            remembered=np.flatnonzero(wanted & has_feature),
         )
 
     def _ask(self, collected: Collected, step: int) -> tuple[MemoryAnswer, Judged]:
-        """Store the remembered rows in the memory and return their clusters."""
-        remembered = collected.remembered
-        rows = make_rows(
-            remembered,
-            [collected.keys[sample] for sample in remembered],
-            collected.correct[remembered],
-            collected.features[remembered],
-        )
-        answer = self._pool.observe(step, rows)
-        label = np.full(len(collected.correct), UNASSIGNED, np.int32)
-        size = np.zeros(len(collected.correct), np.int32)
-        if self._penalty.scope == "batch":
-            features = self._transform(collected.features[remembered])
-            size[remembered] = sizes_in_batch(features, group_codes(rows)[0], self._method)
+        """Store the remembered rows in the memory, and return its answer and the clusters of all rollouts."""
+        remembered, count = collected.remembered, len(collected.correct)
+        keys, features = [collected.keys[sample] for sample in remembered], collected.features[remembered]
+        rows = make_rows(remembered, keys, collected.correct[remembered], features)
+        assert self._context.pool is not None
+        answer = self._context.pool.observe(step, rows)
+        label, size = np.full(count, UNASSIGNED, np.int32), np.zeros(count, np.int32)
+        if self._context.meds.penalty.scope == "batch":
+            transformed = self._context.transform(features)
+            size[remembered] = sizes_in_batch(transformed, group_codes(rows)[0], self._context.meds.memory.method)
         else:
             label[remembered], size[remembered] = answer.label, answer.size
         return answer, Judged(collected.correct, label, size)
 
-    def _apply(self, collected: Collected, judged: Judged) -> NDArray[np.float64]:
-        """Return the shaped rewards (n,) of all samples of the step."""
-        limits = {"alpha": self._penalty.alpha, "beta": self._penalty.beta}
-        if self._penalty.scope == "batch":
-            return collected.raw + rarity_bonus(judged.cluster_size, **limits)
-        return shaped_reward(collected.raw, cluster_penalty(judged.cluster_size, **limits), judged.correct)
-
-    # ── advantages ──
-
     def _advantages(
         self, experiences: list[Experience], collected: Collected, judged: Judged, shaped: NDArray[np.floating]
     ) -> list[Experience]:
-        """Compute OpenRLHF's advantages from the ``shaped`` rewards (n,); metrics keep the raw rewards.
+        """Return experiences with advantages from the ``shaped`` rewards (n,); metrics keep the raw rewards.
 
         Relative to their group, penalties of others raise a wrong rollout. Its advantage is at most 0 for it, or what
         the raw rewards give it. The bonus of a seldom answer comes on top.
@@ -301,9 +247,9 @@ class MemoryExperienceMaker(ExperienceMaker):
         trained = self._from_rewards(experiences, shaped)
         if not np.array_equal(shaped, collected.raw):
             _limit_wrong(trained, self._from_rewards(experiences, collected.raw), collected.correct)
-        weight, baseline = self._exploration.answer_bonus, self._exploration.answer_baseline
-        if weight:
-            bonus = answer_bonus(judged.cluster_size, weight=weight, baseline=baseline)
+        exploration = self._context.meds.exploration
+        if weight := exploration.answer_bonus:
+            bonus = answer_bonus(judged.cluster_size, weight=weight, baseline=exploration.answer_baseline)
             _add_to_advantages(trained, np.where(collected.has_feature, bonus, 0.0).astype(np.float32))
         for experience in trained:
             experience.rewards = torch.from_numpy(shaped[experience.index])
@@ -313,7 +259,7 @@ class MemoryExperienceMaker(ExperienceMaker):
 
     def _from_rewards(self, experiences: list[Experience], rewards: NDArray[Any]) -> list[Experience]:
         """Return copies of the experiences with OpenRLHF's advantages from ``rewards`` (n,), or those of pass@k."""
-        k = self._exploration.pass_at_k
+        k = self._context.meds.exploration.pass_at_k
         given = self._without_equal_groups(rewards) if k is None else np.zeros_like(rewards)
         copies = [copy.copy(experience) for experience in experiences]
         for experience in copies:
@@ -349,18 +295,30 @@ class MemoryExperienceMaker(ExperienceMaker):
         """Return metrics of the remembered layer logits and of the layer logits of right answers."""
         if self._diversity is None:
             return {}
-        select, right = self._transform.select, collected.correct & collected.has_feature
+        select, right = self._context.transform.select, collected.correct & collected.has_feature
         remembered = collected.features[collected.remembered]
         return self._diversity.add(select(remembered), select(collected.features[right]), answer.moments)
 
-    def _has_feature(self, located: NDArray[np.bool_], features: NDArray[np.float32], step: int) -> NDArray[np.bool_]:
-        """Return which of the ``located`` rollouts (n,) have finite features; tell how many have not."""
-        finite = np.isfinite(features).all(axis=1)
-        broken = int((located & ~finite).sum())
-        if broken:
-            of = f"{broken} of {located.sum()} responses"
-            self._tell(f"step {step}: features of {of} are not finite (has the policy diverged?); left out")
-        return np.asarray(located & finite)
+
+def shape(collected: Collected, judged: Judged, penalty: PenaltySettings) -> NDArray[np.float64]:
+    """Return the shaped rewards (n,) of all samples of the step."""
+    limits = {"alpha": penalty.alpha, "beta": penalty.beta}
+    if penalty.scope == "batch":
+        return collected.raw + rarity_bonus(judged.cluster_size, **limits)
+    return shaped_reward(collected.raw, cluster_penalty(judged.cluster_size, **limits), judged.correct)
+
+
+def metrics_of_policy(experiences: Sequence[Experience], recorded: Recorded) -> dict[str, float]:
+    """Return the share of responses without an answer, which no penalty reaches, and the entropy of the policy.
+
+    The mean of -log p over tokens that were drawn from p estimates the entropy of p, in nats per token, and needs no
+    second pass over the vocabulary. It is without bias if nothing is filtered out, ``rollout.top_p`` is 1 and p drew
+    the tokens itself.
+    """
+    total = sum(float((batch.action_log_probs * batch.action_mask).sum()) for batch in experiences)
+    tokens = sum(int(batch.action_mask.sum()) for batch in experiences)
+    unanswered = sum(answer is None for answer in recorded.answers) / len(recorded.answers)
+    return {"rollout/unanswered_rate": unanswered, "policy_entropy": -total / max(tokens, 1)}
 
 
 def _add_to_advantages(experiences: Sequence[Experience], added: NDArray[np.float32]) -> None:
@@ -379,17 +337,6 @@ def _limit_wrong(experiences: Sequence[Experience], unshaped: Sequence[Experienc
         limited = torch.minimum(experience.advantages, other.advantages.clamp(min=0))
         right = torch.from_numpy(correct[experience.index])[:, None]
         experience.advantages = torch.where(right, experience.advantages, limited)
-
-
-def _recorded_of(experiences: Sequence[Experience]) -> Recorded:
-    """Return what the policy recorded, and remove it from the experiences' log-probs."""
-    batches = [recorded_with(experience.action_log_probs) for experience in experiences]
-    return Recorded(
-        answers=in_order(experiences, [batch.answers for batch in batches]),
-        located=values_in_order(experiences, [batch.located for batch in batches]),
-        layer_logits=values_in_order(experiences, [batch.layer_logits for batch in batches]),
-        seconds=sum(batch.seconds for batch in batches),
-    )
 
 
 def _without_length_penalties(strategy: Any) -> Any:

@@ -1,4 +1,4 @@
-"""OpenRLHF's policy actor with replaceable engines; it records layer logits while it recomputes log-probs."""
+"""OpenRLHF's policy actor: it records layer logits while it recomputes log-probs, and its engines can be replaced."""
 
 from __future__ import annotations
 
@@ -26,30 +26,13 @@ from meds_openrlhf.training.step.update import EntropyAdvantageLoss, PolicyTrain
 
 
 @dataclass(frozen=True)
-class RecordedLogProbs:
-    """The result of one log-prob recompute: OpenRLHF's log-probs and the layer logits of the same samples.
+class Recorded:
+    """What the policy recorded of n rollouts while it recomputed their log-probs."""
 
-    ``action_log_probs`` (B, A); ``answers`` (B) the final answer of each response, None if it has none; ``located``
-    (B,) whether it has a token to record at, which an empty or open box has too; ``layer_logits`` (B, N) float32, a row
-    of NaN if it has none, and (B, 0) in a run that records none; ``seconds`` spent on finding answers and recording.
-    """
-
-    action_log_probs: torch.Tensor
-    answers: list[str | None]
-    located: NDArray[np.bool_]
-    layer_logits: NDArray[np.float32]
-    seconds: float
-
-    def attached(self) -> torch.Tensor:
-        """Return the log-probs as the tensor that OpenRLHF expects, with this object attached to it."""
-        self.action_log_probs.recorded = self  # type: ignore[attr-defined]
-        return self.action_log_probs
-
-
-def recorded_with(action_log_probs: torch.Tensor) -> RecordedLogProbs:
-    """Return and remove what `attached` stored on the log-probs."""
-    recorded: RecordedLogProbs = vars(action_log_probs).pop("recorded")
-    return recorded
+    answers: list[str | None]  # (n) final answers, None for a response without an answer
+    located: NDArray[np.bool_]  # (n,) whether there is a token to record at, also in a box that is empty or open
+    layer_logits: NDArray[np.float32]  # (n, N), a row of NaN where nothing is located; (n, 0) if none are recorded
+    seconds: float  # spent on finding answers and recording
 
 
 class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc]
@@ -116,6 +99,7 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
 
     def set_up_recording(self, features: FeatureSettings, records_layers: bool) -> None:
         """Create the answer locator, and the recorder if it is wanted; called once, after the model is loaded."""
+        self._recorded: list[Recorded] = []
         self._locator = AnswerLocator(self.tokenizer, features.answer_openings, features.answer_pattern)
         if not records_layers:
             return
@@ -123,33 +107,34 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
         if features.function is not None:
             model = self.actor.model.module.config.get_text_config()
             function = load_function(features.function, model.num_hidden_layers, model.hidden_size)
-        self._recorder = LayerLogitRecorder(
-            self.actor.model,
-            groups=self._groups_of_one_batch(),
-            function=function,
-        )
+        self._recorder = LayerLogitRecorder(self.actor.model, groups=self._groups_of_one_batch(), function=function)
 
-    def forward(  # type: ignore[override]
+    def forward(
         self, sequences: torch.Tensor, action_mask: torch.Tensor, attention_mask: torch.Tensor, **kwargs: Any
-    ) -> RecordedLogProbs:
-        """Recompute log-probs of one micro-batch, (B, T) ids with an action mask (B, T - 1), and record logits."""
+    ) -> torch.Tensor:
+        """Recompute log-probs (B, A) of a micro-batch, ids (B, T) with an action mask (B, T - 1), and record."""
         started = time.perf_counter()
         generated = generated_tokens(action_mask, attention_mask)  # no prompt and no tool reply is searched
         answers = answers_of(self._locator, sequences, generated)
         positions, targets = locate_answers(self._locator, sequences, generated)
-        if self._recorder is None:
-            seconds = time.perf_counter() - started
-            log_probs = super().forward(sequences, action_mask, attention_mask, **kwargs)
-            layer_logits = np.empty((len(positions), 0), np.float32)
+        tokens = None if self._recorder is None else self._in_model_input(positions, attention_mask)
+        seconds = time.perf_counter() - started
+        layer_logits = np.empty((len(positions), 0), np.float32)
+        if self._recorder is None or tokens is None:
+            log_probs: torch.Tensor = super().forward(sequences, action_mask, attention_mask, **kwargs)
         else:
-            tokens = self._in_model_input(positions, attention_mask)
-            located = time.perf_counter()
             with self._recorder.record(tokens, targets) as recording:
                 log_probs = super().forward(sequences, action_mask, attention_mask, **kwargs)
             assert recording.layer_logits is not None
             layer_logits = recording.layer_logits.cpu().numpy()
-            seconds = located - started + recording.seconds
-        return RecordedLogProbs(log_probs, answers, (positions >= 0).numpy(), layer_logits, seconds)
+            seconds += recording.seconds
+        self._recorded.append(Recorded(answers, (positions >= 0).numpy(), layer_logits, seconds))
+        return log_probs
+
+    def take_recorded(self) -> list[Recorded]:
+        """Return what was recorded of each micro-batch since the last call, in the order of the micro-batches."""
+        recorded, self._recorded = self._recorded, []
+        return recorded
 
     def _groups_of_one_batch(self) -> list[Any]:
         """Return the process groups whose ranks get the same micro-batch: ring attention and tensor parallelism."""

@@ -6,6 +6,7 @@ The trainers also survive lost engines and stop after a step on request.
 from __future__ import annotations
 
 import functools
+import time
 from typing import Any
 
 import openrlhf.trainer.ppo_trainer as sync_module
@@ -19,17 +20,15 @@ from meds_openrlhf.features.function import load_function
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.training.host.openrlhf import even_batch, plain_class, replaced
-from meds_openrlhf.training.step.batches import by_prompts
+from meds_openrlhf.training.step.batches import arranged
 from meds_openrlhf.training.step.checkpoint import CheckpointedTraining
 from meds_openrlhf.training.step.engine_fleet import EngineFleet
 from meds_openrlhf.training.step.experience import (
     ExperienceMaker,
     MemoryExperienceMaker,
     RowMaker,
-    StepResult,
     rows_of_answers,
     rows_of_layers,
-    sampled_entropy,
 )
 from meds_openrlhf.training.step.log import RolloutSender, evaluation_metrics, step_rollouts
 from meds_openrlhf.training.step.rollout import RolloutGenerator
@@ -50,6 +49,8 @@ class MedsTraining(CheckpointedTraining):
     reference_model_group: Any
     kl_ctl: Any
     tokenizer: Any
+    ppo_train: Any
+    _compute_rollout_stats: Any
     best_eval_metric_value: float
 
     def __init__(self, *args: Any, context: TrainerContext, strategy: Any, **kwargs: Any) -> None:
@@ -64,7 +65,6 @@ class MedsTraining(CheckpointedTraining):
         self.experience_maker = self._make_experience_maker(strategy)
 
     def _make_experience_maker(self, strategy: Any) -> ExperienceMaker:
-        meds = self._context.meds
         models = {
             "actor_model_group": self.actor_model_group,
             "critic_model_group": self.critic_model_group,
@@ -74,20 +74,11 @@ class MedsTraining(CheckpointedTraining):
             "strategy": strategy,
             "tokenizer": self.tokenizer,
         }
-        if self._pool is None:
-            return ExperienceMaker(**models, correct_threshold=meds.penalty.correct_threshold)
-        return MemoryExperienceMaker(
-            **models,
-            pool=self._pool,
-            transform=self._context.transform,
-            method=meds.memory.method,
-            penalty=meds.penalty,
-            remember=meds.memory.remember,
-            exploration=meds.exploration,
-            diversity=self._diversity,
-            rows_of=self._row_maker(),
-            tell=self._context.tell,
-        )
+        context = self._context
+        if context.pool is None:
+            return ExperienceMaker(**models, correct_threshold=context.meds.penalty.correct_threshold)
+        rows_of = self._row_maker()
+        return MemoryExperienceMaker(**models, context=context, rows_of=rows_of, diversity=self._diversity)
 
     def _row_maker(self) -> RowMaker:
         """Return what makes the memory's rows: of layer logits, of final answers, or by a function of the user's."""
@@ -99,22 +90,28 @@ class MedsTraining(CheckpointedTraining):
         return TextFeatures(self.tokenizer, load_function(function, layers=0, hidden=0)).rows_of
 
     def train_step(self, rollout_samples: Any, global_step: int) -> tuple[dict[str, Any], int]:
-        """Train one step; its number, also in the memory, is ``global_step + 1``."""
-        step, metrics = global_step + 1, dict[str, float]()
-
-        def make(samples: Any) -> Any:
-            result: StepResult = self.experience_maker.make_step(samples, step)
-            metrics.update(result.metrics, policy_entropy=sampled_entropy(result.experiences))
-            if self._context.recorder is not None:
-                self._rollouts.send(step_rollouts(step, result))
-            return by_prompts(result.experiences, self.args, step) if of_prompts else result.experiences
-
-        of_prompts = self._context.meds.policy.minibatches == "prompts"
-        # OpenRLHF would deal the samples to the ranks once more, for batches of so many tokens.
-        balance = {"balance_experiences": lambda experiences, _: experiences} if of_prompts else {}
-        with replaced(self.experience_maker, make_experience_batch=make), replaced(sync_module, **balance):
-            status, finished = super().train_step(rollout_samples, global_step)  # type: ignore[misc]
-        return {**status, **metrics}, finished
+        """Train one step; its number, also in the memory, is ``global_step + 1``. Takes the place of OpenRLHF's."""
+        step, started = global_step + 1, time.perf_counter()
+        result = self.experience_maker.make_step(rollout_samples, step)
+        if self._context.recorder is not None:
+            self._rollouts.send(step_rollouts(step, result))
+        rollout_stats = self._compute_rollout_stats(result.experiences)
+        batches = arranged(result.experiences, self.args, step, self._context.meds.policy.minibatches)
+        made = time.perf_counter()
+        models = [group for group in (self.actor_model_group, self.critic_model_group) if group is not None]
+        ray.get([call for group in models for call in group.async_run_method_batch("append", experience=batches)])
+        sent = time.perf_counter()
+        status = self.ppo_train(global_step)
+        trained = time.perf_counter()
+        self.broadcast_to_vllm()
+        if "kl" in status:
+            self.kl_ctl.update(status["kl"], self.args.rollout.batch_size * self.args.rollout.n_samples_per_prompt)
+        times = {
+            "timing/make_experience": made - started,
+            "timing/ppo_train": trained - sent,
+            "timing/broadcast": time.perf_counter() - trained,
+        }
+        return {**status, **times, **rollout_stats, **result.metrics}, step
 
     def broadcast_to_vllm(self) -> None:
         """Run OpenRLHF's weight sync. Raises RunLostError if an engine is lost meanwhile."""

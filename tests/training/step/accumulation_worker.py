@@ -92,12 +92,12 @@ def updated(role: str, rank: int, ranks: int, port: str, base: Path, mode: tuple
     from meds_openrlhf.config.schema import PolicySettings
     from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
     from meds_openrlhf.training.step import update as accumulation
-    from meds_openrlhf.training.step.batches import by_prompts
+    from meds_openrlhf.training.step.batches import arranged
     from meds_openrlhf.training.step.policy import PolicyActor
 
     args = parse_openrlhf_arguments(flags_of(base, ranks, *mode))
     args.ds.param_dtype = "fp32"
-    dealt = pickle.loads(pickle.dumps(by_prompts(experiences(), args, step=1)[rank]))  # as Ray sends them
+    dealt = pickle.loads(pickle.dumps(arranged(experiences(), args, 1, "prompts")[rank]))  # as Ray sends them
     always_last = {"_say_whether_last": lambda *_: None} if mode in CONTROLS else {}
     with replaced(accumulation, **always_last):
         if role == "policy":

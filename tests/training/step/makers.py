@@ -1,5 +1,7 @@
 """OpenRLHF's maker of experiences and ours, with fake models."""
 
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,13 +12,14 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
 
-from meds_openrlhf.config import PenaltySettings
-from meds_openrlhf.config.method import Method
-from meds_openrlhf.config.schema import ExplorationSettings
+from meds_openrlhf.config import MedsSettings, PenaltySettings
+from meds_openrlhf.config.schema import ExplorationSettings, MemorySettings
 from meds_openrlhf.features.moments import NO_MOMENTS
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.shard import MemoryAnswer, ShardSettings, ShardStats
+from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.training.step.experience import ExperienceMaker, MemoryExperienceMaker
+from meds_openrlhf.training.watch.control import TrainerContext
 from tests.training.step.rollouts import (
     FakeCriticGroup,
     FakePolicyGroup,
@@ -42,22 +45,51 @@ def our_maker(args: Any, correct_threshold: float = 0.5) -> ExperienceMaker:
     )  # fmt: skip
 
 
+class Context(TrainerContext):
+    """A trainer's context without a driver: what it tells is kept."""
+
+    @cached_property
+    def told(self) -> list[Any]:
+        return []
+
+    def tell(self, news: Any) -> None:
+        self.told.append(news)
+
+
+def context_of(meds: MedsSettings, pool: Any) -> Context:
+    return Context(
+        meds, RunPaths(Path(meds.run_dir)), control=None, pool=pool, transform=FeatureTransform(), records_layers=True,
+        recorder=None, first_step=0,
+    )  # fmt: skip
+
+
 def memory_maker(
     args: Any,
     folder: Path,
     remember: str = "wrong",
     settings: ShardSettings | None = None,
-    exploration: ExplorationSettings | None = None,
+    exploration: ExplorationSettings = ExplorationSettings(),  # noqa: B008
     **penalty: Any,
 ) -> tuple[MemoryExperienceMaker, OneShardPool]:
     pool = OneShardPool(folder, settings)
+    meds = MedsSettings(
+        run_dir=str(folder),
+        memory=MemorySettings(remember=remember, preset="answers" if exploration.answer_bonus else "paper"),
+        penalty=PenaltySettings(**penalty),
+        exploration=exploration,
+    )
+    context = context_of(meds, pool)
     critic = FakeCriticGroup() if args.algo.advantage.estimator == "gae" else None
     maker = MemoryExperienceMaker(
         FakePolicyGroup(True), critic, None, None, FixedKLController(0.0), strategy=SimpleNamespace(args=args),
-        tokenizer=TOKENIZER, pool=pool, transform=FeatureTransform(),
-        method=Method(), penalty=PenaltySettings(**penalty), remember=remember, exploration=exploration,
+        tokenizer=TOKENIZER, context=context,
     )  # fmt: skip
     return maker, pool
+
+
+def use_pool(maker: MemoryExperienceMaker, pool: Any) -> None:
+    """From now on the maker asks this memory."""
+    maker._context = replace(maker._context, pool=pool)
 
 
 class SizesBySample:

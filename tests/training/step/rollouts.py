@@ -16,7 +16,7 @@ from meds_openrlhf.memory.rows import Sharding
 from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings
 from meds_openrlhf.paths import MemoryPaths
 from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
-from meds_openrlhf.training.step.policy import RecordedLogProbs
+from meds_openrlhf.training.step.policy import Recorded
 from meds_openrlhf.training.step.samples import answers_of, generated_tokens
 
 LAYERS = 6
@@ -86,6 +86,12 @@ class FakePolicyGroup:
     def __init__(self, recording: bool, locator: AnswerLocator | None = None) -> None:
         self._recording = recording
         self._locator = locator
+        self._recorded: list[Recorded] = []
+
+    def async_run_method(self, method_name: str) -> list[Any]:
+        assert method_name == "take_recorded"
+        recorded, self._recorded = self._recorded, []
+        return [ray.put(recorded)]
 
     def async_run_method_batch(self, method_name: str, **batches: list[torch.Tensor]) -> list[Any]:
         assert method_name == "forward"
@@ -99,8 +105,9 @@ class FakePolicyGroup:
             answers: list[str | None] = ["7" if found else None for found in located]
             if self._locator is not None:
                 answers = answers_of(self._locator, sequences, generated_tokens(action_mask, attention_mask))
-            recorded = RecordedLogProbs(log_probs, answers, located, logits, seconds=0.001)
-            results.append(recorded if self._recording else log_probs)
+            if self._recording:
+                self._recorded.append(Recorded(answers, located, logits, seconds=0.001))
+            results.append(log_probs)
         return [ray.put(results)]
 
 

@@ -29,8 +29,8 @@ from meds_openrlhf.training.step.experience import (
     MemoryExperienceMaker,
     Recorded,
     StepResult,
+    metrics_of_policy,
     rows_of_answers,
-    sampled_entropy,
     sizes_in_batch,
 )
 from meds_openrlhf.training.step.trainer import MedsTraining
@@ -41,6 +41,7 @@ from tests.training.step.makers import (
     memory_maker,
     our_maker,
     plain_maker,
+    use_pool,
 )
 from tests.training.step.rollouts import (
     LAYERS,
@@ -63,8 +64,9 @@ def test_the_policys_entropy_is_estimated_from_the_tokens_that_it_drew() -> None
     mask = torch.rand(40, 1000) < 0.7
     drawn[~mask] = -99.0  # replies of tools
     batches = [Experience(action_log_probs=drawn[rows], action_mask=mask[rows]) for rows in (slice(0, 3), slice(3, 40))]
-    assert sampled_entropy(batches) == pytest.approx(policy.entropy().item(), rel=0.02)
-    assert sampled_entropy([]) == 0
+    metrics = metrics_of_policy(batches, Recorded(["7", None], np.ones(2, bool), np.empty((2, 0)), seconds=0.0))
+    assert metrics["policy_entropy"] == pytest.approx(policy.entropy().item(), rel=0.02)
+    assert metrics["rollout/unanswered_rate"] == 0.5
 
 
 def policy_loss(experiences: list[Experience]) -> list[float]:
@@ -103,17 +105,13 @@ def test_without_a_penalty_everything_is_openrlhfs(tmp_path: Path, estimator: st
 
 
 class BaseTrainer:
-    """OpenRLHF's attributes, and a step that makes experiences alone."""
+    """OpenRLHF's attributes."""
 
     def __init__(self, strategy: Any) -> None:
         self.args, self.vllm_engines, self.tokenizer = strategy.args, list[Any](), TOKENIZER
         self.actor_model_group = FakePolicyGroup(True)
         self.critic_model_group = self.reward_model_group = self.reference_model_group = None
         self.kl_ctl = FixedKLController(0.0)
-
-    def train_step(self, samples: Any, step: int) -> Any:
-        self.made = self.experience_maker.make_experience_batch(samples)
-        return {}, step + 1
 
 
 class Trainer(MedsTraining, BaseTrainer):
@@ -129,8 +127,8 @@ def test_without_a_memory_the_experiences_are_openrlhfs(estimator: str) -> None:
         ),
         strategy=SimpleNamespace(args=arguments(**flags)),
     )
-    trainer.train_step(recorded_rollouts(), 0)
-    require_equal(trainer.made, plain_maker(arguments(**flags)).make_experience_batch(recorded_rollouts()))
+    made = trainer.experience_maker.make_step(recorded_rollouts(), 1).experiences
+    require_equal(made, plain_maker(arguments(**flags)).make_experience_batch(recorded_rollouts()))
 
 
 def run_steps(maker: MemoryExperienceMaker, steps: int) -> list[Experience]:
@@ -169,7 +167,7 @@ def test_the_penalty_reaches_the_shaped_reward_and_not_the_raw_one(tmp_path: Pat
 @pytest.mark.parametrize("remember", ["wrong", "right", "both"])
 def test_who_is_remembered_is_who_loses_reward(tmp_path: Path, remember: str) -> None:
     maker, _ = memory_maker(arguments(), tmp_path, remember)
-    maker._pool = pool = SizesBySample()
+    use_pool(maker, pool := SizesBySample())
     result = last_step(maker)
     right = [bool(sample.rewards) for sample in recorded_rollouts()]
     wanted = {"wrong": [False], "right": [True], "both": [False, True]}[remember]
@@ -246,11 +244,6 @@ def test_diversity_is_of_what_is_remembered_and_of_right_answers_with_a_feature(
         np.testing.assert_array_equal(found, FeatureTransform().select(logits))
 
 
-def test_nothing_that_was_recorded_goes_on_to_the_update(tmp_path: Path) -> None:
-    maker, _ = memory_maker(arguments(), tmp_path)
-    assert not any(vars(experience.action_log_probs) for experience in run_steps(maker, 1))
-
-
 def test_the_verifiers_score_decides_what_is_wrong_and_not_the_reward(tmp_path: Path) -> None:
     """A reward may hold more than the verdict: here a point for the form, given to wrong answers only."""
     samples = recorded_rollouts()
@@ -281,7 +274,7 @@ def test_rows_carry_their_own_samples_features_even_when_batches_are_reordered(t
 
 
 def test_rollouts_without_an_answer_or_with_broken_logits_have_no_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = [i for i, sample in enumerate(recorded_rollouts()) if sample.rewards.item() == 0]
     absent, broken = recorded_rollouts()[wrong[0]].sequences, recorded_rollouts()[wrong[1]].sequences
@@ -299,7 +292,8 @@ def test_rollouts_without_an_answer_or_with_broken_logits_have_no_row(
     maker, pool = memory_maker(arguments(), tmp_path)
     run_steps(maker, 1)
     assert pool.observed[0].column("sample").to_pylist() == wrong[2:]
-    assert "step 1: features of 1 of 11 responses are not finite" in caplog.text
+    (told,) = maker._context.told
+    assert told.startswith("step 1: features of 1 of 11 responses are not finite")
 
 
 def test_responses_without_a_reward_end_the_run() -> None:
@@ -340,7 +334,6 @@ def test_a_memory_of_answers_has_equal_rows_for_equal_ones() -> None:
     assert np.array_equal(rows[3], rows[2])
     assert not np.array_equal(rows[3], rows[1])
     assert np.isnan(rows[0]).all()
-    assert recorded.unanswered_rate == 0.25
 
 
 @pytest.mark.parametrize("reward", [-0.2, -0.1, 0.1, 0.0])
@@ -468,7 +461,7 @@ def test_a_wrong_answer_never_gains_from_the_memory(
             maker, _ = memory_maker(
                 args, Path(folder), exploration=ExplorationSettings(pass_at_k=pass_at_k), alpha=alpha, beta=100.0
             )
-        maker._pool = GivenSizes(sizes)
+        use_pool(maker, GivenSizes(sizes))
         return maker.make_step(samples, 1).experiences
 
     for found, without in zip(made(alpha), made(0.0)):
@@ -481,7 +474,7 @@ def test_in_a_group_of_wrong_answers_the_unpenalized_one_gains_nothing(tmp_path:
     """OpenRLHF's normalization alone would give it what a lone right answer gets."""
     flags = {"rollout.batch_size": 1, "rollout.n_samples_per_prompt": 8}
     maker, _ = memory_maker(arguments(**flags), tmp_path)
-    maker._pool = GivenSizes([40] * 7 + [0])
+    use_pool(maker, GivenSizes([40] * 7 + [0]))
     samples = recorded_rollouts(prompts=1, responses=8)
     for sample in samples:
         sample.rewards = torch.zeros(1)

@@ -16,7 +16,7 @@ from meds_openrlhf.features.final_answer import VALUES
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.shard import ShardSettings
 from meds_openrlhf.training.step.experience import rows_of_answers
-from tests.training.step.makers import SizesBySample, in_order_of_samples, memory_maker
+from tests.training.step.makers import SizesBySample, in_order_of_samples, memory_maker, use_pool
 from tests.training.step.rollouts import (
     FakePolicyGroup,
     arguments,
@@ -68,7 +68,7 @@ def test_pass_at_k_sees_the_penalty(tmp_path: Path) -> None:
     None of them is above 0.
     """
     maker, _ = memory_maker(arguments(), tmp_path, exploration=ExplorationSettings(pass_at_k=2))
-    maker._pool = SizesBySample()
+    use_pool(maker, SizesBySample())
     experiences = maker.make_step(rewarded(ALL_WRONG * 3), 1).experiences
     rewards = -np.minimum(0.1 * np.log(np.arange(1, 5)), 0.2)  # of the first group, falling
     best = [rewards[0]] * 3 + [rewards[1]] * 2 + [rewards[2]]  # of its six pairs

@@ -12,7 +12,7 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 
 from meds_openrlhf.config.schema import PolicySettings
-from meds_openrlhf.training.step.batches import by_prompts, in_given_order, order_by_prompts
+from meds_openrlhf.training.step.batches import arranged, in_given_order, order_by_prompts
 from meds_openrlhf.training.step.policy import PolicyActor
 
 
@@ -105,9 +105,9 @@ def test_batches_for_the_ranks_hold_what_came_in_any_order(ranks: int) -> None:
         actor=SimpleNamespace(num_nodes=1, num_gpus_per_node=ranks),
         ds=SimpleNamespace(ring_attn_size=1, tensor_parallel_size=1),
     )
-    arranged = by_prompts([batch([3, 0, 5]), batch([1, 7, 4]), batch([2, 6])], args, step=1)
+    dealt = arranged([batch([3, 0, 5]), batch([1, 7, 4]), batch([2, 6])], args, 1, "prompts")
     order = order_by_prompts(np.arange(2, 10), 2, 2, ranks, [3, 1])
-    for sent, expected in zip(arranged, order, strict=True):
+    for sent, expected in zip(dealt, order, strict=True):
         assert sent.sequences[0].tolist() == [100 + expected[0]] * (expected[0] + 2)  # OpenRLHF's trainer shows it
         one = pickle.loads(pickle.dumps(sent))
         assert one.sequences[:, 0].tolist() == [100 + sample for sample in expected]

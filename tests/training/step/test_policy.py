@@ -2,6 +2,7 @@
 
 import itertools
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from meds_openrlhf.config import FeatureSettings
 from meds_openrlhf.config.schema import EntropyAdvantageSettings, PolicySettings
 from meds_openrlhf.training.host.openrlhf import plain_class
 from meds_openrlhf.training.step import policy as actor
-from meds_openrlhf.training.step.policy import PolicyActor
+from meds_openrlhf.training.step.policy import PolicyActor, Recorded
 from meds_openrlhf.training.step.update import EntropyAdvantageLoss
 
 TOKENIZER = build_char_tokenizer()
@@ -54,13 +55,20 @@ def batch() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return ids, actions, mask
 
 
+def run(policy: Any) -> tuple[torch.Tensor, Recorded]:
+    """The log-probs of the batch, and what was recorded meanwhile."""
+    log_probs = policy.forward(*batch())
+    (recorded,) = policy.take_recorded()
+    return log_probs, recorded
+
+
 def test_log_probs_are_openrlhfs_and_logits_are_those_at_the_last_answer() -> None:
     ids, actions, mask = batch()
     plain, recording = make_actor(plain_class(PolicyModelActor)), make_actor(PolicyActor)
     recording.set_up_recording(FeatureSettings(), records_layers=True)
-    expected = plain.forward(ids, actions, mask)
-    got = recording.forward(ids, actions, mask)
-    assert torch.equal(got.action_log_probs, expected)
+    log_probs, got = run(recording)
+    assert torch.equal(log_probs, plain.forward(ids, actions, mask))
+    assert recording.take_recorded() == []
     assert got.layer_logits.shape == (5, 4)
     # Neither the prompt's box, nor a response without one, nor one that is cut off right after it has an answer.
     assert got.answers == ["2", None, "34", None, None]
@@ -84,20 +92,19 @@ def test_log_probs_are_openrlhfs_and_logits_are_those_at_the_last_answer() -> No
 def test_a_policy_that_records_no_layers_finds_answers_alone() -> None:
     policy = make_actor(PolicyActor)
     policy.set_up_recording(FeatureSettings(), records_layers=False)
-    got = policy.forward(*batch())
-    assert torch.equal(got.action_log_probs, make_actor(plain_class(PolicyModelActor)).forward(*batch()))
+    log_probs, got = run(policy)
+    assert torch.equal(log_probs, make_actor(plain_class(PolicyModelActor)).forward(*batch()))
     assert got.answers == ["2", None, "34", None, None]
     assert got.layer_logits.shape == (5, 0)
 
 
 def test_packed_samples_give_the_same_logits_and_log_probs() -> None:
-    ids, actions, mask = batch()
     padded, packed = make_actor(PolicyActor), make_actor(PolicyActor, packing=True)
     for policy in (padded, packed):
         policy.set_up_recording(FeatureSettings(), records_layers=True)
-    expected, got = padded.forward(ids, actions, mask), packed.forward(ids, actions, mask)
+    (expected_log_probs, expected), (log_probs, got) = run(padded), run(packed)
     np.testing.assert_allclose(got.layer_logits, expected.layer_logits, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(got.action_log_probs, expected.action_log_probs, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(log_probs, expected_log_probs, atol=1e-4, rtol=1e-4)
 
 
 def test_ranks_of_one_batch_share_what_they_record(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +128,7 @@ def test_the_time_of_finding_and_of_recording_counts(monkeypatch: pytest.MonkeyP
     policy.set_up_recording(FeatureSettings(), records_layers=True)
     clock = itertools.count(100)
     monkeypatch.setattr(actor.time, "perf_counter", lambda: next(clock))
-    assert policy.forward(*batch()).seconds == 1 + 4 + 2  # finding; four layers, the unembedding, the end
+    assert run(policy)[1].seconds == 1 + 4 + 2  # finding; four layers, the unembedding, the end
 
 
 def test_the_settings_of_the_policy_reach_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """What our mixin adds to OpenRLHF's trainers at a checkpoint, around a hand-written base that saves files."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,12 +11,13 @@ import ray
 
 from meds_openrlhf.checkpoints import Checkpoint, newest_complete
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.config.schema import MedsSettings
+from meds_openrlhf.config.schema import MedsSettings, PolicySettings
 from meds_openrlhf.features.moments import Moments
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.training.step.experience import StepResult
 from meds_openrlhf.training.step.trainer import MedsTraining
 from meds_openrlhf.training.watch.control import StepReport, Stopped, TrainerContext, start_run_control
 
@@ -190,3 +192,48 @@ def test_the_moments_behind_the_eigen_ratios_are_part_of_a_checkpoint(trainer: T
     assert after["meds/eigen_ratio_window"] != before["meds/eigen_ratio_window"]
     trainer._context.paths.diversity("global_step3").unlink()
     assert newest_complete(trainer._context.paths) is None  # not whole without
+
+
+class Models:
+    """A group of ranks that notes its calls in ``calls``."""
+
+    def __init__(self, name: str, calls: list[Any]) -> None:
+        self.name, self.calls = name, calls
+
+    def async_run_method_batch(self, method: str, experience: list[Any]) -> list[Any]:
+        self.calls.append((self.name, method, experience))
+        return []
+
+
+def test_a_step_makes_experiences_trains_on_them_and_sends_the_weights(trainer: Trainer) -> None:
+    calls: list[Any] = []
+    result = StepResult(["of this step"], judged=None, metrics={"meds/rows": 7.0})  # type: ignore[list-item,arg-type]
+
+    def make_step(samples: Any, step: int) -> StepResult:
+        calls.append(("make", samples, step))
+        return result
+
+    def ppo_train(global_step: int) -> dict[str, float]:
+        calls.append(("train", global_step))
+        return {"policy_loss": 0.5, "kl": 0.1}
+
+    trainer.args.train.dynamic_batch_enable = False
+    trainer.args.rollout = SimpleNamespace(batch_size=4, n_samples_per_prompt=8)
+    meds = MedsSettings(run_dir="x", policy=PolicySettings(minibatches="responses"))
+    trainer._context = replace(trainer._context, meds=meds)
+    trainer.__dict__.update(
+        actor_model_group=Models("policy", calls), critic_model_group=Models("critic", calls),
+        experience_maker=SimpleNamespace(make_step=make_step), ppo_train=ppo_train,
+        broadcast_to_vllm=lambda: calls.append("weights"),
+        kl_ctl=SimpleNamespace(update=lambda kl, responses: calls.append(("kl", kl, responses))),
+        _compute_rollout_stats=lambda experiences: {"reward": float(len(experiences))},
+    )  # fmt: skip
+    status, finished = trainer.train_step("samples", 4)
+    appended = [(role, "append", result.experiences) for role in ("policy", "critic")]
+    assert calls == [("make", "samples", 5), *appended, ("train", 4), "weights", ("kl", 0.1, 32)]
+    times = {name for name in status if name.startswith("timing/")}
+    assert times == {"timing/make_experience", "timing/ppo_train", "timing/broadcast"}
+    assert {name: status[name] for name in status.keys() - times} == {
+        "policy_loss": 0.5, "kl": 0.1, "meds/rows": 7.0, "reward": 1.0,
+    }  # fmt: skip
+    assert finished == 5
