@@ -23,19 +23,27 @@ class RunConsole:
         tqdm.write(line, file=self._stream)
         self._stream.flush()
 
-    def start(self, job: Any) -> None:
+    def start(self, job: Any, placement: Any) -> None:
         """Report that the run has its resources and starts to load models."""
-        self._total = job.total_steps
+        self._total, first, prompts = placement.total_steps, job.start.step, job.prompts
         where = "on the CPU runtime, GPUs made up" if job.on_cpu else "on GPUs"
-        self.say(f"{job.config.meds.run_dir}: {job.plan} ({where})")
-        for line in job.placement.overfull:
-            self.say(f"{job.config.meds.run_dir}: warning: too full by estimate: {line}; `meds plan` shows more")
-        goes_on = f"going on after step {job.first_step}" if job.first_step else "starting"
-        if job.resume and not job.first_step:
-            goes_on = "no whole checkpoint to go on from, starting anew"
-        self.say(f"{job.config.meds.run_dir}: {goes_on}, up to {self._total} steps; loading models, this takes a while")
+        begins = f"resuming after step {first}" if first else "starting"
+        if job.start.resume and not first:
+            begins = "no complete checkpoint to resume from, starting at step 1"
+        lines = [f"{placement.report.plan} ({where})"]
+        lines += [
+            f"warning: too full by estimate: {line}; `meds plan` shows more" for line in placement.report.overfull
+        ]
+        lines.append(f"{begins}, up to {self._total} steps; loading models, this takes a while")
+        if prompts.too_long:
+            all_prompts = prompts.count + prompts.too_long
+            lines.append(
+                f"{prompts.too_long} of {all_prompts} prompts have more than {prompts.most} tokens and are left out"
+            )
+        for line in lines:
+            self.say(f"{job.config.meds.run_dir}: {line}")
         self._bar = tqdm(
-            total=self._total, initial=job.first_step, unit="step", file=self._stream, disable=None, dynamic_ncols=True
+            total=self._total, initial=first, unit="step", file=self._stream, disable=None, dynamic_ncols=True
         )
 
     def step(self, step: int, metrics: dict[str, float]) -> None:

@@ -36,8 +36,8 @@ def only_line(text: str) -> str:
     [
         ("--actor.model_name_or_path=/no/such/model", "actor.model_name_or_path: '/no/such/model' does not exist"),
         ("--data.prompt_dataset=no-such.jsonl", "data.prompt_dataset: 'no-such.jsonl' does not exist"),
-        ("--data.label_key=solution", "data.label_key: 'solution' is no column of the data set; it has id, prompt, "),
-        ("--data.input_key=question", "data.input_key: 'question' is no column of the data set; it has id, prompt, "),
+        ("--data.label_key=solution", "data.label_key=solution: the data set has no such column; it has id, prompt, "),
+        ("--data.input_key=question", "data.input_key=question: the data set has no such column; it has id, prompt, "),
         ("--vllm.num_engines=16", "cluster: '1 node' does not fit the run, which needs 1 GPU for policy, 16 GPUs"),
         ("--meds.features.layers=9", "meds.features.layers: 9 does not fit rows of 4 layers; name fewer"),
         ("--meds.allow_cpu=false", "meds.allow_cpu: False but this machine has no GPU"),

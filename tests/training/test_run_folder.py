@@ -17,7 +17,7 @@ def test_two_drivers_never_share_a_folder(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path / "run")
     with sole_driver_of(paths, False, 180.0):
         second = sole_driver_of(paths, True, 0.6)
-        with pytest.raises(ConfigError, match=r"meds.run_dir: .* is in use by process"), second:
+        with pytest.raises(ConfigError, match=r"meds.run_dir=.*: is in use by process"), second:
             raise AssertionError("two drivers")
         assert paths.lock.exists()
     with sole_driver_of(paths, False, 180.0):  # free again
@@ -38,7 +38,7 @@ def test_a_resumed_run_waits_for_the_lock_of_a_lost_node(tmp_path: Path) -> None
 def test_without_locks_one_line_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_locks(monkeypatch)
     driver = sole_driver_of(RunPaths(tmp_path), False, 180.0)
-    with pytest.raises(ConfigError, match=r"meds.run_dir: .* has no file locks .*lock_seconds: null"), driver:
+    with pytest.raises(ConfigError, match=r"meds.run_dir=.*has no file locks .*lock_seconds: null"), driver:
         raise AssertionError("it was locked")
     with sole_driver_of(RunPaths(tmp_path), False, None):
         pass
@@ -55,7 +55,7 @@ def test_a_refused_run_leaves_no_folder_and_a_started_one_stays(tmp_path: Path) 
         raise ConfigError("a", 1, "is wrong")
     assert paths.config.exists()
     with (
-        pytest.raises(ConfigError, match="holds a run that has finished no step; add --resume"),
+        pytest.raises(ConfigError, match="holds a run that has finished no step. Add --resume"),
         sole_driver_of(paths, False, 180.0),
     ):
         raise AssertionError("started twice")
@@ -63,7 +63,7 @@ def test_a_refused_run_leaves_no_folder_and_a_started_one_stays(tmp_path: Path) 
 
 def test_a_folder_that_cannot_be_made_is_named() -> None:
     driver = sole_driver_of(RunPaths(Path("/proc/no/run")), False, 180.0)
-    with pytest.raises(ConfigError, match=r"meds.run_dir: '/proc/no/run' cannot be written to"), driver:
+    with pytest.raises(ConfigError, match=r"meds.run_dir=/proc/no/run: cannot be written to"), driver:
         raise AssertionError("it was made")
 
 
@@ -71,5 +71,5 @@ def test_a_submitted_job_needs_a_folder_named_from_the_root(monkeypatch: pytest.
     config = SimpleNamespace(meds=SimpleNamespace(run_dir="runs/x"))
     assert run_paths_of(config).root == Path("runs/x").absolute()
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
-    with pytest.raises(ConfigError, match=r"meds.run_dir: 'runs/x' is relative"):
+    with pytest.raises(ConfigError, match=r"meds.run_dir=runs/x: is relative"):
         run_paths_of(config)

@@ -1,54 +1,131 @@
-"""Starts OpenRLHF's models in their placement groups."""
+"""Starts all actors of a run: the memory, vLLM engines, OpenRLHF's models and trainer, each in its placement group."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import hashlib
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from meds_openrlhf.config import MedsSettings
+from meds_openrlhf.features.answer import AnswerOpenings
+from meds_openrlhf.features.settings import feature_transform, features_of_rows
+from meds_openrlhf.memory.branch import make_branch, rewrite_memory
+from meds_openrlhf.memory.pool import MemoryPool, start_shards
+from meds_openrlhf.memory.shard import ShardSettings
+from meds_openrlhf.memory.snapshot import write_format
+from meds_openrlhf.placement.groups import shard_options
 from meds_openrlhf.placement.memory_estimate import EngineLimits
+from meds_openrlhf.tracking.response_texts import ResponseReader
+from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder
 from meds_openrlhf.training.host.openrlhf import duplicates
+from meds_openrlhf.training.start.prepare import Job, Placement
+from meds_openrlhf.training.watch.control import TrainerContext, start_run_control, this_node
 
 
 @dataclass(frozen=True)
-class Models:
-    """The run's Ray actor handles: OpenRLHF's trainer, the vLLM engines, and each role's actor group."""
+class Actors:
+    """The run's Ray actors: OpenRLHF's trainer, the vLLM engines, each role's group of ranks, and ours."""
 
-    trainer: Any
+    control: Any
+    shards: list[Any]
     engines: list[Any]
-    groups: dict[str, Any]  # "policy", and "reference", "critic", "reward" if the recipe has them
+    models: dict[str, Any]  # "policy", and "reference", "critic", "reward" if the recipe has them
+    trainer: Any
 
 
-def start_models(args: SimpleNamespace, groups: dict[str, Any], context: Any, limits: EngineLimits) -> Models:
-    """Start engines, policy, other models and trainer, each in its placement group; returns when all are ready."""
-    from openrlhf.trainer.ray.launcher import ReferenceModelActor, RewardModelActor
+def start_actors(job: Job, placement: Placement, groups: dict[str, Any]) -> Actors:
+    """Start mailbox, memory, engines, models and trainer, each in its placement group; return when all are ready."""
     from openrlhf.utils import get_strategy
+
+    args, meds = placement.args, _for_workers(job.config.meds)
+    control = start_run_control(job.paths)
+    shards, pool = _start_memory(job, groups)
+    context = TrainerContext(
+        meds=meds,
+        paths=job.paths,
+        control=control,
+        pool=pool,
+        transform=feature_transform(features_of_rows(meds.features, meds.memory)),
+        records_layers=job.memory.records_layers,
+        recorder=_start_recorder(job),
+        first_step=job.start.step,
+    )
+    strategy = get_strategy(args)
+    engines = _start_engines(args, groups, meds.features.answer_pattern, placement.report.engine_limits)
+    models = _start_models(args, groups)
+    trainer = _start_trainer(args, strategy, models, engines, groups, context)
+    ray.get(models["policy"].async_run_method("use_settings", meds.policy))
+    _load_models(args, strategy, models, engines, trainer)
+    ray.get(models["policy"].async_run_method("set_up_recording", meds.features, context.records_layers))
+    return Actors(control, shards, engines, models, trainer)
+
+
+def _for_workers(meds: MedsSettings) -> MedsSettings:
+    """Return the settings with an absolute path of the user's feature: workers have other working directories."""
+    file = meds.features.function
+    return meds if file is None else replace(meds, features=replace(meds.features, function=str(Path(file).absolute())))
+
+
+def _start_memory(job: Job, groups: dict[str, Any]) -> tuple[list[Any], MemoryPool | None]:
+    """Start the memory; return the shards' handles and the pool, or an empty list and None without a memory.
+
+    A new memory that branches from another gets its rows here, and an old one is rewritten if it has to be.
+    """
+    meds, paths, memory_format = job.config.meds, job.paths.memory, job.memory.format
+    if not meds.enabled:
+        return [], None
+    rewrite_memory(paths, memory_format, meds.lock_seconds)
+    if meds.memory.branch_from is not None and not paths.format.exists():
+        memory_format = make_branch(Path(meds.memory.branch_from), paths, memory_format)
+    write_format(paths, memory_format)
+    transform = feature_transform(features_of_rows(meds.features, meds.memory))
+    settings = ShardSettings(memory_format.layers, transform, meds.memory.method, meds.lock_seconds)
+    shards = start_shards(paths, memory_format, settings, shard_options(groups["memory"], meds.memory.shards))
+    config_hash = hashlib.sha256(job.config.as_yaml().encode()).hexdigest()
+    return shards, MemoryPool(shards, paths.root, memory_format, config_hash)
+
+
+def _start_recorder(job: Job) -> Any:
+    """Start the rollout recorder on this node, whose disk has the run folder; None if it is not needed."""
+    features, keep = job.config.meds.features, job.config.meds.tracking.rollouts
+    if keep == "none" and not job.config.meds.enabled:
+        return None
+    answers = AnswerOpenings(features.answer_openings, features.answer_pattern)
+    reader = ResponseReader.of(job.args.actor.model_name_or_path, answers, job.paths.tokenizer)
+    actor = ray.remote(num_cpus=0, max_restarts=-1)(RolloutRecorder).options(scheduling_strategy=this_node())
+    return actor.remote(job.paths, reader, keep)
+
+
+def _start_models(args: SimpleNamespace, groups: dict[str, Any]) -> dict[str, Any]:
+    """Start the ranks of each role that the run has."""
+    from openrlhf.trainer.ray.launcher import RayActorGroup, ReferenceModelActor, RewardModelActor
 
     from meds_openrlhf.training.step.policy import PolicyActor
     from meds_openrlhf.training.step.update import CriticActor
 
-    strategy = get_strategy(args)
-    engines = _start_engines(args, groups, context.meds.features.answer_pattern, limits)
-    policy_class = ray.remote(num_gpus=1, **policy_options(args))(PolicyActor)
-    starters = {
-        "policy": (args.actor, policy_class),
+    roles = {
+        "policy": (args.actor, ray.remote(num_gpus=1, **policy_options(args))(PolicyActor)),
         "reference": (args.ref, ReferenceModelActor),
         "critic": (args.critic, ray.remote(num_gpus=1)(CriticActor)),
         "reward": (args.reward, RewardModelActor),
     }
-    models: dict[str, Any] = {
-        role: _start_group(args, role, settings, actor_class, groups) if role in groups else None
-        for role, (settings, actor_class) in starters.items()
+    return {
+        role: RayActorGroup(
+            settings.num_nodes,
+            settings.num_gpus_per_node,
+            actor_class,
+            pg=groups[role],
+            num_gpus_per_actor=0.2 if sum(group is groups[role] for group in groups.values()) > 1 else 1,
+            duplicate_actors=duplicates(args),
+        )
+        for role, (settings, actor_class) in roles.items()
+        if role in groups
     }
-    trainer = _start_trainer(args, strategy, models, engines, groups, context)
-    ray.get(models["policy"].async_run_method("use_settings", context.meds.policy))
-    _load_models(args, strategy, models, engines, trainer)
-    ray.get(models["policy"].async_run_method("set_up_recording", context.meds.features, context.records_layers))
-    present = {role: group for role, group in models.items() if group is not None}
-    return Models(trainer=trainer, engines=engines or [], groups=present)
 
 
 def policy_options(args: SimpleNamespace) -> dict[str, Any]:
@@ -66,13 +143,11 @@ def policy_options(args: SimpleNamespace) -> dict[str, Any]:
 
 def _start_engines(
     args: SimpleNamespace, groups: dict[str, Any], answer_pattern: str | None, limits: EngineLimits
-) -> list[Any] | None:
+) -> list[Any]:
     from openrlhf.trainer.ray.vllm_engine import create_vllm_engines
 
     from meds_openrlhf.training.step.engine import restartable_engines
 
-    if not args.vllm.num_engines:
-        return None
     with restartable_engines(_answer_environment(args, answer_pattern), **asdict(limits)):
         engines: list[Any] = create_vllm_engines(
             args.vllm.num_engines,
@@ -106,27 +181,11 @@ def _answer_environment(args: SimpleNamespace, pattern: str | None) -> dict[str,
     return answer_environment(pattern, tokenizer.all_special_tokens)
 
 
-def _start_group(
-    args: SimpleNamespace, role: str, settings: SimpleNamespace, actor_class: Any, groups: dict[str, Any]
-) -> Any:
-    from openrlhf.trainer.ray.launcher import RayActorGroup
-
-    shared = sum(group is groups[role] for group in groups.values()) > 1
-    return RayActorGroup(
-        settings.num_nodes,
-        settings.num_gpus_per_node,
-        actor_class,
-        pg=groups[role],
-        num_gpus_per_actor=0.2 if shared else 1,
-        duplicate_actors=duplicates(args),
-    )
-
-
 def _start_trainer(
     args: SimpleNamespace,
     strategy: Any,
     models: dict[str, Any],
-    engines: list[Any] | None,
+    engines: list[Any],
     groups: dict[str, Any],
     context: Any,
 ) -> Any:
@@ -142,9 +201,9 @@ def _start_trainer(
             args.actor.model_name_or_path,
             strategy=strategy,
             actor_model_group=models["policy"],
-            critic_model_group=models["critic"],
-            reward_model_group=models["reward"],
-            reference_model_group=models["reference"],
+            critic_model_group=models.get("critic"),
+            reward_model_group=models.get("reward"),
+            reference_model_group=models.get("reference"),
             vllm_engines=engines,
             context=context,
             do_sample=True,
@@ -157,18 +216,18 @@ def _start_trainer(
 
 
 def _load_models(
-    args: SimpleNamespace, strategy: Any, models: dict[str, Any], engines: list[Any] | None, trainer: Any
+    args: SimpleNamespace, strategy: Any, models: dict[str, Any], engines: list[Any], trainer: Any
 ) -> None:
     """Load the weights; the critic's schedule needs the policy's, so it comes second."""
     max_steps = ray.get(trainer.get_max_steps.remote())
     pretrained = args.actor.model_name_or_path
     loading = models["policy"].async_init_model_from_pretrained(strategy, pretrained, max_steps, engines)
-    if models["reference"] is not None:
+    if "reference" in models:
         loading += models["reference"].async_init_model_from_pretrained(strategy, pretrained)
-    if models["reward"] is not None and args.reward.model_name_or_path:
+    if "reward" in models and args.reward.model_name_or_path:
         loading += models["reward"].async_init_model_from_pretrained(strategy, args.reward.model_name_or_path)
-    _wait_for(loading, engines or [])
-    if models["critic"] is not None:
+    _wait_for(loading, engines)
+    if "critic" in models:
         ray.get(models["critic"].async_init_model_from_pretrained(strategy, args.critic.model_name_or_path, max_steps))
 
 

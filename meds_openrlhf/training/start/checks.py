@@ -1,10 +1,15 @@
-"""Checks of model, data, memory and run folder before anything expensive starts."""
+"""Every reason to refuse a run before anything starts, one a function. A check looks and never writes.
+
+Those in `OF_FLAGS` and `OF_ARGUMENTS` need no file: `meds train`, `meds plan` and the trainings of `meds doctor` ask
+all of them. The others are about models, data and an existing run; `start.prepare` asks them where it has these. All
+raise ConfigError.
+"""
 
 from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,134 +17,246 @@ from typing import Any
 
 from meds_openrlhf.config import ConfigError, RunConfig, load_config
 from meds_openrlhf.config.file_settings import DATA_SUFFIXES, FILE_SETTINGS
+from meds_openrlhf.memory.branch import read_branch_point
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.placement.sizing import SECTIONS
 from meds_openrlhf.rewards import gym_problem
+from meds_openrlhf.training.host.openrlhf import role_requests
 
-_AT_LEAST_ONE = (
-    *("actor.num_nodes", "actor.num_gpus_per_node", "vllm.tensor_parallel_size", "data.max_len"),
+AT_LEAST_ONE = (
+    *("actor.num_nodes", "actor.num_gpus_per_node", "vllm.num_engines", "vllm.tensor_parallel_size", "data.max_len"),
     *("rollout.batch_size", "rollout.micro_batch_size", "rollout.n_samples_per_prompt", "rollout.max_tokens_per_gpu"),
     *("train.batch_size", "train.micro_batch_size", "train.max_tokens_per_gpu"),
     *("ds.ring_attn_size", "ds.tensor_parallel_size"),
 )
+ALL_LINEAR = "all-linear"
+
+# ── flags, before OpenRLHF parses them ──
 
 
-def require_local_paths(config: RunConfig) -> None:
-    """Raise ConfigError for local paths that do not exist; hub names (``owner/name``) are left to their loaders."""
-    require_local_model(config)
-    _require_local(config, "data.prompt_dataset")
-    if config.openrlhf.get("eval.dataset"):
-        _require_local(config, "eval.dataset")
-    require_reward_files(config)
+def require_positive(_config: RunConfig, flags: Mapping[str, Any]) -> None:
+    """Counts and sizes are at least 1, since OpenRLHF divides by them without a check, and engines are needed."""
+    for key in AT_LEAST_ONE:
+        value = flags.get(key)  # the parser checks values that are not numbers
+        if (isinstance(value, int | float) and value < 1) or (value is None and key == "vllm.num_engines"):
+            raise ConfigError(key, value, "must be at least 1.")
 
 
-def require_local_model(config: RunConfig) -> None:
-    """Raise ConfigError if the policy is not set or its local path does not exist."""
-    _require_local(config, "actor.model_name_or_path")
+def require_reward(config: RunConfig, flags: Mapping[str, Any]) -> None:
+    """A run has a reward, and none that another replaces."""
+    names = ("reward.remote_url", "reward.model_name_or_path", "train.agent_func_path")
+    given = {"meds.reward": config.meds.reward, **{name: flags.get(name) for name in names}}
+    if config.meds.reward:  # is passed on as reward.remote_url
+        given["reward.remote_url"] = config.openrlhf.get("reward.remote_url")
+    replaced_by = {name: "train.agent_func_path" for name in ("meds.reward", *names[:2])}
+    for name, other in (*replaced_by.items(), ("meds.reward", "reward.remote_url")):
+        if given[name] and given[other]:
+            raise ConfigError(name, given[name], f"would not be used, because {other} is set. Set one of them to null.")
+    if not any(given.values()):
+        raise ConfigError("meds.reward", None, f"the run has no reward. Set meds.reward=math, or {' or '.join(names)}.")
 
 
-def _require_local(config: RunConfig, key: str) -> None:
-    value = config.openrlhf.get(key)
-    if not value:
-        raise ConfigError(key, value, "is not set; every run needs it")
+# ── OpenRLHF's arguments; counts of GPUs may be provisional ──
+
+
+def require_counts(_config: RunConfig, args: SimpleNamespace) -> None:
+    """Every role of the run has GPUs; the counts of roles that it does not have may be 0."""
+    for request in role_requests(args):
+        for count, value in (("num_nodes", request.blocks), ("num_gpus_per_node", request.block_gpus)):
+            if request.role in SECTIONS and value < 1:
+                raise ConfigError(f"{SECTIONS[request.role]}.{count}", value, "must be at least 1.")
+
+
+def require_two_checkpoints(_config: RunConfig, args: SimpleNamespace) -> None:
+    """There is room for two checkpoints, because OpenRLHF removes the old one before it saves the new one."""
+    if args.ckpt.save_steps > 0 and args.ckpt.max_num < 2:
+        hint = "leaves no whole checkpoint while the next one is saved. Set at least 2."
+        raise ConfigError("ckpt.max_num", args.ckpt.max_num, hint)
+
+
+def require_length_penalties(_config: RunConfig, args: SimpleNamespace) -> None:
+    """The penalized range of lengths is part of a response; OpenRLHF asserts it in the first step."""
+    buffer, longest = args.reward.overlong_buffer_len, args.rollout.max_new_tokens or args.data.max_len
+    if buffer is not None and buffer > longest:
+        hint = f"is more than the {longest} tokens of the longest response. Lower it."
+        raise ConfigError("reward.overlong_buffer_len", buffer, hint)
+
+
+def require_readable_answers(_config: RunConfig, args: SimpleNamespace) -> None:
+    """Answers can be located in the tokenizer's tokens."""
+    if args.data.disable_fast_tokenizer:
+        hint = "only a fast tokenizer shows the bytes of tokens, in which answers are found. Leave this out."
+        raise ConfigError("data.disable_fast_tokenizer", True, hint)
+
+
+def require_filtering(config: RunConfig, args: SimpleNamespace) -> None:
+    """``keep_all_wrong`` changes what dynamic filtering keeps, for the sake of penalties."""
+    meds = config.meds
+    if not meds.rollout.keep_all_wrong:
+        return
+    penalized = meds.enabled and meds.memory.remember != "right" and meds.penalty.alpha and meds.penalty.beta
+    if not args.algo.dynamic_filtering_enable or not penalized:
+        hint = "changes which groups dynamic filtering keeps, for their penalties"
+        missing = (
+            "Set algo.dynamic_filtering_enable." if penalized else "No wrong rollout has a penalty here: set false."
+        )
+        raise ConfigError("meds.rollout.keep_all_wrong", True, f"{hint}. {missing}")
+
+
+def require_minibatches(config: RunConfig, args: SimpleNamespace) -> None:
+    """Mini-batches can consist of whole prompts, if they shall."""
+    if config.meds.policy.minibatches != "prompts":
+        return
+    size, samples = args.train.batch_size, args.rollout.n_samples_per_prompt
+    if size % samples or args.rollout.batch_size * samples % size:
+        hint = (
+            f"mini-batches of whole prompts need a multiple of {samples} responses that divides the "
+            f"{args.rollout.batch_size * samples} of a step. Change it, or set meds.policy.minibatches=responses."
+        )
+        raise ConfigError("train.batch_size", size, hint)
+    if args.critic.model_name_or_path:
+        hint = "a critic would train on other mini-batches. Set responses."
+        raise ConfigError("meds.policy.minibatches", "prompts", hint)
+
+
+def require_exploration(config: RunConfig, args: SimpleNamespace) -> None:
+    """Methods that compare responses have some to compare, and an estimator that they go with."""
+    exploration, responses = config.meds.exploration, args.rollout.n_samples_per_prompt
+    estimator, k = args.algo.advantage.estimator, exploration.pass_at_k
+    if k is not None and estimator != "group_norm":
+        hint = "meds.exploration.pass_at_k takes the place of group_norm's advantages. Set group_norm."
+        raise ConfigError("algo.advantage.estimator", estimator, hint)
+    if k is not None and k >= responses:
+        raise ConfigError("meds.exploration.pass_at_k", k, f"must be below rollout.n_samples_per_prompt, {responses}.")
+    if exploration.answer_bonus and estimator == "gae":
+        hint = "meds.exploration.answer_bonus does not know a critic. Use an estimator without one."
+        raise ConfigError("algo.advantage.estimator", estimator, hint)
+    if responses == 1 and config.meds.enabled and config.meds.penalty.scope == "batch":
+        hint = "compares the responses to a prompt. Raise rollout.n_samples_per_prompt, which is 1."
+        raise ConfigError("meds.penalty.scope", "batch", hint)
+
+
+def require_lora(_config: RunConfig, args: SimpleNamespace) -> None:
+    """LoRA's adapters can be merged for the engines."""
+    lora = args.ds.lora
+    if not lora.rank:
+        return
+    for name, fits, rule in (
+        ("rank", lora.rank > 0, "must be at least 1, or 0 to train all weights."),
+        ("alpha", lora.alpha >= 1, "must be at least 1. Adapters are scaled by alpha / rank."),
+        ("dropout", 0 <= lora.dropout < 1, "must be at least 0 and below 1."),
+    ):
+        if not fits:
+            raise ConfigError(f"ds.lora.{name}", getattr(lora, name), rule)
+    for field, value, off, reason in (
+        ("ds.load_in_4bit", args.ds.load_in_4bit, False, "adapters cannot be merged into quantized weights"),
+        ("ds.tensor_parallel_size", args.ds.tensor_parallel_size, 1, "adapters cannot be merged into split weights"),
+        ("train.enable_ema", args.train.enable_ema, False, "the averaged model has no adapters"),
+    ):
+        if value != off:
+            raise ConfigError(field, value, f"does not work with ds.lora.rank={lora.rank}: {reason}. Leave it out.")
+
+
+OF_FLAGS: tuple[Callable[[RunConfig, Mapping[str, Any]], None], ...] = (require_positive, require_reward)
+OF_ARGUMENTS: tuple[Callable[[RunConfig, SimpleNamespace], None], ...] = (
+    require_counts,
+    require_two_checkpoints,
+    require_lora,
+    require_length_penalties,
+    require_filtering,
+    require_minibatches,
+    require_exploration,
+    require_readable_answers,
+)
+
+
+# ── files ──
+
+
+def require_local_paths(config: RunConfig, keys: tuple[str, ...]) -> None:
+    """The local files and folders that flags name exist; hub names (``owner/name``) are left to their loaders."""
+    for key in keys:
+        value = config.openrlhf.get(key)
+        if not value:
+            raise ConfigError(key, None, "is not set, and every run needs it.")
+        for path, _ in _named(value):
+            looks_local = path.startswith((".", "/", "~")) or path.count("/") != 1 or Path(path).suffix in DATA_SUFFIXES
+            if looks_local and not Path(path).exists():
+                advice = "Make it with `meds data prepare`" if path.startswith("data/") else "Name a path or a hub name"
+                raise ConfigError(key, value, f"does not exist (looked in {os.getcwd()}). {advice}.")
+
+
+def with_absolute_paths(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Make paths of local files absolute, since workers of a cluster have other working directories."""
+    changed = dict(flags)
+    for key in FILE_SETTINGS:
+        if isinstance(flags.get(key), str):
+            parts = _named(flags[key])
+            changed[key] = ",".join(
+                (str(Path(path).absolute()) if Path(path).exists() else path) + at for path, at in parts
+            )
+    return changed
+
+
+def _named(value: object) -> Iterator[tuple[str, str]]:
+    """Yield the names in a flag, split as OpenRLHF splits them: ``a,mix@sub`` has ("a", "") and ("mix", "@sub")."""
     for part in str(value).split(","):
-        path = part.split("@")[0].strip()
-        looks_local = path.startswith((".", "/", "~")) or path.count("/") != 1 or Path(path).suffix in DATA_SUFFIXES
-        if looks_local and not Path(path).exists():
-            made = "; `meds data prepare` makes it" if path.startswith("data/") else "; name a folder, file or hub name"
-            raise ConfigError(key, value, f"does not exist (looked in {os.getcwd()}){made}")
+        path, at, data_dir = part.strip().partition("@")
+        yield (path, at + data_dir) if not Path(part.strip()).exists() else (part.strip(), "")
 
 
-def require_reward_files(config: RunConfig) -> None:
-    """Raise ConfigError for code files that do not exist or that lack the name that OpenRLHF calls."""
-    for key, name, kind in (
-        ("reward.remote_url", "reward_func", ast.FunctionDef),
-        ("train.agent_func_path", "AgentExecutor", ast.ClassDef),
+def require_code_files(config: RunConfig) -> None:
+    """The user's code files are Python and define the name that OpenRLHF calls."""
+    for key, name, kind, page in (
+        ("reward.remote_url", "reward_func", ast.FunctionDef, "rewards.md"),
+        ("train.agent_func_path", "AgentExecutor", ast.ClassDef, "recipes/tools.md"),
     ):
         value = config.openrlhf.get(key)
-        if not isinstance(value, str) or not (value.endswith(".py") or key == "train.agent_func_path"):
+        if not isinstance(value, str) or (key == "reward.remote_url" and not value.endswith(".py")):
             continue  # a server that scores responses
-        if not value.endswith(".py"):
-            raise ConfigError(key, value, "is no Python file; name one that ends in .py (docs/recipes/tools.md)")
         try:
             tree = ast.parse(Path(value).read_text(encoding="utf-8"))
         except OSError as error:
-            raise ConfigError(key, value, f"cannot be read ({error.strerror}; looked in {os.getcwd()})") from error
+            raise ConfigError(key, value, f"cannot be read ({error.strerror}; looked in {os.getcwd()}).") from error
         except (SyntaxError, ValueError) as error:
             line = f"line {error.lineno}: " if isinstance(error, SyntaxError) else ""
-            raise ConfigError(key, value, f"is no Python that can be loaded ({line}{error.args[0]})") from error
-        if any(isinstance(node, ast.AsyncFunctionDef) and node.name == name for node in tree.body):
-            raise ConfigError(
-                key, value, f"defines {name} as async, which OpenRLHF does not await; make it a plain def"
-            )
-        if not _defines(tree, name, kind):
-            page = "rewards.md" if name == "reward_func" else "recipes/tools.md"
-            raise ConfigError(key, value, f"defines no {name}, which OpenRLHF calls (docs/{page})")
+            raise ConfigError(key, value, f"is not valid Python ({line}{error.args[0]}).") from error
+        if not any(_defines(node, name, kind) for node in tree.body):
+            what = "a class" if kind is ast.ClassDef else "a function that is not async"
+            raise ConfigError(key, value, f"must define {name}, {what}, which OpenRLHF calls. See docs/{page}.")
 
 
-def _defines(tree: ast.Module, name: str, kind: Any) -> bool:
-    """Return whether the module defines, assigns or imports ``name``."""
-    for node in tree.body:
-        names = {alias.asname or alias.name for alias in getattr(node, "names", []) if isinstance(alias, ast.alias)}
-        targets = {target.id for target in getattr(node, "targets", []) if isinstance(target, ast.Name)}
-        if name in names | targets or (isinstance(node, kind) and node.name == name):
-            return True
-    return False
-
-
-def require_reward(config: RunConfig) -> None:
-    """Raise ConfigError for a run without a reward, or with a reward that an agent's own replaces."""
-    sources = ("reward.remote_url", "reward.model_name_or_path", "train.agent_func_path")
-    if config.openrlhf.get("train.agent_func_path"):
-        others = {"meds.reward": config.meds.reward, **{key: config.openrlhf.get(key) for key in sources[:2]}}
-        for key, value in others.items():
-            if value:
-                hint = "would never be used: train.agent_func_path rewards its own episodes; set one of the two to null"
-                raise ConfigError(key, value, hint)
-    if config.meds.reward is None and not any(config.openrlhf.get(key) for key in sources):
-        raise ConfigError("meds.reward", None, f"leaves the run without a reward; set math, or {_either(sources)}")
+def _defines(node: ast.stmt, name: str, kind: type[ast.stmt]) -> bool:
+    """Return whether a statement defines, assigns or imports ``name``."""
+    imported = {alias.asname or alias.name for alias in getattr(node, "names", []) if isinstance(alias, ast.alias)}
+    assigned = {target.id for target in getattr(node, "targets", []) if isinstance(target, ast.Name)}
+    return name in imported | assigned or (isinstance(node, kind) and getattr(node, "name", None) == name)
 
 
 def require_labels(config: RunConfig, data: Any, column: str | None) -> None:
-    """Raise ConfigError if a built-in reward has no labels, or if a reward and labels of reasoning-gym do not match."""
+    """The labels of a built-in reward are there, and are those that it can read."""
     reward = config.meds.reward
     if reward is None:
         return
     if column is None:
-        raise ConfigError("data.label_key", None, f"names no column, and meds.reward: {reward} compares with labels")
+        raise ConfigError("data.label_key", None, f"names no column, and meds.reward={reward} compares with labels.")
     label = str(data[0][column])
     if reward == "gym":
         try:
             gym_problem.require_label(label)
         except ValueError as error:
-            raise ConfigError(
-                "meds.reward", reward, f"does not go with the labels in data.label_key: {error}"
-            ) from error
+            hint = f"cannot read the labels in data.label_key: {error}"
+            raise ConfigError("meds.reward", reward, hint) from error
     elif gym_problem.is_label(label):
-        raise ConfigError("meds.reward", reward, "does not go with labels of reasoning-gym (data.label_key); set gym")
+        raise ConfigError("meds.reward", reward, "cannot read the labels of reasoning-gym in data.label_key. Set gym.")
 
 
-def _either(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} or {names[-1]}"
-
-
-def require_positive(flags: Mapping[str, Any]) -> None:
-    """Raise ConfigError for counts and sizes below 1, since OpenRLHF divides by them without a check."""
-    for key in _AT_LEAST_ONE:
-        require_at_least_one(key, flags.get(key))
-    engines = flags.get("vllm.num_engines")
-    if engines != 0:  # `require_engines` explains why 0 is invalid
-        require_at_least_one("vllm.num_engines", engines)
-
-
-def require_at_least_one(key: str, value: Any) -> None:
-    """Raise ConfigError for a number below 1; the parser checks values that are not numbers."""
-    if isinstance(value, int | float) and value < 1:
-        raise ConfigError(key, value, "is below 1; it has to be at least 1")
+# ── the policy ──
 
 
 def model_config(name: str) -> Any:
-    """Load the configuration of the policy. Raises ConfigError if it cannot be loaded."""
+    """Load the configuration of the policy."""
     from transformers import AutoConfig  # late: it takes seconds
 
     try:
@@ -149,121 +266,49 @@ def model_config(name: str) -> Any:
         raise ConfigError("actor.model_name_or_path", name, f"holds no model that can be loaded: {reason}") from error
 
 
-def require_filtering(config: RunConfig, args: SimpleNamespace) -> None:
-    """Raise ConfigError if keep_all_wrong is set without dynamic filtering or without a penalty for wrong rollouts."""
-    meds, hint = config.meds, None
-    if not meds.rollout.keep_all_wrong:
-        return
-    if not args.algo.dynamic_filtering_enable:
-        hint = "says which groups dynamic filtering keeps; set algo.dynamic_filtering_enable too"
-    elif not meds.enabled or meds.memory.remember == "right" or not meds.penalty.alpha or not meds.penalty.beta:
-        hint = "keeps groups for their penalties, but no wrong rollout gets one (meds.enabled, remember, alpha, beta)"
-    if hint is not None:
-        raise ConfigError("meds.rollout.keep_all_wrong", True, hint)
-
-
-def require_minibatches(config: RunConfig, args: SimpleNamespace) -> None:
-    """Raise ConfigError if mini-batches cannot consist of whole prompts."""
-    if config.meds.policy.minibatches != "prompts":
-        return
-    name, samples = "meds.policy.minibatches", args.rollout.n_samples_per_prompt
-    if args.train.batch_size % samples:
-        nearest = max(args.train.batch_size // samples, 1) * samples
-        hint = (
-            f"is no whole number of prompts with {samples} responses each; take {nearest}, or set {name} to responses"
-        )
-        raise ConfigError("train.batch_size", args.train.batch_size, hint)
-    responses = args.rollout.batch_size * samples
-    if responses % args.train.batch_size:
-        hint = f"leaves a rest of the {responses} responses of a step; take a divisor, or set {name} to responses"
-        raise ConfigError("train.batch_size", args.train.batch_size, hint)
-    if args.critic.model_name_or_path:
-        hint = "does not go with critic.model_name_or_path: the critic's mini-batches would be others; take responses"
-        raise ConfigError(name, "prompts", hint)
-
-
-def require_exploration(config: RunConfig, args: SimpleNamespace) -> None:
-    """Raise ConfigError for a method that has no responses to compare, or an estimator that it does not go with."""
-    exploration, responses = config.meds.exploration, args.rollout.n_samples_per_prompt
-    estimator, k = args.algo.advantage.estimator, exploration.pass_at_k
-    if k is not None and estimator != "group_norm":
-        hint = "has another baseline than meds.exploration.pass_at_k, which takes the place of group_norm's; set that"
-        raise ConfigError("algo.advantage.estimator", estimator, hint)
-    if k is not None and k >= responses:
-        hint = f"is not below rollout.n_samples_per_prompt, {responses}: subsets of a group would not differ; lower it"
-        raise ConfigError("meds.exploration.pass_at_k", k, hint)
-    if exploration.answer_bonus and estimator == "gae":
-        hint = "has a critic, which meds.exploration.answer_bonus does not know; use an estimator without one"
-        raise ConfigError("algo.advantage.estimator", estimator, hint)
-    if responses == 1 and config.meds.enabled and config.meds.penalty.scope == "batch":
-        hint = "compares the responses to a prompt, of which rollout.n_samples_per_prompt asks for one"
-        raise ConfigError("meds.penalty.scope", "batch", hint)
-
-
-def require_engines(flags: Mapping[str, Any]) -> None:
-    """Raise ConfigError if there are no vLLM engines; OpenRLHF needs them and would fail late."""
-    engines = flags.get("vllm.num_engines")
-    if not engines:
-        raise ConfigError("vllm.num_engines", engines, "starts no engine, and nothing else generates")
-
-
-def require_length_penalties(args: SimpleNamespace) -> None:
-    """Raise ConfigError for a penalized range of lengths longer than any response; OpenRLHF asserts it in the step."""
-    buffer, longest = args.reward.overlong_buffer_len, args.rollout.max_new_tokens or args.data.max_len
-    if buffer is not None and buffer > longest:
-        hint = f"is more than the {longest} tokens of the longest response, whose last tokens it penalizes; lower it"
-        raise ConfigError("reward.overlong_buffer_len", buffer, hint)
-
-
-def require_two_checkpoints(args: SimpleNamespace) -> None:
-    """Require room for two checkpoints, because OpenRLHF removes the old one before it saves the new one."""
-    if args.ckpt.save_steps > 0 and args.ckpt.max_num < 2:
-        raise ConfigError(
-            "ckpt.max_num", args.ckpt.max_num, "leaves no whole checkpoint while the next one is saved; keep at least 2"
-        )
-
-
-def with_absolute_paths(flags: dict[str, Any]) -> dict[str, Any]:
-    """Make paths of local files absolute, since workers of a cluster have other working directories."""
-    changed = dict(flags)
-    for key in FILE_SETTINGS:
-        if isinstance(flags.get(key), str):
-            changed[key] = ",".join(_absolute(part.strip()) for part in flags[key].split(","))
-    return changed
-
-
-def _absolute(name: str) -> str:
-    """Make the path of a local file or folder absolute, also in ``FOLDER@data_dir``; other names stay."""
-    folder, at, data_dir = name.partition("@")
-    if Path(name).exists():
-        return str(Path(name).absolute())
-    return f"{Path(folder).absolute()}{at}{data_dir}" if at and Path(folder).exists() else name
-
-
-_NOT_WITH_A_MEMORY = "does not go with a memory ({}); set it or meds.enabled to false"
-
-
-def require_readable_answers(args: SimpleNamespace) -> None:
-    """Raise ConfigError for a tokenizer in whose tokens answers cannot be located."""
-    if args.data.disable_fast_tokenizer:
-        hint = "hides the bytes of tokens, in which final answers are found; leave it out"
-        raise ConfigError("data.disable_fast_tokenizer", True, hint)
-
-
 def require_recordable(args: SimpleNamespace, policy: Any) -> None:
-    """Raise ConfigError if layer logits of this policy cannot be recorded (docs/recorder.md explains why)."""
+    """Layer logits of this policy can be recorded; docs/recorder.md explains why others cannot."""
     if args.ds.deepcompile:
-        raise ConfigError("ds.deepcompile", True, _NOT_WITH_A_MEMORY.format("compiled code runs no hooks"))
+        raise ConfigError(
+            "ds.deepcompile", True, "compiled code runs no hooks, and the memory needs them. Leave it out."
+        )
     from meds_openrlhf.features.decoder import find_decoder_parts
 
     try:
-        find_decoder_parts(without_weights(policy))
+        find_decoder_parts(_without_weights(policy))
     except ValueError as error:
         name = type(policy).__name__
-        raise ConfigError("actor.model_name_or_path", args.actor.model_name_or_path, f"({name}) {error}") from error
+        raise ConfigError("actor.model_name_or_path", args.actor.model_name_or_path, f"{name} {error}") from error
 
 
-def without_weights(policy: Any) -> Any:
+def require_lora_targets(args: SimpleNamespace, policy: Any) -> None:
+    """The modules to adapt exist, and their adapters can be merged exactly."""
+    targets, setting = args.ds.lora.target_modules, "ds.lora.target_modules"
+    if not args.ds.lora.rank:
+        return
+    from torch.nn import Linear
+    from transformers.pytorch_utils import Conv1D
+
+    model = _without_weights(policy)
+    modules, kind = dict(model.named_modules()), model.config.model_type
+    if targets == ALL_LINEAR:
+        if any(isinstance(module, Conv1D) for module in modules.values()):
+            raise ConfigError(
+                setting, targets, f"this {kind} model has Conv1D layers, whose adapters cannot be merged."
+            )
+        return
+    linear = dict.fromkeys(name.rpartition(".")[2] for name, module in modules.items() if isinstance(module, Linear))
+    known = f"this {kind} model has {', '.join(linear)}. Leave it out to adapt all of them but the unembedding"
+    for target in targets or [targets]:
+        found = [module for name, module in modules.items() if f".{name}".endswith(f".{target}")]
+        if not found or not all(isinstance(module, Linear) for module in found):
+            raise ConfigError(setting, target, f"names no linear layer; {known}.")
+        if any(module.weight is model.get_input_embeddings().weight for module in found):
+            hint = "has the weight of the embeddings, which engines cannot have with and without an adapter. Remove it."
+            raise ConfigError(setting, target, hint)
+
+
+def _without_weights(policy: Any) -> Any:
     """Create the policy's modules on the meta device, without allocating weights."""
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
@@ -273,13 +318,23 @@ def without_weights(policy: Any) -> Any:
         return auto.from_config(policy, trust_remote_code=True)
 
 
+# ── the run that is there already ──
+
+
+def require_same_adapters(config: RunConfig, paths: RunPaths) -> None:
+    """A resumed run has the adapters of the run in its folder."""
+    saved = load_config(paths.config).openrlhf
+    for key, default in (("ds.lora.rank", 0), ("ds.lora.alpha", 16), ("ds.lora.target_modules", ALL_LINEAR)):
+        now, before = config.openrlhf.get(key, default), saved.get(key, default)
+        if before != now:
+            raise ConfigError(key, now, f"the checkpoint was saved with {before!r}. Resume with that.")
+
+
 def require_memory_of(config: RunConfig, paths: RunPaths, wanted: MemoryFormat) -> MemoryFormat:
-    """Return the format of the run's memory, with the step offset of the existing memory if there is one.
+    """The existing memory, or the one to branch from, is of the same model and features.
 
-    Raises ConfigError if the existing memory, or the memory to branch from, has another model or feature variant.
+    Returns the format of the run's memory, with the step offset of the existing one.
     """
-    from meds_openrlhf.memory.branch import read_branch_point
-
     existing, branch_from = read_format(paths.memory), config.meds.memory.branch_from
     if existing is not None:
         existing.require_match(wanted, paths.memory.root)
@@ -288,73 +343,3 @@ def require_memory_of(config: RunConfig, paths: RunPaths, wanted: MemoryFormat) 
         branched = read_branch_point(Path(branch_from)).format
         branched.require_match(wanted, Path(branch_from), "meds.memory.branch_from")
     return wanted
-
-
-ALL_LINEAR = "all-linear"
-
-
-def require_lora(args: SimpleNamespace) -> None:
-    """Raise ConfigError for LoRA settings that are out of range or that do not go with each other."""
-    lora = args.ds.lora
-    if lora.rank < 0:
-        raise ConfigError("ds.lora.rank", lora.rank, "is negative; 0 trains all weights, without LoRA")
-    if not lora.rank:
-        return
-    if lora.alpha < 1:
-        raise ConfigError("ds.lora.alpha", lora.alpha, "scales the adapters, by alpha / rank, and has to be at least 1")
-    if not 0 <= lora.dropout < 1:
-        raise ConfigError("ds.lora.dropout", lora.dropout, "is no share from 0 up to, and without, 1")
-    for field, value, off, reason in (
-        ("ds.load_in_4bit", args.ds.load_in_4bit, False, "adapters are not merged into quantised weights"),
-        ("ds.tensor_parallel_size", args.ds.tensor_parallel_size, 1, "weights split over ranks are not merged"),
-        ("train.enable_ema", args.train.enable_ema, False, "the averaged model has no adapters"),
-    ):
-        if value != off:
-            raise ConfigError(field, value, f"does not go with ds.lora.rank {lora.rank}: {reason}; leave it out")
-
-
-def require_same_adapters(config: RunConfig, paths: RunPaths) -> None:
-    """Raise ConfigError if a resumed run has other adapters than the run in its folder."""
-    saved = load_config(paths.config).openrlhf
-    for key, default in (("ds.lora.rank", 0), ("ds.lora.alpha", 16), ("ds.lora.target_modules", ALL_LINEAR)):
-        now, before = config.openrlhf.get(key, default), saved.get(key, default)
-        if before != now:
-            hint = f"does not fit the checkpoint, which was saved with {before!r}; resume with that"
-            raise ConfigError(key, now, hint)
-
-
-def require_lora_targets(args: SimpleNamespace, policy: Any) -> None:
-    """Raise ConfigError for target modules that the policy lacks, or whose adapters cannot be merged exactly."""
-    targets = args.ds.lora.target_modules
-    if not args.ds.lora.rank:
-        return
-    from transformers.pytorch_utils import Conv1D
-
-    model = without_weights(policy)
-    modules = dict(model.named_modules())
-    linear = {name.rpartition(".")[2]: None for name, module in modules.items() if _is_linear(module)}  # in order
-    known = f"this {model.config.model_type} model has {', '.join(linear)}; leave it out for all but the unembedding"
-    if not targets:
-        raise _refusal(targets, f"names none; {known}")
-    if targets == ALL_LINEAR:
-        if any(isinstance(module, Conv1D) for module in modules.values()):
-            raise _refusal(targets, f"has Conv1D layers in this {model.config.model_type} model, which are not merged")
-        return
-    for target in targets:
-        found = [module for name, module in modules.items() if f".{name}".endswith(f".{target}")]
-        if not found:
-            raise _refusal(target, f"is no module; {known}")
-        if not all(_is_linear(module) for module in found):
-            raise _refusal(target, f"is no linear layer, and only those can be merged; {known}")
-        if any(module.weight is model.get_input_embeddings().weight for module in found):
-            raise _refusal(target, "has the embeddings' weight, which engines cannot have once with and once without")
-
-
-def _refusal(value: object, hint: str) -> ConfigError:
-    return ConfigError("ds.lora.target_modules", value, hint)
-
-
-def _is_linear(module: Any) -> bool:
-    import torch
-
-    return isinstance(module, torch.nn.Linear)

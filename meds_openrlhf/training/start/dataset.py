@@ -31,7 +31,7 @@ def count_too_long(data: Any, args: SimpleNamespace, tokenizer: Any) -> int:
     batches = data.select_columns([key]).iter(batch_size=1000)  # many times faster than row by row
     too_long = sum(is_too_long(text_of({key: value}), most, tokenizer) for batch in batches for value in batch[key])
     if too_long == len(data):
-        hint = f"leaves {most} tokens to a prompt, and every prompt has more; raise it, or lower rollout.max_new_tokens"
+        hint = f"leaves {most} tokens to a prompt, and every prompt has more. Raise it, or lower rollout.max_new_tokens."
         raise ConfigError("data.max_len", args.data.max_len, hint)
     return too_long
 
@@ -54,7 +54,7 @@ def _load_dataset(key: str, name: str, split: str, args: SimpleNamespace, probab
 def _require_columns(data: Any, wanted: dict[str, str | None]) -> None:
     for key, column in wanted.items():
         if column is not None and column not in data.column_names:
-            raise ConfigError(key, column, f"is no column of the data set; it has {', '.join(data.column_names)}")
+            raise ConfigError(key, column, f"the data set has no such column; it has {', '.join(data.column_names)}.")
 
 
 def _as_sent(args: SimpleNamespace, tokenizer: Any) -> Callable[[dict[str, Any]], str]:

@@ -49,15 +49,16 @@ def provisional_arguments(config: RunConfig, flags: Mapping[str, Any]) -> Simple
     Raises ConfigError for flags that OpenRLHF rejects or fails on, or that contradict the mode.
     """
     mode = config.meds.placement.mode
-    checks.require_positive(flags)
     added = mode_flags(mode, flags)
     if mode != "flags":
         added |= {key: count for key, count in PROVISIONAL.items() if flags.get(key) is None}
-    checks.require_engines({**flags, **added})
+    for check in checks.OF_FLAGS:
+        check(config, {**flags, **added})
     # The parser prints its remarks again for the final counts.
     with redirect_stdout(io.StringIO()) if added else nullcontext():
         args = parse_openrlhf_arguments({**flags, **added})
-    _require_counts_of_roles(args)
+    for ask in checks.OF_ARGUMENTS:
+        ask(config, args)
     return args
 
 
@@ -100,15 +101,6 @@ def _require_even_minibatches(args: SimpleNamespace) -> None:
 def _ranks(args: SimpleNamespace) -> dict[str, int]:
     """Return the number of ranks of each role that DeepSpeed runs."""
     return {request.role: request.gpus for request in role_requests(args) if request.role in SECTIONS}
-
-
-def _require_counts_of_roles(args: SimpleNamespace) -> None:
-    """Raise ConfigError if a role of the run requests no GPUs; counts of unused roles may be 0."""
-    for request in role_requests(args):
-        if request.role in SECTIONS:
-            section = SECTIONS[request.role]
-            checks.require_at_least_one(f"{section}.num_nodes", request.blocks)
-            checks.require_at_least_one(f"{section}.num_gpus_per_node", request.block_gpus)
 
 
 def require_saved_ranks(args: SimpleNamespace, saved_ranks: Mapping[str, int]) -> None:

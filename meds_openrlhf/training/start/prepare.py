@@ -1,4 +1,4 @@
-"""Checks a configuration and turns it into a job without starting anything; then places the job in a cluster."""
+"""Turns a configuration into a job, with every check and nothing started; then finds its place in the cluster."""
 
 from __future__ import annotations
 
@@ -8,31 +8,27 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from meds_openrlhf.checkpoints import newest_complete, point_latest_to
+from meds_openrlhf.checkpoints import Checkpoint, newest_complete
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.config.method import ANSWERS
-from meds_openrlhf.config.schema import MedsSettings
-from meds_openrlhf.features.function import FROM_TEXTS, FeatureFunction, load_function
-from meds_openrlhf.features.settings import feature_transform, features_of_rows, transform_of
-from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.features.function import FROM_TEXTS, load_function
+from meds_openrlhf.features.settings import features_of_rows, transform_of
 from meds_openrlhf.memory.settings import memory_format
 from meds_openrlhf.memory.snapshot import MemoryFormat
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.model_shape import FoundShape
-from meds_openrlhf.placement.plan import Plan
 from meds_openrlhf.placement.report import PlanReport
 from meds_openrlhf.placement.shortage import Shortage
 from meds_openrlhf.runtime import devices
 from meds_openrlhf.training.host import cpu
 from meds_openrlhf.training.host.openrlhf import steps_of_an_epoch
 from meds_openrlhf.training.start import checks, dataset
-from meds_openrlhf.training.start.dataset import longest_prompt
 from meds_openrlhf.training.start.placing import (
     PROVISIONAL,
     models_of,
@@ -50,117 +46,127 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
+class Start:
+    """Where a run begins: at step 0, or at the checkpoint from which it resumes."""
+
+    resume: bool
+    checkpoint: Checkpoint | None
+    saved_ranks: dict[str, int]  # of policy and critic in that checkpoint
+
+    @property
+    def step(self) -> int:
+        """The number of steps that are done."""
+        return self.checkpoint.step if self.checkpoint else 0
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """How many prompts are trained on, and how many are left out because they have more than ``most`` tokens."""
+
+    count: int
+    too_long: int
+    most: int
+
+
+@dataclass(frozen=True)
+class RunMemory:
+    """The memory of a run: the format of its rows, and whether the policy records them."""
+
+    format: MemoryFormat
+    records_layers: bool
+
+
+@dataclass(frozen=True)
 class Job:
     """A run that has passed every check and has not started anything.
 
-    Counts in ``args`` that depend on the cluster are provisional; ``place`` sets them.
+    ``args`` are OpenRLHF's, from ``flags``; counts of GPUs among them are provisional, and `place` decides them.
     """
 
     config: RunConfig
     paths: RunPaths
+    on_cpu: bool
+    start: Start
     flags: dict[str, Any]
     args: SimpleNamespace
     models: dict[str, FoundShape]  # by role
-    on_cpu: bool
-    memory: MemoryFormat
-    transform: FeatureTransform
-    function: FeatureFunction | None  # the user's own feature
-    records_layers: bool  # whether the policy records what the memory stores
-    left_out: str | None  # a line about prompts that are too long, if there are any
-    prompts: int  # that are trained on
-    resume: bool
-    first_step: int  # 0, or the step of the checkpoint to resume
-    saved_ranks: dict[str, int]  # of policy and critic in that checkpoint
+    prompts: Prompts
+    memory: RunMemory
 
 
 @dataclass(frozen=True)
-class PlacedJob(Job):
-    """A job with its placement in the cluster, and the number of its steps if no prompt is filtered out."""
+class Placement:
+    """The place of a job in the cluster: OpenRLHF's arguments with all counts, and the plan."""
 
-    placement: PlanReport
-    total_steps: int
-
-    @property
-    def plan(self) -> Plan:
-        """The placement plan."""
-        return self.placement.plan
+    args: SimpleNamespace
+    report: PlanReport
+    total_steps: int  # if no prompt is filtered out
 
 
-def prepare(config: RunConfig, paths: RunPaths, resume: bool) -> Job:
-    """Run every check that needs no cluster, quick checks first. Loads no model."""
-    checks.require_reward(config)
-    refusal = "but this machine has no GPU; set RAY_ADDRESS to a cluster, or allow the CPU"
-    on_cpu = devices.runs_on_cpu(config.meds.allow_cpu, "meds.allow_cpu", refusal)
-    if on_cpu:
-        cpu.install()
+def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool) -> Job:
+    """Ask every check that needs no cluster, quick ones first. Loads no model and writes nothing."""
+    wanted = ("actor.model_name_or_path", "data.prompt_dataset")
+    checks.require_local_paths(config, wanted + ("eval.dataset",) * bool(config.openrlhf.get("eval.dataset")))
+    checks.require_code_files(config)
     checkpoint = newest_complete(paths) if resume else None
     flags = openrlhf_flags(config, paths, on_cpu, load=checkpoint is not None)
     args = provisional_arguments(config, flags)
     saved_ranks = ranks_saved(paths, checkpoint.tag) if checkpoint and not args.ds.use_universal_ckpt else {}
     if config.meds.placement.mode == "flags":
         require_saved_ranks(args, saved_ranks)
-    require_flags(config, args)
     if checkpoint is not None:
         checks.require_same_adapters(config, paths)
     data = dataset.load_prompts(args)
     checks.require_labels(config, data, args.data.label_key)
     policy = checks.model_config(args.actor.model_name_or_path)
-    function = function_of(config, policy)
-    memory = _memory_of(config, paths, args, policy, function)
+    memory = _memory_of(config, paths, args, policy)
     checks.require_lora_targets(args, policy)
-    from transformers import AutoTokenizer  # late: refusals above need no model code
-
-    tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
-    too_long = dataset.count_too_long(data, args, tokenizer)
-    if checkpoint is not None:
-        point_latest_to(paths, checkpoint.tag)
     return Job(
         config=config,
         paths=paths,
+        on_cpu=on_cpu,
+        start=Start(resume, checkpoint, saved_ranks),
         flags=flags,
         args=args,
         models=models_of(args),
-        on_cpu=on_cpu,
+        prompts=_prompts_of(data, args),
         memory=memory,
-        transform=feature_transform(features_of_rows(config.meds.features, config.meds.memory)),
-        function=function,
-        records_layers=are_recorded(config, function),
-        left_out=_left_out(too_long, len(data), longest_prompt(args)),
-        prompts=len(data) - too_long,
-        resume=resume,
-        first_step=checkpoint.step if checkpoint else 0,
-        saved_ranks=saved_ranks,
     )
 
 
-def require_flags(config: RunConfig, args: SimpleNamespace) -> None:
-    """Raise ConfigError for flags that do not go together; `meds plan` asks the same."""
-    checks.require_two_checkpoints(args)
-    checks.require_lora(args)
-    checks.require_length_penalties(args)
-    checks.require_filtering(config, args)
-    checks.require_minibatches(config, args)
-    checks.require_exploration(config, args)
-    checks.require_readable_answers(args)
+def plan_run(config: RunConfig, nodes: Sequence[Node]) -> PlanReport:
+    """Plan the placement of a new run on ``nodes``; asks the same checks as `prepare`, except those about files."""
+    on_cpu = config.meds.allow_cpu and not devices.has_cuda()
+    checks.require_local_paths(config, ("actor.model_name_or_path",))
+    flags = openrlhf_flags(config, RunPaths(Path(config.meds.run_dir)), on_cpu, load=False)
+    args = provisional_arguments(config, flags)
+    return place_flags(config, flags, args, nodes, models_of(args)).report
 
 
-def _memory_of(
-    config: RunConfig, paths: RunPaths, args: SimpleNamespace, policy: Any, function: FeatureFunction | None
-) -> MemoryFormat:
-    """Return the format of the run's memory. Raises ConfigError if the run cannot have it."""
-    memory = memory_format(config.meds, policy, function)
-    records_layers = are_recorded(config, function)
+def _memory_of(config: RunConfig, paths: RunPaths, args: SimpleNamespace, policy: Any) -> RunMemory:
+    """Return the run's memory. Raises ConfigError if the run cannot have it, or if the user's feature fails."""
+    meds, function = config.meds, None
+    if meds.features.function is not None and meds.enabled:
+        text = policy.get_text_config()
+        function = load_function(meds.features.function, text.num_hidden_layers, text.hidden_size)
+    from_texts = meds.memory.preset == ANSWERS or (function is not None and function.name == FROM_TEXTS)
+    records_layers = meds.enabled and not from_texts
+    memory = memory_format(meds, policy, function)
     if records_layers:
-        transform_of(features_of_rows(config.meds.features, config.meds.memory), memory.layers)
-    if config.meds.enabled:
+        transform_of(features_of_rows(meds.features, meds.memory), memory.layers)
+    if meds.enabled:
         memory = checks.require_memory_of(config, paths, memory)
     if records_layers:
-        checks.require_recordable(args, policy)  # the last checks: they import the model's code
-    return memory
+        checks.require_recordable(args, policy)  # the last check: it imports the model's code
+    return RunMemory(memory, records_layers)
 
 
-def _left_out(too_long: int, prompts: int, most: int) -> str | None:
-    return f"{too_long} of {prompts} prompts have more than {most} tokens, and are left out" if too_long else None
+def _prompts_of(data: Any, args: SimpleNamespace) -> Prompts:
+    from transformers import AutoTokenizer  # late: refusals need no model code
+
+    tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
+    too_long = dataset.count_too_long(data, args, tokenizer)
+    return Prompts(len(data) - too_long, too_long, dataset.longest_prompt(args))
 
 
 def ranks_saved(paths: RunPaths, tag: str) -> dict[str, int]:
@@ -173,18 +179,17 @@ def ranks_saved(paths: RunPaths, tag: str) -> dict[str, int]:
     return {role: count for role, count in parts.items() if count}
 
 
-def place(job: Job, nodes: Sequence[Node], sized_to: Sequence[Node] | None = None) -> PlacedJob:
+def place(job: Job, nodes: Sequence[Node], sized_to: Sequence[Node] | None = None) -> Placement:
     """Place the job on ``nodes``, with counts chosen for ``sized_to`` if given, otherwise for ``nodes``.
 
     Raises Shortage, a ConfigError, if the nodes do not have enough room, and ConfigError if no step could be trained.
     """
-    placed = place_flags(job.config, job.flags, job.args, nodes, job.models, job.saved_ranks, sized_to)
-    steps = steps_of_an_epoch(placed.args, job.prompts) * placed.args.train.num_episodes
-    steps = min(steps, job.config.meds.max_steps or steps)
-    return PlacedJob(**{**vars(job), "args": placed.args, "placement": placed.report, "total_steps": steps})
+    placed = place_flags(job.config, job.flags, job.args, nodes, job.models, job.start.saved_ranks, sized_to)
+    steps = steps_of_an_epoch(placed.args, job.prompts.count) * placed.args.train.num_episodes
+    return Placement(placed.args, placed.report, min(steps, job.config.meds.max_steps or steps))
 
 
-def place_when_free(job: Job, inventory: Callable[[], Sequence[Node]]) -> PlacedJob:
+def place_when_free(job: Job, inventory: Callable[[], Sequence[Node]]) -> Placement:
     """Place the job as soon as the nodes have room, within the timeout.
 
     A new run is sized as if the cluster were empty and waits for enough free resources; Shortage is raised immediately
@@ -195,7 +200,7 @@ def place_when_free(job: Job, inventory: Callable[[], Sequence[Node]]) -> Placed
     deadline, warned = time.monotonic() + seconds, False
     while True:
         nodes = inventory()
-        emptied = None if job.resume else [node.emptied() for node in nodes]
+        emptied = None if job.start.resume else [node.emptied() for node in nodes]
         try:
             with redirect_stdout(io.StringIO()) if warned else nullcontext():  # OpenRLHF repeats its remarks
                 return place(job, nodes, emptied)
@@ -213,7 +218,7 @@ def place_when_free(job: Job, inventory: Callable[[], Sequence[Node]]) -> Placed
 def _with_smaller_counts(job: Job, nodes: Sequence[Node], shortage: Shortage) -> Shortage:
     """Return the shortage with advice on counts that fit the free resources; unchanged if no counts fit."""
     try:
-        sized = place(job, nodes).placement.sizing.flags
+        sized = place(job, nodes).report.sizing.flags
     except ConfigError:
         return shortage
     counts = " ".join(f"--{flag}={count}" for flag, count in sized.items() if flag in PROVISIONAL)
@@ -229,48 +234,11 @@ def openrlhf_flags(config: RunConfig, paths: RunPaths, on_cpu: bool, load: bool)
     }
     for key in decided:
         if key in config.openrlhf:
-            raise ConfigError(key, config.openrlhf[key], "is decided by meds.run_dir (and --resume); leave it out")
+            raise ConfigError(key, config.openrlhf[key], "follows from meds.run_dir and --resume. Leave it out.")
     decided["logger.tensorboard_dir"] = None  # `tracking` writes it from the run's files
     defaults = cpu.FLAGS if on_cpu else {}
     if config.meds.policy.entropy_advantage.alpha > 0 and config.openrlhf.get("actor.entropy_coef") is None:
         decided["actor.entropy_coef"] = 0  # OpenRLHF computes the entropy but does not add it to the loss
     if config.meds.reward is not None:
-        if config.openrlhf.get("reward.remote_url"):
-            raise ConfigError("meds.reward", config.meds.reward, "and reward.remote_url exclude each other")
         decided["reward.remote_url"] = str(REWARD_FILES / f"{config.meds.reward.replace('-', '_')}.py")
     return checks.with_absolute_paths({**defaults, **config.openrlhf, **decided})
-
-
-def function_of(config: RunConfig, policy: Any) -> FeatureFunction | None:
-    """Return the user's own feature, if the run has one. Raises ConfigError if it does not work."""
-    file = config.meds.features.function
-    if file is None or not config.meds.enabled:
-        return None
-    text = policy.get_text_config()
-    return load_function(file, text.num_hidden_layers, text.hidden_size)
-
-
-def are_recorded(config: RunConfig, function: FeatureFunction | None) -> bool:
-    """Whether the policy records what the memory stores, layer logits or a function of hidden states."""
-    from_texts = config.meds.memory.preset == ANSWERS or (function is not None and function.name == FROM_TEXTS)
-    return config.meds.enabled and not from_texts
-
-
-def with_absolute_function(meds: MedsSettings) -> MedsSettings:
-    """Return the settings with an absolute path of the function, since workers have other working directories."""
-    file = meds.features.function
-    return meds if file is None else replace(meds, features=replace(meds.features, function=str(Path(file).absolute())))
-
-
-def plan_run(config: RunConfig, nodes: Sequence[Node]) -> PlanReport:
-    """Plan the placement of a new run on ``nodes``.
-
-    Raises the same errors as ``meds train``, except those about files other than the model.
-    """
-    on_cpu = config.meds.allow_cpu and not devices.has_cuda()
-    checks.require_local_model(config)
-    checks.require_reward(config)
-    flags = openrlhf_flags(config, RunPaths(Path(config.meds.run_dir)), on_cpu, load=False)
-    args = provisional_arguments(config, flags)
-    require_flags(config, args)
-    return place_flags(config, flags, args, nodes, models_of(args)).report

@@ -20,7 +20,7 @@ CENSUS_SECONDS = 5.0
 class RunListener(Protocol):
     """An observer of a run's progress, such as the console."""
 
-    def start(self, job: Any) -> None:
+    def start(self, job: Any, placement: Any) -> None:
         """Called when the run has its resources and starts to load models."""
 
     def step(self, step: int, metrics: dict[str, float]) -> None:

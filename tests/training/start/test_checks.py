@@ -1,6 +1,8 @@
 """What is refused before anything starts, on small files."""
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,9 +18,12 @@ from meds_openrlhf.config.schema import (
     PolicySettings,
     RolloutSettings,
 )
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.placement.inventory import imagined_cluster
 from meds_openrlhf.placement.plan import RoleRequest
 from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments, role_requests
 from meds_openrlhf.training.start import checks
+from meds_openrlhf.training.start.prepare import plan_run, prepare
 
 BASE = {
     "vllm.num_engines": 2,
@@ -29,6 +34,11 @@ BASE = {
     "reward.remote_url": "reward.py",
 }
 
+CODE = Path(__file__).parents[3]
+CODE_FILES = {
+    "reward.remote_url": "meds_openrlhf/rewards/math.py",
+    "train.agent_func_path": "examples/calculator_agent.py",
+}
 GYM_LABEL = '{"reasoning_gym": "chain_sum", "settings": {}, "threshold": 1, "entry": {}}'
 
 
@@ -67,14 +77,8 @@ def test_roles_ask_for_what_openrlhf_gives_them(flags: dict, expected: list[tupl
 def test_an_architecture_that_cannot_be_recorded_is_refused_without_loading_weights() -> None:
     args = args_of(**{"actor.model_name_or_path": "some/model"})
     checks.require_recordable(args, LlamaConfig(hidden_size=8192, num_hidden_layers=80))  # a 70B one, in no time
-    with pytest.raises(ConfigError, match=r"actor.model_name_or_path: 'some/model' \(T5Config\)"):
+    with pytest.raises(ConfigError, match=r"actor.model_name_or_path=some/model: T5Config "):
         checks.require_recordable(args, T5Config())
-
-
-def test_room_for_one_checkpoint_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"ckpt.max_num: 1 leaves no whole checkpoint"):
-        checks.require_two_checkpoints(args_of(**{"ckpt.max_num": 1, "ckpt.save_steps": 5}))
-    checks.require_two_checkpoints(args_of(**{"ckpt.max_num": 1}))  # nothing is saved on the way
 
 
 def test_local_files_get_their_full_names_and_hub_names_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,86 +94,167 @@ def test_local_files_get_their_full_names_and_hub_names_stay(tmp_path: Path, mon
     }
 
 
-def run_with(**meds: Any) -> RunConfig:
-    return RunConfig(meds=MedsSettings(run_dir="runs/x", **meds), openrlhf={})
-
-
-@pytest.mark.parametrize(
-    "without",
-    [{"enabled": False}, {"memory": MemorySettings(remember="right")}, {"penalty": PenaltySettings(alpha=0)}],
-)
-def test_groups_are_kept_only_for_their_penalties(without: dict[str, Any]) -> None:
-    config = run_with(rollout=RolloutSettings(keep_all_wrong=True), **without)
-    with pytest.raises(ConfigError, match="keeps groups for their penalties, but no wrong rollout gets one"):
-        checks.require_filtering(config, args_of(**{"algo.dynamic_filtering_enable": True}))
-
-
-def test_a_tokenizer_that_hides_its_bytes_is_refused() -> None:
-    checks.require_readable_answers(args_of())
-    with pytest.raises(ConfigError, match=r"data.disable_fast_tokenizer: True hides the bytes of tokens"):
-        checks.require_readable_answers(args_of(**{"data.disable_fast_tokenizer": True}))
-
-
-def test_groups_are_kept_only_where_some_are_left_out() -> None:
-    config = run_with(rollout=RolloutSettings(keep_all_wrong=True))
-    checks.require_filtering(config, args_of(**{"algo.dynamic_filtering_enable": True}))
-    with pytest.raises(ConfigError, match=r"set algo\.dynamic_filtering_enable too"):
-        checks.require_filtering(config, args_of())
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ({"train.batch_size": 10}, r"train.batch_size: 10 is no whole number of prompts with 4 responses each"),
-        ({"train.batch_size": 12}, r"train.batch_size: 12 leaves a rest of the "),
-        ({"critic.model_name_or_path": "some/critic"}, r"'prompts' does not go with critic.model_name_or_path"),
-    ],
-)
-def test_minibatches_that_cannot_be_made_of_prompts(flags: dict[str, Any], message: str) -> None:
-    args = args_of(**{"train.batch_size": 16})
-    for flag, value in flags.items():
-        section, name = flag.split(".")
-        setattr(getattr(args, section), name, value)
-    checks.require_minibatches(run_with(), args)
-    with pytest.raises(ConfigError, match=message):
-        checks.require_minibatches(run_with(policy=PolicySettings(minibatches="prompts")), args)
-
-
 COUNTS = {"memory": MemorySettings(preset="answers", remember="both")}
+CRITIC = {"algo.advantage.estimator": "gae", "critic.model_name_or_path": "some/critic"}
+PROMPTS = {"policy": PolicySettings(minibatches="prompts")}
+ALL_WRONG = {"rollout": RolloutSettings(keep_all_wrong=True)}
+ONE = {"algo.advantage.estimator": "flash_reinforce", "rollout.n_samples_per_prompt": 1}
+LORA = {"ds.lora.rank": 8}
+FILTERED = {"algo.dynamic_filtering_enable": True}
+AGENT = {"reward.remote_url": None, "train.agent_func_path": "agent.py"}
+
+# For each check what it refuses: settings under meds., OpenRLHF's flags, and the beginning of the message.
+REFUSED: list[tuple[Callable[..., None], dict[str, Any], dict[str, Any], str]] = [
+    (checks.require_positive, {}, {"vllm.num_engines": 0}, "vllm.num_engines=0: must be at least 1."),
+    (checks.require_positive, {}, {"vllm.num_engines": None}, "vllm.num_engines: must be at least 1."),
+    (checks.require_positive, {}, {"train.micro_batch_size": 0}, "train.micro_batch_size=0: must be at least 1."),
+    (checks.require_reward, {}, {"reward.remote_url": None}, "meds.reward: the run has no reward. Set meds.reward="),
+    (checks.require_reward, {"reward": "math"}, {}, "meds.reward=math: would not be used, because reward.remote_url"),
+    (checks.require_reward, {"reward": "math"}, AGENT, "meds.reward=math: would not be used, because train.agent_func"),
+    (
+        checks.require_reward,
+        {},
+        {**AGENT, "reward.remote_url": "mine.py"},
+        "would not be used, because train.agent_func_path is set. Set one of them to null.",
+    ),
+    (checks.require_counts, {}, {"actor.num_nodes": 0}, "actor.num_nodes=0: must be at least 1."),
+    (
+        checks.require_two_checkpoints,
+        {},
+        {"ckpt.max_num": 1, "ckpt.save_steps": 5},
+        "ckpt.max_num=1: leaves no whole checkpoint while the next one is saved. Set at least 2.",
+    ),
+    (checks.require_lora, {}, {"ds.lora.rank": -1}, "ds.lora.rank=-1: must be at least 1, or 0 to train all weights."),
+    (checks.require_lora, {}, {**LORA, "ds.lora.alpha": 0}, "ds.lora.alpha=0: must be at least 1."),
+    (checks.require_lora, {}, {**LORA, "ds.lora.dropout": 1}, "ds.lora.dropout=1.0: must be at least 0 and below 1."),
+    (
+        checks.require_lora,
+        {},
+        {**LORA, "ds.load_in_4bit": True},
+        "ds.load_in_4bit=True: does not work with ds.lora.rank=8: adapters cannot be merged into quantized weights.",
+    ),
+    (checks.require_lora, {}, {**LORA, "ds.tensor_parallel_size": 2}, "ds.tensor_parallel_size=2: does not work with"),
+    (checks.require_lora, {}, {**LORA, "train.enable_ema": True}, "train.enable_ema=True: does not work with ds.lora."),
+    (
+        checks.require_length_penalties,
+        {},
+        {"rollout.max_new_tokens": 64, "reward.overlong_buffer_len": 65.0},
+        "reward.overlong_buffer_len=65.0: is more than the 64 tokens of the longest response. Lower it.",
+    ),
+    (
+        checks.require_filtering,
+        ALL_WRONG,
+        {},
+        "meds.rollout.keep_all_wrong=True: changes which groups dynamic filtering keeps, for their penalties. Set ",
+    ),
+    *(
+        (
+            checks.require_filtering,
+            {**ALL_WRONG, **without},
+            FILTERED,
+            "meds.rollout.keep_all_wrong=True: changes which",
+        )
+        for without in (
+            {"enabled": False},
+            {"memory": MemorySettings(remember="right")},
+            {"penalty": PenaltySettings(alpha=0)},
+        )
+    ),
+    (
+        checks.require_minibatches,
+        PROMPTS,
+        {"train.batch_size": 10},
+        "train.batch_size=10: mini-batches of whole prompts need a multiple of 4 responses that divides the 4096 of a",
+    ),
+    (checks.require_minibatches, PROMPTS, {"train.batch_size": 12}, "train.batch_size=12: mini-batches of whole"),
+    (
+        checks.require_minibatches,
+        PROMPTS,
+        CRITIC,
+        "meds.policy.minibatches=prompts: a critic would train on other mini-batches. Set responses.",
+    ),
+    (
+        checks.require_exploration,
+        {"exploration": ExplorationSettings(pass_at_k=4)},
+        {},
+        "meds.exploration.pass_at_k=4: must be below rollout.n_samples_per_prompt, 4.",
+    ),
+    (
+        checks.require_exploration,
+        {"exploration": ExplorationSettings(pass_at_k=2)},
+        {"algo.advantage.estimator": "rloo"},
+        "algo.advantage.estimator=rloo: meds.exploration.pass_at_k takes the place of group_norm's advantages.",
+    ),
+    (
+        checks.require_exploration,
+        {"exploration": ExplorationSettings(answer_bonus=0.1), **COUNTS},
+        CRITIC,
+        "algo.advantage.estimator=gae: meds.exploration.answer_bonus does not know a critic.",
+    ),
+    (
+        checks.require_exploration,
+        {"penalty": PenaltySettings(scope="batch")},
+        ONE,
+        "meds.penalty.scope=batch: compares the responses to a prompt. Raise rollout.n_samples_per_prompt, which is 1.",
+    ),
+    (
+        checks.require_readable_answers,
+        {},
+        {"data.disable_fast_tokenizer": True},
+        "data.disable_fast_tokenizer=True: only a fast tokenizer shows the bytes of tokens",
+    ),
+]
+
+
+@pytest.mark.parametrize(("_check", "meds", "flags", "message"), REFUSED)
+def test_what_train_and_plan_refuse(
+    _check: object, meds: dict[str, Any], flags: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    """Both ask all checks, so that a plan that is shown is one that could be trained."""
+    policy = {"actor.model_name_or_path": str(tmp_path), "data.prompt_dataset": str(tmp_path)}
+    config = RunConfig(MedsSettings(run_dir=str(tmp_path / "run"), **meds), {**BASE, **policy, **flags})
+    for ask in (
+        lambda: plan_run(config, imagined_cluster("1x8", 140.0)),
+        lambda: prepare(replace(config, openrlhf=without_code(config)), RunPaths(tmp_path / "run"), False, True),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            ask()
+        assert message in str(refused.value)
+
+
+def without_code(config: RunConfig) -> dict[str, Any]:
+    """The flags, with files of code that are there."""
+    files = {key: str(CODE / name) for key, name in CODE_FILES.items() if config.openrlhf.get(key)}
+    return {**config.openrlhf, **files}
+
+
+def test_every_check_refuses_something() -> None:
+    assert {check for check, *_ in REFUSED} == {*checks.OF_FLAGS, *checks.OF_ARGUMENTS}
 
 
 @pytest.mark.parametrize(
-    ("meds", "flags", "message"),
+    ("meds", "flags"),
     [
-        ({"exploration": ExplorationSettings(pass_at_k=4)}, {}, "meds.exploration.pass_at_k: 4 is not below"),
-        (
-            {"exploration": ExplorationSettings(pass_at_k=2)},
-            {"algo.advantage.estimator": "rloo"},
-            "algo.advantage.estimator: 'rloo' has another baseline than meds.exploration.pass_at_k",
-        ),
-        (
-            {"exploration": ExplorationSettings(answer_bonus=0.1), **COUNTS},
-            {"algo.advantage.estimator": "gae"},
-            "algo.advantage.estimator: 'gae' has a critic, which meds.exploration.answer_bonus does not know",
-        ),
-        (
-            {"penalty": PenaltySettings(scope="batch")},
-            {"algo.advantage.estimator": "flash_reinforce", "rollout.n_samples_per_prompt": 1},
-            "meds.penalty.scope: 'batch' compares the responses to a prompt",
-        ),
+        ({}, {}),
+        ({}, {"ckpt.max_num": 1}),  # nothing is saved on the way
+        ({}, {"ds.load_in_4bit": True, "train.enable_ema": True}),
+        ({}, {**LORA, "ds.lora.dropout": 0.5}),
+        ({}, AGENT),
+        ({}, {"reward.overlong_buffer_len": 64.0, "rollout.max_new_tokens": 64}),
+        (ALL_WRONG, FILTERED),
+        (PROMPTS, {"train.batch_size": 16}),
+        ({"exploration": ExplorationSettings(pass_at_k=3)}, {}),
+        ({"exploration": ExplorationSettings(answer_bonus=0.1), **COUNTS}, ONE),
+        ({"enabled": False, "penalty": PenaltySettings(scope="batch")}, ONE),
     ],
 )
-def test_methods_without_the_group_or_the_baseline_that_they_need(meds: dict, flags: dict, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        checks.require_exploration(run_with(**meds), args_of(**flags))
-    checks.require_exploration(run_with(), args_of(**flags))
-
-
-def test_methods_with_what_they_need() -> None:
-    checks.require_exploration(run_with(exploration=ExplorationSettings(pass_at_k=3)), args_of())
-    one = {"algo.advantage.estimator": "flash_reinforce", "rollout.n_samples_per_prompt": 1}
-    checks.require_exploration(run_with(exploration=ExplorationSettings(answer_bonus=0.1), **COUNTS), args_of(**one))
-    checks.require_exploration(run_with(enabled=False, penalty=PenaltySettings(scope="batch")), args_of(**one))
+def test_what_goes_together(meds: dict[str, Any], flags: dict[str, Any]) -> None:
+    config = RunConfig(MedsSettings(run_dir="runs/x", **meds), {**BASE, **flags})
+    for check in checks.OF_FLAGS:
+        check(config, config.openrlhf)
+    args = args_of(**flags)
+    for ask in checks.OF_ARGUMENTS:
+        ask(config, args)
 
 
 @pytest.mark.parametrize("estimator", ["rloo", "reinforce_baseline", "group_norm", "dr_grpo"])
@@ -184,54 +269,35 @@ def test_groups_of_one_rollout_cannot_be_filtered() -> None:
         args_of(**one, **{"algo.dynamic_filtering_enable": True})
 
 
+URL, AGENT_FILE = "reward.remote_url", "train.agent_func_path"
+
+
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("key", "content", "message"),
     [
-        (None, "cannot be read (No such file or directory; looked in"),
-        ("def reward_func(:\n", "is no Python that can be loaded (line 1: invalid syntax)"),
-        ("def reward_fn(queries, prompts, labels): ...\n", "defines no reward_func, which OpenRLHF calls"),
+        (URL, None, "cannot be read (No such file or directory; looked in"),
+        (URL, "def reward_func(:\n", "is not valid Python (line 1: invalid syntax)."),
         (
-            "async def reward_func(queries, prompts, labels): ...\n",
-            "defines reward_func as async, which OpenRLHF",
+            URL,
+            "def reward_fn(queries, prompts, labels): ...\n",
+            "must define reward_func, a function that is not async",
+        ),
+        (URL, "async def reward_func(queries, prompts, labels): ...\n", "must define reward_func, a function that is"),
+        (AGENT_FILE, None, "cannot be read (No such file or directory; looked in"),
+        (
+            AGENT_FILE,
+            "import openrlhf\n",
+            "must define AgentExecutor, a class, which OpenRLHF calls. See docs/recipes/",
         ),
     ],
 )
-def test_a_reward_file_that_could_not_be_called(tmp_path: Path, content: str | None, message: str) -> None:
+def test_code_files_that_could_not_be_called(tmp_path: Path, key: str, content: str | None, message: str) -> None:
     file = tmp_path / "mine.py"
     if content is not None:
         file.write_text(content)
     with pytest.raises(ConfigError) as raised:
-        checks.require_reward_files(RunConfig(MedsSettings(run_dir="x"), {"reward.remote_url": str(file)}))
-    assert message in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("mine.py", None, "cannot be read (No such file or directory; looked in"),
-        ("mine.py", "import openrlhf\n", "defines no AgentExecutor, which OpenRLHF calls (docs/recipes/tools.md)"),
-        ("mine.txt", "class AgentExecutor: ...\n", "is no Python file; name one that ends in .py"),
-    ],
-)
-def test_an_agents_file_that_engines_could_not_load(
-    tmp_path: Path, name: str, content: str | None, message: str
-) -> None:
-    if content is not None:
-        (tmp_path / name).write_text(content)
-    with pytest.raises(ConfigError) as raised:
-        checks.require_reward_files(
-            RunConfig(MedsSettings(run_dir="x"), {"train.agent_func_path": str(tmp_path / name)})
-        )
-    assert message in str(raised.value)
-
-
-def test_an_agent_takes_no_second_reward() -> None:
-    flags = {"train.agent_func_path": "agent.py"}
-    checks.require_reward(RunConfig(MedsSettings(run_dir="x"), flags))
-    with pytest.raises(ConfigError, match=r"meds\.reward: 'math' would never be used: train\.agent_func_path"):
-        checks.require_reward(RunConfig(MedsSettings(run_dir="x", reward="math"), flags))
-    with pytest.raises(ConfigError, match=r"reward\.remote_url: 'mine\.py' would never be used"):
-        checks.require_reward(RunConfig(MedsSettings(run_dir="x"), {**flags, "reward.remote_url": "mine.py"}))
+        checks.require_code_files(RunConfig(MedsSettings(run_dir="x"), {key: str(file)}))
+    assert str(raised.value).startswith(f"{key}={file}: {message}")
 
 
 @pytest.mark.parametrize(
@@ -240,31 +306,16 @@ def test_an_agent_takes_no_second_reward() -> None:
 def test_a_reward_file_that_can_be_called(tmp_path: Path, content: str) -> None:
     (tmp_path / "mine.py").write_text(content)
     flags = {"reward.remote_url": str(tmp_path / "mine.py")}
-    checks.require_reward_files(RunConfig(MedsSettings(run_dir="x"), flags))
-    checks.require_reward_files(RunConfig(MedsSettings(run_dir="x"), {"reward.remote_url": "http://host:5000/score"}))
-
-
-@pytest.mark.parametrize(("max_new_tokens", "max_len"), [(64, 1000), (None, 64)])
-def test_a_penalized_range_longer_than_any_response_is_refused(max_new_tokens: int | None, max_len: int) -> None:
-    args = SimpleNamespace(
-        reward=SimpleNamespace(overlong_buffer_len=64.0),
-        rollout=SimpleNamespace(max_new_tokens=max_new_tokens),
-        data=SimpleNamespace(max_len=max_len),
-    )
-    checks.require_length_penalties(args)
-    args.reward.overlong_buffer_len = 65.0
-    with pytest.raises(ConfigError, match=r"reward\.overlong_buffer_len: 65\.0 is more than the 64 tokens"):
-        checks.require_length_penalties(args)
-    args.reward.overlong_buffer_len = None
-    checks.require_length_penalties(args)
+    checks.require_code_files(RunConfig(MedsSettings(run_dir="x"), flags))
+    checks.require_code_files(RunConfig(MedsSettings(run_dir="x"), {"reward.remote_url": "http://host:5000/score"}))
 
 
 @pytest.mark.parametrize(
     ("reward", "label", "message"),
     [
-        ("gym", "42", r"meds.reward: 'gym' does not go with the labels in data.label_key: '42' is no problem"),
+        ("gym", "42", r"meds.reward=gym: cannot read the labels in data.label_key: '42' "),
         ("gym", '{"reasoning_gym": "chain_sun", "settings": {}}', "'chain_sun' not registered"),
-        ("math", GYM_LABEL, r"meds.reward: 'math' does not go with labels of reasoning-gym .*; set gym"),
+        ("math", GYM_LABEL, r"meds.reward=math: cannot read the labels of reasoning-gym in data.label_key. Set gym."),
     ],
 )
 def test_a_reward_that_cannot_read_the_labels_is_refused(reward: str, label: str, message: str) -> None:
@@ -274,7 +325,7 @@ def test_a_reward_that_cannot_read_the_labels_is_refused(reward: str, label: str
 
 def test_a_built_in_reward_needs_labels_and_another_does_not() -> None:
     checks.require_labels(RunConfig(MedsSettings(run_dir="x"), {}), [{"prompt": "1+1"}], None)
-    with pytest.raises(ConfigError, match=r"data.label_key: None names no column, and meds.reward: math compares"):
+    with pytest.raises(ConfigError, match=r"data.label_key: names no column, and meds.reward=math compares"):
         checks.require_labels(RunConfig(MedsSettings(run_dir="x", reward="math"), {}), [{"prompt": "1+1"}], None)
 
 

@@ -20,28 +20,6 @@ def args_of(flags: dict[str, Any]) -> SimpleNamespace:
     return parse_openrlhf_arguments({**BASE, **flags})
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ({"ds.lora.rank": -1}, "ds.lora.rank: -1 is negative"),
-        ({**LORA, "ds.lora.alpha": 0}, "ds.lora.alpha: 0 scales the adapters"),
-        ({**LORA, "ds.lora.dropout": 1}, "ds.lora.dropout: 1.0 is no share"),
-        ({**LORA, "ds.load_in_4bit": True}, "ds.load_in_4bit: True does not go with ds.lora.rank 8: adapters are not"),
-        ({**LORA, "ds.tensor_parallel_size": 2}, "ds.tensor_parallel_size: 2 does not go with ds.lora.rank 8"),
-        ({**LORA, "train.enable_ema": True}, "train.enable_ema: True does not go with ds.lora.rank 8"),
-    ],
-)
-def test_settings_that_cannot_work(flags: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        checks.require_lora(args_of(flags))
-    assert str(raised.value).startswith(message)
-
-
-def test_settings_that_work() -> None:
-    checks.require_lora(args_of({"ds.load_in_4bit": True, "train.enable_ema": True}))
-    checks.require_lora(args_of({**LORA, "ds.lora.dropout": 0.5}))
-
-
 def test_a_resume_with_other_adapters(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     saved = RunConfig(MedsSettings(run_dir="x"), {**LORA, "ds.lora.target_modules": ["q_proj"]})
@@ -49,7 +27,7 @@ def test_a_resume_with_other_adapters(tmp_path: Path) -> None:
     checks.require_same_adapters(saved, paths)
     for key, value in (("ds.lora.rank", 4), ("ds.lora.alpha", 32), ("ds.lora.target_modules", ["v_proj"])):
         changed = RunConfig(saved.meds, {**saved.openrlhf, key: value})
-        with pytest.raises(ConfigError, match=rf"{key}: .* does not fit the checkpoint, which was saved with"):
+        with pytest.raises(ConfigError, match=rf"{key}=.*: the checkpoint was saved with .* Resume with that"):
             checks.require_same_adapters(changed, paths)
 
 
@@ -66,18 +44,18 @@ def policy() -> Any:
     return make
 
 
-HAS = "this qwen2 model has q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head; leave it out"
+HAS = "this qwen2 model has q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head. Leave it out"
 
 
 @pytest.mark.parametrize(
     ("targets", "tied", "message"),
     [
-        (["q_proj", "query"], False, f"'query' is no module; {HAS}"),
-        (["_proj"], False, f"'_proj' is no module; {HAS}"),
-        (["all-linear"], False, f"'all-linear' is no module; {HAS}"),
-        ([], False, f"[] names none; {HAS}"),
-        (["embed_tokens"], False, f"'embed_tokens' is no linear layer, and only those can be merged; {HAS}"),
-        (["lm_head"], True, "'lm_head' has the embeddings' weight, which engines cannot have once with and once"),
+        (["q_proj", "query"], False, f"query: names no linear layer; {HAS}"),
+        (["_proj"], False, f"_proj: names no linear layer; {HAS}"),
+        (["all-linear"], False, f"all-linear: names no linear layer; {HAS}"),
+        ([], False, f"[]: names no linear layer; {HAS}"),
+        (["embed_tokens"], False, f"embed_tokens: names no linear layer; {HAS}"),
+        (["lm_head"], True, "lm_head: has the weight of the embeddings, which engines cannot have with and"),
     ],
 )
 def test_targets_that_the_policy_lacks_or_that_cannot_be_merged(
@@ -85,7 +63,7 @@ def test_targets_that_the_policy_lacks_or_that_cannot_be_merged(
 ) -> None:
     with pytest.raises(ConfigError) as raised:
         checks.require_lora_targets(args_of({**LORA, "ds.lora.target_modules": targets}), policy(tied))
-    assert str(raised.value).startswith(f"ds.lora.target_modules: {message}")
+    assert str(raised.value).startswith(f"ds.lora.target_modules={message}")
 
 
 @pytest.mark.parametrize(
@@ -103,5 +81,5 @@ def test_targets_that_fit(targets: list[str] | None, tied: bool, policy: Any) ->
 
 def test_the_default_targets_of_a_model_without_linear_layers() -> None:
     config = GPT2Config(vocab_size=97, n_embd=32, n_layer=2, n_head=2, bos_token_id=1, eos_token_id=2)
-    with pytest.raises(ConfigError, match="'all-linear' has Conv1D layers in this gpt2 model"):
+    with pytest.raises(ConfigError, match="=all-linear: this gpt2 model has Conv1D layers"):
         checks.require_lora_targets(args_of(LORA), config)
