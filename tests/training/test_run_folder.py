@@ -55,7 +55,7 @@ def test_a_refused_run_leaves_no_folder_and_a_started_one_stays(tmp_path: Path) 
         raise ConfigError("a", 1, "is wrong")
     assert paths.config.exists()
     with (
-        pytest.raises(ConfigError, match="holds a run that has finished no step. Add --resume"),
+        pytest.raises(ConfigError, match=r"holds a run that has finished no step\. Add --resume"),
         sole_driver_of(paths, False, 180.0),
     ):
         raise AssertionError("started twice")

@@ -31,7 +31,9 @@ def count_too_long(data: Any, args: SimpleNamespace, tokenizer: Any) -> int:
     batches = data.select_columns([key]).iter(batch_size=1000)  # many times faster than row by row
     too_long = sum(is_too_long(text_of({key: value}), most, tokenizer) for batch in batches for value in batch[key])
     if too_long == len(data):
-        hint = f"leaves {most} tokens to a prompt, and every prompt has more. Raise it, or lower rollout.max_new_tokens."
+        hint = (
+            f"leaves {most} tokens to a prompt, and every prompt has more. Raise it, or lower rollout.max_new_tokens."
+        )
         raise ConfigError("data.max_len", args.data.max_len, hint)
     return too_long
 

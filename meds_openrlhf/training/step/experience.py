@@ -33,7 +33,7 @@ from meds_openrlhf.config.schema import PenaltySettings
 from meds_openrlhf.features.final_answer import answer_rows
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.clustering import NOISE, cluster_sets
-from meds_openrlhf.memory.rows import group_codes, make_rows, prompt_key, remembered_rows
+from meds_openrlhf.memory.rows import group_codes, make_rows, remembered_rows
 from meds_openrlhf.memory.shard import MemoryAnswer
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.exploration import answer_bonus, pass_at_k_advantages
@@ -43,7 +43,7 @@ from meds_openrlhf.tracking.metrics import StepFacts, step_metrics
 from meds_openrlhf.training.host.openrlhf import duplicates, ranks_of_roles
 from meds_openrlhf.training.step.batches import even_batches, padded_batches
 from meds_openrlhf.training.step.policy import Recorded
-from meds_openrlhf.training.step.samples import in_order, is_right, values_in_order
+from meds_openrlhf.training.step.samples import in_order, is_right, prompt_keys, values_in_order
 from meds_openrlhf.training.watch.control import TrainerContext
 
 # From a step's experiences and what was recorded: which rollouts can have a row (n,), and the rows (n, d).
@@ -214,7 +214,7 @@ class MemoryExperienceMaker(ExperienceMaker):
         return Collected(
             raw=values_in_order(experiences, [batch.rewards for batch in experiences]),
             correct=correct,
-            keys=in_order(experiences, [map(prompt_key, batch.prompts) for batch in experiences]),
+            keys=prompt_keys(experiences),
             features=features,
             has_feature=has_feature,
             remembered=np.flatnonzero(wanted & has_feature),

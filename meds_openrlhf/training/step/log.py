@@ -1,8 +1,7 @@
-"""Sends the rollouts of each step from the trainer to the rollout log, without waiting for the write."""
+"""What a step leaves behind: its rollouts, sent to the rollout log without waiting, and metrics of evaluations."""
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +15,7 @@ from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.evaluation.estimators import pass_at_k
 from meds_openrlhf.evaluation.results import ks_up_to
 from meds_openrlhf.features.answer import AnswerLocator
-from meds_openrlhf.memory.rows import prompt_key
+from meds_openrlhf.runtime.errors import innermost
 from meds_openrlhf.tracking.rollout_recorder import StepRollouts
 from meds_openrlhf.training.step.experience import StepResult
 from meds_openrlhf.training.step.samples import (
@@ -24,14 +23,12 @@ from meds_openrlhf.training.step.samples import (
     generated_tokens,
     in_order,
     is_right,
+    prompt_keys,
     responses_of,
     values_in_order,
 )
 
-logger = logging.getLogger(__name__)
-
 STEPS_AHEAD = 4  # unwritten steps, kept in RAM with their tokens, beyond which training waits
-PATIENCE_SECONDS = 60.0
 
 
 class RolloutSender:
@@ -48,46 +45,34 @@ class RolloutSender:
 
     def send(self, rollouts: StepRollouts) -> None:
         """Send one step; waits only if `STEPS_AHEAD` earlier steps are still being written."""
-        self._settle(STEPS_AHEAD - 1)
+        self._wait_for_all_but(STEPS_AHEAD - 1)
         self._under_way.append(self._recorder.record.remote(rollouts))
 
     def flush(self) -> None:
         """Wait until all sent steps are on disk."""
-        self._settle(0)
+        self._wait_for_all_but(0)
 
-    def _settle(self, allowed: int) -> None:
-        """Collect finished writes, and wait until at most ``allowed`` steps are unwritten."""
-        while self._under_way:
-            must_wait = len(self._under_way) > allowed
-            done, _ = ray.wait([self._under_way[0]], timeout=PATIENCE_SECONDS if must_wait else 0)
-            if done:
-                self._take(self._under_way.popleft())
-            elif must_wait:
-                logger.warning("the log of rollouts is %d steps behind; waiting", len(self._under_way))
-            else:
-                return
-
-    def _take(self, written: Any) -> None:
-        try:
-            ray.get(written)
-        except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError) as error:
-            cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
-            if not self._has_failed:
-                what = f"{type(cause).__name__}: {cause}"
-                self._tell(f"rollouts of a step could not be logged ({what}); training goes on without them")
-            self._has_failed = True
+    def _wait_for_all_but(self, newest: int) -> None:
+        while len(self._under_way) > newest:
+            try:
+                ray.get(self._under_way.popleft())
+            except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError) as error:
+                if not self._has_failed:
+                    cause = innermost(error)
+                    what = f"{type(cause).__name__}: {cause}"
+                    self._tell(f"rollouts of a step could not be logged ({what}); training continues without them")
+                self._has_failed = True
 
 
 def step_rollouts(step: int, result: StepResult) -> StepRollouts:
     """Return a step's data for the log, in the order of the samples."""
     experiences, judged = result.experiences, result.judged
     texts = in_order(experiences, [batch.prompts for batch in experiences])
-    keys = {text: prompt_key(text) for text in dict.fromkeys(texts)}  # `texts` repeats a prompt for each of its samples
     responses = in_order(experiences, map(responses_of, experiences))
     return StepRollouts(
         step=step,
         sample=np.arange(len(texts), dtype=np.int32),
-        prompt=[keys[text] for text in texts],
+        prompt=prompt_keys(experiences),
         prompt_text=texts,
         ground_truth=[
             None if label is None else str(label) or None

@@ -12,6 +12,7 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.function import FeatureFunction
+from meds_openrlhf.memory.rows import prompt_key
 
 
 def in_order(experiences: Sequence[Experience], items: Iterable[Iterable[Any]]) -> list[Any]:
@@ -25,6 +26,13 @@ def values_in_order(experiences: Sequence[Experience], values: Iterable[ArrayLik
     """Like `in_order`, for tensors and arrays: (B,) or (B, ...) per micro-batch become (n,) or (n, ...)."""
     flat: NDArray[Any] = np.concatenate([np.asarray(of_batch) for of_batch in values])
     return flat[places_of(experiences)]
+
+
+def prompt_keys(experiences: Sequence[Experience]) -> list[str]:
+    """Return the memory's key of each sample's prompt, in the order of the index."""
+    texts = in_order(experiences, [batch.prompts for batch in experiences])
+    keys = {text: prompt_key(text) for text in dict.fromkeys(texts)}  # a prompt has many samples
+    return [keys[text] for text in texts]
 
 
 def places_of(experiences: Sequence[Experience]) -> NDArray[np.intp]:

@@ -93,7 +93,7 @@ def test_what_cannot_be_written_is_said_once_and_ends_nothing(error: Exception) 
     sender.flush()
     assert len(said) == 1
     assert str(error) in said[0]
-    assert "training goes on" in said[0]
+    assert "training continues" in said[0]
 
 
 def test_a_recorder_that_died_is_said() -> None:
