@@ -1,4 +1,4 @@
-"""Follows a run: receives news from the trainer, forwards stop requests, and detects lost processes."""
+"""The driver follows a run: passes news and stop requests on, and names the processes whose loss ends the run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ import ray._private.state
 
 from meds_openrlhf.runtime.errors import RunLostError, innermost
 from meds_openrlhf.runtime.signals import Interruptions, WatchdogExpired
+from meds_openrlhf.tracking.sending import Trackers
 from meds_openrlhf.training.watch.control import Evaluated, StepReport, Stopped
 
 POLL_SECONDS = 0.5
 CENSUS_SECONDS = 5.0
+# Callers and other ranks learn of a dead actor shortly before the cluster's actor table shows it.
+EXPLANATION_SECONDS = 10.0
 
 
 class RunListener(Protocol):
@@ -28,13 +31,6 @@ class RunListener(Protocol):
 
     def say(self, line: str) -> None:
         """Show a line to the user."""
-
-
-class Trackers(Protocol):
-    """Sends the run's metrics to trackers."""
-
-    def poll(self) -> list[str]:
-        """Return lines for the user, without blocking."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +72,12 @@ class Following:
             if self.interruptions.expired:
                 raise WatchdogExpired
             if self.interruptions.noted is not None and not passed_on:
-                self._pass_stop_on()
+                self.control.request_stop.remote()
+                self.listener.say("stopping after this step, with a checkpoint; interrupt again to stop at once")
                 passed_on = True
             if time.monotonic() >= next_census:
-                self._require_members()
+                if loss := first_loss(self.members):
+                    raise RunLostError(loss)
                 next_census = time.monotonic() + CENSUS_SECONDS
 
     def _take_news(self) -> Stopped | None:
@@ -88,26 +86,11 @@ class Following:
                 return news
             if isinstance(news, StepReport):
                 self.listener.step(news.step, news.metrics)
-                self.interruptions.rewind_watchdog()
-            elif isinstance(news, Evaluated):
-                self.listener.say(news.line)
-                self.interruptions.rewind_watchdog()
             else:
-                self.listener.say(news)
+                self.listener.say(news.line if isinstance(news, Evaluated) else news)
+            if not isinstance(news, str):  # progress
+                self.interruptions.rewind_watchdog()
         return None
-
-    def _pass_stop_on(self) -> None:
-        self.control.request_stop.remote()
-        self.listener.say("stopping after the step under way, with a checkpoint; once more to stop at once")
-
-    def _require_members(self) -> None:
-        loss = first_loss(self.members)
-        if loss is not None:
-            raise RunLostError(loss)
-
-
-# Callers and other ranks learn of a dead actor shortly before the cluster's actor table shows it.
-EXPLANATION_SECONDS = 10.0
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ def test_a_signal_stops_the_trainer_after_its_step(tmp_path: Path) -> None:
     result, heard = follow(tmp_path, lambda control: trainer.fit.remote(control, 1000), [], signal.SIGTERM)
     assert isinstance(result, Stopped)
     assert result.step < 1000
-    assert "stopping after the step under way, with a checkpoint; once more to stop at once" in heard
+    assert "stopping after this step, with a checkpoint; interrupt again to stop at once" in heard
 
 
 def test_a_second_signal_ends_the_waiting(tmp_path: Path) -> None:
