@@ -14,8 +14,7 @@ from analysis.run_rows import layer_logits
 from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE, cluster_sets
-from meds_openrlhf.memory.settings import settings_of_format, transform_of_rows
-from meds_openrlhf.memory.tools.stored_memory import open_memory
+from meds_openrlhf.memory.stored import open_memory, settings_of_format, transform_of_rows
 
 # The paper's names for a model of 28 layers are 28, 14, 28-diff, 14-diff; "single" needs no features.
 TRANSFORMS = {

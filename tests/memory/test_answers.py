@@ -11,9 +11,9 @@ from meds_openrlhf.config.schema import MemorySettings
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.rows import Sharding, make_rows
-from meds_openrlhf.memory.settings import transform_of_rows
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat
+from meds_openrlhf.memory.stored import transform_of_rows
 from meds_openrlhf.paths import MemoryPaths
 
 

@@ -15,7 +15,7 @@ from meds_openrlhf.memory.snapshot import MemoryFormat, read_format, read_snapsh
 from meds_openrlhf.paths import MemoryPaths
 from tests.memory.streams import LAYERS, stream
 from tests.memory.test_shard import as_lists, make_shard, run
-from tests.memory.tools.stored import WrittenMemory, answers_of
+from tests.memory.written import WrittenMemory, answers_of
 
 FORMAT = MemoryFormat(1, LAYERS, {"architecture": "Test", "layers": LAYERS})
 BATCHES = stream(8)

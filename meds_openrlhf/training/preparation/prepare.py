@@ -18,7 +18,6 @@ from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.features.function import FeatureFunction
 from meds_openrlhf.features.settings import feature_transform, features_of_rows, transform_of
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.settings import memory_format
 from meds_openrlhf.memory.snapshot import MemoryFormat
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import Node
@@ -145,7 +144,7 @@ def _memory_of(
     config: RunConfig, paths: RunPaths, args: SimpleNamespace, policy: Any, function: FeatureFunction | None
 ) -> MemoryFormat:
     """Return the format of the run's memory. Raises ConfigError if the run cannot have it."""
-    memory = memory_format(config.meds, policy, function)
+    memory = MemoryFormat.of(config.meds, policy, function)
     records_layers = features.are_recorded(config, function)
     if records_layers:
         transform_of(features_of_rows(config.meds.features, config.meds.memory), memory.layers)

@@ -12,11 +12,11 @@ import pytest
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory.log import read_rows, write_rows
 from meds_openrlhf.memory.rows import Sharding, log_schema
-from meds_openrlhf.memory.tools.stored_memory import open_memory
-from meds_openrlhf.memory.tools.verify import Verification, verify_memory
+from meds_openrlhf.memory.stored import open_memory
+from meds_openrlhf.memory.verify import Verification, verify_memory
 from meds_openrlhf.paths import MemoryPaths, RunPaths
 from tests.memory.streams import LAYERS, stream
-from tests.memory.tools.stored import WrittenMemory, files_of, flip
+from tests.memory.written import WrittenMemory, files_of, flip
 
 
 @pytest.fixture

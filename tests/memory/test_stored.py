@@ -8,10 +8,9 @@ import pytest
 
 from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.memory.rows import make_rows
-from meds_openrlhf.memory.tools.overview import Overview, survey
-from meds_openrlhf.memory.tools.stored_memory import open_memory
+from meds_openrlhf.memory.stored import Overview, open_memory, survey
 from tests.memory.streams import LAYERS, stream
-from tests.memory.tools.stored import SETTINGS, WrittenMemory
+from tests.memory.written import SETTINGS, WrittenMemory
 
 
 def test_numbers_are_those_of_the_shards(tmp_path: Path) -> None:
