@@ -145,13 +145,13 @@ def _recording(source: Path, target: Path, preset: str | None, overrides: list[s
     """The rows of a file or a run's folder, and the settings for their replay. ``target`` must not be the input."""
     from meds_openrlhf.files import refuse_inside
     from meds_openrlhf.memory.replay import read_recording, recording_of
-    from meds_openrlhf.memory.stored import open_memory, settings_with, transform_of_rows
+    from meds_openrlhf.memory.stored import open_memory, settings_with
 
     if source.is_dir():
         memory = open_memory(source)
         refuse_inside(target, memory.paths.root)
         meds = memory.settings(_changed(preset, overrides))
-        transform_of_rows(meds, memory.format)  # raises ConfigError if they do not match
+        memory.transform(meds)  # raises ConfigError if they do not match
         return recording_of(memory), meds
     if target.exists() and source.exists() and target.samefile(source):
         raise ConfigError("--out", str(target), "is the file that is replayed; name another one")

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meds_openrlhf.config.method import Method
 from meds_openrlhf.memory.assignment import UNASSIGNED
+from meds_openrlhf.memory.clustering import cluster_sets
 
 Key = tuple[str, bool]  # prompt, and whether the rollouts were right
 
@@ -99,6 +101,11 @@ class History:
         """Select all rows of ``groups``."""
         rows = np.concatenate([np.empty(0, np.int64), *(group.rows for group in groups)])
         return Selection(groups, rows, np.cumsum([0, *(len(group.rows) for group in groups)]))
+
+    def cluster(self, groups: Sequence[Group], method: Method) -> None:
+        """Cluster those of ``groups`` that wait."""
+        selection = self.select([group for group in groups if group in self.stale])
+        self.set_labels(selection, cluster_sets(self.features[selection.rows], selection.offsets, method))
 
     def set_labels(self, selection: Selection, labels: NDArray[np.int32]) -> None:
         """Store the clustering (n,) of a selection. A group that got rows meanwhile keeps its labels and waits."""

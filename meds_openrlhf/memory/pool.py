@@ -22,13 +22,11 @@ from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.log import EMPTY_LOG, LogState
 from meds_openrlhf.memory.rows import Sharding, owners_of
-from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings, ShardStats
+from meds_openrlhf.memory.shard import NO_TIME, MemoryAnswer, MemoryShard, ShardSettings, ShardStats
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot, read_snapshot
 from meds_openrlhf.paths import MemoryPaths
 
 CLUSTERING = "clustering"  # the concurrency group (one thread of the actor) in which `recluster` runs
-
-
 # Prometheus gauges of each shard, with the labels ``run`` and ``shard``, which Ray exports from the pool's process.
 GAUGES = {
     "meds_memory_rows": "Rows that a shard of the memory holds.",
@@ -86,8 +84,8 @@ class MemoryPool:
         for number, answer in enumerate(answers):
             for name in ("rows", "prompts", "bytes", "stale"):
                 self._set_gauge(number, name, getattr(answer.stats, name))
-            for name in ("wait_seconds", "assign_seconds", "append_seconds"):
-                self._set_gauge(number, name, getattr(answer, name))
+            for name, seconds in answer.seconds.items():
+                self._set_gauge(number, f"{name}_seconds", seconds)
         self._recluster()
         label, size = np.full(len(rows), UNASSIGNED, np.int32), np.zeros(len(rows), np.int32)
         for chosen, answer in zip(indices, answers):
@@ -98,10 +96,8 @@ class MemoryPool:
             size=size,
             stats=add_stats([answer.stats for answer in answers]),
             moments=merge_moments([answer.moments for answer in answers]),
-            wait_seconds=max(answer.wait_seconds for answer in answers),
-            assign_seconds=max(answer.assign_seconds for answer in answers),
-            append_seconds=max(answer.append_seconds for answer in answers),
-            cluster_seconds=self._cluster_seconds,
+            seconds={name: max(answer.seconds[name] for answer in answers) for name in NO_TIME}
+            | {"cluster": self._cluster_seconds},
         )
 
     def snapshot(self, name: str) -> None:
@@ -169,8 +165,7 @@ def _in_order_of(rows: pa.RecordBatch, chosen: NDArray[np.int64], answer: Memory
     order, wanted_order = np.argsort(answer.sample), np.argsort(wanted)
     if not np.array_equal(answer.sample[order], wanted[wanted_order]):
         raise ValueError("step: its rows are stored already, and they are not these; a step is observed only once")
-    positions = np.empty(len(wanted), dtype=np.int64)
-    positions[wanted_order] = order
+    positions = order[np.argsort(wanted_order)]
     return answer.label[positions], answer.size[positions]
 
 

@@ -23,7 +23,6 @@ from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.features.settings import features_of_rows, transform_of
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory import format2, log
-from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.history import History
 from meds_openrlhf.memory.rows import layer_logits_of, log_schema, step_of, visits_of
@@ -40,23 +39,6 @@ def settings_with(changed: Mapping[str, Any]) -> MedsSettings:
     """
     ours = {name.removeprefix("meds."): value for name, value in changed.items()}
     return build(MedsSettings, unflatten({"run_dir": ".", **ours}), "meds")
-
-
-def settings_of_format(memory_format: MemoryFormat, changed: Mapping[str, Any] | None = None) -> MedsSettings:
-    """Return `settings_with` ``changed`` and with what a memory's format records of the others."""
-    recorded = memory_format.features
-    known = {f"meds.features.{name}": recorded[name] for name in FEATURE_SETTINGS if name in recorded}
-    if memory_format.holds_answers:
-        known = {"meds.memory.preset": ANSWERS}
-    return settings_with({**known, **(changed or {})})
-
-
-def transform_of_rows(meds: MedsSettings, memory_format: MemoryFormat) -> FeatureTransform:
-    """Return the transform for a stored memory's rows. Raises ConfigError if the preset or the layers do not match."""
-    if memory_format.holds_answers != (meds.memory.preset == ANSWERS):
-        content = "final answers" if memory_format.holds_answers else "layer logits"
-        raise ConfigError("meds.memory.preset", meds.memory.preset, f"does not fit this memory, which holds {content}")
-    return transform_of(features_of_rows(meds.features, meds.memory), memory_format.layers)
 
 
 @dataclass(frozen=True)
@@ -91,7 +73,19 @@ class StoredMemory:
         if self.run is not None and self.run.config.exists():
             words = [f"--{name}={as_word(value)}" for name, value in (changed or {}).items()]
             return load_config(self.run.config, words).meds
-        return settings_of_format(self.format, changed)
+        recorded = self.format.features
+        known = {f"meds.features.{name}": recorded[name] for name in FEATURE_SETTINGS if name in recorded}
+        if self.format.holds_answers:
+            known = {"meds.memory.preset": ANSWERS}
+        return settings_with({**known, **(changed or {})})
+
+    def transform(self, meds: MedsSettings) -> FeatureTransform:
+        """Return the transform for the rows. Raises ConfigError if the preset or the layers do not match them."""
+        if self.format.holds_answers != (meds.memory.preset == ANSWERS):
+            content = "final answers" if self.format.holds_answers else "layer logits"
+            hint = f"does not fit this memory, which holds {content}"
+            raise ConfigError("meds.memory.preset", meds.memory.preset, hint)
+        return transform_of(features_of_rows(meds.features, meds.memory), self.format.layers)
 
     def manifests(self) -> list[Path]:
         """Return the manifests of the snapshots, step 5 before step 10."""
@@ -120,15 +114,13 @@ class StoredMemory:
 
         Raises ConfigError if they do not match the rows, and MemoryCorruptionError if a file is damaged.
         """
-        transform = transform_of_rows(meds, self.format)
+        transform = self.transform(meds)
         history = History(transform.dimensions(self.format.layers))
         batches = [rows for _, rows in self.rows_by_step()]
         logits = [np.empty((0, self.format.layers), np.float32), *map(layer_logits_of, batches)]
         for rows, of_step in zip(batches, logits[1:]):
             history.add(visits_of(rows), transform(of_step))
-        selection = history.select(list(history.groups.values()))
-        labels = cluster_sets(history.features[selection.rows], selection.offsets, meds.memory.method)
-        history.set_labels(selection, labels)
+        history.cluster(list(history.groups.values()), meds.memory.method)
         step, sample = (
             np.concatenate([np.empty(0, np.int32), *(rows.column(name).to_numpy() for rows in batches)])
             for name in ("step", "sample")
