@@ -84,21 +84,17 @@ class MemoryPool:
         for number, answer in enumerate(answers):
             for name in ("rows", "prompts", "bytes", "stale"):
                 self._set_gauge(number, name, getattr(answer.stats, name))
-            for name, seconds in answer.seconds.items():
-                self._set_gauge(number, f"{name}_seconds", seconds)
+            for part, took in answer.seconds.items():
+                self._set_gauge(number, f"{part}_seconds", took)
         self._recluster()
         label, size = np.full(len(rows), UNASSIGNED, np.int32), np.zeros(len(rows), np.int32)
         for chosen, answer in zip(indices, answers):
             label[chosen], size[chosen] = _in_order_of(rows, chosen, answer)
-        return MemoryAnswer(
-            sample=rows.column("sample").to_numpy(),
-            label=label,
-            size=size,
-            stats=add_stats([answer.stats for answer in answers]),
-            moments=merge_moments([answer.moments for answer in answers]),
-            seconds={name: max(answer.seconds[name] for answer in answers) for name in NO_TIME}
-            | {"cluster": self._cluster_seconds},
-        )
+        stats = add_stats([answer.stats for answer in answers])
+        moments = merge_moments([answer.moments for answer in answers])
+        slowest = {part: max(answer.seconds[part] for answer in answers) for part in NO_TIME}
+        seconds = {**slowest, "cluster": self._cluster_seconds}
+        return MemoryAnswer(rows.column("sample").to_numpy(), label, size, stats, moments, seconds)
 
     def snapshot(self, name: str) -> None:
         """Atomically commit a snapshot of all stored rows."""

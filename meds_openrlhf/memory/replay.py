@@ -27,16 +27,14 @@ from meds_openrlhf.memory.stored import StoredMemory
 from meds_openrlhf.paths import MemoryPaths
 from meds_openrlhf.shaping.penalty import cluster_penalty
 
+_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 _COLUMNS = {
     "step": ("an integer", pa.types.is_integer),
     "prompt_key": ("string", lambda _: True),
     "correct": ("bool", pa.types.is_boolean),
     "layer_logits": (
         "fixed_size_list<float32>",
-        lambda found: (
-            pa.types.is_list(found) | pa.types.is_large_list(found) | pa.types.is_fixed_size_list(found)
-            and pa.types.is_floating(found.value_type)
-        ),
+        lambda found: isinstance(found, _LISTS) and pa.types.is_floating(found.value_type),
     ),
 }
 

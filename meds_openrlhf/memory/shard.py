@@ -139,14 +139,8 @@ class MemoryShard:
         """Return the shard's statistics."""
         with self._lock:
             history = self._opened()
-            return ShardStats(
-                rows=len(history),
-                prompts=history.prompts,
-                clusters=history.clusters,
-                noise=history.noise,
-                bytes=self._log.bytes,
-                stale=len(history.stale),
-            )
+            totals = len(history), history.prompts, history.clusters, history.noise
+            return ShardStats(*totals, self._log.bytes, len(history.stale))
 
     def labels(self, prompt: str, correct: bool = False) -> NDArray[np.int32]:
         """Return the labels of a prompt's rows, oldest first; empty for an unknown prompt."""
