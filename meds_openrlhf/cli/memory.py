@@ -115,8 +115,7 @@ def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 def verify(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print the findings; returns 1 if any of them is damage."""
-    from meds_openrlhf.memory.stored import open_memory
-    from meds_openrlhf.memory.verify import verify_memory
+    from meds_openrlhf.memory.stored import open_memory, verify_memory
 
     report = verify_memory(open_memory(arguments.folder))
     for line in report.damage:

@@ -18,6 +18,7 @@ from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.log import LogState, lock_shard, write_rows
 from meds_openrlhf.memory.rows import Sharding, owners_of, step_of
 from meds_openrlhf.memory.snapshot import (
+    BRANCH_SNAPSHOT,
     FORMAT_VERSION,
     MemoryFormat,
     Snapshot,
@@ -30,8 +31,6 @@ from meds_openrlhf.memory.stored import StoredMemory
 from meds_openrlhf.paths import MemoryPaths
 
 logger = logging.getLogger(__name__)
-
-BRANCH_SNAPSHOT = "branch"
 
 
 def read_branch_point(manifest: Path) -> Snapshot:

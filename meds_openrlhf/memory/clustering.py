@@ -116,9 +116,9 @@ def hdbscan_sets(
     """
     labels = np.full(len(features), np.int32(NOISE))
     for i in range(len(offsets) - 1):
-        rows = slice(offsets[i], offsets[i + 1])
-        if offsets[i + 1] - offsets[i] >= 2:
-            labels[rows] = _cluster(features[rows], min_cluster_size, allow_single_cluster, epsilon)
+        begin, end = offsets[i], offsets[i + 1]
+        if end - begin >= 2:
+            labels[begin:end] = _cluster(features[begin:end], min_cluster_size, allow_single_cluster, epsilon)
     return labels
 
 
@@ -168,12 +168,8 @@ def drop_scatter(labels: Labels, lambdas: Floats, farthest: float, min_cluster_s
     for label in labels:
         if label != NOISE:
             sizes[label] += 1
-    numbers = np.full(len(labels), np.int32(NOISE))
-    kept = 0
-    for cluster in range(len(labels)):
-        if sizes[cluster] >= min_cluster_size:
-            numbers[cluster] = kept
-            kept += 1
+    kept = sizes >= min_cluster_size
+    numbers = np.where(kept, np.cumsum(kept) - 1, NOISE)
     for row in range(len(labels)):
         if labels[row] != NOISE:
             labels[row] = numbers[labels[row]]
@@ -207,12 +203,9 @@ def _cluster(points: Floats, min_cluster_size: int, allow_single_cluster: bool, 
 
 @compiled
 def _spanning_tree(points: Floats) -> tuple[Integers, Integers, Floats]:
-    """Run Prim's algorithm from row 0; return (n - 1,) sources, targets and lengths of the edges in insertion order.
-
-    Rows outside the tree are stored transposed and without gaps, so that the loops over them are vectorized.
-    """
+    """Run Prim's algorithm from row 0; return (n - 1,) sources, targets and lengths of the edges in insertion order."""
     count, dims = points.shape
-    outside = np.ascontiguousarray(points.T)  # columns: rows not yet in the tree
+    outside = np.ascontiguousarray(points.T)  # columns: rows not yet in the tree, without gaps, for vectorized loops
     row = np.arange(count)  # row number of each column
     nearest = np.full(count, np.inf)  # squared distance of each column to the tree
     source = np.zeros(count, np.int64)  # the row of the tree at that distance
@@ -351,10 +344,9 @@ def _excess_of_mass(parent: Integers, first_child: Integers, stability: Floats, 
     clusters = len(parent)
     selected = np.ones(clusters, np.bool_)
     for cluster in range(clusters - 1, -1, -1):  # children come after their parents
-        below = np.float32(0.0)  # hdbscan adds and compares in single precision
-        if first_child[cluster]:
-            below = np.float32(below + stability[first_child[cluster]])
-            below = np.float32(below + stability[first_child[cluster] + 1])
+        child, below = first_child[cluster], np.float32(0.0)
+        if child:  # hdbscan adds and compares in single precision
+            below = np.float32(np.float32(stability[child]) + stability[child + 1])
         if below > stability[cluster]:
             selected[cluster] = False
             stability[cluster] = below

@@ -20,10 +20,7 @@ Key = tuple[str, bool]  # prompt, and whether the rollouts were right
 
 
 def extended(array: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
-    """Return ``array``, the first rows of its base, with ``values`` behind it; the base doubles if it is full.
-
-    Views of the rows so far stay as they are.
-    """
+    """Return ``array``, the first rows of its base, with ``values`` behind it; the base doubles if it is full."""
     base, begin, end = array.base, len(array), len(array) + len(values)
     if base is None or end > len(base):
         base = np.empty((max(end, 2 * begin), *array.shape[1:]), array.dtype)

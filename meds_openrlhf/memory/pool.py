@@ -63,9 +63,7 @@ class MemoryPool:
         self._reclustering: list[Any] = [None] * len(shards)
         self._cluster_seconds = 0.0
         self._run = root.absolute().parent.name
-        self._gauges: dict[str, Any] = {
-            name: Gauge(name, description=text, tag_keys=("run", "shard")) for name, text in GAUGES.items()
-        }
+        self._gauges = {name: Gauge(name, description=text, tag_keys=("run", "shard")) for name, text in GAUGES.items()}
 
     def observe(self, step: int, rows: pa.RecordBatch) -> MemoryAnswer:
         """Label and store one step's rows (`memory.rows.make_rows`); they are durable when this returns.
@@ -73,14 +71,10 @@ class MemoryPool:
         The answer is in the order of ``rows``; each of its times is the maximum over shards. Labels depend only on rows
         stored before this step. Raises the OSError, ValueError or MemoryCorruptionError of a shard.
         """
-        owner = owners_of(rows, len(self._shards))
+        owner, step = owners_of(rows, len(self._shards)), step + self._format.step_offset
         indices = [np.flatnonzero(owner == shard) for shard in range(len(self._shards))]
-        answers: list[MemoryAnswer] = _get(
-            [
-                shard.observe.remote(step + self._format.step_offset, rows.take(pa.array(chosen)))
-                for shard, chosen in zip(self._shards, indices)
-            ]
-        )
+        parts = [rows.take(pa.array(chosen)) for chosen in indices]
+        answers = _get([shard.observe.remote(step, part) for shard, part in zip(self._shards, parts)])
         for number, answer in enumerate(answers):
             for name in ("rows", "prompts", "bytes", "stale"):
                 self._set_gauge(number, name, getattr(answer.stats, name))
@@ -98,16 +92,13 @@ class MemoryPool:
 
     def snapshot(self, name: str) -> None:
         """Atomically commit a snapshot of all stored rows."""
-        states: list[LogState] = _get([shard.snapshot.remote() for shard in self._shards])
+        states = _get([shard.snapshot.remote() for shard in self._shards])
         rows = {folder: count for state in states for folder, count in state.rows.items()}
         state = LogState(max(state.step for state in states), rows)
         commit_snapshot(self._paths, name, Snapshot(self._format, self._config_hash, state))
 
     def restore(self, name: str | None) -> ShardStats:
-        """Restore the snapshot ``name``, or an empty memory if it is None; removes rows stored later.
-
-        Raises MemoryCorruptionError if files differ from the snapshot.
-        """
+        """Go back to the snapshot ``name``, or to no rows. Raises MemoryCorruptionError if files differ from it."""
         state = EMPTY_LOG
         if name is not None:
             snapshot = read_snapshot(self._paths.snapshot(name))
@@ -168,7 +159,6 @@ def _in_order_of(rows: pa.RecordBatch, chosen: NDArray[np.int64], answer: Memory
 def _get(references: list[Any]) -> list[Any]:
     """Like `ray.get`, but raise the actor's original error instead of Ray's wrapper."""
     try:
-        results: list[Any] = ray.get(references)
-        return results
+        return list(ray.get(references))
     except ray.exceptions.RayTaskError as error:
         raise error.as_instanceof_cause() from None

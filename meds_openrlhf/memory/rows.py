@@ -107,17 +107,15 @@ def layer_logits_of(rows: pa.RecordBatch) -> NDArray[np.float32]:
 def with_answer(step: int, rows: pa.RecordBatch, labels: NDArray[np.int32], sizes: NDArray[np.int32]) -> pa.RecordBatch:
     """Add the step and the memory's answer to incoming rows, for the log; stores UNASSIGNED labels as null."""
     schema = log_schema(rows.schema.field("layer_logits").type.list_size)
-    columns = {name: rows.column(name) for name in _INCOMING}
-    columns["step"] = pa.array(np.full(len(rows), step, dtype=np.int32))
-    columns["label"] = pa.array(labels, pa.int32(), mask=labels == UNASSIGNED)
-    columns["cluster_size"] = pa.array(sizes, pa.int32())
-    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+    steps, label = np.full(len(rows), step), pa.array(labels, pa.int32(), mask=labels == UNASSIGNED)
+    sample, prompt, correct, logits = (rows.column(name) for name in _INCOMING)
+    return pa.RecordBatch.from_arrays([steps, sample, prompt, correct, label, sizes, logits], schema=schema)
 
 
-def labels_of(batch: pa.RecordBatch) -> NDArray[np.int32]:
-    """Return the (n,) int32 labels of a batch of the log, with null as UNASSIGNED."""
-    labels: NDArray[np.int32] = batch.column("label").fill_null(UNASSIGNED).to_numpy(zero_copy_only=False)
-    return labels
+def answer_of(batch: pa.RecordBatch) -> list[NDArray[np.int32]]:
+    """Return the samples, labels and cluster sizes (n,) of a batch of the log, with null labels as UNASSIGNED."""
+    columns = batch.column("sample"), batch.column("label").fill_null(UNASSIGNED), batch.column("cluster_size")
+    return [column.to_numpy(zero_copy_only=False) for column in columns]
 
 
 def step_of(batch: pa.RecordBatch) -> int:

@@ -27,9 +27,9 @@ from meds_openrlhf.memory.history import History
 from meds_openrlhf.memory.log import LogState, ShardLog
 from meds_openrlhf.memory.rows import (
     Sharding,
+    answer_of,
     group_rows,
     incoming_schema,
-    labels_of,
     layer_logits_of,
     log_schema,
     visits_of,
@@ -127,10 +127,7 @@ class MemoryShard:
             return self._log.merge()
 
     def restore(self, state: LogState) -> None:
-        """Restore the rows of ``state``, that of the whole memory, and remove later rows.
-
-        Raises MemoryCorruptionError, with nothing removed, if the files differ from ``state``.
-        """
+        """Remove rows newer than ``state``, that of all shards. Raises MemoryCorruptionError if the others differ."""
         with self._lock:
             self._history = None
             self._log.restore(state)
@@ -185,8 +182,8 @@ class MemoryShard:
         return self._answer(batch, seconds)
 
     def _answer(self, batch: pa.RecordBatch, seconds: Mapping[str, float] = NO_TIME) -> MemoryAnswer:
-        sample, size = batch.column("sample").to_numpy(), batch.column("cluster_size").to_numpy()
-        return MemoryAnswer(sample, labels_of(batch), size, self.stats(), self._moments, seconds)
+        sample, label, size = answer_of(batch)
+        return MemoryAnswer(sample, label, size, self.stats(), self._moments, seconds)
 
     def _opened(self) -> History:
         """Return the rows in RAM, which are read from the log once."""

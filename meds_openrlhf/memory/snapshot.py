@@ -22,6 +22,7 @@ from meds_openrlhf.paths import SHARD_NAME, MemoryPaths
 
 FORMAT_VERSION = 3
 READABLE_VERSIONS = (2, FORMAT_VERSION)
+BRANCH_SNAPSHOT = "branch"  # the snapshot of the rows that a memory got from another
 ANSWERS = {"rows": "final answers"}  # takes the place of the model if rows are final answers
 
 
@@ -79,9 +80,7 @@ class MemoryFormat:
             hint = f"does not go with the memory in {folder}, whose rows are {rows}, or name another run_dir"
             raise ConfigError("meds.memory.preset", "answers" if other.holds_answers else "of logits", hint)
         if (self.model, self.layers) != (other.model, other.layers):
-            here, there = (
-                ", ".join(f"{key} {value}" for key, value in model.items()) for model in (self.model, other.model)
-            )
+            here, there = (", ".join(f"{key} {item}" for key, item in of.items()) for of in (self.model, other.model))
             model = f"another model or feature ({here}), not of {there}"
             raise ConfigError(setting, str(folder), f"holds the memory of {model}; train with those, or name another")
         for name, value in self.features.items():
@@ -98,7 +97,7 @@ def read_format(paths: MemoryPaths) -> MemoryFormat | None:
     return _parse_format(_read_json(path), path) if path.exists() else None
 
 
-def _parse_format(content: dict[str, Any], source: Path) -> MemoryFormat:
+def _parse_format(content: Any, source: Path) -> MemoryFormat:
     """Parse a format. Raises ConfigError for another format version, MemoryCorruptionError for invalid content."""
     try:
         version = content.get("format_version", FORMAT_VERSION)
@@ -135,10 +134,7 @@ def commit_snapshot(paths: MemoryPaths, name: str, snapshot: Snapshot) -> None:
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """Read a manifest of either format.
-
-    Raises MemoryCorruptionError if it is missing, broken or names folders outside its memory.
-    """
+    """Read a manifest of either format. Raises MemoryCorruptionError if it is missing, broken or leads elsewhere."""
     if not path.exists():
         raise MemoryCorruptionError(f"{path}: is missing, but a checkpoint names it; restore it from a backup")
     found = _read_json(path)
@@ -160,11 +156,8 @@ def _are_counts(*numbers: Any) -> bool:
     return all(type(number) is int and number >= 0 for number in numbers)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> Any:
     try:
-        found = parse_json(path.read_bytes())
+        return parse_json(path.read_bytes())
     except (OSError, ValueError) as error:
         raise MemoryCorruptionError(f"{path}: cannot be read ({error})") from error
-    if not isinstance(found, dict):
-        raise MemoryCorruptionError(f"{path}: does not contain a JSON object")
-    return found

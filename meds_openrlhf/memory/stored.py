@@ -1,4 +1,4 @@
-"""A memory on disk: its settings, its rows, and the biggest clusters, which are the most frequent errors.
+"""A memory on disk: its settings and its rows, its biggest clusters, which are the most frequent errors, and damage.
 
 It is read without a lock, so that its run can go on. Rows that the run stores meanwhile may or may not be visible.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory import format2, log
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.history import History
-from meds_openrlhf.memory.rows import layer_logits_of, log_schema, step_of, visits_of
-from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
+from meds_openrlhf.memory.rows import Sharding, layer_logits_of, log_schema, owners_of, step_of, visits_of
+from meds_openrlhf.memory.snapshot import BRANCH_SNAPSHOT, MemoryFormat, read_format, read_snapshot
 from meds_openrlhf.paths import MemoryPaths, RunPaths
 
 FEATURE_SETTINGS = ("layers", "difference", "normalize")  # those of `meds.features` that a memory's format stores
@@ -67,8 +67,7 @@ class StoredMemory:
     def settings(self, changed: Mapping[str, Any] | None = None) -> MedsSettings:
         """Return the run's settings; without a run, as far as the memory's format records them.
 
-        ``changed`` are settings by full name, such as ``meds.memory.preset``, which take precedence. Raises ConfigError
-        for an unknown setting.
+        ``changed`` are settings by full name, which take precedence. Raises ConfigError for an unknown setting.
         """
         if self.run is not None and self.run.config.exists():
             words = [f"--{name}={as_word(value)}" for name, value in (changed or {}).items()]
@@ -100,32 +99,23 @@ class StoredMemory:
         return read(folder, self.schema)
 
     def rows_by_step(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield each step with rows and its rows from all shards, ordered by ``sample``.
-
-        Raises MemoryCorruptionError if a file is damaged.
-        """
+        """Yield each step with rows, and its rows from all shards, ordered by ``sample``; raises as `batches_in`."""
         folders = map(self.batches_in, self.paths.shard_folders().values())
         for step, batches in groupby(heapq.merge(*folders, key=step_of), key=step_of):
             rows = pa.concat_batches([batch.replace_schema_metadata(None) for batch in batches])
             yield step, rows.take(pa.array(np.argsort(rows.column("sample").to_numpy(), kind="stable")))
 
     def load(self, meds: MedsSettings) -> LoadedRows:
-        """Read all rows and cluster them with these settings.
-
-        Raises ConfigError if they do not match the rows, and MemoryCorruptionError if a file is damaged.
-        """
+        """Read all rows and cluster them with these settings; raises as `transform` and `batches_in`."""
         transform = self.transform(meds)
         history = History(transform.dimensions(self.format.layers))
-        batches = [rows for _, rows in self.rows_by_step()]
-        logits = [np.empty((0, self.format.layers), np.float32), *map(layer_logits_of, batches)]
-        for rows, of_step in zip(batches, logits[1:]):
-            history.add(visits_of(rows), transform(of_step))
+        parts = [(np.empty(0, np.int32), np.empty(0, np.int32), np.empty((0, self.format.layers), np.float32))]
+        for step, rows in self.rows_by_step():
+            sample, logits = rows.column("sample").to_numpy(), layer_logits_of(rows)
+            history.add(visits_of(rows), transform(logits))
+            parts.append((np.full(len(rows), step, np.int32), sample, logits))
         history.cluster(list(history.groups.values()), meds.memory.method)
-        step, sample = (
-            np.concatenate([np.empty(0, np.int32), *(rows.column(name).to_numpy() for rows in batches)])
-            for name in ("step", "sample")
-        )
-        return LoadedRows(history, step, sample, np.concatenate(logits))
+        return LoadedRows(history, *map(np.concatenate, zip(*parts)))
 
 
 def open_memory(folder: Path) -> StoredMemory:
@@ -181,10 +171,7 @@ class Overview:
 
 
 def survey(memory: StoredMemory, settings: MedsSettings, top: int = 10) -> Overview:
-    """Cluster all prompts with ``settings`` and return a summary with the ``top`` biggest clusters.
-
-    Raises ConfigError if the settings do not match the rows, and MemoryCorruptionError if a file is damaged.
-    """
+    """Cluster all prompts with ``settings``; return a summary with the ``top`` biggest clusters. Raises as `load`."""
     rows = memory.load(settings)
     history = rows.history
     wrong = sum(len(group.rows) for (_, correct), group in history.groups.items() if not correct)
@@ -212,3 +199,52 @@ def _facts(rows: LoadedRows) -> Iterator[ClusterFacts]:
         for label in range(group.clusters):
             seen = steps[labels == label]
             yield ClusterFacts(prompt, correct, len(seen), len(seen) / len(labels), int(seen.min()), int(seen.max()))
+
+
+@dataclass
+class Verification:
+    """Counts of the verified rows and snapshots; ``damage`` has a line for each fault, which names the file."""
+
+    rows: int = 0
+    snapshots: int = 0
+    damage: list[str] = field(default_factory=list)
+
+
+def verify_memory(memory: StoredMemory) -> Verification:
+    """Read the whole memory and check it against its checksums and its manifests.
+
+    Manifests are read before rows, since an active run only adds to what they describe. Those that no complete
+    checkpoint names are left over from steps that a restart has undone, and are not checked.
+    """
+    damage, snapshots = [], {}
+    markers = None if memory.run is None else memory.run.complete
+    whole = None if markers is None or not markers.is_dir() else {marker.name for marker in markers.iterdir()}
+    for path in memory.manifests():
+        if whole is None or path.stem in {BRANCH_SNAPSHOT, *whole}:
+            try:
+                snapshots[path] = read_snapshot(path)
+            except MemoryCorruptionError as error:
+                damage += [str(error)] if path.exists() else []  # else the run has just removed it
+    keys: dict[str, list[int]] = {}  # by folder: step and sample of each row, in one number
+    for folder in memory.paths.shard_folders().values():
+        keys[folder.name] = []
+        try:
+            for batch in memory.batches_in(folder):
+                step, sharding = step_of(batch), Sharding.of(batch.schema)
+                keys[folder.name] += ((step << 32) | batch.column("sample").to_numpy().astype(int)).tolist()
+                owners = owners_of(batch, sharding.shards)
+                if folder != memory.paths.shard(sharding.shard) or (owners != sharding.shard).any():
+                    damage.append(f"{folder}: step {step} has rows that belong to another shard")
+        except MemoryCorruptionError as error:
+            damage.append(str(error))
+    everything = [key for of_folder in keys.values() for key in of_folder]
+    if len(set(everything)) < len(everything):
+        damage.append(f"{memory.paths.root}: {len(everything) - len(set(everything))} rows are stored twice")
+    for path, snapshot in snapshots.items():
+        if (snapshot.format.layers, snapshot.format.model) != (memory.format.layers, memory.format.model):
+            damage.append(f"{path}: is of another model than format.json")
+        for name, wanted in snapshot.state.rows.items():
+            found = sum(key >> 32 <= snapshot.state.step for key in keys.get(name, []))
+            if found != wanted:
+                damage.append(f"{path}: has {wanted} rows in {name}, of which {found} are there and sound")
+    return Verification(len(everything), len(snapshots), damage)

@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT, make_branch, rewrite_memory
+from meds_openrlhf.memory.branch import make_branch, rewrite_memory
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.format2 import batches_in
-from meds_openrlhf.memory.snapshot import FORMAT_VERSION, read_format, read_snapshot
-from meds_openrlhf.memory.stored import open_memory
-from meds_openrlhf.memory.verify import verify_memory
+from meds_openrlhf.memory.snapshot import BRANCH_SNAPSHOT, FORMAT_VERSION, read_format, read_snapshot
+from meds_openrlhf.memory.stored import open_memory, verify_memory
 from meds_openrlhf.paths import MemoryPaths
 from tests.memory.streams import stream
 from tests.memory.written import WrittenMemory

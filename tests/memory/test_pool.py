@@ -162,7 +162,7 @@ class PatientShard(MemoryShard):
     """Clusters only once a file is there."""
 
     def recluster(self) -> float:
-        while not (self._paths.root / "go").exists():
+        while not (self._log._folder.parent / "go").exists():
             time.sleep(0.05)
         return super().recluster()
 

@@ -1,16 +1,26 @@
-"""The overview: counts, and clusters that are those of the shards themselves."""
+"""What is read from a stored memory: counts, clusters that are those of the shards themselves, and its damage.
 
+Verification is silent about what is sound, also while it grows; every kind of damage is a line that names the file.
+"""
+
+import json
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from meds_openrlhf.config import ConfigError
 from meds_openrlhf.config.method import PRESETS
-from meds_openrlhf.memory.rows import make_rows
-from meds_openrlhf.memory.stored import Overview, open_memory, survey
+from meds_openrlhf.memory.log import read_rows, write_rows
+from meds_openrlhf.memory.rows import Sharding, log_schema, make_rows
+from meds_openrlhf.memory.stored import Overview, Verification, open_memory, survey, verify_memory
+from meds_openrlhf.paths import MemoryPaths, RunPaths
 from tests.memory.streams import LAYERS, stream
-from tests.memory.written import SETTINGS, WrittenMemory
+from tests.memory.written import SETTINGS, WrittenMemory, files_of, flip
 
 
 def test_numbers_are_those_of_the_shards(tmp_path: Path) -> None:
@@ -59,3 +69,137 @@ def surveyed(folder: Path, top: int, changed: dict[str, object]) -> Overview:
 def _kinds(kinds: list[int]) -> np.ndarray:
     """Logits of errors of these kinds, no two kinds alike."""
     return np.eye(8, LAYERS, dtype=np.float32)[kinds] * 5
+
+
+# ── verification ──
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Two shards with the steps 1 to 2, 3 to 4, 5 and 6; three snapshots; the run is over."""
+    memory = WrittenMemory(tmp_path / "memory")
+    for step, rows in enumerate(stream(6), 1):
+        memory.observe(rows)
+        if step in (2, 4):
+            memory.snapshot(f"global_step{step}")
+    memory.stop()
+    return memory.root
+
+
+def verified(root: Path) -> Verification:
+    return verify_memory(open_memory(root))
+
+
+def damage(root: Path) -> list[str]:
+    return [line.removeprefix(f"{root}/") for line in verified(root).damage]
+
+
+def test_a_sound_memory_has_no_damage(root: Path) -> None:
+    assert verified(root) == Verification(rows=sum(map(len, stream(6))), snapshots=2, damage=[])
+    assert verified(root) == verified(root.parent)  # a memory given by its own folder or by its run's is the same
+
+
+def test_a_run_that_goes_on_is_sound_at_any_moment(tmp_path: Path) -> None:
+    memory = WrittenMemory(tmp_path)
+    assert verified(tmp_path).damage == []
+    for step, rows in enumerate(stream(4), start=1):
+        memory.observe(rows)
+        assert verified(tmp_path).damage == []
+        memory.snapshot(f"global_step{step}")
+        assert verified(tmp_path).damage == []
+
+
+def test_every_flipped_byte_is_found(root: Path) -> None:
+    generator = np.random.default_rng(0)
+    files = [*files_of(root), *files_of(root, shard=1)]
+    assert len(files) > 5
+    for path in files:
+        content = path.read_bytes()
+        for position in generator.integers(len(content), size=6).tolist():
+            flip(path, position)
+            assert f"{path.relative_to(root)}: is damaged (it does not match its checksum)" in damage(root)[0]
+            path.write_bytes(content)
+    assert damage(root) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": {"../../etc": 3}}, "global_step4.json: names .* which are not folders of a memory"),
+        ({"rows": {"shard-0000": 1000}}, "global_step4.json: has 1000 rows in shard-0000, of which [0-9]+ are there"),
+        ({"rows": {"shard-0009": 3}}, "global_step4.json: has 3 rows in shard-0009, of which 0 are there"),
+        ({"rows": {"shard-0000": -1}}, "global_step4.json: its step or a count of its rows is not a number"),
+        ({"step": 3}, "global_step4.json: has [0-9]+ rows in shard-000"),
+    ],
+)
+def test_a_manifest_that_is_wrong_is_found(root: Path, changes: dict, message: str) -> None:
+    path = MemoryPaths(root).snapshot("global_step4")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    found = damage(root)
+    assert all("global_step4.json" in text for text in found)
+    assert any(re.search(message, text) for text in found)
+
+
+def test_a_manifest_that_is_no_json_or_of_another_model_is_found(root: Path) -> None:
+    path = MemoryPaths(root).snapshot("global_step2")
+    content = path.read_text()
+    path.write_text("{")
+    assert [text.split(": ")[0] for text in damage(root)] == ["snapshots/global_step2.json"]
+    path.write_text(content.replace('"architecture": "Test"', '"architecture": "Other"'))
+    assert damage(root) == ["snapshots/global_step2.json: is of another model than format.json"]
+
+
+def test_a_missing_file_is_found_by_the_snapshots(root: Path) -> None:
+    files_of(root, shard=1)[1].unlink()
+    assert {text.split(":")[0] for text in damage(root)} == {"snapshots/global_step4.json"}
+
+
+def test_a_snapshot_that_a_restart_has_undone_is_not_checked_unless_a_checkpoint_names_it(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    memory = WrittenMemory(run.memory.root)
+    batches = stream(5)
+    memory.observe(*batches[:2])
+    memory.snapshot("global_step2")
+    state = memory.state()
+    memory.observe(batches[2])
+    memory.snapshot("global_step3")
+    memory.restore(state)  # step 3's checkpoint was never saved to the end
+    memory.step = 2
+    memory.observe(batches[3].slice(1))
+    run.config.write_text("")
+    run.complete.mkdir(parents=True)
+    (run.complete / "global_step2").write_text("{}")
+    assert verified(tmp_path).damage == []
+    (run.complete / "global_step3").write_text("{}")
+    assert all("global_step3.json" in line for line in verified(tmp_path).damage)
+    assert verified(tmp_path).damage
+
+
+def test_rows_that_are_there_twice_or_in_another_shard_are_found(root: Path) -> None:
+    """The last step once more, under the name of the next; then that file in the folder of the other shard."""
+    last = files_of(root)[-1]
+    again = Path(shutil.copyfile(last, root / "shard-0000" / "000007.arrow"))
+    (batch,) = read_rows(last, log_schema(LAYERS))
+    assert damage(root)[0] == "shard-0000/000007.arrow: does not hold the steps of its name; restore it from a backup"
+    write_rows(root / "shard-0000", [with_step(batch, 7)], Sharding(0, 2))
+    write_rows(root / "shard-0001", [with_step(batch, 7)], Sharding(0, 2))
+    assert damage(root) == [
+        "shard-0001: step 7 has rows that belong to another shard",
+        f"{root}: {len(batch)} rows are stored twice",
+    ]
+    assert again.exists()
+
+
+def with_step(batch: pa.RecordBatch, step: int) -> pa.RecordBatch:
+    return batch.set_column(0, batch.schema.field("step"), pa.array([step] * len(batch), pa.int32()))
+
+
+def test_what_is_no_memory_is_refused(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"RUN: '.*none' does not exist; name a run's folder"):
+        open_memory(tmp_path / "none")
+    with pytest.raises(ConfigError, match="holds no memory; name a run's folder"):
+        open_memory(root / "snapshots")
+    content = json.loads((root / "format.json").read_text())
+    (root / "format.json").write_text(json.dumps({**content, "format_version": 1}))
+    with pytest.raises(ConfigError, match="holds a memory of format 1; this program reads formats 2 and 3"):
+        open_memory(tmp_path)
