@@ -48,6 +48,7 @@ Floats = NDArray[np.float64]
 LAYERS, MODES, ROWS = 28, 5, 8  # ROWS: of a prompt in one visit
 REPEATED = 0.4  # of the rows
 SNAPSHOT_STEPS = 10
+key = "{:032x}".format  # of a prompt's number, like that of a hashed prompt
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,6 @@ class Sizes:
 
 FULL = Sizes(512, (16, 64, 160, 400), 25_000, 62_500, 1_000)
 QUICK = Sizes(8, (16,), 32, 32, 8)
-
-
-def key(prompt: int) -> str:
-    """Return a key like that of a hashed prompt."""
-    return f"{prompt:032x}"
 
 
 class Memory:
@@ -107,8 +103,7 @@ class Memory:
 
     def snapshot(self) -> None:
         """Take a snapshot and commit it."""
-        snapshot = Snapshot(MemoryFormat(1, LAYERS, {}), "", self.shard.snapshot())
-        commit_snapshot(self.paths, f"global_step{self._step}", snapshot)
+        commit_snapshot(self.paths, "benchmark", Snapshot(MemoryFormat(1, LAYERS, {}), "", self.shard.snapshot()))
 
 
 def reference_vectors(logits: NDArray[np.float32]) -> Floats:
@@ -123,10 +118,10 @@ def reference_votes(new: Floats, stored: Floats, labels: NDArray[np.int32]) -> t
     for vectors, known, known_labels in zip(new, stored, labels):
         for vector in vectors:
             model = NearestNeighbors(n_neighbors=3, metric="cosine").fit(known)
-            votes = known_labels[model.kneighbors(vector[None], return_distance=False)[0]].tolist()
-            most = max(votes.count(label) for label in votes)
-            found.append(min(label for label in votes if votes.count(label) == most))
-            clear.append(most > 1)
+            nearest = model.kneighbors(vector[None], return_distance=False)[0]
+            candidates, votes = np.unique(known_labels[nearest], return_counts=True)
+            found.append(candidates[votes.argmax()])
+            clear.append(votes.max() > 1)
     return np.array(found), np.array(clear)
 
 
@@ -169,11 +164,6 @@ def measure_snapshot(sizes: Sizes, rounds: int, folder: Path) -> Line:
         key(prompt): {"features": features.tolist(), "labels": memory.shard.labels(key(prompt)).tolist()}
         for prompt, features in enumerate(vectors)
     }
-
-    def dump() -> None:
-        with (folder / "reference.json").open("w", encoding="utf-8") as file:
-            json.dump(dumped, file)
-
     memory.snapshot()
     ours, reference = [], []
     for _ in range(rounds):
@@ -181,7 +171,8 @@ def measure_snapshot(sizes: Sizes, rounds: int, folder: Path) -> Line:
             prompts = generator.permutation(sizes.snapshot_prompts)[: sizes.per_step]
             memory.observe(prompts, memory.rows(prompts))
         ours.append(timed(memory.snapshot)[0])
-        reference.append(timed(dump)[0])
+        with (folder / "reference.json").open("w", encoding="utf-8") as file:
+            reference.append(timed(json.dump, dumped, file)[0])
     memory.shard.close()
     return Line(f"snapshot, {sizes.snapshot_prompts:,} prompts of 16 rows", ours, "ms", reference)
 

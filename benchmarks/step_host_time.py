@@ -62,6 +62,10 @@ CASES = ((1100, 3072, 6.0), (2500, 7168, 15.0))  # mean length in tokens, cut, a
 Step = Callable[[int], dict[str, float]]
 
 
+def nothing(*_: Any, **__: Any) -> None:
+    """Do nothing: a method of engines, ranks and trackers that costs no time here."""
+
+
 @ray.remote(num_cpus=0)
 class StubEngine:
     """Holds responses to every prompt, as OpenRLHF's agent executor returns them, or ``arrays`` as our engines do."""
@@ -78,11 +82,9 @@ class StubEngine:
     def _response(self, prompt: str, length: int, draws: np.random.Generator) -> dict[str, Any]:
         reward = float(draws.random() < RIGHT_SHARE)
         judged = {"prompt": prompt, "label": "1", "reward": reward, "scores": reward, "extra_logs": {}}
-        tokens = draws.integers(0, VOCABULARY - 1, 100 + length).tolist()
+        tokens = {"observation_tokens": draws.integers(0, VOCABULARY - 1, 100 + length).tolist(), "truncated": False}
         none = dict.fromkeys(("images", "mm_train_inputs", "rollout_log_probs"))
-        return {
-            **judged, **none, "observation_tokens": tokens, "action_ranges": [(100, 100 + length)], "truncated": False,
-        }  # fmt: skip
+        return {**judged, **none, **tokens, "action_ranges": [(100, 100 + length)]}
 
     def get_num_unfinished_requests(self) -> int:
         """Return 0."""
@@ -95,9 +97,6 @@ class StubEngine:
     def status(self) -> EngineStatus:
         """Return the status of an engine that was never restarted."""
         return EngineStatus(str(id(self)), AS_STARTED)
-
-    def nothing(self, *_: Any, **__: Any) -> None:
-        """Do nothing."""
 
     has_received = sleep = wake_up = nothing
 
@@ -125,9 +124,6 @@ class StubRank:
         """Train on nothing."""
         return {"policy_loss": 0.0}
 
-    def nothing(self, *_: Any, **__: Any) -> None:
-        """Do nothing."""
-
     empty_cache = broadcast_to_vllm = reload_states = offload_states = nothing
 
 
@@ -143,8 +139,7 @@ class StubGroup(RayActorGroup):  # type: ignore[misc]
 class PlainTrainer(BasePPOTrainer):  # type: ignore[misc]
     """OpenRLHF's trainer, which has no tracker here."""
 
-    def save_logs_and_checkpoints(self, *_: Any, **__: Any) -> None:
-        """Do nothing."""
+    save_logs_and_checkpoints = nothing
 
 
 class OurTrainer(MedsTraining, PlainTrainer, EngineSync):
@@ -175,7 +170,6 @@ def our_step(strategy: Any, prompts: list[Any], tokenizer: Any, engines: Any, me
     settings = ShardSettings(LAYERS, transform, meds.memory.method)
     shards = start_shards(paths.memory, memory_format, settings, [{"num_cpus": 0}] * PROCESSES)
     pool = MemoryPool(shards, paths.memory.root, memory_format)
-    pool.restore(None)
     tokenizer.save_pretrained(paths.model)
     reader = ResponseReader.of(str(paths.model), AnswerOpenings(meds.features.answer_openings), paths.tokenizer)
     recorder = ray.remote(num_cpus=0)(RolloutRecorder).remote(paths, reader, meds.tracking.rollouts)
@@ -185,9 +179,8 @@ def our_step(strategy: Any, prompts: list[Any], tokenizer: Any, engines: Any, me
     models = {"critic_model_group": None, "reward_model_group": None, "reference_model_group": None}
     given: dict[str, Any] = {"strategy": strategy, "tokenizer": tokenizer}
     trainer = OurTrainer(context=context, actor_model_group=group, vllm_engines=engines, **models, **given)
-    loaders = {"prompts_dataloader": prompts, "eval_dataloader": None}
-    even = even_batch(strategy.args)
-    generator = RolloutGenerator(fleet=fleet, sync_weights=None, even_batch=even, **loaders, **given)
+    given |= {"prompts_dataloader": prompts, "eval_dataloader": None, "even_batch": even_batch(strategy.args)}
+    generator = RolloutGenerator(fleet=fleet, sync_weights=None, **given)
     return step_of(trainer, generator, trainer._rollouts.flush)
 
 
