@@ -83,8 +83,9 @@ def solved(generator: random.Random, problem: problems.Problem, right_share: flo
 
 def chain_sum(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], list[str]]:
     """The same with a task of reasoning-gym."""
-    settings = {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 2}
-    prepare_gym(GymRequest(["chain_sum"], TRAINED + SUPERVISED, HELD_OUT, seed, settings=settings), out)
+    sums = {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 2}
+    request = GymRequest(tasks=["chain_sum"], size=TRAINED + SUPERVISED, held_out=HELD_OUT, seed=seed, settings=sums)
+    prepare_gym(request, out)
     rows = [json.loads(line) for line in (out / "train.jsonl").read_text().splitlines()]
     (out / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:TRAINED]))
     os.replace(out / "chain_sum.jsonl", out / "eval.jsonl")
