@@ -29,7 +29,6 @@ from meds_openrlhf.data.templates import qwen_math_prompt
 from meds_openrlhf.rewards.gym_problem import read_entry
 
 TRAINED, HELD_OUT, SUPERVISED = 1000, 200, 3000  # problems; the last are for the supervised training alone
-
 Text = tuple[str, str]  # prompt, response
 
 # The share of right solutions that the policy is trained on, by the shape of the expression.
