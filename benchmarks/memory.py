@@ -1,15 +1,8 @@
 """What the memory costs a training step, compared with a plain implementation of the reference, on one core.
 
-A step visits 512 prompts with 8 wrong rollouts each, 28 layers, of which the last 14 are clustered. A prompt's errors
-are of five kinds; two fifths of the rows are word-for-word repeats. The parts:
-
-- step: `MemoryShard.observe`, for which a training step waits, and one fitted nearest-neighbour search per new row;
-- clustering: `MemoryShard.recluster` of the 512 prompts, while the policy trains, and hdbscan set by set;
-- snapshot: a snapshot after ten steps, and a JSON dump of the whole memory;
-- restart: a new process opens a million rows in a thousand files and answers a step.
-
-Both sides alternate in rounds. A table row holds medians over the rounds, quartiles in brackets; ratios are per round.
-Files are in the page cache, compiled code is in numba's. From the repository's root:
+A prompt's errors are of five kinds; two fifths of the rows are word-for-word repeats. Both sides alternate in rounds. A
+table row holds medians over the rounds, quartiles in brackets; ratios are per round. Files are in the page cache,
+compiled code is in numba's. From the repository's root:
 
     python -m benchmarks.memory
 """
@@ -20,17 +13,14 @@ import json
 import multiprocessing
 import os
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 if __name__ == "__main__":  # before numpy, whose libraries read these once; child processes inherit them
-    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
-    os.environ["NUMBA_NUM_THREADS"] = "1"
+    os.environ.update({f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA")})
 
 import hdbscan
 import numpy as np
@@ -51,8 +41,7 @@ SNAPSHOT_STEPS = 10
 key = "{:032x}".format  # of a prompt's number, like that of a hashed prompt
 
 
-@dataclass(frozen=True)
-class Sizes:
+class Sizes(NamedTuple):
     """How much is stored and asked; ``stored``: rows per prompt."""
 
     per_step: int
@@ -179,10 +168,8 @@ def measure_snapshot(sizes: Sizes, rounds: int, folder: Path) -> Line:
 
 def restart(folder: Path, number: int, prompts: NDArray[np.int64]) -> float:
     """Return milliseconds from nothing to the answer of the first step, in a new process."""
-    started = time.perf_counter()
     memory = Memory(folder, seed=number, step=10**6 + number)
-    memory.shard.stats()
-    opened = 1e3 * (time.perf_counter() - started)
+    opened, _ = timed(memory.shard.stats)
     milliseconds, _ = memory.observe(prompts, memory.rows(prompts))
     memory.shard.close()
     return opened + milliseconds
@@ -199,8 +186,8 @@ def measure_restart(sizes: Sizes, rounds: int, folder: Path) -> Line:
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
             process.submit(abs, 0).result()  # everything is imported
             found.append(process.submit(restart, folder, number, prompts).result())
-    name = f"restart, {16 * sizes.restart_prompts:,} rows in {sizes.restart_files:,} files"
-    return Line(name, found, at_most=2_000)
+    rows, files = 16 * sizes.restart_prompts, sizes.restart_files
+    return Line(f"restart, {rows:,} rows in {files:,} files", found, at_most=2_000)
 
 
 def main(command_line: list[str] | None = None) -> None:

@@ -1,10 +1,8 @@
 """What recording layer logits adds to the log-prob recompute: time and GPU memory.
 
-Two ways to do one pass alternate in one process: OpenRLHF's log-prob recompute of a batch, with nothing recorded, and
-the same with `LayerLogitRecorder`. Before anything is timed, their log-probs are compared: they must be the same to the
-bit. From the repository's root:
+OpenRLHF's log-prob recompute of a batch alternates with the same under `LayerLogitRecorder`. Before anything is timed,
+their log-probs are compared: they must be the same to the bit. From the repository's root:
 
-    python -m benchmarks.recorder
     python -m benchmarks.recorder --shape qwen2.5-7b --device cuda
 """
 
@@ -126,8 +124,7 @@ def measure(shape: Shape, device: str, rounds: int) -> Iterator[Line]:
         for name in np.roll(list(passes), index).tolist():  # who goes first rotates
             found[name].append(cost_of(passes[name], device))
     seconds = {name: [total for total, *_ in costs] for name, costs in found.items()}
-    for name in passes:
-        yield Line(name, seconds[name], "s", seconds["plain"])
+    yield from (Line(name, seconds[name], "s", seconds["plain"]) for name in passes)
     yield Line("recorder's own work", [100 * own / total for total, own, _ in found["recorder"]], "%", at_most=0.1)
     if device == "cuda":
         peaks = {name: max(peak for *_, peak in costs) / 1e6 for name, costs in found.items()}

@@ -1,10 +1,9 @@
 """What a report of a large run costs: seconds and memory to build, bytes of the file, seconds until a browser shows it.
 
-The run is made up: 200 steps of 512 prompts out of 5,000 with 16 rollouts each, the memory's rows of all wrong ones and
-a log of rollouts with sampled texts of 1,500 characters. Each prompt has a few wrong answers that the policy keeps
-giving, each with a signature in the layer logits, and each frequent for a part of the run only; right answers become
-more with time. Building is `meds report` in a process of its own, imports and all; opening is headless Chromium from a
-file, until what was asked for is drawn. From the repository's root (the run takes a minute to write and some 400 MB):
+The run is made up. Each prompt has a few wrong answers that the policy keeps giving, each with a signature in the layer
+logits, and each frequent for a part of the run only; right answers become more with time. Building is `meds report` in
+a process of its own; opening is headless Chromium from a file, until what was asked for is drawn. From the repository's
+root (the run takes a minute to write and some 400 MB):
 
     python -m benchmarks.report --rounds 3
 """
@@ -20,13 +19,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from benchmarks.table import HEADER, Line, machine, make_parser
+from benchmarks.table import HEADER, Line, machine, make_parser, timed
 from meds_openrlhf.config import MedsSettings, MemorySettings, RunConfig
 from meds_openrlhf.config.method import make_method
 from meds_openrlhf.memory.rows import Sharding, make_rows
@@ -103,8 +103,7 @@ def write_run(root: Path, shape: Shape) -> RunPaths:
     meds = MedsSettings(run_dir=str(root), memory=MemorySettings(preset=shape.preset, shards=1))
     paths.config.write_text(RunConfig(meds, flags).as_yaml())
     write_format(paths.memory, MemoryFormat(1, LAYERS, {"architecture": "Qwen2", "layers": LAYERS}))
-    settings = ShardSettings(layers=LAYERS, method=make_method(shape.preset))
-    shard = MemoryShard(paths.memory, Sharding(0, 1), settings)
+    shard = MemoryShard(paths.memory, Sharding(0, 1), ShardSettings(LAYERS, method=make_method(shape.preset)))
     evaluations, lines = StepLog(paths.evaluations), []
     for number in range(1, shape.steps + 1):
         table = _step(number, policy, shard)
@@ -112,8 +111,8 @@ def write_run(root: Path, shape: Shape) -> RunPaths:
         right, taken = (np.asarray(table.column(name), float) for name in ("correct", "penalty"))
         lines.append({"step": number, **_metrics(right.mean(), taken, policy.draws)})
         if number % max(shape.steps // 10, 1) == 0:
-            ks = {f"eval_aime24_pass{k}": 1 - (1 - float(right.mean())) ** k for k in (1, 2, 4, 8)}
-            evaluations.append(number, ks)
+            passed = {f"eval_aime24_pass{k}": 1 - (1 - float(right.mean())) ** k for k in (1, 2, 4, 8)}
+            evaluations.append(number, passed)
     paths.metrics.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     shard.close()
     return paths
@@ -124,10 +123,8 @@ def _step(number: int, policy: Policy, shard: MemoryShard) -> pa.Table:
     prompt, mode, logits = policy.rollouts(number)
     answers, responses = policy.answers(prompt, mode)
     keys = [f"math-{each:05d}" for each in prompt.tolist()]
-    correct = mode == RIGHT
-    wrong = np.flatnonzero(~correct)
-    rows = make_rows(wrong, [keys[row] for row in wrong], np.zeros(len(wrong), bool), logits[wrong])
-    answer = shard.observe(number, rows)
+    correct, wrong = mode == RIGHT, np.flatnonzero(mode != RIGHT)
+    answer = shard.observe(number, make_rows(wrong, [keys[row] for row in wrong], correct[wrong], logits[wrong]))
     shard.recluster()
     labels, sizes = np.full(len(keys), -2, np.int32), np.zeros(len(keys), np.int32)
     labels[answer.sample], sizes[answer.sample] = answer.label, answer.size
@@ -170,14 +167,6 @@ VIEWS = {  # and what is there once each is drawn
 }
 
 
-def build_seconds(run: Path, output: Path) -> float:
-    """Return the seconds of one `meds report`."""
-    started = time.perf_counter()
-    command = [sys.executable, "-m", "meds_openrlhf.cli.main", "report", str(run), "--output", str(output)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - started
-
-
 def measure_browser(report: Path, rounds: int) -> Iterator[Line]:
     """Yield seconds until the overview and the end of a search through all responses are there."""
     program = shutil.which("chromium")
@@ -198,7 +187,6 @@ def measure_browser(report: Path, rounds: int) -> Iterator[Line]:
                 page.wait_for_selector(sign)
                 seconds[fragment].append(time.perf_counter() - started)
                 page.close()
-        browser.close()
     yield Line("open", seconds["#overview"], "s", at_most=2)
     yield Line("open at a search through all responses", seconds["#atlas&q=remainder"], "s")
 
@@ -210,9 +198,10 @@ def main(command_line: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = write_run(Path(folder) / "run", QUICK if arguments.quick else FULL).root
         report = Path(folder) / "report.html"
-        print(Line("build", [build_seconds(run, report) for _ in range(arguments.rounds)], "s", at_most=30))
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
-        print(Line("build, peak memory", [peak], "GB"))
+        command = [sys.executable, "-m", "meds_openrlhf.cli.main", "report", str(run), "--output", str(report)]
+        build = partial(subprocess.run, command, check=True, stdout=subprocess.DEVNULL)
+        print(Line("build", [timed(build)[0] / 1e3 for _ in range(arguments.rounds)], "s", at_most=30))
+        print(Line("build, peak memory", [resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6], "GB"))
         print(Line("file", [report.stat().st_size / 1e6], "MB", at_most=20))
         print(*measure_browser(report, arguments.rounds), sep="\n")
 

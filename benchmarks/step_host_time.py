@@ -53,7 +53,6 @@ from meds_openrlhf.training.run_control import start_run_control
 from meds_openrlhf.training.trainer import EngineSync, MedsTraining
 from ray_jobs.validate.random_model import VOCABULARY, large_tokenizer
 
-CONFIG = Path("configs/qwen2.5-math-7b/meds.yaml")
 LAYERS = 28
 RANKS, PROCESSES = 8, 2  # ranks of the policy; the processes that play them, and the engines
 SIGMA, RIGHT_SHARE = 0.6, 0.4  # of the logarithm of the lengths; of the responses
@@ -67,7 +66,7 @@ def nothing(*_: Any, **__: Any) -> None:
 
 
 @ray.remote(num_cpus=0)
-class StubEngine:
+class _StubEngine:
     """Holds responses to every prompt, as OpenRLHF's agent executor returns them, or ``arrays`` as our engines do."""
 
     def __init__(self, mean: int, cut: int, prompts: list[str], samples: int, arrays: bool) -> None:
@@ -87,22 +86,19 @@ class StubEngine:
         return {**judged, **none, **tokens, "action_ranges": [(100, 100 + length)]}
 
     def get_num_unfinished_requests(self) -> int:
-        """Return 0."""
         return 0
 
     def generate_responses(self, prompt: str, **_: Any) -> list[dict[str, Any]]:
-        """Return the responses to a prompt."""
         return self._responses[prompt]
 
     def status(self) -> EngineStatus:
-        """Return the status of an engine that was never restarted."""
         return EngineStatus(str(id(self)), AS_STARTED)
 
     has_received = sleep = wake_up = nothing
 
 
 @ray.remote(num_cpus=0)
-class StubRank:
+class _StubRank:
     """A rank of the policy: log-probs of zeros, and with ``records`` random layer logits."""
 
     def __init__(self, records: bool) -> None:
@@ -110,7 +106,6 @@ class StubRank:
         self._logits = np.random.default_rng(0).normal(size=(4096, LAYERS)).astype(np.float32)
 
     def execute_batch(self, method: str, data: dict[str, list[Any]], start: int, end: int) -> list[Any]:
-        """Call a method for each micro-batch, as OpenRLHF's ranks do."""
         return [self._forward(mask) for mask in data["action_mask"]] if method == "forward" else []
 
     def _forward(self, action_mask: torch.Tensor) -> Any:
@@ -121,17 +116,16 @@ class StubRank:
         return RecordedLogProbs(log_probs, ["7"] * len(rows), np.ones(len(rows), bool), self._logits[rows], 0.0)
 
     def fit(self, kl_ctl: float = 0.0) -> dict[str, float]:
-        """Train on nothing."""
         return {"policy_loss": 0.0}
 
     empty_cache = broadcast_to_vllm = reload_states = offload_states = nothing
 
 
 class StubGroup(RayActorGroup):  # type: ignore[misc]
-    """OpenRLHF's group of ranks, played by a few `StubRank` actors."""
+    """OpenRLHF's group of ranks, played by a few `_StubRank` actors."""
 
     def __init__(self, records: bool) -> None:
-        processes = [StubRank.remote(records) for _ in range(PROCESSES)]
+        processes = [_StubRank.remote(records) for _ in range(PROCESSES)]
         self._actor_handlers = [processes[rank * PROCESSES // RANKS] for rank in range(RANKS)]
         self.duplicate_actors = 1
 
@@ -173,8 +167,7 @@ def our_step(strategy: Any, prompts: list[Any], tokenizer: Any, engines: Any, me
     tokenizer.save_pretrained(paths.model)
     reader = ResponseReader.of(str(paths.model), AnswerOpenings(meds.features.answer_openings), paths.tokenizer)
     recorder = ray.remote(num_cpus=0)(RolloutRecorder).remote(paths, reader, meds.tracking.rollouts)
-    control = start_run_control(paths)
-    context = TrainerContext(meds, paths, control, pool, transform, True, recorder, first_step=0)
+    context = TrainerContext(meds, paths, start_run_control(paths), pool, transform, True, recorder, first_step=0)
     group, fleet = StubGroup(records=True), EngineFleet(engines, print)
     models = {"critic_model_group": None, "reward_model_group": None, "reference_model_group": None}
     given: dict[str, Any] = {"strategy": strategy, "tokenizer": tokenizer}
@@ -186,7 +179,7 @@ def our_step(strategy: Any, prompts: list[Any], tokenizer: Any, engines: Any, me
 
 def measure(mean: int, cut: int, rounds: int, prompt_count: int) -> list[list[dict[str, float]]]:
     """Return for each round the seconds of OpenRLHF's driver and of ours, by phase."""
-    config = load_config(CONFIG)
+    config = load_config(Path("configs/qwen2.5-math-7b/meds.yaml"))
     flags = {
         **config.openrlhf,
         "rollout.batch_size": prompt_count,
@@ -204,9 +197,7 @@ def measure(mean: int, cut: int, rounds: int, prompt_count: int) -> list[list[di
     texts = [f"Question {number}: " + "find the value of x. " * 20 for number in range(prompt_count)]
     prompts = [(["d"], [text], ["1"], [None]) for text in texts] * (rounds + 2)  # an epoch is longer than this
     given = mean, cut, texts, plain.args.rollout.n_samples_per_prompt
-    plain_engines, our_engines = (
-        [StubEngine.remote(*given, arrays=arrays) for _ in range(PROCESSES)] for arrays in (False, True)
-    )
+    plain_engines, our_engines = ([_StubEngine.remote(*given, own) for _ in range(PROCESSES)] for own in (False, True))
     plain_trainer = PlainTrainer(plain, StubGroup(records=False), None, None, None, plain_engines, tokenizer)
     with tempfile.TemporaryDirectory() as folder:
         steps = (
@@ -221,8 +212,7 @@ def main(command_line: list[str] | None = None) -> None:
     """Print the tables."""
     arguments = make_parser(__doc__, rounds=3).parse_args(command_line)
     logging.disable(logging.INFO)
-    os.environ["TQDM_DISABLE"] = "1"
-    os.environ["RAY_ENABLE_ZERO_COPY_TORCH_TENSORS"] = "1"  # as OpenRLHF sets it for its trainer
+    os.environ.update(TQDM_DISABLE="1", RAY_ENABLE_ZERO_COPY_TORCH_TENSORS="1")  # the latter as OpenRLHF sets it
     print(machine())
     with ray_connection(on_cpu=not cpu.has_cuda(), verbose=False):
         for mean, cut, at_most in ((400, 600, 6.0),) if arguments.quick else CASES:
