@@ -29,8 +29,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.features.moments import NO_MOMENTS, Moments, merge_moments
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.rows import layer_logits_of
-from meds_openrlhf.memory.settings import transform_of_rows
-from meds_openrlhf.memory.tools.stored_memory import StoredMemory, open_memory
+from meds_openrlhf.memory.stored import StoredMemory, open_memory
 from meds_openrlhf.report.output import markdown_table, write_figure
 from meds_openrlhf.report.run_names import names_of
 from meds_openrlhf.tracking.diversity import WINDOW
@@ -106,7 +105,7 @@ def _transform(memory: StoredMemory) -> FeatureTransform:
     if memory.format.holds_answers:
         hint = "remembers final answers, not layer logits; leave out --recompute, or name another run"
         raise ConfigError("RUN", str(memory.paths.root), hint)
-    return transform_of_rows(memory.settings(), memory.format)
+    return memory.transform(memory.settings())
 
 
 def _moments_by_span(memory: StoredMemory, transform: FeatureTransform) -> Iterator[tuple[int, dict[str, Moments]]]:

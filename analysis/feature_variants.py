@@ -14,8 +14,7 @@ from analysis.run_rows import layer_logits
 from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE, cluster_sets
-from meds_openrlhf.memory.settings import settings_of_format, transform_of_rows
-from meds_openrlhf.memory.tools.stored_memory import open_memory
+from meds_openrlhf.memory.stored import open_memory
 
 # The paper's names for a model of 28 layers are 28, 14, 28-diff, 14-diff; "single" needs no features.
 TRANSFORMS = {
@@ -31,8 +30,8 @@ LOGIT_PRESETS = ("paper", "reference", "robust")  # the presets that cluster lay
 
 def own_transform(run: Path) -> FeatureTransform:
     """The feature that the run's memory of layer logits clusters. Raises ConfigError if the run has no memory."""
-    memory_format = open_memory(run).format
-    return transform_of_rows(settings_of_format(memory_format), memory_format)
+    memory = open_memory(run)
+    return memory.transform(memory.settings())
 
 
 def labels_of_variant(rows: pa.Table, variant: str, preset: str) -> NDArray[np.int64]:

@@ -33,7 +33,7 @@ from meds_openrlhf.evaluation.report import PICTURE, first_table, write_report
 from meds_openrlhf.evaluation.results import BenchmarkResult
 from meds_openrlhf.evaluation.settings import read_settings
 from meds_openrlhf.files import write_atomically
-from meds_openrlhf.memory.tools.stored_memory import open_memory
+from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.history import read_lines
 from meds_openrlhf.report.output import markdown_table, shown, write_figure

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from analysis.logged_rollouts import joined, logged_steps
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.rows import layer_logits_of
-from meds_openrlhf.memory.tools.stored_memory import open_memory
+from meds_openrlhf.memory.stored import open_memory
 
 
 def run_rows(run: Path, columns: Sequence[str] = ()) -> pa.Table:

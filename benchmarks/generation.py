@@ -1,13 +1,9 @@
 """How long a step's generation takes when dynamic filtering leaves prompts out: the real generator, simulated engines.
 
 `RolloutGenerator` sends prompts to engines that exist only in simulated time, and filters what comes back. An engine
-decodes one token of every running response in a step that reads all weights and all their caches:
+decodes one token of every running response in a step that reads all weights and all their caches, with the figures of
+an H200 and a model of 7.6e9 parameters in bfloat16. From the repository's root:
 
-    seconds = OVERHEAD + weights / BANDWIDTH + caches / BANDWIDTH + responses * 2 * parameters / FLOPS
-
-with the figures of an H200 and a model of 7.6e9 parameters in bfloat16. From the repository's root:
-
-    python -m benchmarks.generation
     python -m benchmarks.generation --sequences 128
 
 A table row holds medians of simulated seconds: of the generator as it is; `ideal`, if exactly the prompts of the batch
@@ -42,8 +38,7 @@ SAMPLES = 16
 SEQUENCES = 738  # at a time in an engine, as `meds plan` says of a 7B model on an H200
 MEAN, CUT = 900, 3072  # tokens of a response; log-normal, half of the variance between prompts
 OF_PROMPTS, OF_RESPONSES = 0.5, 0.62  # deviations of the logarithm
-ENGINES = (8, 64)
-FILTERED = (0.0, 0.5, 0.8)
+CASES = (8, 64), (0.0, 0.5, 0.8)  # engines, and shares of prompts that are filtered out
 OVERHEAD = 0.0025  # seconds of a step, whatever runs
 BANDWIDTH = 4.0e12  # bytes a second that are reached of 4.8e12
 FLOPS = 600e12
@@ -135,10 +130,7 @@ class SimulatedEngine:
 
 
 class SimulatedFleet:
-    """What `EngineFleet` is to a generator, on simulated engines and a simulated clock.
-
-    ``answer`` makes the lengths of a prompt's responses, and the responses, from the prompt's text.
-    """
+    """What `EngineFleet` is to a generator, in simulated time; ``answer`` makes lengths and responses of a prompt."""
 
     def __init__(self, engines: int, most: int, answer: Callable[[str], tuple[Sequence[int], list[Any]]]) -> None:
         self.usable = [SimulatedEngine(most) for _ in range(engines)]
@@ -179,17 +171,13 @@ class SimulatedFleet:
 
 
 def answer(prompt: str, filtered: float) -> tuple[list[int], list[dict[str, Any]]]:
-    """Return lengths of responses, and responses, of which half are right, or none if the prompt is filtered out.
-
-    Both follow from the prompt's text, a number, and from the share ``filtered`` of all prompts.
-    """
+    """Return lengths of responses to a prompt, a number, and responses: half are right, or none in a share of them."""
     draws = np.random.default_rng([0, int(prompt)])
     typical = draws.normal(math.log(MEAN) - (OF_PROMPTS**2 + OF_RESPONSES**2) / 2, OF_PROMPTS)
     lengths = np.minimum(np.exp(draws.normal(typical, OF_RESPONSES, SAMPLES)).astype(int) + 1, CUT).tolist()
     passes = np.random.default_rng([0, int(prompt), 1]).random() >= filtered
     responses = []
-    for position, length in enumerate(lengths):
-        score = float(passes and position % 2)
+    for score, length in zip([0.0, float(passes)] * (SAMPLES // 2), lengths):
         tokens = {"observation_tokens": np.zeros(PROMPT + length, np.int32), "rollout_log_probs": None}
         judged = {"prompt": prompt, "label": "", "reward": score, "scores": score}
         responses.append({**judged, **tokens, "action_ranges": [(PROMPT, PROMPT + length)]})
@@ -219,20 +207,16 @@ def run_steps(make_fleet: Callable[[], SimulatedFleet], batch: int, steps: int, 
     return found
 
 
-def ideal_seconds(fleet: SimulatedFleet, used: range) -> float:
-    """Return the seconds of a step in which exactly the prompts that it uses are started, at once."""
-    left = len([fleet.generate(prompt=str(number)) for number in used])
-    while left:
-        left -= len(fleet.wait([]))
-    return fleet.now
-
-
 def measure(make_fleet: Callable[[], SimulatedFleet], batch: int, rounds: int) -> tuple[float, float, float]:
     """Return the median seconds of a case: as it is, ideal, and before."""
     (first, _), *measured = run_steps(make_fleet, batch, rounds + 1, True)  # the first does not know the pass rate
     ideal = []
     for used, _ in measured:
-        ideal.append(ideal_seconds(make_fleet(), range(first, first + used)))
+        fleet = make_fleet()
+        left = len([fleet.generate(prompt=str(first + number)) for number in range(used)])
+        while left:
+            left -= len(fleet.wait([]))
+        ideal.append(fleet.now)
         first += used
     before = run_steps(make_fleet, batch, rounds, False)
     return median(seconds for _, seconds in measured), median(ideal), median(seconds for _, seconds in before)
@@ -245,7 +229,7 @@ def main(command_line: list[str] | None = None) -> None:
     given = parser.parse_args(command_line)
     logging.disable(logging.INFO)
     print("| engines | filtered | seconds | ideal | seconds / ideal | before |\n|---|---|---|---|---|---|")
-    for engines, filtered in product(ENGINES, FILTERED):
+    for engines, filtered in product(*CASES):
         make_fleet = partial(SimulatedFleet, engines, given.sequences, partial(answer, filtered=filtered))
         seconds, ideal, before = measure(make_fleet, 16 if given.quick else 512, given.rounds)
         cells = f"{engines} | {filtered:.0%} | {seconds:.1f} | {ideal:.1f} | {seconds / ideal:.2f} | {before:.1f}"

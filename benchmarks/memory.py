@@ -1,19 +1,10 @@
 """What the memory costs a training step, compared with a plain implementation of the reference, on one core.
 
-A step visits 512 prompts with 8 wrong rollouts each, 28 layers, of which the last 14 are clustered. A prompt's errors
-are of five kinds; two fifths of the rows are word-for-word repeats. The parts:
-
-- step: `MemoryShard.observe`, for which a training step waits, and one fitted nearest-neighbour search per new row;
-- clustering: `MemoryShard.recluster` of the 512 prompts, while the policy trains, and hdbscan set by set;
-- snapshot: a snapshot after ten steps, and a JSON dump of the whole memory;
-- restart: a new process opens a million rows in a thousand files and answers a step;
-- files: the most files of a shard in 1,000 steps with a snapshot every 10.
-
-Both sides alternate in rounds. A table row holds medians over the rounds, quartiles in brackets; ratios are per round.
-Files are in the page cache, compiled code is in numba's. From the repository's root:
+A prompt's errors are of five kinds; two fifths of the rows are word-for-word repeats. Both sides alternate in rounds. A
+table row holds medians over the rounds, quartiles in brackets; ratios are per round. Files are in the page cache,
+compiled code is in numba's. From the repository's root:
 
     python -m benchmarks.memory
-    python -m benchmarks.memory --parts step clustering --rounds 9
 """
 
 from __future__ import annotations
@@ -22,16 +13,14 @@ import json
 import multiprocessing
 import os
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 if __name__ == "__main__":  # before numpy, whose libraries read these once; child processes inherit them
-    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
-    os.environ["NUMBA_NUM_THREADS"] = "1"
+    os.environ.update({f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA")})
 
 import hdbscan
 import numpy as np
@@ -42,18 +31,17 @@ from benchmarks.table import HEADER, Line, machine, make_parser, timed
 from meds_openrlhf.memory.rows import Sharding, make_rows
 from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot
-from meds_openrlhf.paths import MemoryPaths, step_files
+from meds_openrlhf.paths import MemoryPaths
 
 Floats = NDArray[np.float64]
 
-PARTS = ("step", "clustering", "snapshot", "restart", "files")
 LAYERS, MODES, ROWS = 28, 5, 8  # ROWS: of a prompt in one visit
 REPEATED = 0.4  # of the rows
 SNAPSHOT_STEPS = 10
+key = "{:032x}".format  # of a prompt's number, like that of a hashed prompt
 
 
-@dataclass(frozen=True)
-class Sizes:
+class Sizes(NamedTuple):
     """How much is stored and asked; ``stored``: rows per prompt."""
 
     per_step: int
@@ -61,16 +49,10 @@ class Sizes:
     snapshot_prompts: int  # with 16 rows each
     restart_prompts: int  # with 16 rows each, in two visits
     restart_files: int
-    files_steps: int
 
 
-FULL = Sizes(512, (16, 64, 160, 400), 25_000, 62_500, 1_000, 1_000)
-QUICK = Sizes(8, (16,), 32, 32, 8, 20)
-
-
-def key(prompt: int) -> str:
-    """Return a key like that of a hashed prompt."""
-    return f"{prompt:032x}"
+FULL = Sizes(512, (16, 64, 160, 400), 25_000, 62_500, 1_000)
+QUICK = Sizes(8, (16,), 32, 32, 8)
 
 
 class Memory:
@@ -110,8 +92,7 @@ class Memory:
 
     def snapshot(self) -> None:
         """Take a snapshot and commit it."""
-        snapshot = Snapshot(MemoryFormat(shards=1, layers=LAYERS, model={}), "", self.shard.snapshot())
-        commit_snapshot(self.paths, f"global_step{self._step}", snapshot)
+        commit_snapshot(self.paths, "benchmark", Snapshot(MemoryFormat(1, LAYERS, {}), "", self.shard.snapshot()))
 
 
 def reference_vectors(logits: NDArray[np.float32]) -> Floats:
@@ -120,18 +101,16 @@ def reference_vectors(logits: NDArray[np.float32]) -> Floats:
     return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
-def reference_votes(
-    new: Floats, stored: Floats, labels: NDArray[np.int32]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def reference_votes(new: Floats, stored: Floats, labels: NDArray[np.int32]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Return labels (p * m,) of ``new`` (p, m, d) by 3 votes of ``stored`` (p, n, d), and where 2 of the 3 agree."""
     found, clear = [], []
     for vectors, known, known_labels in zip(new, stored, labels):
         for vector in vectors:
             model = NearestNeighbors(n_neighbors=3, metric="cosine").fit(known)
-            votes = known_labels[model.kneighbors(vector[None], return_distance=False)[0]].tolist()
-            most = max(votes.count(label) for label in votes)
-            found.append(min(label for label in votes if votes.count(label) == most))
-            clear.append(most > 1)
+            nearest = model.kneighbors(vector[None], return_distance=False)[0]
+            candidates, votes = np.unique(known_labels[nearest], return_counts=True)
+            found.append(candidates[votes.argmax()])
+            clear.append(votes.max() > 1)
     return np.array(found), np.array(clear)
 
 
@@ -141,7 +120,7 @@ def reference_clustering(sets: Floats) -> None:
         hdbscan.HDBSCAN(min_cluster_size=2, min_samples=1).fit(vectors)
 
 
-def measure_steps(sizes: Sizes, stored: int, rounds: int, parts: list[str], folder: Path) -> Iterator[Line]:
+def measure_steps(sizes: Sizes, stored: int, rounds: int, folder: Path) -> Iterator[Line]:
     """Measure steps of prompts with ``stored`` rows each, others in every round; the first round is a warm-up."""
     memory = Memory(folder)
     visits = np.arange((rounds + 1) * sizes.per_step).reshape(rounds + 1, -1)
@@ -154,20 +133,16 @@ def measure_steps(sizes: Sizes, stored: int, rounds: int, parts: list[str], fold
         milliseconds, answer = memory.observe(prompts, logits)
         found["step"].append(milliseconds)
         found["clustering"].append(1e3 * memory.shard.recluster())
-        if "step" in parts:
-            milliseconds, (voted, clear) = timed(reference_votes, new, known, labels)
-            found["votes"].append(milliseconds)
-            found["equal"].append(100 * float(np.mean(answer.label[clear] == voted[clear])))
-        if "clustering" in parts:
-            found["hdbscan"].append(timed(reference_clustering, np.concatenate([known, new], axis=1))[0])
+        milliseconds, (voted, clear) = timed(reference_votes, new, known, labels)
+        found["votes"].append(milliseconds)
+        found["equal"].append(100 * float(np.mean(answer.label[clear] == voted[clear])))
+        found["hdbscan"].append(timed(reference_clustering, np.concatenate([known, new], axis=1))[0])
     memory.shard.close()
     table = {name: values[1:] for name, values in found.items()}
-    if "step" in parts:
-        bounds = (20, 1 / 120) if stored == 160 else ()
-        yield Line(f"step, {stored} stored", table["step"], "ms", table["votes"], *bounds)
-        yield Line(f"its labels equal to the reference's where 2 of 3 agree, {stored} stored", table["equal"], "%")
-    if "clustering" in parts:
-        yield Line(f"clustering, {stored} stored", table["clustering"], "ms", table["hdbscan"], at_most_ratio=1 / 20)
+    bounds = (20, 1 / 120) if stored == 160 else ()
+    yield Line(f"step, {stored} stored", table["step"], "ms", table["votes"], *bounds)
+    yield Line(f"its labels equal to the reference's where 2 of 3 agree, {stored} stored", table["equal"], "%")
+    yield Line(f"clustering, {stored} stored", table["clustering"], "ms", table["hdbscan"], at_most_ratio=1 / 20)
 
 
 def measure_snapshot(sizes: Sizes, rounds: int, folder: Path) -> Line:
@@ -178,11 +153,6 @@ def measure_snapshot(sizes: Sizes, rounds: int, folder: Path) -> Line:
         key(prompt): {"features": features.tolist(), "labels": memory.shard.labels(key(prompt)).tolist()}
         for prompt, features in enumerate(vectors)
     }
-
-    def dump() -> None:
-        with (folder / "reference.json").open("w", encoding="utf-8") as file:
-            json.dump(dumped, file)
-
     memory.snapshot()
     ours, reference = [], []
     for _ in range(rounds):
@@ -190,17 +160,16 @@ def measure_snapshot(sizes: Sizes, rounds: int, folder: Path) -> Line:
             prompts = generator.permutation(sizes.snapshot_prompts)[: sizes.per_step]
             memory.observe(prompts, memory.rows(prompts))
         ours.append(timed(memory.snapshot)[0])
-        reference.append(timed(dump)[0])
+        with (folder / "reference.json").open("w", encoding="utf-8") as file:
+            reference.append(timed(json.dump, dumped, file)[0])
     memory.shard.close()
     return Line(f"snapshot, {sizes.snapshot_prompts:,} prompts of 16 rows", ours, "ms", reference)
 
 
 def restart(folder: Path, number: int, prompts: NDArray[np.int64]) -> float:
     """Return milliseconds from nothing to the answer of the first step, in a new process."""
-    started = time.perf_counter()
     memory = Memory(folder, seed=number, step=10**6 + number)
-    memory.shard.stats()
-    opened = 1e3 * (time.perf_counter() - started)
+    opened, _ = timed(memory.shard.stats)
     milliseconds, _ = memory.observe(prompts, memory.rows(prompts))
     memory.shard.close()
     return opened + milliseconds
@@ -217,40 +186,21 @@ def measure_restart(sizes: Sizes, rounds: int, folder: Path) -> Line:
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
             process.submit(abs, 0).result()  # everything is imported
             found.append(process.submit(restart, folder, number, prompts).result())
-    name = f"restart, {16 * sizes.restart_prompts:,} rows in {sizes.restart_files:,} files"
-    return Line(name, found, at_most=2_000)
-
-
-def measure_files(sizes: Sizes, folder: Path) -> Line:
-    """Count the files of a shard after each step."""
-    memory, prompts, most = Memory(folder), np.arange(8), 0
-    for step in range(1, sizes.files_steps + 1):
-        memory.observe(prompts, memory.rows(prompts))
-        most = max(most, len(step_files(memory.paths.shard(0))[0]))
-        if step % SNAPSHOT_STEPS == 0:
-            memory.snapshot()
-    memory.shard.close()
-    return Line(f"most files of a shard in {sizes.files_steps:,} steps", [most], "files", at_most=110)
+    rows, files = 16 * sizes.restart_prompts, sizes.restart_files
+    return Line(f"restart, {rows:,} rows in {files:,} files", found, at_most=2_000)
 
 
 def main(command_line: list[str] | None = None) -> None:
     """Print the table."""
-    parser = make_parser(__doc__, rounds=5)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    arguments = parser.parse_args(command_line)
-    sizes, rounds, parts = QUICK if arguments.quick else FULL, arguments.rounds, arguments.parts
+    arguments = make_parser(__doc__, rounds=5).parse_args(command_line)
+    sizes, rounds = QUICK if arguments.quick else FULL, arguments.rounds
     print(machine(), HEADER, sep="\n")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if "step" in parts or "clustering" in parts:
-            for stored in sizes.stored:
-                print(*measure_steps(sizes, stored, rounds, parts, folder / f"stored-{stored}"), sep="\n", flush=True)
-        if "snapshot" in parts:
-            print(measure_snapshot(sizes, rounds, folder / "snapshot"), flush=True)
-        if "restart" in parts:
-            print(measure_restart(sizes, rounds, folder / "restart"), flush=True)
-        if "files" in parts:
-            print(measure_files(sizes, folder / "files"))
+        for stored in sizes.stored:
+            print(*measure_steps(sizes, stored, rounds, folder / f"stored-{stored}"), sep="\n", flush=True)
+        print(measure_snapshot(sizes, rounds, folder / "snapshot"), flush=True)
+        print(measure_restart(sizes, rounds, folder / "restart"), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,8 @@
-"""What recording layer logits adds to the log-prob recompute: time, GPU memory, and waits for the GPU.
+"""What recording layer logits adds to the log-prob recompute: time and GPU memory.
 
-Two ways to do one pass alternate in one process: OpenRLHF's log-prob recompute of a batch, with nothing recorded, and
-the same with `LayerLogitRecorder`. Before anything is timed, their log-probs are compared: they must be the same to the
-bit. From the repository's root:
+OpenRLHF's log-prob recompute of a batch alternates with the same under `LayerLogitRecorder`. Before anything is timed,
+their log-probs are compared: they must be the same to the bit. From the repository's root:
 
-    python -m benchmarks.recorder
     python -m benchmarks.recorder --shape qwen2.5-7b --device cuda
 """
 
@@ -96,17 +94,6 @@ def recorded_pass(model: Any, batch: Batch, recorder: LayerLogitRecorder) -> Pas
     return log_probs, recording.seconds
 
 
-def check_no_synchronization(model: Any, batch: Batch, recorder: LayerLogitRecorder) -> None:
-    """Raise RuntimeError if a recorded forward pass, or what the recorder does after it, makes the host wait."""
-    try:
-        with recorder.record(batch.positions, batch.targets):
-            torch.cuda.set_sync_debug_mode("error")
-            # Given a mask to look at, or none at all, transformers itself waits for the device; a ready one is used.
-            model(input_ids=batch.ids, attention_mask={"full_attention": None})
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-
-
 def cost_of(run: Callable[[], Pass], device: str) -> tuple[float, float, int]:
     """Return the seconds of a pass and of the recorder's work in it, and its most bytes of GPU memory (0 on a CPU)."""
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
@@ -122,7 +109,7 @@ def cost_of(run: Callable[[], Pass], device: str) -> tuple[float, float, int]:
 
 @torch.no_grad()
 def measure(shape: Shape, device: str, rounds: int) -> Iterator[Line]:
-    """Compare and check the two passes, then yield what they cost; on a CPU without the memory."""
+    """Compare the two passes, then yield what they cost; on a CPU without the memory."""
     model, batch = make_model(shape, device), make_batch(shape, device)
     recorder = LayerLogitRecorder(model)
     passes = {
@@ -132,15 +119,12 @@ def measure(shape: Shape, device: str, rounds: int) -> Iterator[Line]:
     (plain, _), (recorded, _) = (run() for run in passes.values())  # also the warm-up
     assert torch.equal(plain, recorded), "the recorder changes the log-probs"
     del plain, recorded
-    if device == "cuda":
-        check_no_synchronization(model, batch, recorder)
     found: dict[str, list[tuple[float, float, int]]] = {name: [] for name in passes}
     for index in range(rounds):
         for name in np.roll(list(passes), index).tolist():  # who goes first rotates
             found[name].append(cost_of(passes[name], device))
     seconds = {name: [total for total, *_ in costs] for name, costs in found.items()}
-    for name in passes:
-        yield Line(name, seconds[name], "s", seconds["plain"])
+    yield from (Line(name, seconds[name], "s", seconds["plain"]) for name in passes)
     yield Line("recorder's own work", [100 * own / total for total, own, _ in found["recorder"]], "%", at_most=0.1)
     if device == "cuda":
         peaks = {name: max(peak for *_, peak in costs) / 1e6 for name, costs in found.items()}

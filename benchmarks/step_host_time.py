@@ -1,8 +1,7 @@
 """Seconds that GPUs wait for the driver in one training step: OpenRLHF's own classes, and ours with the memory.
 
 Both drivers run a whole step, in turns: they ask the engines for responses, turn these into experience, compute
-advantages, and hand mini-batches to the ranks. Engines and ranks are Ray actors that return at once what real ones
-would, of the size that real ones have; everything else is real. From the repository's root:
+advantages, and hand mini-batches to the ranks. Engines and ranks are stubs, whose answers are of real size. Run:
 
     python -m benchmarks.step_host_time --rounds 2
 """
@@ -52,7 +51,6 @@ from meds_openrlhf.training.step.trainer import EngineSync, MedsTraining
 from meds_openrlhf.training.watch.control import TrainerContext, start_run_control
 from ray_jobs.validate.random_model import VOCABULARY, large_tokenizer
 
-CONFIG = Path("configs/qwen2.5-math-7b/meds.yaml")
 LAYERS = 28
 RANKS, PROCESSES = 8, 2  # ranks of the policy; the processes that play them, and the engines
 SIGMA, RIGHT_SHARE = 0.6, 0.4  # of the logarithm of the lengths; of the responses
@@ -61,8 +59,12 @@ CASES = ((1100, 3072, 6.0), (2500, 7168, 15.0))  # mean length in tokens, cut, a
 Step = Callable[[int], dict[str, float]]
 
 
+def nothing(_self: Any, *_: Any, **__: Any) -> None:
+    """Do nothing: a method of engines, ranks and trackers that costs no time here."""
+
+
 @ray.remote(num_cpus=0)
-class StubEngine:
+class _StubEngine:
     """Holds responses to every prompt, as OpenRLHF's agent executor returns them, or ``arrays`` as our engines do."""
 
     def __init__(self, mean: int, cut: int, prompts: list[str], samples: int, arrays: bool) -> None:
@@ -77,32 +79,24 @@ class StubEngine:
     def _response(self, prompt: str, length: int, draws: np.random.Generator) -> dict[str, Any]:
         reward = float(draws.random() < RIGHT_SHARE)
         judged = {"prompt": prompt, "label": "1", "reward": reward, "scores": reward, "extra_logs": {}}
-        tokens = draws.integers(0, VOCABULARY - 1, 100 + length).tolist()
+        tokens = {"observation_tokens": draws.integers(0, VOCABULARY - 1, 100 + length).tolist(), "truncated": False}
         none = dict.fromkeys(("images", "mm_train_inputs", "rollout_log_probs"))
-        return {
-            **judged, **none, "observation_tokens": tokens, "action_ranges": [(100, 100 + length)], "truncated": False,
-        }  # fmt: skip
+        return {**judged, **none, **tokens, "action_ranges": [(100, 100 + length)]}
 
     def get_num_unfinished_requests(self) -> int:
-        """Return 0."""
         return 0
 
     def generate_responses(self, prompt: str, **_: Any) -> list[dict[str, Any]]:
-        """Return the responses to a prompt."""
         return self._responses[prompt]
 
     def status(self) -> EngineStatus:
-        """Return the status of an engine that was never restarted."""
         return EngineStatus(str(id(self)), AS_STARTED)
-
-    def nothing(self, *_: Any, **__: Any) -> None:
-        """Do nothing."""
 
     has_received = sleep = wake_up = nothing
 
 
 @ray.remote(num_cpus=0)
-class StubRank:
+class _StubRank:
     """A rank of the policy: log-probs of zeros, and with ``records`` random layer logits."""
 
     def __init__(self, records: bool) -> None:
@@ -111,36 +105,29 @@ class StubRank:
         self._logits = np.random.default_rng(0).normal(size=(4096, LAYERS)).astype(np.float32)
 
     def execute_batch(self, method: str, data: dict[str, list[Any]], start: int, end: int) -> list[Any]:
-        """Call a method for each micro-batch, as OpenRLHF's ranks do."""
-        if method != "forward":
-            return []
-        if self._records:
-            self._recorded.append([self._record(len(mask), mask.shape[1]) for mask in data["action_mask"]])
-        return [torch.zeros(mask.shape) for mask in data["action_mask"]]
+        masks = data["action_mask"] if method == "forward" else []
+        if self._records and masks:
+            self._recorded.append([self._record(*mask.shape) for mask in masks])
+        return [torch.zeros(mask.shape) for mask in masks]
 
     def _record(self, count: int, seed: int) -> Recorded:
-        rows = np.random.default_rng(seed).integers(0, len(self._logits), count)
-        return Recorded(["7"] * count, np.ones(count, bool), self._logits[rows], 0.0)
+        rows = self._logits[np.random.default_rng(seed).integers(0, len(self._logits), count)]
+        return Recorded(["7"] * count, np.ones(count, bool), rows, 0.0)
 
     def take_recorded(self) -> list[Recorded]:
-        """Return what the next rank recorded."""
         return self._recorded.popleft()
 
     def fit(self, kl_ctl: float = 0.0) -> dict[str, float]:
-        """Train on nothing."""
         return {"policy_loss": 0.0}
-
-    def nothing(self, *_: Any, **__: Any) -> None:
-        """Do nothing."""
 
     empty_cache = broadcast_to_vllm = reload_states = offload_states = nothing
 
 
 class StubGroup(RayActorGroup):  # type: ignore[misc]
-    """OpenRLHF's group of ranks, played by a few `StubRank` actors."""
+    """OpenRLHF's group of ranks, played by a few `_StubRank` actors."""
 
     def __init__(self, records: bool) -> None:
-        processes = [StubRank.remote(records) for _ in range(PROCESSES)]
+        processes = [_StubRank.remote(records) for _ in range(PROCESSES)]
         self._actor_handlers = [processes[rank * PROCESSES // RANKS] for rank in range(RANKS)]
         self.duplicate_actors = 1
 
@@ -148,8 +135,7 @@ class StubGroup(RayActorGroup):  # type: ignore[misc]
 class PlainTrainer(BasePPOTrainer):  # type: ignore[misc]
     """OpenRLHF's trainer, which has no tracker here."""
 
-    def save_logs_and_checkpoints(self, *_: Any, **__: Any) -> None:
-        """Do nothing."""
+    save_logs_and_checkpoints = nothing
 
 
 class OurTrainer(MedsTraining, PlainTrainer, EngineSync):
@@ -176,29 +162,24 @@ def step_of(trainer: Any, generator: Any, settle: Callable[[], None] = lambda: N
 def our_step(strategy: Any, prompts: list[Any], tokenizer: Any, engines: Any, meds: Any, paths: RunPaths) -> Step:
     """Return a step of our classes, with memory, rollout log and mini-batches of whole prompts."""
     transform = transform_of(meds.features, LAYERS)
-    memory_format = MemoryFormat(PROCESSES, LAYERS, {"model": "stub"})
-    settings = ShardSettings(LAYERS, transform, meds.memory.method)
+    memory_format, settings = MemoryFormat(PROCESSES, LAYERS, {}), ShardSettings(LAYERS, transform, meds.memory.method)
     shards = start_shards(paths.memory, memory_format, settings, [{"num_cpus": 0}] * PROCESSES)
     pool = MemoryPool(shards, paths.memory.root, memory_format)
-    pool.restore(None)
     tokenizer.save_pretrained(paths.model)
     reader = ResponseReader.of(str(paths.model), AnswerOpenings(meds.features.answer_openings), paths.tokenizer)
     recorder = ray.remote(num_cpus=0)(RolloutRecorder).remote(paths, reader, meds.tracking.rollouts)
-    control = start_run_control(paths)
-    context = TrainerContext(meds, paths, control, pool, transform, True, recorder, first_step=0)
+    context = TrainerContext(meds, paths, start_run_control(paths), pool, transform, True, recorder, first_step=0)
     group, fleet = StubGroup(records=True), EngineFleet(engines, print)
     models = {"critic_model_group": None, "reward_model_group": None, "reference_model_group": None}
     given: dict[str, Any] = {"strategy": strategy, "tokenizer": tokenizer}
     trainer = OurTrainer(context=context, actor_model_group=group, vllm_engines=engines, **models, **given)
-    loaders = {"prompts_dataloader": prompts, "eval_dataloader": None}
-    even = even_batch(strategy.args)
-    generator = RolloutGenerator(fleet=fleet, sync_weights=None, even_batch=even, **loaders, **given)
-    return step_of(trainer, generator, trainer._rollouts.flush)
+    given |= {"prompts_dataloader": prompts, "eval_dataloader": None, "even_batch": even_batch(strategy.args)}
+    return step_of(trainer, RolloutGenerator(fleet=fleet, sync_weights=None, **given), trainer._rollouts.flush)
 
 
 def measure(mean: int, cut: int, rounds: int, prompt_count: int) -> list[list[dict[str, float]]]:
     """Return for each round the seconds of OpenRLHF's driver and of ours, by phase."""
-    config = load_config(CONFIG)
+    config = load_config(Path("configs/qwen2.5-math-7b/meds.yaml"))
     flags = {
         **config.openrlhf,
         "rollout.batch_size": prompt_count,
@@ -216,9 +197,7 @@ def measure(mean: int, cut: int, rounds: int, prompt_count: int) -> list[list[di
     texts = [f"Question {number}: " + "find the value of x. " * 20 for number in range(prompt_count)]
     prompts = [(["d"], [text], ["1"], [None]) for text in texts] * (rounds + 2)  # an epoch is longer than this
     given = mean, cut, texts, plain.args.rollout.n_samples_per_prompt
-    plain_engines, our_engines = (
-        [StubEngine.remote(*given, arrays=arrays) for _ in range(PROCESSES)] for arrays in (False, True)
-    )
+    plain_engines, our_engines = ([_StubEngine.remote(*given, own) for _ in range(PROCESSES)] for own in (False, True))
     plain_trainer = PlainTrainer(plain, StubGroup(records=False), None, None, None, plain_engines, tokenizer)
     with tempfile.TemporaryDirectory() as folder:
         steps = (
@@ -233,8 +212,7 @@ def main(command_line: list[str] | None = None) -> None:
     """Print the tables."""
     arguments = make_parser(__doc__, rounds=3).parse_args(command_line)
     logging.disable(logging.INFO)
-    os.environ["TQDM_DISABLE"] = "1"
-    os.environ["RAY_ENABLE_ZERO_COPY_TORCH_TENSORS"] = "1"  # as OpenRLHF sets it for its trainer
+    os.environ.update(TQDM_DISABLE="1", RAY_ENABLE_ZERO_COPY_TORCH_TENSORS="1")  # the latter as OpenRLHF sets it
     print(machine())
     with ray_connection(on_cpu=not cpu.has_cuda(), verbose=False):
         for mean, cut, at_most in ((400, 600, 6.0),) if arguments.quick else CASES:

@@ -19,9 +19,7 @@ def make_parser(description: str | None, rounds: int) -> argparse.ArgumentParser
     """Return a parser of the options that all benchmarks have."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=rounds, help="how often each quantity is measured")
-    parser.add_argument(
-        "--quick", action="store_true", help="minuscule sizes, to see that it runs; bounds mean nothing"
-    )
+    parser.add_argument("--quick", action="store_true", help="minuscule sizes; bounds mean nothing")
     return parser
 
 
@@ -43,17 +41,16 @@ class Line:
 
     def __str__(self) -> str:
         """Return the row in Markdown."""
-        bounds, met, compared, ratio = [], True, "", ""
+        compared, ratio = "", ""
+        bounds: dict[str, bool] = {}  # whether each is met
         if self.compared is not None:
             median = np.median(np.divide(self.values, self.compared))
             compared, ratio = f"{spread(self.compared)} {self.unit}", f"{median:.4g}"
             if self.at_most_ratio is not None:
-                bounds.append(f"{self.at_most_ratio:.3g} x")
-                met = bool(median <= self.at_most_ratio)
+                bounds[f"{self.at_most_ratio:.3g} x"] = bool(median <= self.at_most_ratio)
         if self.at_most is not None:
-            bounds.append(f"{self.at_most:,g} {self.unit}")
-            met = met and bool(np.median(self.values) <= self.at_most)
-        verdict = "" if not bounds else "met" if met else "missed"
+            bounds[f"{self.at_most:,g} {self.unit}"] = bool(np.median(self.values) <= self.at_most)
+        verdict = "" if not bounds else "met" if all(bounds.values()) else "missed"
         cells = [self.name, f"{spread(self.values)} {self.unit}", compared, ratio, ", ".join(bounds), verdict]
         return f"| {' | '.join(cells)} |"
 

@@ -30,14 +30,14 @@ _HOMES = {
     "locate_answers": "features.layout",
     "make_method": "config.method",
     "make_rows": "memory.rows",
-    "open_memory": "memory.tools.stored_memory",
+    "open_memory": "memory.stored",
     "padded_positions": "features.layout",
     "prompt_key": "memory.rows",
     "read_atlas": "report.atlas",
-    "recording_of": "memory.tools.replay",
-    "replay": "memory.tools.replay",
+    "recording_of": "memory.replay",
+    "replay": "memory.replay",
     "shaped_reward": "shaping.penalty",
-    "survey": "memory.tools.overview",
+    "survey": "memory.stored",
 }
 
 __all__ = sorted(_HOMES)

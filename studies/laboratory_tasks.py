@@ -29,9 +29,7 @@ from meds_openrlhf.data.templates import qwen_math_prompt
 from meds_openrlhf.rewards.gym_problem import read_entry
 
 TRAINED, HELD_OUT, SUPERVISED = 1000, 200, 3000  # problems; the last are for the supervised training alone
-
 Text = tuple[str, str]  # prompt, response
-
 
 # The share of right solutions that the policy is trained on, by the shape of the expression.
 RIGHT_SHARES = {
@@ -59,8 +57,8 @@ def arithmetic(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], 
         for shape, share in RIGHT_SHARES.items()
     ]
     in_turns = [problem for row in zip(*drawn) for problem in row]  # shapes in turn
-    trained, rest = in_turns[:TRAINED], in_turns[TRAINED:]
-    held_out, others = rest[:HELD_OUT], rest[HELD_OUT:]
+    tested = TRAINED + HELD_OUT
+    trained, held_out, others = in_turns[:TRAINED], in_turns[TRAINED:tested], in_turns[tested:]
     write_rows(out / "train.jsonl", [problem for problem, _ in trained], 0, ID_FORM)
     write_rows(out / "eval.jsonl", [problem for problem, _ in held_out], TRAINED, ID_FORM)
     generator = random.Random(f"laboratory-{seed}")
@@ -82,13 +80,10 @@ def solved(generator: random.Random, problem: problems.Problem, right_share: flo
     return qwen_math_prompt(problem.expression), problems.write_solution(problem, mistake, generator)
 
 
-CHAIN_SUM = {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 2}
-
-
 def chain_sum(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], list[str]]:
     """The same with a task of reasoning-gym."""
-    size = TRAINED + SUPERVISED
-    request = GymRequest(tasks=["chain_sum"], size=size, held_out=HELD_OUT, seed=seed, settings=CHAIN_SUM)
+    sums = {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 2}
+    request = GymRequest(tasks=["chain_sum"], size=TRAINED + SUPERVISED, held_out=HELD_OUT, seed=seed, settings=sums)
     prepare_gym(request, out)
     rows = [json.loads(line) for line in (out / "train.jsonl").read_text().splitlines()]
     (out / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:TRAINED]))

@@ -76,19 +76,11 @@ def collect(run: Run, commit: tuple[str | None, bool | None], hours: float | Non
         raise ConfigError("steps", study.steps, f"are more than the {lines[-1]['step']} trained; more num_episodes")
     named = {metric for claim in study.claims.values() for _, metric in claim.sides} | {*study.rule.primary}
     points = {name: [line for line in lines if name in line] for name in (*CURVES, *sorted(named - {*CURVES}))}
-    return Result(
-        *run.key,
-        n=study.evaluation.n,
-        right={str(step): _right(run, step) for step in (0, *study.evaluated_steps)},
-        curves={
-            name: [[at["step"], float(f"{at[name]:.6g}")] for at in found] for name, found in points.items() if found
-        },
-        agreement=_agreement(run) if study.tasks[run.task].known_mistakes else {},
-        hours=hours,
-        command=shlex.join(run.training()),
-        commit=commit[0],
-        dirty=commit[1],
-    )
+    right = {str(step): _right(run, step) for step in (0, *study.evaluated_steps)}
+    curves = {name: [[at["step"], float(f"{at[name]:.6g}")] for at in found] for name, found in points.items() if found}
+    agreement = _agreement(run) if study.tasks[run.task].known_mistakes else {}
+    command = shlex.join(run.training())
+    return Result(*run.key, study.evaluation.n, right, curves, agreement, hours, command, *commit)
 
 
 def _right(run: Run, step: int) -> dict[str, list[int]]:

@@ -180,8 +180,7 @@ def tests_of(file: str) -> list[str]:
         return [str(room / f"test_{one}.py") for one in sorted(TRAINING, key=lambda one: f"{one}.py" != name)]
     found = [one for one in sorted(room.glob("test_*.py")) if one.name not in LEFT_OUT]
     found = [one for one in found if one.name not in OF_RAY or name in OF_RAY[one.name]]
-    tools = sorted((room / "tools").glob("test_*.py")) if name in ("settings.py", "snapshot.py", "rows.py") else []
-    return [str(one) for one in sorted([*found, *tools], key=lambda one: one.name != f"test_{name}")]
+    return [str(one) for one in sorted(found, key=lambda one: one.name != f"test_{name}")]
 
 
 def begin(mutant: Mutant | None, file: str) -> int:
@@ -234,7 +233,7 @@ def _end(process: int) -> None:
 def core_files() -> list[Path]:
     """The files that faults are put into."""
     rooms = [path for room in ("features", "memory", "shaping") for path in sorted((PACKAGE / room).glob("*.py"))]
-    rooms = [path for path in rooms if path.name != "compiled.py"]  # how code is compiled, which is interpreted here
+    rooms = [path for path in rooms if path.name not in ("stored.py", "replay.py")]  # they read what the core wrote
     return [*rooms, *(PACKAGE / "training" / f"{name}.py" for name in TRAINING)]
 
 

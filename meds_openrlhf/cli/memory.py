@@ -13,8 +13,8 @@ from meds_openrlhf.config import ConfigError, MedsSettings
 from meds_openrlhf.config.loader import parse_overrides
 
 if TYPE_CHECKING:
-    from meds_openrlhf.memory.tools.overview import Overview
-    from meds_openrlhf.memory.tools.replay import Recording, ReplaySummary
+    from meds_openrlhf.memory.replay import Recording, ReplaySummary
+    from meds_openrlhf.memory.stored import Overview
 
 RUN_HELP = "a run's folder, or a memory's (the one with format.json); the run may be going on"
 PRESET_HELP = "cluster as paper, reference or robust does (default: as the run itself)"
@@ -91,8 +91,7 @@ def _add_replay(actions: Any) -> None:
 def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print what a memory holds."""
     from meds_openrlhf.data.prompt_texts import texts_of_data_set, without_template
-    from meds_openrlhf.memory.tools.overview import survey
-    from meds_openrlhf.memory.tools.stored_memory import open_memory
+    from meds_openrlhf.memory.stored import open_memory, survey
     from meds_openrlhf.paths import RunPaths
     from meds_openrlhf.report.rollout_rows import read_rollout_rows
     from meds_openrlhf.report.settings import config_of
@@ -116,8 +115,7 @@ def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 def verify(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print the findings; returns 1 if any of them is damage."""
-    from meds_openrlhf.memory.tools.stored_memory import open_memory
-    from meds_openrlhf.memory.tools.verify import verify_memory
+    from meds_openrlhf.memory.stored import open_memory, verify_memory
 
     report = verify_memory(open_memory(arguments.folder))
     for line in report.damage:
@@ -129,7 +127,7 @@ def verify(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 def replay(arguments: argparse.Namespace, overrides: list[str]) -> int:
     """Write the replayed rows and print a summary."""
-    from meds_openrlhf.memory.tools.replay import replay as replay_rows
+    from meds_openrlhf.memory.replay import replay as replay_rows
 
     _require_replayable(overrides)
     source, target = arguments.source, arguments.out
@@ -145,15 +143,14 @@ def replay(arguments: argparse.Namespace, overrides: list[str]) -> int:
 def _recording(source: Path, target: Path, preset: str | None, overrides: list[str]) -> tuple[Recording, MedsSettings]:
     """The rows of a file or a run's folder, and the settings for their replay. ``target`` must not be the input."""
     from meds_openrlhf.files import refuse_inside
-    from meds_openrlhf.memory.settings import settings_with, transform_of_rows
-    from meds_openrlhf.memory.tools.replay import read_recording, recording_of
-    from meds_openrlhf.memory.tools.stored_memory import open_memory
+    from meds_openrlhf.memory.replay import read_recording, recording_of
+    from meds_openrlhf.memory.stored import open_memory, settings_with
 
     if source.is_dir():
         memory = open_memory(source)
         refuse_inside(target, memory.paths.root)
         meds = memory.settings(_changed(preset, overrides))
-        transform_of_rows(meds, memory.format)  # raises ConfigError if they do not match
+        memory.transform(meds)  # raises ConfigError if they do not match
         return recording_of(memory), meds
     if target.exists() and source.exists() and target.samefile(source):
         raise ConfigError("--out", str(target), "is the file that is replayed; name another one")
@@ -163,7 +160,7 @@ def _recording(source: Path, target: Path, preset: str | None, overrides: list[s
 def _require_replayable(overrides: list[str]) -> None:
     """Raise ConfigError for a setting that replay cannot change because it took effect during recording."""
     from meds_openrlhf.config.method import OVERRIDES
-    from meds_openrlhf.memory.settings import FEATURE_SETTINGS
+    from meds_openrlhf.memory.stored import FEATURE_SETTINGS
 
     replayed = {
         "meds.features": FEATURE_SETTINGS,

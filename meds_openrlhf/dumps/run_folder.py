@@ -25,9 +25,8 @@ from meds_openrlhf.files import write_atomically
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.branch import rewrite_memory
 from meds_openrlhf.memory.rows import Sharding, make_rows, prompt_key
-from meds_openrlhf.memory.settings import memory_format
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
-from meds_openrlhf.memory.snapshot import read_format, write_format
+from meds_openrlhf.memory.snapshot import MemoryFormat, read_format, write_format
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, read_step, write_rollouts
 from meds_openrlhf.tracking.step_log import StepLog
@@ -59,7 +58,7 @@ class RunFolder:
         self._fingerprints = fingerprints
         self._right_from = right_from
         self._config = config
-        self._format = memory_format(config.meds, None if fingerprints is None else fingerprints.config, None)
+        self._format = MemoryFormat.of(config.meds, None if fingerprints is None else fingerprints.config, None)
         self._require_own()
         self._shard: MemoryShard | None = None
         self._metrics = StepLog(self._paths.metrics)

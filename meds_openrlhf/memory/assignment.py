@@ -71,12 +71,13 @@ def vote(sets: Sets, method: Method) -> Labels:
     """
     sets = sets.checked()
     assigned: Labels = np.full(len(sets.new), UNASSIGNED, dtype=np.int32)
-    if method.algorithm == "equal":
-        _find_equal(sets, assigned)
-    elif method.ties == "nearest":
+    if method.algorithm != "equal" and method.ties == "nearest":
         _vote_nearest(sets, assigned)
-    else:
-        _vote_smallest(sets, assigned)
+        return assigned
+    find = _find_equal if method.algorithm == "equal" else _vote_smallest
+    for (first, last), (start, stop) in zip(pairwise(sets.new_offsets), pairwise(sets.offsets), strict=True):
+        if start < stop:
+            assigned[first:last] = find(sets.new[first:last], sets.stored[start:stop], sets.labels[start:stop])
     return assigned
 
 
@@ -154,24 +155,20 @@ def _sizes_of(assigned: Labels, new_offsets: Any, labels: Labels, offsets: Any, 
     return sizes
 
 
-def _vote_smallest(sets: Sets, assigned: Labels) -> None:
-    """Fill ``assigned`` (m,) for all sets that have stored rows."""
+def _vote_smallest(new: Floats, stored: Floats, labels: Labels) -> list[int]:
+    """Return the labels of the new rows of one set."""
     from sklearn.neighbors import NearestNeighbors  # type: ignore[import-untyped]
 
-    for (first, last), (start, stop) in zip(pairwise(sets.new_offsets), pairwise(sets.offsets), strict=True):
-        if start == stop:
-            continue
-        model = NearestNeighbors(n_neighbors=min(NEIGHBORS, stop - start), metric="cosine").fit(sets.stored[start:stop])
-        # One row at a time: a product with many rows rounds differently, which can decide between equal distances.
-        for query in range(first, last):
-            nearest = model.kneighbors(sets.new[query : query + 1], return_distance=False)[0]
-            candidates, votes = np.unique(sets.labels[start:stop][nearest], return_counts=True)
-            assigned[query] = candidates[votes.argmax()]
+    model, assigned = NearestNeighbors(n_neighbors=min(NEIGHBORS, len(stored)), metric="cosine").fit(stored), []
+    # One row at a time: a product with many rows rounds differently, which can decide between equal distances.
+    for query in range(len(new)):
+        nearest = model.kneighbors(new[query : query + 1], return_distance=False)[0]
+        candidates, votes = np.unique(labels[nearest], return_counts=True)
+        assigned.append(candidates[votes.argmax()])
+    return assigned
 
 
-def _find_equal(sets: Sets, assigned: Labels) -> None:
-    """Fill ``assigned`` (m,) for all sets that have stored rows; NOISE if no stored row is equal."""
-    for (first, last), (start, stop) in zip(pairwise(sets.new_offsets), pairwise(sets.offsets), strict=True):
-        known = {sets.stored[row].tobytes(): sets.labels[row] for row in range(start, stop)}
-        for query in range(first, last) if known else ():
-            assigned[query] = known.get(sets.new[query].tobytes(), NOISE)
+def _find_equal(new: Floats, stored: Floats, labels: Labels) -> list[int]:
+    """Return the labels of the new rows of one set; NOISE if no stored row is equal."""
+    known = {row.tobytes(): label for row, label in zip(stored, labels)}
+    return [known.get(row.tobytes(), NOISE) for row in new]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
 import logging
 import shutil
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,11 +14,11 @@ import pyarrow as pa
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.locks import WAIT_SECONDS
-from meds_openrlhf.memory import format2, log
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.log import LogState, lock_shard, write_rows
-from meds_openrlhf.memory.rows import Sharding, log_schema, owners_of, step_of
+from meds_openrlhf.memory.rows import Sharding, owners_of, step_of
 from meds_openrlhf.memory.snapshot import (
+    BRANCH_SNAPSHOT,
     FORMAT_VERSION,
     MemoryFormat,
     Snapshot,
@@ -30,31 +27,10 @@ from meds_openrlhf.memory.snapshot import (
     read_snapshot,
     write_format,
 )
+from meds_openrlhf.memory.stored import StoredMemory
 from meds_openrlhf.paths import MemoryPaths
 
 logger = logging.getLogger(__name__)
-
-BRANCH_SNAPSHOT = "branch"
-
-
-def batches_in(folder: Path, memory_format: MemoryFormat) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in a shard's folder of either format, a batch for each step, in the order of steps.
-
-    The schema of a batch says whose prompts it holds. Raises MemoryCorruptionError if a file is damaged.
-    """
-    read = format2.batches_in if memory_format.format_version == 2 else log.batches_in
-    return read(folder, log_schema(memory_format.layers))
-
-
-def rows_by_step(paths: MemoryPaths, memory_format: MemoryFormat) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield each step with rows and its rows from all shards, ordered by ``sample``.
-
-    Raises MemoryCorruptionError if a file is damaged.
-    """
-    folders = [batches_in(folder, memory_format) for folder in paths.shard_folders().values()]
-    for step, batches in groupby(heapq.merge(*folders, key=step_of), key=step_of):
-        rows = pa.concat_batches([batch.replace_schema_metadata(None) for batch in batches])
-        yield step, rows.take(pa.array(np.argsort(rows.column("sample").to_numpy(), kind="stable")))
 
 
 def read_branch_point(manifest: Path) -> Snapshot:
@@ -77,7 +53,8 @@ def make_branch(manifest: Path, paths: MemoryPaths, wanted: MemoryFormat) -> Mem
     snapshot.format.require_match(wanted, manifest, "meds.memory.branch_from")
     branched = replace(wanted, step_offset=max(snapshot.state.step, 0))
     try:
-        copied = _copy(MemoryPaths(manifest.absolute().parents[1]), snapshot.format, paths, branched)
+        source = StoredMemory(MemoryPaths(manifest.absolute().parents[1]), snapshot.format)
+        copied = _copy(source, paths, branched)
         _commit(copied, paths, BRANCH_SNAPSHOT, replace(snapshot, format=branched))
     except MemoryCorruptionError as error:
         _refuse(manifest, f"cannot be branched from: {error}")
@@ -103,7 +80,7 @@ def rewrite_memory(paths: MemoryPaths, wanted: MemoryFormat, lock_seconds: float
         if paths.format.exists():
             paths.root.rename(old.root)
         changed = replace(found, shards=wanted.shards, format_version=FORMAT_VERSION)
-        copied = _copy(old, found, paths, changed)
+        copied = _copy(StoredMemory(old, found), paths, changed)
         for manifest in sorted(old.snapshots.glob("*.json")):
             try:
                 _commit(copied, paths, manifest.stem, replace(read_snapshot(manifest), format=changed))
@@ -113,10 +90,10 @@ def rewrite_memory(paths: MemoryPaths, wanted: MemoryFormat, lock_seconds: float
         shutil.rmtree(old.root)
 
 
-def _copy(source: MemoryPaths, old: MemoryFormat, target: MemoryPaths, new: MemoryFormat) -> list[list[pa.RecordBatch]]:
+def _copy(source: StoredMemory, target: MemoryPaths, new: MemoryFormat) -> list[list[pa.RecordBatch]]:
     """Write all rows of a memory to one file for each shard of another; return the batches of each shard."""
     copied: list[list[pa.RecordBatch]] = [[] for _ in range(new.shards)]
-    for _, rows in rows_by_step(source, old):
+    for _, rows in source.rows_by_step():
         owners = owners_of(rows, new.shards)
         for number in np.unique(owners).tolist():
             copied[number].append(rows.filter(pa.array(owners == number)))

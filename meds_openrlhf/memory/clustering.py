@@ -26,9 +26,8 @@ from numpy.typing import NDArray
 from meds_openrlhf.config.method import Method
 
 NOISE = -1
-# Chosen by simulation; the tables are in docs/clustering.md.
-# The automatic epsilon is this quantile of the distinct rows' distances to their nearest neighbours,
-NEIGHBOR_QUANTILE = 0.75
+# Chosen by simulation; the tables are in docs/clustering.md. The automatic epsilon is
+NEIGHBOR_QUANTILE = 0.75  # this quantile of the distinct rows' distances to their nearest neighbours,
 NEIGHBOR_FACTOR = 2.0  # times this factor,
 FARTHEST = 0.45  # but at most this fraction of the rows' length; rows farther from all others are scatter
 
@@ -112,13 +111,14 @@ def hdbscan_sets(
     """Return labels (n,) of g sets: rows ``offsets[i]`` to ``offsets[i + 1]`` of ``features`` (n, d) are set i.
 
     ``epsilon`` is the distance below which clusters are not split: 0 for no limit, NaN to use `automatic_epsilon` and
-    drop scatter. The arrays must be C-contiguous and writable, and the values finite; this function checks nothing.
+    drop scatter; other values than 0 allow a single cluster. The arrays must be C-contiguous and writable, and the
+    values finite; this function checks nothing.
     """
     labels = np.full(len(features), np.int32(NOISE))
     for i in range(len(offsets) - 1):
-        rows = slice(offsets[i], offsets[i + 1])
-        if offsets[i + 1] - offsets[i] >= 2:
-            _cluster(features[rows], min_cluster_size, allow_single_cluster, epsilon, labels[rows])
+        begin, end = offsets[i], offsets[i + 1]
+        if end - begin >= 2:
+            labels[begin:end] = _cluster(features[begin:end], min_cluster_size, allow_single_cluster, epsilon)
     return labels
 
 
@@ -163,18 +163,13 @@ def drop_scatter(labels: Labels, lambdas: Floats, farthest: float, min_cluster_s
     nearer to each other than to the rest. ``lambdas`` (n,) are the densities at which rows leave their clusters.
     Clusters left with fewer than ``min_cluster_size`` rows are dissolved; the others are renumbered in order.
     """
+    labels[lambdas * farthest < 1.0] = NOISE
     sizes = np.zeros(len(labels), np.int64)
-    for row in range(len(labels)):
-        if labels[row] != NOISE and lambdas[row] * farthest < 1.0:
-            labels[row] = NOISE
-        if labels[row] != NOISE:
-            sizes[labels[row]] += 1
-    numbers = np.full(len(labels), np.int32(NOISE))
-    kept = 0
-    for cluster in range(len(labels)):
-        if sizes[cluster] >= min_cluster_size:
-            numbers[cluster] = kept
-            kept += 1
+    for label in labels:
+        if label != NOISE:
+            sizes[label] += 1
+    kept = sizes >= min_cluster_size
+    numbers = np.where(kept, np.cumsum(kept) - 1, NOISE)
     for row in range(len(labels)):
         if labels[row] != NOISE:
             labels[row] = numbers[labels[row]]
@@ -183,16 +178,12 @@ def drop_scatter(labels: Labels, lambdas: Floats, farthest: float, min_cluster_s
 @compiled
 def farthest_distance(points: Floats) -> float:
     """Return the distance beyond which rows of ``points`` (n, d) are scatter: `FARTHEST` times their RMS length."""
-    total = 0.0
-    for row in range(len(points)):
-        for k in range(points.shape[1]):
-            total += points[row, k] * points[row, k]
-    return FARTHEST * math.sqrt(total / len(points))
+    return FARTHEST * math.sqrt((points * points).sum() / len(points))
 
 
 @compiled
-def _cluster(points: Floats, min_cluster_size: int, allow_single_cluster: bool, epsilon: float, labels: Labels) -> None:
-    """Write the labels (n,) of one set of at least two rows."""
+def _cluster(points: Floats, min_cluster_size: int, allow_single_cluster: bool, epsilon: float) -> Labels:
+    """Return the labels (n,) of one set of at least two rows."""
     left, right, heights, sizes = _single_linkage(*_spanning_tree(points))
     automatic = math.isnan(epsilon)
     farthest = farthest_distance(points) if automatic else np.inf
@@ -203,23 +194,18 @@ def _cluster(points: Floats, min_cluster_size: int, allow_single_cluster: bool, 
     )
     selected = _excess_of_mass(parent, first_child, stability, allow_single_cluster)
     if epsilon != 0.0 and not selected[0]:
-        selected = _merge_below(epsilon, selected, parent, birth, allow_single_cluster)
-    _label(selected, parent, birth, row_cluster, row_lambda, epsilon, labels)
+        selected = _merge_below(epsilon, selected, parent, birth)
+    labels = _label(selected, parent, birth, row_cluster, row_lambda, epsilon)
     if automatic:
         drop_scatter(labels, row_lambda, farthest, min_cluster_size)
+    return labels
 
 
 @compiled
 def _spanning_tree(points: Floats) -> tuple[Integers, Integers, Floats]:
-    """Run Prim's algorithm from row 0; return (n - 1,) sources, targets and lengths of the edges in insertion order.
-
-    Rows outside the tree are stored transposed and without gaps, so that the loops over them are vectorized.
-    """
+    """Run Prim's algorithm from row 0; return (n - 1,) sources, targets and lengths of the edges in insertion order."""
     count, dims = points.shape
-    outside = np.empty((dims, count))  # columns: rows not yet in the tree
-    for j in range(count):
-        for k in range(dims):
-            outside[k, j] = points[j, k]
+    outside = np.ascontiguousarray(points.T)  # columns: rows not yet in the tree, without gaps, for vectorized loops
     row = np.arange(count)  # row number of each column
     nearest = np.full(count, np.inf)  # squared distance of each column to the tree
     source = np.zeros(count, np.int64)  # the row of the tree at that distance
@@ -358,10 +344,9 @@ def _excess_of_mass(parent: Integers, first_child: Integers, stability: Floats, 
     clusters = len(parent)
     selected = np.ones(clusters, np.bool_)
     for cluster in range(clusters - 1, -1, -1):  # children come after their parents
-        below = np.float32(0.0)  # hdbscan adds and compares in single precision
-        if first_child[cluster]:
-            below = np.float32(below + stability[first_child[cluster]])
-            below = np.float32(below + stability[first_child[cluster] + 1])
+        child, below = first_child[cluster], np.float32(0.0)
+        if child:  # hdbscan adds and compares in single precision
+            below = np.float32(np.float32(stability[child]) + stability[child + 1])
         if below > stability[cluster]:
             selected[cluster] = False
             stability[cluster] = below
@@ -376,7 +361,7 @@ def _excess_of_mass(parent: Integers, first_child: Integers, stability: Floats, 
 
 
 @compiled
-def _merge_below(epsilon: float, selected: Flags, parent: Integers, birth: Floats, allow_single_cluster: bool) -> Flags:
+def _merge_below(epsilon: float, selected: Flags, parent: Integers, birth: Floats) -> Flags:
     """Replace clusters that were split off at less than ``epsilon`` by their first ancestor that was not."""
     merged = np.zeros_like(selected)
     for cluster in range(1, len(parent)):
@@ -384,26 +369,18 @@ def _merge_below(epsilon: float, selected: Flags, parent: Integers, birth: Float
             continue
         top = cluster
         if 1.0 / birth[cluster] < epsilon:
-            below, top = cluster, parent[cluster]
+            top = parent[cluster]
             while top != 0 and 1.0 / birth[top] <= epsilon:
-                below, top = top, parent[top]
-            if top == 0 and not allow_single_cluster:
-                top = below
+                top = parent[top]
         merged[top] = True
     return merged
 
 
 @compiled
 def _label(
-    selected: Flags,
-    parent: Integers,
-    birth: Floats,
-    row_cluster: Integers,
-    row_lambda: Floats,
-    epsilon: float,
-    labels: Labels,
-) -> None:
-    """Number the selected clusters and write the labels (n,); rows of no selected cluster are noise.
+    selected: Flags, parent: Integers, birth: Floats, row_cluster: Integers, row_lambda: Floats, epsilon: float
+) -> Labels:
+    """Number the selected clusters and return the labels (n,); rows of no selected cluster are noise.
 
     If the root is the only cluster, it keeps only rows that fall out of it at a distance of at most ``epsilon``;
     without epsilon, only rows that are still in it at its first split, or at the end. If there is another cluster,
@@ -422,7 +399,6 @@ def _label(
     densest = 0.0
     if selected[0] and alone:
         densest = 1.0 / epsilon if epsilon != 0.0 else birth[1] if len(parent) > 1 else row_lambda.max()
-    for row in range(len(labels)):
-        labels[row] = number[row_cluster[row]]
-        if row_lambda[row] < densest:
-            labels[row] = NOISE
+    labels = number[row_cluster]
+    labels[row_lambda < densest] = NOISE
+    return labels

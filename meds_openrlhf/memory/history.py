@@ -12,26 +12,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meds_openrlhf.config.method import Method
 from meds_openrlhf.memory.assignment import UNASSIGNED
+from meds_openrlhf.memory.clustering import cluster_sets
 
 Key = tuple[str, bool]  # prompt, and whether the rollouts were right
 
 
-class Column:
-    """A growing array; ``array`` (length, ...) is a view of the rows so far, which `extend` leaves unchanged."""
-
-    def __init__(self, dtype: Any, *width: int) -> None:
-        self._storage = np.empty((16, *width), dtype)
-        self.array: NDArray[Any] = self._storage[:0]
-
-    def extend(self, values: NDArray[Any]) -> None:
-        """Append values."""
-        begin, end = len(self.array), len(self.array) + len(values)
-        if end > len(self._storage):
-            self._storage = np.empty((max(end, 2 * begin), *self._storage.shape[1:]), self._storage.dtype)
-            self._storage[:begin] = self.array
-        self._storage[begin:end] = values
-        self.array = self._storage[:end]
+def extended(array: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
+    """Return ``array``, the first rows of its base, with ``values`` behind it; the base doubles if it is full."""
+    base, begin, end = array.base, len(array), len(array) + len(values)
+    if base is None or end > len(base):
+        base = np.empty((max(end, 2 * begin), *array.shape[1:]), array.dtype)
+        base[:begin] = array
+    base[begin:end] = values
+    return base[:end]
 
 
 @dataclass(eq=False)
@@ -60,27 +55,17 @@ class History:
         self.prompts = 0  # number of prompts with rows
         self.clusters = self.noise = 0  # totals over the groups
         self.stale: dict[Group, None] = {}  # groups with rows newer than their last clustering, in order of waiting
-        self._features = Column(np.float64, dimensions)
-        self._labels = Column(np.int32)
+        self.features = np.empty((0, dimensions))  # (n, d) to cluster
+        self.labels = np.empty(0, np.int32)  # (n,) of the last clustering of a row's group; UNASSIGNED before
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    @property
-    def features(self) -> NDArray[np.float64]:
-        """The vectors (n, d) to cluster."""
-        return self._features.array
-
-    @property
-    def labels(self) -> NDArray[np.int32]:
-        """The labels (n,) of all rows as of the last clustering of their group; UNASSIGNED before."""
-        return self._labels.array
-
     def add(self, visits: Sequence[tuple[Key, int]], features: NDArray[np.float64]) -> None:
         """Append ``features`` (n, d), the rows of the visits in their order; a visit is a key and a number of rows."""
         begin = len(self)
-        self._features.extend(features)
-        self._labels.extend(np.full(len(features), UNASSIGNED, np.int32))
+        self.features = extended(self.features, features)
+        self.labels = extended(self.labels, np.full(len(features), UNASSIGNED, np.int32))
         for key, count in visits:
             group = self.groups.get(key)
             if group is None:
@@ -99,6 +84,11 @@ class History:
         """Select all rows of ``groups``."""
         rows = np.concatenate([np.empty(0, np.int64), *(group.rows for group in groups)])
         return Selection(groups, rows, np.cumsum([0, *(len(group.rows) for group in groups)]))
+
+    def cluster(self, groups: Sequence[Group], method: Method) -> None:
+        """Cluster those of ``groups`` that wait."""
+        selection = self.select([group for group in groups if group in self.stale])
+        self.set_labels(selection, cluster_sets(self.features[selection.rows], selection.offsets, method))
 
     def set_labels(self, selection: Selection, labels: NDArray[np.int32]) -> None:
         """Store the clustering (n,) of a selection. A group that got rows meanwhile keeps its labels and waits."""

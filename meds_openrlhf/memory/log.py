@@ -37,10 +37,7 @@ EMPTY_LOG = LogState(-1, {})
 
 
 def write_rows(folder: Path, batches: list[pa.RecordBatch], sharding: Sharding) -> Path:
-    """Durably write whole steps, in their order, to one file of a shard's ``folder``; return its path.
-
-    Raises OSError, with nothing written, if that fails.
-    """
+    """Durably write whole steps, in order, to one file of a shard's folder, whose path it returns, or raise OSError."""
     metadata = {"shard": str(sharding.shard), "shards": str(sharding.shards), "checksum": NO_CHECKSUM.decode()}
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batches[0].schema.with_metadata(metadata)) as writer:
@@ -92,6 +89,7 @@ def batches_in(folder: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 def lock_shard(folder: Path, seconds: float | None) -> BinaryIO:
     """Lock a shard's folder until the file is closed. Raises MemoryBusyError if another process still writes there."""
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         return lock_folder(folder / LOCK_NAME, seconds)
     except FolderInUseError as error:
@@ -116,7 +114,7 @@ class ShardLog:
 
         Raises MemoryBusyError if another process writes to the folder, and MemoryCorruptionError if a file is damaged.
         """
-        self._lock_folder()
+        self._lock = self._lock or lock_shard(self._folder, self._lock_seconds)
         self.last_step, self.rows, self.bytes = -1, 0, 0
         files, left_over = step_files(self._folder)
         self._remove(left_over)
@@ -156,10 +154,9 @@ class ShardLog:
     def restore(self, state: LogState) -> None:
         """Remove all rows that were stored after ``state``, that of the whole memory; call `open` afterwards.
 
-        Raises MemoryCorruptionError, before it removes anything, if the rows up to the state's step are not those of
-        the state.
+        Raises MemoryCorruptionError, before it removes anything, if the rows up to the state's step are not as many.
         """
-        self._lock_folder()
+        self._lock = self._lock or lock_shard(self._folder, self._lock_seconds)
         files, doomed = step_files(self._folder)
         rows, wanted = 0, state.rows.get(self._folder.name, 0)
         cut: list[pa.RecordBatch] = []  # what is kept of a file that has later steps as well
@@ -171,10 +168,8 @@ class ShardLog:
                 cut += kept
                 doomed.append(file.path)
         if rows != wanted:
-            raise MemoryCorruptionError(
-                f"{self._folder}: holds {rows} rows up to step {state.step}, and the snapshot to restore has {wanted}; "
-                "restore its files from a backup"
-            )
+            found = f"holds {rows} rows up to step {state.step}, and the snapshot to restore has {wanted}"
+            raise MemoryCorruptionError(f"{self._folder}: {found}; restore its files from a backup")
         if cut:
             write_rows(self._folder, cut, self._sharding)
         self._remove(doomed)
@@ -184,12 +179,6 @@ class ShardLog:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
-
-    def _lock_folder(self) -> None:
-        """Lock the folder, unless it is locked already."""
-        if self._lock is None:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._lock = lock_shard(self._folder, self._lock_seconds)
 
     def _read(self, path: Path) -> list[pa.RecordBatch]:
         batches = read_rows(path, self._schema)

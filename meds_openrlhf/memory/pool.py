@@ -22,13 +22,11 @@ from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.log import EMPTY_LOG, LogState
 from meds_openrlhf.memory.rows import Sharding, owners_of
-from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings, ShardStats
+from meds_openrlhf.memory.shard import NO_TIME, MemoryAnswer, MemoryShard, ShardSettings, ShardStats
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot, read_snapshot
 from meds_openrlhf.paths import MemoryPaths
 
 CLUSTERING = "clustering"  # the concurrency group (one thread of the actor) in which `recluster` runs
-
-
 # Prometheus gauges of each shard, with the labels ``run`` and ``shard``, which Ray exports from the pool's process.
 GAUGES = {
     "meds_memory_rows": "Rows that a shard of the memory holds.",
@@ -65,9 +63,7 @@ class MemoryPool:
         self._reclustering: list[Any] = [None] * len(shards)
         self._cluster_seconds = 0.0
         self._run = root.absolute().parent.name
-        self._gauges: dict[str, Any] = {
-            name: Gauge(name, description=text, tag_keys=("run", "shard")) for name, text in GAUGES.items()
-        }
+        self._gauges = {name: Gauge(name, description=text, tag_keys=("run", "shard")) for name, text in GAUGES.items()}
 
     def observe(self, step: int, rows: pa.RecordBatch) -> MemoryAnswer:
         """Label and store one step's rows (`memory.rows.make_rows`); they are durable when this returns.
@@ -75,47 +71,34 @@ class MemoryPool:
         The answer is in the order of ``rows``; each of its times is the maximum over shards. Labels depend only on rows
         stored before this step. Raises the OSError, ValueError or MemoryCorruptionError of a shard.
         """
-        owner = owners_of(rows, len(self._shards))
+        owner, step = owners_of(rows, len(self._shards)), step + self._format.step_offset
         indices = [np.flatnonzero(owner == shard) for shard in range(len(self._shards))]
-        answers: list[MemoryAnswer] = _get(
-            [
-                shard.observe.remote(step + self._format.step_offset, rows.take(pa.array(chosen)))
-                for shard, chosen in zip(self._shards, indices)
-            ]
-        )
+        parts = [rows.take(pa.array(chosen)) for chosen in indices]
+        answers = _get([shard.observe.remote(step, part) for shard, part in zip(self._shards, parts)])
         for number, answer in enumerate(answers):
             for name in ("rows", "prompts", "bytes", "stale"):
                 self._set_gauge(number, name, getattr(answer.stats, name))
-            for name in ("wait_seconds", "assign_seconds", "append_seconds"):
-                self._set_gauge(number, name, getattr(answer, name))
+            for part, took in answer.seconds.items():
+                self._set_gauge(number, f"{part}_seconds", took)
         self._recluster()
         label, size = np.full(len(rows), UNASSIGNED, np.int32), np.zeros(len(rows), np.int32)
         for chosen, answer in zip(indices, answers):
             label[chosen], size[chosen] = _in_order_of(rows, chosen, answer)
-        return MemoryAnswer(
-            sample=rows.column("sample").to_numpy(),
-            label=label,
-            size=size,
-            stats=add_stats([answer.stats for answer in answers]),
-            moments=merge_moments([answer.moments for answer in answers]),
-            wait_seconds=max(answer.wait_seconds for answer in answers),
-            assign_seconds=max(answer.assign_seconds for answer in answers),
-            append_seconds=max(answer.append_seconds for answer in answers),
-            cluster_seconds=self._cluster_seconds,
-        )
+        stats = add_stats([answer.stats for answer in answers])
+        moments = merge_moments([answer.moments for answer in answers])
+        slowest = {part: max(answer.seconds[part] for answer in answers) for part in NO_TIME}
+        seconds = {**slowest, "cluster": self._cluster_seconds}
+        return MemoryAnswer(rows.column("sample").to_numpy(), label, size, stats, moments, seconds)
 
     def snapshot(self, name: str) -> None:
         """Atomically commit a snapshot of all stored rows."""
-        states: list[LogState] = _get([shard.snapshot.remote() for shard in self._shards])
+        states = _get([shard.snapshot.remote() for shard in self._shards])
         rows = {folder: count for state in states for folder, count in state.rows.items()}
         state = LogState(max(state.step for state in states), rows)
         commit_snapshot(self._paths, name, Snapshot(self._format, self._config_hash, state))
 
     def restore(self, name: str | None) -> ShardStats:
-        """Restore the snapshot ``name``, or an empty memory if it is None; removes rows stored later.
-
-        Raises MemoryCorruptionError if files differ from the snapshot.
-        """
+        """Go back to the snapshot ``name``, or to no rows. Raises MemoryCorruptionError if files differ from it."""
         state = EMPTY_LOG
         if name is not None:
             snapshot = read_snapshot(self._paths.snapshot(name))
@@ -169,15 +152,13 @@ def _in_order_of(rows: pa.RecordBatch, chosen: NDArray[np.int64], answer: Memory
     order, wanted_order = np.argsort(answer.sample), np.argsort(wanted)
     if not np.array_equal(answer.sample[order], wanted[wanted_order]):
         raise ValueError("step: its rows are stored already, and they are not these; a step is observed only once")
-    positions = np.empty(len(wanted), dtype=np.int64)
-    positions[wanted_order] = order
+    positions = order[np.argsort(wanted_order)]
     return answer.label[positions], answer.size[positions]
 
 
 def _get(references: list[Any]) -> list[Any]:
     """Like `ray.get`, but raise the actor's original error instead of Ray's wrapper."""
     try:
-        results: list[Any] = ray.get(references)
-        return results
+        return list(ray.get(references))
     except ray.exceptions.RayTaskError as error:
         raise error.as_instanceof_cause() from None

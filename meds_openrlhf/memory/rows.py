@@ -86,16 +86,10 @@ def make_rows(
         raise ValueError("layer_logits: holds NaN or infinite values; such a rollout has no feature and no row")
     if len(np.unique(np.asarray(sample))) != len(sample):
         raise ValueError("sample: an index repeats; each rollout of a step has one row at most")
-    layers = layer_logits.shape[1]
+    schema = incoming_schema(layer_logits.shape[1])
     values = pa.array(np.ascontiguousarray(layer_logits, dtype=np.float32).reshape(-1))
-    schema = incoming_schema(layers)
-    columns = [
-        pa.array(sample, pa.int32()),
-        pa.array(prompt, pa.string()),
-        pa.array(correct, pa.bool_()),
-        pa.FixedSizeListArray.from_arrays(values, type=schema.field("layer_logits").type),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    logits = pa.FixedSizeListArray.from_arrays(values, type=schema.field("layer_logits").type)
+    return pa.RecordBatch.from_arrays([sample, prompt, correct, logits], schema=schema)
 
 
 def remembered_rows(correct: NDArray[np.bool_], remember: str) -> NDArray[np.bool_]:
@@ -113,17 +107,15 @@ def layer_logits_of(rows: pa.RecordBatch) -> NDArray[np.float32]:
 def with_answer(step: int, rows: pa.RecordBatch, labels: NDArray[np.int32], sizes: NDArray[np.int32]) -> pa.RecordBatch:
     """Add the step and the memory's answer to incoming rows, for the log; stores UNASSIGNED labels as null."""
     schema = log_schema(rows.schema.field("layer_logits").type.list_size)
-    columns = {name: rows.column(name) for name in _INCOMING}
-    columns["step"] = pa.array(np.full(len(rows), step, dtype=np.int32))
-    columns["label"] = pa.array(labels, pa.int32(), mask=labels == UNASSIGNED)
-    columns["cluster_size"] = pa.array(sizes, pa.int32())
-    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+    steps, label = np.full(len(rows), step), pa.array(labels, pa.int32(), mask=labels == UNASSIGNED)
+    sample, prompt, correct, logits = (rows.column(name) for name in _INCOMING)
+    return pa.RecordBatch.from_arrays([steps, sample, prompt, correct, label, sizes, logits], schema=schema)
 
 
-def labels_of(batch: pa.RecordBatch) -> NDArray[np.int32]:
-    """Return the (n,) int32 labels of a batch of the log, with null as UNASSIGNED."""
-    labels: NDArray[np.int32] = batch.column("label").fill_null(UNASSIGNED).to_numpy(zero_copy_only=False)
-    return labels
+def answer_of(batch: pa.RecordBatch) -> list[NDArray[np.int32]]:
+    """Return the samples, labels and cluster sizes (n,) of a batch of the log, with null labels as UNASSIGNED."""
+    columns = batch.column("sample"), batch.column("label").fill_null(UNASSIGNED), batch.column("cluster_size")
+    return [column.to_numpy() for column in columns]
 
 
 def step_of(batch: pa.RecordBatch) -> int:
@@ -141,18 +133,13 @@ def visits_of(rows: pa.RecordBatch) -> list[tuple[tuple[str, bool], int]]:
 
 
 def group_codes(rows: pa.RecordBatch) -> tuple[NDArray[np.int64], list[str]]:
-    """Return a code (n,) per row, equal for rows of one prompt and verdict: ``2 * place + correct``.
-
-    ``place`` is the index of the prompt in the list, which is returned as well.
-    """
+    """Return a code (n,) per row, ``2 * place + correct``, and the prompts, among which ``place`` is the row's."""
     keys, correct = rows.column("prompt").dictionary_encode(), rows.column("correct")
     codes = keys.indices.to_numpy().astype(np.int64) * 2 + correct.to_numpy(zero_copy_only=False)
     return codes, keys.dictionary.to_pylist()
 
 
 def group_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Reorder rows so that those of one prompt and verdict are adjacent, in the order of their first row."""
-    code, _ = group_codes(rows)
-    _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
-    order = np.argsort(first[inverse], kind="stable")
+    """Reorder rows so that those of one prompt and verdict are adjacent: prompts in the order of their first row."""
+    order = np.argsort(group_codes(rows)[0], kind="stable")
     return rows if np.array_equal(order, np.arange(len(rows))) else rows.take(pa.array(order))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -23,13 +23,13 @@ from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.locks import WAIT_SECONDS
 from meds_openrlhf.memory.assignment import Sets, assign
 from meds_openrlhf.memory.clustering import cluster_sets
-from meds_openrlhf.memory.history import Group, History
+from meds_openrlhf.memory.history import History
 from meds_openrlhf.memory.log import LogState, ShardLog
 from meds_openrlhf.memory.rows import (
     Sharding,
+    answer_of,
     group_rows,
     incoming_schema,
-    labels_of,
     layer_logits_of,
     log_schema,
     visits_of,
@@ -38,6 +38,7 @@ from meds_openrlhf.memory.rows import (
 from meds_openrlhf.paths import MemoryPaths
 
 GROUPS_AT_ONCE = 64  # clustered in one compiled call of some milliseconds, after which `observe` can run
+NO_TIME = {"wait": 0.0, "assign": 0.0, "append": 0.0}
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,9 @@ class ShardStats:
 class MemoryAnswer:
     """For each row (n,) the rollout's index, its label (-1 for noise, UNASSIGNED on a first visit) and cluster size.
 
-    ``stats`` and ``moments`` (of all selected layer logits) include the rows. ``wait_seconds`` is the time for
-    clustering that was still due; ``cluster_seconds``, of the pool alone, that of the last finished clusterings in the
-    background.
+    ``stats`` and ``moments`` (of all selected layer logits) include the rows. ``seconds`` are those of clustering that
+    was still due ("wait"), of labelling ("assign") and of the durable write ("append"), and from the pool also those of
+    the last finished clusterings in the background ("cluster").
     """
 
     sample: NDArray[np.int32]
@@ -78,10 +79,7 @@ class MemoryAnswer:
     size: NDArray[np.int32]
     stats: ShardStats
     moments: Moments
-    wait_seconds: float = 0.0
-    assign_seconds: float = 0.0
-    append_seconds: float = 0.0
-    cluster_seconds: float = 0.0
+    seconds: Mapping[str, float] = field(default_factory=NO_TIME.copy)
 
 
 class MemoryShard:
@@ -89,11 +87,10 @@ class MemoryShard:
 
     def __init__(self, paths: MemoryPaths, sharding: Sharding, settings: ShardSettings) -> None:
         self._settings = settings
-        self._paths = paths
         self._log = ShardLog(paths, sharding, log_schema(settings.layers), settings.lock_seconds)
         self._lock = threading.RLock()  # guards all attributes below; `recluster` releases it while it clusters
-        self._opened = False
-        self._clear()
+        self._history: History | None = None  # until the first call reads the log
+        self._moments = NO_MOMENTS  # of the selected layer logits
 
     def observe(self, step: int, rows: pa.RecordBatch) -> MemoryAnswer:
         """Label ``rows`` (columns of `memory.rows.incoming_schema`) from the rows stored before, then store them.
@@ -102,18 +99,18 @@ class MemoryShard:
         OSError, with nothing stored, if the write fails.
         """
         with self._lock:
-            self._open_once()
+            history = self._opened()
             stored = self._log.rows_of(step) if step <= self._log.last_step else None
-            return self._observe_new(step, rows) if stored is None else self._answer(stored)
+            return self._observe_new(history, step, rows) if stored is None else self._answer(stored)
 
     def recluster(self) -> float:
         """Cluster the waiting groups and return the seconds taken. May run concurrently with `observe`."""
         started = time.perf_counter()
         while True:
             with self._lock:
-                if not self._opened:  # no other call has come yet, or a restore is in progress
-                    break
                 history = self._history
+                if history is None:  # no other call has come yet, or a restore is in progress
+                    break
                 selection = history.select(list(islice(history.stale, GROUPS_AT_ONCE)))
                 features = history.features
             if not selection.groups:
@@ -126,48 +123,37 @@ class MemoryShard:
     def snapshot(self) -> LogState:
         """Return the state of the log, for `restore`; all of its rows are on disk, in fewer files than before."""
         with self._lock:
-            self._open_once()
+            self._opened()
             return self._log.merge()
 
     def restore(self, state: LogState) -> None:
-        """Restore the rows of ``state``, that of the whole memory, and remove later rows.
-
-        The rows may have been stored by another number of shards. Raises MemoryCorruptionError, with nothing removed,
-        if the files differ from ``state``.
-        """
+        """Remove rows newer than ``state``, that of all shards. Raises MemoryCorruptionError if the others differ."""
         with self._lock:
-            self._opened = False
+            self._history = None
             self._log.restore(state)
 
     def stats(self) -> ShardStats:
         """Return the shard's statistics."""
         with self._lock:
-            self._open_once()
-            history = self._history
-            return ShardStats(
-                rows=len(history),
-                prompts=history.prompts,
-                clusters=history.clusters,
-                noise=history.noise,
-                bytes=self._log.bytes,
-                stale=len(history.stale),
-            )
+            history = self._opened()
+            totals = len(history), history.prompts, history.clusters, history.noise
+            return ShardStats(*totals, self._log.bytes, len(history.stale))
 
     def labels(self, prompt: str, correct: bool = False) -> NDArray[np.int32]:
         """Return the labels of a prompt's rows, oldest first; empty for an unknown prompt."""
         with self._lock:
-            self._open_once()
-            groups = self._history.find([(prompt, correct)])
-            self._cluster(groups)
-            return self._history.labels[groups[0].rows]
+            history = self._opened()
+            groups = history.find([(prompt, correct)])
+            history.cluster(groups, self._settings.method)
+            return history.labels[groups[0].rows]
 
     def close(self) -> None:
         """Release the folder for other processes."""
         with self._lock:
             self._log.close()
-            self._opened = False
+            self._history = None
 
-    def _observe_new(self, step: int, rows: pa.RecordBatch) -> MemoryAnswer:
+    def _observe_new(self, history: History, step: int, rows: pa.RecordBatch) -> MemoryAnswer:
         if len(rows) == 0:
             return self._answer(with_answer(step, rows, np.empty(0, np.int32), np.empty(0, np.int32)))
         if step < self._log.last_step:
@@ -178,58 +164,35 @@ class MemoryShard:
         selected = self._settings.transform.select(layer_logits_of(rows))
         features = self._settings.transform.scale(selected)
         visits = visits_of(rows)
-        groups = self._history.find([key for key, _ in visits])
+        groups = history.find([key for key, _ in visits])
         started = time.perf_counter()
         if self._settings.method.assignment == "knn":  # "joint" clusters the stored rows anew
-            self._cluster(groups)
+            history.cluster(groups, self._settings.method)
         clustered = time.perf_counter()
-        stored, new_offsets = self._history.select(groups), np.cumsum([0, *(count for _, count in visits)])
-        known, labels = self._history.features[stored.rows], self._history.labels[stored.rows]
+        stored, new_offsets = history.select(groups), np.cumsum([0, *(count for _, count in visits)])
+        known, labels = history.features[stored.rows], history.labels[stored.rows]
         sets = Sets(features, new_offsets, known, stored.offsets, labels)
         batch = with_answer(step, rows, *assign(sets, self._settings.method))
         assigned = time.perf_counter()
         self._log.append(batch)
-        self._take_in(visits, selected, features)
-        return self._answer(batch, clustered - started, assigned - clustered, time.perf_counter() - assigned)
-
-    def _cluster(self, groups: Sequence[Group]) -> None:
-        """Cluster those of ``groups`` that wait."""
-        selection = self._history.select([group for group in groups if group in self._history.stale])
-        features = self._history.features[selection.rows]
-        self._history.set_labels(selection, cluster_sets(features, selection.offsets, self._settings.method))
-
-    def _answer(
-        self, batch: pa.RecordBatch, wait: float = 0.0, assign: float = 0.0, append: float = 0.0
-    ) -> MemoryAnswer:
-        return MemoryAnswer(
-            sample=batch.column("sample").to_numpy(zero_copy_only=False),
-            label=labels_of(batch),
-            size=batch.column("cluster_size").to_numpy(zero_copy_only=False),
-            stats=self.stats(),
-            moments=self._moments,
-            wait_seconds=wait,
-            assign_seconds=assign,
-            append_seconds=append,
-        )
-
-    def _clear(self) -> None:
-        self._history = History(self._settings.transform.dimensions(self._settings.layers))
-        self._moments = NO_MOMENTS  # of the selected layer logits
-
-    def _open_once(self) -> None:
-        if not self._opened:
-            self._clear()
-            for batch in self._log.open():
-                selected = self._settings.transform.select(layer_logits_of(batch))
-                self._take_in(visits_of(batch), selected, self._settings.transform.scale(selected))
-            self._opened = True
-
-    def _take_in(
-        self,
-        visits: Sequence[tuple[tuple[str, bool], int]],
-        selected: NDArray[np.float64],
-        features: NDArray[np.float64],
-    ) -> None:
-        """Add a stored batch to the history: its `visits_of`, selected logits and features."""
-        self._history.add(visits, features)
+        history.add(visits, features)
         self._moments = self._moments.merge(Moments.of(selected))
+        stored_at = time.perf_counter()
+        seconds = {"wait": clustered - started, "assign": assigned - clustered, "append": stored_at - assigned}
+        return self._answer(batch, seconds)
+
+    def _answer(self, batch: pa.RecordBatch, seconds: Mapping[str, float] = NO_TIME) -> MemoryAnswer:
+        sample, label, size = answer_of(batch)
+        return MemoryAnswer(sample, label, size, self.stats(), self._moments, seconds)
+
+    def _opened(self) -> History:
+        """Return the rows in RAM, which are read from the log once."""
+        if self._history is None:
+            transform, self._moments = self._settings.transform, NO_MOMENTS
+            history = History(transform.dimensions(self._settings.layers))
+            for batch in self._log.open():
+                selected = transform.select(layer_logits_of(batch))
+                history.add(visits_of(batch), transform.scale(selected))
+                self._moments = self._moments.merge(Moments.of(selected))
+            self._history = history
+        return self._history

@@ -7,7 +7,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from meds_openrlhf.config import method
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.config.schema import MedsSettings
+from meds_openrlhf.features import final_answer
+from meds_openrlhf.features.function import FeatureFunction
+from meds_openrlhf.features.settings import features_of_rows
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.memory import format2
@@ -17,8 +22,8 @@ from meds_openrlhf.paths import SHARD_NAME, MemoryPaths
 
 FORMAT_VERSION = 3
 READABLE_VERSIONS = (2, FORMAT_VERSION)
-# Takes the place of the model if rows are final answers.
-ANSWERS = {"rows": "final answers"}
+BRANCH_SNAPSHOT = "branch"  # the snapshot of the rows that a memory got from another
+ANSWERS = {"rows": "final answers"}  # takes the place of the model if rows are final answers
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,28 @@ class MemoryFormat:
     step_offset: int = 0
     format_version: int = FORMAT_VERSION
 
+    @staticmethod
+    def of(meds: MedsSettings, policy: Any, function: FeatureFunction | None) -> MemoryFormat:
+        """Return the format for these settings and a model with the Hugging Face configuration ``policy``.
+
+        A memory of final answers needs no model. ``function`` is the user's own feature, if there is one.
+        """
+        settings = features_of_rows(meds.features, meds.memory)
+        features = {**asdict(settings), "answer_openings": list(settings.answer_openings)}
+        del features["function"]  # the file may move; its content counts
+        if meds.memory.preset == method.ANSWERS:
+            return MemoryFormat(meds.memory.shards, final_answer.VALUES, dict(ANSWERS), features)
+        text = policy.get_text_config()  # in a vision-language model, the decoder has a separate configuration
+        model = {
+            "architecture": (policy.architectures or [type(policy).__name__])[0],
+            "layers": text.num_hidden_layers,
+            "hidden": text.hidden_size,
+            "vocabulary": text.vocab_size,
+            **({} if function is None else {"function": function.digest}),
+        }
+        values = text.num_hidden_layers if function is None else function.values
+        return MemoryFormat(meds.memory.shards, values, model, features)
+
     @property
     def holds_answers(self) -> bool:
         """Whether rows are final answers, of any model, instead of layer logits."""
@@ -53,9 +80,7 @@ class MemoryFormat:
             hint = f"does not go with the memory in {folder}, whose rows are {rows}, or name another run_dir"
             raise ConfigError("meds.memory.preset", "answers" if other.holds_answers else "of logits", hint)
         if (self.model, self.layers) != (other.model, other.layers):
-            here, there = (
-                ", ".join(f"{key} {value}" for key, value in model.items()) for model in (self.model, other.model)
-            )
+            here, there = (", ".join(f"{key} {item}" for key, item in of.items()) for of in (self.model, other.model))
             model = f"another model or feature ({here}), not of {there}"
             raise ConfigError(setting, str(folder), f"holds the memory of {model}; train with those, or name another")
         for name, value in self.features.items():
@@ -74,17 +99,17 @@ def read_format(paths: MemoryPaths) -> MemoryFormat | None:
 
 def _parse_format(content: Any, source: Path) -> MemoryFormat:
     """Parse a format. Raises ConfigError for another format version, MemoryCorruptionError for invalid content."""
-    version = content.get("format_version", FORMAT_VERSION) if isinstance(content, dict) else FORMAT_VERSION
-    if version not in READABLE_VERSIONS:
-        hint = f"holds a memory of format {version}; this program reads formats 2 and {FORMAT_VERSION}"
-        raise ConfigError("meds.run_dir", str(source), hint)
     try:
+        version = content.get("format_version", FORMAT_VERSION)
+        if version not in READABLE_VERSIONS:
+            hint = f"holds a memory of format {version}; this program reads formats 2 and {FORMAT_VERSION}"
+            raise ConfigError("meds.run_dir", str(source), hint)
         found = MemoryFormat(**content)
-    except TypeError as error:
+        are_mappings = isinstance(found.model, dict) and isinstance(found.features, dict)
+        if not are_mappings or not _are_counts(found.shards, found.layers, found.step_offset):
+            raise TypeError("a field has the wrong type")
+    except (AttributeError, TypeError) as error:
         raise MemoryCorruptionError(f"{source}: is no memory format ({error})") from error
-    has_mappings = isinstance(found.model, dict) and isinstance(found.features, dict)
-    if not has_mappings or not _are_counts(found.shards, found.layers, found.step_offset):
-        raise MemoryCorruptionError(f"{source}: is no memory format (a field has the wrong type)")
     return found
 
 
@@ -109,10 +134,7 @@ def commit_snapshot(paths: MemoryPaths, name: str, snapshot: Snapshot) -> None:
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """Read a manifest of either format.
-
-    Raises MemoryCorruptionError if it is missing, broken or names folders outside its memory.
-    """
+    """Read a manifest of either format. Raises MemoryCorruptionError if it is missing, broken or leads elsewhere."""
     if not path.exists():
         raise MemoryCorruptionError(f"{path}: is missing, but a checkpoint names it; restore it from a backup")
     found = _read_json(path)
@@ -120,25 +142,22 @@ def read_snapshot(path: Path) -> Snapshot:
         memory_format, config_hash = _parse_format(found["format"], path), found["config_hash"]
         if memory_format.format_version == 2:
             return Snapshot(memory_format, config_hash, format2.state_of(found["segments"], path, memory_format.layers))
-        state = LogState(found["step"], found["rows"])
+        step, rows = found["step"], found["rows"]
+        if not all(map(SHARD_NAME.fullmatch, rows)):
+            raise MemoryCorruptionError(f"{path}: names {rows!r}, which are not folders of a memory")
+        if type(step) is not int or not _are_counts(*rows.values()):
+            raise MemoryCorruptionError(f"{path}: its step or a count of its rows is not a number")
     except (KeyError, TypeError, AttributeError) as error:
         raise MemoryCorruptionError(f"{path}: is not a snapshot's manifest ({error!r})") from error
-    if not isinstance(state.rows, dict) or not all(map(SHARD_NAME.fullmatch, state.rows)):
-        raise MemoryCorruptionError(f"{path}: names {state.rows!r}, which are not folders of a memory")
-    if type(state.step) is not int or not _are_counts(*state.rows.values()):
-        raise MemoryCorruptionError(f"{path}: its step or a count of its rows is not a number")
-    return Snapshot(memory_format, config_hash, state)
+    return Snapshot(memory_format, config_hash, LogState(step, rows))
 
 
 def _are_counts(*numbers: Any) -> bool:
     return all(type(number) is int and number >= 0 for number in numbers)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> Any:
     try:
-        found = parse_json(path.read_bytes())
+        return parse_json(path.read_bytes())
     except (OSError, ValueError) as error:
         raise MemoryCorruptionError(f"{path}: cannot be read ({error})") from error
-    if not isinstance(found, dict):
-        raise MemoryCorruptionError(f"{path}: does not contain a JSON object")
-    return found

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from meds_openrlhf.data.prompt_texts import questions
 from meds_openrlhf.memory.clustering import NOISE
-from meds_openrlhf.memory.tools.stored_memory import open_memory
+from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.clusters import Clusters, Visits, find_clusters, right_answers, visits_of
 from meds_openrlhf.report.error_rows import ErrorRows, rows_of_log, rows_of_memory

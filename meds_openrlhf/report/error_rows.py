@@ -16,8 +16,7 @@ from meds_openrlhf.config.loader import RunConfig
 from meds_openrlhf.features.final_answer import same_answer_form
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE
-from meds_openrlhf.memory.settings import settings_of_format, transform_of_rows
-from meds_openrlhf.memory.tools.stored_memory import StoredMemory
+from meds_openrlhf.memory.stored import StoredMemory
 from meds_openrlhf.report.rollout_rows import NONE, RolloutRows
 
 
@@ -67,9 +66,8 @@ def rows_of_memory(memory: StoredMemory, config: RunConfig | None) -> ErrorRows:
 
     Raises MemoryCorruptionError if a segment is damaged.
     """
-    meds = config.meds if config is not None else settings_of_format(memory.format)
-    method, transform = meds.memory.method, transform_of_rows(meds, memory.format)
-    rows = memory.load(transform, method)
+    meds = config.meds if config is not None else memory.settings()
+    rows = memory.load(meds)
     history = rows.history
     keys = sorted({prompt for prompt, _ in history.groups})
     groups = history.find([(key, correct) for key in keys for correct in (False, True)])
@@ -93,7 +91,7 @@ def rows_of_memory(memory: StoredMemory, config: RunConfig | None) -> ErrorRows:
         if config is not None
         else "clustered by the preset paper: the folder has no config.yaml",
         logits=logits if holds_logits else None,
-        compared=_compared(transform, memory.format.layers) if holds_logits else None,
+        compared=_compared(memory.transform(meds), memory.format.layers) if holds_logits else None,
     )
 
 

@@ -49,8 +49,5 @@ def step_metrics(facts: StepFacts, answer: MemoryAnswer) -> dict[str, float]:
         "meds/bytes": float(stats.bytes),
         **facts.diversity,
         "meds/time_recording_ms": facts.recording_seconds * 1e3,
-        "meds/time_assign_ms": answer.assign_seconds * 1e3,
-        "meds/time_append_ms": answer.append_seconds * 1e3,
-        "meds/time_cluster_ms": answer.cluster_seconds * 1e3,
-        "meds/time_wait_ms": answer.wait_seconds * 1e3,
+        **{f"meds/time_{part}_ms": seconds * 1e3 for part, seconds in answer.seconds.items()},
     }

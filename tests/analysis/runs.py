@@ -12,11 +12,11 @@ import pyarrow as pa
 from meds_openrlhf.memory.rows import make_rows
 from meds_openrlhf.memory.shard import ShardSettings
 from meds_openrlhf.memory.snapshot import write_format
-from meds_openrlhf.memory.tools.stored_memory import open_memory
+from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.shaping.penalty import cluster_penalty
 from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, write_rollouts
-from tests.memory.tools.stored import WrittenMemory
+from tests.memory.written import WrittenMemory
 
 LAYERS = 8
 OPENING = "\\boxed{"

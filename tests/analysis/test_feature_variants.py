@@ -14,7 +14,7 @@ from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.snapshot import write_format
-from meds_openrlhf.memory.tools.stored_memory import open_memory
+from meds_openrlhf.memory.stored import open_memory
 from tests.analysis.runs import LAYERS, Rollout, kind, write_run
 
 A, B = kind(1), kind(2)

@@ -25,7 +25,5 @@ def test_reports_every_part(capsys: pytest.CaptureFixture[str]) -> None:
         "clustering, 16 stored",
         "snapshot, 32 prompts of 16 rows",
         "restart, 512 rows in 8 files",
-        "most files of a shard in 20 steps",
     ]
     assert rows[2][1] == "100 (100 to 100) %"
-    assert rows[6][1] == "11 (11 to 11) files"

@@ -15,8 +15,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from meds_openrlhf.memory.tools.stored_memory import open_memory
-from meds_openrlhf.memory.tools.verify import verify_memory
+from meds_openrlhf.memory.stored import open_memory, verify_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
 from tests import waiting

@@ -9,8 +9,7 @@ import psutil
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from meds_openrlhf.checkpoints import newest_complete
-from meds_openrlhf.memory.tools.stored_memory import open_memory
-from meds_openrlhf.memory.tools.verify import verify_memory
+from meds_openrlhf.memory.stored import open_memory, verify_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.e2e.conftest import start

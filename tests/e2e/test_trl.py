@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from meds_openrlhf.cli.main import main
-from meds_openrlhf.memory.tools.stored_memory import open_memory
+from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.rollout_log import read_rollouts
 

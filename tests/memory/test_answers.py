@@ -11,9 +11,9 @@ from meds_openrlhf.config.schema import MemorySettings
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.rows import Sharding, make_rows
-from meds_openrlhf.memory.settings import transform_of_rows
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat
+from meds_openrlhf.memory.stored import StoredMemory
 from meds_openrlhf.paths import MemoryPaths
 
 
@@ -23,18 +23,19 @@ def test_equal_rows_are_a_cluster_in_their_set_only() -> None:
 
 
 def test_a_stored_memory_is_read_as_what_it_holds() -> None:
-    of_answers, of_logits = MemoryFormat(1, 2, dict(ANSWERS)), MemoryFormat(1, 28, {"architecture": "Qwen2"})
+    formats = MemoryFormat(1, 2, dict(ANSWERS)), MemoryFormat(1, 28, {"architecture": "Qwen2"})
+    of_answers, of_logits = (StoredMemory(MemoryPaths(Path("here")), held) for held in formats)
     answers = MedsSettings(run_dir="run", memory=MemorySettings(preset="answers"))
     paper = MedsSettings(run_dir="run")
     rows = np.array([[7.0, 3.0], [8.0, 3.0]])
-    assert np.array_equal(transform_of_rows(answers, of_answers)(rows), rows)
-    assert transform_of_rows(paper, of_logits).matrix(28).shape == (14, 28)
+    assert np.array_equal(of_answers.transform(answers)(rows), rows)
+    assert of_logits.transform(paper).matrix(28).shape == (14, 28)
     with pytest.raises(ConfigError, match=r"meds.memory.preset: 'paper' does not fit this memory, which holds final"):
-        transform_of_rows(paper, of_answers)
+        of_answers.transform(paper)
     with pytest.raises(ConfigError, match=r"meds.memory.preset: 'answers' does not fit this memory, which holds"):
-        transform_of_rows(answers, of_logits)
+        of_logits.transform(answers)
     with pytest.raises(ConfigError, match=r"meds.memory.preset: 'of logits' does not go with the memory in here"):
-        of_answers.require_match(of_logits, Path("here"))
+        formats[0].require_match(formats[1], Path("here"))
 
 
 def test_a_shard_of_answers_counts_how_often_one_was_given_before(tmp_path: Path) -> None:

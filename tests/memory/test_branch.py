@@ -9,13 +9,13 @@ import pytest
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory import branch
-from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT, make_branch, rewrite_memory
+from meds_openrlhf.memory.branch import make_branch, rewrite_memory
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
-from meds_openrlhf.memory.snapshot import MemoryFormat, read_format, read_snapshot
+from meds_openrlhf.memory.snapshot import BRANCH_SNAPSHOT, MemoryFormat, read_format, read_snapshot
 from meds_openrlhf.paths import MemoryPaths
 from tests.memory.streams import LAYERS, stream
 from tests.memory.test_shard import as_lists, make_shard, run
-from tests.memory.tools.stored import WrittenMemory, answers_of
+from tests.memory.written import WrittenMemory, answers_of
 
 FORMAT = MemoryFormat(1, LAYERS, {"architecture": "Test", "layers": LAYERS})
 BATCHES = stream(8)

@@ -205,7 +205,7 @@ def by_hdbscan_with_a_stable_sort(points: np.ndarray, smallest: int, single: boo
 @settings(max_examples=250)
 @given(st.sampled_from([random_rows, repeated_rows, nearly_tied_rows]), SEEDS, SIZES, SMALLEST, st.booleans(), EPSILONS)
 def test_labels_are_hdbscans(rows, seed: int, count: int, smallest: int, single: bool, epsilon: float) -> None:
-    points = rows(np.random.default_rng(seed), count)
+    points, single = rows(np.random.default_rng(seed), count), single or epsilon > 0
     expected = by_hdbscan(points, smallest, single, epsilon)
     np.testing.assert_array_equal(compiled(points, smallest, single, epsilon), expected)
 
@@ -216,7 +216,7 @@ def test_labels_are_hdbscans(rows, seed: int, count: int, smallest: int, single:
 def test_tied_distances_are_taken_first_row_first(
     seed: int, count: int, smallest: int, single: bool, epsilon: float
 ) -> None:
-    points = tied_rows(np.random.default_rng(seed), count)
+    points, single = tied_rows(np.random.default_rng(seed), count), single or epsilon > 0
     expected = by_hdbscan_with_a_stable_sort(points, smallest, single, epsilon)
     np.testing.assert_array_equal(compiled(points, smallest, single, epsilon), expected)
 

@@ -13,16 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from meds_openrlhf.memory.branch import BRANCH_SNAPSHOT, make_branch, rewrite_memory
+from meds_openrlhf.memory.branch import make_branch, rewrite_memory
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.format2 import batches_in
-from meds_openrlhf.memory.snapshot import FORMAT_VERSION, read_format, read_snapshot
-from meds_openrlhf.memory.tools.stored_memory import open_memory
-from meds_openrlhf.memory.tools.verify import verify_memory
+from meds_openrlhf.memory.snapshot import BRANCH_SNAPSHOT, FORMAT_VERSION, read_format, read_snapshot
+from meds_openrlhf.memory.stored import open_memory, verify_memory
 from meds_openrlhf.paths import MemoryPaths
 from tests.memory.streams import stream
-from tests.memory.tools.stored import WrittenMemory
-from tests.memory.tools.stored import answers_of as rows_of
+from tests.memory.written import WrittenMemory
+from tests.memory.written import answers_of as rows_of
 
 FOLDER = Path(__file__).with_name("format2")
 ANSWERS = {int(step): rows for step, rows in json.loads((FOLDER / "answers.json").read_text()).items()}

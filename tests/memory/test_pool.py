@@ -22,7 +22,7 @@ from meds_openrlhf.memory.pool import MemoryPool, add_stats, start_shards
 from meds_openrlhf.memory.rows import Sharding, layer_logits_of
 from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings, ShardStats
 from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
-from meds_openrlhf.memory.tools.stored_memory import open_memory
+from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import MemoryPaths
 from tests.memory.streams import LAYERS, stream
 
@@ -162,7 +162,7 @@ class PatientShard(MemoryShard):
     """Clusters only once a file is there."""
 
     def recluster(self) -> float:
-        while not (self._paths.root / "go").exists():
+        while not (self._log._folder.parent / "go").exists():
             time.sleep(0.05)
         return super().recluster()
 

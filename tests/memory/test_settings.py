@@ -1,12 +1,15 @@
 """What the configuration takes is what the memory goes by."""
 
+from pathlib import Path
+
 import pytest
 
 from meds_openrlhf.config import ConfigError, FeatureSettings, MemorySettings
 from meds_openrlhf.config.method import PRESETS, make_method
 from meds_openrlhf.features.settings import features_of_rows
-from meds_openrlhf.memory.settings import settings_of_format, transform_of_rows
 from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat
+from meds_openrlhf.memory.stored import StoredMemory
+from meds_openrlhf.paths import MemoryPaths
 
 
 @pytest.mark.parametrize("preset", ["paper", "reference", "robust"])
@@ -25,13 +28,17 @@ def test_what_the_method_refuses_the_configuration_refuses(name: str, value: obj
 
 
 def test_a_memory_without_its_run_says_how_its_rows_are_compared_and_settings_may_be_changed() -> None:
-    held = MemoryFormat(1, 28, {"architecture": "Qwen2"}, {"layers": "all", "difference": "after"})
-    plain, changed = settings_of_format(held), settings_of_format(held, {"meds.memory.preset": "robust"})
+    held = stored(MemoryFormat(1, 28, {"architecture": "Qwen2"}, {"layers": "all", "difference": "after"}))
+    plain, changed = held.settings(), held.settings({"meds.memory.preset": "robust"})
     assert (plain.features.layers, plain.features.difference, plain.memory.preset) == ("all", "after", "paper")
     assert (changed.features.layers, changed.memory.preset) == ("all", "robust")
-    answers = settings_of_format(MemoryFormat(1, 2, dict(ANSWERS)))
-    assert answers.memory.preset == "answers"
-    assert transform_of_rows(answers, MemoryFormat(1, 2, dict(ANSWERS))).dimensions(2) == 2
+    answers = stored(MemoryFormat(1, 2, dict(ANSWERS)))
+    assert answers.settings().memory.preset == "answers"
+    assert answers.transform(answers.settings()).dimensions(2) == 2
+
+
+def stored(memory_format: MemoryFormat) -> StoredMemory:
+    return StoredMemory(MemoryPaths(Path("here")), memory_format)
 
 
 def test_answers_are_compared_as_they_are() -> None:

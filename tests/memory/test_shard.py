@@ -10,6 +10,7 @@ import pytest
 
 from meds_openrlhf.config.method import PRESETS, Method, make_method
 from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory import history as history_module
 from meds_openrlhf.memory import shard as shard_module
 from meds_openrlhf.memory.assignment import UNASSIGNED, Sets, assign
 from meds_openrlhf.memory.clustering import cluster_sets
@@ -163,14 +164,14 @@ def test_only_the_prompts_asked_about_are_waited_for(tmp_path: Path, monkeypatch
     shard = make_shard(tmp_path)
     shard.observe(1, stream(1, prompts=8, per_step=8)[0])
     clustered = []
-    real = shard_module.cluster_sets
+    real = history_module.cluster_sets
     monkeypatch.setattr(
-        shard_module, "cluster_sets", lambda f, offsets, s: clustered.append(len(offsets) - 1) or real(f, offsets, s)
+        history_module, "cluster_sets", lambda f, offsets, s: clustered.append(len(offsets) - 1) or real(f, offsets, s)
     )
     few = make_rows([0, 1], ["prompt-2", "prompt-5"], [False] * 2, np.ones((2, LAYERS), np.float32))
     answer = shard.observe(2, few)
     assert clustered == [2]
-    assert answer.wait_seconds > 0
+    assert answer.seconds["wait"] > 0
 
 
 def test_asked_again_it_answers_the_same_and_stores_nothing(tmp_path: Path) -> None:
@@ -339,9 +340,9 @@ def test_whatever_is_asked_first_a_new_process_has_read_the_log(tmp_path: Path) 
 def test_a_step_that_is_asked_about_again_took_no_time(tmp_path: Path) -> None:
     shard, (rows,) = make_shard(tmp_path), stream(1)
     first, again = shard.observe(1, rows), shard.observe(1, rows)
-    assert min(first.assign_seconds, first.append_seconds) > 0
-    assert max(first.assign_seconds, first.append_seconds) < 60
-    assert (again.wait_seconds, again.assign_seconds, again.append_seconds) == (0, 0, 0)
+    assert min(first.seconds["assign"], first.seconds["append"]) > 0
+    assert max(first.seconds["assign"], first.seconds["append"]) < 60
+    assert again.seconds == {"wait": 0, "assign": 0, "append": 0}
 
 
 def test_clustering_says_how_long_it_took(tmp_path: Path) -> None:
@@ -356,11 +357,11 @@ def test_what_was_clustered_in_the_background_is_not_clustered_again(
 ) -> None:
     shard, batches = make_shard(tmp_path), stream(4)
     run(shard, batches[:3])
-    real = shard_module.cluster_sets
+    real = history_module.cluster_sets
 
     def nothing_to_do(features: np.ndarray, offsets: np.ndarray, method: Method) -> np.ndarray:
         assert len(features) == 0, "it was clustered already"
         return real(features, offsets, method)
 
-    monkeypatch.setattr(shard_module, "cluster_sets", nothing_to_do)
+    monkeypatch.setattr(history_module, "cluster_sets", nothing_to_do)
     shard.observe(4, batches[3])

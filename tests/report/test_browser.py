@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from benchmarks.synthetic_run import Shape
-from benchmarks.synthetic_run import write_run as write_synthetic_run
+from benchmarks.report import Shape
+from benchmarks.report import write_run as write_synthetic_run
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report import Limits, write_report
 from tests.report.conftest import Opened

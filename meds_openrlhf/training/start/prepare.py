@@ -18,7 +18,6 @@ from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.config.method import ANSWERS
 from meds_openrlhf.features.function import FROM_TEXTS, load_function
 from meds_openrlhf.features.settings import features_of_rows, transform_of
-from meds_openrlhf.memory.settings import memory_format
 from meds_openrlhf.memory.snapshot import MemoryFormat
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import Node
@@ -151,7 +150,7 @@ def _memory_of(config: RunConfig, paths: RunPaths, args: SimpleNamespace, policy
         function = load_function(meds.features.function, text.num_hidden_layers, text.hidden_size)
     from_texts = meds.memory.preset == ANSWERS or (function is not None and function.name == FROM_TEXTS)
     records_layers = meds.enabled and not from_texts
-    memory = memory_format(meds, policy, function)
+    memory = MemoryFormat.of(meds, policy, function)
     if records_layers:
         transform_of(features_of_rows(meds.features, meds.memory), memory.layers)
     if meds.enabled:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import tempfile
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,20 +23,18 @@ from meds_openrlhf.files import published_file
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.rows import Sharding, make_rows, remembered_rows
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings, ShardStats
-from meds_openrlhf.memory.tools.stored_memory import StoredMemory
+from meds_openrlhf.memory.stored import StoredMemory
 from meds_openrlhf.paths import MemoryPaths
 from meds_openrlhf.shaping.penalty import cluster_penalty
 
+_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 _COLUMNS = {
     "step": ("an integer", pa.types.is_integer),
     "prompt_key": ("string", lambda _: True),
     "correct": ("bool", pa.types.is_boolean),
     "layer_logits": (
         "fixed_size_list<float32>",
-        lambda found: (
-            pa.types.is_list(found) | pa.types.is_large_list(found) | pa.types.is_fixed_size_list(found)
-            and pa.types.is_floating(found.value_type)
-        ),
+        lambda found: isinstance(found, _LISTS) and pa.types.is_floating(found.value_type),
     ),
 }
 
@@ -55,12 +52,6 @@ class Recording:
     correct: NDArray[np.bool_]  # (n,)
     place: NDArray[np.int64]
     layer_logits: NDArray[np.float32]
-
-    def steps(self) -> list[slice]:
-        """Return the places in ``place`` of each step that has rows with logits."""
-        step = self.step[self.place]
-        bounds = [0, *(np.flatnonzero(np.diff(step)) + 1).tolist(), len(step)] if len(step) else []
-        return [slice(begin, end) for begin, end in pairwise(bounds)]
 
 
 def read_recording(path: Path) -> Recording:
@@ -87,9 +78,7 @@ def recording_of(memory: StoredMemory) -> Recording:
     """Return all rows of a run's log as a recording, with the columns renamed to those of a stream."""
     table = pa.Table.from_batches([rows for _, rows in memory.rows_by_step()], memory.schema)
     chosen = table.select(["step", "sample", "prompt", "correct", "layer_logits"])
-    return _recording(
-        chosen.rename_columns(["step", "sample", "prompt_key", "correct", "layer_logits"]), memory.paths.root
-    )
+    return _recording(chosen.rename_columns({"prompt": "prompt_key"}), memory.paths.root)
 
 
 def _recording(table: pa.Table, source: Path) -> Recording:
@@ -112,13 +101,6 @@ def _recording(table: pa.Table, source: Path) -> Recording:
     logits = values.reshape(len(present), lengths[0] if lengths else 0)
     place = np.flatnonzero(plain["layer_logits"].is_valid().to_numpy())
     return Recording(plain, step, prompt, plain["correct"].to_numpy().astype(bool), place, logits)
-
-
-ANSWER_FIELDS = [
-    pa.field("label", pa.int64()),
-    pa.field("cluster_size", pa.int64(), nullable=False),
-    pa.field("penalty", pa.float32(), nullable=False),
-]
 
 
 @dataclass(frozen=True)
@@ -146,17 +128,18 @@ def replay(recording: Recording, settings: MedsSettings, target: Path) -> Replay
     keep their order; the labels of a step depend on earlier steps only. Raises ConfigError if the rows do not match the
     settings.
     """
-    rows = len(recording.step)
     finite = np.isfinite(recording.layer_logits).all(axis=1)
     chosen = finite & remembered_rows(recording.correct[recording.place], settings.memory.remember)
-    labels, sizes = np.full(rows, UNASSIGNED, np.int64), np.zeros(rows, np.int64)
-    stats = _answer(recording, chosen, settings, labels, sizes)
+    labels, sizes, stats = _answer(recording, np.flatnonzero(chosen), settings)
     penalties = cluster_penalty(sizes, alpha=settings.penalty.alpha, beta=settings.penalty.beta)
-    names = [field.name for field in ANSWER_FIELDS]
-    table = recording.table.select([name for name in recording.table.column_names if name not in names])
-    answers = (pa.array(labels, mask=labels == UNASSIGNED), pa.array(sizes), pa.array(penalties.astype(np.float32)))
-    for field, answer in zip(ANSWER_FIELDS, answers):
-        table = table.append_column(field, answer)
+    answers = {
+        "label": pa.array(labels, mask=labels == UNASSIGNED),
+        "cluster_size": pa.array(sizes),
+        "penalty": pa.array(penalties.astype(np.float32)),
+    }
+    table = recording.table.select([name for name in recording.table.column_names if name not in answers])
+    for name, values in answers.items():
+        table = table.append_column(pa.field(name, values.type, nullable=name == "label"), values)
     with (
         published_file(target) as path,
         pa.OSFile(str(path), "wb") as sink,
@@ -164,7 +147,7 @@ def replay(recording: Recording, settings: MedsSettings, target: Path) -> Replay
     ):
         writer.write_table(table)
     return ReplaySummary(
-        rows=rows,
+        rows=len(labels),
         remembered=int(chosen.sum()),
         assigned=int((labels != UNASSIGNED).sum()),
         penalized=int((penalties > 0).sum()),
@@ -176,29 +159,28 @@ def replay(recording: Recording, settings: MedsSettings, target: Path) -> Replay
 
 
 def _answer(
-    recording: Recording,
-    chosen: NDArray[np.bool_],
-    settings: MedsSettings,
-    labels: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-) -> ShardStats:
-    """Fill labels and sizes (n,) of the ``chosen`` rows (m,) with logits; return the memory's contents at the end."""
+    recording: Recording, chosen: NDArray[np.int64], settings: MedsSettings
+) -> tuple[NDArray[np.int64], NDArray[np.int64], ShardStats]:
+    """Return labels and sizes (n,), and the memory's contents at the end; it stores the ``chosen`` rows with logits."""
+    labels, sizes = np.full(len(recording.step), UNASSIGNED, np.int64), np.zeros(len(recording.step), np.int64)
+    if not len(chosen):
+        return labels, sizes, ShardStats()
     layers = recording.layer_logits.shape[1]
-    if not chosen.any():
-        return ShardStats()
     transform = transform_of(features_of_rows(settings.features, settings.memory), layers)
     shard_settings = ShardSettings(layers=layers, transform=transform, method=settings.memory.method)
+    steps = np.split(chosen, np.flatnonzero(np.diff(recording.step[recording.place[chosen]])) + 1)
     with (
         tempfile.TemporaryDirectory(prefix="meds-replay-") as folder,
         closing(MemoryShard(MemoryPaths(Path(folder)), Sharding(0, 1), shard_settings)) as shard,
     ):
-        for number, step in enumerate(recording.steps(), 1):  # the recording's numbers need not rise by one
-            logits, places = recording.layer_logits[step][chosen[step]], recording.place[step][chosen[step]]
+        for number, of_step in enumerate(steps, 1):  # the recording's numbers need not rise by one
+            places = recording.place[of_step]
             prompts = [recording.prompt[place] for place in places]
-            answer = shard.observe(number, make_rows(places, prompts, recording.correct[places], logits))
+            rows = make_rows(places, prompts, recording.correct[places], recording.layer_logits[of_step])
+            answer = shard.observe(number, rows)
             labels[answer.sample], sizes[answer.sample] = answer.label, answer.size
         shard.recluster()
-        return shard.stats()
+        return labels, sizes, shard.stats()
 
 
 def _refuse(source: Path, hint: str) -> NoReturn:

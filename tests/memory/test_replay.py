@@ -10,11 +10,11 @@ import pytest
 from meds_openrlhf.config import ConfigError, FeatureSettings, MedsSettings, MemorySettings, PenaltySettings
 from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.tools.replay import ReplaySummary, read_recording, recording_of, replay
-from meds_openrlhf.memory.tools.stored_memory import open_memory
+from meds_openrlhf.memory.replay import ReplaySummary, read_recording, recording_of, replay
+from meds_openrlhf.memory.stored import open_memory
 from tests.memory.reference import ReferenceMemory
 from tests.memory.streams import LAYERS, stream
-from tests.memory.tools.stored import SETTINGS, WrittenMemory
+from tests.memory.written import SETTINGS, WrittenMemory
 
 
 def settings_with(preset: str = "paper", layers: str = "last-half", **memory: object) -> MedsSettings:

@@ -1,0 +1,250 @@
+"""A memory on disk: its settings and its rows, its biggest clusters, which are the most frequent errors, and damage.
+
+It is read without a lock, so that its run can go on. Rows that the run stores meanwhile may or may not be visible.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.config.loader import as_word, build, load_config, unflatten
+from meds_openrlhf.config.method import ANSWERS
+from meds_openrlhf.config.schema import MedsSettings
+from meds_openrlhf.features.settings import features_of_rows, transform_of
+from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory import format2, log
+from meds_openrlhf.memory.errors import MemoryCorruptionError
+from meds_openrlhf.memory.history import History
+from meds_openrlhf.memory.rows import Sharding, layer_logits_of, log_schema, owners_of, step_of, visits_of
+from meds_openrlhf.memory.snapshot import BRANCH_SNAPSHOT, MemoryFormat, read_format, read_snapshot
+from meds_openrlhf.paths import MemoryPaths, RunPaths
+
+FEATURE_SETTINGS = ("layers", "difference", "normalize")  # those of `meds.features` that a memory's format stores
+
+
+def settings_with(changed: Mapping[str, Any]) -> MedsSettings:
+    """Return the defaults with settings changed by full name, such as ``meds.memory.preset``, for rows without a run.
+
+    Raises ConfigError for an unknown setting.
+    """
+    ours = {name.removeprefix("meds."): value for name, value in changed.items()}
+    return build(MedsSettings, unflatten({"run_dir": ".", **ours}), "meds")
+
+
+@dataclass(frozen=True)
+class LoadedRows:
+    """All n rows of a memory, numbered and clustered as in ``history``; ``logits`` (n, N) are of all layers."""
+
+    history: History
+    step: NDArray[np.int32]  # (n,)
+    sample: NDArray[np.int32]  # (n,)
+    logits: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class StoredMemory:
+    """The files of one memory; ``run`` is the run that it belongs to, or None for a memory without a run."""
+
+    paths: MemoryPaths
+    format: MemoryFormat
+    run: RunPaths | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of its files."""
+        return log_schema(self.format.layers)
+
+    def settings(self, changed: Mapping[str, Any] | None = None) -> MedsSettings:
+        """Return the run's settings; without a run, as far as the memory's format records them.
+
+        ``changed`` are settings by full name, which take precedence. Raises ConfigError for an unknown setting.
+        """
+        if self.run is not None and self.run.config.exists():
+            words = [f"--{name}={as_word(value)}" for name, value in (changed or {}).items()]
+            return load_config(self.run.config, words).meds
+        recorded = self.format.features
+        known = {f"meds.features.{name}": recorded[name] for name in FEATURE_SETTINGS if name in recorded}
+        if self.format.holds_answers:
+            known = {"meds.memory.preset": ANSWERS}
+        return settings_with({**known, **(changed or {})})
+
+    def transform(self, meds: MedsSettings) -> FeatureTransform:
+        """Return the transform for the rows. Raises ConfigError if the preset or the layers do not match them."""
+        if self.format.holds_answers != (meds.memory.preset == ANSWERS):
+            content = "final answers" if self.format.holds_answers else "layer logits"
+            hint = f"does not fit this memory, which holds {content}"
+            raise ConfigError("meds.memory.preset", meds.memory.preset, hint)
+        return transform_of(features_of_rows(meds.features, meds.memory), self.format.layers)
+
+    def manifests(self) -> list[Path]:
+        """Return the manifests of the snapshots, step 5 before step 10."""
+        return sorted(self.paths.snapshots.glob("*.json"), key=lambda path: (len(path.stem), path.stem))
+
+    def batches_in(self, folder: Path) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in a shard's folder, a batch for each step; its schema says whose prompts it holds.
+
+        Raises MemoryCorruptionError if a file is damaged.
+        """
+        read = format2.batches_in if self.format.format_version == 2 else log.batches_in
+        return read(folder, self.schema)
+
+    def rows_by_step(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield each step with rows, and its rows from all shards, ordered by ``sample``; raises as `batches_in`."""
+        folders = map(self.batches_in, self.paths.shard_folders().values())
+        for step, batches in groupby(heapq.merge(*folders, key=step_of), key=step_of):
+            rows = pa.concat_batches([batch.replace_schema_metadata(None) for batch in batches])
+            yield step, rows.take(pa.array(np.argsort(rows.column("sample").to_numpy(), kind="stable")))
+
+    def load(self, meds: MedsSettings) -> LoadedRows:
+        """Read all rows and cluster them with these settings; raises as `transform` and `batches_in`."""
+        transform = self.transform(meds)
+        history = History(transform.dimensions(self.format.layers))
+        parts = [(np.empty(0, np.int32), np.empty(0, np.int32), np.empty((0, self.format.layers), np.float32))]
+        for step, rows in self.rows_by_step():
+            sample, logits = rows.column("sample").to_numpy(), layer_logits_of(rows)
+            history.add(visits_of(rows), transform(logits))
+            parts.append((np.full(len(rows), step, np.int32), sample, logits))
+        history.cluster(list(history.groups.values()), meds.memory.method)
+        return LoadedRows(history, *map(np.concatenate, zip(*parts)))
+
+
+def open_memory(folder: Path) -> StoredMemory:
+    """Open the memory in ``folder``, which is the folder of a run or of a memory.
+
+    Raises ConfigError if there is no memory or it has another format version, and MemoryCorruptionError if its format
+    cannot be read.
+    """
+    paths = MemoryPaths(folder) if MemoryPaths(folder).format.exists() else RunPaths(folder).memory
+    memory_format = read_format(paths)
+    if memory_format is None:
+        problem = "holds no memory" if folder.exists() else "does not exist"
+        hint = f"{problem}; name a run's folder, or a memory's (the one with format.json)"
+        raise ConfigError("RUN", str(folder), hint)
+    if memory_format.layers < 1:
+        raise MemoryCorruptionError(f"{paths.format}: gives {memory_format.layers!r} as the number of layers")
+    run = RunPaths(paths.root.absolute().parent)
+    belongs = run.memory.root.name == paths.root.name and (run.config.exists() or run.lock.exists())
+    return StoredMemory(paths, memory_format, run if belongs else None)
+
+
+@dataclass(frozen=True)
+class ClusterFacts:
+    """A cluster: ``size`` rows, their ``share`` of the prompt's rows with that verdict, its first and last step."""
+
+    prompt: str
+    correct: bool
+    size: int
+    share: float
+    first_step: int
+    last_step: int
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The contents of a memory. ``steps`` counts steps with rows; without rows the first and last step are None.
+
+    ``noise``: rows in no cluster; ``biggest``: the largest clusters first.
+    """
+
+    prompts: int
+    wrong: int
+    right: int
+    steps: int
+    first_step: int | None
+    last_step: int | None
+    files: int
+    bytes: int
+    snapshots: list[str]
+    clusters: int
+    noise: int
+    biggest: list[ClusterFacts]
+
+
+def survey(memory: StoredMemory, settings: MedsSettings, top: int = 10) -> Overview:
+    """Cluster all prompts with ``settings``; return a summary with the ``top`` biggest clusters. Raises as `load`."""
+    rows = memory.load(settings)
+    history = rows.history
+    wrong = sum(len(group.rows) for (_, correct), group in history.groups.items() if not correct)
+    files = [file for folder in memory.paths.shard_folders().values() for file in folder.glob("*.arrow")]
+    steps = np.unique(rows.step).tolist()
+    return Overview(
+        prompts=history.prompts,
+        wrong=wrong,
+        right=len(history) - wrong,
+        steps=len(steps),
+        first_step=steps[0] if steps else None,
+        last_step=steps[-1] if steps else None,
+        files=len(files),
+        bytes=sum(file.stat().st_size for file in files),
+        snapshots=[path.stem for path in memory.manifests()],
+        clusters=history.clusters,
+        noise=history.noise,
+        biggest=heapq.nlargest(top, _facts(rows), key=lambda cluster: cluster.size),
+    )
+
+
+def _facts(rows: LoadedRows) -> Iterator[ClusterFacts]:
+    for (prompt, correct), group in rows.history.groups.items():
+        labels, steps = rows.history.labels[group.rows], rows.step[group.rows]
+        for label in range(group.clusters):
+            seen = steps[labels == label]
+            yield ClusterFacts(prompt, correct, len(seen), len(seen) / len(labels), int(seen.min()), int(seen.max()))
+
+
+@dataclass
+class Verification:
+    """Counts of the verified rows and snapshots; ``damage`` has a line for each fault, which names the file."""
+
+    rows: int = 0
+    snapshots: int = 0
+    damage: list[str] = field(default_factory=list)
+
+
+def verify_memory(memory: StoredMemory) -> Verification:
+    """Read the whole memory and check it against its checksums and its manifests.
+
+    Manifests are read before rows, since an active run only adds to what they describe. Those that no complete
+    checkpoint names are left over from steps that a restart has undone, and are not checked.
+    """
+    damage, snapshots = [], {}
+    markers = None if memory.run is None else memory.run.complete
+    whole = None if markers is None or not markers.is_dir() else {marker.name for marker in markers.iterdir()}
+    for path in memory.manifests():
+        if whole is None or path.stem in {BRANCH_SNAPSHOT, *whole}:
+            try:
+                snapshots[path] = read_snapshot(path)
+            except MemoryCorruptionError as error:
+                damage += [str(error)] if path.exists() else []  # else the run has just removed it
+    keys: dict[str, list[int]] = {}  # by folder: step and sample of each row, in one number
+    for folder in memory.paths.shard_folders().values():
+        keys[folder.name] = []
+        try:
+            for batch in memory.batches_in(folder):
+                step, sharding = step_of(batch), Sharding.of(batch.schema)
+                keys[folder.name] += ((step << 32) | batch.column("sample").to_numpy().astype(int)).tolist()
+                owners = owners_of(batch, sharding.shards)
+                if folder != memory.paths.shard(sharding.shard) or (owners != sharding.shard).any():
+                    damage.append(f"{folder}: step {step} has rows that belong to another shard")
+        except MemoryCorruptionError as error:
+            damage.append(str(error))
+    everything = [key for of_folder in keys.values() for key in of_folder]
+    if len(set(everything)) < len(everything):
+        damage.append(f"{memory.paths.root}: {len(everything) - len(set(everything))} rows are stored twice")
+    for path, snapshot in snapshots.items():
+        if (snapshot.format.layers, snapshot.format.model) != (memory.format.layers, memory.format.model):
+            damage.append(f"{path}: is of another model than format.json")
+        for name, wanted in snapshot.state.rows.items():
+            found = sum(key >> 32 <= snapshot.state.step for key in keys.get(name, []))
+            if found != wanted:
+                damage.append(f"{path}: has {wanted} rows in {name}, of which {found} are there and sound")
+    return Verification(len(everything), len(snapshots), damage)

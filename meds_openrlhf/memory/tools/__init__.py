@@ -1,1 +1,0 @@
-"""Implementation of `meds memory`: inspect, verify and replay a memory on disk."""
