@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -131,4 +132,5 @@ class OneShardPool:
         self.observed.append(rows)
         answer = self.shard.observe(step, rows)
         self.shard.recluster()
-        return answer
+        order = np.argsort(answer.sample)  # a shard answers by prompt and verdict; the pool in the order of the rows
+        return replace(answer, sample=answer.sample[order], label=answer.label[order], size=answer.size[order])
