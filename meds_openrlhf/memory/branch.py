@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 def read_branch_point(manifest: Path) -> Snapshot:
     """Read the snapshot to branch from. Raises ConfigError if its manifest is missing or damaged."""
     if not manifest.is_file():
-        _refuse(manifest, "is not a file; name a manifest such as runs/old/memory/snapshots/global_step50.json")
+        _refuse(manifest, "is not a file. Name a manifest such as runs/old/memory/snapshots/global_step50.json.")
     try:
         return read_snapshot(manifest)
     except MemoryCorruptionError as error:

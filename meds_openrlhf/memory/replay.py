@@ -66,11 +66,11 @@ def read_recording(path: Path) -> Recording:
         _refuse(path, f"cannot be read as Arrow ({' '.join(str(error).split())})")
     for name, (wanted, fits) in _COLUMNS.items():
         if table.schema.get_field_index(name) < 0:
-            _refuse(path, f"has no column {name}, or two; it needs {', '.join(_COLUMNS)}")
+            _refuse(path, f"needs one column {name}. The columns are {', '.join(_COLUMNS)}.")
         if not fits(table.schema.field(name).type):
-            _refuse(path, f"has a column {name} of type {table.schema.field(name).type}; it has to be {wanted}")
+            _refuse(path, f"the column {name} has type {table.schema.field(name).type}, and must be {wanted}.")
         if table[name].null_count and name != "layer_logits":
-            _refuse(path, f"is null in some rows of its column {name}; only layer_logits may be")
+            _refuse(path, f"the column {name} is null in some rows, which only layer_logits may be.")
     return _recording(table, path)
 
 
@@ -91,11 +91,11 @@ def _recording(table: pa.Table, source: Path) -> Recording:
         _refuse(source, f"cannot be replayed ({' '.join(str(error).split())})")
     back = np.flatnonzero(np.diff(step) < 0)
     if len(back):
-        _refuse(source, f"goes from step {step[back[0]]} back to {step[back[0] + 1]}; sort the rows by step")
+        _refuse(source, f"step {step[back[0] + 1]} follows step {step[back[0]]}. Sort the rows by step.")
     present = plain["layer_logits"].drop_null()
     lengths = pc.unique(pc.list_value_length(present)).to_pylist()
     if len(lengths) > 1:
-        _refuse(source, f"has rows of {min(lengths)} and of {max(lengths)} layers; a model has one N")
+        _refuse(source, f"some rows have {min(lengths)} layers and others {max(lengths)}. They must be of one model.")
     with np.errstate(over="ignore"):  # values too large for float32 become infinite
         values = pc.list_flatten(present).to_numpy().astype(np.float32)
     logits = values.reshape(len(present), lengths[0] if lengths else 0)

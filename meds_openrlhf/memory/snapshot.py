@@ -76,18 +76,18 @@ class MemoryFormat:
         ``folder`` contains the memory; ``setting`` is the setting that names it.
         """
         if self.holds_answers != other.holds_answers:
-            rows = "final answers; set it to answers" if self.holds_answers else "layer logits; choose another preset"
-            hint = f"does not go with the memory in {folder}, whose rows are {rows}, or name another run_dir"
+            rows = "final answers. Set answers" if self.holds_answers else "layer logits. Choose another preset"
+            hint = f"the rows of the memory in {folder} are {rows}, or name another run_dir."
             raise ConfigError("meds.memory.preset", "answers" if other.holds_answers else "of logits", hint)
         if (self.model, self.layers) != (other.model, other.layers):
             here, there = (", ".join(f"{key} {item}" for key, item in of.items()) for of in (self.model, other.model))
-            model = f"another model or feature ({here}), not of {there}"
-            raise ConfigError(setting, str(folder), f"holds the memory of {model}; train with those, or name another")
+            hint = f"holds the memory of another model or feature ({here}), not of {there}. Name another folder."
+            raise ConfigError(setting, str(folder), hint)
         for name, value in self.features.items():
             wanted = other.features.get(name, False)  # a setting that was removed since then is off
             if wanted != value:
-                made = f"is not what the memory in {folder} was made with ({value!r})"
-                raise ConfigError(f"meds.features.{name}", wanted, f"{made}; set it so, or name another run_dir")
+                hint = f"the memory in {folder} was made with {value!r}. Set that, or name another run_dir."
+                raise ConfigError(f"meds.features.{name}", wanted, hint)
 
 
 def read_format(paths: MemoryPaths) -> MemoryFormat | None:
@@ -102,14 +102,16 @@ def _parse_format(content: Any, source: Path) -> MemoryFormat:
     try:
         version = content.get("format_version", FORMAT_VERSION)
         if version not in READABLE_VERSIONS:
-            hint = f"holds a memory of format {version}; this program reads formats 2 and {FORMAT_VERSION}"
+            hint = (
+                f"holds a memory of format {version}, and this program reads formats 2 and {FORMAT_VERSION}. Update it."
+            )
             raise ConfigError("meds.run_dir", str(source), hint)
         found = MemoryFormat(**content)
         are_mappings = isinstance(found.model, dict) and isinstance(found.features, dict)
         if not are_mappings or not _are_counts(found.shards, found.layers, found.step_offset):
             raise TypeError("a field has the wrong type")
     except (AttributeError, TypeError) as error:
-        raise MemoryCorruptionError(f"{source}: is no memory format ({error})") from error
+        raise MemoryCorruptionError(f"{source}: is not a memory format ({error})") from error
     return found
 
 

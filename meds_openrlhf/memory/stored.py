@@ -82,7 +82,7 @@ class StoredMemory:
         """Return the transform for the rows. Raises ConfigError if the preset or the layers do not match them."""
         if self.format.holds_answers != (meds.memory.preset == ANSWERS):
             content = "final answers" if self.format.holds_answers else "layer logits"
-            hint = f"does not fit this memory, which holds {content}"
+            hint = f"this memory holds {content}. Choose a preset for those."
             raise ConfigError("meds.memory.preset", meds.memory.preset, hint)
         return transform_of(features_of_rows(meds.features, meds.memory), self.format.layers)
 
@@ -128,7 +128,7 @@ def open_memory(folder: Path) -> StoredMemory:
     memory_format = read_format(paths)
     if memory_format is None:
         problem = "holds no memory" if folder.exists() else "does not exist"
-        hint = f"{problem}; name a run's folder, or a memory's (the one with format.json)"
+        hint = f"{problem}. Name a run's folder, or a memory's (the one with format.json)."
         raise ConfigError("RUN", str(folder), hint)
     if memory_format.layers < 1:
         raise MemoryCorruptionError(f"{paths.format}: gives {memory_format.layers!r} as the number of layers")

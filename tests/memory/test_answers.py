@@ -30,11 +30,11 @@ def test_a_stored_memory_is_read_as_what_it_holds() -> None:
     rows = np.array([[7.0, 3.0], [8.0, 3.0]])
     assert np.array_equal(of_answers.transform(answers)(rows), rows)
     assert of_logits.transform(paper).matrix(28).shape == (14, 28)
-    with pytest.raises(ConfigError, match=r"meds.memory.preset: 'paper' does not fit this memory, which holds final"):
+    with pytest.raises(ConfigError, match=r"meds.memory.preset=paper: this memory holds final"):
         of_answers.transform(paper)
-    with pytest.raises(ConfigError, match=r"meds.memory.preset: 'answers' does not fit this memory, which holds"):
+    with pytest.raises(ConfigError, match=r"meds.memory.preset=answers: this memory holds"):
         of_logits.transform(answers)
-    with pytest.raises(ConfigError, match=r"meds.memory.preset: 'of logits' does not go with the memory in here"):
+    with pytest.raises(ConfigError, match=r"meds.memory.preset=of logits: the rows of the memory in here"):
         formats[0].require_match(formats[1], Path("here"))
 
 

@@ -67,9 +67,9 @@ def test_a_branch_of_a_memory_without_rows_begins_at_the_beginning(tmp_path: Pat
 
 def test_what_cannot_be_branched_from_is_refused(old: WrittenMemory, tmp_path: Path) -> None:
     manifest, new = old.paths.snapshot("global_step4"), MemoryPaths(tmp_path / "new")
-    with pytest.raises(ConfigError, match=r"meds.memory.branch_from: .*nowhere.* is not a file"):
+    with pytest.raises(ConfigError, match=r"meds.memory.branch_from=.*nowhere: is not a file"):
         make_branch(tmp_path / "nowhere", new, FORMAT)
-    with pytest.raises(ConfigError, match=r"meds.memory.branch_from: .* holds the memory of another model or feature"):
+    with pytest.raises(ConfigError, match=r"meds.memory.branch_from=.*: holds the memory of another model or feature"):
         make_branch(manifest, new, replace(FORMAT, model={"architecture": "B"}))
     file = next(old.paths.shard(0).glob("*.arrow"))
     content = file.read_bytes()

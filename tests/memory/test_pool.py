@@ -123,7 +123,7 @@ def test_a_snapshot_of_another_model_and_other_rows_of_a_step_are_refused(tmp_pa
     rows = pool.stats().rows
     for change in ({"model": {"architecture": "Other"}}, {"layers": LAYERS + 1}):
         other = MemoryPool(handles, tmp_path, replace(FORMAT, **change))
-        with pytest.raises(ConfigError, match=r"meds.run_dir: .* holds the memory of another model or feature"):
+        with pytest.raises(ConfigError, match=r"meds.run_dir=.*: holds the memory of another model or feature"):
             other.restore("global_step2")
     assert pool.stats().rows == rows
     with pytest.raises(ValueError, match="a step is observed only once"):

@@ -195,16 +195,19 @@ def _changed(table: pa.Table, column: str, values: list) -> pa.Table:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t: t.drop_columns(["correct"]), "has no column correct"),
-        (lambda t: _changed(t, "step", [*range(len(t) - 1), 3]), r"goes from step 22 back to 3; sort the rows by step"),
-        (lambda t: _changed(t, "step", [None, *range(len(t) - 1)]), "is null in some rows of its column step"),
+        (lambda t: t.drop_columns(["correct"]), "needs one column correct"),
+        (lambda t: _changed(t, "step", [*range(len(t) - 1), 3]), r"step 3 follows step 22. Sort the rows by step"),
+        (lambda t: _changed(t, "step", [None, *range(len(t) - 1)]), "the column step is null in some rows"),
         (lambda t: _changed(t, "prompt_key", [None] * len(t)), "prompt_key"),
-        (lambda t: _changed(t, "correct", [1] * len(t)), "has a column correct of type int64; it has to be bool"),
+        (lambda t: _changed(t, "correct", [1] * len(t)), "the column correct has type int64, and must be bool"),
         (
             lambda t: _changed(t, "layer_logits", [1.0] * len(t)),
-            r"has a column layer_logits of type double; it has to be fixed_size_list<float32>",
+            r"the column layer_logits has type double, and must be fixed_size_list<float32>",
         ),
-        (lambda t: _changed(t, "layer_logits", [[1.0], [1.0, 2.0]] * (len(t) // 2)), "rows of 1 and of 2 layers"),
+        (
+            lambda t: _changed(t, "layer_logits", [[1.0], [1.0, 2.0]] * (len(t) // 2)),
+            "some rows have 1 layers and others 2",
+        ),
     ],
 )
 def test_rows_that_make_no_sense_are_refused_and_nothing_is_written(
@@ -219,19 +222,19 @@ def test_rows_that_make_no_sense_are_refused_and_nothing_is_written(
 
 def test_what_is_no_arrow_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "in.arrow").write_text("step,prompt_key\n1,a\n")
-    with pytest.raises(ConfigError, match=r"in\.arrow' cannot be read as Arrow"):
+    with pytest.raises(ConfigError, match=r"in\.arrow: cannot be read as Arrow"):
         replayed(tmp_path / "in.arrow", settings_with())
-    with pytest.raises(ConfigError, match=r"none\.arrow' cannot be read as Arrow"):
+    with pytest.raises(ConfigError, match=r"none\.arrow: cannot be read as Arrow"):
         replayed(tmp_path / "none.arrow", settings_with())
     path = write_stream(tmp_path / "cut.arrow", mixed_table(2))
     path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(ConfigError, match=r"cut\.arrow' cannot be read as Arrow"):
+    with pytest.raises(ConfigError, match=r"cut\.arrow: cannot be read as Arrow"):
         replayed(path, settings_with())
 
 
 def test_more_layers_than_there_are_is_refused(tmp_path: Path) -> None:
     settings = replace(settings_with(), features=FeatureSettings(layers=LAYERS + 1))
-    with pytest.raises(ConfigError, match=r"meds.features.layers: 9 does not fit rows of 8 layers"):
+    with pytest.raises(ConfigError, match=r"meds.features.layers=9: does not fit rows of 8 layers"):
         replayed(write_stream(tmp_path / "in.arrow", mixed_table(2)), settings)
 
 

@@ -84,11 +84,11 @@ def test_a_broken_manifest_is_named(tmp_path: Path, content: str) -> None:
         (
             {"format_version": 1, "old_field": 3},
             ConfigError,
-            "holds a memory of format 1; this program reads",
+            "holds a memory of format 1, and this program reads",
         ),
         ({"features": 5}, MemoryCorruptionError, "wrong type"),
         ({"step_offset": "7"}, MemoryCorruptionError, "wrong type"),
-        ({"more": 1}, MemoryCorruptionError, "is no memory format"),
+        ({"more": 1}, MemoryCorruptionError, "is not a memory format"),
     ],
 )
 def test_a_format_that_is_wrong_is_named(tmp_path: Path, changes: dict, error: type, message: str) -> None:
@@ -112,7 +112,7 @@ def test_the_format_of_another_model_is_refused(tmp_path: Path) -> None:
     assert held == FORMAT
     held.require_match(FORMAT, tmp_path)
     other = MemoryFormat(shards=2, layers=4, model={"architecture": "LlamaForCausalLM", "layers": 4})
-    with pytest.raises(ConfigError, match=r"meds.run_dir: .* another model .*Qwen2ForCausalLM.*LlamaForCausalLM"):
+    with pytest.raises(ConfigError, match=r"meds.run_dir=.* another model .*Qwen2ForCausalLM.*LlamaForCausalLM"):
         held.require_match(other, tmp_path)
     held.require_match(MemoryFormat(3, 8, FORMAT.model), tmp_path)  # prompts may be divided anew
 
@@ -129,7 +129,7 @@ def test_another_variant_of_the_features_is_refused(tmp_path: Path) -> None:
         ("answer_openings", ["####"]),
     ):
         other = MemoryFormat(2, 8, FORMAT.model, {**features, name: value})
-        with pytest.raises(ConfigError, match=rf"meds.features.{name}: .* is not what the memory in"):
+        with pytest.raises(ConfigError, match=rf"meds.features.{name}=.*: the memory in .* was made with"):
             held.require_match(other, tmp_path)
     # A setting of an earlier version: what was off does not matter.
     replace(held, features={**features, "logit_lens": False}).require_match(held, tmp_path)
