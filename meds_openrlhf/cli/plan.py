@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
         with redirect_stdout(sys.stderr):  # output of OpenRLHF's parser is not part of the plan
             report = plan_run(config, nodes)
     except Shortage as shortage:
-        print(f"meds: {arguments.config} does not fit: it {shortage.text}; {shortage.advice}", file=sys.stderr)
+        print(f"meds: {arguments.config} does not fit: the cluster {shortage.hint}", file=sys.stderr)
         return 1
     print(draw(report, " with ".join([arguments.config, *config.variants])), end="")
     return 1 if report.overfull else 0

@@ -25,9 +25,9 @@ weights to the CPU and drops the cache (vLLM, "Sleep mode"); its CUDA context, g
 
 Node: weights of sleeping engines, tensor by tensor in pinned memory, which torch rounds up to a power of two (c10,
 `CachingHostAllocator`): 1.2 to 1.9 times 2 P / TP. Of a rank 16 P / W with ds.adam_offload (fp32 weights, moments and
-gradients), 14 P / W (16 with fp32 gradients) where DeepSpeed's states sleep; weights that are offloaded. The processes
-themselves, and Ray's object store, are not counted. (torch's `pinned_max_round_threshold_mb` would save the
-rounding, but corrupt the contents: free blocks are found by a power of two, and their sizes are not compared.)
+gradients), 14 P / W (16 with fp32 gradients) if DeepSpeed's states sleep; weights that are offloaded. The processes
+themselves, and Ray's object store, are not counted. (torch's `pinned_max_round_threshold_mb` would avoid the rounding,
+but corrupts the contents: free blocks are found by a power of two, and their sizes are not compared.)
 
 Every process takes about 2 GB more for CUDA's context, NCCL and allocator fragmentation; for an engine, vLLM's share
 includes half of it.
@@ -39,18 +39,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, log2
 
+from meds_openrlhf.placement.inventory import GB
 from meds_openrlhf.placement.model_shape import ModelShape
 from meds_openrlhf.placement.recipe import Recipe
 
-GB = 2**30
 PROCESS = 2 * GB
 BESIDE_ENGINE = 1 * GB
 ENGINE_WORK_SPACE = 3 * GB
 SLEEPING_ENGINE = 5 * GB
 GATHERED_PARAMETERS = 1_000_000_000
 BUCKETS = 2_000_000_000
-
-
 # vLLM's own limits of an engine on an H100 or H200; and those on other GPUs, where nothing is known of the cache.
 MOST_SEQUENCES, MOST_TOKENS = 1024, 16_384
 USUAL_SEQUENCES, USUAL_TOKENS = 256, 8192
@@ -58,11 +56,7 @@ USUAL_SEQUENCES, USUAL_TOKENS = 256, 8192
 
 @dataclass(frozen=True)
 class EngineLimits:
-    """What an engine works on at a time: vLLM's ``max_num_seqs`` and ``max_num_batched_tokens``.
-
-    vLLM has defaults for servers and for its class LLM. OpenRLHF starts engines in neither way, and gets the least that
-    there is, 128 and 2,048, whatever the cache holds.
-    """
+    """What an engine works on at a time. OpenRLHF's way to start vLLM leaves them at 128 and 2,048."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -72,7 +66,6 @@ class EngineLimits:
 class Footprint:
     """A rank's memory in bytes: on its GPU at its peak and while others there work, and what it puts on its node."""
 
-    role: str
     peak: float
     resting: float
     on_node: float = 0.0
@@ -80,22 +73,21 @@ class Footprint:
 
 def footprints(
     recipe: Recipe, ranks: Mapping[str, int], gpu_memory: float, tensor_parallel: int = 1
-) -> dict[str, Footprint] | None:
-    """Return each role's footprint on a GPU with ``gpu_memory`` bytes, by its ``ranks``; None for an unknown model.
+) -> dict[str, Footprint]:
+    """Return each role's footprint on a GPU with ``gpu_memory`` bytes, by its ``ranks``; empty for an unknown model.
 
     ``tensor_parallel`` is the engines'.
     """
     found = {}
-    for role in recipe.roles:
-        shape = recipe.models[role].shape
-        if shape is None:
-            return None
-        if role == "engines":
-            found[role] = _engine(recipe, shape, gpu_memory, tensor_parallel)
-        elif role in ("policy", "critic"):
-            found[role] = _trained(recipe, shape, role, ranks[role])
-        else:
-            found[role] = _frozen(recipe, shape, role, ranks[role])
+    for role, model in recipe.models.items():
+        if model.shape is None:
+            return {}
+        is_engine = role == "engines"
+        found[role] = (
+            _engine(recipe, model.shape, gpu_memory, tensor_parallel)
+            if is_engine
+            else _deepspeed(recipe, model.shape, role, ranks[role])
+        )
     return found
 
 
@@ -116,13 +108,11 @@ def sequences_held(recipe: Recipe, shape: ModelShape, tensor_parallel: int, gpu_
 def engine_limits(recipe: Recipe, held: float | None) -> EngineLimits:
     """Return the limits of an engine whose KV cache holds ``held`` full-length sequences, None if that is not known.
 
-    A running sequence is half generated on average, so twice as many fit; should they not, vLLM computes some again.
+    A running sequence is half generated on average, so twice as many fit; if they do not, vLLM computes some again.
     """
-    if held is None:
-        sequences, tokens = USUAL_SEQUENCES, USUAL_TOKENS
-    else:
-        sequences = max(1, min(MOST_SEQUENCES, int(2 * held)))
-        tokens = min(MOST_TOKENS, int(held * recipe.max_len))
+    sequences, tokens = USUAL_SEQUENCES, USUAL_TOKENS
+    if held is not None:
+        sequences, tokens = max(1, min(MOST_SEQUENCES, int(2 * held))), min(MOST_TOKENS, int(held * recipe.max_len))
     # A running sequence takes a token of every step.
     sequences = recipe.max_num_seqs or min(sequences, recipe.max_num_batched_tokens or sequences)
     return EngineLimits(sequences, recipe.max_num_batched_tokens or max(tokens, sequences))
@@ -131,8 +121,8 @@ def engine_limits(recipe: Recipe, held: float | None) -> EngineLimits:
 def _engine(recipe: Recipe, shape: ModelShape, gpu_memory: float, tensor_parallel: int) -> Footprint:
     peak = recipe.gpu_memory_utilization * gpu_memory + BESIDE_ENGINE
     if not recipe.engines_sleep:
-        return Footprint("engines", peak, resting=peak)
-    return Footprint("engines", peak, resting=SLEEPING_ENGINE, on_node=_pinned_weights(shape, tensor_parallel))
+        return Footprint(peak, resting=peak)
+    return Footprint(peak, resting=SLEEPING_ENGINE, on_node=_pinned_weights(shape, tensor_parallel))
 
 
 def _pinned_weights(shape: ModelShape, tensor_parallel: int) -> float:
@@ -143,57 +133,37 @@ def _pinned_weights(shape: ModelShape, tensor_parallel: int) -> float:
     return sum(2.0 ** ceil(log2(2 * width * shape.hidden / tensor_parallel)) for width in tensors)
 
 
-def _trained(recipe: Recipe, shape: ModelShape, role: str, ranks: int) -> Footprint:
-    weights = _weights(recipe, shape, ranks)
-    states = _training_states(recipe, shape, ranks)
+def _deepspeed(recipe: Recipe, shape: ModelShape, role: str, ranks: int) -> Footprint:
+    """Policy and critic have gradients and an optimizer; critic and reward have a value head instead of logits."""
+    vocabulary = shape.vocabulary if role in ("policy", "reference") else 1
+    weights = 2 * shape.parameters / (ranks if recipe.zero_stage == 3 else recipe.tensor_parallel)
+    if recipe.zero_stage == 3 and recipe.zero_subgroup > 1:
+        weights += 2 * shape.parameters / recipe.zero_subgroup
+    gathered = 2 * min(shape.parameters, GATHERED_PARAMETERS) if recipe.zero_stage == 3 else 0
+    recompute = _layer(shape, recipe.forward_tokens) / 2 + 6 * recipe.forward_tokens * vocabulary
+    recompute /= recipe.context_parallel
+    if role not in ("policy", "critic"):
+        on_gpu, on_node = (0.0, weights) if role in recipe.offloaded else (weights, 0.0)
+        return Footprint(PROCESS + on_gpu + gathered + recompute, PROCESS + on_gpu, on_node)
+    base, states = PROCESS + weights, _training_states(recipe, shape, ranks)
     asleep = recipe.deepspeed_sleeps and not recipe.adam_offload
-    vocabulary = shape.vocabulary if role == "policy" else 1
-    work = max(_training_work(recipe, shape, vocabulary), _forward_work(recipe, shape, vocabulary))
-    base = weights + PROCESS
-    return Footprint(
-        role,
-        peak=base + states + _gathered(recipe, shape) + work,
-        resting=base if asleep else base + states,
-        on_node=_states_on_node(recipe, shape, ranks, asleep),
-    )
-
-
-def _frozen(recipe: Recipe, shape: ModelShape, role: str, ranks: int) -> Footprint:
-    weights, is_offloaded = _weights(recipe, shape, ranks), role in recipe.offloaded
-    on_gpu = 0.0 if is_offloaded else weights
-    vocabulary = shape.vocabulary if role == "reference" else 1
-    work = _gathered(recipe, shape) + _forward_work(recipe, shape, vocabulary)
-    base = on_gpu + PROCESS
-    return Footprint(role, peak=base + work, resting=base, on_node=weights if is_offloaded else 0.0)
-
-
-def _weights(recipe: Recipe, shape: ModelShape, ranks: int) -> float:
-    weights = 2 * shape.parameters / recipe.tensor_parallel
-    if recipe.zero_stage < 3:
-        return weights
-    second = 2 * shape.parameters / recipe.zero_subgroup if recipe.zero_subgroup > 1 else 0
-    return weights * recipe.tensor_parallel / ranks + second
+    kept = 16 if recipe.adam_offload else 12 + recipe.gradient_bytes if asleep else 0
+    work = max(recompute, _training_work(recipe, shape, vocabulary))
+    resting = base if asleep else base + states
+    return Footprint(base + states + gathered + work, resting, kept * _trainable(recipe, shape) / ranks)
 
 
 def _training_states(recipe: Recipe, shape: ModelShape, ranks: int) -> float:
     """Return the bytes of gradients, optimizer and the step's copies."""
     if recipe.adam_offload:
         return BUCKETS
-    trained = _trainable(recipe, shape) / recipe.tensor_parallel
-    share = trained / (ranks / recipe.tensor_parallel)
+    trained, share = _trainable(recipe, shape) / recipe.tensor_parallel, _trainable(recipe, shape) / ranks
     gradients = recipe.gradient_bytes * (share if recipe.zero_stage >= 2 else trained)
     optimizer = 12 * (share if recipe.zero_stage >= 1 else trained)
     step = 4 * (share if recipe.zero_stage >= 1 else trained)
     if recipe.zero_stage == 3:
-        step = 4 * min(share, GATHERED_PARAMETERS)
+        step = min(step, 4 * GATHERED_PARAMETERS)
     return gradients + optimizer + step + min(BUCKETS, 4 * trained)
-
-
-def _states_on_node(recipe: Recipe, shape: ModelShape, ranks: int, asleep: bool) -> float:
-    share = _trainable(recipe, shape) / ranks
-    if recipe.adam_offload:
-        return 16 * share
-    return (12 + recipe.gradient_bytes) * share if asleep else 0.0
 
 
 def _trainable(recipe: Recipe, shape: ModelShape) -> float:
@@ -204,22 +174,12 @@ def _trainable(recipe: Recipe, shape: ModelShape) -> float:
     return recipe.lora_rank * widths * shape.layers
 
 
-def _gathered(recipe: Recipe, shape: ModelShape) -> float:
-    """Return the bytes of parameters that ZeRO-3 has gathered while a layer computes."""
-    return 2 * min(shape.parameters, GATHERED_PARAMETERS) if recipe.zero_stage == 3 else 0.0
-
-
-def _layer_activations(shape: ModelShape, tokens: float) -> float:
+def _layer(shape: ModelShape, tokens: int) -> float:
+    """Return the bytes that a layer stores for the backward pass."""
     return tokens * (20 * shape.hidden + 4 * shape.kv_heads * shape.head_dim + 8 * shape.ffn)
 
 
 def _training_work(recipe: Recipe, shape: ModelShape, vocabulary: int) -> float:
-    tokens = recipe.train_tokens / recipe.context_parallel
-    layer = _layer_activations(shape, tokens)
+    tokens, layer = recipe.train_tokens, _layer(shape, recipe.train_tokens)
     kept = 2 * tokens * shape.hidden * shape.layers + layer if recipe.checkpointing else layer * shape.layers
-    return kept + (16 if recipe.entropy else 12) * tokens * vocabulary
-
-
-def _forward_work(recipe: Recipe, shape: ModelShape, vocabulary: int) -> float:
-    tokens = recipe.forward_tokens / recipe.context_parallel
-    return _layer_activations(shape, tokens) / 2 + 6 * tokens * vocabulary
+    return (kept + (16 if recipe.entropy else 12) * tokens * vocabulary) / recipe.context_parallel

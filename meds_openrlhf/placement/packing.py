@@ -8,10 +8,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Demand:
-    """``count`` blocks of ``size`` bundles each; a block always stays on one node."""
+    """``count`` blocks of ``size`` GPUs each, with a CPU for each; a block always stays on one node."""
 
     count: int
     size: int
+
+    @property
+    def gpus(self) -> int:
+        """The total number of GPUs."""
+        return self.count * self.size
+
+    def __str__(self) -> str:
+        if self.size == 1:
+            return f"{self.count} GPU{'' if self.count == 1 else 's'}"
+        return f"{self.count} x {self.size} GPUs on one node"
 
 
 def pack(room: Sequence[int], demands: Sequence[Demand]) -> list[list[int]] | None:
@@ -30,10 +40,8 @@ def pack(room: Sequence[int], demands: Sequence[Demand]) -> list[list[int]] | No
         while missing:
             slots = [free // size for free in left]
             enough = [node for node, count in enumerate(slots) if count >= missing]
-            if enough:
-                node = min(enough, key=lambda node: (left[node], node))
-            else:
-                node = max(range(len(left)), key=lambda node: (slots[node], -node))
+            order = [(left[node] if enough else -slots[node], node) for node in enough or range(len(left))]
+            _, node = min(order)
             placed = min(missing, slots[node])
             packed[index][node] += placed
             left[node] -= placed * size

@@ -17,19 +17,13 @@ from dataclasses import dataclass, replace
 from math import lcm
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.placement.inventory import Node, plural
+from meds_openrlhf.placement.inventory import Node, describe_nodes, names_of, plural
+from meds_openrlhf.placement.modes import grouped
 from meds_openrlhf.placement.packing import Demand, pack
-from meds_openrlhf.placement.shortage import Need, Shortage, describe_shortage, some_of
+from meds_openrlhf.placement.shortage import Shortage
 
-# The flag that a user lowers to make a role smaller.
-ROLE_FLAGS = {
-    "policy": "actor.num_gpus_per_node",
-    "engines": "vllm.num_engines",
-    "reference": "ref.num_gpus_per_node",
-    "critic": "critic.num_gpus_per_node",
-    "reward": "reward.num_gpus_per_node",
-    "memory": "meds.memory.shards",
-}
+# The sections of OpenRLHF's flags that count the ranks of the models that DeepSpeed runs.
+SECTIONS = {"policy": "actor", "reference": "ref", "critic": "critic", "reward": "reward"}
 
 
 @dataclass(frozen=True)
@@ -46,6 +40,11 @@ class RoleRequest:
         """The total number of GPUs."""
         return self.blocks * self.block_gpus
 
+    @property
+    def flag(self) -> str:
+        """The flag that a user lowers to make the role smaller."""
+        return "vllm.num_engines" if self.role == "engines" else f"{SECTIONS[self.role]}.num_gpus_per_node"
+
 
 @dataclass(frozen=True)
 class Group:
@@ -60,19 +59,12 @@ class Group:
         return tuple(member.role for member in self.members)
 
     @property
-    def need(self) -> Need:
-        """The group's GPUs on its nodes, for a message."""
-        names = list(dict.fromkeys(node.name for node in self.nodes))
-        return Need(f"{' + '.join(self.roles)} on {some_of(names)}", Demand(len(self.nodes), 1))
-
-    @property
     def bundles(self) -> list[dict[str, float]]:
         """The bundles that Ray reserves: one GPU and one CPU each."""
         return [{"GPU": 1.0, "CPU": 1.0} for _ in self.nodes]
 
     def __str__(self) -> str:
-        nodes = len(dict.fromkeys(self.nodes))
-        return f"{' + '.join(self.roles)}: {plural(len(self.nodes), 'GPU')} on {plural(nodes, 'node')}"
+        return f"{_names(self.members)}: {plural(len(self.nodes), 'GPU')} on {names_of(self.nodes)}"
 
 
 @dataclass(frozen=True)
@@ -109,30 +101,28 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
     Raises ConfigError if roles that share GPUs request different numbers of them, and its subclass Shortage if the
     nodes do not have enough room.
     """
-    members = sharing_roles(requests)
-    demands = [_demand(group) for group in members]
-    home = drivers_node(nodes)
-    if home is not None and home.room_for_cpus < memory_shards:
-        text = f"needs {plural(memory_shards, 'CPU')} for the memory on the driver's node, {home.name}; free are"
-        raise Shortage(plural(len(nodes), "node"), f"{text} {home.room_for_cpus}", f"lower {ROLE_FLAGS['memory']}")
+    groups, home = _groups(requests), drivers_node(nodes)
+    demands = [_demand(group) for group in groups]
+    cpus = sum(demand.gpus for demand in demands) + memory_shards + controller_cpus
     packed = pack([node.room for node in beside_memory(nodes, memory_shards)], demands)
-    left = sum(node.room_for_cpus for node in nodes) - sum(demand.count * demand.size for demand in demands)
-    if packed is None or left < memory_shards + controller_cpus:
-        needs = [Need(" + ".join(request.role for request in group), d) for group, d in zip(members, demands)]
-        cpus = sum(need.gpus for need in needs) + memory_shards + controller_cpus
-        largest = max(requests, key=lambda request: request.gpus).role
+    has_memory = home is None or home.room_for_cpus >= memory_shards
+    if packed is None or not has_memory or sum(node.room_for_cpus for node in nodes) < cpus:
+        needs = ", ".join(f"{demand} for {_names(group)}" for group, demand in zip(groups, demands))
+        beside = f" ({memory_shards} of them on {home.name} for the memory)" if home and memory_shards else ""
+        text = f"{needs} and {plural(cpus, 'CPU')}{beside}; free are {describe_nodes(nodes)}"
         gpus_fit = pack([node.room for node in nodes], demands) is not None
-        only_cpus = gpus_fit and memory_shards > 1
-        advice = f"lower {ROLE_FLAGS['memory' if only_cpus else largest]}"
-        if not only_cpus and len(needs) > 1 and all(need.gpus == 1 for need in needs) and any(n.gpus for n in nodes):
-            advice = "set meds.placement.mode to colocate (not with train.async_enable)"
-        text = describe_shortage(needs, cpus, nodes)
-        raise Shortage(plural(len(nodes), "node"), text, f"{advice} or add nodes")
-    groups = tuple(
+        largest = max(requests, key=lambda request: request.gpus)
+        smaller = "meds.memory.shards" if gpus_fit and memory_shards > 1 else largest.flag
+        raise Shortage(text, f"Lower {smaller} or add nodes.")
+    placed = tuple(
         Group(tuple(group), tuple(node for node, count in zip(nodes, blocks) for _ in range(count * demand.size)))
-        for group, demand, blocks in zip(members, demands, packed)
+        for group, demand, blocks in zip(groups, demands, packed)
     )
-    return Plan(groups, (home,) * memory_shards if home else (), controller_cpus, tuple(nodes))
+    return Plan(placed, (home,) * memory_shards if home else (), controller_cpus, tuple(nodes))
+
+
+def _names(group: Sequence[RoleRequest]) -> str:
+    return " + ".join(request.role for request in group)
 
 
 def drivers_node(nodes: Sequence[Node]) -> Node | None:
@@ -146,26 +136,24 @@ def beside_memory(nodes: Sequence[Node], shards: int) -> list[Node]:
     return [replace(node, free_cpus=max(0, node.free_cpus - shards)) if node is home else node for node in nodes]
 
 
-def sharing_roles(requests: Sequence[RoleRequest]) -> list[list[RoleRequest]]:
+def _groups(requests: Sequence[RoleRequest]) -> list[list[RoleRequest]]:
     """Group requests that share GPUs. Raises ConfigError if they request different numbers of GPUs."""
-    groups = []
-    for owner in requests:
-        if owner.shares_with is not None or owner.gpus == 0:
-            continue
-        guests = [request for request in requests if request.shares_with == owner.role]
+    by_role = {request.role: request for request in requests}
+    hosts = {request.role: request.shares_with for request in requests if request.shares_with is not None}
+    groups = [[by_role[role] for role in roles] for roles in grouped(by_role, hosts)]
+    for owner, *guests in groups:
         for guest in guests:
             if guest.gpus != owner.gpus:
-                raise ConfigError(
-                    ROLE_FLAGS[guest.role],
-                    guest.blocks if guest.role == "engines" else guest.block_gpus,
-                    f"makes {plural(guest.gpus, 'GPU')} in all, which do not fit the {owner.gpus} of the {owner.role} "
-                    "that it shares them with; make them equal, or set meds.placement.mode to split",
+                value = guest.blocks if guest.role == "engines" else guest.block_gpus
+                hint = (
+                    f"makes {plural(guest.gpus, 'GPU')} for {guest.role}, which share those of {owner.role}, but these "
+                    f"are {owner.gpus}. Make the numbers equal, or set meds.placement.mode to split."
                 )
-        groups.append([owner, *guests])
+                raise ConfigError(guest.flag, value, hint)
     return groups
 
 
-def _demand(members: list[RoleRequest]) -> Demand:
+def _demand(members: Sequence[RoleRequest]) -> Demand:
     """Return blocks that contain whole blocks of every member, so that no block is split over nodes."""
     size = lcm(*(member.block_gpus for member in members))
     return Demand(members[0].gpus // size, size)

@@ -15,6 +15,7 @@ from meds_openrlhf.config.file_settings import DATA_SUFFIXES, FILE_SETTINGS
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rewards import gym_problem
+from meds_openrlhf.training.host.openrlhf import batching_of
 
 _AT_LEAST_ONE = (
     *("actor.num_nodes", "actor.num_gpus_per_node", "vllm.tensor_parallel_size", "data.max_len"),
@@ -166,20 +167,10 @@ def require_minibatches(config: RunConfig, args: SimpleNamespace) -> None:
     """Raise ConfigError if mini-batches cannot consist of whole prompts."""
     if config.meds.policy.minibatches != "prompts":
         return
-    name, samples = "meds.policy.minibatches", args.rollout.n_samples_per_prompt
-    if args.train.batch_size % samples:
-        nearest = max(args.train.batch_size // samples, 1) * samples
-        hint = (
-            f"is no whole number of prompts with {samples} responses each; take {nearest}, or set {name} to responses"
-        )
-        raise ConfigError("train.batch_size", args.train.batch_size, hint)
-    responses = args.rollout.batch_size * samples
-    if responses % args.train.batch_size:
-        hint = f"leaves a rest of the {responses} responses of a step; take a divisor, or set {name} to responses"
-        raise ConfigError("train.batch_size", args.train.batch_size, hint)
+    batching_of(args).require_whole_prompts()
     if args.critic.model_name_or_path:
         hint = "does not go with critic.model_name_or_path: the critic's mini-batches would be others; take responses"
-        raise ConfigError(name, "prompts", hint)
+        raise ConfigError("meds.policy.minibatches", "prompts", hint)
 
 
 def require_exploration(config: RunConfig, args: SimpleNamespace) -> None:

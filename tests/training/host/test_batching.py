@@ -36,7 +36,9 @@ def test_a_last_step_that_would_leave_ranks_without_work_is_none() -> None:
 
 
 def test_too_few_prompts_for_a_step_are_refused() -> None:
-    message = r"data.prompt_dataset: .* has 3 prompts to train on, whose 12 responses are too few .* has 16 or more"
+    message = (
+        r"^data.prompt_dataset.*: has 3 prompts to train on, which make 12 responses, but a step needs 16. Use more"
+    )
     with pytest.raises(ConfigError, match=message):
         steps_of_an_epoch(arguments(**FLAGS, **{"train.batch_size": 16}), 3)
 

@@ -120,9 +120,11 @@ def test_groups_are_kept_only_where_some_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"train.batch_size": 10}, r"train.batch_size: 10 is no whole number of prompts with 4 responses each"),
-        ({"train.batch_size": 12}, r"train.batch_size: 12 leaves a rest of the "),
-        ({"critic.model_name_or_path": "some/critic"}, r"'prompts' does not go with critic.model_name_or_path"),
+        ({"train.batch_size": 10}, r"^train.batch_size=10: has to be a multiple of the 4 responses to a prompt"),
+        (
+            {"critic.model_name_or_path": "some/critic"},
+            r"^meds.policy.minibatches=prompts: .*critic.model",
+        ),
     ],
 )
 def test_minibatches_that_cannot_be_made_of_prompts(flags: dict[str, Any], message: str) -> None:

@@ -1,0 +1,107 @@
+"""How the batches of a run divide among the ranks of its models. Pure.
+
+A step generates ``responses``. OpenRLHF joins them to rollout micro-batches and gives every data-parallel rank of a
+model a run of them, each ``ceil(micro-batches / ranks)`` long; the last rank gets the rest. A rank trains on its
+responses in train micro-batches, and ``train_batch`` responses of all ranks are a mini-batch, a step of the optimizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import lcm
+
+from meds_openrlhf.config.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batching:
+    """The sizes of a run's batches, in responses unless said."""
+
+    prompts: int
+    """Prompts of a step."""
+    samples: int
+    """Responses to a prompt."""
+    rollout_micro_batch: int
+    train_batch: int
+    train_micro_batch: int
+    dynamic: bool = False
+    """Whether micro-batches are filled up to a number of tokens instead, for which their sizes here do not count."""
+    whole_prompts: bool = False
+    """Whether a mini-batch has all responses to its prompts."""
+    duplicates: int = 1
+    """Ranks that get the same responses: those of ring attention x tensor parallelism."""
+
+    @property
+    def responses(self) -> int:
+        """The responses of a step."""
+        return self.prompts * self.samples
+
+    def parallel(self, ranks: int) -> int:
+        """Return how many of ``ranks`` get different responses."""
+        return ranks // self.duplicates
+
+    def takes(self, ranks: int, role: str = "policy") -> bool:
+        """Return whether a model with ``ranks`` ranks works, which train in lockstep and so need equal work.
+
+        OpenRLHF's parser asserts a rollout micro-batch for every rank. DeepSpeed asserts that the mini-batch is micro-
+        batch x accumulation x data-parallel ranks, of all models but those that are trained with dynamic batches.
+        """
+        parallel = self.parallel(ranks)
+        if ranks < 1 or ranks % self.duplicates or self.responses // self.rollout_micro_batch < parallel:
+            return False
+        if self.dynamic and role in ("policy", "critic"):
+            return self.train_batch >= parallel and not (self.whole_prompts and self.train_batch % parallel)
+        if self.train_batch % (self.train_micro_batch * parallel):
+            return False
+        is_equal = parallel == 1 or self.responses % (self.rollout_micro_batch * parallel) == 0
+        return self.dynamic or (is_equal and self.responses // parallel >= self.train_micro_batch)
+
+    def even_counts(self) -> list[int]:
+        """Return all numbers of ranks that every model can have and among which all batches divide evenly."""
+        most = min(self.train_batch, self.responses)
+        return [
+            parallel * self.duplicates
+            for parallel in range(1, most + 1)
+            if self.takes(parallel * self.duplicates, "reference") and self.responses % parallel == 0
+        ]
+
+    def even_batch(self, parallel: Iterable[int]) -> int:
+        """Return the number of responses that makes whole mini-batches, whole groups and equal work for all ranks.
+
+        ``parallel`` has the data-parallel ranks of each model. The last batch of an epoch is cut to a multiple of it:
+        ranks with unequal work would wait for each other forever, and DeepSpeed would carry the gradients of a partial
+        mini-batch into the next step.
+        """
+        pieces = [] if self.dynamic else [self.rollout_micro_batch * ranks for ranks in parallel]
+        return lcm(self.train_batch, self.samples, *pieces)
+
+    def steps_of_an_epoch(self, prompts: int, even_batch: int) -> int:
+        """Return how many steps an epoch over ``prompts`` has, if no prompt is filtered out."""
+        whole, left = divmod(prompts, self.prompts)
+        return whole + (left * self.samples >= even_batch)
+
+    def require_whole_prompts(self) -> None:
+        """Raise ConfigError if mini-batches cannot consist of all responses to their prompts."""
+        if self.train_batch % self.samples:
+            nearest = max(self.train_batch // self.samples, 1) * self.samples
+            hint = f"has to be a multiple of the {self.samples} responses to a prompt. Use {nearest}"
+        elif self.responses % self.train_batch:
+            hint = f"has to divide the {self.responses} responses of a step. Use a divisor of them"
+        else:
+            return
+        raise ConfigError("train.batch_size", self.train_batch, f"{hint}, or set meds.policy.minibatches to responses.")
+
+    def __str__(self) -> str:
+        train = f"train.batch_size {self.train_batch}"
+        rollout = f"{self.responses} responses in micro-batches of {self.rollout_micro_batch}"
+        return (
+            f"{train} and {rollout}"
+            if self.dynamic
+            else f"{train} in micro-batches of {self.train_micro_batch}, {rollout}"
+        )
+
+
+def listed(counts: list[int]) -> str:
+    """Format counts as in ``1, 2, 4, 8, 16, … 256``."""
+    return ", ".join(map(str, counts)) if len(counts) <= 6 else f"{', '.join(map(str, counts[:5]))}, … {counts[-1]}"
