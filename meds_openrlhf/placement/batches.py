@@ -1,8 +1,8 @@
 """How the batches of a run divide among the ranks of its models. Pure.
 
-A step generates ``responses``. OpenRLHF joins them to rollout micro-batches and gives every data-parallel rank of a
-model a run of them, each ``ceil(micro-batches / ranks)`` long; the last rank gets the rest. A rank trains on its
-responses in train micro-batches, and ``train_batch`` responses of all ranks are a mini-batch, a step of the optimizer.
+OpenRLHF joins the responses of a step to rollout micro-batches and gives every data-parallel rank of a model a run of
+``ceil(micro-batches / ranks)`` of them; the last rank gets the rest. A rank trains on its responses in train
+micro-batches; ``train_batch`` responses of all ranks are a mini-batch, a step of the optimizer.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from meds_openrlhf.config.errors import ConfigError
 class Batching:
     """The sizes of a run's batches, in responses unless said."""
 
-    prompts: int
-    """Prompts of a step."""
-    samples: int
-    """Responses to a prompt."""
+    prompts: int  # of a step
+    samples: int  # to a prompt
     rollout_micro_batch: int
     train_batch: int
     train_micro_batch: int
@@ -59,11 +57,9 @@ class Batching:
 
     def even_counts(self) -> list[int]:
         """Return all numbers of ranks that every model can have and among which all batches divide evenly."""
-        most = min(self.train_batch, self.responses)
+        counts = range(self.duplicates, min(self.train_batch, self.responses) * self.duplicates + 1, self.duplicates)
         return [
-            parallel * self.duplicates
-            for parallel in range(1, most + 1)
-            if self.takes(parallel * self.duplicates, "reference") and self.responses % parallel == 0
+            count for count in counts if self.takes(count, "reference") and not self.responses % self.parallel(count)
         ]
 
     def even_batch(self, parallel: Iterable[int]) -> int:
@@ -83,23 +79,16 @@ class Batching:
 
     def require_whole_prompts(self) -> None:
         """Raise ConfigError if mini-batches cannot consist of all responses to their prompts."""
-        if self.train_batch % self.samples:
-            nearest = max(self.train_batch // self.samples, 1) * self.samples
-            hint = f"has to be a multiple of the {self.samples} responses to a prompt. Use {nearest}"
-        elif self.responses % self.train_batch:
-            hint = f"has to divide the {self.responses} responses of a step. Use a divisor of them"
-        else:
-            return
-        raise ConfigError("train.batch_size", self.train_batch, f"{hint}, or set meds.policy.minibatches to responses.")
+        if self.train_batch % self.samples or self.responses % self.train_batch:
+            hint = (
+                f"must be a multiple of the {self.samples} responses to a prompt and divide the {self.responses} of a "
+                "step. Change it, or set meds.policy.minibatches to responses."
+            )
+            raise ConfigError("train.batch_size", self.train_batch, hint)
 
     def __str__(self) -> str:
-        train = f"train.batch_size {self.train_batch}"
         rollout = f"{self.responses} responses in micro-batches of {self.rollout_micro_batch}"
-        return (
-            f"{train} and {rollout}"
-            if self.dynamic
-            else f"{train} in micro-batches of {self.train_micro_batch}, {rollout}"
-        )
+        return f"{rollout}, train.batch_size {self.train_batch} in micro-batches of {self.train_micro_batch}"
 
 
 def listed(counts: list[int]) -> str:

@@ -22,10 +22,7 @@ NODE_LABEL = "ray.io/node-id"
 
 
 def reserve(
-    plan: Plan,
-    timeout_seconds: float,
-    setting: str = "meds.placement.timeout_seconds",
-    since: float | None = None,
+    plan: Plan, timeout_seconds: float, setting: str = "meds.placement.timeout_seconds", since: float | None = None
 ) -> dict[str, PlacementGroup]:
     """Reserve every group of the plan; the result maps each role to its placement group.
 
@@ -34,11 +31,10 @@ def reserve(
     """
     deadline = (time.monotonic() if since is None else since) + timeout_seconds
     made: dict[str, PlacementGroup] = {}
-    what: dict[str, object] = {}
+    what: dict[str, object] = {role: group for group in plan.groups for role in group.roles}
     try:
         for group in plan.groups:
             made |= dict.fromkeys(group.roles, _on_its_nodes(group, plan))
-            what |= dict.fromkeys(group.roles, group)
         if plan.shards:
             selectors = [{NODE_LABEL: node.id} for node in plan.shards]
             cpus = [{"CPU": 1.0}] * len(plan.shards)
@@ -72,4 +68,5 @@ def _on_its_nodes(group: Group, plan: Plan) -> PlacementGroup:
     if group.roles == ("engines",) and len(plan.nodes) > 1:
         others = [",".join(other.id for other in plan.nodes if other != node) for node in group.nodes]
         selectors = [{NODE_LABEL: f"!in({ids})"} for ids in others]
-    return placement_group(group.bundles, strategy="PACK", bundle_label_selector=selectors)
+    bundles = [{"GPU": 1.0, "CPU": 1.0} for _ in group.nodes]
+    return placement_group(bundles, strategy="PACK", bundle_label_selector=selectors)

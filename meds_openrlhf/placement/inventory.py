@@ -46,11 +46,6 @@ class Node:
         return replace(self, free_gpus=self.gpus, free_cpus=self.cpus)
 
 
-def free_node(name: str, gpus: float, cpus: float, gpu_memory_gb: float | None = None) -> Node:
-    """Return a node with all resources free."""
-    return Node(name, gpus, cpus, free_gpus=gpus, free_cpus=cpus, gpu_memory_gb=gpu_memory_gb)
-
-
 def imagined_cluster(shape: str, gpu_memory_gb: float, cpus: int | None = None) -> list[Node]:
     """Return equal nodes, four with eight GPUs each for ``"4x8"``; ``cpus`` is per node, by default 16 per GPU."""
     found = re.fullmatch(r"([1-9]\d{0,3})x([1-9]\d{0,2})", shape)
@@ -61,8 +56,8 @@ def imagined_cluster(shape: str, gpu_memory_gb: float, cpus: int | None = None) 
     if cpus is not None and cpus < 1:
         raise ConfigError("--cpus", cpus, "must be at least 1. Give the CPUs of one node, e.g. 128.")
     nodes, gpus = int(found[1]), int(found[2])
-    made = [free_node(f"node {index}", gpus, cpus or CPUS_PER_GPU * gpus, gpu_memory_gb) for index in range(nodes)]
-    return [replace(made[0], is_drivers=True), *made[1:]]
+    node = Node("", gpus, cpus or CPUS_PER_GPU * gpus, gpus, cpus or CPUS_PER_GPU * gpus, gpu_memory_gb)
+    return [replace(node, name=f"node {index}", is_drivers=index == 0) for index in range(nodes)]
 
 
 def smallest_gpu_memory(nodes: Sequence[Node]) -> float | None:

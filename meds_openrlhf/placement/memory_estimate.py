@@ -24,10 +24,9 @@ the rest, 4 layers x kv heads x head_dim per token / TP. In mode colocate it sle
 weights to the CPU and drops the cache (vLLM, "Sleep mode"); its CUDA context, graphs and NCCL buffers stay: 3 to 5 GB.
 
 Node: weights of sleeping engines, tensor by tensor in pinned memory, which torch rounds up to a power of two (c10,
-`CachingHostAllocator`): 1.2 to 1.9 times 2 P / TP. Of a rank 16 P / W with ds.adam_offload (fp32 weights, moments and
-gradients), 14 P / W (16 with fp32 gradients) if DeepSpeed's states sleep; weights that are offloaded. The processes
-themselves, and Ray's object store, are not counted. (torch's `pinned_max_round_threshold_mb` would avoid the rounding,
-but corrupts the contents: free blocks are found by a power of two, and their sizes are not compared.)
+`CachingHostAllocator`; `pinned_max_round_threshold_mb` would avoid it, but corrupts contents): 1.2 to 1.9 times 2 P /
+TP. Of a rank 16 P / W with ds.adam_offload (fp32 weights, moments, gradients), 14 P / W (16 with fp32 gradients) if
+DeepSpeed's states sleep; weights that are offloaded. The processes themselves and Ray's object store are not counted.
 
 Every process takes about 2 GB more for CUDA's context, NCCL and allocator fragmentation; for an engine, vLLM's share
 includes half of it.
@@ -43,12 +42,8 @@ from meds_openrlhf.placement.inventory import GB
 from meds_openrlhf.placement.model_shape import ModelShape
 from meds_openrlhf.placement.recipe import Recipe
 
-PROCESS = 2 * GB
-BESIDE_ENGINE = 1 * GB
-ENGINE_WORK_SPACE = 3 * GB
-SLEEPING_ENGINE = 5 * GB
-GATHERED_PARAMETERS = 1_000_000_000
-BUCKETS = 2_000_000_000
+PROCESS, BESIDE_ENGINE, ENGINE_WORK_SPACE, SLEEPING_ENGINE = 2 * GB, 1 * GB, 3 * GB, 5 * GB
+GATHERED_PARAMETERS, BUCKETS = 1_000_000_000, 2_000_000_000
 # vLLM's own limits of an engine on an H100 or H200; and those on other GPUs, where nothing is known of the cache.
 MOST_SEQUENCES, MOST_TOKENS = 1024, 16_384
 USUAL_SEQUENCES, USUAL_TOKENS = 256, 8192
@@ -56,10 +51,11 @@ USUAL_SEQUENCES, USUAL_TOKENS = 256, 8192
 
 @dataclass(frozen=True)
 class EngineLimits:
-    """What an engine works on at a time. OpenRLHF's way to start vLLM leaves them at 128 and 2,048."""
+    """What an engine works on at a time; OpenRLHF's way to start vLLM leaves the limits at 128 and 2,048."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
+    held: float | None = None  # full-length sequences in the KV cache; None: unknown, below 1: it cannot start
 
 
 @dataclass(frozen=True)
@@ -78,16 +74,12 @@ def footprints(
 
     ``tensor_parallel`` is the engines'.
     """
-    found = {}
-    for role, model in recipe.models.items():
-        if model.shape is None:
-            return {}
-        is_engine = role == "engines"
-        found[role] = (
-            _engine(recipe, model.shape, gpu_memory, tensor_parallel)
-            if is_engine
-            else _deepspeed(recipe, model.shape, role, ranks[role])
-        )
+    shapes = {role: model.shape for role, model in recipe.models.items() if model.shape is not None}
+    if len(shapes) < len(recipe.models):
+        return {}
+    found = {role: _deepspeed(recipe, shape, role, ranks[role]) for role, shape in shapes.items() if role != "engines"}
+    if "engines" in shapes:
+        found["engines"] = _engine(recipe, shapes["engines"], gpu_memory, tensor_parallel)
     return found
 
 
@@ -96,33 +88,27 @@ def together(parts: Sequence[Footprint]) -> float:
     return sum(part.resting for part in parts) + max(part.peak - part.resting for part in parts)
 
 
-def sequences_held(recipe: Recipe, shape: ModelShape, tensor_parallel: int, gpu_memory: float) -> float:
-    """Return how many full-length sequences fit into the KV cache of an engine; below 1 it cannot start."""
-    weights = 2 * shape.parameters / tensor_parallel
-    free = recipe.gpu_memory_utilization * gpu_memory - weights - ENGINE_WORK_SPACE
-    heads = max(1, shape.kv_heads / tensor_parallel)  # with fewer heads than GPUs, each GPU stores one head
-    per_token = 4 * shape.layers * heads * shape.head_dim
-    return max(0.0, free) / (per_token * recipe.max_len)
-
-
-def engine_limits(recipe: Recipe, held: float | None) -> EngineLimits:
-    """Return the limits of an engine whose KV cache holds ``held`` full-length sequences, None if that is not known.
+def engine_limits(recipe: Recipe, gpu_memory: float | None, tensor_parallel: int) -> EngineLimits:
+    """Return the limits of an engine on GPUs with ``gpu_memory`` bytes, None if that is not known.
 
     A running sequence is half generated on average, so twice as many fit; if they do not, vLLM computes some again.
     """
+    shape, held = recipe.models["engines"].shape, None
     sequences, tokens = USUAL_SEQUENCES, USUAL_TOKENS
-    if held is not None:
+    if shape is not None and gpu_memory is not None:
+        free = recipe.gpu_memory_utilization * gpu_memory - 2 * shape.parameters / tensor_parallel - ENGINE_WORK_SPACE
+        heads = max(1, shape.kv_heads / tensor_parallel)  # with fewer heads than GPUs, each GPU stores one head
+        held = max(0.0, free) / (4 * shape.layers * heads * shape.head_dim * recipe.max_len)
         sequences, tokens = max(1, min(MOST_SEQUENCES, int(2 * held))), min(MOST_TOKENS, int(held * recipe.max_len))
     # A running sequence takes a token of every step.
     sequences = recipe.max_num_seqs or min(sequences, recipe.max_num_batched_tokens or sequences)
-    return EngineLimits(sequences, recipe.max_num_batched_tokens or max(tokens, sequences))
+    return EngineLimits(sequences, recipe.max_num_batched_tokens or max(tokens, sequences), held)
 
 
 def _engine(recipe: Recipe, shape: ModelShape, gpu_memory: float, tensor_parallel: int) -> Footprint:
     peak = recipe.gpu_memory_utilization * gpu_memory + BESIDE_ENGINE
-    if not recipe.engines_sleep:
-        return Footprint(peak, resting=peak)
-    return Footprint(peak, resting=SLEEPING_ENGINE, on_node=_pinned_weights(shape, tensor_parallel))
+    asleep = Footprint(peak, SLEEPING_ENGINE, _pinned_weights(shape, tensor_parallel))
+    return asleep if recipe.engines_sleep else Footprint(peak, resting=peak)
 
 
 def _pinned_weights(shape: ModelShape, tensor_parallel: int) -> float:
@@ -142,15 +128,16 @@ def _deepspeed(recipe: Recipe, shape: ModelShape, role: str, ranks: int) -> Foot
     gathered = 2 * min(shape.parameters, GATHERED_PARAMETERS) if recipe.zero_stage == 3 else 0
     recompute = _layer(shape, recipe.forward_tokens) / 2 + 6 * recipe.forward_tokens * vocabulary
     recompute /= recipe.context_parallel
-    if role not in ("policy", "critic"):
-        on_gpu, on_node = (0.0, weights) if role in recipe.offloaded else (weights, 0.0)
-        return Footprint(PROCESS + on_gpu + gathered + recompute, PROCESS + on_gpu, on_node)
-    base, states = PROCESS + weights, _training_states(recipe, shape, ranks)
+    on_gpu, on_node = (0.0, weights) if role in recipe.offloaded else (weights, 0.0)
+    base, states = PROCESS + on_gpu, 0.0
+    peak = base + gathered + recompute
+    if role in ("policy", "critic"):
+        states = _training_states(recipe, shape, ranks)
+        peak = base + gathered + states + max(recompute, _training_work(recipe, shape, vocabulary))
+        kept = 16 if recipe.adam_offload else 12 + recipe.gradient_bytes if recipe.deepspeed_sleeps else 0
+        on_node = kept * _trainable(recipe, shape) / ranks
     asleep = recipe.deepspeed_sleeps and not recipe.adam_offload
-    kept = 16 if recipe.adam_offload else 12 + recipe.gradient_bytes if asleep else 0
-    work = max(recompute, _training_work(recipe, shape, vocabulary))
-    resting = base if asleep else base + states
-    return Footprint(base + states + gathered + work, resting, kept * _trainable(recipe, shape) / ranks)
+    return Footprint(peak, base if asleep else base + states, on_node)
 
 
 def _training_states(recipe: Recipe, shape: ModelShape, ranks: int) -> float:
@@ -158,12 +145,9 @@ def _training_states(recipe: Recipe, shape: ModelShape, ranks: int) -> float:
     if recipe.adam_offload:
         return BUCKETS
     trained, share = _trainable(recipe, shape) / recipe.tensor_parallel, _trainable(recipe, shape) / ranks
-    gradients = recipe.gradient_bytes * (share if recipe.zero_stage >= 2 else trained)
-    optimizer = 12 * (share if recipe.zero_stage >= 1 else trained)
-    step = 4 * (share if recipe.zero_stage >= 1 else trained)
-    if recipe.zero_stage == 3:
-        step = min(step, 4 * GATHERED_PARAMETERS)
-    return gradients + optimizer + step + min(BUCKETS, 4 * trained)
+    sharded = [share if recipe.zero_stage >= stage else trained for stage in (1, 2)]
+    step = 4 * (min(share, GATHERED_PARAMETERS) if recipe.zero_stage == 3 else sharded[0])
+    return recipe.gradient_bytes * sharded[1] + 12 * sharded[0] + step + min(BUCKETS, 4 * trained)
 
 
 def _trainable(recipe: Recipe, shape: ModelShape) -> float:

@@ -36,20 +36,19 @@ def mode_flags(mode: str, given: Mapping[str, Any]) -> dict[str, Any]:
         # In an asynchronous run, train.colocate_all applies only to the DeepSpeed models.
         of_deepspeed = flag == "train.colocate_all" and given.get("train.async_enable")
         if given.get(flag) is value and not of_deepspeed:
-            hint = f"contradicts meds.placement.mode={mode}. Leave the flag out or change the mode."
-            raise ConfigError(flag, value, hint)
-    flags: dict[str, Any] = {}
-    if decided == "colocate":
-        adam = given.get("actor.optim") in (None, "adam") and given.get("ds.zero_stage") != 0
-        flags = {
+            raise ConfigError(flag, value, f"contradicts meds.placement.mode={mode}. Leave it out or change the mode.")
+    adam = given.get("actor.optim") in (None, "adam") and given.get("ds.zero_stage") != 0
+    flags: dict[str, dict[str, Any]] = {
+        "flags": {},
+        "split": {"train.colocate_actor_ref": True, "train.colocate_critic_reward": True},
+        "colocate": {
             "train.colocate_all": True,
             "vllm.enable_sleep": True,
             "ds.enable_sleep": adam,  # only the states of Adam with ZeRO can be offloaded while others work
             "vllm.gpu_memory_utilization": COLOCATED_UTILIZATION,
-        }
-    elif decided == "split":
-        flags = {"train.colocate_actor_ref": True, "train.colocate_critic_reward": True}
-    return {flag: value for flag, value in flags.items() if given.get(flag) is None}
+        },
+    }
+    return {flag: value for flag, value in flags[decided].items() if given.get(flag) is None}
 
 
 def hosts(

@@ -19,11 +19,26 @@ from math import lcm
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.placement.inventory import Node, describe_nodes, names_of, plural
 from meds_openrlhf.placement.modes import grouped
-from meds_openrlhf.placement.packing import Demand, pack
 from meds_openrlhf.placement.shortage import Shortage
 
 # The sections of OpenRLHF's flags that count the ranks of the models that DeepSpeed runs.
 SECTIONS = {"policy": "actor", "reference": "ref", "critic": "critic", "reward": "reward"}
+
+
+@dataclass(frozen=True)
+class Demand:
+    """``count`` blocks of ``size`` GPUs, each with a CPU; a block always stays on one node."""
+
+    count: int
+    size: int
+
+    @property
+    def gpus(self) -> int:
+        """The total number of GPUs."""
+        return self.count * self.size
+
+    def __str__(self) -> str:
+        return plural(self.count, "GPU") if self.size == 1 else f"{self.count} x {self.size} GPUs on one node"
 
 
 @dataclass(frozen=True)
@@ -58,11 +73,6 @@ class Group:
         """The roles' names; the owner of the GPUs comes first."""
         return tuple(member.role for member in self.members)
 
-    @property
-    def bundles(self) -> list[dict[str, float]]:
-        """The bundles that Ray reserves: one GPU and one CPU each."""
-        return [{"GPU": 1.0, "CPU": 1.0} for _ in self.nodes]
-
     def __str__(self) -> str:
         return f"{_names(self.members)}: {plural(len(self.nodes), 'GPU')} on {names_of(self.nodes)}"
 
@@ -86,10 +96,6 @@ class Plan:
         """The total number of CPUs."""
         return self.gpus + len(self.shards) + self.controller_cpus
 
-    def request_of(self, role: str) -> RoleRequest | None:
-        """Return a role's request, or None if the run has no such role."""
-        return next((member for group in self.groups for member in group.members if member.role == role), None)
-
     def __str__(self) -> str:
         memory = [f"memory: {plural(len(self.shards), 'shard')} on CPUs"] if self.shards else []
         return "; ".join([*map(str, self.groups), *memory])
@@ -102,7 +108,9 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
     nodes do not have enough room.
     """
     groups, home = _groups(requests), drivers_node(nodes)
-    demands = [_demand(group) for group in groups]
+    # Blocks that contain whole blocks of every member, so that no block is split over nodes.
+    sizes = [lcm(*(member.block_gpus for member in group)) for group in groups]
+    demands = [Demand(group[0].gpus // size, size) for group, size in zip(groups, sizes)]
     cpus = sum(demand.gpus for demand in demands) + memory_shards + controller_cpus
     packed = pack([node.room for node in beside_memory(nodes, memory_shards)], demands)
     has_memory = home is None or home.room_for_cpus >= memory_shards
@@ -114,11 +122,11 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
         largest = max(requests, key=lambda request: request.gpus)
         smaller = "meds.memory.shards" if gpus_fit and memory_shards > 1 else largest.flag
         raise Shortage(text, f"Lower {smaller} or add nodes.")
-    placed = tuple(
-        Group(tuple(group), tuple(node for node, count in zip(nodes, blocks) for _ in range(count * demand.size)))
-        for group, demand, blocks in zip(groups, demands, packed)
-    )
-    return Plan(placed, (home,) * memory_shards if home else (), controller_cpus, tuple(nodes))
+    placed = []
+    for group, demand, blocks in zip(groups, demands, packed):
+        bundles = (node for node, count in zip(nodes, blocks) for _ in range(count * demand.size))
+        placed.append(Group(tuple(group), tuple(bundles)))
+    return Plan(tuple(placed), (home,) * memory_shards if home else (), controller_cpus, tuple(nodes))
 
 
 def _names(group: Sequence[RoleRequest]) -> str:
@@ -140,20 +148,36 @@ def _groups(requests: Sequence[RoleRequest]) -> list[list[RoleRequest]]:
     """Group requests that share GPUs. Raises ConfigError if they request different numbers of GPUs."""
     by_role = {request.role: request for request in requests}
     hosts = {request.role: request.shares_with for request in requests if request.shares_with is not None}
-    groups = [[by_role[role] for role in roles] for roles in grouped(by_role, hosts)]
-    for owner, *guests in groups:
-        for guest in guests:
-            if guest.gpus != owner.gpus:
-                value = guest.blocks if guest.role == "engines" else guest.block_gpus
-                hint = (
-                    f"makes {plural(guest.gpus, 'GPU')} for {guest.role}, which share those of {owner.role}, but these "
-                    f"are {owner.gpus}. Make the numbers equal, or set meds.placement.mode to split."
-                )
-                raise ConfigError(guest.flag, value, hint)
-    return groups
+    for guest, owner in ((by_role[role], by_role[host]) for role, host in hosts.items()):
+        if guest.gpus != owner.gpus:
+            hint = (
+                f"makes {plural(guest.gpus, 'GPU')} for {guest.role}, which share those of {owner.role}, but these are "
+                f"{owner.gpus}. Make the numbers equal, or set meds.placement.mode to split."
+            )
+            raise ConfigError(guest.flag, guest.blocks if guest.role == "engines" else guest.block_gpus, hint)
+    return [[by_role[role] for role in roles] for roles in grouped(by_role, hosts)]
 
 
-def _demand(members: Sequence[RoleRequest]) -> Demand:
-    """Return blocks that contain whole blocks of every member, so that no block is split over nodes."""
-    size = lcm(*(member.block_gpus for member in members))
-    return Demand(members[0].gpus // size, size)
+def pack(room: Sequence[int], demands: Sequence[Demand]) -> list[list[int]] | None:
+    """Return how many blocks of each demand go to each node; ``room`` is in bundles per node. None if they do not fit.
+
+    Each demand fills the roomiest nodes, and its rest goes to the tightest node that holds it. If every size divides
+    the next larger one (8, 4, 1), this finds a packing whenever there is one. Other sizes, such as 6 beside 4, may be
+    refused although another order would fit.
+    """
+    left = list(room)
+    packed = [[0] * len(left) for _ in demands]
+    for index in sorted(range(len(demands)), key=lambda index: -demands[index].size):
+        size, missing = demands[index].size, demands[index].count
+        if sum(free // size for free in left) < missing:
+            return None
+        while missing:
+            slots = [free // size for free in left]
+            enough = [node for node, count in enumerate(slots) if count >= missing]
+            order = [(left[node] if enough else -slots[node], node) for node in enough or range(len(left))]
+            _, node = min(order)
+            placed = min(missing, slots[node])
+            packed[index][node] += placed
+            left[node] -= placed * size
+            missing -= placed
+    return packed

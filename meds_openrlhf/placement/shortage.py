@@ -20,9 +20,6 @@ class Shortage(ConfigError):
         self.text = text
         super().__init__("cluster", None, f"has no room for {text}. {advice}")
 
-    def __reduce__(self) -> tuple[type[ConfigError], tuple[str, object, str]]:
-        return ConfigError, (self.field, self.value, self.hint)
-
 
 def when_free(
     place: Callable[[Sequence[Node]], T],

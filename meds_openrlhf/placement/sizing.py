@@ -13,10 +13,9 @@ from typing import Any
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.placement.batches import listed
-from meds_openrlhf.placement.inventory import Node
+from meds_openrlhf.placement.inventory import Node, plural
 from meds_openrlhf.placement.modes import decided_mode, grouped, mode_flags
-from meds_openrlhf.placement.packing import Demand, pack
-from meds_openrlhf.placement.plan import SECTIONS, RoleRequest
+from meds_openrlhf.placement.plan import SECTIONS, Demand, RoleRequest, pack
 from meds_openrlhf.placement.recipe import Recipe
 
 ENGINES, TENSOR_PARALLEL = "vllm.num_engines", "vllm.tensor_parallel_size"
@@ -36,19 +35,15 @@ def size(
     """Choose the mode and the counts of a run on ``nodes``, of whose CPUs ``reserved_cpus`` stay free.
 
     ``saved_ranks`` are the ranks of the roles in the checkpoint to resume, which stay unchanged. Raises ConfigError for
-    batches that do not divide among any number of ranks, and for a tensor parallel size that vLLM cannot have.
+    a tensor parallel size that vLLM cannot have.
     """
     room, decided = [node.room for node in nodes], decided_mode(mode, recipe.given)
-    _require_splittable_heads(recipe, max(room, default=1))
+    _require_splittable_heads(recipe)
     if decided == "flags":
         return Sizing(decided, {})
-    if not recipe.batching.even_counts():
-        hint = f"does not divide among any number of policy ranks ({recipe.batching})."
-        raise ConfigError("train.batch_size", recipe.batching.train_batch, hint)
     usable = max(0, min(sum(room), sum(node.room_for_cpus for node in nodes) - reserved_cpus))
-    counts = _counts(recipe, room, usable, saved_ranks or {}, shared=decided == "colocate")
-    missing = {flag: count for flag, count in counts.items() if recipe.given.get(flag) is None}
-    return Sizing(decided, {**mode_flags(mode, recipe.given), **missing})
+    flags = mode_flags(mode, recipe.given) | _counts(recipe, room, usable, saved_ranks or {}, decided == "colocate")
+    return Sizing(decided, {flag: value for flag, value in flags.items() if recipe.given.get(flag) is None})
 
 
 def _counts(recipe: Recipe, room: Sequence[int], usable: int, saved: Mapping[str, int], shared: bool) -> dict[str, int]:
@@ -59,25 +54,21 @@ def _counts(recipe: Recipe, room: Sequence[int], usable: int, saved: Mapping[str
     groups = [group for group in grouped(recipe.models, recipe.hosts) if group != ["engines"]]
     budget = usable if shared else usable // 2 if engine_gpus is None else usable - engine_gpus
     counts: dict[str, int] = {}
-    demands: list[Demand] = []
-    left = room
+    used, left = 0, list(room)
     for group in groups:
         fixed = saved.get(group[0]) or (engine_gpus if shared else None)
         blocks = _blocks(recipe, group[0], left, max(1, budget // len(groups)), fixed, width if shared else 1)
         for section in (SECTIONS[role] for role in group if role in SECTIONS):
             counts |= {f"{section}.num_nodes": blocks.count, f"{section}.num_gpus_per_node": blocks.size}
-        demands.append(blocks)
-        left = _left(room, demands)
-    used = sum(demand.gpus for demand in demands)
+        taken = pack(left, [blocks])
+        left = [free - count * blocks.size for free, count in zip(left, taken[0])] if taken else left
+        used += blocks.gpus
     fitting = used if shared else min(sum(free // width * width for free in left), usable - used)
     return {**counts, ENGINES: max(1, fitting // width), TENSOR_PARALLEL: width}
 
 
 def _blocks(recipe: Recipe, role: str, room: Sequence[int], most: int, fixed: int | None, multiple: int) -> Demand:
-    """Return the blocks of a DeepSpeed model with up to ``most`` ranks, or ``fixed`` if given.
-
-    If nothing fits, returns a small request, for which planning then reports the shortage.
-    """
+    """Return the blocks of a DeepSpeed model with up to ``most`` ranks, or ``fixed``; a small block if none fits."""
     section, largest = SECTIONS[role], max(max(room, default=0), 1)
     blocks, gpus = recipe.given.get(f"{section}.num_nodes"), recipe.given.get(f"{section}.num_gpus_per_node")
     if blocks is not None and gpus is not None:
@@ -91,37 +82,26 @@ def _blocks(recipe: Recipe, role: str, room: Sequence[int], most: int, fixed: in
     return Demand(blocks or 1, gpus or multiple)
 
 
-def _left(room: Sequence[int], demands: Sequence[Demand]) -> list[int]:
-    """Return the room that is left after ``demands``; all of it if they do not fit."""
-    packed = pack(room, demands) or []
-    taken = [sum(blocks[i] * demand.size for blocks, demand in zip(packed, demands)) for i in range(len(room))]
-    return [free - gpus for free, gpus in zip(room, taken)]
-
-
-def _require_splittable_heads(recipe: Recipe, largest: int) -> None:
+def _require_splittable_heads(recipe: Recipe) -> None:
     """Raise ConfigError for a given tensor parallel size that vLLM cannot split the model over."""
-    given, found = recipe.given.get(TENSOR_PARALLEL), recipe.models["engines"]
-    if given is None or found.shape is None or found.shape.splits_over(given):
-        return
-    sizes = [size for size in range(1, max(largest, 1) + 1) if found.shape.splits_over(size)]
-    heads = f"{found.shape.heads} attention heads and {found.shape.kv_heads} of keys and values"
-    raise ConfigError(TENSOR_PARALLEL, given, f"does not divide {found.name}, which has {heads}. Use {listed(sizes)}.")
+    width, model = recipe.given.get(TENSOR_PARALLEL), recipe.models["engines"]
+    if width and model.shape and not model.shape.splits_over(width):
+        sizes = [size for size in range(1, model.shape.heads + 1) if model.shape.splits_over(size)]
+        heads = f"{model.shape.heads} attention heads and {model.shape.kv_heads} of keys and values"
+        raise ConfigError(TENSOR_PARALLEL, width, f"cannot split the {heads} of {model.name}. Use {listed(sizes)}.")
 
 
 def require_batches(recipe: Recipe, requests: Sequence[RoleRequest], decided: Mapping[str, Any]) -> None:
     """Raise ConfigError if DeepSpeed or OpenRLHF fails on the batches with a role's number of ranks.
 
-    ``decided`` are the counts that were chosen here; if there are any, the error names the flag that they depend on.
+    It names the flag that the ranks follow from, which may be the engines' if counts were ``decided`` here.
     """
     for request in requests:
         if request.role == "engines" or recipe.batching.takes(request.gpus, request.role):
             continue
         flags = [request.flag, f"{SECTIONS[request.role]}.num_nodes", *([ENGINES] if decided else [])]
         flag = next((flag for flag in flags if recipe.given.get(flag) is not None), request.flag)
-        counts = recipe.batching.even_counts()
-        raise ConfigError(
-            flag,
-            recipe.given.get(flag),
-            f"makes {request.gpus} {request.role} ranks, and the batches ({recipe.batching}) do not divide among them. "
-            + (f"Use {listed(counts)} ranks." if counts else "They do not divide among any number of ranks."),
-        )
+        counts = listed(recipe.batching.even_counts()) or "other batches, which divide among any"
+        ranks = plural(request.gpus, f"{request.role} rank")
+        hint = f"makes {ranks}, and the batches ({recipe.batching}) do not divide among them. Use {counts} ranks."
+        raise ConfigError(flag, recipe.given.get(flag), hint)

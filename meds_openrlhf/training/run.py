@@ -190,7 +190,7 @@ def _start_and_follow(
         recorder=_start_recorder(job),
         first_step=job.first_step,
     )
-    models = start_models(job.args, groups, context, job.placement.engine_limits)
+    models = start_models(job.args, groups, context, job.placement.limits)
     members += members_of(models.trainer, models.engines, models.groups, shards)
     following = Following(control, members, listener, interruptions, trackers)
     stopped = following.to_the_end(models.trainer.fit.remote())

@@ -65,7 +65,7 @@ def test_a_model_without_a_configuration_is_placed_and_its_memory_unknown(capsys
 
 def test_gpus_that_are_too_small_are_no_success(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", CONFIG, "--cluster", "1x8", "--gpu-memory", "16", "--meds.placement.mode=colocate"]) == 1
-    assert "too full  policy + engines: about 63 GB on a GPU of 16 GB" in capsys.readouterr().out
+    assert "too full  policy + engines on a GPU: about 63 GB of 16 GB" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_gpus_that_are_too_small_are_no_success(capsys: pytest.CaptureFixture[st
         (["--cluster=1x8", "--vllm.num_engines=0"], "vllm.num_engines=0:"),
         (["--cluster=1x8", "--actor.model_name_or_path=./models/qwen"], "actor.model_name_or_path=./models/qwen:"),
         (["--cluster=1x8", "--meds.reward=null"], "meds.reward:"),
-        (["--cluster=4x8", "--vllm.tensor_parallel_size=8"], "vllm.tensor_parallel_size=8: does not divide Qwen/Qwen"),
+        (["--cluster=4x8", "--vllm.tensor_parallel_size=8"], "vllm.tensor_parallel_size=8: cannot split the 28"),
         # What `meds train` refuses of the flags, the plan refuses too.
         (["--cluster=1x8", "--ckpt.max_num=1"], "ckpt.max_num=1:"),
         (["--cluster=1x8", "--meds.exploration.pass_at_k=16"], "meds.exploration.pass_at_k=16:"),

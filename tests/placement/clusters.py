@@ -6,6 +6,7 @@ from typing import Any
 from meds_openrlhf.placement.batches import Batching
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.model_shape import FoundShape, ModelShape
+from meds_openrlhf.placement.plan import Plan, RoleRequest
 from meds_openrlhf.placement.recipe import Recipe
 
 QWEN = "Qwen/Qwen2.5-Math-7B"
@@ -20,7 +21,7 @@ SHAPES = {
 def found_shape(name: str) -> FoundShape:
     """What `find_shape` returns where the models of the shipped recipes are cached, and nothing else is."""
     shape = SHAPES.get(name)
-    return FoundShape(name, shape, "sizes from its configuration" if shape else "not readable")
+    return FoundShape(name, shape, "" if shape else "not readable")
 
 
 def node(name: str, gpus: float, cpus: float, free_gpus: float | None = None, free_cpus: float | None = None) -> Node:
@@ -33,6 +34,12 @@ def node(name: str, gpus: float, cpus: float, free_gpus: float | None = None, fr
         free_cpus=cpus if free_cpus is None else free_cpus,
         gpu_memory_gb=140.0,
     )
+
+
+def request_of(plan: Plan, role: str) -> RoleRequest:
+    """A role's request."""
+    (found,) = (member for group in plan.groups for member in group.members if member.role == role)
+    return found
 
 
 def recipe(roles: tuple[str, ...] = ("policy", "engines"), model: str | None = QWEN, **changes: Any) -> Recipe:

@@ -62,17 +62,11 @@ def test_dynamic_batches_have_a_piece_for_every_rank() -> None:
     assert not batching(dynamic=True, train_batch=64, whole_prompts=True).takes(3)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
-        ({"train_batch": 24}, "train.batch_size=24: has to be a multiple of the 16 responses to a prompt. Use 16, or"),
-        ({"train_batch": 8}, "Use 16, or set meds.policy.minibatches to responses.$"),
-        ({"train_batch": 48}, "train.batch_size=48: has to divide the 8192 responses of a step. Use a divisor of them"),
-    ],
-)
-def test_minibatches_that_cannot_be_made_of_whole_prompts(sizes: dict[str, int], message: str) -> None:
+@pytest.mark.parametrize("size", [24, 8, 48])
+def test_minibatches_that_cannot_be_made_of_whole_prompts(size: int) -> None:
+    message = f"^train.batch_size={size}: must be a multiple of the 16 responses to a prompt and divide the 8192 of a "
     with pytest.raises(ConfigError, match=message):
-        batching(**sizes).require_whole_prompts()
+        batching(train_batch=size).require_whole_prompts()
     batching().require_whole_prompts()
 
 

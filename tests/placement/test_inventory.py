@@ -3,7 +3,7 @@
 import pytest
 
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.placement.inventory import describe_nodes, free_node, imagined_cluster, smallest_gpu_memory
+from meds_openrlhf.placement.inventory import Node, describe_nodes, imagined_cluster, smallest_gpu_memory
 from tests.placement.clusters import node
 
 
@@ -53,4 +53,4 @@ def test_the_smallest_gpu_counts_and_an_unknown_one_makes_it_unknown() -> None:
     nodes = [*imagined_cluster("1x8", 140.0), *imagined_cluster("1x8", 80.0)]
     assert smallest_gpu_memory(nodes) == 80.0
     assert smallest_gpu_memory([]) is None
-    assert smallest_gpu_memory([*nodes, free_node("x", 1, 1)]) is None
+    assert smallest_gpu_memory([*nodes, Node("x", 1, 1, 1, 1)]) is None

@@ -120,7 +120,7 @@ def test_groups_are_kept_only_where_some_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"train.batch_size": 10}, r"^train.batch_size=10: has to be a multiple of the 4 responses to a prompt"),
+        ({"train.batch_size": 10}, r"^train.batch_size=10: must be a multiple of the 4 responses to a prompt"),
         (
             {"critic.model_name_or_path": "some/critic"},
             r"^meds.policy.minibatches=prompts: .*critic.model",
