@@ -23,12 +23,9 @@ class Batching:
     rollout_micro_batch: int
     train_batch: int
     train_micro_batch: int
-    dynamic: bool = False
-    """Whether micro-batches are filled up to a number of tokens instead, for which their sizes here do not count."""
-    whole_prompts: bool = False
-    """Whether a mini-batch has all responses to its prompts."""
-    duplicates: int = 1
-    """Ranks that get the same responses: those of ring attention x tensor parallelism."""
+    dynamic: bool = False  # micro-batches have up to a number of tokens instead, and their sizes here do not count
+    whole_prompts: bool = False  # a mini-batch has all responses to its prompts
+    duplicates: int = 1  # ranks that get the same responses: ring attention x tensor parallelism
 
     @property
     def responses(self) -> int:

@@ -14,7 +14,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.placement.inventory import describe_nodes, plural
+from meds_openrlhf.placement.inventory import describe_nodes
 from meds_openrlhf.placement.plan import Group, Plan
 from meds_openrlhf.placement.ray_cluster import inventory
 
@@ -31,7 +31,6 @@ def reserve(
     """
     deadline = (time.monotonic() if since is None else since) + timeout_seconds
     made: dict[str, PlacementGroup] = {}
-    what: dict[str, object] = {role: group for group in plan.groups for role in group.roles}
     try:
         for group in plan.groups:
             made |= dict.fromkeys(group.roles, _on_its_nodes(group, plan))
@@ -39,10 +38,9 @@ def reserve(
             selectors = [{NODE_LABEL: node.id} for node in plan.shards]
             cpus = [{"CPU": 1.0}] * len(plan.shards)
             made["memory"] = placement_group(cpus, strategy="PACK", bundle_label_selector=selectors)
-            what["memory"] = f"memory: {plural(len(cpus), 'CPU')} on {plan.shards[0].name}"
         for role, reserved in made.items():
             if not reserved.wait(max(deadline - time.monotonic(), 0.001)):
-                hint = f"have passed without room for {what[role]}; free are {describe_nodes(inventory())}. "
+                hint = f"have passed without room for {role} ({plan}); free are {describe_nodes(inventory())}. "
                 raise ConfigError(setting, timeout_seconds, f"{hint}`ray status` shows who uses the rest.")
     except BaseException:  # Ctrl-C included
         release(made)

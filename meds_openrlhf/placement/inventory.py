@@ -67,24 +67,18 @@ def smallest_gpu_memory(nodes: Sequence[Node]) -> float | None:
 
 
 def describe_nodes(nodes: Sequence[Node]) -> str:
-    """Describe free resources, most GPUs first: ``3 nodes with 8 GPUs and 128 CPUs each, 10.0.0.7 with 6 of 8 GPUs …``.
-
-    Equal nodes are counted, a single node is named.
-    """
+    """Describe free resources, most GPUs first: ``3 nodes with 8 GPUs and 128 CPUs each, 10.0.0.7 with 6 of 8 …``."""
     kinds: dict[str, list[str]] = {}
     for node in sorted(nodes, key=lambda node: (-node.free_gpus, -node.free_cpus)):
-        has = f"{_free(node.free_gpus, node.gpus, 'GPU')} and {_free(node.free_cpus, node.cpus, 'CPU')}"
-        kinds.setdefault(has, []).append(node.name)
-    parts = [
+        amounts = ((node.free_gpus, node.gpus, "GPU"), (node.free_cpus, node.cpus, "CPU"))
+        parts = [("" if free == total else f"{free:g} of ") + plural(total, noun) for free, total, noun in amounts]
+        kinds.setdefault(" and ".join(parts), []).append(node.name)
+    described = [
         f"{names[0]} with {has}" if len(names) == 1 else f"{len(names)} nodes with {has} each"
-        for has, names in list(kinds.items())[:MOST_KINDS]
+        for has, names in kinds.items()
     ]
-    others = sum(map(len, list(kinds.values())[MOST_KINDS:]))
-    return ", ".join([*parts, *([f"{plural(others, 'other node')} with less"] if others else [])]) or "no nodes"
-
-
-def _free(free: float, total: float, noun: str) -> str:
-    return plural(total, noun) if total == free else f"{free:g} of {plural(total, noun)}"
+    more = [f"and {len(described) - MOST_KINDS} other kinds with less"] if len(described) > MOST_KINDS else []
+    return ", ".join(described[:MOST_KINDS] + more) or "no nodes"
 
 
 def names_of(nodes: Sequence[Node]) -> str:

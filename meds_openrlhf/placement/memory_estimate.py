@@ -79,7 +79,9 @@ def footprints(
         return {}
     found = {role: _deepspeed(recipe, shape, role, ranks[role]) for role, shape in shapes.items() if role != "engines"}
     if "engines" in shapes:
-        found["engines"] = _engine(recipe, shapes["engines"], gpu_memory, tensor_parallel)
+        peak = recipe.gpu_memory_utilization * gpu_memory + BESIDE_ENGINE
+        asleep = Footprint(peak, SLEEPING_ENGINE, _pinned_weights(shapes["engines"], tensor_parallel))
+        found["engines"] = asleep if recipe.engines_sleep else Footprint(peak, peak)
     return found
 
 
@@ -103,12 +105,6 @@ def engine_limits(recipe: Recipe, gpu_memory: float | None, tensor_parallel: int
     # A running sequence takes a token of every step.
     sequences = recipe.max_num_seqs or min(sequences, recipe.max_num_batched_tokens or sequences)
     return EngineLimits(sequences, recipe.max_num_batched_tokens or max(tokens, sequences), held)
-
-
-def _engine(recipe: Recipe, shape: ModelShape, gpu_memory: float, tensor_parallel: int) -> Footprint:
-    peak = recipe.gpu_memory_utilization * gpu_memory + BESIDE_ENGINE
-    asleep = Footprint(peak, SLEEPING_ENGINE, _pinned_weights(shape, tensor_parallel))
-    return asleep if recipe.engines_sleep else Footprint(peak, resting=peak)
 
 
 def _pinned_weights(shape: ModelShape, tensor_parallel: int) -> float:

@@ -7,8 +7,6 @@ from typing import Any
 
 from meds_openrlhf.config.errors import ConfigError
 
-# Default share of a GPU for an engine in mode colocate, as in OpenRLHF's hybrid-engine examples.
-COLOCATED_UTILIZATION = 0.7
 _CONTRADICTIONS = {
     "split": {"train.colocate_all": True, "vllm.enable_sleep": True},
     "colocate": {"train.colocate_all": False, "train.async_enable": True},
@@ -45,7 +43,7 @@ def mode_flags(mode: str, given: Mapping[str, Any]) -> dict[str, Any]:
             "train.colocate_all": True,
             "vllm.enable_sleep": True,
             "ds.enable_sleep": adam,  # only the states of Adam with ZeRO can be offloaded while others work
-            "vllm.gpu_memory_utilization": COLOCATED_UTILIZATION,
+            "vllm.gpu_memory_utilization": 0.7,  # as in OpenRLHF's hybrid-engine examples
         },
     }
     return {flag: value for flag, value in flags[decided].items() if given.get(flag) is None}
@@ -54,10 +52,7 @@ def mode_flags(mode: str, given: Mapping[str, Any]) -> dict[str, Any]:
 def hosts(
     roles: Collection[str], *, colocate_all: bool, actor_ref: bool, critic_reward: bool, asynchronous: bool
 ) -> dict[str, str]:
-    """Return for every role without GPUs of its own the role whose GPUs it uses.
-
-    The flags are ``train.colocate_all``, ``colocate_actor_ref``, ``colocate_critic_reward`` and ``async_enable``.
-    """
+    """Return for every role without GPUs of its own the role whose GPUs it uses, by the flags of section train."""
     if colocate_all:
         # Engines of an asynchronous run generate while the policy trains, so they never share its GPUs.
         apart = {"policy", "engines"} if asynchronous else {"policy"}

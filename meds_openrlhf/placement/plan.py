@@ -74,7 +74,7 @@ class Group:
         return tuple(member.role for member in self.members)
 
     def __str__(self) -> str:
-        return f"{_names(self.members)}: {plural(len(self.nodes), 'GPU')} on {names_of(self.nodes)}"
+        return f"{' + '.join(self.roles)}: {plural(len(self.nodes), 'GPU')} on {names_of(self.nodes)}"
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,8 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
     packed = pack([node.room for node in beside_memory(nodes, memory_shards)], demands)
     has_memory = home is None or home.room_for_cpus >= memory_shards
     if packed is None or not has_memory or sum(node.room_for_cpus for node in nodes) < cpus:
-        needs = ", ".join(f"{demand} for {_names(group)}" for group, demand in zip(groups, demands))
+        names = [" + ".join(request.role for request in group) for group in groups]
+        needs = ", ".join(f"{demand} for {name}" for name, demand in zip(names, demands))
         beside = f" ({memory_shards} of them on {home.name} for the memory)" if home and memory_shards else ""
         text = f"{needs} and {plural(cpus, 'CPU')}{beside}; free are {describe_nodes(nodes)}"
         gpus_fit = pack([node.room for node in nodes], demands) is not None
@@ -127,10 +128,6 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
         bundles = (node for node, count in zip(nodes, blocks) for _ in range(count * demand.size))
         placed.append(Group(tuple(group), tuple(bundles)))
     return Plan(tuple(placed), (home,) * memory_shards if home else (), controller_cpus, tuple(nodes))
-
-
-def _names(group: Sequence[RoleRequest]) -> str:
-    return " + ".join(request.role for request in group)
 
 
 def drivers_node(nodes: Sequence[Node]) -> Node | None:
@@ -174,8 +171,7 @@ def pack(room: Sequence[int], demands: Sequence[Demand]) -> list[list[int]] | No
         while missing:
             slots = [free // size for free in left]
             enough = [node for node, count in enumerate(slots) if count >= missing]
-            order = [(left[node] if enough else -slots[node], node) for node in enough or range(len(left))]
-            _, node = min(order)
+            _, node = min((left[node] if enough else -slots[node], node) for node in enough or range(len(left)))
             placed = min(missing, slots[node])
             packed[index][node] += placed
             left[node] -= placed * size

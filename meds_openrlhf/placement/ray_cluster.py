@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import suppress
 from functools import cache
+from operator import itemgetter
 from typing import Any
 
 import ray
@@ -34,13 +34,9 @@ def named_nodes() -> dict[str, dict[str, Any]]:
 
     Several nodes on one machine have the same address; the beginning of Ray's node id distinguishes them.
     """
-    alive = sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: (_address(node), node["NodeID"]))
-    count = Counter(map(_address, alive))
-    return {_address(node) + f"#{node['NodeID'][:6]}" * (count[_address(node)] > 1): node for node in alive}
-
-
-def _address(node: dict[str, Any]) -> str:
-    return str(node["NodeManagerAddress"])
+    alive = sorted((node for node in ray.nodes() if node["Alive"]), key=itemgetter("NodeManagerAddress", "NodeID"))
+    names = [str(node["NodeManagerAddress"]) for node in alive]
+    return {name + f"#{node['NodeID'][:6]}" * (names.count(name) > 1): node for name, node in zip(names, alive)}
 
 
 def accelerators(node: dict[str, Any]) -> list[str]:

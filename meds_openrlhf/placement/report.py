@@ -96,21 +96,20 @@ def draw(report: PlanReport, title: str) -> str:
 
 
 def _roles(report: PlanReport) -> list[list[str]]:
-    rows = [["role", "ranks", "GPUs", "GB per GPU, estimated"]]
+    rows, total = [["role", "ranks", "GPUs", "GB per GPU, estimated"]], report.gpu_memory_gb
     for group in report.plan.groups:
-        rows += [_role(report, group, member) for member in group.members]
-        if len(group.members) > 1:
-            rows.append(["  at the peak", "", "", _used(report.peak_gb(group), report.gpu_memory_gb)])
+        is_alone = len(group.members) == 1
+        rows += [_role(report, group, member, total if is_alone else None) for member in group.members]
+        rows += [] if is_alone else [["  at the peak", "", "", _used(report.peak_gb(group), total)]]
     return rows
 
 
-def _role(report: PlanReport, group: Group, member: RoleRequest) -> list[str]:
-    is_engines = member.role == "engines"
+def _role(report: PlanReport, group: Group, member: RoleRequest, total: float | None) -> list[str]:
     gpus = str(len(group.nodes)) if member is group.members[0] else f"those of {group.roles[0]}"
-    ranks = f"{member.blocks} x TP {member.block_gpus}" if is_engines and member.block_gpus > 1 else str(member.blocks)
+    is_wide = member.role == "engines" and member.block_gpus > 1
+    ranks = f"{member.blocks} x TP {member.block_gpus}" if is_wide else str(member.gpus)
     found = report.footprints.get(member.role)
-    memory = _used(found.peak / GB if found else None, report.gpu_memory_gb if len(group.members) == 1 else None)
-    return [member.role, ranks if is_engines else str(member.gpus), gpus, memory]
+    return [member.role, ranks, gpus, _used(found.peak / GB if found else None, total)]
 
 
 def _used(used: float | None, total: float | None) -> str:

@@ -32,7 +32,7 @@ def when_free(
 
     Raises it immediately if even the empty cluster is too small, unless nodes may join (``may_grow``).
     """
-    deadline, told = time.monotonic() + seconds, False
+    deadline, has_told = time.monotonic() + seconds, False
     while True:
         nodes = inventory()
         try:
@@ -42,7 +42,7 @@ def when_free(
                 place([node.emptied() for node in nodes])
             if time.monotonic() > deadline:
                 raise
-            if not told:
+            if not has_told:
                 tell(f"waiting up to {seconds:g} seconds for room for {shortage.text}")
-                told = True
+            has_told = True
         time.sleep(POLL_SECONDS)

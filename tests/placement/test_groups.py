@@ -82,8 +82,9 @@ def test_what_is_in_use_is_seen_and_not_waited_for_too_long() -> None:
             reserve(plan, timeout_seconds=5)  # by then the shards, whose group fits, have their two CPUs
         name = inventory()[0].name
         assert str(caught.value) == (
-            f"meds.placement.timeout_seconds=5: have passed without room for policy + engines: 8 GPUs on {name}; free "
-            f"are {name} with 6 of 8 GPUs and 12 of 16 CPUs. `ray status` shows who uses the rest."
+            "meds.placement.timeout_seconds=5: have passed without room for policy (policy + engines: 8 GPUs on "
+            f"{name}; memory: 2 shards on CPUs); free are {name} with 6 of 8 GPUs and 12 of 16 CPUs. `ray status` "
+            "shows who uses the rest."
         )
         with pytest.raises(ConfigError, match=r"^--wait=0.1: have passed"):
             reserve(plan, timeout_seconds=0.1, setting="--wait")

@@ -46,7 +46,7 @@ def test_equal_nodes_are_described_together_and_single_ones_are_named() -> None:
     )
     assert describe_nodes([]) == "no nodes"
     many = [node(f"n{i:02}", 8, 32, free_gpus=i // 5) for i in range(30)]
-    assert describe_nodes(many).endswith(", 5 nodes with 2 of 8 GPUs and 32 CPUs each, 10 other nodes with less")
+    assert describe_nodes(many).endswith(", 5 nodes with 2 of 8 GPUs and 32 CPUs each, and 2 other kinds with less")
 
 
 def test_the_smallest_gpu_counts_and_an_unknown_one_makes_it_unknown() -> None:

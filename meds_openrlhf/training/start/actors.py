@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -73,7 +73,8 @@ def _start_engines(
 
     if not args.vllm.num_engines:
         return None
-    with restartable_engines(_answer_environment(args, answer_pattern), **asdict(limits)):
+    of_vllm = {"max_num_seqs": limits.max_num_seqs, "max_num_batched_tokens": limits.max_num_batched_tokens}
+    with restartable_engines(_answer_environment(args, answer_pattern), **of_vllm):
         engines: list[Any] = create_vllm_engines(
             args.vllm.num_engines,
             args.vllm.tensor_parallel_size,
