@@ -7,7 +7,7 @@ micro-batches; ``train_batch`` responses of all ranks are a mini-batch, a step o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from math import lcm
 
@@ -37,7 +37,7 @@ class Batching:
         return ranks // self.duplicates
 
     def takes(self, ranks: int, role: str = "policy") -> bool:
-        """Return whether a model with ``ranks`` ranks works, which train in lockstep and so need equal work.
+        """Return whether a model works with ``ranks`` ranks, which wait for each other and so need equal work.
 
         OpenRLHF's parser asserts a rollout micro-batch for every rank. DeepSpeed asserts that the mini-batch is micro-
         batch x accumulation x data-parallel ranks, of all models but those that are trained with dynamic batches.
@@ -52,12 +52,11 @@ class Batching:
         is_equal = parallel == 1 or self.responses % (self.rollout_micro_batch * parallel) == 0
         return self.dynamic or (is_equal and self.responses // parallel >= self.train_micro_batch)
 
-    def even_counts(self) -> list[int]:
-        """Return all numbers of ranks that every model can have and among which all batches divide evenly."""
-        counts = range(self.duplicates, min(self.train_batch, self.responses) * self.duplicates + 1, self.duplicates)
-        return [
-            count for count in counts if self.takes(count, "reference") and not self.responses % self.parallel(count)
-        ]
+    def even_counts(self, roles: Collection[str] = ("policy",)) -> list[int]:
+        """Return all numbers of ranks that every role's model can have and among which all batches divide evenly."""
+        parallel = [n for n in range(1, self.train_batch + 1) if self.train_batch % n == self.responses % n == 0]
+        models = [role for role in roles if role != "engines"]
+        return [n * self.duplicates for n in parallel if all(self.takes(n * self.duplicates, role) for role in models)]
 
     def even_batch(self, parallel: Iterable[int]) -> int:
         """Return the number of responses that makes whole mini-batches, whole groups and equal work for all ranks.

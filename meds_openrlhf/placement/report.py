@@ -154,7 +154,7 @@ def _totals(report: PlanReport) -> list[list[str]]:
         rows.append(["engine", f"{held}, {report.limits.max_num_seqs} run at a time"])
     free = int(sum(node.free_gpus for node in plan.nodes))
     if free > plan.gpus:
-        counts = f"the batches ({batching}) divide among {listed(batching.even_counts())} ranks"
+        counts = f"the batches ({batching}) divide among {listed(batching.even_counts(report.recipe.models))} ranks"
         rows.append(["idle", f"{free - plan.gpus} of {plural(free, 'free GPU')} are not used; {counts}"])
     if gpus > free:
         rows.append(

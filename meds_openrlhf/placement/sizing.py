@@ -73,7 +73,8 @@ def _blocks(recipe: Recipe, role: str, room: Sequence[int], most: int, fixed: in
     blocks, gpus = recipe.given.get(f"{section}.num_nodes"), recipe.given.get(f"{section}.num_gpus_per_node")
     if blocks is not None and gpus is not None:
         return Demand(blocks, gpus)
-    for ranks in [fixed] if fixed else [count for count in reversed(recipe.batching.even_counts()) if count <= most]:
+    counts = [count for count in recipe.batching.even_counts(recipe.models) if count <= most]
+    for ranks in [fixed] if fixed else reversed(counts):
         for per_block in range(largest, 0, -1):
             fits = fixed or sum(free // per_block for free in room) >= ranks // per_block
             as_given = blocks in (None, ranks // per_block) and gpus in (None, per_block)
@@ -101,7 +102,7 @@ def require_batches(recipe: Recipe, requests: Sequence[RoleRequest], decided: Ma
             continue
         flags = [request.flag, f"{SECTIONS[request.role]}.num_nodes", *([ENGINES] if decided else [])]
         flag = next((flag for flag in flags if recipe.given.get(flag) is not None), request.flag)
-        counts = listed(recipe.batching.even_counts()) or "other batches, which divide among any"
+        counts = listed(recipe.batching.even_counts(recipe.models)) or "other batches, which divide among any"
         ranks = plural(request.gpus, f"{request.role} rank")
         hint = f"makes {ranks}, and the batches ({recipe.batching}) do not divide among them. Use {counts} ranks."
         raise ConfigError(flag, recipe.given.get(flag), hint)

@@ -41,9 +41,10 @@ def test_ranks_that_get_the_same_responses_count_as_one(sizes: Batching, ranks: 
 
 @given(sizes=batchings | dynamic)
 def test_even_counts_suit_every_model(sizes: Batching) -> None:
-    for count in sizes.even_counts():
-        assert all(sizes.takes(count, role) for role in ("policy", "critic", "reference", "reward"))
-        assert sizes.train_batch % count == sizes.responses % count == 0
+    for roles in (("policy", "engines"), ("policy", "critic", "reference", "reward")):
+        for count in sizes.even_counts(roles):
+            assert all(sizes.takes(count, role) for role in roles if role != "engines")
+            assert sizes.train_batch % count == sizes.responses % count == 0
 
 
 @given(sizes=batchings, ranks=st.lists(st.integers(1, 8), min_size=1, max_size=3))
@@ -52,6 +53,15 @@ def test_an_even_batch_is_whole_and_gives_every_rank_of_every_model_as_much(size
     assert even % sizes.train_batch == even % sizes.samples == 0
     step = Batching(**{**vars(sizes), "prompts": even // sizes.samples})
     assert all(len(set(dealt(step, count))) == 1 for count in ranks)
+
+
+@given(sizes=batchings | dynamic, prompts=st.integers(0, 60), ranks=st.integers(1, 8))
+def test_an_epoch_has_the_steps_that_the_generator_makes(sizes: Batching, prompts: int, ranks: int) -> None:
+    """It cuts the last batch of an epoch, unless it is whole, to a multiple of the even batch."""
+    even = sizes.even_batch([ranks])
+    made = [min(sizes.prompts, prompts - start) * sizes.samples for start in range(0, prompts, sizes.prompts)]
+    made = [count if count == sizes.responses else count - count % even for count in made]
+    assert sizes.steps_of_an_epoch(prompts, even) == sum(count > 0 for count in made)
 
 
 def test_dynamic_batches_have_a_piece_for_every_rank() -> None:
