@@ -133,7 +133,7 @@ def test_it_fits_its_cluster(model: str, method: str, cluster: str) -> None:
     assert report.overfull == []
     assert report.plan.gpus == sum(node.gpus for node in nodes)
     has_reference = method.startswith("grpo")
-    assert (report.plan.request_of("reference") is not None) == has_reference
+    assert ("reference" in report.plan.groups[0].roles) == has_reference
 
 
 def ablation(name: str, model: str = "qwen2.5-math-7b") -> RunConfig:

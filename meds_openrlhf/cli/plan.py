@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -41,7 +42,7 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
     """Print the plan; returns 0 if it fits."""
     config = load_config(arguments.config, overrides)
     quiet_start(verbose=False)
-    from meds_openrlhf.placement.drawing import draw
+    from meds_openrlhf.placement.report import draw
     from meds_openrlhf.placement.shortage import Shortage
     from meds_openrlhf.training.start.prepare import plan_run
 
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
         with redirect_stdout(sys.stderr):  # output of OpenRLHF's parser is not part of the plan
             report = plan_run(config, nodes)
     except Shortage as shortage:
-        print(f"meds: {arguments.config} does not fit: it {shortage.text}; {shortage.advice}", file=sys.stderr)
+        print(f"meds: {arguments.config} does not fit: the cluster {shortage.hint}", file=sys.stderr)
         return 1
     print(draw(report, " with ".join([arguments.config, *config.variants])), end="")
     return 1 if report.overfull else 0
@@ -64,7 +65,10 @@ def _nodes(arguments: argparse.Namespace) -> list[Node]:
         return imagined_cluster(arguments.cluster, memory, arguments.cpus)
     if arguments.cpus is not None:
         raise ConfigError("--cpus", arguments.cpus, "is about an imagined cluster; name one with --cluster, e.g. 4x8")
-    from meds_openrlhf.placement.ray_cluster import inventory_of_running_cluster
+    from meds_openrlhf.placement.ray_cluster import inventory
+    from meds_openrlhf.runtime.ray_connection import joined
 
-    nodes = inventory_of_running_cluster()
+    hint = ", nor does one run here; name an imagined one with --cluster, e.g. 4x8"
+    with joined(hint, address=os.environ.get("RAY_ADDRESS") or "auto"):  # starts no cluster
+        nodes = inventory()
     return nodes if arguments.gpu_memory is None else [replace(n, gpu_memory_gb=arguments.gpu_memory) for n in nodes]

@@ -8,26 +8,21 @@ to the new node and restarts the engines. The memory's bundles are on the driver
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from typing import Any
 
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.placement.inventory import Node
+from meds_openrlhf.placement.inventory import describe_nodes
 from meds_openrlhf.placement.plan import Group, Plan
 from meds_openrlhf.placement.ray_cluster import inventory
-from meds_openrlhf.placement.shortage import describe_shortage
 
 NODE_LABEL = "ray.io/node-id"
 
 
 def reserve(
-    plan: Plan,
-    timeout_seconds: float,
-    setting: str = "meds.placement.timeout_seconds",
-    since: float | None = None,
+    plan: Plan, timeout_seconds: float, setting: str = "meds.placement.timeout_seconds", since: float | None = None
 ) -> dict[str, PlacementGroup]:
     """Reserve every group of the plan; the result maps each role to its placement group.
 
@@ -38,15 +33,15 @@ def reserve(
     made: dict[str, PlacementGroup] = {}
     try:
         for group in plan.groups:
-            reserved = _on_its_nodes(group, plan)
-            made.update(dict.fromkeys(group.roles, reserved))
+            made |= dict.fromkeys(group.roles, _on_its_nodes(group, plan))
         if plan.shards:
             selectors = [{NODE_LABEL: node.id} for node in plan.shards]
             cpus = [{"CPU": 1.0}] * len(plan.shards)
             made["memory"] = placement_group(cpus, strategy="PACK", bundle_label_selector=selectors)
         for role, reserved in made.items():
             if not reserved.wait(max(deadline - time.monotonic(), 0.001)):
-                raise _too_late(plan, role, setting, timeout_seconds)
+                hint = f"have passed without room for {role} ({plan}); free are {describe_nodes(inventory())}. "
+                raise ConfigError(setting, timeout_seconds, f"{hint}`ray status` shows who uses the rest.")
     except BaseException:  # Ctrl-C included
         release(made)
         raise
@@ -61,30 +56,15 @@ def release(groups: dict[str, PlacementGroup]) -> None:
 
 def shard_options(group: PlacementGroup, count: int) -> list[dict[str, Any]]:
     """Return Ray actor options that put memory shard i into bundle i."""
-    return [
-        {
-            "num_cpus": 1,
-            "scheduling_strategy": PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index),
-        }
-        for index in range(count)
-    ]
+    bundles = [PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index) for index in range(count)]
+    return [{"num_cpus": 1, "scheduling_strategy": bundle} for bundle in bundles]
 
 
 def _on_its_nodes(group: Group, plan: Plan) -> PlacementGroup:
+    """Reserve a group on its nodes; engines with their own GPUs on any node that is not another one of the plan."""
     selectors = [{NODE_LABEL: node.id} for node in group.nodes]
     if group.roles == ("engines",) and len(plan.nodes) > 1:
-        selectors = [{NODE_LABEL: _none_of(other for other in plan.nodes if other != node)} for node in group.nodes]
-    return placement_group(group.bundles, strategy="PACK", bundle_label_selector=selectors)
-
-
-def _none_of(nodes: Iterable[Node]) -> str:
-    """Return Ray's selector for any other node, including nodes that are not in the plan."""
-    return f"!in({','.join(node.id for node in nodes)})"
-
-
-def _too_late(plan: Plan, role: str, setting: str, seconds: float) -> ConfigError:
-    """Return the error for a role whose group Ray has not placed in time."""
-    needs = [group.need for group in plan.groups if role in group.roles]
-    cpus = sum(need.gpus for need in needs) or len(plan.shards)  # the memory has no GPUs
-    hint = f"have passed, and the run still {describe_shortage(needs, cpus, inventory())}"
-    return ConfigError(setting, seconds, f"{hint} (`ray status` shows who holds the rest)")
+        others = [",".join(other.id for other in plan.nodes if other != node) for node in group.nodes]
+        selectors = [{NODE_LABEL: f"!in({ids})"} for ids in others]
+    bundles = [{"GPU": 1.0, "CPU": 1.0} for _ in group.nodes]
+    return placement_group(bundles, strategy="PACK", bundle_label_selector=selectors)

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from meds_openrlhf.config.errors import ConfigError
 
-# GPU memory by Ray's `accelerator_type:*` resource, where the driver does not answer. GB are 2**30 bytes.
-GPU_MEMORY_GB = {
-    "B300": 288.0,
-    "B200": 180.0,
-    "H200": 140.0,
-    "H100": 79.0,
-    "H20": 96.0,
-    "A100": 80.0,
-    "A100-80G": 80.0,
-    "A100-40G": 40.0,
-    "L40S": 48.0,
-    "A10G": 24.0,
-    "L4": 24.0,
-    "V100": 32.0,
-    "T4": 16.0,
-}
+GB = 2**30
+# GPU memory in GB by Ray's `accelerator_type:*` resource, where the driver does not answer.
+GPU_MEMORY_GB = {"B300": 288.0, "B200": 180.0, "H200": 140.0, "H100": 79.0, "H20": 96.0, "A100": 80.0}
+GPU_MEMORY_GB |= {"A100-80G": 80.0, "A100-40G": 40.0, "L40S": 48.0, "A10G": 24.0, "L4": 24.0, "V100": 32.0, "T4": 16.0}
 CPUS_PER_GPU = 16  # of an imagined node; typical GPU servers have 12 to 28
+MOST_KINDS = 4  # of nodes in a message
 
 
 @dataclass(frozen=True)
@@ -57,45 +46,45 @@ class Node:
         return replace(self, free_gpus=self.gpus, free_cpus=self.cpus)
 
 
-def free_node(name: str, gpus: float, cpus: float, gpu_memory_gb: float | None = None) -> Node:
-    """Return a node with all resources free."""
-    return Node(name, gpus, cpus, free_gpus=gpus, free_cpus=cpus, gpu_memory_gb=gpu_memory_gb)
-
-
 def imagined_cluster(shape: str, gpu_memory_gb: float, cpus: int | None = None) -> list[Node]:
     """Return equal nodes, four with eight GPUs each for ``"4x8"``; ``cpus`` is per node, by default 16 per GPU."""
     found = re.fullmatch(r"([1-9]\d{0,3})x([1-9]\d{0,2})", shape)
     if not found:
-        raise ConfigError("--cluster", shape, "is no cluster; write nodes x GPUs of each, e.g. 4x8")
+        raise ConfigError("--cluster", shape, "must be nodes x GPUs per node, e.g. 4x8.")
     if not 0 < gpu_memory_gb < math.inf:
-        raise ConfigError("--gpu-memory", gpu_memory_gb, "is not above 0; name one GPU's memory in GB, e.g. 80")
+        raise ConfigError("--gpu-memory", gpu_memory_gb, "must be above 0. Give the memory of one GPU in GB, e.g. 80.")
     if cpus is not None and cpus < 1:
-        raise ConfigError("--cpus", cpus, "is below 1; name the CPUs of one node, e.g. 128")
+        raise ConfigError("--cpus", cpus, "must be at least 1. Give the CPUs of one node, e.g. 128.")
     nodes, gpus = int(found[1]), int(found[2])
-    per_node = CPUS_PER_GPU * gpus if cpus is None else cpus
-    found_nodes = [free_node(f"node {index}", gpus, per_node, gpu_memory_gb) for index in range(nodes)]
-    return [replace(found_nodes[0], is_drivers=True), *found_nodes[1:]]
+    node = Node("", gpus, cpus or CPUS_PER_GPU * gpus, gpus, cpus or CPUS_PER_GPU * gpus, gpu_memory_gb)
+    return [replace(node, name=f"node {index}", is_drivers=index == 0) for index in range(nodes)]
 
 
-def smallest_gpu_memory(nodes: list[Node]) -> float | None:
+def smallest_gpu_memory(nodes: Sequence[Node]) -> float | None:
     """Return the memory of the smallest GPU in GB, which every rank has to fit; None if a node's is unknown."""
     known = [node.gpu_memory_gb for node in nodes if node.gpus >= 1]
     return None if not known or None in known else min(memory for memory in known if memory is not None)
 
 
-def describe_nodes(nodes: list[Node]) -> str:
-    """Describe nodes as in ``4 nodes with 8 GPUs and 128 CPUs each``, grouped by equal nodes, with free resources."""
-    kinds = Counter((node.gpus, node.free_gpus, node.cpus, node.free_cpus) for node in nodes)
-    parts = []
-    for (gpus, free_gpus, cpus, free_cpus), count in kinds.items():
-        each = " each" if count > 1 else ""
-        has = f"{_part_free(gpus, free_gpus, 'GPU')} and {_part_free(cpus, free_cpus, 'CPU')}"
-        parts.append(f"{plural(count, 'node')} with {has}{each}")
-    return ", ".join(parts) or "no nodes"
+def describe_nodes(nodes: Sequence[Node]) -> str:
+    """Describe free resources, most GPUs first: ``3 nodes with 8 GPUs and 128 CPUs each, 10.0.0.7 with 6 of 8 …``."""
+    kinds: dict[str, list[str]] = {}
+    for node in sorted(nodes, key=lambda node: (-node.free_gpus, -node.free_cpus)):
+        amounts = ((node.free_gpus, node.gpus, "GPU"), (node.free_cpus, node.cpus, "CPU"))
+        parts = [("" if free == total else f"{free:g} of ") + plural(total, noun) for free, total, noun in amounts]
+        kinds.setdefault(" and ".join(parts), []).append(node.name)
+    described = [
+        f"{names[0]} with {has}" if len(names) == 1 else f"{len(names)} nodes with {has} each"
+        for has, names in kinds.items()
+    ]
+    more = [f"and {len(described) - MOST_KINDS} other kinds with less"] if len(described) > MOST_KINDS else []
+    return ", ".join(described[:MOST_KINDS] + more) or "no nodes"
 
 
-def _part_free(total: float, free: float, noun: str) -> str:
-    return plural(total, noun) if total == free else f"{plural(total, noun)} ({free:g} free)"
+def names_of(nodes: Sequence[Node]) -> str:
+    """Return the names of up to two nodes, and of more the first, the last, and how many they are."""
+    names = list(dict.fromkeys(node.name for node in nodes))
+    return ", ".join(names) if len(names) <= 2 else f"{names[0]} … {names[-1]} ({len(names)})"
 
 
 def plural(count: float, noun: str) -> str:

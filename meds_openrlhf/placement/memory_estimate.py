@@ -24,10 +24,9 @@ the rest, 4 layers x kv heads x head_dim per token / TP. In mode colocate it sle
 weights to the CPU and drops the cache (vLLM, "Sleep mode"); its CUDA context, graphs and NCCL buffers stay: 3 to 5 GB.
 
 Node: weights of sleeping engines, tensor by tensor in pinned memory, which torch rounds up to a power of two (c10,
-`CachingHostAllocator`): 1.2 to 1.9 times 2 P / TP. Of a rank 16 P / W with ds.adam_offload (fp32 weights, moments and
-gradients), 14 P / W (16 with fp32 gradients) where DeepSpeed's states sleep; weights that are offloaded. The processes
-themselves, and Ray's object store, are not counted. (torch's `pinned_max_round_threshold_mb` would save the
-rounding, but corrupt the contents: free blocks are found by a power of two, and their sizes are not compared.)
+`CachingHostAllocator`; `pinned_max_round_threshold_mb` would avoid it, but corrupts contents): 1.2 to 1.9 times 2 P /
+TP. Of a rank 16 P / W with ds.adam_offload (fp32 weights, moments, gradients), 14 P / W (16 with fp32 gradients) if
+DeepSpeed's states sleep; weights that are offloaded. The processes themselves and Ray's object store are not counted.
 
 Every process takes about 2 GB more for CUDA's context, NCCL and allocator fragmentation; for an engine, vLLM's share
 includes half of it.
@@ -39,18 +38,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, log2
 
+from meds_openrlhf.placement.inventory import GB
 from meds_openrlhf.placement.model_shape import ModelShape
 from meds_openrlhf.placement.recipe import Recipe
 
-GB = 2**30
-PROCESS = 2 * GB
-BESIDE_ENGINE = 1 * GB
-ENGINE_WORK_SPACE = 3 * GB
-SLEEPING_ENGINE = 5 * GB
-GATHERED_PARAMETERS = 1_000_000_000
-BUCKETS = 2_000_000_000
-
-
+PROCESS, BESIDE_ENGINE, ENGINE_WORK_SPACE, SLEEPING_ENGINE = 2 * GB, 1 * GB, 3 * GB, 5 * GB
+GATHERED_PARAMETERS, BUCKETS = 1_000_000_000, 2_000_000_000
 # vLLM's own limits of an engine on an H100 or H200; and those on other GPUs, where nothing is known of the cache.
 MOST_SEQUENCES, MOST_TOKENS = 1024, 16_384
 USUAL_SEQUENCES, USUAL_TOKENS = 256, 8192
@@ -58,21 +51,17 @@ USUAL_SEQUENCES, USUAL_TOKENS = 256, 8192
 
 @dataclass(frozen=True)
 class EngineLimits:
-    """What an engine works on at a time: vLLM's ``max_num_seqs`` and ``max_num_batched_tokens``.
-
-    vLLM has defaults for servers and for its class LLM. OpenRLHF starts engines in neither way, and gets the least that
-    there is, 128 and 2,048, whatever the cache holds.
-    """
+    """What an engine works on at a time; OpenRLHF's way to start vLLM leaves the limits at 128 and 2,048."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
+    held: float | None = None  # full-length sequences in the KV cache; None: unknown, below 1: it cannot start
 
 
 @dataclass(frozen=True)
 class Footprint:
     """A rank's memory in bytes: on its GPU at its peak and while others there work, and what it puts on its node."""
 
-    role: str
     peak: float
     resting: float
     on_node: float = 0.0
@@ -80,22 +69,19 @@ class Footprint:
 
 def footprints(
     recipe: Recipe, ranks: Mapping[str, int], gpu_memory: float, tensor_parallel: int = 1
-) -> dict[str, Footprint] | None:
-    """Return each role's footprint on a GPU with ``gpu_memory`` bytes, by its ``ranks``; None for an unknown model.
+) -> dict[str, Footprint]:
+    """Return each role's footprint on a GPU with ``gpu_memory`` bytes, by its ``ranks``; empty for an unknown model.
 
     ``tensor_parallel`` is the engines'.
     """
-    found = {}
-    for role in recipe.roles:
-        shape = recipe.models[role].shape
-        if shape is None:
-            return None
-        if role == "engines":
-            found[role] = _engine(recipe, shape, gpu_memory, tensor_parallel)
-        elif role in ("policy", "critic"):
-            found[role] = _trained(recipe, shape, role, ranks[role])
-        else:
-            found[role] = _frozen(recipe, shape, role, ranks[role])
+    shapes = {role: model.shape for role, model in recipe.models.items() if model.shape is not None}
+    if len(shapes) < len(recipe.models):
+        return {}
+    found = {role: _deepspeed(recipe, shape, role, ranks[role]) for role, shape in shapes.items() if role != "engines"}
+    if "engines" in shapes:
+        peak = recipe.gpu_memory_utilization * gpu_memory + BESIDE_ENGINE
+        asleep = Footprint(peak, SLEEPING_ENGINE, _pinned_weights(shapes["engines"], tensor_parallel))
+        found["engines"] = asleep if recipe.engines_sleep else Footprint(peak, peak)
     return found
 
 
@@ -104,35 +90,21 @@ def together(parts: Sequence[Footprint]) -> float:
     return sum(part.resting for part in parts) + max(part.peak - part.resting for part in parts)
 
 
-def sequences_held(recipe: Recipe, shape: ModelShape, tensor_parallel: int, gpu_memory: float) -> float:
-    """Return how many full-length sequences fit into the KV cache of an engine; below 1 it cannot start."""
-    weights = 2 * shape.parameters / tensor_parallel
-    free = recipe.gpu_memory_utilization * gpu_memory - weights - ENGINE_WORK_SPACE
-    heads = max(1, shape.kv_heads / tensor_parallel)  # with fewer heads than GPUs, each GPU stores one head
-    per_token = 4 * shape.layers * heads * shape.head_dim
-    return max(0.0, free) / (per_token * recipe.max_len)
+def engine_limits(recipe: Recipe, gpu_memory: float | None, tensor_parallel: int) -> EngineLimits:
+    """Return the limits of an engine on GPUs with ``gpu_memory`` bytes, None if that is not known.
 
-
-def engine_limits(recipe: Recipe, held: float | None) -> EngineLimits:
-    """Return the limits of an engine whose KV cache holds ``held`` full-length sequences, None if that is not known.
-
-    A running sequence is half generated on average, so twice as many fit; should they not, vLLM computes some again.
+    A running sequence is half generated on average, so twice as many fit; if they do not, vLLM computes some again.
     """
-    if held is None:
-        sequences, tokens = USUAL_SEQUENCES, USUAL_TOKENS
-    else:
-        sequences = max(1, min(MOST_SEQUENCES, int(2 * held)))
-        tokens = min(MOST_TOKENS, int(held * recipe.max_len))
+    shape, held = recipe.models["engines"].shape, None
+    sequences, tokens = USUAL_SEQUENCES, USUAL_TOKENS
+    if shape is not None and gpu_memory is not None:
+        free = recipe.gpu_memory_utilization * gpu_memory - 2 * shape.parameters / tensor_parallel - ENGINE_WORK_SPACE
+        heads = max(1, shape.kv_heads / tensor_parallel)  # with fewer heads than GPUs, each GPU stores one head
+        held = max(0.0, free) / (4 * shape.layers * heads * shape.head_dim * recipe.max_len)
+        sequences, tokens = max(1, min(MOST_SEQUENCES, int(2 * held))), min(MOST_TOKENS, int(held * recipe.max_len))
     # A running sequence takes a token of every step.
     sequences = recipe.max_num_seqs or min(sequences, recipe.max_num_batched_tokens or sequences)
-    return EngineLimits(sequences, recipe.max_num_batched_tokens or max(tokens, sequences))
-
-
-def _engine(recipe: Recipe, shape: ModelShape, gpu_memory: float, tensor_parallel: int) -> Footprint:
-    peak = recipe.gpu_memory_utilization * gpu_memory + BESIDE_ENGINE
-    if not recipe.engines_sleep:
-        return Footprint("engines", peak, resting=peak)
-    return Footprint("engines", peak, resting=SLEEPING_ENGINE, on_node=_pinned_weights(shape, tensor_parallel))
+    return EngineLimits(sequences, recipe.max_num_batched_tokens or max(tokens, sequences), held)
 
 
 def _pinned_weights(shape: ModelShape, tensor_parallel: int) -> float:
@@ -143,57 +115,35 @@ def _pinned_weights(shape: ModelShape, tensor_parallel: int) -> float:
     return sum(2.0 ** ceil(log2(2 * width * shape.hidden / tensor_parallel)) for width in tensors)
 
 
-def _trained(recipe: Recipe, shape: ModelShape, role: str, ranks: int) -> Footprint:
-    weights = _weights(recipe, shape, ranks)
-    states = _training_states(recipe, shape, ranks)
+def _deepspeed(recipe: Recipe, shape: ModelShape, role: str, ranks: int) -> Footprint:
+    """Policy and critic have gradients and an optimizer; critic and reward have a value head instead of logits."""
+    vocabulary = shape.vocabulary if role in ("policy", "reference") else 1
+    weights = 2 * shape.parameters / (ranks if recipe.zero_stage == 3 else recipe.tensor_parallel)
+    if recipe.zero_stage == 3 and recipe.zero_subgroup > 1:
+        weights += 2 * shape.parameters / recipe.zero_subgroup
+    gathered = 2 * min(shape.parameters, GATHERED_PARAMETERS) if recipe.zero_stage == 3 else 0
+    recompute = _layer(shape, recipe.forward_tokens) / 2 + 6 * recipe.forward_tokens * vocabulary
+    recompute /= recipe.context_parallel
+    on_gpu, on_node = (0.0, weights) if role in recipe.offloaded else (weights, 0.0)
+    base, states = PROCESS + on_gpu, 0.0
+    peak = base + gathered + recompute
+    if role in ("policy", "critic"):
+        states = _training_states(recipe, shape, ranks)
+        peak = base + gathered + states + max(recompute, _training_work(recipe, shape, vocabulary))
+        kept = 16 if recipe.adam_offload else 12 + recipe.gradient_bytes if recipe.deepspeed_sleeps else 0
+        on_node = kept * _trainable(recipe, shape) / ranks
     asleep = recipe.deepspeed_sleeps and not recipe.adam_offload
-    vocabulary = shape.vocabulary if role == "policy" else 1
-    work = max(_training_work(recipe, shape, vocabulary), _forward_work(recipe, shape, vocabulary))
-    base = weights + PROCESS
-    return Footprint(
-        role,
-        peak=base + states + _gathered(recipe, shape) + work,
-        resting=base if asleep else base + states,
-        on_node=_states_on_node(recipe, shape, ranks, asleep),
-    )
-
-
-def _frozen(recipe: Recipe, shape: ModelShape, role: str, ranks: int) -> Footprint:
-    weights, is_offloaded = _weights(recipe, shape, ranks), role in recipe.offloaded
-    on_gpu = 0.0 if is_offloaded else weights
-    vocabulary = shape.vocabulary if role == "reference" else 1
-    work = _gathered(recipe, shape) + _forward_work(recipe, shape, vocabulary)
-    base = on_gpu + PROCESS
-    return Footprint(role, peak=base + work, resting=base, on_node=weights if is_offloaded else 0.0)
-
-
-def _weights(recipe: Recipe, shape: ModelShape, ranks: int) -> float:
-    weights = 2 * shape.parameters / recipe.tensor_parallel
-    if recipe.zero_stage < 3:
-        return weights
-    second = 2 * shape.parameters / recipe.zero_subgroup if recipe.zero_subgroup > 1 else 0
-    return weights * recipe.tensor_parallel / ranks + second
+    return Footprint(peak, base if asleep else base + states, on_node)
 
 
 def _training_states(recipe: Recipe, shape: ModelShape, ranks: int) -> float:
     """Return the bytes of gradients, optimizer and the step's copies."""
     if recipe.adam_offload:
         return BUCKETS
-    trained = _trainable(recipe, shape) / recipe.tensor_parallel
-    share = trained / (ranks / recipe.tensor_parallel)
-    gradients = recipe.gradient_bytes * (share if recipe.zero_stage >= 2 else trained)
-    optimizer = 12 * (share if recipe.zero_stage >= 1 else trained)
-    step = 4 * (share if recipe.zero_stage >= 1 else trained)
-    if recipe.zero_stage == 3:
-        step = 4 * min(share, GATHERED_PARAMETERS)
-    return gradients + optimizer + step + min(BUCKETS, 4 * trained)
-
-
-def _states_on_node(recipe: Recipe, shape: ModelShape, ranks: int, asleep: bool) -> float:
-    share = _trainable(recipe, shape) / ranks
-    if recipe.adam_offload:
-        return 16 * share
-    return (12 + recipe.gradient_bytes) * share if asleep else 0.0
+    trained, share = _trainable(recipe, shape) / recipe.tensor_parallel, _trainable(recipe, shape) / ranks
+    sharded = [share if recipe.zero_stage >= stage else trained for stage in (1, 2)]
+    step = 4 * (min(share, GATHERED_PARAMETERS) if recipe.zero_stage == 3 else sharded[0])
+    return recipe.gradient_bytes * sharded[1] + 12 * sharded[0] + step + min(BUCKETS, 4 * trained)
 
 
 def _trainable(recipe: Recipe, shape: ModelShape) -> float:
@@ -204,22 +154,12 @@ def _trainable(recipe: Recipe, shape: ModelShape) -> float:
     return recipe.lora_rank * widths * shape.layers
 
 
-def _gathered(recipe: Recipe, shape: ModelShape) -> float:
-    """Return the bytes of parameters that ZeRO-3 has gathered while a layer computes."""
-    return 2 * min(shape.parameters, GATHERED_PARAMETERS) if recipe.zero_stage == 3 else 0.0
-
-
-def _layer_activations(shape: ModelShape, tokens: float) -> float:
+def _layer(shape: ModelShape, tokens: int) -> float:
+    """Return the bytes that a layer stores for the backward pass."""
     return tokens * (20 * shape.hidden + 4 * shape.kv_heads * shape.head_dim + 8 * shape.ffn)
 
 
 def _training_work(recipe: Recipe, shape: ModelShape, vocabulary: int) -> float:
-    tokens = recipe.train_tokens / recipe.context_parallel
-    layer = _layer_activations(shape, tokens)
+    tokens, layer = recipe.train_tokens, _layer(shape, recipe.train_tokens)
     kept = 2 * tokens * shape.hidden * shape.layers + layer if recipe.checkpointing else layer * shape.layers
-    return kept + (16 if recipe.entropy else 12) * tokens * vocabulary
-
-
-def _forward_work(recipe: Recipe, shape: ModelShape, vocabulary: int) -> float:
-    tokens = recipe.forward_tokens / recipe.context_parallel
-    return _layer_activations(shape, tokens) / 2 + 6 * tokens * vocabulary
+    return (kept + (16 if recipe.entropy else 12) * tokens * vocabulary) / recipe.context_parallel

@@ -1,8 +1,7 @@
 """A model's layers, widths and heads, which determine its memory, from its configuration.
 
-The parameter count applies to plain decoders (Llama, Qwen2, Qwen3, Mistral): attention with grouped key and value
-heads, a gated MLP, two norms per layer. The shapes of mixtures of experts and vision-language models are reported as
-unknown.
+They are known of plain decoders (Llama, Qwen2, Qwen3, Mistral): grouped key and value heads, a gated MLP, two norms per
+layer; not of mixtures of experts and vision-language models.
 """
 
 from __future__ import annotations
@@ -34,34 +33,26 @@ class ModelShape:
     @property
     def parameters(self) -> int:
         """The total number of parameters."""
-        embedding = self.vocabulary * self.hidden * (1 if self.tied else 2)
-        return embedding + self.layers * self.layer_parameters + self.hidden
-
-    @property
-    def layer_parameters(self) -> int:
-        """The number of parameters of a decoder layer."""
         query, key_value = self.heads * self.head_dim, self.kv_heads * self.head_dim
         attention = self.hidden * (2 * query + 2 * key_value)
         bias = query + 2 * key_value if self.attention_bias else 0
         norms = 2 * self.hidden + (2 * self.head_dim if self.head_norms else 0)
-        return attention + bias + norms + 3 * self.hidden * self.ffn
+        embedding = self.vocabulary * self.hidden * (1 if self.tied else 2)
+        return self.layers * (attention + bias + norms + 3 * self.hidden * self.ffn) + embedding + self.hidden
 
     def splits_over(self, gpus: int) -> bool:
-        """Return whether vLLM can split the attention heads and the MLP over ``gpus`` tensor-parallel GPUs.
-
-        Key and value heads are split, or repeated if there are fewer heads than GPUs.
-        """
+        """Return whether vLLM can split the model over ``gpus``; it repeats key and value heads if there are fewer."""
         shared = self.kv_heads % gpus == 0 or gpus % self.kv_heads == 0
         return self.heads % gpus == 0 and self.ffn % gpus == 0 and shared
 
 
 @dataclass(frozen=True)
 class FoundShape:
-    """A model's shape, None if unknown, with a short description of its source or of why it is unknown."""
+    """The shape of the model ``name``, or None and the reason why it is unknown."""
 
     name: str
     shape: ModelShape | None
-    source: str
+    unknown: str = ""
 
 
 def find_shape(name: str) -> FoundShape:
@@ -69,29 +60,23 @@ def find_shape(name: str) -> FoundShape:
     from transformers import AutoConfig  # late: it takes seconds
 
     try:
-        config = AutoConfig.from_pretrained(name, local_files_only=True)
-    except (OSError, ValueError) as error:
-        if Path(name).exists():
-            return _not_readable(name, error)
-        if not hub_answers():
-            hint = f"not in the hub's cache, and the hub does not answer; try `hf download {name} config.json`"
-            return _not_readable(name, hint)
         try:
+            config = AutoConfig.from_pretrained(name, local_files_only=True)
+        except (OSError, ValueError):
+            if Path(name).exists():
+                raise
+            if not hub_answers():
+                hint = f"not in the hub's cache, and the hub does not answer. Try `hf download {name} config.json`"
+                raise OSError(hint) from None
             config = AutoConfig.from_pretrained(name, trust_remote_code=True)
-        except (OSError, ValueError) as error:
-            return _not_readable(name, error)
+    except (OSError, ValueError) as error:
+        return FoundShape(name, None, f"configuration not readable: {str(error).strip().splitlines()[0]}")
     shape = shape_of(config)
-    return FoundShape(
-        name, shape, "sizes from its configuration" if shape else f"{config.model_type} is no plain decoder"
-    )
-
-
-def _not_readable(name: str, reason: object) -> FoundShape:
-    return FoundShape(name, None, f"configuration not readable: {str(reason).strip().splitlines()[0]}")
+    return FoundShape(name, shape, "" if shape else f"{config.model_type} is not a plain decoder")
 
 
 def shape_of(config: Any) -> ModelShape | None:
-    """Return the shape that a Hugging Face configuration describes, or None if the model is no plain decoder."""
+    """Return the shape that a Hugging Face configuration describes, or None if the model is not a plain decoder."""
     text = config.get_text_config()
     if hasattr(config, "vision_config") or any(hasattr(text, name) for name in EXPERTS):
         return None

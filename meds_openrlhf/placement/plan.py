@@ -17,19 +17,28 @@ from dataclasses import dataclass, replace
 from math import lcm
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.placement.inventory import Node, plural
-from meds_openrlhf.placement.packing import Demand, pack
-from meds_openrlhf.placement.shortage import Need, Shortage, describe_shortage, some_of
+from meds_openrlhf.placement.inventory import Node, describe_nodes, names_of, plural
+from meds_openrlhf.placement.modes import grouped
+from meds_openrlhf.placement.shortage import Shortage
 
-# The flag that a user lowers to make a role smaller.
-ROLE_FLAGS = {
-    "policy": "actor.num_gpus_per_node",
-    "engines": "vllm.num_engines",
-    "reference": "ref.num_gpus_per_node",
-    "critic": "critic.num_gpus_per_node",
-    "reward": "reward.num_gpus_per_node",
-    "memory": "meds.memory.shards",
-}
+# The sections of OpenRLHF's flags that count the ranks of the models that DeepSpeed runs.
+SECTIONS = {"policy": "actor", "reference": "ref", "critic": "critic", "reward": "reward"}
+
+
+@dataclass(frozen=True)
+class Demand:
+    """``count`` blocks of ``size`` GPUs, each with a CPU; a block always stays on one node."""
+
+    count: int
+    size: int
+
+    @property
+    def gpus(self) -> int:
+        """The total number of GPUs."""
+        return self.count * self.size
+
+    def __str__(self) -> str:
+        return plural(self.count, "GPU") if self.size == 1 else f"{self.count} x {self.size} GPUs on one node"
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,11 @@ class RoleRequest:
         """The total number of GPUs."""
         return self.blocks * self.block_gpus
 
+    @property
+    def flag(self) -> str:
+        """The flag that a user lowers to make the role smaller."""
+        return "vllm.num_engines" if self.role == "engines" else f"{SECTIONS[self.role]}.num_gpus_per_node"
+
 
 @dataclass(frozen=True)
 class Group:
@@ -59,20 +73,8 @@ class Group:
         """The roles' names; the owner of the GPUs comes first."""
         return tuple(member.role for member in self.members)
 
-    @property
-    def need(self) -> Need:
-        """The group's GPUs on its nodes, for a message."""
-        names = list(dict.fromkeys(node.name for node in self.nodes))
-        return Need(f"{' + '.join(self.roles)} on {some_of(names)}", Demand(len(self.nodes), 1))
-
-    @property
-    def bundles(self) -> list[dict[str, float]]:
-        """The bundles that Ray reserves: one GPU and one CPU each."""
-        return [{"GPU": 1.0, "CPU": 1.0} for _ in self.nodes]
-
     def __str__(self) -> str:
-        nodes = len(dict.fromkeys(self.nodes))
-        return f"{' + '.join(self.roles)}: {plural(len(self.nodes), 'GPU')} on {plural(nodes, 'node')}"
+        return f"{' + '.join(self.roles)}: {plural(len(self.nodes), 'GPU')} on {names_of(self.nodes)}"
 
 
 @dataclass(frozen=True)
@@ -94,10 +96,6 @@ class Plan:
         """The total number of CPUs."""
         return self.gpus + len(self.shards) + self.controller_cpus
 
-    def request_of(self, role: str) -> RoleRequest | None:
-        """Return a role's request, or None if the run has no such role."""
-        return next((member for group in self.groups for member in group.members if member.role == role), None)
-
     def __str__(self) -> str:
         memory = [f"memory: {plural(len(self.shards), 'shard')} on CPUs"] if self.shards else []
         return "; ".join([*map(str, self.groups), *memory])
@@ -109,30 +107,27 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
     Raises ConfigError if roles that share GPUs request different numbers of them, and its subclass Shortage if the
     nodes do not have enough room.
     """
-    members = sharing_roles(requests)
-    demands = [_demand(group) for group in members]
-    home = drivers_node(nodes)
-    if home is not None and home.room_for_cpus < memory_shards:
-        text = f"needs {plural(memory_shards, 'CPU')} for the memory on the driver's node, {home.name}; free are"
-        raise Shortage(plural(len(nodes), "node"), f"{text} {home.room_for_cpus}", f"lower {ROLE_FLAGS['memory']}")
+    groups, home = _groups(requests), drivers_node(nodes)
+    # Blocks that contain whole blocks of every member, so that no block is split over nodes.
+    sizes = [lcm(*(member.block_gpus for member in group)) for group in groups]
+    demands = [Demand(group[0].gpus // size, size) for group, size in zip(groups, sizes)]
+    cpus = sum(demand.gpus for demand in demands) + memory_shards + controller_cpus
     packed = pack([node.room for node in beside_memory(nodes, memory_shards)], demands)
-    left = sum(node.room_for_cpus for node in nodes) - sum(demand.count * demand.size for demand in demands)
-    if packed is None or left < memory_shards + controller_cpus:
-        needs = [Need(" + ".join(request.role for request in group), d) for group, d in zip(members, demands)]
-        cpus = sum(need.gpus for need in needs) + memory_shards + controller_cpus
-        largest = max(requests, key=lambda request: request.gpus).role
+    has_memory = home is None or home.room_for_cpus >= memory_shards
+    if packed is None or not has_memory or sum(node.room_for_cpus for node in nodes) < cpus:
+        names = [" + ".join(request.role for request in group) for group in groups]
+        needs = ", ".join(f"{demand} for {name}" for name, demand in zip(names, demands))
+        beside = f" ({memory_shards} of them on {home.name} for the memory)" if home and memory_shards else ""
+        text = f"{needs} and {plural(cpus, 'CPU')}{beside}; free are {describe_nodes(nodes)}"
         gpus_fit = pack([node.room for node in nodes], demands) is not None
-        only_cpus = gpus_fit and memory_shards > 1
-        advice = f"lower {ROLE_FLAGS['memory' if only_cpus else largest]}"
-        if not only_cpus and len(needs) > 1 and all(need.gpus == 1 for need in needs) and any(n.gpus for n in nodes):
-            advice = "set meds.placement.mode to colocate (not with train.async_enable)"
-        text = describe_shortage(needs, cpus, nodes)
-        raise Shortage(plural(len(nodes), "node"), text, f"{advice} or add nodes")
-    groups = tuple(
-        Group(tuple(group), tuple(node for node, count in zip(nodes, blocks) for _ in range(count * demand.size)))
-        for group, demand, blocks in zip(members, demands, packed)
-    )
-    return Plan(groups, (home,) * memory_shards if home else (), controller_cpus, tuple(nodes))
+        largest = max(requests, key=lambda request: request.gpus)
+        smaller = "meds.memory.shards" if gpus_fit and memory_shards > 1 else largest.flag
+        raise Shortage(text, f"Lower {smaller} or add nodes.")
+    placed = []
+    for group, demand, blocks in zip(groups, demands, packed):
+        bundles = (node for node, count in zip(nodes, blocks) for _ in range(count * demand.size))
+        placed.append(Group(tuple(group), tuple(bundles)))
+    return Plan(tuple(placed), (home,) * memory_shards if home else (), controller_cpus, tuple(nodes))
 
 
 def drivers_node(nodes: Sequence[Node]) -> Node | None:
@@ -146,26 +141,39 @@ def beside_memory(nodes: Sequence[Node], shards: int) -> list[Node]:
     return [replace(node, free_cpus=max(0, node.free_cpus - shards)) if node is home else node for node in nodes]
 
 
-def sharing_roles(requests: Sequence[RoleRequest]) -> list[list[RoleRequest]]:
+def _groups(requests: Sequence[RoleRequest]) -> list[list[RoleRequest]]:
     """Group requests that share GPUs. Raises ConfigError if they request different numbers of GPUs."""
-    groups = []
-    for owner in requests:
-        if owner.shares_with is not None or owner.gpus == 0:
-            continue
-        guests = [request for request in requests if request.shares_with == owner.role]
-        for guest in guests:
-            if guest.gpus != owner.gpus:
-                raise ConfigError(
-                    ROLE_FLAGS[guest.role],
-                    guest.blocks if guest.role == "engines" else guest.block_gpus,
-                    f"makes {plural(guest.gpus, 'GPU')} in all, which do not fit the {owner.gpus} of the {owner.role} "
-                    "that it shares them with; make them equal, or set meds.placement.mode to split",
-                )
-        groups.append([owner, *guests])
-    return groups
+    by_role = {request.role: request for request in requests}
+    hosts = {request.role: request.shares_with for request in requests if request.shares_with is not None}
+    for guest, owner in ((by_role[role], by_role[host]) for role, host in hosts.items()):
+        if guest.gpus != owner.gpus:
+            hint = (
+                f"makes {plural(guest.gpus, 'GPU')} for {guest.role}, which share those of {owner.role}, but these are "
+                f"{owner.gpus}. Make the numbers equal, or set meds.placement.mode to split."
+            )
+            raise ConfigError(guest.flag, guest.blocks if guest.role == "engines" else guest.block_gpus, hint)
+    return [[by_role[role] for role in roles] for roles in grouped(by_role, hosts)]
 
 
-def _demand(members: list[RoleRequest]) -> Demand:
-    """Return blocks that contain whole blocks of every member, so that no block is split over nodes."""
-    size = lcm(*(member.block_gpus for member in members))
-    return Demand(members[0].gpus // size, size)
+def pack(room: Sequence[int], demands: Sequence[Demand]) -> list[list[int]] | None:
+    """Return how many blocks of each demand go to each node; ``room`` is in bundles per node. None if they do not fit.
+
+    Each demand fills the roomiest nodes, and its rest goes to the tightest node that holds it. If every size divides
+    the next larger one (8, 4, 1), this finds a packing whenever there is one. Other sizes, such as 6 beside 4, may be
+    refused although another order would fit.
+    """
+    left = list(room)
+    packed = [[0] * len(left) for _ in demands]
+    for index in sorted(range(len(demands)), key=lambda index: -demands[index].size):
+        size, missing = demands[index].size, demands[index].count
+        if sum(free // size for free in left) < missing:
+            return None
+        while missing:
+            slots = [free // size for free in left]
+            enough = [node for node, count in enumerate(slots) if count >= missing]
+            _, node = min((left[node] if enough else -slots[node], node) for node in enough or range(len(left)))
+            placed = min(missing, slots[node])
+            packed[index][node] += placed
+            left[node] -= placed * size
+            missing -= placed
+    return packed

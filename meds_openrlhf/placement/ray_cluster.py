@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections import Counter
 from contextlib import suppress
 from functools import cache
+from operator import itemgetter
 from typing import Any
 
 import ray
@@ -14,7 +13,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from meds_openrlhf.placement.inventory import GPU_MEMORY_GB, Node
 from meds_openrlhf.runtime.devices import smallest_card
-from meds_openrlhf.runtime.ray_connection import joined
 
 ACCELERATOR = "accelerator_type:"
 CARDS_SECONDS = 60.0
@@ -36,23 +34,9 @@ def named_nodes() -> dict[str, dict[str, Any]]:
 
     Several nodes on one machine have the same address; the beginning of Ray's node id distinguishes them.
     """
-    alive = sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: (_address(node), node["NodeID"]))
-    count = Counter(map(_address, alive))
-    return {_address(node) + f"#{node['NodeID'][:6]}" * (count[_address(node)] > 1): node for node in alive}
-
-
-def inventory_of_running_cluster() -> list[Node]:
-    """Return the inventory of the cluster at RAY_ADDRESS or on this machine, without starting a cluster.
-
-    Raises ConfigError if no cluster answers.
-    """
-    hint = ", nor does one run here; name an imagined one with --cluster, e.g. 4x8"
-    with joined(hint, address=os.environ.get("RAY_ADDRESS") or "auto"):
-        return inventory()
-
-
-def _address(node: dict[str, Any]) -> str:
-    return str(node["NodeManagerAddress"])
+    alive = sorted((node for node in ray.nodes() if node["Alive"]), key=itemgetter("NodeManagerAddress", "NodeID"))
+    names = [str(node["NodeManagerAddress"]) for node in alive]
+    return {name + f"#{node['NodeID'][:6]}" * (names.count(name) > 1): node for name, node in zip(names, alive)}
 
 
 def accelerators(node: dict[str, Any]) -> list[str]:
@@ -63,11 +47,8 @@ def accelerators(node: dict[str, Any]) -> list[str]:
 @cache  # the inventory is taken again and again while a run waits for room
 def _smallest_cards(nodes: tuple[str, ...]) -> dict[str, float | None]:
     """Ask every node for its smallest GPU; those that do not answer in time are left out."""
-    ask = ray.remote(num_cpus=0)(smallest_card)
-    asked = {
-        ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(): node
-        for node in nodes
-    }
+    ask, pinned = ray.remote(num_cpus=0)(smallest_card), NodeAffinitySchedulingStrategy
+    asked = {ask.options(scheduling_strategy=pinned(node, soft=False)).remote(): node for node in nodes}
     answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=CARDS_SECONDS) if asked else ([], [])
     cards: dict[str, float | None] = {}
     for answer in answered:

@@ -1,56 +1,37 @@
-"""A plan with its memory estimate, for the output of `meds plan` and the warnings of `meds train`."""
+"""A plan with its memory estimate: the page of `meds plan` and the warnings of `meds train`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
-from meds_openrlhf.placement.inventory import Node, plural, smallest_gpu_memory
-from meds_openrlhf.placement.memory_estimate import (
-    GB,
-    EngineLimits,
-    Footprint,
-    engine_limits,
-    footprints,
-    sequences_held,
-    together,
-)
-from meds_openrlhf.placement.plan import Group, Plan
+from meds_openrlhf.placement.batches import listed
+from meds_openrlhf.placement.inventory import GB, Node, describe_nodes, names_of, plural, smallest_gpu_memory
+from meds_openrlhf.placement.memory_estimate import EngineLimits, Footprint, engine_limits, footprints, together
+from meds_openrlhf.placement.plan import Group, Plan, RoleRequest
 from meds_openrlhf.placement.recipe import Recipe
-from meds_openrlhf.placement.sizing import Sizing, listed
+from meds_openrlhf.placement.sizing import Sizing
 
-COUNTS = ("num_nodes", "num_gpus_per_node", "num_engines")  # suffixes of flags for counts
-FULL_UTILIZATION = 0.9  # share of a GPU for an engine above which raising it does not help
+LETTERS = {"policy": "P", "engines": "E", "reference": "R", "critic": "C", "reward": "W"}
+FREE, IN_USE = "·", "x"
 
 
 @dataclass(frozen=True)
 class PlanReport:
-    """A plan with its sizing and each role's footprint. Without footprints, ``unknown`` gives the reason."""
+    """A plan with each role's footprint, or the reason why it is ``unknown``, and the limits of an engine."""
 
     plan: Plan
     sizing: Sizing
     recipe: Recipe
     footprints: Mapping[str, Footprint]
     gpu_memory_gb: float | None
+    limits: EngineLimits
     unknown: str = ""
-
-    @property
-    def sequences(self) -> float | None:
-        """The number of full-length sequences in an engine's KV cache; None if it cannot be estimated."""
-        request, shape = self.plan.request_of("engines"), self.recipe.models["engines"].shape
-        if request is None or shape is None or self.gpu_memory_gb is None:
-            return None
-        return sequences_held(self.recipe, shape, request.block_gpus, self.gpu_memory_gb * GB)
-
-    @property
-    def engine_limits(self) -> EngineLimits:
-        """What an engine works on at a time."""
-        return engine_limits(self.recipe, self.sequences)
 
     def peak_gb(self, group: Group) -> float | None:
         """Return the peak memory of a group's roles on one GPU in GB; one role works while the others rest."""
-        parts = [self.footprints[role] for role in group.roles if role in self.footprints]
-        return together(parts) / GB if parts else None
+        return together([self.footprints[role] for role in group.roles]) / GB if self.footprints else None
 
     def on_node_gb(self, node: Node) -> float | None:
         """Return what sleeping and offloaded roles put into a node's memory, in GB; None if it cannot be estimated."""
@@ -62,99 +43,126 @@ class PlanReport:
     @property
     def overfull(self) -> list[str]:
         """One line for every group or node whose memory does not suffice, and for engines with too small a cache."""
-        lines = []
+        lines, memory = [], self.gpu_memory_gb
         for group in self.plan.groups:
-            peak, memory = self.peak_gb(group), self.gpu_memory_gb
-            if peak is not None and memory is not None and peak > memory:
-                needs = f"{' + '.join(group.roles)}: about {peak:.0f} GB on a GPU of {memory:g} GB"
-                lines.append(f"{needs}; {self._ways_to_shrink(group)}")
-        for node in self.plan.nodes:
-            used, memory = self.on_node_gb(node), node.memory_gb
+            used = self.peak_gb(group)
             if used is not None and memory is not None and used > memory:
-                lines.append(
-                    f"{node.name}: about {used:.0f} GB of sleeping and offloaded states, in {memory:.0f} GB that "
-                    f"Ray's object store leaves; {self._ways_to_empty_nodes()}"
-                )
-        if self.sequences is not None and self.sequences < 1:
-            lines.append(
-                "an engine's KV cache holds no sequence of data.max_len "
-                f"{self.recipe.max_len} tokens; {self._ways_to_a_larger_cache()}"
-            )
+                where = f"{' + '.join(group.roles)} on a GPU"
+                lines.append(f"{where}: about {used:.0f} GB of {memory:g} GB. {self._advice(group)}")
+        for node in self.plan.nodes:
+            used = self.on_node_gb(node)
+            if used is not None and node.memory_gb is not None and used > node.memory_gb:
+                needs = f"sleeping and offloaded states on {node.name}: about {used:.0f} GB of {node.memory_gb:.0f} GB"
+                lines.append(f"{needs}. Use fewer ranks per node, mode split, or no ds.adam_offload")
+        if self.limits.held is not None and self.limits.held < 1:
+            advice = "Raise vllm.tensor_parallel_size or vllm.gpu_memory_utilization, or lower data.max_len"
+            lines.append(f"the KV cache of an engine is too small for {self.recipe.max_len} tokens. {advice}")
         return lines
 
-    @property
-    def idle(self) -> str:
-        """The number of free GPUs that the plan does not use, and the reason; empty if it uses all."""
-        free = sum(int(node.free_gpus) for node in self.plan.nodes)
-        if free <= self.plan.gpus:
-            return ""
-        stay = f"{free - self.plan.gpus} of {plural(free, 'free GPU')} stay free"
-        given = [flag for flag, value in self.recipe.given.items() if value is not None and flag.endswith(COUNTS)]
-        if given or self.sizing.mode == "flags":
-            return f"{stay}: the counts that are given ask for no more"
-        cpus = sum(node.room_for_cpus for node in self.plan.nodes) - self.plan.cpus
-        if cpus < 1:
-            return f"{stay}: no CPU is left for another"
-        responses = f"{self.recipe.samples} responses by {self.recipe.rollout_micro_batch}"
-        batches = f"train.batch_size {self.recipe.train_batch} and {responses}"
-        return f"{stay}: {batches} can be split over {listed(self.recipe.even_counts())} ranks"
-
-    @property
-    def spread_thin(self) -> str:
-        """That each policy rank gets one response of a mini-batch, if it does; empty if it gets more.
-
-        Responses differ in length by more than mini-batches do: of log-normal ones, cut at three times their mean, the
-        ranks would use 29 % of their time.
-        """
-        policy = self.plan.request_of("policy")
-        ranks = 0 if policy is None else policy.gpus // (self.recipe.context_parallel * self.recipe.tensor_parallel)
-        if ranks < 2 or self.recipe.train_batch // ranks > 1:
-            return ""
-        what = f"each of {ranks} policy ranks gets one response of a mini-batch"
-        return f"{what} and waits for the longest; raise train.batch_size"
-
-    def _ways_to_shrink(self, group: Group) -> str:
-        recipe, trained = self.recipe, {"policy", "critic"} & set(group.roles)
-        sizes = ["train.max_tokens_per_gpu", "rollout.max_tokens_per_gpu"] if recipe.dynamic_batches else []
-        if not recipe.dynamic_batches:
-            sizes += ["train.micro_batch_size"] if trained and recipe.train_micro_batch > 1 else []
-            sizes += ["rollout.micro_batch_size"] if recipe.rollout_micro_batch > 1 else []
-        lower = [*sizes, "data.max_len"] if group.roles != ("engines",) else []
-        if "engines" in group.roles:
-            lower.append("vllm.gpu_memory_utilization")
-        ways = [f"lower {' or '.join(lower)}"]
-        if trained and not recipe.adam_offload:
-            ways.append("set ds.adam_offload")
-        if group.roles != ("engines",) and recipe.zero_stage:
-            ways.append("give it more ranks")
-        return ", or ".join(ways)
-
-    def _ways_to_empty_nodes(self) -> str:
-        offloaded = ["no ds.adam_offload"] if self.recipe.adam_offload else []
-        asleep = ["meds.placement.mode split"] if self.recipe.engines_sleep else []
-        return ", or ".join([*offloaded, *asleep, "more nodes with fewer ranks each"])
-
-    def _ways_to_a_larger_cache(self) -> str:
-        request, shape = self.plan.request_of("engines"), self.recipe.models["engines"].shape
-        largest = max(int(node.gpus) for node in self.plan.nodes)
-        now = request.block_gpus if request else 1
-        wider = [size for size in range(now + 1, largest + 1) if shape is not None and shape.splits_over(size)]
-        ways = [f"raise vllm.tensor_parallel_size to {wider[0]}"] if wider else []
-        if self.recipe.gpu_memory_utilization < FULL_UTILIZATION:
-            ways.append("raise vllm.gpu_memory_utilization")
-        return ", or ".join([*ways, "lower data.max_len"])
+    def _advice(self, group: Group) -> str:
+        if group.roles == ("engines",):
+            return "Lower vllm.gpu_memory_utilization"
+        size = "max_tokens_per_gpu" if self.recipe.batching.dynamic else "micro_batch_size"
+        share = ", vllm.gpu_memory_utilization" if "engines" in group.roles else ""
+        return f"Lower train.{size}, rollout.{size}{share} or data.max_len, set ds.adam_offload, or use more ranks"
 
 
 def report(plan: Plan, sizing: Sizing, recipe: Recipe) -> PlanReport:
     """Return the plan with its estimates, or with the reason why there are none."""
     memory = smallest_gpu_memory([node for group in plan.groups for node in group.nodes])
-    strangers = dict.fromkeys(found for found in recipe.models.values() if found.shape is None)
-    unknown = "; ".join(f"{found.name}: {found.source}" for found in strangers)
+    models = dict.fromkeys(recipe.models.values())
+    unknown = "; ".join(f"{found.name}: {found.unknown}" for found in models if found.shape is None)
     if memory is None:
-        unknown = unknown or "Ray names no accelerator type that is known"
-    found = None
-    if memory is not None and not strangers:
-        ranks = {role: request.gpus for role in recipe.roles if (request := plan.request_of(role)) is not None}
-        engines = plan.request_of("engines")
-        found = footprints(recipe, ranks, memory * GB, engines.block_gpus if engines else 1)
-    return PlanReport(plan, sizing, recipe, found or {}, memory, unknown)
+        unknown = unknown or "Ray names no known accelerator type"
+        return PlanReport(plan, sizing, recipe, {}, None, engine_limits(recipe, None, 1), unknown)
+    requests = {member.role: member for group in plan.groups for member in group.members}
+    width = requests["engines"].block_gpus
+    found = footprints(recipe, {role: member.gpus for role, member in requests.items()}, memory * GB, width)
+    return PlanReport(plan, sizing, recipe, found, memory, engine_limits(recipe, memory * GB, width), unknown)
+
+
+def draw(report: PlanReport, title: str) -> str:
+    """Return the whole page, without trailing spaces."""
+    memory = "" if report.gpu_memory_gb is None else f", {report.gpu_memory_gb:g} GB per GPU"
+    models = [
+        f"{found.name}, {found.shape.parameters / 1e9:.2f} B parameters" if found.shape else found.name
+        for found in dict.fromkeys(report.recipe.models.values())
+    ]
+    facts = [["mode", report.sizing.mode], ["model", "; ".join(models)]]
+    facts += [["memory", f"unknown: {report.unknown}"]] if report.unknown else []
+    head = f"{title} on {describe_nodes(report.plan.nodes)}{memory}"
+    parts = [head, _aligned(facts), _aligned(_roles(report)), _map(report), _aligned(_totals(report))]
+    return "\n".join(line.rstrip() for line in "\n\n".join(parts).splitlines()) + "\n"
+
+
+def _roles(report: PlanReport) -> list[list[str]]:
+    rows, total = [["role", "ranks", "GPUs", "GB per GPU, estimated"]], report.gpu_memory_gb
+    for group in report.plan.groups:
+        is_alone = len(group.members) == 1
+        rows += [_role(report, group, member, total if is_alone else None) for member in group.members]
+        rows += [] if is_alone else [["  at the peak", "", "", _used(report.peak_gb(group), total)]]
+    return rows
+
+
+def _role(report: PlanReport, group: Group, member: RoleRequest, total: float | None) -> list[str]:
+    gpus = str(len(group.nodes)) if member is group.members[0] else f"those of {group.roles[0]}"
+    is_wide = member.role == "engines" and member.block_gpus > 1
+    ranks = f"{member.blocks} x TP {member.block_gpus}" if is_wide else str(member.gpus)
+    found = report.footprints.get(member.role)
+    return [member.role, ranks, gpus, _used(found.peak / GB if found else None, total)]
+
+
+def _used(used: float | None, total: float | None) -> str:
+    if used is None:
+        return "unknown"
+    return f"{used:3.0f}" if total is None else f"{used:3.0f} of {total:.0f}"
+
+
+def _map(report: PlanReport) -> str:
+    """Draw every node's GPUs, with adjacent equal nodes in one line and the ranks of an engine joined."""
+    rows = [["nodes", "GPUs", "CPUs", "GB of memory, estimated"]]
+    for row, equal in groupby(report.plan.nodes, key=lambda node: _node(report, node)):
+        rows.append([names_of(list(equal)), *row])
+    symbols = [f"{LETTERS[role]} {role}" for group in report.plan.groups for role in group.roles]
+    drawn = {symbol for row in rows[1:] for symbol in row[1].split()}
+    symbols += [f"{symbol} {name}" for symbol, name in ((FREE, "free"), (IN_USE, "in use")) if symbol in drawn]
+    return f"{_aligned(rows)}\n  {'   '.join(symbols)}"
+
+
+def _node(report: PlanReport, node: Node) -> list[str]:
+    """Return a node's GPUs, a cell each or one for those of an engine (``E─E``), its CPUs, and its memory."""
+    cells, ours = [], 0
+    for group in report.plan.groups:
+        letters = "".join(LETTERS[role] for role in group.roles)
+        joined = next((member.block_gpus for member in group.members if member.role == "engines"), 1)
+        cells += ["─".join([letters] * joined)] * (group.nodes.count(node) // joined)
+        ours += group.nodes.count(node)
+    in_use, shards = int(node.gpus - node.free_gpus), report.plan.shards.count(node)
+    cells += [FREE] * (int(node.gpus) - in_use - ours) + [IN_USE] * in_use
+    note = f" ({plural(shards, 'shard')})" if shards else ""
+    cpus = f"{ours + shards} of {node.free_cpus:g}{note}"
+    return [" ".join(cells) or "none", cpus, _used(report.on_node_gb(node), node.memory_gb)]
+
+
+def _totals(report: PlanReport) -> list[list[str]]:
+    plan, batching = report.plan, report.recipe.batching
+    gpus, cpus = sum(node.gpus for node in plan.nodes), sum(node.cpus for node in plan.nodes)
+    total = f"{plan.gpus} of {plural(gpus, 'GPU')}, {plan.cpus} of {plural(cpus, 'CPU')}"
+    rows = [["total", f"{total} (one per GPU and shard, {plan.controller_cpus} for controllers)"]]
+    if report.limits.held is not None:
+        held = f"its KV cache holds {report.limits.held:.0f} sequences of {report.recipe.max_len} tokens"
+        rows.append(["engine", f"{held}, {report.limits.max_num_seqs} run at a time"])
+    free = int(sum(node.free_gpus for node in plan.nodes))
+    if free > plan.gpus:
+        counts = f"the batches ({batching}) divide among {listed(batching.even_counts(report.recipe.models))} ranks"
+        rows.append(["idle", f"{free - plan.gpus} of {plural(free, 'free GPU')} are not used; {counts}"])
+    if gpus > free:
+        rows.append(
+            ["in use", f"{plural(gpus - free, 'GPU')}, by others: `meds train` waits for them, this plan does not"]
+        )
+    return [*rows, *(["too full", line] for line in report.overfull)]
+
+
+def _aligned(rows: list[list[str]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in rows)

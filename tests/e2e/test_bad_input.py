@@ -34,17 +34,17 @@ def only_line(text: str) -> str:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("--actor.model_name_or_path=/no/such/model", "actor.model_name_or_path: '/no/such/model' does not exist"),
-        ("--data.prompt_dataset=no-such.jsonl", "data.prompt_dataset: 'no-such.jsonl' does not exist"),
+        ("--actor.model_name_or_path=/no/such/model", "actor.model_name_or_path=/no/such/model: does not exist"),
+        ("--data.prompt_dataset=no-such.jsonl", "data.prompt_dataset=no-such.jsonl: does not exist"),
         ("--data.label_key=solution", "data.label_key=solution: the data set has no such column; it has id, prompt, "),
         ("--data.input_key=question", "data.input_key=question: the data set has no such column; it has id, prompt, "),
-        ("--vllm.num_engines=16", "cluster: '1 node' does not fit the run, which needs 1 GPU for policy, 16 GPUs"),
-        ("--meds.features.layers=9", "meds.features.layers: 9 does not fit rows of 4 layers; name fewer"),
-        ("--meds.allow_cpu=false", "meds.allow_cpu: False but this machine has no GPU"),
-        ("--rollout.n_samples_per_prompt=1", "OpenRLHF's settings: 'this combination' is refused: group_norm requires"),
-        ("--ds.deepcompile", "ds.deepcompile: True does not go with a memory (compiled code runs no hooks)"),
-        ("--ckpt.path=elsewhere", "ckpt.path: 'elsewhere' is decided by meds.run_dir"),
-        ("--train.num_episode=3", "train.num_episode: 3 is neither a setting of meds nor a flag of OpenRLHF; did you"),
+        ("--vllm.num_engines=16", "cluster: has no room for 1 GPU for policy, 16 GPUs for engines"),
+        ("--meds.features.layers=9", "meds.features.layers=9: "),
+        ("--meds.allow_cpu=false", "meds.allow_cpu=False: this machine has no GPU"),
+        ("--rollout.n_samples_per_prompt=1", "OpenRLHF refuses these settings: group_norm requires"),
+        ("--ds.deepcompile", "ds.deepcompile=True: compiled code runs no hooks"),
+        ("--ckpt.path=elsewhere", "ckpt.path=elsewhere: follows from meds.run_dir"),
+        ("--train.num_episode=3", "train.num_episode=3: unknown setting. Did you mean train.num_episodes?"),
     ],
 )
 def test_refused_before_anything_starts(
@@ -58,14 +58,14 @@ def test_refused_before_anything_starts(
 def test_a_model_folder_without_a_model(refusal: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     line = refusal(tmp_path / "run", f"--actor.model_name_or_path={tmp_path}/empty")
-    assert line.startswith(f"actor.model_name_or_path: '{tmp_path}/empty' holds no model that can be loaded")
+    assert line.startswith(f"actor.model_name_or_path={tmp_path}/empty: holds no model that can be loaded")
 
 
 def test_adapters_for_a_module_that_the_policy_lacks(refusal: Callable[..., str], tmp_path: Path) -> None:
     line = refusal(tmp_path / "run", "--ds.lora.rank=4", "--ds.lora.target_modules=query")
-    assert line.startswith("ds.lora.target_modules: 'query' is no module; this qwen2 model has q_proj, k_proj, ")
+    assert line.startswith("ds.lora.target_modules=query: names no linear layer; this qwen2 model has q_proj, k_proj, ")
     line = refusal(tmp_path / "run", "--ds.lora.rank=4", "--train.enable_ema")
-    assert line.startswith("train.enable_ema: True does not go with ds.lora.rank 4")
+    assert line.startswith("train.enable_ema=True: does not work with ds.lora.rank=4")
     assert not (tmp_path / "run").exists()
 
 
@@ -73,7 +73,7 @@ def test_a_memory_of_another_model(refusal: Callable[..., str], tmp_path: Path) 
     other = MemoryFormat(shards=2, layers=28, model={"architecture": "LlamaForCausalLM", "layers": 28})
     write_format(RunPaths(tmp_path).memory, other)
     line = refusal(tmp_path, "--resume")
-    assert line.startswith(f"meds.run_dir: '{tmp_path}/memory' holds the memory of another model or feature")
+    assert line.startswith(f"meds.run_dir={tmp_path}/memory: holds the memory of another model or feature")
     assert re.search("LlamaForCausalLM.* not of architecture Qwen2ForCausalLM, layers 4", line)
     assert json.loads(RunPaths(tmp_path).memory.format.read_text())["layers"] == 28
 
@@ -84,5 +84,5 @@ def test_a_folder_that_holds_a_run_already(assets: Path, tmp_path: Path) -> None
     finished = subprocess.run(command(assets, tmp_path), capture_output=True, text=True, timeout=100)
     assert finished.returncode == 2
     assert len(finished.stderr.strip().splitlines()) == 1, finished.stderr
-    assert "add --resume to continue it" in only_line(finished.stderr)
+    assert "Add --resume to continue it" in only_line(finished.stderr)
     assert (tmp_path / "config.yaml").read_text() == "meds: {}\n"

@@ -64,9 +64,8 @@ def test_a_recompute_takes_the_memory_that_the_plan_estimates(length: int) -> No
     assert weights == pytest.approx(2 * SHAPES[QWEN].parameters, rel=0.01)
     # A frozen model of one rank, whose footprint is its weights, the process, and the recompute's work.
     run = recipe(("reference",), zero_stage=0, forward_tokens=4 * length)
-    estimate = footprints(run, {"reference": 1}, 0.0)
-    assert estimate is not None
-    work = estimate["reference"].peak - estimate["reference"].resting
+    estimate = footprints(run, {"reference": 1}, 0.0)["reference"]
+    work = estimate.peak - estimate.resting
     with torch.no_grad():
         _, _, taken = benchmark.cost_of(lambda: (benchmark.log_probs_of(model, batch.ids), 0.0), DEVICE)
     assert weights + taken == pytest.approx(weights + work, rel=0.1)

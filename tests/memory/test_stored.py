@@ -197,7 +197,7 @@ def with_step(batch: pa.RecordBatch, step: int) -> pa.RecordBatch:
 def test_what_is_no_memory_is_refused(root: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"RUN=.*none: does not exist. Name a run's folder"):
         open_memory(tmp_path / "none")
-    with pytest.raises(ConfigError, match="holds no memory. Name a run's folder"):
+    with pytest.raises(ConfigError, match=r"holds no memory\. Name a run's folder"):
         open_memory(root / "snapshots")
     content = json.loads((root / "format.json").read_text())
     (root / "format.json").write_text(json.dumps({**content, "format_version": 1}))

@@ -1,9 +1,12 @@
 """What the tests of placement share: nodes, recipes, and the sizes of the shipped recipes' models."""
 
+from dataclasses import fields
 from typing import Any
 
+from meds_openrlhf.placement.batches import Batching
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.model_shape import FoundShape, ModelShape
+from meds_openrlhf.placement.plan import Plan, RoleRequest
 from meds_openrlhf.placement.recipe import Recipe
 
 QWEN = "Qwen/Qwen2.5-Math-7B"
@@ -18,7 +21,7 @@ SHAPES = {
 def found_shape(name: str) -> FoundShape:
     """What `find_shape` returns where the models of the shipped recipes are cached, and nothing else is."""
     shape = SHAPES.get(name)
-    return FoundShape(name, shape, "sizes from its configuration" if shape else "not readable")
+    return FoundShape(name, shape, "" if shape else "not readable")
 
 
 def node(name: str, gpus: float, cpus: float, free_gpus: float | None = None, free_cpus: float | None = None) -> Node:
@@ -33,16 +36,21 @@ def node(name: str, gpus: float, cpus: float, free_gpus: float | None = None, fr
     )
 
 
+def request_of(plan: Plan, role: str) -> RoleRequest:
+    """A role's request."""
+    (found,) = (member for group in plan.groups for member in group.members if member.role == role)
+    return found
+
+
 def recipe(roles: tuple[str, ...] = ("policy", "engines"), model: str | None = QWEN, **changes: Any) -> Recipe:
     """The shipped recipe of Qwen2.5-Math-7B, changed; ``model=None`` is one whose sizes are not known."""
     found = found_shape("some/model" if model is None else model)
-    settings: dict[str, Any] = {
-        "zero_stage": 3,
-        "checkpointing": True,
-        "forward_tokens": 16384,
-        "train_batch": 256,
-        "samples": 8192,
-        "rollout_micro_batch": 4,
-        **changes,
-    }
-    return Recipe(roles=roles, models=dict.fromkeys(roles, found), **settings)
+    sizes = {field.name: changes.pop(field.name) for field in fields(Batching) if field.name in changes}
+    settings: dict[str, Any] = {"zero_stage": 3, "checkpointing": True, "forward_tokens": 16384, **changes}
+    return Recipe(models=dict.fromkeys(roles, found), batching=batching(**sizes), **settings)
+
+
+def batching(**changes: Any) -> Batching:
+    """Batches of the shipped recipe's sizes, changed."""
+    sizes = {"prompts": 512, "samples": 16, "rollout_micro_batch": 4, "train_batch": 256, "train_micro_batch": 1}
+    return Batching(**{**sizes, **changes})

@@ -12,6 +12,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from meds_openrlhf.placement.groups import release, reserve
 from meds_openrlhf.placement.plan import RoleRequest
 from meds_openrlhf.placement.ray_cluster import inventory
+from tests.placement.clusters import request_of
 from tests.placement.test_groups import Rank, nodes_of, plan_of
 from tests.waiting import wait_until
 
@@ -62,8 +63,7 @@ def test_every_bundle_lands_on_its_planned_node(requests: list[RoleRequest]) -> 
         assert set(groups) == {"policy", "engines", "memory"}
         for group in plan.groups:
             assert nodes_of(groups[group.roles[0]]) == [node.id for node in group.nodes]
-        engines = plan.request_of("engines")
-        assert engines is not None
+        engines = request_of(plan, "engines")
         # OpenRLHF's own way to the bundles of an engine: they follow each other, on one node.
         indices = [get_bundle_indices(groups["engines"], index, 2) for index in range(engines.blocks)]
         assert indices == [[2 * index, 2 * index + 1] for index in range(engines.blocks)]

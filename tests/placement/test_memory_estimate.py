@@ -1,17 +1,11 @@
 """Estimates against figures worked out by hand, and how they move with the settings."""
 
+from typing import Any
+
 import pytest
 
-from meds_openrlhf.placement.memory_estimate import (
-    GB,
-    EngineLimits,
-    Footprint,
-    engine_limits,
-    footprints,
-    sequences_held,
-    together,
-)
-from tests.placement.clusters import QWEN, SHAPES, recipe
+from meds_openrlhf.placement.memory_estimate import GB, Footprint, engine_limits, footprints, together
+from tests.placement.clusters import recipe
 
 P = 7_615_616_512
 H200 = 140 * GB
@@ -19,13 +13,11 @@ H200 = 140 * GB
 
 def peak(role: str = "policy", ranks: int = 8, **changes: object) -> float:
     found = footprints(recipe(("policy", "engines", "reference", "critic"), **changes), _all(ranks), H200)
-    assert found is not None
     return found[role].peak / GB
 
 
 def resting(role: str, ranks: int = 8, **changes: object) -> float:
     found = footprints(recipe(("policy", "engines", "reference", "critic"), **changes), _all(ranks), H200)
-    assert found is not None
     return found[role].resting / GB
 
 
@@ -65,23 +57,25 @@ def test_logits_are_what_a_long_micro_batch_takes() -> None:
     assert peak("critic") < peak("policy")  # a value head has no logits
 
 
-def test_the_cache_is_what_utilisation_leaves() -> None:
+def held(tensor_parallel: int = 1, memory: float = H200, **changes: Any) -> float:
+    found = engine_limits(recipe(**changes), memory, tensor_parallel).held
+    assert found is not None
+    return found
+
+
+def test_the_cache_is_what_utilization_leaves() -> None:
     free = 0.9 * H200 - 2 * P - 3 * GB
-    held = sequences_held(recipe(gpu_memory_utilization=0.9), SHAPES[QWEN], 1, H200)
-    assert held == pytest.approx(free / (57344 * 4096))  # 28 layers x 4 heads x 128 x 2 bytes, keys and values
-    two = sequences_held(recipe(gpu_memory_utilization=0.9), SHAPES[QWEN], 2, H200)
-    assert two == pytest.approx((free + P) / (57344 / 2 * 4096))
-    assert sequences_held(recipe(), SHAPES[QWEN], 1, 16 * GB) == 0
-    # Eight GPUs and four heads: every GPU keeps one head.
-    eight, sixteen = (sequences_held(recipe(), SHAPES[QWEN], n, H200) for n in (8, 16))
-    assert sixteen < eight * 1.02
+    # 28 layers x 4 heads x 128 x 2 bytes, keys and values
+    assert held(gpu_memory_utilization=0.9) == pytest.approx(free / (57344 * 4096))
+    assert held(2, gpu_memory_utilization=0.9) == pytest.approx((free + P) / (57344 / 2 * 4096))
+    assert held(memory=16 * GB) == 0
+    assert held(16) < held(8) * 1.02  # eight GPUs and four heads: every GPU stores one head
 
 
 def on_node(role: str = "policy", tensor_parallel: int = 1, **changes: object) -> float:
     found = footprints(
         recipe(("policy", "engines", "reference"), **changes), _all(8), H200, tensor_parallel=tensor_parallel
     )
-    assert found is not None
     return found[role].on_node
 
 
@@ -97,8 +91,8 @@ def test_what_sleeps_or_is_offloaded_lies_in_the_nodes_memory() -> None:
 
 
 def test_roles_on_one_gpu_work_in_turn_while_the_others_rest() -> None:
-    assert together([Footprint("policy", 40, 4), Footprint("engines", 100, 2)]) == 104
-    assert together([Footprint("policy", 40, 36), Footprint("engines", 100, 100)]) == 140
+    assert together([Footprint(40, 4), Footprint(100, 2)]) == 104
+    assert together([Footprint(40, 36), Footprint(100, 100)]) == 140
     assert resting("policy", deepspeed_sleeps=True) == pytest.approx((2 * P / 8) / GB + 2)
     assert resting("policy") > resting("policy", deepspeed_sleeps=True) + 10
     assert resting("engines", engines_sleep=True) == 5
@@ -107,19 +101,27 @@ def test_roles_on_one_gpu_work_in_turn_while_the_others_rest() -> None:
 
 
 def test_without_sizes_there_is_no_estimate() -> None:
-    assert footprints(recipe(model=None), {"policy": 8, "engines": 8}, H200) is None
+    assert footprints(recipe(model=None), {"policy": 8, "engines": 8}, H200) == {}
+
+
+def limits(sequences: float | None, **changes: Any) -> tuple[int, int]:
+    """The limits of an engine whose cache holds ``sequences`` of 4,096 tokens."""
+    beside = 2 * P + 3 * GB
+    memory = None if sequences is None else beside + sequences * 57344 * 4096
+    found = engine_limits(recipe(gpu_memory_utilization=1.0, **changes), memory, 1)
+    return found.max_num_seqs, found.max_num_batched_tokens
 
 
 def test_engines_work_on_what_their_cache_holds_of_half_generated_sequences() -> None:
-    assert engine_limits(recipe(), 369.4) == EngineLimits(738, 16_384)
-    assert engine_limits(recipe(), 3000.0) == EngineLimits(1024, 16_384)  # vLLM's own limit on such a GPU
-    assert engine_limits(recipe(), 1.6) == EngineLimits(3, 6553)  # of sequences with 4,096 tokens
-    assert engine_limits(recipe(), 0.1) == EngineLimits(1, 409)  # too small a cache, which the plan says
-    assert engine_limits(recipe(), None) == EngineLimits(256, 8192)
+    assert limits(369.4) == (738, 16_384)
+    assert limits(3000.0) == (1024, 16_384)  # vLLM's own limit on such a GPU
+    assert limits(1.6) == (3, 6553)
+    assert limits(0.1) == (1, 409)  # too small a cache, which the plan says
+    assert limits(None) == limits(100.0, model=None) == (256, 8192)
 
 
 def test_limits_that_the_user_sets_hold() -> None:
-    assert engine_limits(recipe(max_num_seqs=64), 369.4) == EngineLimits(64, 16_384)
-    assert engine_limits(recipe(max_num_batched_tokens=2048), 369.4) == EngineLimits(738, 2048)
-    assert engine_limits(recipe(max_num_batched_tokens=512), 369.4) == EngineLimits(512, 512)
-    assert engine_limits(recipe(max_num_seqs=10_000), None) == EngineLimits(10_000, 10_000)
+    assert limits(369.4, max_num_seqs=64) == (64, 16_384)
+    assert limits(369.4, max_num_batched_tokens=2048) == (738, 2048)
+    assert limits(369.4, max_num_batched_tokens=512) == (512, 512)
+    assert limits(None, max_num_seqs=10_000) == (10_000, 10_000)

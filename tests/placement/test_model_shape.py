@@ -54,17 +54,17 @@ def test_the_sizes_in_a_folder(tmp_path: Path) -> None:
     Qwen2Config(hidden_size=64, intermediate_size=96, num_hidden_layers=2, vocab_size=128).save_pretrained(tmp_path)
     found = find_shape(str(tmp_path))
     assert found.shape is not None
-    assert (found.shape.layers, found.shape.hidden, found.source) == (2, 64, "sizes from its configuration")
+    assert (found.shape.layers, found.shape.hidden, found.unknown) == (2, 64, "")
 
 
 def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
     unknown = find_shape("some/model")
     assert unknown.shape is None
-    assert unknown.source == (
-        "configuration not readable: not in the hub's cache, and the hub does not answer; try `hf download some/model "
+    assert unknown.unknown == (
+        "configuration not readable: not in the hub's cache, and the hub does not answer. Try `hf download some/model "
         "config.json`"
     )
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "no-such-type"}))
     broken = find_shape(str(tmp_path))
     assert broken.shape is None
-    assert "no-such-type" in broken.source
+    assert "no-such-type" in broken.unknown

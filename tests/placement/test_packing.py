@@ -5,7 +5,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meds_openrlhf.placement.packing import Demand, pack
+from meds_openrlhf.placement.plan import Demand, pack
 
 
 def test_a_block_stays_on_one_node_and_small_ones_fill_up() -> None:

@@ -21,6 +21,7 @@ COLOCATED = [
     RoleRequest("engines", 4, 2, "policy"),
     RoleRequest("reference", 1, 8, "policy"),
 ]
+FEWER_SHARDS = "Lower meds.memory.shards or add nodes."
 NODE = node("10.0.0.1", gpus=8, cpus=32)
 
 
@@ -34,9 +35,8 @@ def names(nodes: tuple[Node, ...]) -> list[str]:
 
 def test_split_gives_each_role_its_own_gpus() -> None:
     plan = plan_of(SPLIT, [NODE])
-    assert str(plan) == "policy: 4 GPUs on 1 node; engines: 4 GPUs on 1 node; memory: 2 shards on CPUs"
+    assert str(plan) == "policy: 4 GPUs on 10.0.0.1; engines: 4 GPUs on 10.0.0.1; memory: 2 shards on CPUs"
     assert (plan.gpus, plan.cpus) == (8, 11)
-    assert plan.groups[0].bundles == [{"CPU": 1.0, "GPU": 1.0}] * 4
     assert names(plan.shards) == ["10.0.0.1", "10.0.0.1"]
 
 
@@ -45,8 +45,7 @@ def test_colocated_roles_share_one_group() -> None:
     assert plan.groups[0].roles == ("policy", "engines", "reference")
     assert plan.gpus == 8
     assert len(plan.groups) == 1
-    assert plan.request_of("critic") is None
-    assert plan.request_of("engines") == COLOCATED[1]
+    assert plan.groups[0].members == tuple(COLOCATED)
 
 
 def test_a_block_of_the_policy_stays_on_a_node_and_bundles_follow_the_nodes() -> None:
@@ -66,14 +65,17 @@ def test_the_memory_is_on_the_drivers_node() -> None:
     nodes = [node("a", 8, 10), node("b", 8, 10), replace(node("head", 0, 4), is_drivers=True)]
     assert names(plan_of([RoleRequest("policy", 2, 8)], nodes, shards=3).shards) == ["head"] * 3
     assert names(plan_of([RoleRequest("policy", 1, 8)], nodes[:2], shards=2).shards) == ["a", "a"]
-    text = "needs 5 CPUs for the memory on the driver's node, head; free are 4"
-    assert shortage([RoleRequest("policy", 2, 8)], nodes, shards=5) == text
+    text = shortage([RoleRequest("policy", 2, 8)], nodes, shards=5, advice=FEWER_SHARDS)
+    assert text.startswith(
+        "2 x 8 GPUs on one node for policy and 22 CPUs (5 of them on head for the memory); free are "
+    )
 
 
 def test_gpus_of_the_drivers_node_need_cpus_beside_the_memory() -> None:
     nodes = [replace(node("a", 8, 10), is_drivers=True), node("b", 8, 10)]
     assert names(plan_of([RoleRequest("policy", 1, 8)], nodes, shards=3).groups[0].nodes) == ["b"] * 8
-    assert shortage([RoleRequest("policy", 2, 8)], nodes, shards=3).startswith("needs 2 blocks of 8 GPUs")
+    text = shortage([RoleRequest("policy", 2, 8)], nodes, shards=3, advice=FEWER_SHARDS)
+    assert text.startswith("2 x 8 GPUs on one node for policy")
 
 
 def test_without_a_memory_there_are_no_shards() -> None:
@@ -84,63 +86,48 @@ def test_without_a_memory_there_are_no_shards() -> None:
 
 def test_roles_that_share_must_ask_for_the_same() -> None:
     with pytest.raises(
-        ConfigError, match=r"vllm.num_engines: 2 makes 2 GPUs in all, which do not fit the 4 of the policy"
+        ConfigError,
+        match=r"^vllm.num_engines=2: makes 2 GPUs for engines, which share those of policy, but these are 4. Make",
     ):
         plan_of([RoleRequest("policy", 1, 4), RoleRequest("engines", 2, 1, "policy")], [NODE])
 
 
-def shortage(requests: list[RoleRequest], nodes: list[Node], shards: int = 2) -> str:
+def shortage(
+    requests: list[RoleRequest],
+    nodes: list[Node],
+    shards: int = 2,
+    advice: str = "Lower actor.num_gpus_per_node or add nodes.",
+) -> str:
     with pytest.raises(Shortage) as caught:
         plan_of(requests, nodes, shards)
-    assert str(caught.value).startswith("cluster: ")
+    assert str(caught.value) == f"cluster: has no room for {caught.value.text}. {advice}"
     return caught.value.text
 
 
 def test_a_node_with_a_gpu_in_use_is_named() -> None:
     nodes = [node(f"10.0.0.{i}", 8, 32, free_gpus=7 if i == 3 else 8) for i in range(4)]
     assert shortage([RoleRequest("policy", 4, 8)], nodes, shards=3) == (
-        "needs 4 blocks of 8 GPUs on one node each for policy and 36 CPUs; free are 8 GPUs and 32 CPUs on each of "
-        "10.0.0.0, 10.0.0.1, 10.0.0.2; 7 GPUs and 32 CPUs on 10.0.0.3"
+        "4 x 8 GPUs on one node for policy and 36 CPUs (3 of them on 10.0.0.0 for the memory); free are 3 nodes with 8 "
+        "GPUs and 32 CPUs each, 10.0.0.3 with 7 of 8 GPUs and 32 CPUs"
     )
 
 
-def test_too_few_gpus_are_counted_by_role() -> None:
-    text = "needs 1 GPU for policy, 16 GPUs for engines and 20 CPUs; free are 8 GPUs and 32 CPUs on 10.0.0.1"
-    assert shortage([RoleRequest("policy", 1, 1), RoleRequest("engines", 16, 1)], [NODE]) == text
+def test_too_few_gpus_are_counted_by_role_and_the_largest_is_to_be_lowered() -> None:
+    roles, advice = [RoleRequest("policy", 1, 1), RoleRequest("engines", 16, 1)], "Lower vllm.num_engines or add nodes."
+    assert shortage(roles, [NODE], shards=0, advice=advice) == (
+        "1 GPU for policy, 16 GPUs for engines and 18 CPUs; free are 10.0.0.1 with 8 GPUs and 32 CPUs"
+    )
+    assert shortage(roles, [], advice=advice).endswith("; free are no nodes")
+    wide = [RoleRequest("policy", 1, 4), RoleRequest("engines", 1, 16)]
+    text = "1 x 4 GPUs on one node for policy, 1 x 16 GPUs on one node for engines and 23 CPUs"
+    assert shortage(wide, [NODE, NODE], advice=advice).startswith(text)
 
 
 def test_too_few_cpus() -> None:
-    nodes = [node("a", 8, 8), node("b", 8, 64)]
-    assert shortage([RoleRequest("policy", 2, 8)], [nodes[0], nodes[0]], shards=3) == (
-        "needs 2 blocks of 8 GPUs on one node each for policy and 20 CPUs; free are 8 GPUs and 8 CPUs on each of a, a"
-    )
-    plan_of([RoleRequest("policy", 2, 8)], [nodes[0], replace(nodes[1], is_drivers=True)], shards=3)
-
-
-def test_an_engine_that_is_wider_than_a_node() -> None:
-    text = "needs 4 GPUs on one node for policy, 16 GPUs on one node for engines and 23 CPUs; free are 8 GPUs and 32 "
-    assert shortage([RoleRequest("policy", 1, 4), RoleRequest("engines", 1, 16)], [NODE, NODE]).startswith(text)
-
-
-def test_many_nodes_are_summed_up() -> None:
-    nodes = [node(f"n{i:02}", 8, 32, free_gpus=i // 5) for i in range(30)]
-    assert shortage([RoleRequest("policy", 30, 8)], nodes).endswith(
-        "; free are 5 GPUs and 32 CPUs on each of n25, n26, n27 and 2 more; 4 GPUs and 32 CPUs on each of n20, n21, "
-        "n22 and 2 more; 3 GPUs and 32 CPUs on each of n15, n16, n17 and 2 more; 2 GPUs and 32 CPUs on each of n10, "
-        "n11, n12 and 2 more; less on 10 nodes"
-    )
-
-
-def test_the_flag_of_the_largest_role_is_the_mend() -> None:
-    with pytest.raises(ConfigError, match=r"; lower vllm.num_engines or add nodes$"):
-        plan_of([RoleRequest("policy", 1, 1), RoleRequest("engines", 16, 1)], [NODE])
-    with pytest.raises(ConfigError, match=r"mode to colocate \(not with train.async_enable\) or add nodes$"):
-        plan_of([RoleRequest("policy", 1, 1), RoleRequest("engines", 1, 1)], [node("a", 1, 16)])
-    few_cpus = [node("a", 8, 10)]
-    with pytest.raises(ConfigError, match=r"free are 8 GPUs and 10 CPUs on a; lower meds.memory.shards or add nodes$"):
-        plan_of([RoleRequest("policy", 1, 8)], few_cpus)
-    with pytest.raises(ConfigError, match="no nodes"):
-        plan_of(SPLIT, [])
+    nodes = [node("a", 8, 8), replace(node("b", 8, 64), is_drivers=True)]
+    text = shortage([RoleRequest("policy", 2, 8)], [nodes[0], nodes[0]], shards=3, advice=FEWER_SHARDS)
+    assert text.endswith("and 20 CPUs (3 of them on a for the memory); free are 2 nodes with 8 GPUs and 8 CPUs each")
+    plan_of([RoleRequest("policy", 2, 8)], nodes, shards=3)
 
 
 @st.composite

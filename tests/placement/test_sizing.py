@@ -1,4 +1,4 @@
-"""The rules of docs/cluster-plan.md: the mode that `auto` takes, and counts that a file leaves out."""
+"""The rules of docs/cluster-plan.md: the counts that a file leaves out, and the flags of each mode."""
 
 from typing import Any
 
@@ -9,17 +9,16 @@ from hypothesis import strategies as st
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.placement.inventory import imagined_cluster
 from meds_openrlhf.placement.modes import mode_flags
-from meds_openrlhf.placement.sizing import Room, Sizing, require_splittable_batches, size
+from meds_openrlhf.placement.plan import RoleRequest
+from meds_openrlhf.placement.sizing import Sizing, require_batches, size
 from tests.placement.clusters import node, recipe
 
 SHARDS_AND_CONTROLLER = 9
-WITH_CRITIC = {"roles": ("policy", "engines", "critic"), "sharing": {"engines": "policy", "critic": "policy"}}
 
 
 def sized(cluster: str, mode: str = "auto", memory: float = 140.0, **changes: Any) -> Sizing:
     saved = changes.pop("saved", None)
-    room = Room.of(imagined_cluster(cluster, memory), SHARDS_AND_CONTROLLER)
-    return size(recipe(**changes), mode, room, saved)
+    return size(recipe(**changes), mode, imagined_cluster(cluster, memory), SHARDS_AND_CONTROLLER, saved)
 
 
 def counts(sizing: Sizing) -> tuple[int, int, int, int]:
@@ -66,7 +65,7 @@ def test_split_gives_half_to_the_policy_and_the_rest_to_engines(cluster: str, ex
 
 def test_split_gives_critic_and_reward_their_own_gpus_and_the_reference_the_policys() -> None:
     roles = ("policy", "engines", "reference", "critic", "reward")
-    flags = sized("4x8", "split", roles=roles, sharing={"reference": "policy", "reward": "critic"}).flags
+    flags = sized("4x8", "split", roles=roles, hosts={"reference": "policy", "reward": "critic"}).flags
     assert {key: value for key, value in flags.items() if key.endswith(("nodes", "node", "engines"))} == {
         **{f"{section}.num_nodes": 1 for section in ("actor", "ref", "critic", "reward")},
         **{f"{section}.num_gpus_per_node": 8 for section in ("actor", "ref", "critic", "reward")},
@@ -82,7 +81,7 @@ def test_engines_are_as_wide_as_given() -> None:
     wide = {"vllm.tensor_parallel_size": 4}
     assert sized("1x8", "split", given=wide).flags["vllm.num_engines"] == 1
     assert sized("1x8", "colocate", given=wide).flags["vllm.num_engines"] == 2
-    assert sized("3x6", "colocate", given=wide, train_batch=240, samples=960).flags["actor.num_nodes"] == 3
+    assert sized("3x6", "colocate", given=wide, train_batch=240, prompts=60).flags["actor.num_nodes"] == 3
 
 
 def test_given_counts_are_kept() -> None:
@@ -94,25 +93,27 @@ def test_given_counts_are_kept() -> None:
     assert sized("2x8", "colocate", given={"vllm.num_engines": 4}).flags["actor.num_gpus_per_node"] == 4
     narrow = sized("4x8", "colocate", given={"actor.num_gpus_per_node": 4}).flags
     assert (narrow["actor.num_nodes"], narrow["vllm.num_engines"]) == (8, 32)
-    assert sized("1x8", given={"critic.num_gpus_per_node": 4}, **WITH_CRITIC).flags["critic.num_nodes"] == 2
 
 
 def test_ranks_divide_openrlhfs_batches() -> None:
     assert counts(sized("3x8", "colocate")) == (2, 8, 16, 1)  # 24 do not divide 256
-    assert counts(sized("3x8", "colocate", train_batch=240, samples=960)) == (3, 8, 24, 1)
+    assert counts(sized("3x8", "colocate", train_batch=240, prompts=60)) == (3, 8, 24, 1)
     assert counts(sized("1x8", "colocate", train_batch=256, train_micro_batch=64)) == (1, 4, 4, 1)
-    assert counts(sized("1x8", "colocate", samples=8, rollout_micro_batch=4)) == (1, 2, 2, 1)
-    assert counts(sized("1x8", "colocate", context_parallel=2, train_batch=4)) == (1, 8, 8, 1)
-    with pytest.raises(ConfigError, match=r"train.batch_size: 100 cannot be split over any number of policy ranks"):
-        sized("1x8", "colocate", train_batch=100, train_micro_batch=3)
+    assert counts(sized("1x8", "colocate", prompts=1, samples=8, rollout_micro_batch=4)) == (1, 2, 2, 1)
+    assert counts(sized("1x8", "colocate", duplicates=2, train_batch=4)) == (1, 8, 8, 1)
 
 
-def test_what_the_ranks_follow_from_is_named() -> None:
-    given = {"vllm.num_engines": 6}
-    for named, decided in (("vllm.num_engines: 6", {"actor.num_nodes": 1}), ("actor.num_gpus_per_node: None", {})):
-        message = rf"^{named} makes 6 policy ranks, .* over 1, 2, 4, 8, 16, … 256$"
+def test_a_refusal_names_the_flag_that_the_ranks_follow_from() -> None:
+    requests = [RoleRequest("policy", 1, 6), RoleRequest("engines", 6, 1, "policy")]
+    for named, decided in (("vllm.num_engines=6", {"actor.num_nodes": 1}), ("actor.num_gpus_per_node", {})):
+        message = (
+            rf"^{named}: makes 6 policy ranks, and the batches \(8192 responses in micro-batches of 4, "
+            r"train.batch_size 256 in micro-batches of 1\) do not divide among them. Use 1, 2, 4, 8, 16, … 256 ranks.$"
+        )
         with pytest.raises(ConfigError, match=message):
-            require_splittable_batches(recipe(given=given), {"policy": 6}, decided)
+            require_batches(recipe(given={"vllm.num_engines": 6}), requests, decided)
+    with pytest.raises(ConfigError, match="Use other batches, which divide among any ranks"):
+        require_batches(recipe(train_batch=100, train_micro_batch=3), requests, {})
 
 
 def test_policy_and_engines_share_over_as_many_nodes_as_it_takes() -> None:
@@ -122,37 +123,11 @@ def test_policy_and_engines_share_over_as_many_nodes_as_it_takes() -> None:
 
 @pytest.mark.parametrize("mode", ["flags", "split", "colocate", "auto"])
 def test_engines_are_as_wide_as_vllm_can_split_the_model(mode: str) -> None:
-    with pytest.raises(ConfigError, match=r"tensor_parallel_size: 8 cannot split .* on these nodes 1, 2, 4 can$"):
+    with pytest.raises(ConfigError, match=r"_size=8: cannot split the 28 attention heads .* Use 1, 2, 4.$"):
         sized("4x8", mode, given={"vllm.tensor_parallel_size": 8})
     sized("4x8", mode, given={"vllm.tensor_parallel_size": 4})
     if mode == "split":
         assert sized("4x8", mode, model=None, given={"vllm.tensor_parallel_size": 8}).flags["actor.num_nodes"] == 2
-
-
-def test_dynamic_batches_have_a_piece_for_every_rank() -> None:
-    run = {"dynamic_batches": True, "train_batch": 64, "samples": 64, "rollout_micro_batch": 16}
-    assert counts(sized("1x8", "colocate", **run)) == (1, 4, 4, 1)  # OpenRLHF's parser counts 64 // 16 pieces
-    assert not recipe(**run).takes(8)
-    assert recipe(**run).takes(3)  # works, though its batches are not quite those of the file
-    assert not recipe(**run).takes(3, "reference")  # DeepSpeed asserts the batch of what is not trained
-
-
-@pytest.mark.parametrize(
-    ("batches", "ranks", "taken"),
-    [
-        ((256, 1, 8192, 4), 3, False),  # DeepSpeed: 256 != 1 x 85 x 3
-        ((24, 1, 24, 4), 3, True),
-        ((24, 1, 24, 4), 4, False),  # pieces of 4: 2, 2, 2, 0
-        ((24, 8, 56, 8), 3, False),  # 24, 24 and 8 responses
-        ((48, 16, 56, 4), 3, True),  # 20, 20 and 16 responses: one micro-batch of 16 each
-        ((32, 8, 32, 8), 2, True),
-    ],
-)
-def test_counts_are_refused_where_the_ranks_could_not_train_together(
-    batches: tuple[int, int, int, int], ranks: int, taken: bool
-) -> None:
-    names = ("train_batch", "train_micro_batch", "samples", "rollout_micro_batch")
-    assert recipe(**dict(zip(names, batches))).takes(ranks) is taken
 
 
 def test_a_resumed_run_keeps_the_ranks_of_its_checkpoint() -> None:
@@ -164,9 +139,9 @@ def test_a_resumed_run_keeps_the_ranks_of_its_checkpoint() -> None:
 
 def test_cpus_are_left_for_the_memory() -> None:
     nodes = [node("a", 8, 8), node("b", 8, 8)]
-    sizing = size(recipe(), "colocate", Room.of(nodes, 5))  # 11 CPUs for GPUs
+    sizing = size(recipe(), "colocate", nodes, 5)  # 11 CPUs for GPUs
     assert counts(sizing) == (1, 8, 8, 1)
-    assert counts(size(recipe(), "colocate", Room.of(nodes, 9))) == (1, 4, 4, 1)
+    assert counts(size(recipe(), "colocate", nodes, 9)) == (1, 4, 4, 1)
 
 
 def test_flags_are_left_alone_in_mode_flags() -> None:
@@ -181,9 +156,9 @@ def test_flags_are_left_alone_in_mode_flags() -> None:
 )
 def test_what_is_sized_fits(shape: tuple[int, int], mode: str, train_batch: int, memory: float) -> None:
     nodes = imagined_cluster(f"{shape[0]}x{shape[1]}", memory)
-    run = recipe(train_batch=train_batch, samples=train_batch * 4)
-    nodes_used, gpus, engines, tensor_parallel = counts(size(run, mode, Room.of(nodes, 9)))
-    assert run.splits_evenly(nodes_used * gpus)
+    run = recipe(train_batch=train_batch, prompts=train_batch, samples=4)
+    nodes_used, gpus, engines, tensor_parallel = counts(size(run, mode, nodes, 9))
+    assert nodes_used * gpus in run.batching.even_counts()
     if mode == "colocate":
         assert nodes_used * gpus == engines * tensor_parallel <= shape[0] * shape[1]
         assert gpus % tensor_parallel == 0
@@ -192,18 +167,18 @@ def test_what_is_sized_fits(shape: tuple[int, int], mode: str, train_batch: int,
 
 
 @pytest.mark.parametrize(
-    ("mode", "given", "message"),
+    ("mode", "given", "named"),
     [
-        ("split", {"train.colocate_all": True}, "train.colocate_all: True puts engines and policy on the same GPUs"),
-        ("split", {"vllm.enable_sleep": True}, "vllm.enable_sleep: True is for engines that share GPUs"),
-        ("colocate", {"train.async_enable": True}, "train.async_enable: True lets engines generate while"),
-        ("colocate", {"train.colocate_all": False}, "train.colocate_all: False gives engines and policy their own"),
-        ("auto", {"train.colocate_all": False}, "train.colocate_all: False gives engines and policy their own"),
-        ("auto", {"train.async_enable": True, "vllm.enable_sleep": True}, "vllm.enable_sleep: True is for engines"),
+        ("split", {"train.colocate_all": True}, "train.colocate_all=True"),
+        ("split", {"vllm.enable_sleep": True}, "vllm.enable_sleep=True"),
+        ("colocate", {"train.async_enable": True}, "train.async_enable=True"),
+        ("colocate", {"train.colocate_all": False}, "train.colocate_all=False"),
+        ("auto", {"train.colocate_all": False}, "train.colocate_all=False"),
+        ("auto", {"train.async_enable": True, "vllm.enable_sleep": True}, "vllm.enable_sleep=True"),
     ],
 )
-def test_flags_that_contradict_the_mode_are_refused(mode: str, given: dict, message: str) -> None:
-    with pytest.raises(ConfigError, match=f"{message}.* contradicts meds.placement.mode {mode}"):
+def test_flags_that_contradict_the_mode_are_refused(mode: str, given: dict, named: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{named}: contradicts meds.placement.mode={mode}. Leave it out or "):
         mode_flags(mode, given)
     assert mode_flags("flags", given) == {}
 

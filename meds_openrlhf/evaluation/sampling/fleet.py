@@ -18,13 +18,12 @@ from meds_openrlhf.evaluation.sampling.engine import EngineSettings, SamplingEng
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.plan import Plan, RoleRequest, make_plan
 from meds_openrlhf.placement.ray_cluster import inventory
-from meds_openrlhf.placement.shortage import Shortage
+from meds_openrlhf.placement.shortage import Shortage, when_free
 
 START_SECONDS = 1800.0
 STOP_SECONDS = 60.0
 # The longest responses take minutes; if no engine finishes anything for this long, they hang.
 STALL_SECONDS = 3600.0
-POLL_SECONDS = 1.0
 
 
 def plan_engines(nodes: Sequence[Node], engines: int | None, tensor_parallel: int, at_most: int) -> Plan:
@@ -36,9 +35,8 @@ def plan_engines(nodes: Sequence[Node], engines: int | None, tensor_parallel: in
     count = max(1, min(room, at_most)) if engines is None else engines
     try:
         return make_plan([RoleRequest("engines", count, tensor_parallel)], nodes, memory_shards=0, controller_cpus=0)
-    except Shortage as lack:
-        advice = "lower --engines or --tensor-parallel, or add nodes"
-        raise Shortage(lack.cluster, lack.text, advice) from None
+    except Shortage as shortage:
+        raise Shortage(shortage.text, "Lower --engines or --tensor-parallel, or add nodes.") from None
 
 
 def plan_when_free(
@@ -48,19 +46,7 @@ def plan_when_free(
 
     Raises immediately if even the empty cluster has no room.
     """
-    deadline, warned = time.monotonic() + seconds, False
-    while True:
-        nodes = inventory()
-        try:
-            return plan_engines(nodes, engines, tensor_parallel, at_most)
-        except Shortage as lack:
-            plan_engines([node.emptied() for node in nodes], engines, tensor_parallel, at_most)
-            if time.monotonic() > deadline:
-                raise
-            if not warned:
-                tell(f"waiting up to {seconds:g} seconds for room: the evaluation {lack.text}")
-                warned = True
-        time.sleep(POLL_SECONDS)
+    return when_free(lambda nodes: plan_engines(nodes, engines, tensor_parallel, at_most), inventory, seconds, tell)
 
 
 class RayFleet:

@@ -14,12 +14,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from math import lcm
 from pathlib import Path
 from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
 from meds_openrlhf.config import ConfigError
+from meds_openrlhf.placement.batches import Batching
+from meds_openrlhf.placement.modes import hosts
 from meds_openrlhf.placement.plan import RoleRequest
 
 
@@ -124,7 +125,7 @@ def parse_openrlhf_arguments(flags: Mapping[str, Any]) -> SimpleNamespace:
     except (AssertionError, AttributeError, TypeError) as error:
         # OpenRLHF's checks are assertions, or fail with other errors on missing values.
         remedy = " Lower rollout.micro_batch_size." if str(error).startswith(TOO_FEW_BATCHES) else ""
-        raise ConfigError("OpenRLHF's settings", "this combination", f"is refused: {error}{remedy}") from error
+        raise ConfigError("OpenRLHF refuses these settings", None, f"{error}{remedy}") from error
     (args,) = parsed
     return args
 
@@ -144,7 +145,7 @@ def _command_line(parser: argparse.ArgumentParser, flags: Mapping[str, Any]) -> 
 def _words_of(parser: argparse.ArgumentParser, action: argparse.Action, key: str, value: Any) -> list[str]:
     if action.nargs == 0:  # a switch
         if not isinstance(value, bool):
-            raise ConfigError(key, value, "has the wrong type; it should be true or false")
+            raise ConfigError(key, value, "must be true or false.")
         opposite = next((a for a in parser._actions if a.dest == action.dest and a.const is value), None)
         return [opposite.option_strings[0]] if opposite else []
     if isinstance(value, (list, tuple)):
@@ -157,68 +158,76 @@ def _words_of(parser: argparse.ArgumentParser, action: argparse.Action, key: str
 def _unknown_flag(parser: argparse.ArgumentParser, key: str) -> str:
     known = [option.removeprefix("--") for option in parser._option_string_actions]
     close = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {close[0]}?" if close else "see `python -m openrlhf.cli.train_ppo_ray --help` for its flags"
-    return f"is neither a setting of meds nor a flag of OpenRLHF; {hint}"
+    hint = f"Did you mean {close[0]}?" if close else "`python -m openrlhf.cli.train_ppo_ray --help` lists OpenRLHF's."
+    return f"unknown setting. {hint}"
 
 
 def _refusal(flags: Mapping[str, Any], message: str) -> ConfigError:
     """Convert argparse's error message into a ConfigError that names the flag and its value."""
     found = re.fullmatch(r"argument --([\w.]+): (.*)", message, re.DOTALL)
     if not found:
-        return ConfigError("OpenRLHF's settings", "the command line", f"is refused: {message}")
+        return ConfigError("OpenRLHF refuses these settings", None, message)
     detail = re.sub(r"(invalid \w+( value)?): '.*?'", r"\1", found[2])
-    return ConfigError(found[1], flags[found[1]], f"is refused by OpenRLHF: {detail}")
+    return ConfigError(found[1], flags[found[1]], f"{detail}")
 
 
 def role_requests(args: SimpleNamespace) -> list[RoleRequest]:
     """Return the resources that OpenRLHF's arguments request, and which roles share GPUs."""
-    all_together = args.train.colocate_all
-    with_policy = "policy" if all_together else None
-    # Engines of an asynchronous run generate while the policy trains, so they never share its GPUs.
-    engines_with = "policy" if all_together and not args.train.async_enable else None
-    requests = [
-        RoleRequest("policy", args.actor.num_nodes, args.actor.num_gpus_per_node),
-        RoleRequest("engines", args.vllm.num_engines or 0, args.vllm.tensor_parallel_size, engines_with),
-    ]
+    sections = {"policy": args.actor, "engines": args.vllm}
     if args.algo.kl.init_coef > 0:
-        shares = "policy" if all_together or args.train.colocate_actor_ref else None
-        requests.append(RoleRequest("reference", args.ref.num_nodes, args.ref.num_gpus_per_node, shares))
+        sections["reference"] = args.ref
     if args.critic.model_name_or_path:
-        requests.append(RoleRequest("critic", args.critic.num_nodes, args.critic.num_gpus_per_node, with_policy))
+        sections["critic"] = args.critic
     if not args.reward.remote_url:
-        shares = with_policy or (
-            "critic" if args.critic.model_name_or_path and args.train.colocate_critic_reward else None
-        )
-        requests.append(RoleRequest("reward", args.reward.num_nodes, args.reward.num_gpus_per_node, shares))
-    return requests
+        sections["reward"] = args.reward
+    shared = hosts(
+        sections,
+        colocate_all=args.train.colocate_all,
+        actor_ref=args.train.colocate_actor_ref,
+        critic_reward=args.train.colocate_critic_reward,
+        asynchronous=args.train.async_enable,
+    )
+
+    def request(role: str, section: SimpleNamespace) -> RoleRequest:
+        if role == "engines":
+            return RoleRequest(role, section.num_engines or 0, section.tensor_parallel_size, shared.get(role))
+        return RoleRequest(role, section.num_nodes, section.num_gpus_per_node, shared.get(role))
+
+    return [request(role, section) for role, section in sections.items()]
+
+
+def batching_of(args: SimpleNamespace) -> Batching:
+    """Return the sizes of a run's batches."""
+    return Batching(
+        prompts=args.rollout.batch_size,
+        samples=args.rollout.n_samples_per_prompt,
+        rollout_micro_batch=args.rollout.micro_batch_size,
+        train_batch=args.train.batch_size,
+        train_micro_batch=args.train.micro_batch_size,
+        dynamic=args.train.dynamic_batch_enable,
+        duplicates=args.ds.ring_attn_size * args.ds.tensor_parallel_size,
+    )
 
 
 def duplicates(args: SimpleNamespace) -> int:
     """Return how many ranks get the same samples: those of ring attention and of DeepSpeed's tensor parallelism."""
-    count: int = args.ds.ring_attn_size * args.ds.tensor_parallel_size
-    return count
+    return batching_of(args).duplicates
 
 
 def data_parallel_ranks(args: SimpleNamespace) -> int:
     """Return the number of policy ranks that get different samples."""
-    ranks: int = args.actor.num_nodes * args.actor.num_gpus_per_node
-    return ranks // duplicates(args)
+    return batching_of(args).parallel(args.actor.num_nodes * args.actor.num_gpus_per_node)
 
 
 def ranks_of_roles(args: SimpleNamespace) -> list[int]:
     """Return for policy, critic, reference and reward how many of their ranks get different samples."""
-    return [request.gpus // duplicates(args) for request in role_requests(args) if request.role != "engines"]
+    batching = batching_of(args)
+    return [batching.parallel(request.gpus) for request in role_requests(args) if request.role != "engines"]
 
 
 def even_batch(args: SimpleNamespace) -> int:
-    """Return the number of responses that divides into whole mini-batches, whole groups and equal work for all ranks.
-
-    The last batch of an epoch is cut to a multiple of this number. Ranks with unequal work would wait for each other
-    forever, and DeepSpeed would carry the gradients of a partial mini-batch into the next step.
-    """
-    ranks = ranks_of_roles(args)
-    pieces = [] if args.train.dynamic_batch_enable else [args.rollout.micro_batch_size * count for count in ranks]
-    return lcm(args.train.batch_size, args.rollout.n_samples_per_prompt, *pieces)
+    """Return the number of responses of which the last batch of an epoch has a multiple (see `Batching`)."""
+    return batching_of(args).even_batch(ranks_of_roles(args))
 
 
 def steps_of_an_epoch(args: SimpleNamespace, prompts: int) -> int:
@@ -226,14 +235,12 @@ def steps_of_an_epoch(args: SimpleNamespace, prompts: int) -> int:
 
     Raises ConfigError if there is none.
     """
-    samples = args.rollout.n_samples_per_prompt
-    whole, left = divmod(prompts, args.rollout.batch_size)
-    steps: int = whole + (left * samples >= even_batch(args))
+    batching, even = batching_of(args), even_batch(args)
+    steps = batching.steps_of_an_epoch(prompts, even)
     if not steps:
-        least = min(even_batch(args), args.rollout.batch_size * samples)
         hint = (
-            f"has {prompts} prompts to train on, whose {prompts * samples} responses are too few for a step, which has "
-            f"{least} or more; give more prompts, or lower train.batch_size or rollout.micro_batch_size"
+            f"has {prompts} prompts to train on, which make {prompts * batching.samples} responses, but a step needs "
+            f"{min(even, batching.responses)}. Use more prompts, or lower train.batch_size or rollout.micro_batch_size."
         )
         raise ConfigError("data.prompt_dataset", args.data.prompt_dataset, hint)
     return steps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -56,7 +56,7 @@ def start_actors(job: Job, placement: Placement, groups: dict[str, Any]) -> Acto
         first_step=job.start.step,
     )
     strategy = get_strategy(args)
-    engines = _start_engines(args, groups, meds.features.answer_pattern, placement.report.engine_limits)
+    engines = _start_engines(args, groups, meds.features.answer_pattern, placement.report.limits)
     models = _start_models(args, groups)
     trainer = _start_trainer(args, strategy, models, engines, groups, context)
     ray.get(models["policy"].async_run_method("use_settings", meds.policy))
@@ -148,7 +148,8 @@ def _start_engines(
 
     from meds_openrlhf.training.step.engine import restartable_engines
 
-    with restartable_engines(_answer_environment(args, answer_pattern), **asdict(limits)):
+    of_vllm = {"max_num_seqs": limits.max_num_seqs, "max_num_batched_tokens": limits.max_num_batched_tokens}
+    with restartable_engines(_answer_environment(args, answer_pattern), **of_vllm):
         engines: list[Any] = create_vllm_engines(
             args.vllm.num_engines,
             args.vllm.tensor_parallel_size,

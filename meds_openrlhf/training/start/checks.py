@@ -20,9 +20,9 @@ from meds_openrlhf.config.file_settings import DATA_SUFFIXES, FILE_SETTINGS
 from meds_openrlhf.memory.branch import read_branch_point
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.placement.sizing import SECTIONS
+from meds_openrlhf.placement.plan import SECTIONS
 from meds_openrlhf.rewards import gym_problem
-from meds_openrlhf.training.host.openrlhf import role_requests
+from meds_openrlhf.training.host.openrlhf import batching_of, role_requests
 
 AT_LEAST_ONE = (
     *("actor.num_nodes", "actor.num_gpus_per_node", "vllm.num_engines", "vllm.tensor_parallel_size", "data.max_len"),
@@ -39,8 +39,10 @@ def require_positive(_config: RunConfig, flags: Mapping[str, Any]) -> None:
     """Counts and sizes are at least 1, since OpenRLHF divides by them without a check, and engines are needed."""
     for key in AT_LEAST_ONE:
         value = flags.get(key)  # the parser checks values that are not numbers
-        if (isinstance(value, int | float) and value < 1) or (value is None and key == "vllm.num_engines"):
+        if isinstance(value, int | float) and value < 1:
             raise ConfigError(key, value, "must be at least 1.")
+    if flags.get("vllm.num_engines") is None:
+        raise ConfigError("vllm.num_engines", None, "must be at least 1.")
 
 
 def require_reward(config: RunConfig, flags: Mapping[str, Any]) -> None:
@@ -108,13 +110,7 @@ def require_minibatches(config: RunConfig, args: SimpleNamespace) -> None:
     """Mini-batches can consist of whole prompts, if they shall."""
     if config.meds.policy.minibatches != "prompts":
         return
-    size, samples = args.train.batch_size, args.rollout.n_samples_per_prompt
-    if size % samples or args.rollout.batch_size * samples % size:
-        hint = (
-            f"mini-batches of whole prompts need a multiple of {samples} responses that divides the "
-            f"{args.rollout.batch_size * samples} of a step. Change it, or set meds.policy.minibatches=responses."
-        )
-        raise ConfigError("train.batch_size", size, hint)
+    batching_of(args).require_whole_prompts()
     if args.critic.model_name_or_path:
         hint = "a critic would train on other mini-batches. Set responses."
         raise ConfigError("meds.policy.minibatches", "prompts", hint)

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, redirect_stdout
-from dataclasses import dataclass
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
 from meds_openrlhf.config import ConfigError, RunConfig
-from meds_openrlhf.config.schema import RolloutSettings
+from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.model_shape import FoundShape, find_shape
 from meds_openrlhf.placement.modes import mode_flags
-from meds_openrlhf.placement.plan import beside_memory, make_plan
+from meds_openrlhf.placement.plan import SECTIONS, beside_memory, make_plan
 from meds_openrlhf.placement.recipe import Recipe
 from meds_openrlhf.placement.report import PlanReport, report
-from meds_openrlhf.placement.sizing import SECTIONS, Room, require_splittable_batches, size
-from meds_openrlhf.training.host.openrlhf import (
-    data_parallel_ranks,
-    duplicates,
-    parse_openrlhf_arguments,
-    role_requests,
-)
+from meds_openrlhf.placement.sizing import require_batches, size
+from meds_openrlhf.training.host.openrlhf import batching_of, parse_openrlhf_arguments, role_requests
 from meds_openrlhf.training.start import checks
 
 CONTROLLER_CPUS = 1
@@ -54,9 +49,7 @@ def provisional_arguments(config: RunConfig, flags: Mapping[str, Any]) -> Simple
         added |= {key: count for key, count in PROVISIONAL.items() if flags.get(key) is None}
     for check in checks.OF_FLAGS:
         check(config, {**flags, **added})
-    # The parser prints its remarks again for the final counts.
-    with redirect_stdout(io.StringIO()) if added else nullcontext():
-        args = parse_openrlhf_arguments({**flags, **added})
+    args = parse_openrlhf_arguments({**flags, **added})
     for ask in checks.OF_ARGUMENTS:
         ask(config, args)
     return args
@@ -76,31 +69,19 @@ def place_flags(
     ``provisional`` is the result of ``provisional_arguments`` for the flags. Raises ConfigError, or its subclass
     Shortage if the cluster is too small.
     """
-    draft = recipe_of(provisional, models, flags, config.meds.rollout)
-    shards = config.meds.memory.shards if config.meds.enabled else 0
-    room = Room.of(beside_memory(nodes if sized_to is None else sized_to, shards), CONTROLLER_CPUS)
-    sizing = size(draft, config.meds.placement.mode, room, saved_ranks)
-    args = parse_openrlhf_arguments({**flags, **sizing.flags}) if sizing.flags else provisional
-    recipe = recipe_of(args, models, flags, config.meds.rollout)
+    meds = config.meds
+    shards = meds.memory.shards if meds.enabled else 0
+    free = beside_memory(nodes if sized_to is None else sized_to, shards)
+    draft = recipe_of(provisional, models, flags, meds)
+    sizing = size(draft, meds.placement.mode, free, CONTROLLER_CPUS, saved_ranks)
+    args = provisional
+    if sizing.flags:
+        with redirect_stdout(io.StringIO()):  # the parser repeats its remarks
+            args = parse_openrlhf_arguments({**flags, **sizing.flags})
+    recipe, requests = recipe_of(args, models, flags, meds), role_requests(args)
     require_saved_ranks(args, saved_ranks or {})
-    require_splittable_batches(recipe, _ranks(args), sizing.flags)
-    if config.meds.policy.minibatches == "prompts":
-        _require_even_minibatches(args)
-    plan = make_plan(role_requests(args), nodes, shards, CONTROLLER_CPUS)
-    return Placed(args, report(plan, sizing, recipe))
-
-
-def _require_even_minibatches(args: SimpleNamespace) -> None:
-    """Raise ConfigError if a mini-batch of whole prompts cannot be dealt evenly to the policy's ranks."""
-    ranks = data_parallel_ranks(args)
-    if args.train.batch_size % ranks:
-        hint = f"cannot be dealt evenly to {ranks} policy ranks; take a multiple of them, or mini-batches of responses"
-        raise ConfigError("train.batch_size", args.train.batch_size, hint)
-
-
-def _ranks(args: SimpleNamespace) -> dict[str, int]:
-    """Return the number of ranks of each role that DeepSpeed runs."""
-    return {request.role: request.gpus for request in role_requests(args) if request.role in SECTIONS}
+    require_batches(recipe, requests, sizing.flags)
+    return Placed(args, report(make_plan(requests, nodes, shards, CONTROLLER_CPUS), sizing, recipe))
 
 
 def require_saved_ranks(args: SimpleNamespace, saved_ranks: Mapping[str, int]) -> None:
@@ -109,13 +90,12 @@ def require_saved_ranks(args: SimpleNamespace, saved_ranks: Mapping[str, int]) -
     for role, saved in saved_ranks.items():
         request = requests.get(role)
         if request is not None and request.gpus != saved and not args.ds.use_universal_ckpt:
-            raise ConfigError(
-                f"{SECTIONS[role]}.num_gpus_per_node",
-                request.block_gpus,
-                f"makes {request.gpus} {role} ranks, but the checkpoint that the run goes on from was saved by {saved}"
-                f", and DeepSpeed loads it with as many only; give {SECTIONS[role]}.num_nodes and num_gpus_per_node so "
-                f"that they make {saved}",
+            hint = (
+                f"makes {request.gpus} {role} ranks, but {saved} ranks saved the checkpoint to resume, and DeepSpeed "
+                f"loads it only with the same number. Set {SECTIONS[role]}.num_nodes and num_gpus_per_node to make "
+                f"{saved} ranks."
             )
+            raise ConfigError(request.flag, request.block_gpus, hint)
 
 
 def models_of(args: SimpleNamespace) -> dict[str, FoundShape]:
@@ -134,22 +114,23 @@ def recipe_of(
     args: SimpleNamespace,
     models: Mapping[str, FoundShape],
     given: Mapping[str, Any],
-    rollout: RolloutSettings,
+    meds: MedsSettings,
 ) -> Recipe:
     """Return what placement needs to know about a run. ``given`` are the flags that the user set."""
-    dynamic = args.train.dynamic_batch_enable
+    batching = replace(batching_of(args), whole_prompts=meds.policy.minibatches == "prompts")
     length: int = args.data.max_len
 
     def tokens_of(section: SimpleNamespace) -> int:
         """Return the tokens of a micro-batch; a longer sample is one alone."""
-        tokens: int = section.max_tokens_per_gpu * duplicates(args) if dynamic else section.micro_batch_size * length
-        return max(tokens, length)
+        if not batching.dynamic:
+            return int(section.micro_batch_size * length)
+        return max(int(section.max_tokens_per_gpu * batching.duplicates), length)
 
     return Recipe(
-        roles=tuple(models),
         models=models,
+        batching=batching,
         given=given,
-        sharing={request.role: request.shares_with for request in role_requests(args) if request.shares_with},
+        hosts={request.role: request.shares_with for request in role_requests(args) if request.shares_with},
         zero_stage=args.ds.zero_stage,
         zero_subgroup=args.ds.zpg,
         adam_offload=args.ds.adam_offload,
@@ -159,22 +140,13 @@ def recipe_of(
         lora_rank=args.ds.lora.rank,
         context_parallel=args.ds.ring_attn_size,
         tensor_parallel=args.ds.tensor_parallel_size,
-        offloaded=frozenset(role for role, on in _offloads(args).items() if on),
+        offloaded=frozenset(role for role in ("reference", "reward") if getattr(args, SECTIONS[role]).offload),
         max_len=length,
         train_tokens=tokens_of(args.train),
         forward_tokens=tokens_of(args.rollout),
         gpu_memory_utilization=args.vllm.gpu_memory_utilization,
-        max_num_seqs=rollout.max_num_seqs,
-        max_num_batched_tokens=rollout.max_num_batched_tokens,
+        max_num_seqs=meds.rollout.max_num_seqs,
+        max_num_batched_tokens=meds.rollout.max_num_batched_tokens,
         deepspeed_sleeps=args.ds.enable_sleep,
         engines_sleep=args.vllm.enable_sleep,
-        train_batch=args.train.batch_size,
-        train_micro_batch=args.train.micro_batch_size,
-        samples=args.rollout.batch_size * args.rollout.n_samples_per_prompt,
-        rollout_micro_batch=args.rollout.micro_batch_size,
-        dynamic_batches=dynamic,
     )
-
-
-def _offloads(args: SimpleNamespace) -> dict[str, bool]:
-    return {"reference": args.ref.offload, "reward": args.reward.offload}

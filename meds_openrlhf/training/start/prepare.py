@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import re
-import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +20,7 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.model_shape import FoundShape
 from meds_openrlhf.placement.report import PlanReport
-from meds_openrlhf.placement.shortage import Shortage
+from meds_openrlhf.placement.shortage import Shortage, when_free
 from meds_openrlhf.runtime import devices
 from meds_openrlhf.training.host import cpu
 from meds_openrlhf.training.host.openrlhf import steps_of_an_epoch
@@ -39,7 +36,6 @@ from meds_openrlhf.training.start.placing import (
 REWARD_FILES = Path(__file__).parents[2] / "rewards"
 # DeepSpeed's optimizer files, one per rank: zero_pp_rank_3_mp_rank_00_optim_states.pt
 OPTIMIZER_PART = re.compile(r"(bf16_)?zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt")
-POLL_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -195,23 +191,15 @@ def place_when_free(job: Job, inventory: Callable[[], Sequence[Node]]) -> Placem
     if even the empty cluster is too small. A resumed run may have lost a node that comes back, so it waits in any case
     and is sized to the free resources. Raises Shortage after the timeout.
     """
-    seconds = job.config.meds.placement.timeout_seconds
-    deadline, warned = time.monotonic() + seconds, False
-    while True:
-        nodes = inventory()
-        emptied = None if job.start.resume else [node.emptied() for node in nodes]
+
+    def placed(nodes: Sequence[Node]) -> Placement:
         try:
-            with redirect_stdout(io.StringIO()) if warned else nullcontext():  # OpenRLHF repeats its remarks
-                return place(job, nodes, emptied)
+            return place(job, nodes, None if job.start.resume else [node.emptied() for node in nodes])
         except Shortage as shortage:
-            if emptied is not None:
-                place(job, emptied)
-            if time.monotonic() > deadline:
-                raise _with_smaller_counts(job, nodes, shortage) from None
-            if not warned:
-                logger.warning("waiting up to %g seconds for room: the run %s", seconds, shortage.text)
-                warned = True
-        time.sleep(POLL_SECONDS)
+            raise _with_smaller_counts(job, nodes, shortage) from None
+
+    seconds = job.config.meds.placement.timeout_seconds
+    return when_free(placed, inventory, seconds, logger.warning, may_grow=job.start.resume)
 
 
 def _with_smaller_counts(job: Job, nodes: Sequence[Node], shortage: Shortage) -> Shortage:
@@ -221,7 +209,7 @@ def _with_smaller_counts(job: Job, nodes: Sequence[Node], shortage: Shortage) ->
     except ConfigError:
         return shortage
     counts = " ".join(f"--{flag}={count}" for flag, count in sized.items() if flag in PROVISIONAL)
-    return Shortage(shortage.cluster, shortage.text, f"to run on less, name the counts: {counts}")
+    return Shortage(shortage.text, f"To run on what is free, set the counts: {counts}")
 
 
 def openrlhf_flags(config: RunConfig, paths: RunPaths, on_cpu: bool, load: bool) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 import pytest
 
 from meds_openrlhf.evaluation.sampling.fleet import plan_engines
-from meds_openrlhf.placement.inventory import Node, free_node
+from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.shortage import Shortage
+from tests.placement.clusters import node
 
-TWO_NODES = [free_node("a", 8, 64), free_node("b", 8, 64)]
+TWO_NODES = [node("a", 8, 64), node("b", 8, 64)]
 
 
 def engines(nodes: list[Node], count: int | None, tensor_parallel: int, at_most: int = 1000) -> int:
@@ -28,15 +29,10 @@ def test_as_many_as_there_is_room_for() -> None:
 @pytest.mark.parametrize(
     ("nodes", "count", "tensor_parallel", "message"),
     [
-        (TWO_NODES, 17, 1, "needs 17 GPUs for engines and 17 CPUs; free are 8 GPUs and "),
-        (TWO_NODES, None, 16, "needs 16 GPUs on one node for engines and 16 CPUs; free are"),
-        (
-            [free_node("a", 0, 8)],
-            None,
-            1,
-            "needs 1 GPU for engines and 1 CPU; free are 0 GPUs and 8 CPUs on a; lower --engines or ",
-        ),
-        ([Node("a", 1, 8, free_gpus=0, free_cpus=8)], None, 1, "free are 0 GPUs and 8 CPUs on a; lower --engines"),
+        (TWO_NODES, 17, 1, "17 GPUs for engines and 17 CPUs; free are 2 nodes with 8 GPUs and 64 CPUs each. Lower --"),
+        (TWO_NODES, None, 16, "1 x 16 GPUs on one node for engines and 16 CPUs; free are"),
+        ([node("a", 0, 8)], None, 1, "1 GPU for engines and 1 CPU; free are a with 0 GPUs and 8 CPUs. Lower --e"),
+        ([Node("a", 1, 8, free_gpus=0, free_cpus=8)], None, 1, "free are a with 0 of 1 GPU and 8 CPUs. Lower --engin"),
     ],
 )
 def test_a_cluster_without_room(nodes: list[Node], count: int | None, tensor_parallel: int, message: str) -> None:

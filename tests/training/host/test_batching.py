@@ -1,8 +1,6 @@
 """How the responses of a step and of an epoch divide."""
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.training.host.openrlhf import even_batch, steps_of_an_epoch
@@ -36,31 +34,8 @@ def test_a_last_step_that_would_leave_ranks_without_work_is_none() -> None:
 
 
 def test_too_few_prompts_for_a_step_are_refused() -> None:
-    message = r"data.prompt_dataset: .* has 3 prompts to train on, whose 12 responses are too few .* has 16 or more"
+    message = (
+        r"^data.prompt_dataset.*: has 3 prompts to train on, which make 12 responses, but a step needs 16. Use more"
+    )
     with pytest.raises(ConfigError, match=message):
         steps_of_an_epoch(arguments(**FLAGS, **{"train.batch_size": 16}), 3)
-
-
-@given(
-    prompts=st.integers(1, 60), batch=st.integers(1, 10), samples=st.integers(1, 4), minibatches=st.integers(1, 4),
-    ranks=st.integers(1, 4), micro=st.integers(1, 3),
-)  # fmt: skip
-def test_steps_are_announced_that_the_generator_makes(
-    prompts: int, batch: int, samples: int, minibatches: int, ranks: int, micro: int
-) -> None:
-    """It cuts the last batch of an epoch, unless it is whole, to a multiple of the even batch."""
-    assume(batch * samples // micro >= ranks)
-    args = arguments(
-        **{
-            "rollout.batch_size": batch, "rollout.n_samples_per_prompt": samples, "rollout.micro_batch_size": micro,
-            "train.batch_size": minibatches * samples, "actor.num_gpus_per_node": ranks,
-            "algo.advantage.estimator": "reinforce",
-        }
-    )  # fmt: skip
-    made = [min(batch, prompts - start) * samples for start in range(0, prompts, batch)]
-    made = [count if count == batch * samples else count - count % even_batch(args) for count in made]
-    if any(made):
-        assert steps_of_an_epoch(args, prompts) == sum(count > 0 for count in made)
-    else:
-        with pytest.raises(ConfigError):
-            steps_of_an_epoch(args, prompts)

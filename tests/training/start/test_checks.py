@@ -164,9 +164,14 @@ REFUSED: list[tuple[Callable[..., None], dict[str, Any], dict[str, Any], str]] =
         checks.require_minibatches,
         PROMPTS,
         {"train.batch_size": 10},
-        "train.batch_size=10: mini-batches of whole prompts need a multiple of 4 responses that divides the 4096 of a",
+        "train.batch_size=10: must be a multiple of the 4 responses to a prompt and divide the 4096 of a step.",
     ),
-    (checks.require_minibatches, PROMPTS, {"train.batch_size": 12}, "train.batch_size=12: mini-batches of whole"),
+    (
+        checks.require_minibatches,
+        PROMPTS,
+        {"train.batch_size": 12},
+        "train.batch_size=12: must be a multiple of the 4 responses",
+    ),
     (
         checks.require_minibatches,
         PROMPTS,

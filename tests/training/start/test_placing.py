@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from meds_openrlhf.config import ConfigError, MedsSettings, PlacementSettings, RunConfig
-from meds_openrlhf.config.schema import PolicySettings, RolloutSettings
+from meds_openrlhf.config.schema import PolicySettings
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.placement import shortage
 from meds_openrlhf.placement.inventory import imagined_cluster
 from meds_openrlhf.placement.shortage import Shortage
 from meds_openrlhf.training.start import placing, prepare
@@ -52,7 +53,7 @@ def placed(mode: str, cluster: str, saved: dict[str, int] | None = None, **flags
 def test_flags_that_are_given_stay_as_they_are() -> None:
     run = placed("flags", "1x8", actor__num_gpus_per_node=2, vllm__num_engines=3, rollout__batch_size=64)
     assert (run.args.actor.num_nodes, run.args.actor.num_gpus_per_node, run.args.vllm.num_engines) == (1, 2, 3)
-    assert str(run.report.plan) == "policy: 2 GPUs on 1 node; engines: 3 GPUs on 1 node; memory: 2 shards on CPUs"
+    assert str(run.report.plan) == "policy: 2 GPUs on node 0; engines: 3 GPUs on node 0; memory: 2 shards on CPUs"
 
 
 def test_counts_are_sized_and_openrlhf_parses_them() -> None:
@@ -68,9 +69,9 @@ def test_counts_are_sized_and_openrlhf_parses_them() -> None:
 def test_what_deepspeed_would_refuse_is_refused_in_every_mode() -> None:
     counts = {"actor__num_gpus_per_node": 2, "critic__num_gpus_per_node": 3, "critic__num_nodes": 1}
     for mode in ("flags", "split"):
-        with pytest.raises(ConfigError, match=r"actor.num_gpus_per_node: 3 makes 3 policy ranks"):
+        with pytest.raises(ConfigError, match=r"actor.num_gpus_per_node=3: makes 3 policy ranks"):
             placed(mode, "1x8", actor__num_gpus_per_node=3, vllm__num_engines=4)
-        with pytest.raises(ConfigError, match=r"critic.num_gpus_per_node: 3 makes 3 critic ranks"):
+        with pytest.raises(ConfigError, match=r"critic.num_gpus_per_node=3: makes 3 critic ranks"):
             placed(mode, "1x8", algo__advantage__estimator="gae", vllm__num_engines=1, **counts)
 
 
@@ -83,13 +84,13 @@ def test_what_deepspeed_would_refuse_is_refused_in_every_mode() -> None:
     ],
 )
 def test_numbers_below_one_are_refused_before_openrlhf_divides_by_them(flag: str, value: int) -> None:
-    with pytest.raises(ConfigError, match=f"{flag}: {value} is below 1; it has to be at least 1"):
+    with pytest.raises(ConfigError, match=f"^{flag}={value}: .*at least 1"):
         provisional_arguments(config("flags"), {**FLAGS, flag: value})
 
 
 def test_only_roles_of_the_run_need_gpus() -> None:
     assert placed("colocate", "1x8", critic__num_gpus_per_node=0, ref__num_nodes=0).report.plan.gpus == 8
-    with pytest.raises(ConfigError, match=r"ref.num_nodes: 0 is below 1"):
+    with pytest.raises(ConfigError, match=r"^ref.num_nodes=0: .*at least 1"):
         placed("colocate", "1x8", algo__kl__init_coef=0.01, ref__num_nodes=0)
 
 
@@ -115,7 +116,7 @@ def test_the_memory_takes_cpus_only_where_there_is_one() -> None:
 
 
 def test_contradictions_are_refused_before_there_is_a_cluster() -> None:
-    with pytest.raises(ConfigError, match=r"train.colocate_all: True puts engines and policy on the same GPUs"):
+    with pytest.raises(ConfigError, match=r"train.colocate_all=True: contradicts meds.placement.mode=split"):
         provisional_arguments(config("split"), {**FLAGS, "train.colocate_all": True})
 
 
@@ -129,7 +130,7 @@ def test_minibatches_of_whole_prompts_are_dealt_evenly_also_where_batches_are_dy
         if ranks == 4:
             assert place_flags(run, flags, args, nodes, models_of(args)).report.plan.gpus == 5
         else:
-            with pytest.raises(ConfigError, match=r"train.batch_size: 64 cannot be dealt evenly to 3 policy ranks"):
+            with pytest.raises(ConfigError, match=r"actor.num_gpus_per_node=3: makes 3 policy ranks, and the batches"):
                 place_flags(run, flags, args, nodes, models_of(args))
 
 
@@ -137,12 +138,12 @@ def test_a_sample_longer_than_a_batch_is_one_alone_and_ranks_that_share_a_batch_
     flags = {**FLAGS, "vllm.num_engines": 1, "train.dynamic_batch_enable": True, "data.max_len": 10000}
     limits = {"train.max_tokens_per_gpu": 9000, "rollout.max_tokens_per_gpu": 12000}
     args = provisional_arguments(config("flags"), flags | limits)
-    found = recipe_of(args, models_of(args), flags, RolloutSettings())
+    found = recipe_of(args, models_of(args), flags, config("flags").meds)
     assert (found.train_tokens, found.forward_tokens) == (10000, 12000)
     args = provisional_arguments(
         config("flags"), flags | limits | {"ds.ring_attn_size": 2, "actor.num_gpus_per_node": 2}
     )
-    found = recipe_of(args, models_of(args), flags, RolloutSettings())
+    found = recipe_of(args, models_of(args), flags, config("flags").meds)
     assert (found.train_tokens, found.forward_tokens) == (18000, 24000)
 
 
@@ -161,11 +162,11 @@ def test_a_recipe_is_read_off_openrlhfs_arguments() -> None:
         "rollout.micro_batch_size": 2,
     }
     args = provisional_arguments(config("flags"), flags | {"actor.num_gpus_per_node": 2})
-    found = recipe_of(args, models_of(args), flags, RolloutSettings())
-    assert found.roles == ("policy", "engines", "reference")
+    found = recipe_of(args, models_of(args), flags, config("flags").meds)
+    assert tuple(found.models) == ("policy", "engines", "reference")
     assert (found.train_tokens, found.forward_tokens, found.gradient_bytes, found.lora_rank) == (9000, 9000, 4, 8)
-    assert (found.samples, found.dynamic_batches) == (256, True)
-    assert found.sharing == {"reference": "policy"}
+    assert (found.batching.responses, found.batching.dynamic) == (256, True)
+    assert found.hosts == {"reference": "policy"}
     assert found.offloaded == {"reference"}
 
 
@@ -173,10 +174,10 @@ def test_a_checkpoint_is_loaded_by_as_many_ranks_as_saved_it() -> None:
     assert placed("colocate", "4x8", saved={"policy": 16}).args.actor.num_nodes == 2
     with pytest.raises(
         ConfigError,
-        match=r"actor.num_gpus_per_node: 8 makes 8 policy ranks, but the checkpoint .* was saved by 16, .* make 16$",
+        match=r"^actor.num_gpus_per_node=8: makes 8 policy ranks, but 16 ranks saved the checkpoint .* make 16 ranks.$",
     ):
         placed("colocate", "4x8", saved={"policy": 16}, actor__num_nodes=1, actor__num_gpus_per_node=8)
-    with pytest.raises(Shortage, match="needs 2 blocks of 8 GPUs on one node each for policy "):
+    with pytest.raises(Shortage, match="no room for 2 x 8 GPUs on one node for policy "):
         placed("colocate", "1x8", saved={"policy": 16})
     universal = provisional_arguments(
         config("flags"), {**FLAGS, "vllm.num_engines": 1, "ds.use_universal_ckpt": True, "actor.num_gpus_per_node": 4}
@@ -205,25 +206,25 @@ def job(timeout: float, resume: bool = False) -> prepare.Job:
     """One that takes a node of 8 GPUs; what placing does not look at is left out."""
     run, flags = config("colocate", timeout), {**FLAGS, "actor.num_gpus_per_node": 8}
     args = provisional_arguments(run, flags)
-    parts = {"config": run, "flags": flags, "args": args, "models": models_of(args), "saved_ranks": {}}
-    parts |= {"resume": resume, "prompts": 1000}
+    parts = {"config": run, "flags": flags, "args": args, "models": models_of(args)}
+    parts |= {"start": prepare.Start(resume, None, {}), "prompts": prepare.Prompts(1000, 0, 1000)}
     return prepare.Job(**{**dict.fromkeys(prepare.Job.__dataclass_fields__), **parts})
 
 
 def test_a_job_gets_its_place_once_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(shortage, "POLL_SECONDS", 0.0)
     run, seen = job(timeout=60), [BUSY, BUSY, FREE]
     found = prepare.place_when_free(run, lambda: seen.pop(0))
     assert seen == []
-    assert found.plan.gpus == 8
+    assert found.report.plan.gpus == 8
     assert found.args.vllm.num_engines == 8
-    assert found.config is run.config  # as the user wrote it
 
 
 def test_a_job_that_never_fits_does_not_wait() -> None:
     seen = [imagined_cluster("1x4", 140.0)]
     with pytest.raises(
-        Shortage, match=r"needs 8 GPUs on one node for policy \+ engines and 11 CPUs; free are 4 GPUs and"
+        Shortage,
+        match=r"room for 1 x 8 GPUs on one node for policy \+ engines and 11 CPUs .*; free are node 0 with 4 GPUs",
     ):
         prepare.place_when_free(job(timeout=60), seen.pop)
 
@@ -231,28 +232,29 @@ def test_a_job_that_never_fits_does_not_wait() -> None:
 def test_a_resumed_job_waits_for_a_node_that_comes_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(prepare, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(shortage, "POLL_SECONDS", 0.0)
     seen = [[], [], FREE]
-    assert prepare.place_when_free(job(timeout=60, resume=True), lambda: seen.pop(0)).plan.gpus == 8
+    assert prepare.place_when_free(job(timeout=60, resume=True), lambda: seen.pop(0)).report.plan.gpus == 8
     assert [record.getMessage() for record in caplog.records] == [
-        "waiting up to 60 seconds for room: the run needs 8 GPUs on one node for policy + engines and 11 CPUs; there "
-        "are no nodes"
+        "waiting up to 60 seconds for room for 1 x 8 GPUs on one node for policy + engines and 11 CPUs; free are no "
+        "nodes"
     ]
 
 
 def test_a_new_job_is_not_sized_to_what_others_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(shortage, "POLL_SECONDS", 0.0)
     run, seen = config("colocate", 60), [BUSY, FREE]
     wanted = replace(job(timeout=60), config=run, flags=FLAGS, args=provisional_arguments(run, FLAGS))
-    assert prepare.place_when_free(wanted, lambda: seen.pop(0)).plan.gpus == 8
+    assert prepare.place_when_free(wanted, lambda: seen.pop(0)).report.plan.gpus == 8
     late = replace(wanted, config=config("colocate", 0.01))
-    counts = r"--actor.num_nodes=1 --actor.num_gpus_per_node=2 --vllm.num_engines=2"
+    counts = r"--actor.num_nodes=1 --actor.num_gpus_per_node=2 --vllm.num_engines=2 --vllm.tensor_parallel_size=1"
     with pytest.raises(
-        Shortage, match=rf"free are 3 GPUs and 128 CPUs on node 0; to run on less, name the counts: {counts}"
+        Shortage,
+        match=rf"free are node 0 with 3 of 8 GPUs and 128 CPUs. To run on what is free, set the counts: {counts}$",
     ):
         prepare.place_when_free(late, lambda: BUSY)
 
 
 def test_a_job_that_waits_too_long_says_what_for() -> None:
-    with pytest.raises(Shortage, match="free are 3 GPUs and 128 CPUs on node 0"):
+    with pytest.raises(Shortage, match="free are node 0 with 3 of 8 GPUs and 128 CPUs"):
         prepare.place_when_free(job(timeout=0.01), lambda: BUSY)
