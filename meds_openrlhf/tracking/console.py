@@ -23,9 +23,9 @@ class RunConsole:
         tqdm.write(line, file=self._stream)
         self._stream.flush()
 
-    def start(self, job: Any, placement: Any) -> None:
+    def start(self, job: Any, placement: Any, total_steps: int) -> None:
         """Report that the run has its resources and starts to load models."""
-        self._total, first, prompts = placement.total_steps, job.start.step, job.prompts
+        self._total, first, prompts = total_steps, job.start.step, job.prompts
         where = "on the CPU runtime, GPUs made up" if job.on_cpu else "on GPUs"
         begins = f"resuming after step {first}" if first else "starting"
         if job.start.resume and not first:

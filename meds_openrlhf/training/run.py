@@ -31,7 +31,8 @@ from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.tracking.trackers import wanted_trackers
 from meds_openrlhf.training.host import cpu
 from meds_openrlhf.training.start.actors import start_actors
-from meds_openrlhf.training.start.prepare import Job, Placement, place_when_free, prepare
+from meds_openrlhf.training.start.placing import Placement, place_when_free
+from meds_openrlhf.training.start.prepare import Job, prepare
 from meds_openrlhf.training.watch.control import Stopped
 from meds_openrlhf.training.watch.follow import (
     Following,
@@ -60,11 +61,12 @@ def run_training(config: RunConfig, *, resume: bool, verbose: bool = False, list
         connection = ray_connection(on_cpu=on_cpu, verbose=verbose)
         with connection, interruptible(config.meds.watchdog.minutes) as interruptions:
             began = time.monotonic()
-            placement = place_when_free(job, inventory)
+            placement = place_when_free(job.request, resume, inventory)
+            total_steps = job.total_steps(placement.args)
             groups = reserve(placement.report.plan, config.meds.placement.timeout_seconds, since=began)
             try:
                 _open_run_folder(job)
-                listener.start(job, placement)
+                listener.start(job, placement, total_steps)
                 trackers = Trackers(paths, wanted_trackers(os.environ), first_step=job.start.step)
                 try:
                     Run(job, placement, groups, interruptions, listener, trackers).train()

@@ -23,7 +23,8 @@ from meds_openrlhf.placement.memory_estimate import EngineLimits
 from meds_openrlhf.tracking.response_texts import ResponseReader
 from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder
 from meds_openrlhf.training.host.openrlhf import duplicates
-from meds_openrlhf.training.start.prepare import Job, Placement
+from meds_openrlhf.training.start.placing import Placement
+from meds_openrlhf.training.start.prepare import Job
 from meds_openrlhf.training.watch.control import TrainerContext, start_run_control, this_node
 
 
@@ -96,7 +97,7 @@ def _start_recorder(job: Job) -> Any:
     if keep == "none" and not job.config.meds.enabled:
         return None
     answers = AnswerOpenings(features.answer_openings, features.answer_pattern)
-    reader = ResponseReader.of(job.args.actor.model_name_or_path, answers, job.paths.tokenizer)
+    reader = ResponseReader.of(job.request.args.actor.model_name_or_path, answers, job.paths.tokenizer)
     actor = ray.remote(num_cpus=0, max_restarts=-1)(RolloutRecorder).options(scheduling_strategy=this_node())
     return actor.remote(job.paths, reader, keep)
 

@@ -1,9 +1,10 @@
-"""Computes OpenRLHF's arguments with all counts, and the placement plan, from flags and the cluster's inventory."""
+"""From a run's flags to its place in the cluster: OpenRLHF's arguments with all counts, and the plan."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -17,9 +18,12 @@ from meds_openrlhf.placement.modes import mode_flags
 from meds_openrlhf.placement.plan import SECTIONS, beside_memory, make_plan
 from meds_openrlhf.placement.recipe import Recipe
 from meds_openrlhf.placement.report import PlanReport, report
+from meds_openrlhf.placement.shortage import Shortage, when_free
 from meds_openrlhf.placement.sizing import require_batches, size
 from meds_openrlhf.training.host.openrlhf import batching_of, parse_openrlhf_arguments, role_requests
 from meds_openrlhf.training.start import checks
+
+logger = logging.getLogger(__name__)
 
 CONTROLLER_CPUS = 1
 # Placeholders for counts that depend on the cluster, because OpenRLHF's parser checks all counts together.
@@ -31,18 +35,26 @@ PROVISIONAL = {
 
 
 @dataclass(frozen=True)
-class Placed:
-    """A run's arguments with all counts, and the placement of its roles."""
+class Request:
+    """What a run asks of a cluster: OpenRLHF's ``args`` from ``flags``; counts that the flags omit are provisional."""
+
+    config: RunConfig
+    flags: Mapping[str, Any]
+    args: SimpleNamespace
+    models: Mapping[str, FoundShape]  # by role
+    saved_ranks: Mapping[str, int]  # of policy and critic in the checkpoint to resume
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The place of a run in a cluster: OpenRLHF's arguments with all counts, and the plan."""
 
     args: SimpleNamespace
     report: PlanReport
 
 
-def provisional_arguments(config: RunConfig, flags: Mapping[str, Any]) -> SimpleNamespace:
-    """Return OpenRLHF's arguments before the cluster is known; in mode `flags` they are final.
-
-    Raises ConfigError for flags that OpenRLHF rejects or fails on, or that contradict the mode.
-    """
+def request_of(config: RunConfig, flags: Mapping[str, Any], saved_ranks: Mapping[str, int] | None = None) -> Request:
+    """Ask all checks of flags and arguments, and return the request. Raises ConfigError."""
     mode = config.meds.placement.mode
     added = mode_flags(mode, flags)
     if mode != "flags":
@@ -52,50 +64,71 @@ def provisional_arguments(config: RunConfig, flags: Mapping[str, Any]) -> Simple
     args = parse_openrlhf_arguments({**flags, **added})
     for ask in checks.OF_ARGUMENTS:
         ask(config, args)
-    return args
+    request = Request(config, flags, args, models_of(args), {} if args.ds.use_universal_ckpt else saved_ranks or {})
+    if mode == "flags":
+        _require_saved_ranks(request, args)
+    return request
 
 
-def place_flags(
-    config: RunConfig,
-    flags: Mapping[str, Any],
-    provisional: SimpleNamespace,
-    nodes: Sequence[Node],
-    models: Mapping[str, FoundShape],
-    saved_ranks: Mapping[str, int] | None = None,
-    sized_to: Sequence[Node] | None = None,
-) -> Placed:
+def place(request: Request, nodes: Sequence[Node], sized_to: Sequence[Node] | None = None) -> Placement:
     """Choose missing counts for ``sized_to``, by default ``nodes``, and plan the placement on ``nodes``.
 
-    ``provisional`` is the result of ``provisional_arguments`` for the flags. Raises ConfigError, or its subclass
-    Shortage if the cluster is too small.
+    Raises Shortage, a ConfigError, if the nodes do not have enough room.
     """
-    meds = config.meds
+    meds, flags = request.config.meds, request.flags
     shards = meds.memory.shards if meds.enabled else 0
     free = beside_memory(nodes if sized_to is None else sized_to, shards)
-    draft = recipe_of(provisional, models, flags, meds)
-    sizing = size(draft, meds.placement.mode, free, CONTROLLER_CPUS, saved_ranks)
-    args = provisional
+    draft = recipe_of(request.args, request.models, flags, meds)
+    sizing = size(draft, meds.placement.mode, free, CONTROLLER_CPUS, request.saved_ranks)
+    args = request.args
     if sizing.flags:
         with redirect_stdout(io.StringIO()):  # the parser repeats its remarks
             args = parse_openrlhf_arguments({**flags, **sizing.flags})
-    recipe, requests = recipe_of(args, models, flags, meds), role_requests(args)
-    require_saved_ranks(args, saved_ranks or {})
-    require_batches(recipe, requests, sizing.flags)
-    return Placed(args, report(make_plan(requests, nodes, shards, CONTROLLER_CPUS), sizing, recipe))
+    recipe, roles = recipe_of(args, request.models, flags, meds), role_requests(args)
+    _require_saved_ranks(request, args)
+    require_batches(recipe, roles, sizing.flags)
+    return Placement(args, report(make_plan(roles, nodes, shards, CONTROLLER_CPUS), sizing, recipe))
 
 
-def require_saved_ranks(args: SimpleNamespace, saved_ranks: Mapping[str, int]) -> None:
+def place_when_free(request: Request, resume: bool, inventory: Callable[[], Sequence[Node]]) -> Placement:
+    """Place a run as soon as the nodes have room, within the timeout.
+
+    A new run is sized as if the cluster were empty and waits for enough free resources; Shortage is raised immediately
+    if even the empty cluster is too small. A resumed run may have lost a node that comes back, so it waits in any case
+    and is sized to the free resources. Raises Shortage after the timeout.
+    """
+
+    def placed(nodes: Sequence[Node]) -> Placement:
+        try:
+            return place(request, nodes, None if resume else [node.emptied() for node in nodes])
+        except Shortage as shortage:
+            raise _with_smaller_counts(request, nodes, shortage) from None
+
+    seconds = request.config.meds.placement.timeout_seconds
+    return when_free(placed, inventory, seconds, logger.warning, may_grow=resume)
+
+
+def _with_smaller_counts(request: Request, nodes: Sequence[Node], shortage: Shortage) -> Shortage:
+    """Return the shortage with advice on counts that fit the free resources; unchanged if no counts fit."""
+    try:
+        sized = place(request, nodes).report.sizing.flags
+    except ConfigError:
+        return shortage
+    counts = " ".join(f"--{flag}={count}" for flag, count in sized.items() if flag in PROVISIONAL)
+    return Shortage(shortage.text, f"To run on what is free, set the counts: {counts}")
+
+
+def _require_saved_ranks(request: Request, args: SimpleNamespace) -> None:
     """Raise ConfigError if the number of ranks differs from the checkpoint's, which DeepSpeed cannot load then."""
-    requests = {request.role: request for request in role_requests(args)}
-    for role, saved in saved_ranks.items():
-        request = requests.get(role)
-        if request is not None and request.gpus != saved and not args.ds.use_universal_ckpt:
+    for role in role_requests(args):
+        saved = request.saved_ranks.get(role.role, role.gpus)
+        if role.gpus != saved:
             hint = (
-                f"makes {request.gpus} {role} ranks, but {saved} ranks saved the checkpoint to resume, and DeepSpeed "
-                f"loads it only with the same number. Set {SECTIONS[role]}.num_nodes and num_gpus_per_node to make "
-                f"{saved} ranks."
+                f"makes {role.gpus} {role.role} ranks, but {saved} ranks saved the checkpoint to resume, and DeepSpeed "
+                f"loads it only with the same number. Set {SECTIONS[role.role]}.num_nodes and num_gpus_per_node to "
+                f"make {saved} ranks."
             )
-            raise ConfigError(request.flag, request.block_gpus, hint)
+            raise ConfigError(role.flag, role.block_gpus, hint)
 
 
 def models_of(args: SimpleNamespace) -> dict[str, FoundShape]:

@@ -1,10 +1,9 @@
-"""Turns a configuration into a job, with every check and nothing started; then finds its place in the cluster."""
+"""Turns a configuration into a job: asks every check, and starts nothing."""
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,26 +17,16 @@ from meds_openrlhf.features.settings import features_of_rows, transform_of
 from meds_openrlhf.memory.snapshot import MemoryFormat
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import Node
-from meds_openrlhf.placement.model_shape import FoundShape
 from meds_openrlhf.placement.report import PlanReport
-from meds_openrlhf.placement.shortage import Shortage, when_free
 from meds_openrlhf.runtime import devices
 from meds_openrlhf.training.host import cpu
 from meds_openrlhf.training.host.openrlhf import steps_of_an_epoch
 from meds_openrlhf.training.start import checks, dataset
-from meds_openrlhf.training.start.placing import (
-    PROVISIONAL,
-    models_of,
-    place_flags,
-    provisional_arguments,
-    require_saved_ranks,
-)
+from meds_openrlhf.training.start.placing import Request, place, request_of
 
 REWARD_FILES = Path(__file__).parents[2] / "rewards"
 # DeepSpeed's optimizer files, one per rank: zero_pp_rank_3_mp_rank_00_optim_states.pt
 OPTIMIZER_PART = re.compile(r"(bf16_)?zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt")
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -46,7 +35,6 @@ class Start:
 
     resume: bool
     checkpoint: Checkpoint | None
-    saved_ranks: dict[str, int]  # of policy and critic in that checkpoint
 
     @property
     def step(self) -> int:
@@ -73,29 +61,23 @@ class RunMemory:
 
 @dataclass(frozen=True)
 class Job:
-    """A run that has passed every check and has not started anything.
-
-    ``args`` are OpenRLHF's, from ``flags``; counts of GPUs among them are provisional, and `place` decides them.
-    """
+    """A run that has passed every check and has not started anything."""
 
     config: RunConfig
     paths: RunPaths
     on_cpu: bool
     start: Start
-    flags: dict[str, Any]
-    args: SimpleNamespace
-    models: dict[str, FoundShape]  # by role
+    request: Request
     prompts: Prompts
     memory: RunMemory
 
+    def total_steps(self, args: SimpleNamespace) -> int:
+        """Return the number of steps with these arguments of OpenRLHF, if no prompt is filtered out.
 
-@dataclass(frozen=True)
-class Placement:
-    """The place of a job in the cluster: OpenRLHF's arguments with all counts, and the plan."""
-
-    args: SimpleNamespace
-    report: PlanReport
-    total_steps: int  # if no prompt is filtered out
+        Raises ConfigError if there is none.
+        """
+        steps: int = steps_of_an_epoch(args, self.prompts.count) * args.train.num_episodes
+        return min(steps, self.config.meds.max_steps or steps)
 
 
 def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool) -> Job:
@@ -105,10 +87,8 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool) -> J
     checks.require_code_files(config)
     checkpoint = newest_complete(paths) if resume else None
     flags = openrlhf_flags(config, paths, on_cpu, load=checkpoint is not None)
-    args = provisional_arguments(config, flags)
-    saved_ranks = ranks_saved(paths, checkpoint.tag) if checkpoint and not args.ds.use_universal_ckpt else {}
-    if config.meds.placement.mode == "flags":
-        require_saved_ranks(args, saved_ranks)
+    request = request_of(config, flags, ranks_saved(paths, checkpoint.tag) if checkpoint else None)
+    args = request.args
     if checkpoint is not None:
         checks.require_same_adapters(config, paths)
     data = dataset.load_prompts(args)
@@ -116,17 +96,8 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool) -> J
     policy = checks.model_config(args.actor.model_name_or_path)
     memory = _memory_of(config, paths, args, policy)
     checks.require_lora_targets(args, policy)
-    return Job(
-        config=config,
-        paths=paths,
-        on_cpu=on_cpu,
-        start=Start(resume, checkpoint, saved_ranks),
-        flags=flags,
-        args=args,
-        models=models_of(args),
-        prompts=_prompts_of(data, args),
-        memory=memory,
-    )
+    prompts = _prompts_of(data, args)
+    return Job(config, paths, on_cpu, Start(resume, checkpoint), request, prompts, memory)
 
 
 def plan_run(config: RunConfig, nodes: Sequence[Node]) -> PlanReport:
@@ -134,8 +105,7 @@ def plan_run(config: RunConfig, nodes: Sequence[Node]) -> PlanReport:
     on_cpu = config.meds.allow_cpu and not devices.has_cuda()
     checks.require_local_paths(config, ("actor.model_name_or_path",))
     flags = openrlhf_flags(config, RunPaths(Path(config.meds.run_dir)), on_cpu, load=False)
-    args = provisional_arguments(config, flags)
-    return place_flags(config, flags, args, nodes, models_of(args)).report
+    return place(request_of(config, flags), nodes).report
 
 
 def _memory_of(config: RunConfig, paths: RunPaths, args: SimpleNamespace, policy: Any) -> RunMemory:
@@ -172,44 +142,6 @@ def ranks_saved(paths: RunPaths, tag: str) -> dict[str, int]:
         for role, folder in folders.items()
     }
     return {role: count for role, count in parts.items() if count}
-
-
-def place(job: Job, nodes: Sequence[Node], sized_to: Sequence[Node] | None = None) -> Placement:
-    """Place the job on ``nodes``, with counts chosen for ``sized_to`` if given, otherwise for ``nodes``.
-
-    Raises Shortage, a ConfigError, if the nodes do not have enough room, and ConfigError if no step could be trained.
-    """
-    placed = place_flags(job.config, job.flags, job.args, nodes, job.models, job.start.saved_ranks, sized_to)
-    steps = steps_of_an_epoch(placed.args, job.prompts.count) * placed.args.train.num_episodes
-    return Placement(placed.args, placed.report, min(steps, job.config.meds.max_steps or steps))
-
-
-def place_when_free(job: Job, inventory: Callable[[], Sequence[Node]]) -> Placement:
-    """Place the job as soon as the nodes have room, within the timeout.
-
-    A new run is sized as if the cluster were empty and waits for enough free resources; Shortage is raised immediately
-    if even the empty cluster is too small. A resumed run may have lost a node that comes back, so it waits in any case
-    and is sized to the free resources. Raises Shortage after the timeout.
-    """
-
-    def placed(nodes: Sequence[Node]) -> Placement:
-        try:
-            return place(job, nodes, None if job.start.resume else [node.emptied() for node in nodes])
-        except Shortage as shortage:
-            raise _with_smaller_counts(job, nodes, shortage) from None
-
-    seconds = job.config.meds.placement.timeout_seconds
-    return when_free(placed, inventory, seconds, logger.warning, may_grow=job.start.resume)
-
-
-def _with_smaller_counts(job: Job, nodes: Sequence[Node], shortage: Shortage) -> Shortage:
-    """Return the shortage with advice on counts that fit the free resources; unchanged if no counts fit."""
-    try:
-        sized = place(job, nodes).report.sizing.flags
-    except ConfigError:
-        return shortage
-    counts = " ".join(f"--{flag}={count}" for flag, count in sized.items() if flag in PROVISIONAL)
-    return Shortage(shortage.text, f"To run on what is free, set the counts: {counts}")
 
 
 def openrlhf_flags(config: RunConfig, paths: RunPaths, on_cpu: bool, load: bool) -> dict[str, Any]:

@@ -23,7 +23,7 @@ EXPLANATION_SECONDS = 10.0
 class RunListener(Protocol):
     """An observer of a run's progress, such as the console."""
 
-    def start(self, job: Any, placement: Any) -> None:
+    def start(self, job: Any, placement: Any, total_steps: int) -> None:
         """Called when the run has its resources and starts to load models."""
 
     def step(self, step: int, metrics: dict[str, float]) -> None:

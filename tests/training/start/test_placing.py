@@ -11,15 +11,16 @@ from meds_openrlhf.config.schema import PolicySettings
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement import shortage
 from meds_openrlhf.placement.inventory import imagined_cluster
+from meds_openrlhf.placement.recipe import Recipe
 from meds_openrlhf.placement.shortage import Shortage
 from meds_openrlhf.training.start import placing, prepare
 from meds_openrlhf.training.start.placing import (
-    Placed,
-    models_of,
-    place_flags,
-    provisional_arguments,
+    Placement,
+    Request,
+    place,
+    place_when_free,
     recipe_of,
-    require_saved_ranks,
+    request_of,
 )
 from tests.placement.clusters import found_shape
 
@@ -44,10 +45,9 @@ def config(mode: str, timeout: float = 0.2, **settings: Any) -> RunConfig:
     return RunConfig(meds=MedsSettings(run_dir="runs/x", placement=placement, **settings), openrlhf={})
 
 
-def placed(mode: str, cluster: str, saved: dict[str, int] | None = None, **flags: Any) -> Placed:
+def placed(mode: str, cluster: str, saved: dict[str, int] | None = None, **flags: Any) -> Placement:
     run, wanted = config(mode), {**FLAGS, **{key.replace("__", "."): value for key, value in flags.items()}}
-    args = provisional_arguments(run, wanted)
-    return place_flags(run, wanted, args, imagined_cluster(cluster, 140.0), models_of(args), saved)
+    return place(request_of(run, wanted, saved), imagined_cluster(cluster, 140.0))
 
 
 def test_flags_that_are_given_stay_as_they_are() -> None:
@@ -85,7 +85,7 @@ def test_what_deepspeed_would_refuse_is_refused_in_every_mode() -> None:
 )
 def test_numbers_below_one_are_refused_before_openrlhf_divides_by_them(flag: str, value: int) -> None:
     with pytest.raises(ConfigError, match=f"^{flag}={value}: .*at least 1"):
-        provisional_arguments(config("flags"), {**FLAGS, flag: value})
+        request_of(config("flags"), {**FLAGS, flag: value})
 
 
 def test_only_roles_of_the_run_need_gpus() -> None:
@@ -111,13 +111,12 @@ def test_every_role_of_the_recipe_is_planned() -> None:
 def test_the_memory_takes_cpus_only_where_there_is_one() -> None:
     assert len(placed("split", "1x8").report.plan.shards) == 2
     run = config("split", enabled=False)
-    args = provisional_arguments(run, FLAGS)
-    assert place_flags(run, FLAGS, args, imagined_cluster("1x8", 140.0), models_of(args)).report.plan.shards == ()
+    assert place(request_of(run, FLAGS), imagined_cluster("1x8", 140.0)).report.plan.shards == ()
 
 
 def test_contradictions_are_refused_before_there_is_a_cluster() -> None:
     with pytest.raises(ConfigError, match=r"train.colocate_all=True: contradicts meds.placement.mode=split"):
-        provisional_arguments(config("split"), {**FLAGS, "train.colocate_all": True})
+        request_of(config("split"), {**FLAGS, "train.colocate_all": True})
 
 
 def test_minibatches_of_whole_prompts_are_dealt_evenly_also_where_batches_are_dynamic() -> None:
@@ -125,25 +124,26 @@ def test_minibatches_of_whole_prompts_are_dealt_evenly_also_where_batches_are_dy
     flags = {**FLAGS, "vllm.num_engines": 1, "train.dynamic_batch_enable": True, "train.batch_size": 64}
     for ranks in (4, 3):
         flags["actor.num_gpus_per_node"] = ranks
-        args = provisional_arguments(run, flags)
+        request = request_of(run, flags)
         nodes = imagined_cluster("1x8", 140.0)
         if ranks == 4:
-            assert place_flags(run, flags, args, nodes, models_of(args)).report.plan.gpus == 5
+            assert place(request, nodes).report.plan.gpus == 5
         else:
             with pytest.raises(ConfigError, match=r"actor.num_gpus_per_node=3: makes 3 policy ranks, and the batches"):
-                place_flags(run, flags, args, nodes, models_of(args))
+                place(request, nodes)
+
+
+def recipe_from(flags: dict[str, Any]) -> Recipe:
+    asked = request_of(config("flags"), flags)
+    return recipe_of(asked.args, asked.models, flags, config("flags").meds)
 
 
 def test_a_sample_longer_than_a_batch_is_one_alone_and_ranks_that_share_a_batch_share_its_limit() -> None:
     flags = {**FLAGS, "vllm.num_engines": 1, "train.dynamic_batch_enable": True, "data.max_len": 10000}
     limits = {"train.max_tokens_per_gpu": 9000, "rollout.max_tokens_per_gpu": 12000}
-    args = provisional_arguments(config("flags"), flags | limits)
-    found = recipe_of(args, models_of(args), flags, config("flags").meds)
+    found = recipe_from(flags | limits)
     assert (found.train_tokens, found.forward_tokens) == (10000, 12000)
-    args = provisional_arguments(
-        config("flags"), flags | limits | {"ds.ring_attn_size": 2, "actor.num_gpus_per_node": 2}
-    )
-    found = recipe_of(args, models_of(args), flags, config("flags").meds)
+    found = recipe_from(flags | limits | {"ds.ring_attn_size": 2, "actor.num_gpus_per_node": 2})
     assert (found.train_tokens, found.forward_tokens) == (18000, 24000)
 
 
@@ -161,8 +161,7 @@ def test_a_recipe_is_read_off_openrlhfs_arguments() -> None:
         "rollout.batch_size": 32,
         "rollout.micro_batch_size": 2,
     }
-    args = provisional_arguments(config("flags"), flags | {"actor.num_gpus_per_node": 2})
-    found = recipe_of(args, models_of(args), flags, config("flags").meds)
+    found = recipe_from(flags | {"actor.num_gpus_per_node": 2})
     assert tuple(found.models) == ("policy", "engines", "reference")
     assert (found.train_tokens, found.forward_tokens, found.gradient_bytes, found.lora_rank) == (9000, 9000, 4, 8)
     assert (found.batching.responses, found.batching.dynamic) == (256, True)
@@ -179,10 +178,8 @@ def test_a_checkpoint_is_loaded_by_as_many_ranks_as_saved_it() -> None:
         placed("colocate", "4x8", saved={"policy": 16}, actor__num_nodes=1, actor__num_gpus_per_node=8)
     with pytest.raises(Shortage, match="no room for 2 x 8 GPUs on one node for policy "):
         placed("colocate", "1x8", saved={"policy": 16})
-    universal = provisional_arguments(
-        config("flags"), {**FLAGS, "vllm.num_engines": 1, "ds.use_universal_ckpt": True, "actor.num_gpus_per_node": 4}
-    )
-    require_saved_ranks(universal, {"policy": 16})
+    universal = {"ds__use_universal_ckpt": True, "vllm__num_engines": 1, "actor__num_gpus_per_node": 4}
+    assert placed("flags", "1x8", saved={"policy": 16}, **universal).args.actor.num_gpus_per_node == 4
 
 
 def test_the_ranks_of_a_checkpoint_are_its_optimizers_parts(tmp_path: Path) -> None:
@@ -202,19 +199,15 @@ FREE = imagined_cluster("1x8", 140.0)
 BUSY = [replace(FREE[0], free_gpus=3.0)]
 
 
-def job(timeout: float, resume: bool = False) -> prepare.Job:
-    """One that takes a node of 8 GPUs; what placing does not look at is left out."""
-    run, flags = config("colocate", timeout), {**FLAGS, "actor.num_gpus_per_node": 8}
-    args = provisional_arguments(run, flags)
-    parts = {"config": run, "flags": flags, "args": args, "models": models_of(args)}
-    parts |= {"start": prepare.Start(resume, None, {}), "prompts": prepare.Prompts(1000, 0, 1000)}
-    return prepare.Job(**{**dict.fromkeys(prepare.Job.__dataclass_fields__), **parts})
+def request(timeout: float) -> Request:
+    """Of a run that takes a node of 8 GPUs."""
+    return request_of(config("colocate", timeout), {**FLAGS, "actor.num_gpus_per_node": 8})
 
 
 def test_a_job_gets_its_place_once_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shortage, "POLL_SECONDS", 0.0)
-    run, seen = job(timeout=60), [BUSY, BUSY, FREE]
-    found = prepare.place_when_free(run, lambda: seen.pop(0))
+    seen = [BUSY, BUSY, FREE]
+    found = place_when_free(request(timeout=60), False, lambda: seen.pop(0))
     assert seen == []
     assert found.report.plan.gpus == 8
     assert found.args.vllm.num_engines == 8
@@ -226,7 +219,7 @@ def test_a_job_that_never_fits_does_not_wait() -> None:
         Shortage,
         match=r"room for 1 x 8 GPUs on one node for policy \+ engines and 11 CPUs .*; free are node 0 with 4 GPUs",
     ):
-        prepare.place_when_free(job(timeout=60), seen.pop)
+        place_when_free(request(timeout=60), False, seen.pop)
 
 
 def test_a_resumed_job_waits_for_a_node_that_comes_back(
@@ -234,7 +227,7 @@ def test_a_resumed_job_waits_for_a_node_that_comes_back(
 ) -> None:
     monkeypatch.setattr(shortage, "POLL_SECONDS", 0.0)
     seen = [[], [], FREE]
-    assert prepare.place_when_free(job(timeout=60, resume=True), lambda: seen.pop(0)).report.plan.gpus == 8
+    assert place_when_free(request(timeout=60), True, lambda: seen.pop(0)).report.plan.gpus == 8
     assert [record.getMessage() for record in caplog.records] == [
         "waiting up to 60 seconds for room for 1 x 8 GPUs on one node for policy + engines and 11 CPUs; free are no "
         "nodes"
@@ -243,18 +236,18 @@ def test_a_resumed_job_waits_for_a_node_that_comes_back(
 
 def test_a_new_job_is_not_sized_to_what_others_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shortage, "POLL_SECONDS", 0.0)
-    run, seen = config("colocate", 60), [BUSY, FREE]
-    wanted = replace(job(timeout=60), config=run, flags=FLAGS, args=provisional_arguments(run, FLAGS))
-    assert prepare.place_when_free(wanted, lambda: seen.pop(0)).report.plan.gpus == 8
+    seen = [BUSY, FREE]
+    wanted = request_of(config("colocate", 60), FLAGS)
+    assert place_when_free(wanted, False, lambda: seen.pop(0)).report.plan.gpus == 8
     late = replace(wanted, config=config("colocate", 0.01))
     counts = r"--actor.num_nodes=1 --actor.num_gpus_per_node=2 --vllm.num_engines=2 --vllm.tensor_parallel_size=1"
     with pytest.raises(
         Shortage,
         match=rf"free are node 0 with 3 of 8 GPUs and 128 CPUs. To run on what is free, set the counts: {counts}$",
     ):
-        prepare.place_when_free(late, lambda: BUSY)
+        place_when_free(late, False, lambda: BUSY)
 
 
 def test_a_job_that_waits_too_long_says_what_for() -> None:
     with pytest.raises(Shortage, match="free are node 0 with 3 of 8 GPUs and 128 CPUs"):
-        prepare.place_when_free(job(timeout=0.01), lambda: BUSY)
+        place_when_free(request(timeout=0.01), False, lambda: BUSY)
