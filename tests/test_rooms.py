@@ -43,10 +43,23 @@ def test_features_memory_and_shaping_know_nothing_of_openrlhf() -> None:
                 assert not OPENRLHF.search(node.id if isinstance(node, ast.Name) else node.attr), name
 
 
-def test_the_driver_knows_the_training_and_not_the_other_way_round() -> None:
-    for name, tree in modules("training"):
-        if not name.startswith("training/driver/"):
-            assert not [one for one in imports_of(tree) if one.startswith("meds_openrlhf.training.driver")], name
+def test_the_rooms_of_training_know_each_other_one_way() -> None:
+    """run knows all; start knows the step, which is what it starts; the host's ways know nobody."""
+    below = {"host": set[str](), "watch": {"host"}, "step": {"host", "watch"}, "start": {"host", "watch", "step"}}
+    for room, known in below.items():
+        for name, tree in modules(f"training/{room}"):
+            inside = {one.split(".")[2] for one in imports_of(tree) if one.startswith("meds_openrlhf.training.")}
+            assert inside <= {room, *known}, name
+
+
+def test_what_every_command_needs_of_its_machine_is_not_fetched_from_training() -> None:
+    for name, tree in modules("runtime"):
+        inside = {one.split(".")[1] for one in imports_of(tree) if one.startswith("meds_openrlhf.")}
+        assert inside <= {"runtime", "config"}, name
+    users = {"cli/train.py", "cli/plan.py", "doctor/trial.py"}
+    rooms = [path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name not in ("training", "__pycache__")]
+    found = {name for name, tree in modules(*rooms) if any(".training" in one for one in imports_of(tree))}
+    assert found == users
 
 
 def test_only_the_training_imports_openrlhf() -> None:

@@ -244,3 +244,17 @@ def steps_of_an_epoch(args: SimpleNamespace, prompts: int) -> int:
         )
         raise ConfigError("data.prompt_dataset", args.data.prompt_dataset, hint)
     return steps
+
+
+def longest_prompt(args: SimpleNamespace) -> int:
+    """The number of tokens that ``data.max_len`` and ``rollout.max_new_tokens`` leave to a prompt."""
+    most: int = args.data.max_len - (args.rollout.max_new_tokens or 1)
+    return most
+
+
+def is_too_long(text: str, most: int, tokenizer: Any) -> bool:
+    """Whether the prompt, as the engines get it, has more than ``most`` tokens.
+
+    A token has at least one byte, so only long texts are tokenized.
+    """
+    return len(text.encode()) > most and len(tokenizer(text=text, add_special_tokens=False)["input_ids"]) > most

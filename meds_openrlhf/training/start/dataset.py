@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.training.host.openrlhf import module_alone
+from meds_openrlhf.training.host.openrlhf import is_too_long, longest_prompt, module_alone
 
 
 def load_prompts(args: SimpleNamespace) -> Any:
@@ -69,17 +69,3 @@ def _as_sent(args: SimpleNamespace, tokenizer: Any) -> Callable[[dict[str, Any]]
         return text
 
     return text_of
-
-
-def longest_prompt(args: SimpleNamespace) -> int:
-    """The number of tokens that ``data.max_len`` and ``rollout.max_new_tokens`` leave to a prompt."""
-    most: int = args.data.max_len - (args.rollout.max_new_tokens or 1)
-    return most
-
-
-def is_too_long(text: str, most: int, tokenizer: Any) -> bool:
-    """Whether the prompt, as the engines get it, has more than ``most`` tokens.
-
-    A token has at least one byte, so only long texts are tokenized.
-    """
-    return len(text.encode()) > most and len(tokenizer(text=text, add_special_tokens=False)["input_ids"]) > most

@@ -20,7 +20,7 @@ from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.report import PlanReport
 from meds_openrlhf.runtime import devices
 from meds_openrlhf.training.host import cpu
-from meds_openrlhf.training.host.openrlhf import steps_of_an_epoch
+from meds_openrlhf.training.host.openrlhf import longest_prompt, steps_of_an_epoch
 from meds_openrlhf.training.start import checks, dataset
 from meds_openrlhf.training.start.placing import Request, place, request_of
 
@@ -131,7 +131,7 @@ def _prompts_of(data: Any, args: SimpleNamespace) -> Prompts:
 
     tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
     too_long = dataset.count_too_long(data, args, tokenizer)
-    return Prompts(len(data) - too_long, too_long, dataset.longest_prompt(args))
+    return Prompts(len(data) - too_long, too_long, longest_prompt(args))
 
 
 def ranks_saved(paths: RunPaths, tag: str) -> dict[str, int]:

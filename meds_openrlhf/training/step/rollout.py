@@ -12,7 +12,7 @@ from openrlhf.trainer.ray.vllm_engine import batch_vllm_engine_call
 from vllm import SamplingParams
 
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.training.start.dataset import is_too_long, longest_prompt
+from meds_openrlhf.training.host.openrlhf import is_too_long, longest_prompt
 from meds_openrlhf.training.step.engine_fleet import EngineFleet
 from meds_openrlhf.training.step.ordered_batch import OrderedBatch, PassRate, PromptRequest, Started
 
