@@ -102,7 +102,7 @@ def case_of(wrong: pa.Table, labels: NDArray[np.int64], prompt: str) -> Case:
     """
     places = np.flatnonzero(pc.equal(wrong["prompt"], prompt).to_numpy())
     if len(places) == 0:
-        raise ConfigError("--prompt", prompt, "has no wrong rollout with layer logits in this run; leave it out")
+        raise ConfigError("--prompt", prompt, "has no wrong rollout with layer logits in this run. Leave it out.")
     return _case(wrong, labels, places)
 
 
@@ -112,7 +112,7 @@ def most_telling(wrong: pa.Table, labels: NDArray[np.int64]) -> Case:
     Raises ConfigError if there are no wrong rollouts.
     """
     if len(wrong) == 0:
-        raise ConfigError("RUN", 0, "wrong rollouts with layer logits; name a run whose policy errs and is recorded")
+        raise ConfigError("RUN", None, "has no wrong rollouts with layer logits. Name another run.")
     prompts = prompt_codes(wrong)
     by_prompt = np.split(np.argsort(prompts, kind="stable"), np.cumsum(np.bincount(prompts))[:-1])
     return max((_case(wrong, labels, key) for key in by_prompt), key=lambda case: (case.telling, len(case.clusters)))

@@ -26,14 +26,14 @@ class RunConsole:
     def start(self, job: Any) -> None:
         """Report that the run has its resources and starts to load models."""
         self._total = job.total_steps
-        where = "on the CPU runtime, GPUs made up" if job.on_cpu else "on GPUs"
+        where = "on the CPU, with made-up GPUs" if job.on_cpu else "on GPUs"
         self.say(f"{job.config.meds.run_dir}: {job.plan} ({where})")
         for line in job.placement.overfull:
-            self.say(f"{job.config.meds.run_dir}: warning: too full by estimate: {line}; `meds plan` shows more")
-        goes_on = f"going on after step {job.first_step}" if job.first_step else "starting"
+            self.say(f"{job.config.meds.run_dir}: warning: too full by estimate: {line}. `meds plan` shows more.")
+        begin = f"resuming after step {job.first_step}" if job.first_step else "starting"
         if job.resume and not job.first_step:
-            goes_on = "no whole checkpoint to go on from, starting anew"
-        self.say(f"{job.config.meds.run_dir}: {goes_on}, up to {self._total} steps; loading models, this takes a while")
+            begin = "no complete checkpoint, starting from step 1"
+        self.say(f"{job.config.meds.run_dir}: {begin}, up to step {self._total}; loading models, this takes a while")
         self._bar = tqdm(
             total=self._total, initial=job.first_step, unit="step", file=self._stream, disable=None, dynamic_ncols=True
         )
