@@ -13,7 +13,7 @@ def test_a_folder_without_shards(tmp_path: Path) -> None:
     model = Model("run@1", shards=tmp_path / "_actor" / "global_step1", base="own/base")
     assert model.shards is not None
     model.shards.mkdir(parents=True)
-    with pytest.raises(ConfigError, match=r"cannot be put together by DeepSpeed .* --ckpt.save_hf"):
+    with pytest.raises(ConfigError, match=r"cannot be assembled by DeepSpeed .* --ckpt.save_hf"):
         converted(model, "f00d" * 16, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
