@@ -110,7 +110,7 @@ def test_steps_without_all_texts_are_not_labelled_but_clustered(
 @pytest.mark.parametrize(
     ("rollouts", "message"),
     [
-        ([Rollout("p", "1", logits=kind(1), text=None)], "train with meds.tracking.rollouts: all"),
+        ([Rollout("p", "1", logits=kind(1), text=None)], "Train with meds.tracking.rollouts: all"),
         ([Rollout("p", "1", correct=True)], "has no wrong rollouts with layer logits"),
     ],
 )

@@ -88,7 +88,7 @@ def test_malformed_replies_are_left_out_of_the_means_and_counted(
         assert main([*_runs(tmp_path, steps=(30,)), *_arguments(tmp_path, judge)]) == 0
     output = capsys.readouterr().out
     assert re.search(r"\| 30 +\| +5 \| +1 \| +4.00 \| +2.00 \|", output)
-    assert "1 questions left malformed" in output
+    assert "1 questions stayed malformed" in output
     assert [one["scores"] for one in json.loads((tmp_path / "n.json").read_text())["comparisons"]].count(None) == 1
 
 

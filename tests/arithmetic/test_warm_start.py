@@ -84,7 +84,7 @@ def test_the_same_recipe_is_not_trained_twice_and_a_changed_one_is(tmp_path):
     lines = []
     prepare(out, recipe=TINY, report=lines.append)
     assert (out / "mark").exists()
-    assert lines == [f"the arithmetic policy and its problems are in {out} already"]
+    assert lines == [f"the arithmetic policy and its problems are already in {out}"]
 
     assets = prepare(out, recipe=replace(TINY, train_problems=5))
     assert not (out / "mark").exists()

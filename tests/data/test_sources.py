@@ -119,8 +119,7 @@ def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatc
         list(read_rows(Source(CATALOG["aime24"])))
     message = str(caught.value)
     assert message == (
-        "aime24: 'HuggingFaceH4/aime_2024' cannot be loaded (the hub cannot be reached); give a file of it: "
-        "--from aime24=FILE"
+        "aime24=HuggingFaceH4/aime_2024: cannot be loaded (the hub cannot be reached). Give a file: --from aime24=FILE"
     )
 
 

@@ -61,9 +61,9 @@ def test_lines_that_are_no_rollouts_are_counted_with_their_first_place(tmp_path:
     assert [one.response for _, rollouts in dump for one in rollouts] == ["a"]
     assert dump.counts.rollouts == 1
     assert dump.counts.left_out == {
-        "that are no JSON": 2, "that are no JSON object": 1, "without reward": 1, "of the model n, not of m": 1,
+        "that are not JSON": 2, "that are not JSON objects": 1, "without reward": 1, "of the model n, not of m": 1,
     }  # fmt: skip
-    assert dump.counts.examples["that are no JSON"] == f"{file}, line 2"
+    assert dump.counts.examples["that are not JSON"] == f"{file}, line 2"
 
 
 def test_two_runs_are_refused(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_a_failed_run_has_its_last_line_and_is_tried_again(capsys: pytest.Captur
         assert capsys.readouterr().out.splitlines() == [
             "small: 1 runs to make",
             "a-dapo-2: preparing",
-            "a-dapo-2: failed, no data for 2; runs/small/a-dapo-2.log has all of it",
+            "a-dapo-2: failed, no data for 2; all output is in runs/small/a-dapo-2.log",
         ]
     assert failing.log.read_text().count("line one\nno data for 2\n") == 2
     assert list(read_results(done.study)) == [done.key]
@@ -63,7 +63,7 @@ def test_runs_share_their_preparation_and_go_on_if_one_fails(
     assert Path("count").read_text() in ("12", "21")
     lines = capsys.readouterr().out.splitlines()
     assert sorted(line for line in lines if "failed" in line) == sorted(
-        f"{run.name}: failed, no room; {run.log} has all of it" for run in study.runs()
+        f"{run.name}: failed, no room; all output is in {run.log}" for run in study.runs()
     )
 
 

@@ -116,7 +116,7 @@ def test_a_tracker_that_raises_is_said_once_and_its_neighbour_does_not_notice(
     run.step(1, loss=1.0)
     trackers = Trackers(run.paths, ["bad", "good"])
     said = follow_until(trackers, bool)
-    assert said == [f"Bad: OSError: refused *** and more; {way_on(run)}"]
+    assert said == [f"Bad: OSError: refused *** and more. {way_on(run)}"]
     run.step(2, loss=2.0)
     assert follow_until(trackers, lambda _: fakes["good"].steps == [1, 2]) == []
     fakes["bad"].doing = lambda: None
@@ -210,7 +210,7 @@ def test_a_full_disk_ends_nothing(run: WrittenRun, fakes: dict[str, Fake], capfd
     run.paths.tracking_log.symlink_to("/dev/full")
     run.step(1, loss=1.0)
     trackers = Trackers(run.paths, ["bad"])
-    assert follow_until(trackers, bool) == [f"Bad: OSError: away; {way_on(run)}"]
+    assert follow_until(trackers, bool) == [f"Bad: OSError: away. {way_on(run)}"]
     fakes["bad"].doing = lambda: None
     trackers.finish(DEADLINE)
     assert fakes["bad"].steps == [1]
@@ -292,7 +292,7 @@ def test_a_missing_package_is_one_line_that_names_its_extra(
     run.step(1, loss=1.0)
     trackers = Trackers(run.paths, ["tensorboard", package])
     (said,) = follow_until(trackers, lambda said: bool(said) and on_the_board(run) == [1])
-    assert said == f"{name}: {package} is not installed; pip install 'meds-openrlhf[{extra}]'; {way_on(run)}"
+    assert said == f"{name}: {package} is not installed; pip install 'meds-openrlhf[{extra}]'. {way_on(run)}"
     assert trackers.finish(DEADLINE) == [rest_of(run, name)]
 
 

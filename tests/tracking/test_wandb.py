@@ -168,5 +168,5 @@ def test_a_client_that_does_not_take_its_settings_is_one_line(
     monkeypatch.setenv("WANDB_MODE", "a mode of another version")
     run.step(1, loss=1.0)
     line, rest = Trackers(run.paths, ["wandb"]).finish(60)
-    assert line.startswith("W&B: ValueError: its client does not take its settings; check the WANDB_* variables; ")
+    assert line.startswith("W&B: ValueError: its client refuses its settings; check the WANDB_* variables. ")
     assert rest == f"not everything was sent to W&B. Send the rest with: meds track {run.paths.root}"

@@ -61,7 +61,7 @@ def draw(
         except EngineLostError as loss:
             waiting.appendleft(block)
             if load.pop(engine, None) is not None and load:
-                tell(f"engine {engine} was lost ({loss}); its samples go to the other {len(load)}")
+                tell(f"engine {engine} was lost ({loss}); its samples go to the {len(load)} left")
             if not load:
                 raise EvaluationLostError(f"engine {engine}, the last, was lost ({loss})") from loss
             continue

@@ -161,7 +161,7 @@ def test_no_server_at_all(tmp_path: Path) -> None:
         (403, r"--judge-model=m: is not available to this key \(403\): too long"),
         (404, r"--judge-url=.*: has no /chat/completions for the model 'm' \(404\): too long"),
         (302, r"--judge-url=.*: has no /chat/completions for the model 'm' \(302\): too long"),
-        (422, r"refuses \(422\): too long"),
+        (422, r"refuses a request \(422\): too long"),
     ],
 )
 def test_what_no_waiting_mends_ends_it_at_once(tmp_path: Path, status: int, message: str) -> None:
@@ -247,7 +247,7 @@ def test_what_stays_malformed_has_no_answer_and_is_counted(tmp_path: Path) -> No
     line = cost_line(again, again._settings, 4)
     assert "0 requests" in line
     assert "5 replies from the cache" in line
-    assert "asked again for the form 2 times, 1 questions left malformed" in line
+    assert "2 malformed replies were asked for again, 1 questions stayed malformed" in line
     assert "4 responses were shown without their middle" in line
 
 
