@@ -190,6 +190,6 @@ def cost_line(client: JudgeClient, settings: JudgeSettings, shortened: int) -> s
     tally, budget = client.tally, client.budget
     return (
         f"Judge {settings.model}: {budget.requests} requests ({budget.tokens} tokens), {tally.cached} replies from the "
-        f"cache; {tally.asked_again} malformed replies were asked for again, {tally.malformed} questions stayed malformed. "
-        f"{shortened} responses were shown without their middle."
+        f"cache; {tally.asked_again} malformed replies were asked for again, {tally.malformed} questions stayed "
+        f"malformed. {shortened} responses were shown without their middle."
     )

@@ -39,7 +39,7 @@ def only_line(text: str) -> str:
         ("--data.label_key=solution", "data.label_key: 'solution' is no column of the data set; it has id, prompt, "),
         ("--data.input_key=question", "data.input_key: 'question' is no column of the data set; it has id, prompt, "),
         ("--vllm.num_engines=16", "cluster: '1 node' does not fit the run, which needs 1 GPU for policy, 16 GPUs"),
-        ("--meds.features.layers=9", "meds.features.layers: 9 does not fit rows of 4 layers; name fewer"),
+        ("--meds.features.layers=9", "meds.features.layers=9: does not fit rows of 4 layers. Name fewer"),
         ("--meds.allow_cpu=false", "meds.allow_cpu: False but this machine has no GPU"),
         ("--rollout.n_samples_per_prompt=1", "OpenRLHF's settings: 'this combination' is refused: group_norm requires"),
         ("--ds.deepcompile", "ds.deepcompile: True does not go with a memory (compiled code runs no hooks)"),

@@ -1,4 +1,4 @@
-"""What is no checkpoint of DeepSpeed's. Real ones: tests/e2e/test_eval_checkpoints.py."""
+"""What is not a checkpoint of DeepSpeed. Real ones: tests/e2e/test_eval_checkpoints.py."""
 
 from pathlib import Path
 

@@ -231,7 +231,7 @@ def test_what_is_no_arrow_file_is_refused(tmp_path: Path) -> None:
 
 def test_more_layers_than_there_are_is_refused(tmp_path: Path) -> None:
     settings = replace(settings_with(), features=FeatureSettings(layers=LAYERS + 1))
-    with pytest.raises(ConfigError, match=r"meds.features.layers: 9 does not fit rows of 8 layers"):
+    with pytest.raises(ConfigError, match=r"meds.features.layers=9: does not fit rows of 8 layers"):
         replayed(write_stream(tmp_path / "in.arrow", mixed_table(2)), settings)
 
 

@@ -262,7 +262,7 @@ def test_a_penalized_range_longer_than_any_response_is_refused(max_new_tokens: i
 @pytest.mark.parametrize(
     ("reward", "label", "message"),
     [
-        ("gym", "42", r"meds.reward: 'gym' does not go with the labels in data.label_key: '42' is no problem"),
+        ("gym", "42", r"meds.reward: 'gym' does not go with the labels in data.label_key: '42' is not a problem"),
         ("gym", '{"reasoning_gym": "chain_sun", "settings": {}}', "'chain_sun' not registered"),
         ("math", GYM_LABEL, r"meds.reward: 'math' does not go with labels of reasoning-gym .*; set gym"),
     ],
