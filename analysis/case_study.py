@@ -246,7 +246,7 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m analysis.case_study", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
-    parser.add_argument("--prompt", metavar="KEY", help="the prompt to show; default: the most telling one")
+    parser.add_argument("--prompt", metavar="KEY", help="the prompt to show; default: the most telling prompt")
     hint = "which logits are clustered; default: those that the run's memory clusters"
     parser.add_argument("--variant", choices=VARIANTS, help=hint)
     parser.add_argument("--preset", choices=LOGIT_PRESETS, default="paper", help="how; default: %(default)s")
