@@ -42,7 +42,7 @@ def agreement(labels: Labels, truth: Labels, *, noise: str = "set") -> Agreement
     separate cluster. Raises ValueError for another ``noise``, and like `pairwise_agreement`.
     """
     if noise not in NOISE_READINGS:
-        raise ValueError(f"noise: {noise!r}, must be one of {', '.join(NOISE_READINGS)}")
+        raise ValueError(f"noise={noise}: must be one of {', '.join(NOISE_READINGS)}.")
     if noise == "alone":
         labels = separate_noise(labels)
     pairwise = pairwise_agreement(labels, truth)
@@ -65,11 +65,11 @@ def pairwise_agreement(first_labels: Labels, other: Labels, pairs: NDArray[np.in
     as a separate cluster. Raises ValueError if the labellings differ in length or there is no pair.
     """
     if first_labels.shape != other.shape or first_labels.ndim != 1:
-        raise ValueError(f"labels: shapes {first_labels.shape} and {other.shape}, must be the same (n,)")
+        raise ValueError(f"labels: must have the same shape (n,), not {first_labels.shape} and {other.shape}.")
     if pairs is None:
         return _agreement_of_all_pairs(first_labels, other)
     if len(pairs) == 0:
-        raise ValueError("pairs: there is none to ask about")
+        raise ValueError("pairs: must not be empty.")
     first, second = pairs.T
     same = (first_labels[first] == first_labels[second]) == (other[first] == other[second])
     return float(same.mean())
@@ -86,7 +86,7 @@ def separate_noise(labels: Labels) -> NDArray[np.int64]:
 def _agreement_of_all_pairs(first_labels: Labels, other: Labels) -> float:
     total = math.comb(len(first_labels), 2)
     if total == 0:
-        raise ValueError(f"labels: {len(first_labels)} rows make no pair")
+        raise ValueError(f"labels: must have at least 2 rows, not {len(first_labels)}.")
     _, rows = np.unique(first_labels, return_inverse=True)
     _, columns = np.unique(other, return_inverse=True)
     cells = rows.astype(np.int64) * (columns.max() + 1) + columns

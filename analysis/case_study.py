@@ -102,7 +102,7 @@ def case_of(wrong: pa.Table, labels: NDArray[np.int64], prompt: str) -> Case:
     """
     places = np.flatnonzero(pc.equal(wrong["prompt"], prompt).to_numpy())
     if len(places) == 0:
-        raise ConfigError("--prompt", prompt, "has no wrong rollout with layer logits in this run; leave it out")
+        raise ConfigError("--prompt", prompt, "has no wrong rollout with layer logits in this run. Leave it out.")
     return _case(wrong, labels, places)
 
 
@@ -112,7 +112,7 @@ def most_telling(wrong: pa.Table, labels: NDArray[np.int64]) -> Case:
     Raises ConfigError if there are no wrong rollouts.
     """
     if len(wrong) == 0:
-        raise ConfigError("RUN", 0, "wrong rollouts with layer logits; name a run whose policy errs and is recorded")
+        raise ConfigError("RUN", None, "has no wrong rollouts with layer logits. Name another run.")
     prompts = prompt_codes(wrong)
     by_prompt = np.split(np.argsort(prompts, kind="stable"), np.cumsum(np.bincount(prompts))[:-1])
     return max((_case(wrong, labels, key) for key in by_prompt), key=lambda case: (case.telling, len(case.clusters)))
@@ -246,7 +246,7 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m analysis.case_study", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
-    parser.add_argument("--prompt", metavar="KEY", help="the prompt to show; default: the most telling one")
+    parser.add_argument("--prompt", metavar="KEY", help="the prompt to show; default: the most telling prompt")
     hint = "which logits are clustered; default: those that the run's memory clusters"
     parser.add_argument("--variant", choices=VARIANTS, help=hint)
     parser.add_argument("--preset", choices=LOGIT_PRESETS, default="paper", help="how; default: %(default)s")

@@ -41,13 +41,13 @@ def exit_code_of(script: Callable[[], None]) -> int:
 def positive(text: str) -> int:
     """An argument type: an integer above 0."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer above 0")
     return int(text)
 
 
 def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
     """Add ``--seed`` and ``--response-characters``."""
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is drawn; default: 0")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all random draws; default: 0")
     parser.add_argument(
         "--response-characters",
         type=positive,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 METRICS = {span: f"meds/eigen_ratio_{span}" for span in ("all", "window", "step")}
-NONE_LOGGED = "logged no eigen ratio; a baseline needs a memory of layer logits too: --meds.penalty.alpha 0"
+NONE_LOGGED = "logged no eigen ratio. A baseline needs a memory of layer logits too: --meds.penalty.alpha 0"
 
 
 def recomputed_curves(run: Path, name: str) -> list[Curve]:
@@ -103,7 +103,7 @@ def draw(curves: Sequence[Curve], recomputed: Sequence[Curve] = ()) -> Figure:
 def _transform(memory: StoredMemory) -> FeatureTransform:
     """The run's feature transform."""
     if memory.format.holds_answers:
-        hint = "remembers final answers, not layer logits; leave out --recompute, or name another run"
+        hint = "remembers final answers, not layer logits. Leave out --recompute, or name another run."
         raise ConfigError("RUN", str(memory.paths.root), hint)
     return memory.transform(memory.settings())
 

@@ -62,7 +62,7 @@ def read_wrong(run: Path) -> pa.Table:
     """The run's wrong rollouts that have layer logits. Raises ConfigError if there are none."""
     wrong = remembered_wrong(run_rows(run))
     if not len(wrong):
-        raise ConfigError("RUN", str(run), "has no wrong rollouts with layer logits; nothing can be labelled")
+        raise ConfigError("RUN", str(run), "has no wrong rollouts with layer logits. Name another run.")
     return wrong
 
 
@@ -146,11 +146,11 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
 def shortfalls(index: GroupIndex, drawn: int, arguments: argparse.Namespace) -> list[str]:
     """Messages about missing responses. Raises ConfigError if there is nothing to label."""
     if not drawn:
-        raise ConfigError("RUN", str(arguments.run), "has no wrong responses with layer logits and texts to label")
+        raise ConfigError("RUN", str(arguments.run), "has no wrong response with layer logits and text. Name another.")
     lines = [index.note] if index.note else []
     if drawn < arguments.responses:
         lines.append(
-            f"{drawn} of {arguments.responses} wrong responses: there are no more with layer logits and texts, or "
+            f"{drawn} of {arguments.responses} wrong responses: the run has no more with layer logits and texts, or "
             f"--per-prompt {arguments.per_prompt} leaves them out."
         )
     return lines

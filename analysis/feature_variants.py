@@ -37,7 +37,7 @@ def own_transform(run: Path) -> FeatureTransform:
 def labels_of_variant(rows: pa.Table, variant: str, preset: str) -> NDArray[np.int64]:
     """Cluster by a variant: see `labels_of_feature`. Raises ValueError for an unknown variant."""
     if variant not in VARIANTS:
-        raise ValueError(f"variant: {variant!r} is not one of {', '.join(VARIANTS)}")
+        raise ValueError(f"variant={variant}: must be one of {', '.join(VARIANTS)}.")
     return labels_of_feature(rows, TRANSFORMS.get(variant), preset)
 
 
@@ -49,9 +49,9 @@ def labels_of_feature(rows: pa.Table, transform: FeatureTransform | None, preset
     even with a single row. Raises ValueError for an unknown preset, rows without logits, or mixed verdicts.
     """
     if preset not in LOGIT_PRESETS:
-        raise ValueError(f"preset: {preset!r} is not one of {', '.join(LOGIT_PRESETS)}")
+        raise ValueError(f"preset={preset}: must be one of {', '.join(LOGIT_PRESETS)}.")
     if len(rows["correct"].unique()) > 1:
-        raise ValueError("rows: hold right and wrong rollouts, which are never clustered together; filter them first")
+        raise ValueError("rows: must be only right or only wrong rollouts, which are clustered separately.")
     prompts = prompt_codes(rows)
     if transform is None:
         return prompts

@@ -19,7 +19,7 @@ def gibbs(policy: Floats, exponent: Floats) -> Floats:
     Raises ValueError if probabilities are negative or do not sum to 1.
     """
     if (policy < 0).any() or abs(policy.sum() - 1) > 1e-9:
-        raise ValueError(f"policy: sums to {policy.sum()}, must be probabilities")
+        raise ValueError(f"policy: must be probabilities with the sum 1, not {policy.sum()}.")
     with np.errstate(divide="ignore"):
         logits = np.log(policy) + exponent
     weights = np.exp(logits - logits.max())

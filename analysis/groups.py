@@ -87,9 +87,7 @@ def read_groups(run: Path, visits: Collection[Visit]) -> dict[Visit, Group]:
 
 def too_few_texts(run: Path, texts: int, rollouts: int) -> ConfigError:
     """The error for a run whose log lacks the texts that the judge would read."""
-    hint = (
-        f"keeps the texts of {texts} of {rollouts} rollouts, too few to judge; train with meds.tracking.rollouts: all"
-    )
+    hint = f"has the texts of only {texts} of {rollouts} rollouts. Train with meds.tracking.rollouts: all."
     return ConfigError("RUN", str(run), hint)
 
 

@@ -113,8 +113,8 @@ def scores_of(wrong: pa.Table, explanations: Sequence[Explanation], *, noise: st
         labels = labels_of_variant(wrong, variant, LOGIT_PRESETS[0] if preset == ANY_PRESET else preset)
         found, _ = score(labels, truth, prompts, noise=noise)
         if not found:
-            hint = "wrong rollouts, and no two of one prompt that a mistake explains; name a longer run"
-            raise ConfigError("RUN", len(wrong), hint)
+            hint = "has no two wrong rollouts of the same prompt that a mistake explains. Name a longer run."
+            raise ConfigError("RUN", None, hint)
         scores.append(_summed_up(variant, preset, labels, found))
     return scores
 
@@ -191,7 +191,7 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
     summary = (__doc__ or "").split("\n")[0]
     parser = argparse.ArgumentParser(prog="python -m analysis.known_mistakes", description=summary)
     parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder, trained on the demo's arithmetic task")
-    hint = "noise is one set a prompt, as in the paper, or every row of it stands alone; default: %(default)s"
+    hint = "noise is a set per prompt, as in the paper, or every row stands alone; default: %(default)s"
     parser.add_argument("--noise", choices=NOISE_READINGS, default="set", help=hint)
     add_result_arguments(parser, "known_mistakes")
     return parser.parse_args(command_line)

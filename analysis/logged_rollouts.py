@@ -27,14 +27,14 @@ def logged_steps(run: Path, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
     Raises ConfigError if the run does not exist or has no log, or if a file of the log cannot be read.
     """
     if not run.is_dir():
-        raise ConfigError("RUN", str(run), "does not exist; name a run's folder")
+        raise ConfigError("RUN", str(run), "does not exist. Name the folder of a run.")
     steps = 0
     for table in read_rollouts(RunPaths(run), tuple(dict.fromkeys((*KEYS, *columns)))):
         if len(table):
             steps += 1
             yield _in_order(table)
     if not steps:
-        raise ConfigError("RUN", str(run), "has no log of rollouts; train with --meds.tracking.rollouts all")
+        raise ConfigError("RUN", str(run), "has no log of rollouts. Train with --meds.tracking.rollouts all.")
 
 
 def logged_rollouts(run: Path, columns: Sequence[str] = ()) -> pa.Table:
@@ -59,14 +59,14 @@ class Exchange:
 def texts_of(run: Path, rows: pa.Table) -> list[Exchange]:
     """The texts of each of ``rows`` (k), which need step and sample and must have texts in the log.
 
-    Raises ConfigError if a step's file was removed meanwhile.
+    Raises ConfigError if the file of a step has been removed.
     """
     steps, samples = (rows[name].to_numpy() for name in ("step", "sample"))
     found: dict[int, Exchange] = {}
     for step in np.unique(steps).tolist():
         table = read_step(RunPaths(run), step, ("sample", *TEXTS))
         if table is None:
-            raise ConfigError("RUN", str(run), f"has lost step {step} of its log meanwhile; run the script again")
+            raise ConfigError("RUN", str(run), f"has just lost step {step} of its log. Run the script again.")
         places, table = np.flatnonzero(steps == step), _in_order(table)
         taken = table.take(pa.array(np.searchsorted(table["sample"].to_numpy(), samples[places])))
         found.update(zip(places.tolist(), map(Exchange, *(taken[name].to_pylist() for name in TEXTS))))

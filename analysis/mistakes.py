@@ -93,8 +93,8 @@ def expression_of(prompt_text: str) -> str:
     """The arithmetic problem in a prompt. Raises ConfigError if it does not contain exactly one."""
     found = [text for text in _EXPRESSION.findall(prompt_text) if re.search(r"[+*-]", text) and _is_problem(text)]
     if len(found) != 1:
-        hint = f"holds {len(found)} arithmetic problems in place of one; name a run of the demo's task"
-        raise ConfigError("RUN", _shortened(prompt_text), hint)
+        hint = f"a prompt has {len(found)} arithmetic problems instead of 1: {_shortened(prompt_text)!r}"
+        raise ConfigError("RUN", None, f"{hint}. Name a run of the demo's task.")
     expression: str = found[0]
     return expression
 

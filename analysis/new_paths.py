@@ -200,8 +200,8 @@ def find_pairs(arguments: argparse.Namespace) -> dict[str, list[tuple[Group, Gro
     pairs = draw_returns(places, arguments.pairs, arguments.groups, arguments.seed)
     drawn = [key for keys in pairs for key in keys]
     if not drawn:
-        hint = "have no prompt that came back an epoch later in all of them; give runs of two epochs and more"
-        raise ConfigError("RUN", [str(run) for run in arguments.runs], hint)
+        hint = "share no prompt that returned in a later epoch. Give runs of at least two epochs."
+        raise ConfigError("RUN", " ".join(map(str, arguments.runs)), hint)
     notes = [index.note for index in indices if index.note]
     asked = arguments.pairs * arguments.groups
     if len(drawn) < asked:

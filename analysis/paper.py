@@ -90,7 +90,7 @@ class Paper:
         self._given, self._judge, self._model = arguments, judge, arguments.model
         config = CONFIGS / self._model / "dapo.yaml"
         if not config.is_file():
-            raise ConfigError("MODEL", self._model, f"has no {config} here; name a folder of {CONFIGS}/")
+            raise ConfigError("MODEL", self._model, f"has no {config} here. Name a folder of {CONFIGS}/.")
         self._base = str(load_config(config).openrlhf["actor.model_name_or_path"])
         grpo, entropy, dapo = (self._run(method) for method in ("grpo", "grpo-entropy", "dapo"))
         method, *variant = arguments.meds.split("-", 1)
@@ -248,7 +248,7 @@ def _analyse(script: Script, runs: Sequence[Path], folder: Path, more: Sequence[
     if code == INTERRUPTED:
         raise KeyboardInterrupt
     if code:
-        raise ConfigError("item", folder.name, "is not made; its error line on the screen says why")
+        raise ConfigError("item", folder.name, "cannot be made. Its error line on the screen says why.")
     write_atomically(folder / TABLE, table.getvalue())
     return []
 
@@ -258,8 +258,8 @@ def parse_arguments(command_line: Sequence[str] | None) -> tuple[argparse.Namesp
     parser, judge = (argparse.ArgumentParser(prog="python -m analysis.paper", allow_abbrev=False) for _ in range(2))
     parser.description = (__doc__ or "").split("\n")[0]
     parser.epilog = (
-        "Options of the judge are those of `python -m analysis.step_diversity --help`; three items need one, and a "
-        "--budget is that of each."
+        "The judge's options are those of `python -m analysis.step_diversity --help`. Three items need a judge, each "
+        "with its own --budget."
     )
     parser.add_argument("model", metavar="MODEL", help="a folder of configs/, whose runs are RUNS/MODEL-METHOD")
     parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the runs; default: %(default)s")

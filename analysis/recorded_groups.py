@@ -64,10 +64,10 @@ def weights_of(run: Path, alpha: float | None, beta: float | None) -> PenaltyWei
         return PenaltyWeights(alpha, beta)
     config = RunPaths(run).config
     if not config.exists():
-        raise ConfigError("RUN", str(run), "has no config.yaml to say its penalty; give --alpha and --beta")
+        raise ConfigError("RUN", str(run), "has no config.yaml with its penalty. Give --alpha and --beta.")
     penalty = load_config(config).meds.penalty
     if penalty.scope == "batch":
-        hint = "gives a bonus within the step (meds.penalty.scope: batch), no penalty; give --alpha and --beta"
+        hint = "gives a bonus within the step (meds.penalty.scope: batch), not a penalty. Give --alpha and --beta."
         raise ConfigError("RUN", str(run), hint)
     return PenaltyWeights(penalty.alpha if alpha is None else alpha, penalty.beta if beta is None else beta)
 
@@ -90,7 +90,7 @@ def check_run(name: str, rollouts: pa.Table, weights: PenaltyWeights, etas: Sequ
     """
     groups = list(recorded_groups(rollouts, weights))
     if all(len(reward) == 1 for _, reward, _ in groups):
-        hint = "has one response to each prompt in a step, and the theorem is about several; leave the run out"
+        hint = "has one response to each prompt in a step, but the theorem is about several. Leave the run out."
         raise ConfigError("RUN", name, hint)
     uniform = [np.full(len(reward), 1 / len(reward)) for _, reward, _ in groups]
     holds = np.array([repeats_score_no_higher(reward, penalty) for _, reward, penalty in groups])

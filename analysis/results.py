@@ -26,7 +26,7 @@ def figure_path(text: str) -> Path:
     """An argument type: the path of a figure. Rejects other suffixes before any work is done."""
     path = Path(text)
     if path.suffix not in FIGURE_SUFFIXES:
-        raise argparse.ArgumentTypeError(f"{text!r} is no figure; end its name with {' or '.join(FIGURE_SUFFIXES)}")
+        raise argparse.ArgumentTypeError(f"{text!r} does not end in {' or '.join(FIGURE_SUFFIXES)}")
     return path
 
 

@@ -38,7 +38,7 @@ def curves_of(run: Path, name: str, metrics: Sequence[str]) -> list[Curve]:
     lines = read_lines(RunPaths(run).metrics)
     if not lines:
         problem = "has no metrics.jsonl with a step in it" if run.is_dir() else "does not exist"
-        raise ConfigError("RUN", str(run), f"{problem}; name the folder of a run that has trained")
+        raise ConfigError("RUN", str(run), f"{problem}. Name the folder of a run that has trained.")
     curves = []
     for metric in metrics:
         having = [line for line in lines if metric in line]

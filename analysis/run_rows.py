@@ -27,7 +27,7 @@ def run_rows(run: Path, columns: Sequence[str] = ()) -> pa.Table:
     steps = {table["step"][0].as_py(): table for table in logged_steps(run, columns)}
     memory = open_memory(run)
     if memory.format.holds_answers:
-        raise ConfigError("RUN", str(run), "remembers final answers, not layer logits; name another run")
+        raise ConfigError("RUN", str(run), "remembers final answers, not layer logits. Name another run.")
     layers, complete = memory.format.layers, {}
     for stored_step, rows in memory.rows_by_step():
         step = stored_step - memory.format.step_offset
@@ -47,7 +47,7 @@ def layer_logits(rows: pa.Table) -> NDArray[np.float32]:
     """Layer logits (n, N) of rows of `run_rows`. Raises ValueError if a row has none."""
     column = rows["layer_logits"]
     if column.null_count:
-        raise ValueError(f"layer_logits: null in {column.null_count} of {len(rows)} rows; filter them out first")
+        raise ValueError(f"layer_logits: null in {column.null_count} of {len(rows)} rows. Filter them out first.")
     values: NDArray[np.float32] = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
     return values.reshape(len(rows), column.type.list_size)
 
@@ -67,7 +67,7 @@ def _places_of(
     strange = np.flatnonzero(logged & ~same)
     if len(strange):
         where = f"(step {step}, sample {stored[strange[0]]})"
-        raise ConfigError("RUN", str(run), f"has a memory that is not of its rollouts {where}; take a whole copy")
+        raise ConfigError("RUN", str(run), f"has a memory of other rollouts {where}. Copy the whole run again.")
     return places[logged].astype(np.int64), logged
 
 

@@ -89,7 +89,7 @@ def steps_to_judge(indices: Sequence[GroupIndex], asked: Sequence[int] | None) -
     steps = [step for step in sorted(set(asked or PAPER_STEPS)) if step in shared]
     if not steps:
         shared_steps = f"{len(shared)} steps, {shared[0]} to {shared[-1]}" if shared else "no step"
-        hint = f"are in neither or only one of the runs, which have the texts of {shared_steps} in common; name others"
+        hint = f"are not in both runs, which share the texts of {shared_steps}. Name others."
         wanted = " ".join(map(str, asked)) if asked else f"{PAPER_STEPS[0]} to {PAPER_STEPS[-1]}"
         raise ConfigError("--steps", wanted, hint)
     return steps
@@ -256,7 +256,7 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
         type=int,
         nargs="+",
         metavar="N",
-        help=f"default: of the paper's, {PAPER_STEPS[0]} to {PAPER_STEPS[-1]}, those that are",
+        help=f"default: the paper's that both runs have, of {PAPER_STEPS[0]} to {PAPER_STEPS[-1]}",
     )
     parser.add_argument("--groups", type=positive, default=10, metavar="N", help="questions per step; default: 10")
     parser.add_argument(
@@ -279,9 +279,8 @@ def compare(arguments: argparse.Namespace) -> None:
     steps = steps_to_judge(indices, arguments.steps)
     pairings = draw_pairings(indices, steps, arguments.groups, arguments.nearby, arguments.seed)
     if not pairings:
-        raise ConfigError(
-            "--nearby", arguments.nearby, "finds no question that both runs answered twice in one of these steps"
-        )
+        hint = "finds no question that both runs answered twice in a step. Raise it."
+        raise ConfigError("--nearby", arguments.nearby, hint)
     groups = [read_groups(run, [pairing.visit(i) for pairing in pairings]) for i, run in enumerate(arguments.runs)]
     for line in shortfalls(indices, steps, pairings, arguments):
         print(line, file=sys.stderr)

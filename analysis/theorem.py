@@ -122,7 +122,7 @@ def random_lines(check: RandomCheck) -> str:
             f"{check.problems} random problems, and as many under the assumption:",
             f"identity: both sides differ by at most {check.largest_identity_error:.1e} of the largest reward",
             f"under the assumption: the least gain is {check.least_gain_under_assumption:.1e} of the rewards' range",
-            f"repeats at random: the assumption holds in {check.assumption_holds_share:.1%}; where it fails, "
+            f"repeats at random: the assumption holds in {check.assumption_holds_share:.1%}; if it fails, "
             f"{check.negative_share_without:.1%} lose reward",
             f"the worst of them loses {-worst.gain:.3f}, with eta {worst.eta:.2f}:",
             "",
@@ -173,10 +173,10 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
 def check(arguments: argparse.Namespace) -> None:
     """Print the results, and write the figure and the numbers."""
     if arguments.problems < 1:
-        raise ConfigError("--problems", arguments.problems, "is below 1; ask for some thousands")
+        raise ConfigError("--problems", arguments.problems, "must be at least 1.")
     for eta in arguments.eta:
         if not 0 < eta < np.inf:
-            raise ConfigError("--eta", eta, "is not above 0")
+            raise ConfigError("--eta", eta, "must be above 0 and finite.")
     weights = [weights_of(run, arguments.alpha, arguments.beta) for run in arguments.runs]
     found = check_random(arguments.problems, arguments.seed)
     print(random_lines(found))

@@ -126,7 +126,7 @@ def save(dashboard: ws.Workspace) -> str:
     Raises ConfigError if there is no key or W&B refuses; messages never contain the key.
     """
     if not os.environ.get("WANDB_API_KEY"):
-        raise ConfigError("WANDB_API_KEY", None, "is not set; export your key, or write a file with --offline FILE")
+        raise ConfigError("WANDB_API_KEY", None, "is not set. Export your key, or write a file with --offline FILE.")
     import wandb
     from wandb.apis.normalize import normalize_exceptions
 
@@ -135,7 +135,7 @@ def save(dashboard: ws.Workspace) -> str:
         return str(dashboard.url)
     except wandb.Error as error:
         place = f"{dashboard.entity}/{dashboard.project}"
-        hint = f"could not be saved at W&B ({type(error).__name__}); check the project, your key and WANDB_BASE_URL"
+        hint = f"could not be saved at W&B ({type(error).__name__}). Check the project, your key and WANDB_BASE_URL."
         raise ConfigError("--project", place, hint) from error
 
 
@@ -152,8 +152,8 @@ def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     summary = (__doc__ or "").split("\n")[0]
     parser = argparse.ArgumentParser(prog="python -m dashboards.wandb_workspace", description=summary)
-    parser.add_argument("--entity", help="user or team at W&B that the project is of")
-    parser.add_argument("--project", default=PROJECT, help="project at W&B; default: %(default)s, that of runs")
+    parser.add_argument("--entity", help="user or team at W&B that owns the project")
+    parser.add_argument("--project", default=PROJECT, help="project at W&B; default: %(default)s, as for runs")
     parser.add_argument("--name", default=NAME, help="of the view; default: %(default)s")
     parser.add_argument("--offline", type=Path, metavar="FILE", help="write the specification as JSON, save nothing")
     return parser.parse_args(command_line)
@@ -168,7 +168,7 @@ def publish(arguments: argparse.Namespace) -> None:
             print(f"{section.name}: {len(section.panels)} panels")
         return
     if arguments.entity is None:
-        raise ConfigError("--entity", None, "is not given; name the user or team that the project is of")
+        raise ConfigError("--entity", None, "must be given. Name the user or team that owns the project.")
     print(save(make_dashboard(arguments.entity, arguments.project, arguments.name)))
 
 

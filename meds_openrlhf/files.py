@@ -18,7 +18,7 @@ def published_file(target: Path) -> Iterator[Path]:
     Raises ConfigError, naming ``--out``, if the file cannot be written.
     """
     if target.is_dir() or not target.parent.is_dir():
-        raise ConfigError("--out", str(target), "is no file that can be written; name one in a folder that exists")
+        raise ConfigError("--out", str(target), "cannot be written. Name a file in a folder that exists.")
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         yield temporary
@@ -26,7 +26,7 @@ def published_file(target: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.replace(temporary, target)
     except OSError as error:
-        raise ConfigError("--out", str(target), f"cannot be written ({error.strerror or error})") from error
+        raise ConfigError("--out", str(target), f"cannot be written ({error.strerror or error}).") from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -34,7 +34,7 @@ def published_file(target: Path) -> Iterator[Path]:
 def refuse_inside(target: Path, folder: Path) -> None:
     """Raise ConfigError if ``target`` is inside ``folder``, so that input files are not overwritten."""
     if folder.resolve() in target.resolve().parents:
-        raise ConfigError("--out", str(target), f"lies inside the memory {folder}; name another file")
+        raise ConfigError("--out", str(target), f"is inside the memory {folder}. Name another file.")
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

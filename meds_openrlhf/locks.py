@@ -76,15 +76,15 @@ def _wait(file: BinaryIO, path: Path, seconds: float) -> None:
             waited = time.monotonic() - started
             holder = os.pread(file.fileno(), 200, 0).decode(errors="replace").strip() or "another process"
             if waited >= seconds:
-                raise FolderInUseError(f"is in use by {holder}; stop it, or name another run_dir")
+                raise FolderInUseError(f"is in use by {holder}. Stop it, or name another run_dir.")
             if waited >= WARN_AFTER_SECONDS and not warned:
                 logger.warning(
-                    "%s: waiting up to %g s (meds.lock_seconds) for this lock, which %s holds; a file server releases "
-                    "that of a lost node late",
+                    "%s: waiting up to %g s (meds.lock_seconds) for this lock, held by %s. A file server releases the "
+                    "lock of a lost node late.",
                     *(path, seconds, holder),
                 )
                 warned = True
             time.sleep(0.1)
     except NoLocksError as error:
-        hint = "mount it with them, or set meds.lock_seconds: null and take care that no two runs write there"
-        raise FolderInUseError(f"{error.strerror}; {hint}") from error
+        hint = "Mount it with locks, or set meds.lock_seconds: null and let only one run write there."
+        raise FolderInUseError(f"{error.strerror}. {hint}") from error

@@ -179,7 +179,7 @@ class MemoryPaths:
 
 def _plain_name(name: str) -> str:
     if not SNAPSHOT_NAME.fullmatch(name):
-        raise ValueError(f"snapshot name: {name!r} may hold only letters, digits and underscores")
+        raise ValueError(f"snapshot name: {name!r} may contain only letters, digits and underscores.")
     return name
 
 

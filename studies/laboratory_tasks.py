@@ -105,9 +105,9 @@ RECIPES = {"arithmetic": PolicyRecipe(steps=900), "chain_sum": PolicyRecipe(step
 
 
 def make(task: str, seed: int, out: Path, report: Callable[[str], None], recipe: PolicyRecipe) -> None:
-    """Make a task's folder, unless it is there."""
+    """Make a task's folder, unless it exists."""
     if out.exists():
-        report(f"{out} is there already")
+        report(f"{out} exists already")
         return
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:

@@ -73,7 +73,7 @@ def collect(run: Run, commit: tuple[str | None, bool | None], hours: float | Non
     """The result of a run that is trained and evaluated. Raises ConfigError if it is not trained to the end."""
     study, lines = run.study, read_lines(run.paths.metrics)
     if lines[-1]["step"] != study.steps:
-        raise ConfigError("steps", study.steps, f"are more than the {lines[-1]['step']} trained; more num_episodes")
+        raise ConfigError("steps", study.steps, f"differ from the {lines[-1]['step']} trained. Change num_episodes.")
     named = {metric for claim in study.claims.values() for _, metric in claim.sides} | {*study.rule.primary}
     points = {name: [line for line in lines if name in line] for name in (*CURVES, *sorted(named - {*CURVES}))}
     right = {str(step): _right(run, step) for step in (0, *study.evaluated_steps)}

@@ -46,13 +46,13 @@ class Maker:
         self._stopping = False
 
     def make_all(self, runs: Sequence[Run], parallel: int) -> bool:
-        """Make runs, so many at a time; returns whether all succeeded."""
+        """Make runs, ``parallel`` at a time; returns whether all succeeded."""
         with ThreadPoolExecutor(parallel) as pool:
             made = [pool.submit(self._make, run) for run in runs]
             try:
                 return all([each.result() for each in made])
             except KeyboardInterrupt:
-                print("stopping, with what the runs have so far", flush=True)
+                print("stopping; what the runs have so far is kept", flush=True)
                 with self._guard:
                     self._stopping = True
                     for process in self._processes:
@@ -73,7 +73,7 @@ class Maker:
                 self._execute(run, "evaluating", run.evaluation())
             result = collect(run, self._commit, hours=round((time.monotonic() - began) / 3600, 4) if fresh else None)
         except (subprocess.SubprocessError, OSError, ConfigError) as error:
-            print(f"{run.name}: {error}; {run.log} has all of it", flush=True)
+            print(f"{run.name}: {error}; all output is in {run.log}", flush=True)
             return False
         with self._guard:
             write_atomically(run.result, json.dumps(asdict(result), allow_nan=False) + "\n")
@@ -121,20 +121,20 @@ def run_study(study: Study, only: Sequence[str], parallel: int) -> bool:
     runs, results = study.runs(), read_results(study)
     for name in only:
         if name not in {run.name for run in runs}:
-            raise ConfigError("--only", name, f"must be one of {', '.join(run.name for run in runs)}")
+            raise ConfigError("--only", name, f"must be one of {', '.join(run.name for run in runs)}.")
     if parallel < 1:
-        raise ConfigError("--parallel", parallel, "must be 1 or more")
+        raise ConfigError("--parallel", parallel, "must be at least 1.")
     for run in runs:
         run.config()
         result, log = results.get(run.key), run.log.read_text(errors="replace") if run.log.exists() else ""
         before = {line for line in log.splitlines() if line.startswith("$ meds train ")}
         before |= {f"$ {result.command}"} if result and result.command else set()
         if before - {f"$ {shlex.join(run.training())}"}:
-            raise ConfigError("run", run.name, "was begun with other settings; rename the study, or remove the run")
+            raise ConfigError("run", run.name, "was started with other settings. Rename the study, or remove the run.")
     runs[0].log.parent.mkdir(parents=True, exist_ok=True)
     with (runs[0].log.parent / ".lock").open("w") as lock:
         if not try_lock(lock.fileno(), optional=True):
-            raise ConfigError("FILE", study.name, "is being run by another process; wait for its end")
+            raise ConfigError("FILE", study.name, "is being run by another process. Wait for it to end.")
         missing = [run for run in runs if run.key not in results and (not only or run.name in only)]
         print(f"{study.name}: {len(missing)} runs to make", flush=True)
         end_children_with_this_process()

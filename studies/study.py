@@ -121,8 +121,8 @@ def load_study(path: Path) -> Study:
 
 def _section(cls: type, entries: Mapping[Any, Any], name: str) -> dict[str, Any]:
     for key, values in entries.items():
-        _require(bool(NAME.fullmatch(str(key))), name, key, "is not a plain name; use letters, digits and . _ -")
-        _require(isinstance(values, Mapping), f"{name}.{key}", values, "is a section, not a value")
+        _require(bool(NAME.fullmatch(str(key))), name, key, "is not a plain name. Use letters, digits and . _ -")
+        _require(isinstance(values, Mapping), f"{name}.{key}", values, "must be a section, not a value.")
     return {str(key): build(cls, values, f"{name}.{key}") for key, values in entries.items()}
 
 
@@ -135,24 +135,24 @@ def _check(study: Study) -> None:
     """Raise ConfigError if parts of the study do not fit together."""
     seeds, given = study.seeds, study.evaluation
     whole = all(type(seed) is int and seed >= 0 for seed in seeds) and len(set(seeds)) == len(seeds)
-    _require(whole, "seeds", seeds, "must be different whole numbers from 0 up")
-    _require(given.every >= 1, "evaluation.every", given.every, "must be 1 or more")
-    _require(study.steps % given.every == 0, "steps", study.steps, f"is no multiple of evaluation.every={given.every}")
+    _require(whole, "seeds", seeds, "must be distinct integers of at least 0.")
+    _require(given.every >= 1, "evaluation.every", given.every, "must be at least 1.")
+    _require(study.steps % given.every == 0, "steps", study.steps, "must be a multiple of evaluation.every.")
     count = len(study.evaluated_steps)
-    _require(1 <= study.rule.last <= count, "rule.last", study.rule.last, f"must be from 1 to {count}, the evaluations")
+    _require(1 <= study.rule.last <= count, "rule.last", study.rule.last, f"must be from 1 to {count} evaluations.")
     names = [run.name for run in study.runs()]
-    _require(len({*names}) == len(names) > 0, "tasks", [*study.tasks], "and methods must give runs different names")
+    _require(len({*names}) == len(names) > 0, "tasks", [*study.tasks], "must give runs of distinct names.")
     metrics = [("rule.primary", metric) for metric in study.rule.primary]
     for name, claim in study.claims.items():
         metrics += [(f"claims.{name}.metric", metric) for _, metric in claim.sides]
         choices = [("method", study.methods), ("than", study.methods), ("direction", ("higher", "lower"))]
         named = [(key, getattr(claim, key), known) for key, known in choices]
         for key, value, known in [*named, *(("tasks", task, study.tasks) for task in claim.tasks)]:
-            _require(value in known, f"claims.{name}.{key}", value, f"must be one of {', '.join(known)}")
+            _require(value in known, f"claims.{name}.{key}", value, f"must be one of {', '.join(known)}.")
     for name, metric in metrics:
         at = PASS_AT.fullmatch(metric)
         fits = 1 <= int(at[1]) <= given.n if at else metric == "newly-solved" or "/" in metric
-        hint = f"must be pass@1 to pass@{given.n}, newly-solved, agreement:VARIANT/PRESET, or one of metrics.jsonl"
+        hint = f"must be pass@1 to pass@{given.n}, newly-solved, agreement:VARIANT/PRESET, or in metrics.jsonl."
         _require(fits, name, metric, hint)
 
 
@@ -173,7 +173,7 @@ class Run:
         """The run's configuration. Raises ConfigError if something in it is wrong."""
         _, _, path, *overrides, _ = self.training()
         config, policy = load_config(path, overrides), "actor.model_name_or_path"
-        _require(policy in config.openrlhf, policy, None, f"is not set; the run {self.name} needs a policy")
+        _require(policy in config.openrlhf, policy, None, f"must be set, because the run {self.name} needs a policy.")
         return config
 
     def preparation(self) -> list[list[str]]:
@@ -200,9 +200,9 @@ class Run:
         for name, layer in layers.items():
             for key, value in flatten(layer).items():
                 value = self._seeded(value) if isinstance(value, str) else value
-                _require(key not in DECIDED, f"{name}.{key}", value, "is decided by the study itself; leave it out")
+                _require(key not in DECIDED, f"{name}.{key}", value, "is set by the study itself. Leave it out.")
                 agrees = merged.setdefault(key, value) == value
-                _require(agrees, f"{name}.{key}", value, f"contradicts {merged[key]!r} elsewhere; set it in one place")
+                _require(agrees, f"{name}.{key}", value, f"contradicts {merged[key]} elsewhere. Set it in one place.")
         return merged
 
     def evaluation(self) -> list[str]:

@@ -27,7 +27,7 @@ def test_the_atlas_counts_it_among_what_it_leaves_out(tmp_path: Path, capsys: py
     file = tmp_path / "dump.jsonl"
     file.write_text(f"{DEEP}\n{DEEP}\n")
     assert main(["atlas", str(file), "--out", str(tmp_path / "atlas"), "--model", "none"]) == 2
-    assert "no JSON" in capsys.readouterr().err
+    assert "that are not JSON" in capsys.readouterr().err
 
 
 def test_readers_name_the_line(tmp_path: Path) -> None:

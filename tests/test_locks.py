@@ -39,7 +39,7 @@ def test_a_lock_that_is_released_late_is_waited_for_and_said(
     threading.Timer(1.0, holder.close).start()
     lock_folder(tmp_path / "lock", 60.0).close()
     (record,) = caplog.records
-    assert f"waiting up to 60 s (meds.lock_seconds) for this lock, which {name}" in record.getMessage()
+    assert f"waiting up to 60 s (meds.lock_seconds) for this lock, held by {name}" in record.getMessage()
 
 
 def test_a_folder_that_is_not_to_be_locked_is_not(tmp_path: Path) -> None:

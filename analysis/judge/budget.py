@@ -27,12 +27,10 @@ class Budget:
     def add_tokens(self, tokens: int | None) -> None:
         """Count a reply's tokens. Raises ConfigError if there is a limit and the server reports no number."""
         if tokens is None and self.most_tokens is not None:
-            hint = "cannot be kept: the server does not count tokens; use --budget-requests"
+            hint = "cannot be kept, because the server does not count tokens. Use --budget-requests."
             raise ConfigError("--budget-tokens", self.most_tokens, hint)
         self.tokens += tokens or 0
 
 
 def _spent(option: str, limit: int) -> ConfigError:
-    return ConfigError(
-        option, limit, "is used up; all replies are kept, so the same command with more goes on from here"
-    )
+    return ConfigError(option, limit, "is used up. All replies are kept: raise it and run the command again.")

@@ -48,9 +48,9 @@ class ReplyCache:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError("--cache", str(path), "is no reply of a judge; delete that file") from error
+            raise ConfigError("--cache", str(path), "is not the reply of a judge. Delete that file.") from error
         if not isinstance(text, str) or not isinstance(tokens, int | None):
-            raise ConfigError("--cache", str(path), "is no reply of a judge; delete that file")
+            raise ConfigError("--cache", str(path), "is not the reply of a judge. Delete that file.")
         return Reply(text, tokens)
 
     def write(self, body: Body, reply: Reply) -> None:

@@ -114,7 +114,7 @@ class JudgeClient:
             raise self._refusal(error) from None
         except (openai.APIError, ValueError) as error:  # no connection, no answer in time, or no JSON
             reason = self._readable(f"{error} {error.__cause__ or ''}")
-            hint = f"does not answer, tried {self._settings.tries} times; the last time: {reason}"
+            hint = f"failed {self._settings.tries} times, the last time with: {reason}"
             raise ConfigError("--judge-url", self._settings.base_url, hint) from None
         try:
             usage, text = completion.usage, completion.choices[0].message.content or ""
@@ -122,27 +122,25 @@ class JudgeClient:
                 raise TypeError(text)
             return Reply(text, None if usage is None else usage.prompt_tokens + usage.completion_tokens)
         except (AttributeError, IndexError, TypeError):
-            hint = "sends replies without choices[0].message.content; it has no chat completions"
+            hint = "replies without choices[0].message.content. Name a server of chat completions."
             raise ConfigError("--judge-url", self._settings.base_url, hint) from None
 
     def _refusal(self, error: openai.APIStatusError) -> ConfigError:
         status, words, settings = error.status_code, self._readable(_words(error)), self._settings
         if status == 401:  # no server message here: it may quote a part of the key
-            hint = (
-                "holds a key that the server refuses (401)" if self._key else "is not set, and the server wants a key"
-            )
+            hint = "has a key that the server refuses (401)." if self._key else "is not set. The server needs a key."
             return ConfigError("--judge-key-variable", settings.variable, hint)
         if status == 403:
-            return ConfigError("--judge-model", settings.model, f"is not open to this key (403): {words}")
+            return ConfigError("--judge-model", settings.model, f"is not available to this key (403): {words}")
         if status == 404 or 300 <= status < 400:
             hint = f"has no /chat/completions for the model {settings.model!r} ({status}): {words}"
             return ConfigError("--judge-url", settings.base_url, hint)
         if status in (408, 409, 429) or status >= 500:
-            hint = f"does not answer, tried {settings.tries} times; the last time: status {status}: {words}"
+            hint = f"failed {settings.tries} times, the last time with status {status}: {words}"
             return ConfigError("--judge-url", settings.base_url, hint)
         hint = (
-            f"gets requests that its server refuses ({status}): {words}; --response-characters makes them shorter, "
-            "--judge-request changes their fields"
+            f"the server refuses a request ({status}): {words}. Shorten requests with --response-characters, or change "
+            "their fields with --judge-request."
         )
         return ConfigError("--judge-model", settings.model, hint)
 
@@ -192,6 +190,6 @@ def cost_line(client: JudgeClient, settings: JudgeSettings, shortened: int) -> s
     tally, budget = client.tally, client.budget
     return (
         f"Judge {settings.model}: {budget.requests} requests ({budget.tokens} tokens), {tally.cached} replies from the "
-        f"cache; asked again for the form {tally.asked_again} times, {tally.malformed} questions left malformed. "
-        f"{shortened} responses were shown without their middle."
+        f"cache; {tally.asked_again} malformed replies were asked for again, {tally.malformed} questions stayed "
+        f"malformed. {shortened} responses were shown without their middle."
     )

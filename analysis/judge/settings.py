@@ -54,16 +54,16 @@ class JudgeSettings:
     def __post_init__(self) -> None:
         _check_url(self.base_url)
         if not self.model:
-            raise ConfigError("--judge-model", self.model, "is empty; name the judge as its server knows it")
+            raise ConfigError("--judge-model", self.model, "must not be empty. Name the judge as its server knows it.")
         for option, value in self._counts().items():
             if value <= 0:
-                raise ConfigError(option, value, "is not above 0")
+                raise ConfigError(option, value, "must be above 0.")
         for option, limit in (("--budget-requests", self.most_requests), ("--budget-tokens", self.most_tokens)):
             if limit is not None and limit < 0:
-                raise ConfigError(option, limit, "is below 0")
+                raise ConfigError(option, limit, "must be at least 0.")
         for name in self.request:
             if name in _OURS:
-                raise ConfigError("--judge-request", name, "is not to be replaced; it is part of the question")
+                raise ConfigError("--judge-request", name, "is part of the question and cannot be replaced.")
 
     @property
     def base_url(self) -> str:
@@ -79,9 +79,9 @@ class JudgeSettings:
         """Read the key; None for a server that needs none. Raises ConfigError, never with the key in it."""
         key = os.environ.get(self.variable) or None
         if key is None and (self.key_variable or self.base_url == PROVIDER):
-            raise ConfigError("--judge-key-variable", self.variable, "is not set; put the key into that variable")
+            raise ConfigError("--judge-key-variable", self.variable, "is not set. Put the key into that variable.")
         if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
-            raise ConfigError("--judge-key-variable", self.variable, "holds blanks or characters that no key has")
+            raise ConfigError("--judge-key-variable", self.variable, "has spaces or characters that no key has.")
         return key
 
     def _counts(self) -> dict[str, float]:
@@ -118,16 +118,16 @@ def add_judge_arguments(parser: argparse.ArgumentParser) -> None:
         "--judge-constrained", action="store_true", help="vLLM only: hold replies to the form, without thinking first"
     )
     group.add_argument(
-        "--judge-attempts", type=int, default=3, metavar="N", help="times to ask where replies are malformed"
+        "--judge-attempts", type=int, default=3, metavar="N", help="times to ask if replies are malformed"
     )
-    group.add_argument("--judge-tries", type=int, default=6, metavar="N", help="times to send where the server fails")
+    group.add_argument("--judge-tries", type=int, default=6, metavar="N", help="times to send if the server fails")
     group.add_argument("--judge-timeout", type=float, default=180.0, metavar="SECONDS", help="for one request")
     group.add_argument("--judge-concurrency", type=int, default=8, metavar="N", help="requests at once")
     group.add_argument(
         "--cache", type=Path, default=Path("judge-cache"), metavar="FOLDER", help="of replies; default: %(default)s"
     )
-    group.add_argument("--budget-requests", type=int, metavar="N", help="stop before more are sent; default: no limit")
-    group.add_argument("--budget-tokens", type=int, metavar="N", help="stop once so many are used; default: no limit")
+    group.add_argument("--budget-requests", type=int, metavar="N", help="most requests to send; default: no limit")
+    group.add_argument("--budget-tokens", type=int, metavar="N", help="stop after N tokens; default: no limit")
 
 
 def judge_settings(arguments: argparse.Namespace) -> JudgeSettings:
@@ -160,7 +160,7 @@ def _json_object(text: str) -> dict[str, Any]:
 
 
 def _check_url(url: str) -> None:
-    hint = "is no address; give one such as http://localhost:8000/v1"
+    hint = "is not an address such as http://localhost:8000/v1."
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -169,7 +169,7 @@ def _check_url(url: str) -> None:
         raise ConfigError("--judge-url", shown, hint) from None
     if "@" in parts.netloc or parts.query:
         # Not shown, because these parts may contain a key.
-        more = "holds more than a host and a path; keys come from the environment (--judge-key-variable)"
+        more = "contains more than a host and a path. Pass keys in the environment (--judge-key-variable)."
         raise ConfigError("--judge-url", f"{parts.scheme}://...", more)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError("--judge-url", url, hint)

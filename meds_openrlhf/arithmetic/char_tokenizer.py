@@ -30,7 +30,7 @@ def build_char_tokenizer(longest_text: int = 512, pieces: Iterable[str] = ()) ->
     tokens too, wherever they occur; the longest match wins. Raises ValueError if `longest_text` is below 1.
     """
     if longest_text < 1:
-        raise ValueError(f"longest_text is {longest_text}: give the policy's context length in tokens, at least 1")
+        raise ValueError(f"longest_text={longest_text}: must be at least 1.")
     tokenizer = Qwen2Tokenizer(
         vocab={token: index for index, token in enumerate(_vocabulary())},
         merges=[],

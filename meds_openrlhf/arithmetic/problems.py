@@ -121,7 +121,7 @@ def draw_problems(count: int, seed: int, family: Family = DEMO) -> tuple[Problem
     Raises ValueError if count is negative or above the family's.
     """
     if not 0 <= count <= family.count:
-        raise ValueError(f"count is {count}: ask for 0 to {family.count} problems, the shapes hold few more")
+        raise ValueError(f"count={count}: must be from 0 to {family.count}, because the shapes give few more.")
     generator = random.Random(f"problems-{seed}")
     drawn: dict[str, Problem] = {}
     while len(drawn) < count:
@@ -240,4 +240,4 @@ class _Reader:
         return 0
 
     def _unreadable(self) -> ValueError:
-        return ValueError(f"expression is {self.expression!r}: write integers with + - * and matched brackets")
+        return ValueError(f"expression={self.expression}: must consist of integers, + - * and matched brackets.")

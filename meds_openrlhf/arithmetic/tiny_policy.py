@@ -42,11 +42,9 @@ class PolicyRecipe:
     def __post_init__(self) -> None:
         for name in ("layers", "hidden_size", "heads", "steps", "batch_size"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: give at least 1")
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least 1.")
         if self.hidden_size % (2 * self.heads):
-            raise ValueError(
-                f"hidden_size is {self.hidden_size}: give an even multiple of heads, which is {self.heads}"
-            )
+            raise ValueError(f"hidden_size={self.hidden_size}: must be an even multiple of heads, {self.heads}.")
 
     @property
     def examples(self) -> int:

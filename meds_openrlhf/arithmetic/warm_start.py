@@ -45,12 +45,12 @@ class WarmStartRecipe(PolicyRecipe):
         super().__post_init__()
         for name in ("train_problems", "eval_problems", "other_problems"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: give at least 1 problem")
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least 1.")
         for name in ("train_share", "right_share", "first_mistake_share"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: give a share from 0 to 1")
+                raise ValueError(f"{name}={getattr(self, name)}: must be from 0 to 1.")
         if self.right_share + self.first_mistake_share > 1:
-            raise ValueError(f"first_mistake_share is {self.first_mistake_share}: with right_share give at most 1")
+            raise ValueError(f"first_mistake_share={self.first_mistake_share}: must be at most 1 with right_share.")
 
 
 DEFAULT_RECIPE = WarmStartRecipe()
@@ -79,7 +79,7 @@ def prepare(
     assets = ArithmeticAssets(policy=out / "policy", train=out / "train.jsonl", eval=out / "eval.jsonl")
     settings = {"task_version": TASK_VERSION, "seed": seed, **asdict(recipe)}
     if _read_settings(out) == settings:
-        report(f"the arithmetic policy and its problems are in {out} already")
+        report(f"the arithmetic policy and its problems are already in {out}")
         return assets
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
@@ -96,7 +96,7 @@ def _read_settings(out: Path) -> dict[str, object] | None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
     if not (out / _RECIPE_FILE).is_file():
-        raise ValueError(f"out is {out}: it holds something else than the demo's assets, name another folder")
+        raise ValueError(f"out={out}: contains something else than the demo's assets. Name another folder.")
     settings: dict[str, object] = json.loads((out / _RECIPE_FILE).read_text())
     return settings
 

@@ -22,7 +22,7 @@ def answer_text(value: Any) -> str | None:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise TypeError(f"{value!r:.80} is no text, number or list of them")
+        raise TypeError(f"{value!r:.80} is not a text, a number or a list of them")
     text = _DOLLAR.sub("", str(value)).strip()
     whole = _WHOLE_NUMBER.fullmatch(text)
     return (whole[1] if whole else text) or None

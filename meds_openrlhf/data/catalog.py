@@ -98,18 +98,18 @@ def find_sets(names: Collection[str], from_file: Collection[str]) -> list[DataSe
     sets = [CATALOG.get(name) or _own_set(name, from_file) for name in chosen]
     for name in chosen:
         if chosen.count(name) > 1:
-            raise ConfigError("SET", name, "is named twice; name it once")
+            raise ConfigError("SET", name, "is named twice. Name it once.")
     for name in from_file:
         if name not in chosen:
-            raise ConfigError("--from", name, f"is not one of the sets to prepare; those are {', '.join(chosen)}")
+            raise ConfigError("--from", name, f"is not a set to prepare ({', '.join(chosen)}). Name it as a SET.")
     return sets
 
 
 def _own_set(name: str, from_file: Collection[str]) -> DataSet:
     if name not in from_file:
         close = difflib.get_close_matches(name, CATALOG, n=1)
-        guess = f"did you mean {close[0]}?" if close else f"those are {', '.join(CATALOG)}, and gym:TASK."
-        raise ConfigError("SET", name, f"is no known set; {guess} One of your own needs its file: --from {name}=FILE")
+        guess = f"Did you mean {close[0]}?" if close else f"Known sets are {', '.join(CATALOG)} and gym:TASK."
+        raise ConfigError("SET", name, f"is not a known set. {guess} Your own set needs a file: --from {name}=FILE")
     if not _OWN_NAME.fullmatch(name):
-        raise ConfigError("SET", name, "is no name for a set; use letters, digits, dashes and underscores")
+        raise ConfigError("SET", name, "is not a name for a set. Use letters, digits, dashes and underscores.")
     return DataSet(name=name, kind="training")

@@ -51,13 +51,13 @@ class GymRequest:
             ("--seed", self.seed, 0),
         ):
             if number < least:
-                raise ConfigError(flag, number, f"is below {least}")
+                raise ConfigError(flag, number, f"must be at least {least}.")
         if not 0 < self.threshold <= 1:
-            raise ConfigError("--threshold", self.threshold, "is not above 0 and at most 1; scorers give 1 at most")
+            raise ConfigError("--threshold", self.threshold, "must be above 0 and at most 1, a scorer's maximum.")
         if not self.instruction.strip() or "<|im_" in self.instruction:
-            raise ConfigError("--instruction", self.instruction, "is empty or holds a chat marker; say how to answer")
+            raise ConfigError("--instruction", self.instruction, "is empty or has a chat marker. Say how to answer.")
         if self.settings and len(self.tasks) > 1:
-            raise ConfigError("--set", " ".join(self.settings), "is for one task; prepare the tasks in separate calls")
+            raise ConfigError("--set", " ".join(self.settings), "is for 1 task. Prepare the tasks in separate calls.")
 
 
 def prepare_gym(
@@ -96,23 +96,22 @@ def _create(name: str, request: GymRequest) -> Any:
     word = PREFIX + name
     if name not in DATASETS:
         close = difflib.get_close_matches(name, DATASETS, n=3)
-        guess = f"the closest are {', '.join(close)}" if close else f"those are {', '.join(sorted(DATASETS))}"
-        raise ConfigError("SET", word, f"is no task of reasoning-gym; {guess}")
+        guess = f"The closest are {', '.join(close)}." if close else f"Its tasks are {', '.join(sorted(DATASETS))}."
+        raise ConfigError("SET", word, f"is not a task of reasoning-gym. {guess}")
     known = sorted({option.name for option in fields(DATASETS[name][1])} - {"size", "seed"})
     for key, value in request.settings.items():
         if key not in known:
             close = difflib.get_close_matches(key, known, n=1)
-            guess = f"did you mean {close[0]}?" if close else f"those are {', '.join(known) or 'none'}"
-            raise ConfigError("--set", f"{key}={value}", f"is no setting of {word}; {guess}")
+            guess = f"Did you mean {close[0]}?" if close else f"Its settings: {', '.join(known) or 'none'}."
+            raise ConfigError("--set", f"{key}={value}", f"is not a setting of {word}. {guess}")
     try:
         size = request.held_out + request.size
         return reasoning_gym.create_dataset(name, size=size, seed=request.seed, **request.settings)
     except (AssertionError, ValueError, TypeError) as error:
         shown = " ".join(f"{key}={value}" for key, value in request.settings.items())
         where = ("--set", shown) if shown else ("SET", word)
-        raise ConfigError(
-            *where, f"is refused by {word}: {str(error) or 'it gives no reason'}; see its docs"
-        ) from error
+        hint = f"is refused by {word} ({str(error) or 'no reason given'}). See the documentation of reasoning-gym."
+        raise ConfigError(*where, hint) from error
 
 
 def _entry(name: str, task: Any, number: int) -> dict[str, Any]:
@@ -121,7 +120,7 @@ def _entry(name: str, task: Any, number: int) -> dict[str, Any]:
         entry: dict[str, Any] = task[number]
         return entry
     except Exception as error:  # generators raise errors of many kinds
-        hint = f"fails at problem {number} ({type(error).__name__}: {error}); change its --set, or take another --seed"
+        hint = f"fails at problem {number} ({type(error).__name__}: {error}). Change --set or --seed."
         raise ConfigError("SET", PREFIX + name, hint) from error
 
 
@@ -143,7 +142,7 @@ def _select(
             kept.append(candidate)
     if number and not kept:
         reasons = ", ".join(f"{reason} {rows:,}" for reason, rows in counts.reasons().items())
-        raise ConfigError("SET", PREFIX + name, f"leaves none of its {number:,} problems: {reasons}")
+        raise ConfigError("SET", PREFIX + name, f"none of its {number:,} problems can be used: {reasons}")
     counts.kept = len(kept)
     return kept, counts
 
@@ -156,7 +155,7 @@ def _judge(name: str, task: Any, entry: dict[str, Any], request: GymRequest) -> 
     """The problem, or the reason to drop it. Raises ConfigError if the task cannot be used at all."""
     question, answer = entry["question"], entry["answer"]
     if answer is None:
-        hint = "has no answers, so nothing shows that its scorer works; choose another task"
+        hint = "has no answers, so its scorer cannot be checked. Choose another task."
         raise ConfigError("SET", PREFIX + name, hint)
     if not question.strip():
         return NO_QUESTION
@@ -182,7 +181,7 @@ def _score_of_own_answer(name: str, task: Any, entry: dict[str, Any], label: str
     answer = entry["answer"].strip()
     before, after = _scored(task, answer, copy.deepcopy(entry)), _scored(task, answer, gym_problem.read_entry(label))
     if before != after:
-        hint = f"scores its own answer {before:g}, but {after:g} when its problem comes from JSON; choose another task"
+        hint = f"scores its own answer {before:g}, but {after:g} when its problem comes from JSON. Choose another task."
         raise ConfigError("SET", PREFIX + name, hint)
     return before
 

@@ -70,14 +70,14 @@ def check_writable(out: Path) -> None:
     try:
         folder = next(each for each in (out, *out.parents) if each.exists() or each.is_symlink())
         if not folder.is_dir():
-            raise ConfigError("--out", str(out), f"cannot be made: {folder} is no folder; name another")
+            raise ConfigError("--out", str(out), f"cannot be created: {folder} is not a folder. Name another.")
         tempfile.TemporaryDirectory(prefix=".trial-", dir=folder).cleanup()
     except OSError as error:
         raise _not_writable(out, error) from error
 
 
 def _not_writable(out: Path, error: OSError) -> ConfigError:
-    return ConfigError("--out", str(out), f"cannot be written to ({error.strerror}); name another folder")
+    return ConfigError("--out", str(out), f"is not writable ({error.strerror}). Name another folder.")
 
 
 def notes_on_earlier(files: Sequence[Prepared], out: Path) -> list[str]:
@@ -88,12 +88,12 @@ def notes_on_earlier(files: Sequence[Prepared], out: Path) -> list[str]:
         return []
     if train is None:
         benchmarks = ", ".join(file.name for file in files)
-        return [f"{path} was not compared with {benchmarks}; prepare both in one call"]
+        return [f"{path} was not compared with {benchmarks}. Prepare both in one call."]
     earlier = _earlier_kept(train.counts_path(out))
     if earlier == {name: counts.kept for name, counts in train.counts.items()}:
         return []
     replaced = " and ".join(f"{kept:,} of {name}" for name, kept in earlier.items()) if earlier else "of unknown sets"
-    return [f"{path} is replaced; it held problems of another selection: {replaced}"]
+    return [f"{path} is replaced. It contained another selection of problems: {replaced}"]
 
 
 def _earlier_kept(counts_path: Path) -> dict[str, int] | None:
@@ -122,7 +122,7 @@ def _take_in(sources: Sequence[Source], held_out: Collection[str], report: Repor
         counts = selection.add(source.dataset, read_rows(source))
         # Duplicates are valid problems, only from an earlier set.
         if counts.dropped.total() == counts.read and not counts.dropped[DUPLICATE]:
-            raise source.error(f"leaves no problem of its {counts.read:,} rows{_because(counts)}")
+            raise source.error(f"none of its {counts.read:,} rows can be used{_because(counts)}")
     return selection
 
 
@@ -131,7 +131,7 @@ def _finish(selection: Selection, sources: Sequence[Source]) -> Prepared:
     source = next(source for source in sources if source.dataset.name in selection.counts)
     if not problems:
         why = _because(selection.counts[source.dataset.name])
-        raise source.error(f"leaves no problem for {source.dataset.file}.jsonl{why}")
+        raise source.error(f"has no usable problem for {source.dataset.file}.jsonl{why}")
     return Prepared(source.dataset.file, problems, selection.counts)
 
 

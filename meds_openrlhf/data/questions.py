@@ -36,12 +36,12 @@ def question_text(value: Any) -> str | None:
     if isinstance(value, list) and all(isinstance(message, dict) for message in value):
         said = [message.get("content") for message in value if message.get("role") == "user"]
         if len(said) != 1:
-            raise TypeError(f"{value!r:.80} is a chat with {len(said)} messages of the user, not one")
+            raise TypeError(f"{value!r:.80} is a chat with {len(said)} user messages instead of 1")
         value = said[0]
     if value is None:
         return None
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.80} is no text, nor a chat with one message of the user")
+        raise TypeError(f"{value!r:.80} is neither a text nor a chat with 1 user message")
     return unwrapped(value).strip() or None
 
 

@@ -29,7 +29,7 @@ LEVEL_COLUMN = "level"
 # The answer is the content of this column's last box.
 WORKED_ANSWER = "solution"
 
-WANTED = "give a Parquet or JSON file, or a folder copied from the hub"
+WANTED = "Give a Parquet or JSON file, or a folder copied from the hub."
 
 Record = dict[str, Any]
 
@@ -98,7 +98,7 @@ def read_rows(source: Source) -> Iterator[Row]:
             try:
                 row = _row(record, columns)
             except TypeError as error:
-                raise source.error(f"cannot be read: record {number}: {error}") from error
+                raise source.error(f"record {number} cannot be read: {error}. Correct or remove it.") from error
             yield row
     except ConfigError:
         raise
@@ -112,13 +112,13 @@ def pick_columns(source: Source, names: list[str]) -> Columns:
     question = _first_present([*own_question, *QUESTION_COLUMNS], names)
     answer = _first_present([*own_answer, *ANSWER_COLUMNS], names)
     level = _first_present((LEVEL_COLUMN,), names)
-    found = f"it has {', '.join(names) or 'none'}"
+    found = f"It has {', '.join(names) or 'none'}."
     if question is None:
-        raise source.error(f"has no column for the question ({', '.join(QUESTION_COLUMNS)}); {found}")
+        raise source.error(f"has no column for the question ({', '.join(QUESTION_COLUMNS)}). {found}")
     if answer is None:
-        raise source.error(f"has no column for the answer ({', '.join(ANSWER_COLUMNS)}); {found}")
+        raise source.error(f"has no column for the answer ({', '.join(ANSWER_COLUMNS)}). {found}")
     if source.dataset.levels and level is None:
-        raise source.error(f"has no column {LEVEL_COLUMN}, by which {source.dataset.name} is filtered; {found}")
+        raise source.error(f"has no column {LEVEL_COLUMN}, by which {source.dataset.name} is filtered. {found}")
     return Columns(question, answer, level)
 
 
@@ -142,10 +142,10 @@ def _text_of(record: Record, column: str, as_text: Callable[[Any], str | None]) 
         text = as_text(value)
         (text or "").encode()  # JSON can hold a lone surrogate, which UTF-8 cannot encode
     except TypeError as error:
-        raise TypeError(f"{column}: {error}; mend the record or take it out") from error
+        raise TypeError(f"{column}: {error}") from error
     except UnicodeEncodeError as error:
         half = error.object[error.start]
-        raise TypeError(f"{column}: {half!r} is half a character; mend the record or take it out") from error
+        raise TypeError(f"{column}: {half!r} is half of a character") from error
     return text
 
 
@@ -159,7 +159,7 @@ def _value(record: Record, column: str) -> Any:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise TypeError(f"{column}: {value!r:.80} is no record with {name}; mend the record or take it out")
+            raise TypeError(f"{column}: {value!r:.80} is not a record with {name}")
         value = value.get(name)
     return value
 
@@ -172,12 +172,12 @@ def _open(source: Source) -> _Opened:
     if path is None or path.is_dir():
         return _open_hub(source)
     if not path.exists():
-        raise source.error(f"is not there; {WANTED}")
+        raise source.error(f"does not exist. {WANTED}")
     if path.suffix == ".parquet":
         return _open_parquet(path)
     if path.suffix in (".jsonl", ".json"):
         return _open_json(source, path)
-    raise source.error("is of no known kind; its name must end with .parquet, .jsonl or .json")
+    raise source.error("must end in .parquet, .jsonl or .json.")
 
 
 def _open_parquet(path: Path) -> _Opened:
@@ -196,7 +196,7 @@ def _open_json(source: Source, path: Path) -> _Opened:
     records = _json_records(source, path)
     first = next(records, None)
     if first is None:
-        raise source.error("is empty; give one JSON record per line")
+        raise source.error("is empty. Give one JSON object per line.")
 
     def read(_columns: list[str]) -> Iterator[Record]:
         yield first
@@ -214,7 +214,7 @@ def _json_records(source: Source, path: Path) -> Iterator[Record]:
         values = _parsed(source, file.read()) if is_list else lines
         for number, value in enumerate(values, 1):
             if not isinstance(value, dict):
-                raise source.error(f"cannot be read: record {number} is {value!r:.80}, give one JSON record per line")
+                raise source.error(f"record {number} is {value!r:.80}. Give one JSON object per line.")
             yield value
 
 
@@ -224,7 +224,7 @@ def _parsed(source: Source, text: str, line: int = 1) -> Any:
         return parse_json(text, parse_float=str)  # keep decimals as written: 0.10 stays 0.10
     except json.JSONDecodeError as error:
         place = f"line {line + error.lineno - 1}, column {error.colno}"
-        raise source.error(f"is no JSON in {place} ({error.msg}); give one JSON record per line") from error
+        raise source.error(f"is not JSON in {place} ({error.msg}). Give one JSON object per line.") from error
 
 
 # ── the hub ──
@@ -246,7 +246,7 @@ def check_hub(sources: Sequence[Source]) -> None:
     if missing:
         files = " ".join(_offline(source) for source in missing)
         names = " ".join(source.dataset.name for source in missing)
-        raise ConfigError("SET", names, f"cannot be read: the hub cannot be reached; give files: {files}")
+        raise ConfigError("SET", names, f"the hub cannot be reached. Give files: {files}")
 
 
 def _is_cached(source: Source) -> bool:
@@ -263,7 +263,7 @@ def _client(source: Source) -> Any:
         import datasets
         from huggingface_hub.utils import logging as hub_logging
     except ModuleNotFoundError as error:
-        hint = f"needs the package {error.name}; install meds-openrlhf[gpu], or give a file: {_offline(source)}"
+        hint = f"needs the package {error.name}. Install meds-openrlhf[gpu], or give a file: {_offline(source)}"
         raise source.error(hint) from error
     hub_logging.set_verbosity_error()  # it would print a warning for every retry
     datasets.disable_progress_bars()
@@ -280,8 +280,8 @@ def _open_hub(source: Source) -> _Opened:
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         # The client's messages about an unreachable hub are only class names.
         reason = "the hub cannot be reached" if isinstance(error, ConnectionError) else _first_line(error)
-        hint = WANTED if source.path else f"give a file of it: {_offline(source)}"
-        raise source.error(f"cannot be loaded ({reason}); {hint}") from error
+        hint = WANTED if source.path else f"Give a file: {_offline(source)}"
+        raise source.error(f"cannot be loaded ({reason}). {hint}") from error
 
     def read(columns: list[str]) -> Iterator[Record]:
         for table in data.select_columns(columns).with_format("arrow").iter(BATCH_ROWS):

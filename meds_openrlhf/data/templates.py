@@ -12,8 +12,8 @@ def qwen_math_prompt(problem: str, system: str = QWEN_MATH_SYSTEM) -> str:
     ValueError if the problem is empty or contains a chat marker (`<|im_start|>`, `<|im_end|>`), which breaks the turns.
     """
     if not problem.strip():
-        raise ValueError(f"problem is {problem!r}: give the text of the problem to solve")
+        raise ValueError(f"problem={problem!r}: must not be empty.")
     for marker in ("<|im_start|>", "<|im_end|>"):
         if marker in problem:
-            raise ValueError(f"problem holds the chat marker {marker}: pass the bare problem, without a template")
+            raise ValueError(f"problem: must not contain the chat marker {marker}. Pass it without a template.")
     return f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{problem}<|im_end|>\n<|im_start|>assistant\n"

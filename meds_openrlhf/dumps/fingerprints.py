@@ -57,9 +57,9 @@ class Fingerprints:
             model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, **options)
         except (OSError, ValueError) as error:
             if unreachable:
-                hint = "is no folder here, and the hub cannot be reached; name a model's folder"
+                hint = "is not a folder here, and the hub cannot be reached. Name the folder of a model."
                 raise ConfigError("--model", name, hint) from error
-            hint = f"cannot be loaded ({str(error).strip().splitlines()[0]}); name a model's folder, or none"
+            hint = f"cannot be loaded ({str(error).strip().splitlines()[0]}). Name the folder of a model, or none."
             raise ConfigError("--model", name, hint) from error
         self.config = model.config
         self._model = model.to(device).eval()
@@ -74,12 +74,12 @@ class Fingerprints:
         known, unknown = set(self._tokenizer.get_vocab()), self._tokenizer.unk_token_id
         strange = sorted({marker for text in texts for marker in CHAT_MARKER.findall(text)} - known)
         if strange:
-            hint = f"has no token {strange[0]}, which the texts hold; name the model that wrote them"
+            hint = f"has no token {strange[0]}, which the texts contain. Name the model that wrote them."
             raise ConfigError("--model", self._name, hint)
         coded = [self._tokenizer.encode(text, add_special_tokens=False) for text in texts]
         lost = sum(unknown is not None and unknown in ids for ids in coded)
         if lost:
-            hint = f"has no tokens for characters of {lost} of {len(texts)} texts; name the model that wrote them"
+            hint = f"has no tokens for characters of {lost} of {len(texts)} texts. Name the model that wrote them."
             raise ConfigError("--model", self._name, hint)
 
     def of(self, rollouts: Sequence[Rollout]) -> tuple[NDArray[np.int64], NDArray[np.float32], int]:
@@ -128,7 +128,7 @@ class Fingerprints:
                 # Without the unembedding, whose logits of all tokens nobody reads.
                 self._model.base_model(input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False)
         except torch.OutOfMemoryError as error:
-            hint = "do not fit the GPU's memory in one pass; take half as many"
+            hint = "does not fit in the GPU's memory. Halve it."
             raise ConfigError("--batch-tokens", self._batch_tokens, hint) from error
         assert recording.layer_logits is not None
         logits: NDArray[np.float32] = recording.layer_logits.cpu().numpy()

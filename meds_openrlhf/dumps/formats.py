@@ -85,8 +85,8 @@ class Format:
         taken = (*self.prompt, *self.response, *self.truth, *self.step, *self.marks)
         numbers = [name for name, value in row.items() if name not in taken and isinstance(value, (int, float))]
         if len(numbers) > 1:
-            hint = f"has several columns of numbers ({', '.join(numbers)}); name one with --columns reward=NAME"
-            raise ConfigError("FILES", "reward", hint)
+            hint = f"have several columns of numbers ({', '.join(numbers)}). Choose one with --columns reward=NAME."
+            raise ConfigError("FILES", None, hint)
         return numbers[0] if numbers else None
 
 
@@ -170,9 +170,9 @@ def recognise(name: str, columns: Mapping[str, str], row: Row, source: str) -> t
         fitted = rules.renamed(columns).fitted(row)
         if fitted is not None:
             return candidate, fitted
-    wanted = "no trainer's columns" if name == "auto" else f"not {name}'s columns"
+    wanted = "of no known trainer" if name == "auto" else f"not of {name}"
     found = ", ".join(columns_of(FORMATS["plain"], row))
-    hint = f"has {wanted}, but {found}; name them with --columns prompt=A response=B reward=C"
+    hint = f"has columns {wanted}: {found}. Name them with --columns prompt=A response=B reward=C."
     raise ConfigError("FILES", source, hint)
 
 
@@ -189,7 +189,7 @@ def _required(row: Row, name: str) -> Any:
 def _number(row: Row, name: str) -> float:
     value = _required(row, name)
     if not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise LeftOut(f"whose {name} is no finite number")
+        raise LeftOut(f"whose {name} is not a finite number")
     return float(value)
 
 

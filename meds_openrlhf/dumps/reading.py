@@ -30,7 +30,7 @@ class Counts:
     examples: dict[str, str] = field(default_factory=dict)
 
     def leave_out(self, reason: str, place: str, lines: int = 1) -> None:
-        """Count lines that are no rollouts."""
+        """Count lines that are not rollouts."""
         self.left_out[reason] += lines
         self.examples.setdefault(reason, place)
 
@@ -61,9 +61,9 @@ class Dump:
                 self._shift = int(step == 0)
             number = step + self._shift
             if number <= last:
-                hint = f"has step {step} after step {last - self._shift} of {where}; sort the lines by their steps"
+                hint = f"has step {step} after step {last - self._shift} of {where}. Sort the lines by step."
                 if number == last:
-                    hint = f"has step {step}, as {where} has; make an atlas of each run, and `meds report` of both"
+                    hint = f"has step {step}, as {where} does. Make an atlas of each run, and `meds report` of both."
                 raise ConfigError("FILES", folder, hint)
             last, where = number, folder
             rollouts = [rollout for *_, rollout in placed]
@@ -119,12 +119,12 @@ def _found(files: Sequence[Path]) -> list[Path]:
         if given.is_dir():
             inside = [path for path in given.rglob("*") if path.suffix in SUFFIXES and not path.name.startswith("eval")]
             if not inside:
-                raise ConfigError("FILES", str(given), f"has no dump in it ({', '.join(SUFFIXES)}); name one that has")
+                raise ConfigError("FILES", str(given), f"has no dump in it ({', '.join(SUFFIXES)}). Name another.")
             found += inside
         elif not given.is_file():
-            raise ConfigError("FILES", str(given), "does not exist; name dumps of rollouts, or their folder")
+            raise ConfigError("FILES", str(given), "does not exist. Name dumps of rollouts, or their folder.")
         elif given.suffix not in SUFFIXES:
-            raise ConfigError("FILES", str(given), f"is none of {', '.join(SUFFIXES)}; name a dump of rollouts")
+            raise ConfigError("FILES", str(given), f"must end in {', '.join(SUFFIXES)}. Name a dump of rollouts.")
         else:
             found.append(given)
     return list(dict.fromkeys(found))
@@ -162,15 +162,15 @@ def _rows_of_lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any] | LeftOu
                 if line.strip():
                     yield f"{path}, line {number}", _parsed(line)
     except OSError as error:
-        raise ConfigError("FILES", str(path), f"cannot be read ({error.strerror}); leave it out") from error
+        raise ConfigError("FILES", str(path), f"cannot be read ({error.strerror}). Leave it out.") from error
 
 
 def _parsed(line: str) -> Mapping[str, Any] | LeftOut:
     try:
         row = parse_json(line)
     except ValueError:
-        return LeftOut("that are no JSON")
-    return row if isinstance(row, dict) else LeftOut("that are no JSON object")
+        return LeftOut("that are not JSON")
+    return row if isinstance(row, dict) else LeftOut("that are not JSON objects")
 
 
 def _rows_of_parquet(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -183,7 +183,7 @@ def _rows_of_parquet(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
             for number, row in enumerate(rows, 1):
                 yield f"{path}, row {number}", row
     except (pa.ArrowException, OSError) as error:
-        hint = f"cannot be read as Parquet ({' '.join(str(error).split())}); leave it out"
+        hint = f"cannot be read as Parquet ({' '.join(str(error).split())}). Leave it out."
         raise ConfigError("FILES", str(path), hint) from error
 
 
@@ -197,7 +197,7 @@ def _rows_of_torch(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         content = torch.load(path, map_location="cpu", weights_only=True)
         samples, shared = content["samples"], {"rollout_id": content.get("rollout_id")}
     except (pickle.UnpicklingError, OSError, RuntimeError, EOFError, KeyError, TypeError, AttributeError) as error:
-        hint = f"is no dump of slime that holds plain values alone ({type(error).__name__}); leave it out"
+        hint = f"is not a dump of slime with only plain values ({type(error).__name__}). Leave it out."
         raise ConfigError("FILES", str(path), hint) from error
     for number, sample in enumerate(samples, 1):
         yield f"{path}, sample {number}", {**sample, **shared}

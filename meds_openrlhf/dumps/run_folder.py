@@ -162,7 +162,7 @@ class RunFolder:
 
     def _require(self, same: bool, step: int) -> None:
         if not same:
-            hint = f"holds other rollouts of step {step}, perhaps of a dump half written; name another folder"
+            hint = f"contains other rollouts of step {step}, perhaps of a partly written dump. Name another folder."
             raise ConfigError("--out", str(self._paths.root), hint)
 
     def _count(self, table: pa.Table, line: Mapping[str, Any]) -> None:
@@ -181,7 +181,7 @@ class RunFolder:
         if not root.exists() or (root.is_dir() and not any(root.iterdir())):
             return
         if not self._paths.config.is_file() or load_config(self._paths.config) != self._config:
-            raise ConfigError("--out", str(root), "holds something else, or an atlas of other settings; name another")
+            raise ConfigError("--out", str(root), "has other files, or an atlas with other settings. Name another.")
         stored = read_format(self._paths.memory)
         if stored is not None:
             self._format.require_match(stored, root, "--out")

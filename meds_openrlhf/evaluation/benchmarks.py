@@ -30,13 +30,13 @@ def find_benchmarks(words: Sequence[str], data: Path) -> list[Benchmark]:
     """
     paths = [_path(name, data) for word in words for name in word.split(",") if name]
     if not paths:
-        raise ConfigError("--benchmarks", " ".join(words), f"names no benchmark; choose from {', '.join(PAPERS)}")
+        raise ConfigError("--benchmarks", " ".join(words), f"names no benchmark. Choose from {', '.join(PAPERS)}.")
     names = [path.name.removesuffix(SUFFIX) for path in paths]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError("--benchmarks", name, "comes twice; results are told apart by the files' names")
+            raise ConfigError("--benchmarks", name, "occurs twice, but results are stored by file name. Rename a file.")
         if not LABEL.fullmatch(name):
-            raise ConfigError("--benchmarks", name, "names files of results; use letters, digits and . _ @ + -")
+            raise ConfigError("--benchmarks", name, "becomes a file name of results. Use letters, digits and . _ @ + -")
     return [Benchmark(name, read_problems(path)) for name, path in zip(names, paths)]
 
 
@@ -47,10 +47,10 @@ def _path(word: str, data: Path) -> Path:
         return path
     meant = Path(f"{word.removesuffix('.json')}{SUFFIX}")
     if meant.is_file():
-        raise ConfigError("--benchmarks", word, f"is neither a {SUFFIX} file nor in {data}; did you mean {meant}?")
+        raise ConfigError("--benchmarks", word, f"is neither a {SUFFIX} file nor in {data}. Did you mean {meant}?")
     if word in PAPERS:
-        raise ConfigError("--benchmarks", word, f"is not at {path}; `meds data prepare {word}` makes it")
+        raise ConfigError("--benchmarks", word, f"is not at {path}. Make it with `meds data prepare {word}`.")
     if by_path:
-        raise ConfigError("--benchmarks", word, f"is no file here (looked in {Path.cwd()})")
-    known = f"name a .jsonl file, or one of {', '.join(PAPERS)}"
-    raise ConfigError("--benchmarks", word, f"is not at {path}; {known}")
+        raise ConfigError("--benchmarks", word, f"does not exist (looked in {Path.cwd()}).")
+    known = f"Name a .jsonl file, or one of {', '.join(PAPERS)}."
+    raise ConfigError("--benchmarks", word, f"is not at {path}. {known}")

@@ -27,9 +27,9 @@ def pass_at_k(n: int, right: ArrayLike, k: int) -> NDArray[np.float64]:
     counts = np.asarray(right)
     _check_k(k, n)
     if counts.ndim != 1 or not np.issubdtype(counts.dtype, np.integer):
-        raise ValueError(f"right: must be whole numbers, one per problem, and are {counts.dtype} {counts.shape}")
+        raise ValueError(f"right: must be integers, one per problem, not {counts.dtype} {counts.shape}.")
     if counts.size and not (counts.min() >= 0 and counts.max() <= n):
-        raise ValueError(f"right: must lie between 0 and n = {n}, and goes from {counts.min()} to {counts.max()}")
+        raise ValueError(f"right: must be from 0 to n, {n}, but goes from {counts.min()} to {counts.max()}.")
     # Each additional right sample multiplies the chance of missing all of them by 1 - k/j, or by 0 if j < k.
     factors = np.maximum(1 - k / np.arange(n, 0, -1), 0.0)
     passed = 1 - np.concatenate([[1.0], np.cumprod(factors)])  # (n + 1,), indexed by the number of right samples
@@ -107,4 +107,4 @@ def _share_right(votes: NDArray[np.int64], chosen: NDArray[np.float32]) -> float
 
 def _check_k(k: int, n: int) -> None:
     if not 1 <= k <= n:
-        raise ValueError(f"k: {k} must lie between 1 and the number of samples per problem, {n}")
+        raise ValueError(f"k={k}: must be from 1 to n, {n}.")

@@ -70,12 +70,12 @@ def _reweighted_means(
 
 def _check(benchmarks: Sequence[NDArray[np.float64]], corners: Corners, level: float, resamples: int) -> None:
     if not 0 < level < 1:
-        raise ValueError(f"level: {level} must lie between 0 and 1")
+        raise ValueError(f"level={level}: must be above 0 and below 1.")
     if resamples < 1:
-        raise ValueError(f"resamples: {resamples} must be 1 or more")
+        raise ValueError(f"resamples={resamples}: must be at least 1.")
     if not benchmarks or any(len(values) == 0 for values in benchmarks):
-        raise ValueError("scores: there are none to take a mean of")
+        raise ValueError("scores: must not be empty.")
     lowest, highest = corners[0][0], corners[-1][0]
     for values in benchmarks:
         if not ((values >= lowest) & (values <= highest)).all():  # also catches NaN
-            raise ValueError(f"scores: {values.min()} to {values.max()} are not between {lowest:g} and {highest:g}")
+            raise ValueError(f"scores: must be from {lowest:g} to {highest:g}, not {values.min()} to {values.max()}.")

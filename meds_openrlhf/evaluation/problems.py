@@ -25,8 +25,8 @@ def read_problems(
 ) -> list[Problem]:
     """Read the problems in the order of the file; the keys name the fields. Numbers become strings as written.
 
-    Raises ConfigError, with file, line and field, if the file is missing or empty, a line is no JSON object, a field is
-    missing, empty or neither text nor number, or an id occurs twice.
+    Raises ConfigError, with file, line and field, if the file is missing or empty, a line is not a JSON object, a field
+    is missing, empty or neither text nor number, or an id occurs twice.
     """
     lines_of_ids: dict[str, int] = {}
     problems = []
@@ -35,7 +35,7 @@ def read_problems(
         problem = Problem(*(_text(fields, key, where) for key in (id_key, input_key, label_key)))
         if problem.id in lines_of_ids:
             lines = f"{lines_of_ids[problem.id]} and {number}"
-            raise ConfigError("--benchmarks", str(path), f"has the {id_key} {problem.id!r} twice: in lines {lines}")
+            raise ConfigError("--benchmarks", str(path), f"has the {id_key} {problem.id!r} twice, in lines {lines}.")
         lines_of_ids[problem.id] = number
         problems.append(problem)
     return problems
@@ -47,7 +47,7 @@ def _lines(path: Path) -> list[bytes]:
     except OSError as error:
         raise ConfigError("--benchmarks", str(path), f"cannot be read: {error.strerror}") from error
     if not lines:
-        raise ConfigError("--benchmarks", str(path), "holds no problems; make it again with `meds data prepare`")
+        raise ConfigError("--benchmarks", str(path), "contains no problems. Make it again with `meds data prepare`.")
     return lines
 
 
@@ -56,22 +56,22 @@ def _fields(path: Path, number: int, line: bytes) -> dict[str, Any]:
         # Keep numbers as written: 0.10 stays 0.10, and long numbers keep all digits.
         fields = parse_json(line.decode(), parse_int=str, parse_float=str, parse_constant=_refuse)
     except ValueError as error:
-        raise ConfigError("--benchmarks", f"{path}, line {number}", f"is no JSON: {error}") from error
+        raise ConfigError("--benchmarks", f"{path}, line {number}", f"is not JSON: {error}") from error
     if not isinstance(fields, dict):
-        raise ConfigError("--benchmarks", f"{path}, line {number}", "is no JSON object with the fields of a problem")
+        raise ConfigError("--benchmarks", f"{path}, line {number}", "is not a JSON object, as a problem must be.")
     return fields
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")
 
 
 def _text(fields: dict[str, Any], key: str, where: str) -> str:
     if key not in fields:
-        present = f"has no field {key!r}; it has {', '.join(sorted(fields)) or 'none'}"
-        raise ConfigError("--benchmarks", where, f"{present}; `meds data prepare` writes such files")
+        present = f"has no field {key!r}, but {', '.join(sorted(fields)) or 'none'}"
+        raise ConfigError("--benchmarks", where, f"{present}. Make the file with `meds data prepare`.")
     text = fields[key]
     if not isinstance(text, str) or not text.strip():
-        hint = f"holds {json.dumps(text)} in the field {key!r}; a text or a number is needed"
+        hint = f"has {json.dumps(text)} in the field {key!r}, which must be a text or a number."
         raise ConfigError("--benchmarks", where, hint)
     return text

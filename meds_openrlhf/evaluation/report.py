@@ -16,12 +16,12 @@ TABLE, CSV, JSON, PICTURE, PAGE = "table.md", "table.csv", "results.json", "pass
 
 HOW = f"""\
 pass@k is the probability that at least one of k samples is right, by the unbiased estimator 1 - C(n - c, k) / C(n, k)
-from c right ones among a problem's n samples (Chen et al. 2021), averaged over problems. maj@k is the probability that
-the most frequent final answer of k samples is right; equally frequent ones win equally often, and samples without an
-answer do not vote. "Avg." is the unweighted mean over benchmarks. Intervals of {LEVEL:.0%} say how far a figure would
-move with other problems of the same kind: quantiles of {RESAMPLES:,} Bayesian bootstrap weightings of the problems
-within each benchmark, with one problem added in all that is half right and half wrong. Differences are taken problem by
-problem; where their interval leaves out 0, the choice of problems does not explain that the models differ.
+from c right samples among a problem's n (Chen et al. 2021), averaged over problems. maj@k is the probability that the
+most frequent final answer of k samples is right; ties are equally likely to win, and samples without an answer do not
+vote. "Avg." is the unweighted mean over benchmarks. Intervals of {LEVEL:.0%} say how far a figure would move with other
+problems of the same kind: quantiles of {RESAMPLES:,} Bayesian bootstrap weightings of the problems within each
+benchmark, with one problem added in total that is half right and half wrong. Differences are taken problem by problem;
+if their interval excludes 0, the choice of problems does not explain that the models differ.
 """
 
 

@@ -42,11 +42,11 @@ class Request:
         }
         for flag, number in counts.items():
             if number is not None and number < 1:
-                raise ConfigError(flag, number, "is below 1")
+                raise ConfigError(flag, number, "must be at least 1.")
         if not 0 <= self.temperature <= 2:
-            raise ConfigError("--temperature", self.temperature, "is not from 0 to 2")
+            raise ConfigError("--temperature", self.temperature, "must be from 0 to 2.")
         if not 0 < self.top_p <= 1:
-            raise ConfigError("--top-p", self.top_p, "is not above 0 and at most 1")
+            raise ConfigError("--top-p", self.top_p, "must be above 0 and at most 1.")
         if not 0 <= self.wait_seconds < math.inf:
-            raise ConfigError("--wait", self.wait_seconds, "is below 0; name seconds, e.g. 600")
+            raise ConfigError("--wait", self.wait_seconds, "must be a number of seconds of at least 0.")
         require_pattern(self.answer_pattern, "--answer-pattern")

@@ -69,7 +69,7 @@ class BenchmarkResult:
 def ks_up_to(n: int) -> list[int]:
     """The powers of two up to ``n``, and ``n``. Raises ValueError if ``n`` is below 1."""
     if n < 1:
-        raise ValueError(f"n: {n} must be 1 or more")
+        raise ValueError(f"n={n}: must be at least 1.")
     return sorted({2**exponent for exponent in range(n.bit_length())} | {n})
 
 
@@ -108,19 +108,19 @@ def evaluate(
 def _by_problem(problems: Sequence[Problem], samples: Sequence[Sample], n: int) -> list[list[Sample]]:
     """Samples 0 to n - 1 of each problem, sorted by index."""
     if not problems:
-        raise ValueError("problems: there are none to evaluate")
+        raise ValueError("problems: must not be empty.")
     places: dict[str, dict[int, Sample]] = {problem.id: {} for problem in problems}
     for sample in samples:
         if sample.problem not in places:
-            raise ValueError(f"samples: {sample.problem!r} is no problem of the benchmark")
+            raise ValueError(f"samples: {sample.problem!r} is not a problem of the benchmark.")
         if places[sample.problem].setdefault(sample.index, sample) is not sample:
-            raise ValueError(f"samples: sample {sample.index} of problem {sample.problem!r} comes twice")
+            raise ValueError(f"samples: sample {sample.index} of problem {sample.problem!r} occurs twice.")
     missing = {problem: sum(index not in place for index in range(n)) for problem, place in places.items()}
     lacking = [problem for problem, count in missing.items() if count]
     if lacking:
         raise ValueError(
             f"samples: {sum(missing.values())} of {n * len(problems)} are missing, "
-            f"of {len(lacking)} problems ({lacking[0]!r} is the first)"
+            f"of {len(lacking)} problems ({lacking[0]!r} is the first)."
         )
     return [[place[index] for index in range(n)] for place in places.values()]
 
@@ -133,7 +133,7 @@ def average(results: Sequence[BenchmarkResult], ks: Sequence[int]) -> Curves:
     """
     models = sorted({result.model for result in results})
     if len(models) != 1:
-        raise ValueError(f"results: an average is of one model, not of {models}")
+        raise ValueError(f"results: must be of one model, not of {models}.")
     return _curves([result.scores for result in results], ks, SCORES)
 
 
@@ -163,7 +163,7 @@ def _curves(benchmarks: Sequence[ProblemScores], ks: Sequence[int], corners: Cor
     """Estimate all k from the same resamples, so that curves are smooth."""
     lacking = sorted({k for k in ks for scores in benchmarks if k not in scores.pass_at})
     if lacking:
-        raise ValueError(f"ks: {lacking} were not measured on every benchmark")
+        raise ValueError(f"ks: {lacking} were not measured on every benchmark.")
     tables = [  # (P_b, 2 K) each
         np.stack([*(scores.pass_at[k] for k in ks), *(scores.majority_at[k] for k in ks)], axis=1)
         for scores in benchmarks
@@ -186,10 +186,10 @@ class Comparison:
 
     def __init__(self, results: Sequence[BenchmarkResult]) -> None:
         if not results:
-            raise ValueError("results: there are none to compare")
+            raise ValueError("results: must not be empty.")
         self.results = {(result.model, result.benchmark): result for result in results}
         if len(self.results) != len(results):
-            raise ValueError("results: a model has more than one result on one benchmark")
+            raise ValueError("results: a model has several results on a benchmark.")
         self.models = list(dict.fromkeys(result.model for result in results))
         self.benchmarks = list(dict.fromkeys(result.benchmark for result in results))
         self.ks = sorted(set.intersection(*(set(result.pass_at) for result in results)))

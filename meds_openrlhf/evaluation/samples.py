@@ -77,7 +77,7 @@ class SampleStore:
         keys = [(sample.problem, sample.index) for sample in samples]
         for (problem, index), times in Counter(keys).items():
             if times > 1 or (problem, index) in self._right:
-                raise ValueError(f"{self._path}: sample {index} of problem {problem!r} comes twice")
+                raise ValueError(f"{self._path}: sample {index} of problem {problem!r} occurs twice.")
         size = os.fstat(self._descriptor).st_size
         try:
             _write("".join(f"{json.dumps(asdict(sample))}\n" for sample in samples).encode(), self._descriptor)
@@ -101,9 +101,8 @@ class SampleStore:
         """
         unknown = sorted({problem for problem, _ in self._right} - {problem.id for problem in problems})
         if unknown:
-            raise ConfigError(
-                "samples", str(self._path), f"are of other problems ({unknown[0]!r}); evaluate into another folder"
-            )
+            hint = f"contains samples of other problems ({unknown[0]!r}). Evaluate into another folder."
+            raise ConfigError("samples", str(self._path), hint)
         wanted = [
             (problem, [index for index in range(n) if (problem.id, index) not in self._right]) for problem in problems
         ]
@@ -146,9 +145,9 @@ def iterate_samples(path: Path) -> Iterator[Sample]:
             try:
                 sample = _sample(line)
                 if (sample.problem, sample.index) in seen:
-                    raise ValueError(f"sample {sample.index} of problem {sample.problem!r} comes twice")
+                    raise ValueError(f"sample {sample.index} of problem {sample.problem!r} occurs twice")
             except ValueError as error:
-                hint = f"is damaged ({error}); restore the file from a backup, or remove it and sample again"
+                hint = f"is damaged ({error}). Restore the file from a backup, or remove it and sample again."
                 raise ConfigError("samples", f"{path}, line {number}", hint) from error
             seen.add((sample.problem, sample.index))
             yield sample
@@ -168,7 +167,7 @@ def _sample(line: bytes) -> Sample:
 def _lock(descriptor: int, path: Path) -> None:
     """Lock the file until the descriptor is closed or the process ends. Raises ConfigError if it is locked already."""
     if not try_lock(descriptor, optional=True):
-        raise ConfigError("samples", str(path), "are being written by another process; wait for it or end it")
+        raise ConfigError("samples", str(path), "is being written by another process. Wait for it, or end it.")
 
 
 def _write(lines: bytes, descriptor: int) -> None:

@@ -63,9 +63,8 @@ def read_settings(folder: Path) -> Settings | None:
     try:
         return Settings(**parse_json(path.read_text()))
     except (ValueError, TypeError, OSError) as error:
-        raise ConfigError(
-            "--out", str(path), f"cannot be read as a label's settings ({error}); name another folder"
-        ) from error
+        hint = f"cannot be read as the settings of a label ({error}). Name another folder."
+        raise ConfigError("--out", str(path), hint) from error
 
 
 def check_settings(folder: Path, wanted: Settings) -> Settings:
@@ -95,4 +94,4 @@ def _shown(settings: Settings, name: str) -> object:
 
 
 def _hint(folder: Path, found: object) -> str:
-    return f"does not go with the samples in {folder}, drawn with {found!r}; name another label or --out"
+    return f"does not fit the samples in {folder}, drawn with {found}. Name another label or --out."

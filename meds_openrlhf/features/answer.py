@@ -35,7 +35,7 @@ def marked_answer(pattern: str, text: str) -> tuple[int, int] | None:
         for match in _compiled(pattern).finditer(text, concurrent=True, timeout=SEARCH_SECONDS):
             last = match
     except TimeoutError:
-        logger.warning("meds.features.answer_pattern %r takes over %g s in a response", pattern, SEARCH_SECONDS)
+        logger.warning("meds.features.answer_pattern=%s: takes over %g s on a response", pattern, SEARCH_SECONDS)
         return None
     answer = last[1] if last is not None else None
     if last is None or answer is None or not answer.strip():

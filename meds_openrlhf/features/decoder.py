@@ -51,7 +51,7 @@ def _unwrap(model: torch.nn.Module) -> Any:
         if hasattr(inner, "_orig_mod") or getattr(inner, "_compiled_call_impl", None) is not None:
             raise ValueError(
                 "the policy is compiled (torch.compile, DeepCompile) and compiled code runs no hooks, so its "
-                "layer logits cannot be recorded; train it uncompiled, or set meds.enabled: false"
+                "layer logits cannot be recorded. Train it uncompiled, or set meds.enabled: false."
             )
         if hasattr(inner, "get_base_model"):
             inner = inner.get_base_model()
@@ -70,6 +70,6 @@ def _lists_of(decoder: torch.nn.Module, count: int) -> Iterator[tuple[torch.nn.M
 
 def _unknown(name: str, reason: str) -> ValueError:
     return ValueError(
-        f"the decoder layers of {name} cannot be found ({reason}), so its layer logits cannot be recorded; use another "
-        "model, or set meds.enabled: false"
+        f"the decoder layers of {name} cannot be found ({reason}), so its layer logits cannot be recorded. Use another "
+        "model, or set meds.enabled: false."
     )

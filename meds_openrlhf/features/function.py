@@ -49,7 +49,7 @@ class FeatureFunction:
         return hashlib.sha256(self.path.read_bytes()).hexdigest()[:16]
 
     def __call__(self, rows: int, *arguments: Any) -> NDArray[np.float32]:
-        """Return the vectors (rows, values); a vector with NaN is that of no feature.
+        """Return the vectors (rows, values); a vector with NaN means that the row has no feature.
 
         Raises FeatureFunctionError if the function raises or returns another shape.
         """
@@ -60,8 +60,8 @@ class FeatureFunction:
         except (Exception, SystemExit) as error:  # of any kind: it is the user's code
             raise FeatureFunctionError(f"{self.path}: {self.name} raised {type(error).__name__}: {error}") from error
         if found.shape != (rows, self.values):
-            expected = f"{rows} inputs need {(rows, self.values)}"
-            raise FeatureFunctionError(f"{self.path}: {self.name} returned values of shape {found.shape}; {expected}")
+            shapes = f"{found.shape} instead of {(rows, self.values)}"
+            raise FeatureFunctionError(f"{self.path}: {self.name} returned values of shape {shapes}")
         return found
 
 
@@ -72,7 +72,7 @@ def load_function(file: str, layers: int, hidden: int) -> FeatureFunction:
     """
     path = Path(file)
     if not path.is_file():
-        raise ConfigError(SETTING, file, "is no file here; name a Python file")
+        raise ConfigError(SETTING, file, "does not exist. Name a Python file.")
     try:
         content = runpy.run_path(file)
     except (Exception, SystemExit) as error:  # of any kind: it is the user's code
@@ -80,7 +80,7 @@ def load_function(file: str, layers: int, hidden: int) -> FeatureFunction:
     names = [name for name in (FROM_HIDDEN_STATES, FROM_TEXTS) if callable(content.get(name))]
     if len(names) != 1:
         has = "has both {} and {}" if names else "has neither {} nor {}"
-        hint = f"{has.format(FROM_HIDDEN_STATES, FROM_TEXTS)}; define one of them"
+        hint = f"{has.format(FROM_HIDDEN_STATES, FROM_TEXTS)}. Define one of them."
         raise ConfigError(SETTING, file, hint)
     (name,) = names
     values = _values_of(file, content[name], _made_up(name, layers, hidden))
@@ -91,13 +91,13 @@ def _values_of(file: str, call: Callable[..., Any], arguments: tuple[Any, ...]) 
     try:
         found = _as_matrix(call(*arguments))
     except (Exception, SystemExit) as error:  # of any kind: it is the user's code
-        hint = f"does not work on {TRIED} made-up inputs: {type(error).__name__}: {error}"
+        hint = f"fails on {TRIED} made-up inputs: {type(error).__name__}: {error}"
         raise ConfigError(SETTING, file, hint) from error
     if found.ndim != 2 or len(found) != TRIED or not found.shape[1]:
-        hint = f"returns values of shape {found.shape} for {TRIED} inputs; return a matrix with a row for each"
+        hint = f"returns values of shape {found.shape} for {TRIED} inputs. Return a matrix with a row for each."
         raise ConfigError(SETTING, file, hint)
     if not np.isfinite(found).all():
-        raise ConfigError(SETTING, file, f"returns NaN or infinite values for {TRIED} made-up inputs; return numbers")
+        raise ConfigError(SETTING, file, f"returns NaN or infinite values for {TRIED} made-up inputs. Return numbers.")
     return int(found.shape[1])
 
 

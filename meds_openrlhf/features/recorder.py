@@ -110,8 +110,8 @@ class Recording:
         if self._held is None or len(self._logits) != layer_count:
             seen = len(self._logits) + len(self._hidden)
             raise RuntimeError(
-                f"expected one pass over {layer_count} layers and the unembedding, saw {seen} hidden states; is the "
-                "model compiled, or does it leave its last layers out?"
+                f"expected one pass over {layer_count} layers and the unembedding, saw {seen} hidden states. Is the "
+                "model compiled, or does it skip its last layers?"
             )
         # (B, N + 1): the logits, and the number of ranks that have the row.
         total = torch.zeros(self._batch, layer_count + 1, device=self._held.device)

@@ -30,6 +30,6 @@ def transform_of(settings: FeatureSettings, layers: int) -> FeatureTransform:
     try:
         transform.select(np.zeros((1, layers)))
     except ValueError as error:
-        hint = f"does not fit rows of {layers} layers; name fewer"
+        hint = f"does not fit rows of {layers} layers. Name fewer."
         raise ConfigError("meds.features.layers", settings.layers, hint) from error
     return transform

@@ -31,8 +31,8 @@ def _token_converter(tokenizer: Any) -> Callable[[str], bytes]:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise ValueError(
-            f"{type(tokenizer).__name__} is not a fast tokenizer, so its tokens' bytes are unknown; load the fast "
-            "one, or set meds.enabled: false"
+            f"{type(tokenizer).__name__} is not a fast tokenizer, so its tokens' bytes are unknown. Load a fast "
+            "tokenizer, or set meds.enabled: false."
         )
     decoder = backend.decoder.__getstate__() if backend.decoder is not None else b""
     if b"ByteLevel" in decoder:

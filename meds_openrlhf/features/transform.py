@@ -36,9 +36,9 @@ class FeatureTransform:
         Raises ValueError if the logits are not a finite matrix or there are too few layers.
         """
         if layer_logits.ndim != 2:
-            raise ValueError(f"layer_logits: shape {layer_logits.shape} is not (rows, layers)")
+            raise ValueError(f"layer_logits: must have the shape (rows, layers), not {layer_logits.shape}.")
         if not np.isfinite(layer_logits).all():
-            raise ValueError("layer_logits: holds NaN or infinite values; rows without a feature must not come here")
+            raise ValueError("layer_logits: must be finite. Leave out rows without a feature.")
         count = self._count(layer_logits.shape[1])
         if self.difference == "before":
             differences = np.diff(layer_logits.astype(np.float64), axis=1)
@@ -70,7 +70,5 @@ class FeatureTransform:
         count = int(available * share) if isinstance(share, float) else int(share)
         least = 2 if self.difference == "after" else 1
         if not least <= count <= available:
-            raise ValueError(
-                f"meds.features.layers: {self.layers!r} asks for {count} of the model's {available} layers"
-            )
+            raise ValueError(f"meds.features.layers={self.layers}: selects {count} of the model's {available} layers.")
         return count

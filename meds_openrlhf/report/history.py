@@ -49,11 +49,11 @@ def read_lines(path: Path) -> list[dict[str, float]]:
     except FileNotFoundError:  # removed since StepLog looked for it
         return []
     except IsADirectoryError as error:
-        raise ConfigError("RUN", str(path), "is a folder where a run has a file; move it away") from error
+        raise ConfigError("RUN", str(path), "is a folder, but must be a file. Move it away.") from error
     except ValueError as error:
-        raise ConfigError("RUN", str(path), f"has a line that is no JSON ({error}); remove that line") from error
+        raise ConfigError("RUN", str(path), f"has a line that is not JSON ({error}). Remove that line.") from error
     if not all(isinstance(line, dict) and isinstance(line.get("step"), int) for line in lines):
-        raise ConfigError("RUN", str(path), "has a line without a step; remove that line")
+        raise ConfigError("RUN", str(path), "has a line without a step. Remove that line.")
     return lines
 
 

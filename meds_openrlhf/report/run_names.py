@@ -19,5 +19,5 @@ def names_of(runs: Sequence[Path]) -> list[str]:
     full = [str(run.resolve()) for run in runs]
     if len(set(full)) != len(full):
         repeated = next(name for name in full if full.count(name) > 1)
-        raise ConfigError("RUN", repeated, "is named twice; name each run once")
+        raise ConfigError("RUN", repeated, "is named twice. Name each run once.")
     return full

@@ -126,19 +126,19 @@ def _facts(
 
 def _require_names(runs: list[Path], output: Path) -> None:
     if not output.name:  # "" and "/"
-        raise ConfigError("--output", "" if output == Path() else str(output), "names no file; name one")
+        raise ConfigError("--output", "" if output == Path() else str(output), "is not a file name. Name a file.")
     if os.path.isdir(output):  # pathlib's raises for a name that is too long
-        raise ConfigError("--output", str(output), "is a folder; name a file")
+        raise ConfigError("--output", str(output), "is a folder. Name a file.")
     for run in runs:
         if not os.path.isdir(run):
             problem = "is a file" if os.path.exists(run) else "does not exist"
-            raise ConfigError("RUN", str(run), f"{problem}; name the folder of a run that has trained")
+            raise ConfigError("RUN", str(run), f"{problem}. Name the folder of a run that has trained.")
 
 
 def _require_something(folder: Path, facts: dict[str, Any], atlas: Atlas | None) -> None:
     if atlas is None and not facts["history"]["steps"] and not facts["evaluations"]["steps"]:
-        problem = "has nothing to report yet: no finished step, no wrong answer"
-        raise ConfigError("RUN", str(folder), f"{problem}; name the folder of a run that has trained")
+        problem = "has nothing to report yet: no finished step and no wrong answer"
+        raise ConfigError("RUN", str(folder), f"{problem}. Name the folder of a run that has trained.")
 
 
 def _names(facts: list[dict[str, Any]], kind: str) -> set[str]:
@@ -151,9 +151,7 @@ def _publish(output: Path, html: str) -> None:
     except OSError as error:
         if error.errno not in _NAMING:
             raise
-        raise ConfigError(
-            "--output", str(output), f"cannot be written ({error.strerror}); name a file where you may write"
-        ) from error
+        raise ConfigError("--output", str(output), f"cannot be written ({error.strerror}). Name another.") from error
 
 
 def _changed(path: Path) -> str | None:

@@ -45,9 +45,7 @@ def is_label(text: str) -> bool:
 def require_label(text: str) -> None:
     """Raise ValueError unless the text is a label whose task the installed reasoning-gym has."""
     if not is_label(text):
-        raise ValueError(
-            f"{text[:80]!r} is no problem of reasoning-gym; `meds data prepare gym:TASK` makes such labels"
-        )
+        raise ValueError(f"{text[:80]!r} is not a problem of reasoning-gym. Make it with `meds data prepare gym:TASK`.")
     fields = _read(text)
     task_of(fields["reasoning_gym"], json.dumps(fields["settings"]))
 

@@ -151,9 +151,7 @@ class _Examiner:
         try:
             self._connection.recv()
         except (EOFError, OSError):
-            raise RuntimeError(
-                "a process that checks answers ended while it started; what it wrote above says why"
-            ) from None
+            raise RuntimeError("a process that checks answers failed to start; its output above says why") from None
         self._ready = True
 
     def end(self) -> None:

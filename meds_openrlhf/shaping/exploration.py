@@ -23,7 +23,7 @@ def pass_at_k_advantages(rewards: NDArray[np.floating], k: int) -> NDArray[np.fl
     """
     size = rewards.shape[1]
     if not 1 <= k <= size:
-        raise ValueError(f"k: {k} is not between 1 and the {size} responses of a group")
+        raise ValueError(f"k={k}: must be from 1 to {size}, the responses of a group.")
     order = np.argsort(rewards, axis=1, kind="stable")
     ascending = np.take_along_axis(rewards.astype(np.float64), order, axis=1)
     below_best = ascending - ascending[:, -1:]  # (g, N), at most 0: exact where only the best score

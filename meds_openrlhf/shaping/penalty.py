@@ -39,7 +39,7 @@ def shaped_reward(
     shapes differ.
     """
     if not raw.shape == penalty.shape == correct.shape:
-        raise ValueError(f"raw {raw.shape}, penalty {penalty.shape} and correct {correct.shape} differ in shape")
+        raise ValueError(f"raw {raw.shape}, penalty {penalty.shape} and correct {correct.shape} differ in shape.")
     return np.where(correct, raw / (1.0 + penalty), raw - penalty)
 
 

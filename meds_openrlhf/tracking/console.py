@@ -26,15 +26,15 @@ class RunConsole:
     def start(self, job: Any, placement: Any, total_steps: int) -> None:
         """Report that the run has its resources and starts to load models."""
         self._total, first, prompts = total_steps, job.start.step, job.prompts
-        where = "on the CPU runtime, GPUs made up" if job.on_cpu else "on GPUs"
+        where = "on the CPU, with made-up GPUs" if job.on_cpu else "on GPUs"
         begins = f"resuming after step {first}" if first else "starting"
         if job.start.resume and not first:
-            begins = "no complete checkpoint to resume from, starting at step 1"
+            begins = "no complete checkpoint, starting from step 1"
         lines = [f"{placement.report.plan} ({where})"]
         lines += [
-            f"warning: too full by estimate: {line}; `meds plan` shows more" for line in placement.report.overfull
+            f"warning: too full by estimate: {line}. `meds plan` shows more." for line in placement.report.overfull
         ]
-        lines.append(f"{begins}, up to {self._total} steps; loading models, this takes a while")
+        lines.append(f"{begins}, up to step {self._total}; loading models, this takes a while")
         if prompts.too_long:
             all_prompts = prompts.count + prompts.too_long
             lines.append(

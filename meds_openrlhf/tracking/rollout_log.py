@@ -67,13 +67,13 @@ def read_step(paths: RunPaths, step: int, columns: Sequence[str] | None = None) 
             numbers = [schema.get_field_index(name) for name in columns or ROLLOUT_SCHEMA.names]
             if -1 in numbers:
                 missing = (columns or ROLLOUT_SCHEMA.names)[numbers.index(-1)]
-                raise ConfigError("RUN", str(path), f"has no column {missing}; it is no log of this version")
+                raise ConfigError("RUN", str(path), f"has no column {missing}, so it is not a log of this version.")
             options = pa.ipc.IpcReadOptions(included_fields=numbers)
             return pa.ipc.open_file(source, options=options).read_all()
     except FileNotFoundError:
         return None
     except pa.ArrowInvalid as error:
-        hint = f"cannot be read as Arrow ({' '.join(str(error).split())}); remove it"
+        hint = f"cannot be read as Arrow ({' '.join(str(error).split())}). Remove it."
         raise ConfigError("RUN", str(path), hint) from error
 
 

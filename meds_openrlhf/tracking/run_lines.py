@@ -63,7 +63,7 @@ class RunLines:
             self._files[stream] = path.open("rb")
         file = self._files[stream]
         if not path.exists() or not os.path.samestat(os.fstat(file.fileno()), path.stat()):
-            raise RuntimeError("the run was resumed, which replaces its files; they are read from the start")
+            raise RuntimeError("the run was resumed, which replaces its files; they are read again from the start")
         content = file.read()
         whole = content[: content.rfind(b"\n") + 1]  # the next line may still be being written
         file.seek(len(whole) - len(content), os.SEEK_CUR)

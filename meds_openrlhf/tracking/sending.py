@@ -68,7 +68,7 @@ class Trackers:
         try:
             for sender in self._senders:
                 sender.join(max(0.0, deadline - time.monotonic()))
-            rest = f"not everything is sent to {', '.join(self.left)}; the rest goes with: meds track {self._folder}"
+            rest = f"not everything was sent to {', '.join(self.left)}. Send the rest with: meds track {self._folder}"
             return [*self.poll(), *([rest] if self.left else [])]
         finally:
             abandon()
@@ -97,7 +97,7 @@ class _Sender(threading.Thread):
             try:
                 with self._lock.open("w") as lock:
                     if not try_lock(lock.fileno(), optional=True):
-                        raise RuntimeError("another process sends this run already")
+                        raise RuntimeError("another process already sends this run")
                     self._send_run()
                 self.is_done, self.waiting_since = True, math.inf
             except Exception as error:  # whatever a library raises
@@ -135,14 +135,14 @@ class _Sender(threading.Thread):
             self._finishing.wait(POLL_SECONDS)
 
     def report(self) -> None:
-        """Tell the user when trouble begins, changes or ends."""
+        """Tell the user when a problem begins, changes or ends."""
         is_silent = time.monotonic() > self.waiting_since + PATIENCE_SECONDS
         trouble = f"no answer for {PATIENCE_SECONDS:g} s" if is_silent else self._error
         if trouble == self._told:
             return
         self._told = trouble
-        way_on = "training goes on. What is missing is sent when it works again, or by: meds track"
-        news = f"{trouble}; {way_on} {self._run.paths.root}" if trouble else "sending works again"
+        rest = f"Training continues; the rest is sent later, or with: meds track {self._run.paths.root}"
+        news = f"{trouble}. {rest}" if trouble else "sending works again"
         self._run.say(f"{self.name}: {news}")
 
 
@@ -152,7 +152,7 @@ class _WithoutKeys(logging.Formatter):
 
 
 def _log_to(path: Path) -> None:
-    """Write what the trackers' clients log to ``path`` instead of the console; a full disk is no reason to end."""
+    """Write what the trackers' clients log to ``path`` instead of the console; a full disk must not end the run."""
     handler = logging.FileHandler(path, delay=True)
     handler.setFormatter(_WithoutKeys("%(asctime)s %(name)s: %(message)s"))
     handler.setLevel(logging.WARNING)

@@ -61,7 +61,7 @@ def main() -> None:
     """Write the model's folder, and the problems if they are wanted."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shape", choices=SHAPES)
-    parser.add_argument("folder", type=Path, help="of the model; one that is there is kept")
+    parser.add_argument("folder", type=Path, help="of the model; an existing model is kept")
     parser.add_argument("--problems", type=Path, metavar="FILE", help="write 4,096 problems here, as meds data prepare")
     arguments = parser.parse_args()
     if not (arguments.folder / "config.json").exists():

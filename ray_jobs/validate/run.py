@@ -31,7 +31,7 @@ QUERY = ["nvidia-smi", "--query-gpu=memory.used,utilization.gpu", "--format=csv,
 
 
 def main() -> int:
-    """Run the list; the report is written anew after every check."""
+    """Run the list; every check rewrites the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checks", type=Path, help="a list, e.g. ray_jobs/validate/one_gpu.yaml")
     parser.add_argument("--report", type=Path, default=Path("validation.md"), help="(%(default)s)")
@@ -43,7 +43,7 @@ def main() -> int:
     last = arguments.only or len(checks)
     chosen = checks[(arguments.only or arguments.first) - 1 : last]
     if not chosen:
-        parser.error(f"there is no check {arguments.only or arguments.first}; the list has {len(checks)}")
+        parser.error(f"there is no check {arguments.only or arguments.first}: the list has {len(checks)}")
     environment = {**os.environ, "RUN": str(_folder(arguments.folder))}
     parts, failed = ["\n".join(_head(arguments.checks, environment["RUN"]))], 0
     for number, check in chosen:

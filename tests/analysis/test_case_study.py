@@ -100,7 +100,7 @@ def test_the_script_shows_the_prompt_that_was_asked_for(tmp_path: Path, capsys: 
 def test_what_cannot_be_shown_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = write(tmp_path / "run", "plain")
     assert main([str(run), "--prompt", "other"]) == 2
-    assert capsys.readouterr().err.startswith("error: --prompt: 'other' has no wrong rollout with layer logits")
+    assert capsys.readouterr().err.startswith("error: --prompt=other: has no wrong rollout with layer logits")
     right = write_run(tmp_path / "right", [[Rollout("p", "1", correct=True, logits=kind(1))]])
-    with pytest.raises(ConfigError, match="0 wrong rollouts with layer logits"):
+    with pytest.raises(ConfigError, match="RUN: has no wrong rollouts with layer logits"):
         chosen(right)

@@ -18,7 +18,7 @@ def _raise(error: BaseException) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
-        (ConfigError("--steps", 3, "is not there"), 2, "error: --steps: 3 is not there\n"),
+        (ConfigError("--steps", 3, "is not there"), 2, "error: --steps=3: is not there\n"),
         (MemoryCorruptionError("shard-0000/000001.arrow: torn"), 2, "error: shard-0000/000001.arrow: torn\n"),
         (OSError(28, "No space left on device"), 2, "error: [Errno 28] No space left on device\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
@@ -72,5 +72,5 @@ def test_drawing_arguments() -> None:
     }
     assert positive("12") == 12
     for text in ("0", "-1", "1.5", "many"):
-        with pytest.raises(argparse.ArgumentTypeError, match="is no whole number above 0"):
+        with pytest.raises(argparse.ArgumentTypeError, match="is not an integer above 0"):
             positive(text)

@@ -112,9 +112,9 @@ def test_runs_are_compared_in_one_table_and_figure(tmp_path: Path, capsys: pytes
 
 def test_a_run_without_eigen_ratios_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "nowhere")]) == 2
-    assert capsys.readouterr().err.endswith("nowhere' does not exist; name the folder of a run that has trained\n")
+    assert capsys.readouterr().err.endswith("nowhere: does not exist. Name the folder of a run that has trained.\n")
     assert main([str(written(tmp_path / "plain", [{"reward": 1.0}]))]) == 2
-    assert "logged no eigen ratio; a baseline needs a memory of layer logits too" in capsys.readouterr().err
+    assert "logged no eigen ratio. A baseline needs a memory of layer logits too" in capsys.readouterr().err
 
 
 def test_a_damaged_line_is_named_and_a_torn_last_one_is_not_there(tmp_path: Path) -> None:
@@ -124,5 +124,5 @@ def test_a_damaged_line_is_named_and_a_torn_last_one_is_not_there(tmp_path: Path
     path.write_text(whole + '{"step": 2, "meds/eig')
     assert curves_of(run, "one", ["meds/eigen_ratio_all"])[0].values.tolist() == [0.5]
     path.write_text(whole + "half a line\n")
-    with pytest.raises(ConfigError, match="has a line that is no JSON"):
+    with pytest.raises(ConfigError, match="has a line that is not JSON"):
         curves_of(run, "one", ["meds/eigen_ratio_all"])

@@ -62,7 +62,7 @@ def test_clusters_of_the_kinds_agree_with_the_judge_and_a_single_one_does_not(
     assert agreement["single"]["noise_together"] == pytest.approx(30 / 66)
     printed = capsys.readouterr()
     assert re.search(r"\| single +\| +2 \| +0 \| +45.45 \| +45.45 \|", printed.out)
-    assert "24 of 800 wrong responses: there are no more" in printed.err
+    assert "24 of 800 wrong responses: the run has no more" in printed.err
     assert len(numbers["responses"]) == 24
     assert {(one["prompt"], one["category"]) for one in numbers["responses"]} == {
         ("p", 7), ("p", 2), ("q", 7), ("q", 2),
@@ -110,7 +110,7 @@ def test_steps_without_all_texts_are_not_labelled_but_clustered(
 @pytest.mark.parametrize(
     ("rollouts", "message"),
     [
-        ([Rollout("p", "1", logits=kind(1), text=None)], "train with meds.tracking.rollouts: all"),
+        ([Rollout("p", "1", logits=kind(1), text=None)], "Train with meds.tracking.rollouts: all"),
         ([Rollout("p", "1", correct=True)], "has no wrong rollouts with layer logits"),
     ],
 )

@@ -91,12 +91,12 @@ def test_no_rows_have_no_clusters(rows: pa.Table) -> None:
 
 
 def test_what_cannot_be_clustered_is_refused(rows: pa.Table, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="'14' is not one of all, last-half, all-diff, last-half-diff, single"):
+    with pytest.raises(ValueError, match="variant=14: must be one of all, last-half, all-diff, last-half-diff, single"):
         labels_of_variant(rows, "14", "paper")
-    with pytest.raises(ValueError, match="preset: 'answers' is not one of paper, reference, robust"):
+    with pytest.raises(ValueError, match="preset=answers: must be one of paper, reference, robust"):
         labels_of_variant(rows, "all", "answers")
     mixed = [[Rollout("p", "1", logits=A), Rollout("p", "2", correct=True, logits=B)]]
-    with pytest.raises(ValueError, match="right and wrong rollouts"):
+    with pytest.raises(ValueError, match="must be only right or only wrong rollouts"):
         labels_of_variant(run_rows(write_run(tmp_path / "mixed", mixed)), "all", "paper")
     without = [[Rollout("p", "1", logits=A), Rollout("p", None)]]
     with pytest.raises(ValueError, match="null in 1 of 2 rows"):

@@ -41,7 +41,7 @@ def test_responses_are_drawn_without_repeating() -> None:
 
 def test_a_log_of_samples_names_the_setting(tmp_path: Path) -> None:
     run = write_log(tmp_path, {1: {"p": ["a", None]}, 2: {"p": [None, "b"]}})
-    message = "keeps the texts of 2 of 4 rollouts, too few to judge; train with meds.tracking.rollouts: all"
+    message = "has the texts of only 2 of 4 rollouts. Train with meds.tracking.rollouts: all"
     with pytest.raises(ConfigError, match=message):
         index_groups(run)
 
@@ -49,7 +49,7 @@ def test_a_log_of_samples_names_the_setting(tmp_path: Path) -> None:
 def test_no_folder_no_log_and_a_damaged_log(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         index_groups(tmp_path / "none")
-    with pytest.raises(ConfigError, match=r"has no log of rollouts; train with --meds\.tracking\.rollouts all"):
+    with pytest.raises(ConfigError, match=r"has no log of rollouts\. Train with --meds\.tracking\.rollouts all"):
         index_groups(tmp_path)
     run = write_log(tmp_path, {1: {"p": ["a"]}})
     path = next((run / "rollouts").iterdir())

@@ -93,8 +93,8 @@ def test_one_epoch_or_no_texts_are_one_line_and_exit_code_2(tmp_path: Path, caps
         assert main([sampled, *_arguments(tmp_path, judge)]) == 2
         assert judge.requests == []
     lines = capsys.readouterr().err.splitlines()
-    assert "have no prompt that came back an epoch later in all of them" in lines[0]
-    assert "train with meds.tracking.rollouts: all" in lines[1]
+    assert "share no prompt that returned in a later epoch" in lines[0]
+    assert "Train with meds.tracking.rollouts: all" in lines[1]
     assert len(lines) == 2
 
 

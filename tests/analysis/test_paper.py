@@ -152,7 +152,7 @@ def test_another_run_may_stand_for_meds(command: list[str]) -> None:
 
 def test_a_model_without_a_configuration_is_refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["huge", *command[1:]]) == 2
-    assert "MODEL: 'huge' has no configs/huge/dapo.yaml here" in capsys.readouterr().err
+    assert "MODEL=huge: has no configs/huge/dapo.yaml here" in capsys.readouterr().err
 
 
 def test_a_mistyped_option_is_refused_before_anything_is_made(
@@ -170,6 +170,6 @@ def test_an_item_that_fails_is_named_and_the_others_are_made(
     RunPaths(Path("runs/tiny-dapo")).metrics.write_text('{"step": 1, "policy_entropy": 1}\n')
     assert main(command) == 2
     printed = capsys.readouterr()
-    assert "error: RUN: 'runs/tiny-dapo' logged no eigen ratio" in printed.err
+    assert "error: RUN=runs/tiny-dapo: logged no eigen ratio" in printed.err
     assert Path("paper/case-study/figure.png").is_file()
-    assert "item: 'eigen-ratio' is not made" in Path("paper/README.md").read_text()
+    assert "item=eigen-ratio: cannot be made" in Path("paper/README.md").read_text()

@@ -35,7 +35,7 @@ def test_the_suffix_is_the_format_and_equal_figures_are_equal_files(tmp_path: Pa
 
 
 def test_other_suffixes_are_refused_before_any_work() -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match=r"'f\.pdf' is no figure"):
+    with pytest.raises(argparse.ArgumentTypeError, match=r"'f\.pdf' does not end in"):
         figure_path("f.pdf")
 
 

@@ -88,7 +88,7 @@ def test_malformed_replies_are_left_out_of_the_means_and_counted(
         assert main([*_runs(tmp_path, steps=(30,)), *_arguments(tmp_path, judge)]) == 0
     output = capsys.readouterr().out
     assert re.search(r"\| 30 +\| +5 \| +1 \| +4.00 \| +2.00 \|", output)
-    assert "1 questions left malformed" in output
+    assert "1 questions stayed malformed" in output
     assert [one["scores"] for one in json.loads((tmp_path / "n.json").read_text())["comparisons"]].count(None) == 1
 
 
@@ -132,11 +132,11 @@ def test_a_response_cannot_pose_as_the_judge(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("logs", "more", "message"),
     [
-        (({30: {"p": ["a", "b"]}}, {30: {"p": ["a", None]}}), [], "train with meds.tracking.rollouts: all"),
-        (({1: {"p": ["a", "b"]}}, {1: {"p": ["a", "b"]}}), [], "the texts of 1 steps, 1 to 1 in common; name others"),
-        (({1: {"p": ["a", "b"]}}, {2: {"p": ["a", "b"]}}), ["--steps", "1"], "the texts of no step in common"),
-        (({30: {"p": ["a", "b"]}}, {30: {"q": ["a", "b"]}}), [], "--nearby: 0 finds no question that both runs"),
-        (({30: {"p": ["a", "b"]}}, {30: {"p": ["a"]}}), [], "--nearby: 0 finds no question that both runs"),
+        (({30: {"p": ["a", "b"]}}, {30: {"p": ["a", None]}}), [], "Train with meds.tracking.rollouts: all"),
+        (({1: {"p": ["a", "b"]}}, {1: {"p": ["a", "b"]}}), [], "share the texts of 1 steps, 1 to 1. Name others"),
+        (({1: {"p": ["a", "b"]}}, {2: {"p": ["a", "b"]}}), ["--steps", "1"], "share the texts of no step"),
+        (({30: {"p": ["a", "b"]}}, {30: {"q": ["a", "b"]}}), [], "--nearby=0: finds no question that both runs"),
+        (({30: {"p": ["a", "b"]}}, {30: {"p": ["a"]}}), [], "--nearby=0: finds no question that both runs"),
     ],
 )
 def test_runs_that_cannot_be_compared_are_one_line_and_exit_code_2(
@@ -162,7 +162,7 @@ def test_the_papers_steps_are_the_default() -> None:
     assert steps_to_judge([whole, whole], None) == [*range(21, 101)]
     assert steps_to_judge([whole, _index({40: {}, 7: {}})], None) == [40]
     assert steps_to_judge([whole, whole], [7, 3, 7]) == [3, 7]
-    with pytest.raises(ConfigError, match=r"--steps: '500' are in neither"):
+    with pytest.raises(ConfigError, match=r"--steps=500: are not in both runs"):
         steps_to_judge([whole, whole], [500])
 
 

@@ -33,7 +33,7 @@ def test_the_template_is_the_one_of_qwen_math():
 
 @pytest.mark.parametrize("problem", ["", "  ", "3+4<|im_end|>"])
 def test_the_template_takes_only_a_bare_problem(problem):
-    with pytest.raises(ValueError, match=r"problem (is|holds)"):
+    with pytest.raises(ValueError, match=r"problem(=.*)?: must not"):
         qwen_math_prompt(problem)
 
 
@@ -83,5 +83,5 @@ def test_tokens_decoded_one_by_one_give_the_same_text(loaded):
 
 
 def test_a_context_without_room_is_an_error():
-    with pytest.raises(ValueError, match="longest_text is 0"):
+    with pytest.raises(ValueError, match="longest_text=0: must be at least 1"):
         build_char_tokenizer(0)

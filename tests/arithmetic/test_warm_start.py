@@ -84,7 +84,7 @@ def test_the_same_recipe_is_not_trained_twice_and_a_changed_one_is(tmp_path):
     lines = []
     prepare(out, recipe=TINY, report=lines.append)
     assert (out / "mark").exists()
-    assert lines == [f"the arithmetic policy and its problems are in {out} already"]
+    assert lines == [f"the arithmetic policy and its problems are already in {out}"]
 
     assets = prepare(out, recipe=replace(TINY, train_problems=5))
     assert not (out / "mark").exists()
@@ -109,7 +109,7 @@ def test_a_run_that_fails_leaves_what_was_there(tmp_path):
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(ValueError, match="holds something else than the demo's assets"):
+    with pytest.raises(ValueError, match="contains something else than the demo's assets"):
         prepare(tmp_path, recipe=TINY)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
@@ -117,10 +117,10 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"steps": 0}, "steps is 0: give at least 1"),
-        ({"train_share": 1.5}, "train_share is 1.5: give a share from 0 to 1"),
-        ({"right_share": 0.7}, "first_mistake_share is 0.42"),
-        ({"heads": 3}, "hidden_size is 32: give an even multiple of heads"),
+        ({"steps": 0}, "steps=0: must be at least 1"),
+        ({"train_share": 1.5}, "train_share=1.5: must be from 0 to 1"),
+        ({"right_share": 0.7}, "first_mistake_share=0.42: must be at most 1"),
+        ({"heads": 3}, "hidden_size=32: must be an even multiple of heads, 3"),
     ],
 )
 def test_an_impossible_recipe_is_refused(changed, message):

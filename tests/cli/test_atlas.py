@@ -92,12 +92,12 @@ def test_without_a_wrong_rollout_there_are_curves_alone(atlas: Atlas) -> None:
     [
         (("dump", "--format", "vrel"), "--format: 'vrel' is none of auto, verl"),
         (("dump", "--columns", "input"), "--columns: 'input' is not ROLE=COLUMN, with a role of prompt, response"),
-        (("dump", "--columns", "reward=R"), "FILES: '{dump}/1.jsonl' has no trainer's columns, but input, output"),
-        (("nowhere",), "FILES: 'nowhere' does not exist"),
+        (("dump", "--columns", "reward=R"), "FILES={dump}/1.jsonl: has columns of no known trainer: input, output"),
+        (("nowhere",), "FILES=nowhere: does not exist"),
         (("dump", "--meds.penalty.beta", "1"), "meds.penalty.beta: 1 is no setting of an atlas"),
         (("dump", "--meds.memory.preset", "paper"), "meds.memory.preset: 'paper' needs fingerprints; name --model"),
         (("dump", "--meds.memory.shards", "2"), "meds.memory.shards: 2 is for training"),
-        (("dump", "--out", "dump"), "--out: 'dump' holds something else"),
+        (("dump", "--out", "dump"), "--out=dump: has other files"),
         (("dump", "--batch-tokens", "0"), "--batch-tokens: 0 is below 1"),
     ],
 )
@@ -113,13 +113,13 @@ def test_what_is_refused(atlas: Atlas, words: tuple[str, ...], message: str) -> 
 def test_other_rollouts_or_settings_do_not_go_into_the_folder(atlas: Atlas) -> None:
     dump(1, "7")
     atlas("dump")
-    assert "atlas of other settings" in atlas("dump", "--right-from", "0.9")[2]
+    assert "atlas with other settings" in atlas("dump", "--right-from", "0.9")[2]
     dump(1, "8")
-    assert "--out: 'atlas' holds other rollouts of step 1, perhaps" in atlas("dump")[2]
+    assert "--out=atlas: contains other rollouts of step 1, perhaps" in atlas("dump")[2]
 
 
 def test_a_dump_without_a_rollout_says_why(atlas: Atlas) -> None:
     Path("a.jsonl").write_text("{broken\n" * 3)
     code, _, trouble = atlas("a.jsonl")
     assert code == 2
-    assert "FILES: 'a.jsonl' has no rollout; lines left out: 3 that are no JSON" in trouble
+    assert "FILES: 'a.jsonl' has no rollout; lines left out: 3 that are not JSON" in trouble

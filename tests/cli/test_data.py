@@ -83,18 +83,18 @@ def test_a_set_that_has_changed_on_the_hub_is_noted(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["amc"], "SET: 'amc' is no known set; did you mean amc23?"),
-        (["amc23", "--from", "amc23=none.jsonl"], "--from: 'none.jsonl' is not there"),
+        (["amc"], "SET=amc: is not a known set. Did you mean amc23?"),
+        (["amc23", "--from", "amc23=none.jsonl"], "--from=none.jsonl: does not exist"),
         (["amc23", "--from", "amc.jsonl"], "--from: 'amc.jsonl' is no pair; write SET=FILE"),
         (["amc23", "--from=amc23=a", "--from=amc23=b"], "--from: 'amc23=b' is a second file for amc23"),
         (
             ["amc23", "--from=amc23=amc.jsonl", "--out", "amc.jsonl"],
-            "--out: 'amc.jsonl' cannot be made: amc.jsonl is no folder",
+            "--out=amc.jsonl: cannot be created: amc.jsonl is not a folder",
         ),
-        (["amc23", "--from=amc23=amc.jsonl", "--out", "amc.jsonl/a/b"], "cannot be made: amc.jsonl is no folder"),
-        (["amc23", "--from=amc23=none.jsonl", "--out", "/proc/x"], "--out: '/proc/x' cannot be written to ("),
+        (["amc23", "--from=amc23=amc.jsonl", "--out", "amc.jsonl/a/b"], "cannot be created: amc.jsonl is not a folder"),
+        (["amc23", "--from=amc23=none.jsonl", "--out", "/proc/x"], "--out=/proc/x: is not writable ("),
         (["amc23", "--from=amc23=amc.jsonl", "--levels", "3"], "--levels: '3' is for math only"),
-        (["math", "--from=math=amc.jsonl"], "has no column level, by which math is filtered; it has question, answer"),
+        (["math", "--from=math=amc.jsonl"], "has no column level, by which math is filtered. It has question, answer"),
     ],
 )
 def test_mistakes_are_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,6 +118,6 @@ def test_a_package_that_is_missing_is_one_line(
     monkeypatch.setitem(sys.modules, "datasets", None)
     assert main(["data", "prepare", "aime24"]) == 2
     assert capsys.readouterr().err == (
-        "meds: aime24: 'HuggingFaceH4/aime_2024' needs the package datasets; install meds-openrlhf[gpu], or give a "
+        "meds: aime24=HuggingFaceH4/aime_2024: needs the package datasets. Install meds-openrlhf[gpu], or give a "
         "file: --from aime24=FILE\n"
     )

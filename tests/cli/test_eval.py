@@ -25,18 +25,18 @@ def _in_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     [
         (
             ["runs/none", "--benchmarks=sums.jsonl"],
-            "MODEL: 'runs/none' is no folder here, and the hub cannot be reached",
+            "MODEL=runs/none: is neither a folder here nor in the hub's cache",
         ),
-        (["./none", "--benchmarks=sums.jsonl"], "MODEL: './none' is no folder here"),
+        (["./none", "--benchmarks=sums.jsonl"], "MODEL=./none: does not exist"),
         (
             ["x", "--benchmarks=aime24"],
-            "--benchmarks: 'aime24' is not at data/aime24.jsonl; `meds data prepare",
+            "--benchmarks=aime24: is not at data/aime24.jsonl. Make it with `meds",
         ),
-        (["x", "--benchmarks=none.jsonl"], "--benchmarks: 'none.jsonl' is no file here"),
-        (["x", "--benchmarks=sums.jsonl", "--n=0"], "--n: 0 is below 1\n"),
+        (["x", "--benchmarks=none.jsonl"], "--benchmarks=none.jsonl: does not exist"),
+        (["x", "--benchmarks=sums.jsonl", "--n=0"], "--n=0: must be at least 1.\n"),
         (
             ["x", "--benchmarks=sums.json"],
-            "--benchmarks: 'sums.json' is neither a .jsonl file nor in data; did you mean",
+            "--benchmarks=sums.json: is neither a .jsonl file nor in data. Did you mean",
         ),
     ],
 )

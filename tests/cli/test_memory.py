@@ -139,7 +139,7 @@ def test_replay_of_a_run_is_by_its_own_settings_unless_told_otherwise(
         (["--meds.penalty.alpha", "-1"], "meds.penalty.alpha: -1.0 is negative"),
         (["--meds.memory.shards", "3"], "meds.memory.shards: 3 cannot be changed for rollouts that are recorded"),
         (["--actor.adam.lr", "3"], "actor.adam.lr: 3 cannot be changed"),
-        (["--meds.features.layers", "9"], "meds.features.layers: 9 does not fit rows of 8 layers"),
+        (["--meds.features.layers", "9"], "meds.features.layers=9: does not fit rows of 8 layers"),
         (["--preset", "best"], "meds.memory.preset: 'best' is not one of"),
     ],
 )
@@ -162,7 +162,7 @@ def test_the_input_is_not_written_over(run: RunPaths, tmp_path: Path, capsys: py
     assert "is the file that is replayed; name another one" in capsys.readouterr().err
     assert out.read_bytes() == before
     assert meds("replay", run.root, "--out", files_of(run.memory.root)[0]) == 2
-    assert "lies inside the memory" in capsys.readouterr().err
+    assert "is inside the memory" in capsys.readouterr().err
 
 
 def test_a_folder_without_a_memory_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,7 +73,7 @@ def test_where_wandb_refuses_the_exit_code_says_so(
         assert main(["track", "--once", str(run.paths.root)]) == 1
     refusal, end = capsys.readouterr().out.splitlines()
     assert refusal.startswith("W&B: CommError: ")
-    assert end == f"not everything is sent to W&B; the rest goes with: meds track {run.paths.root}"
+    assert end == f"not everything was sent to W&B. Send the rest with: meds track {run.paths.root}"
 
 
 def test_once_ends_where_wandb_does_not_answer(
@@ -89,7 +89,7 @@ def test_once_ends_where_wandb_does_not_answer(
         assert main(["track", "--once", str(run.paths.root)]) == 1
     *silence, end = capsys.readouterr().out.splitlines()
     assert next(line for line in silence if line.startswith("W&B")).startswith("W&B: no answer for 1 s")
-    assert end == f"not everything is sent to W&B; the rest goes with: meds track {run.paths.root}"
+    assert end == f"not everything was sent to W&B. Send the rest with: meds track {run.paths.root}"
     assert list(run.tensorboard.iterdir())
 
 
@@ -121,8 +121,8 @@ def test_a_run_that_is_sent_already_is_not_sent_twice(
         fcntl.flock(held, fcntl.LOCK_EX)
         assert main(["track", "--once", str(run.paths.root)]) == 1
         busy, end = capsys.readouterr().out.splitlines()
-        assert busy.startswith("TensorBoard: RuntimeError: another process sends this run already")
-        assert end.startswith("not everything is sent to TensorBoard")
+        assert busy.startswith("TensorBoard: RuntimeError: another process already sends this run")
+        assert end.startswith("not everything was sent to TensorBoard")
         monkeypatch.setattr(sending, "RETRY_SECONDS", 0.1)
         thread = threading.Thread(target=main, args=(["track", str(run.paths.root)],))
         thread.start()

@@ -120,9 +120,9 @@ def test_wandbs_own_models_read_the_file_back(tmp_path: Path, capsys: pytest.Cap
 def test_without_a_key_nothing_is_saved(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     assert main(["--entity", "me"]) == 2
-    assert capsys.readouterr().err.startswith("error: WANDB_API_KEY: None is not set; export your key")
+    assert capsys.readouterr().err.startswith("error: WANDB_API_KEY: is not set. Export your key")
     assert main([]) == 2
-    assert capsys.readouterr().err.startswith("error: --entity: None is not given")
+    assert capsys.readouterr().err.startswith("error: --entity: must be given")
 
 
 class Server(ThreadingHTTPServer):
@@ -178,5 +178,5 @@ def test_a_refusal_is_one_line_without_the_key(server: Server, capsys: pytest.Ca
     server.refuses = True
     assert main(["--entity", "me", "--project", "errors"]) == 2
     printed = capsys.readouterr()
-    assert "error: --project: 'me/errors' could not be saved at W&B" in printed.err
+    assert "error: --project=me/errors: could not be saved at W&B" in printed.err
     assert KEY not in printed.out + printed.err

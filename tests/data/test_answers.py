@@ -39,7 +39,7 @@ def test_an_answer_becomes_a_text(value: Any, text: str | None) -> None:
 
 @pytest.mark.parametrize("value", [True, {"value": 1}, b"1", [{"value": 1}]])
 def test_what_is_no_answer_is_refused(value: Any) -> None:
-    with pytest.raises(TypeError, match="is no text, number or list"):
+    with pytest.raises(TypeError, match="is not a text, a number or a list"):
         answer_text(value)
 
 

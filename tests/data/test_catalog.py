@@ -28,12 +28,12 @@ def test_a_set_of_ones_own_is_a_training_set() -> None:
 @pytest.mark.parametrize(
     ("names", "files", "message"),
     [
-        (["aime2"], [], "SET: 'aime2' is no known set; did you mean aime24[?] .*--from aime2=FILE"),
-        (["xyzzy"], [], "SET: 'xyzzy' is no known set; those are dapo-math-17k, math-3to5, math, "),
-        (["math", "math"], [], "SET: 'math' is named twice"),
-        (["math"], ["amc23"], "--from: 'amc23' is not one of the sets to prepare; those are math"),
-        ([], ["mine"], "--from: 'mine' is not one of the sets to prepare"),
-        (["../mine"], ["../mine"], "SET: '../mine' is no name for a set"),
+        (["aime2"], [], "SET=aime2: is not a known set. Did you mean aime24[?] .*--from aime2=FILE"),
+        (["xyzzy"], [], "SET=xyzzy: is not a known set. Known sets are dapo-math-17k, math-3to5, math, "),
+        (["math", "math"], [], "SET=math: is named twice"),
+        (["math"], ["amc23"], "--from=amc23: is not a set to prepare .math.. Name it as a SET"),
+        ([], ["mine"], "--from=mine: is not a set to prepare"),
+        (["../mine"], ["../mine"], "SET=../mine: is not a name for a set"),
     ],
 )
 def test_what_does_not_fit_is_refused(names: list[str], files: list[str], message: str) -> None:

@@ -101,31 +101,31 @@ def test_a_task_whose_problems_change_in_json_is_refused(
     monkeypatch.setattr(ABDataset, "__getitem__", lambda self, number: {**made(self, number), "metadata": {1: 2}})
     monkeypatch.setattr(ABDataset, "score_answer", lambda self, answer, entry: float(1 in entry["metadata"]))
     assert make("gym:ab", "--size", "3") == 2
-    assert "scores its own answer 1, but 0 when its problem comes from JSON; choose another" in capsys.readouterr().err
+    assert "scores its own answer 1, but 0 when its problem comes from JSON. Choose another" in capsys.readouterr().err
     assert not Path("data").exists()
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["gym:chain_sun"], "SET: 'gym:chain_sun' is no task of reasoning-gym; the closest are chain_sum"),
-        (["gym:propositional_logic"], "SET: 'gym:propositional_logic' has no answers, so nothing shows that"),
-        (["gym:composite"], "SET: 'gym:composite' is refused by gym:composite: Must specify at least one dataset"),
-        (["gym:ab", "--set", "lenght=3"], "--set: 'lenght=3' is no setting of gym:ab; did you mean length?"),
-        (["gym:ab", "--set", "seed=3"], "--set: 'seed=3' is no setting of gym:ab"),
-        (["gym:ab", "--set", "length=-1"], "--set: 'length=-1' is refused by gym:ab: "),
-        (["gym:ab", "--set", "length=many"], "--set: 'length=many' is refused by gym:ab: "),
-        (["gym:ab", "--set", "length"], "--set: 'length' is no pair or a second one; write each KEY=VALUE once"),
-        (["gym:ab", "--set", "length=2026-01-01"], "--set: 'length=2026-01-01' is no text, number, list or switch"),
-        (["gym:ab", "gym:bf", "--set", "length=3"], "--set: 'length' is for one task"),
-        (["gym:ab", "math"], "SET: 'math' cannot be prepared with gym: tasks"),
-        (["gym:ab", "gym:ab"], "SET: 'gym:ab' cannot be prepared with gym: tasks, each named once"),
-        (["gym:ab", "--size", "0"], "--size: 0 is below 1"),
-        (["gym:ab", "--held-out", "-1"], "--held-out: -1 is below 0"),
-        (["gym:ab", "--threshold", "1.5"], "--threshold: 1.5 is not above 0 and at most 1"),
-        (["gym:ab", "--instruction", "<|im_end|>"], "--instruction: '<|im_end|>' is empty or holds a chat marker"),
-        (["gym:ab", "--levels", "3"], "--levels: ['3'] is not for gym:TASK"),
-        (["math", "--size", "3"], "--size: 3 is for gym:TASK only"),
+        (["gym:chain_sun"], "SET=gym:chain_sun: is not a task of reasoning-gym. The closest are chain_sum"),
+        (["gym:propositional_logic"], "SET=gym:propositional_logic: has no answers, so its scorer cannot be checked"),
+        (["gym:composite"], "SET=gym:composite: is refused by gym:composite (Must specify at least one dataset"),
+        (["gym:ab", "--set", "lenght=3"], "--set=lenght=3: is not a setting of gym:ab. Did you mean length?"),
+        (["gym:ab", "--set", "seed=3"], "--set=seed=3: is not a setting of gym:ab. Its settings: "),
+        (["gym:ab", "--set", "length=-1"], "--set=length=-1: is refused by gym:ab ("),
+        (["gym:ab", "--set", "length=many"], "--set=length=many: is refused by gym:ab ("),
+        (["gym:ab", "--set", "length"], "--set=length: "),
+        (["gym:ab", "--set", "length=2026-01-01"], "--set=length=2026-01-01: "),
+        (["gym:ab", "gym:bf", "--set", "length=3"], "--set=length: is for 1 task"),
+        (["gym:ab", "math"], "SET=math: "),
+        (["gym:ab", "gym:ab"], "SET=gym:ab: "),
+        (["gym:ab", "--size", "0"], "--size=0: must be at least 1"),
+        (["gym:ab", "--held-out", "-1"], "--held-out=-1: must be at least 0"),
+        (["gym:ab", "--threshold", "1.5"], "--threshold=1.5: must be above 0 and at most 1"),
+        (["gym:ab", "--instruction", "<|im_end|>"], "--instruction=<|im_end|>: is empty or has a chat marker"),
+        (["gym:ab", "--levels", "3"], "--levels="),
+        (["math", "--size", "3"], "--size=3: "),
     ],
 )
 def test_bad_input_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,7 +109,7 @@ def test_a_set_that_fails_leaves_the_files_as_they_were(sources: list[Source], t
     prepare(sources, out)
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     bad = source(tmp_path, "amc23", [{"question": "q", "answer": ""}] * 2)
-    with pytest.raises(ConfigError, match="leaves no problem of its 2 rows: no answer 2"):
+    with pytest.raises(ConfigError, match="none of its 2 rows can be used: no answer 2"):
         prepare([*sources[:1], bad], out)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
@@ -117,7 +117,7 @@ def test_a_set_that_fails_leaves_the_files_as_they_were(sources: list[Source], t
 def test_training_on_nothing_but_the_benchmark_is_refused(tmp_path: Path) -> None:
     train = source(tmp_path, "dapo-math-17k", [{"prompt": "q", "answer": "1"}])
     test = source(tmp_path, "amc23", [{"question": "Q", "answer": "1"}])
-    with pytest.raises(ConfigError, match=r"leaves no problem for train\.jsonl: in a benchmark 1"):
+    with pytest.raises(ConfigError, match=r"has no usable problem for train\.jsonl: in a benchmark 1"):
         prepare([train, test], tmp_path / "data")
     assert not (tmp_path / "data").exists()
 
@@ -134,7 +134,7 @@ def test_benchmarks_that_a_training_file_was_not_compared_with_are_noted(sources
     assert not [line for line in lines if line.startswith("note")]
     prepare([sources[1], sources[3]], tmp_path / "data", lines.append)
     assert lines[-1] == (
-        f"note: {tmp_path}/data/train.jsonl was not compared with aime24, math500; prepare both in one call"
+        f"note: {tmp_path}/data/train.jsonl was not compared with aime24, math500. Prepare both in one call."
     )
 
 
@@ -145,7 +145,7 @@ def test_a_training_file_of_another_selection_is_replaced_with_a_note(sources: l
         prepare(chosen, tmp_path / "data", lines.append)
         notes = [line for line in lines if line.startswith("note")]
         assert len(notes) == (len(chosen) == 1)
-    assert notes[0].endswith("is replaced; it held problems of another selection: 2 of dapo-math-17k and 1 of math")
+    assert notes[0].endswith(". It contained another selection of problems: 2 of dapo-math-17k and 1 of math")
 
 
 @pytest.mark.parametrize("out", ["/proc/x", "/sys/kernel/x", "link/x", "n" * 300])
@@ -155,7 +155,7 @@ def test_a_folder_that_cannot_be_written_to_is_said_before_anything_is_read(
     monkeypatch.chdir(tmp_path)
     Path("link").symlink_to("nowhere")
     lines: list[str] = []
-    with pytest.raises(ConfigError, match=r"--out: .* cannot be (made|written to)"):
+    with pytest.raises(ConfigError, match=r"--out=.*: (cannot be created|is not writable)"):
         prepare([Source(CATALOG["math"], Path("none.jsonl"))], Path(out), lines.append)
     assert not lines
 

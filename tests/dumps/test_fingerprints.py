@@ -85,18 +85,18 @@ def test_a_conversation_is_read_through_the_chat_template(model: Path) -> None:
 def test_texts_of_another_models_tokenizer_are_refused(model: Path) -> None:
     prints = Fingerprints(str(model), FeatureSettings(), 100)
     prints.require_fit(rollouts(*TEXTS))
-    with pytest.raises(ConfigError, match=r"has no token <\|eot_id\|>, which the texts hold"):
+    with pytest.raises(ConfigError, match=r"has no token <\|eot_id\|>, which the texts contain"):
         prints.require_fit(rollouts("\\boxed{7}<|eot_id|>"))
 
 
 def test_a_model_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--model: .* cannot be loaded"):
+    with pytest.raises(ConfigError, match=r"--model=.*: cannot be loaded"):
         Fingerprints(str(tmp_path), FeatureSettings(), 100)
 
 
 def test_without_the_hub_a_model_has_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("meds_openrlhf.runtime.hub.hub_answers", lambda: False)
-    with pytest.raises(ConfigError, match="--model: 'Someone/Model' is no folder here, and the hub cannot be reached"):
+    with pytest.raises(ConfigError, match="--model=Someone/Model: is not a folder here, and the hub cannot be reached"):
         Fingerprints("Someone/Model", FeatureSettings(), 100)
 
 

@@ -66,15 +66,15 @@ def test_columns_can_be_named_also_parts_of_a_mapping() -> None:
 
 def test_one_reward_of_several_has_to_be_named() -> None:
     row = {**TRL, "format": 0.5}
-    with pytest.raises(ConfigError, match=r"'reward' .*is_right, format.*--columns reward=NAME"):
+    with pytest.raises(ConfigError, match=r"FILES: .*is_right, format.*--columns reward=NAME"):
         read(row)
     assert read(row, reward="format")[1].reward == 0.5
 
 
 def test_unknown_columns_are_listed() -> None:
-    with pytest.raises(ConfigError, match=r"FILES: 'FILE' has no trainer's columns, but q, a; name them"):
+    with pytest.raises(ConfigError, match=r"FILES=FILE: has columns of no known trainer: q, a. Name them"):
         read({"q": "2+2", "a": "5"})
-    with pytest.raises(ConfigError, match="not slime's columns"):
+    with pytest.raises(ConfigError, match="has columns not of slime"):
         read(OPENRLHF, "slime")
 
 
@@ -82,9 +82,9 @@ def test_unknown_columns_are_listed() -> None:
     ("change", "reason"),
     [
         ({"output": None}, "without output"),
-        ({"acc": float("nan")}, "whose acc is no finite number"),
-        ({"acc": "yes"}, "whose acc is no finite number"),
-        ({"step": "last"}, "whose step is no finite number"),
+        ({"acc": float("nan")}, "whose acc is not a finite number"),
+        ({"acc": "yes"}, "whose acc is not a finite number"),
+        ({"step": "last"}, "whose step is not a finite number"),
         ({"output": 7}, "whose prompt or response is neither a text nor messages"),
     ],
 )

@@ -61,27 +61,27 @@ def test_lines_that_are_no_rollouts_are_counted_with_their_first_place(tmp_path:
     assert [one.response for _, rollouts in dump for one in rollouts] == ["a"]
     assert dump.counts.rollouts == 1
     assert dump.counts.left_out == {
-        "that are no JSON": 2, "that are no JSON object": 1, "without reward": 1, "of the model n, not of m": 1,
+        "that are not JSON": 2, "that are not JSON objects": 1, "without reward": 1, "of the model n, not of m": 1,
     }  # fmt: skip
-    assert dump.counts.examples["that are no JSON"] == f"{file}, line 2"
+    assert dump.counts.examples["that are not JSON"] == f"{file}, line 2"
 
 
 def test_two_runs_are_refused(tmp_path: Path) -> None:
     for run in ("a", "b"):
         write(tmp_path / run / "1.jsonl", row(run))
-    with pytest.raises(ConfigError, match=r"has step 1, as .*a has; make an atlas of each run"):
+    with pytest.raises(ConfigError, match=r"has step 1, as .*a does. Make an atlas of each run"):
         steps(tmp_path)
 
 
 def test_steps_out_of_order_are_refused(tmp_path: Path) -> None:
     file = write(tmp_path / "a.jsonl", row("a", step=1), row("b", step=4), row("c", step=3))
-    with pytest.raises(ConfigError, match=r"has step 3 after step 4 of .*sort the lines"):
+    with pytest.raises(ConfigError, match=r"has step 3 after step 4 of .*Sort the lines"):
         steps(file)
 
 
 @pytest.mark.parametrize(
     ("name", "problem"),
-    [("none.jsonl", "does not exist"), ("a.txt", "is none of .jsonl"), ("empty", "has no dump in it")],
+    [("none.jsonl", "does not exist"), ("a.txt", "must end in .jsonl"), ("empty", "has no dump in it")],
 )
 def test_what_holds_no_dump_is_refused(tmp_path: Path, name: str, problem: str) -> None:
     (tmp_path / "a.txt").touch()
@@ -97,7 +97,7 @@ def test_parquet(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "completions_00003.parquet")
     assert steps(tmp_path) == [(3, ["a", "b"])]
     (tmp_path / "completions_00004.parquet").write_text("no parquet")
-    with pytest.raises(ConfigError, match=r"completions_00004\.parquet' cannot be read as Parquet"):
+    with pytest.raises(ConfigError, match=r"completions_00004\.parquet: cannot be read as Parquet"):
         steps(tmp_path)
 
 
@@ -106,7 +106,7 @@ def test_torch_files_hold_plain_values_and_nothing_in_them_runs(tmp_path: Path) 
     torch.save({"rollout_id": 1, "samples": [row("c")]}, tmp_path / "rollout_1.pt")
     assert steps(tmp_path) == [(1, ["a", "b"]), (2, ["c"])]
     torch.save({"rollout_id": 2, "samples": [tmp_path]}, tmp_path / "rollout_2.pt")
-    with pytest.raises(ConfigError, match=r"rollout_2\.pt' is no dump of slime that holds plain values alone"):
+    with pytest.raises(ConfigError, match=r"rollout_2\.pt: is not a dump of slime with only plain values"):
         steps(tmp_path)
 
 

@@ -90,5 +90,5 @@ def test_what_is_there_needs_no_engine(evaluated: Path, assets: Path) -> None:
     assert report == f"report: {evaluated}/report.md"
     other = run(command(assets, evaluated, N, "--temperature=0.5"), nowhere)
     assert other.returncode == 2
-    assert other.stderr.splitlines()[-1].startswith("meds: --temperature: 0.5 does not go with the samples in")
+    assert other.stderr.splitlines()[-1].startswith("meds: --temperature=0.5: does not fit the samples in")
     assert other.stderr.count("\n") == 2

@@ -72,7 +72,7 @@ def test_a_lost_engine_costs_no_rollouts_and_sigterm_ends_in_a_checkpoint(assets
     assert verify_memory(open_memory(paths.root)).damage == []
     assert read_memory(paths).num_rows == steps[-1]["meds/rows"]
 
-    assert output.count("W&B: no answer for 20 s; training goes on") == 1
+    assert output.count("W&B: no answer for 20 s. Training continues") == 1
     events = EventAccumulator(str(paths.tensorboard / paths.root.name)).Reload()
     assert [one.step for one in events.Scalars("train/meds/rows")] == [step["step"] for step in steps]
 

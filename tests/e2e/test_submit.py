@@ -115,7 +115,7 @@ def test_a_run_whose_driver_is_killed_goes_on_by_itself(
     # -9, or 128 + 9 where the shell of the head stays between Ray and the command.
     (said,) = re.findall(r"^submit.sh: (.*)", output, re.MULTILINE)
     assert re.fullmatch(rf"{name_of_first(output)} failed with exit code (-9|137) \(try 1 of 2\)", said)
-    resumed_after = int(re.search(r"going on after step (\d+),", output)[1])
+    resumed_after = int(re.search(r"resuming after step (\d+),", output)[1])
     assert resumed_after in (3, 6)  # the training is quick, the kill may be late
     first_try, _, second_try = output.partition("submit.sh: ")
     assert all("checking the configuration" in followed for followed in (first_try, second_try))

@@ -26,15 +26,15 @@ def test_names_commas_and_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["aime24"], "is not at {tmp}/aime24.jsonl; `meds data prepare aime24` makes it"),
-        (["aime25"], "is not at {tmp}/aime25.jsonl; name a .jsonl file, or one of aime24, amc23, math500"),
-        (["{tmp}/aime24.json"], "is no file here (looked in"),
-        (["{tmp}/x/own.json"], "is neither a .jsonl file nor in {tmp}; did you mean {tmp}/x/own.jsonl?"),
-        (["{tmp}/x/own"], "is neither a .jsonl file nor in {tmp}; did you mean {tmp}/x/own.jsonl?"),
-        (["some/where.jsonl"], "is no file here (looked in"),
-        ([","], "names no benchmark; choose from aime24"),
-        (["{tmp}/x/own.jsonl", "{tmp}/y/own.jsonl"], "comes twice"),
-        (["{tmp}/a b.jsonl"], "names files of results"),
+        (["aime24"], "is not at {tmp}/aime24.jsonl. Make it with `meds data prepare aime24`."),
+        (["aime25"], "is not at {tmp}/aime25.jsonl. Name a .jsonl file, or one of aime24, amc23, math500"),
+        (["{tmp}/aime24.json"], "does not exist (looked in"),
+        (["{tmp}/x/own.json"], "is neither a .jsonl file nor in {tmp}. Did you mean {tmp}/x/own.jsonl?"),
+        (["{tmp}/x/own"], "is neither a .jsonl file nor in {tmp}. Did you mean {tmp}/x/own.jsonl?"),
+        (["some/where.jsonl"], "does not exist (looked in"),
+        ([","], "names no benchmark. Choose from aime24"),
+        (["{tmp}/x/own.jsonl", "{tmp}/y/own.jsonl"], "occurs twice"),
+        (["{tmp}/a b.jsonl"], "becomes a file name of results"),
     ],
 )
 def test_what_is_no_benchmark(words: list[str], message: str, tmp_path: Path) -> None:

@@ -60,13 +60,13 @@ def _chance_to_miss(n: int, right: int, k: int) -> Fraction:
 @pytest.mark.parametrize(
     ("n", "right", "k", "message"),
     [
-        (4, [1], 5, "k: 5 must lie between 1 and"),
-        (4, [1], 0, "k: 0 must lie"),
-        (4, [5], 2, "between 0 and n = 4, and goes from 5 to 5"),
+        (4, [1], 5, "k=5: must be from 1 to n, 4"),
+        (4, [1], 0, "k=0: must be"),
+        (4, [5], 2, "from 0 to n, 4, but goes from 5 to 5"),
         (4, [-1, 2], 2, "goes from -1 to 2"),
-        (4, [0.5], 2, "must be whole numbers"),
+        (4, [0.5], 2, "must be integers"),
         (4, 3, 2, "one per problem"),
-        (4, [True], 2, "must be whole numbers"),
+        (4, [True], 2, "must be integers"),
     ],
 )
 def test_pass_at_k_refuses(n: int, right: list[int], k: int, message: str) -> None:
@@ -134,5 +134,5 @@ def test_the_majority_of_one_is_pass_at_1_and_of_many_samples_is_quick() -> None
     votes = np.random.default_rng(0).integers(-1, 30, size=(50, 2000))
     right = (votes == 0).sum(axis=1)
     assert majority_at_k(votes, 1) == pytest.approx(pass_at_k(2000, right, 1))
-    with pytest.raises(ValueError, match="k: 2001 must lie between 1 and"):
+    with pytest.raises(ValueError, match="k=2001: must be from 1 to n"):
         majority_at_k(votes, 2001)

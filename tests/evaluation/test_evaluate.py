@@ -92,25 +92,25 @@ def test_only_what_is_missing_is_to_be_drawn(request_for: Request) -> None:
 def test_other_settings_are_refused_before_anything_starts(request_for: Request) -> None:
     with Evaluation(request_for).opened():
         pass
-    with pytest.raises(ConfigError, match=r"--temperature: 0.5 does not go with the samples in"):
+    with pytest.raises(ConfigError, match=r"--temperature=0.5: does not fit the samples in"):
         Evaluation(replace(request_for, temperature=0.5))
     (request_for.data / "sums.jsonl").write_text('{"id": "9", "prompt": "1+1", "answer": "2"}\n')
-    with pytest.raises(ConfigError, match=r"--benchmarks: 'sums' does not go with"):
+    with pytest.raises(ConfigError, match=r"--benchmarks=sums: does not fit"):
         Evaluation(request_for)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n": 0}, "--n: 0 is below 1"),
-        ({"max_tokens": 0}, "--max-tokens: 0 is below 1"),
-        ({"engines": 0}, "--engines: 0 is below 1"),
-        ({"tensor_parallel": 0}, "--tensor-parallel: 0 is below 1"),
-        ({"tensor_parallel": 2}, "--tensor-parallel: 2 cannot split"),
-        ({"temperature": -1.0}, "--temperature: -1.0 is not from 0"),
-        ({"temperature": float("nan")}, "--temperature: nan is not from 0"),
-        ({"top_p": 0.0}, "--top-p: 0.0 is not above 0"),
-        ({"wait_seconds": -1.0}, "--wait: -1.0 is below 0"),
+        ({"n": 0}, "--n=0: must be at least 1"),
+        ({"max_tokens": 0}, "--max-tokens=0: must be at least 1"),
+        ({"engines": 0}, "--engines=0: must be at least 1"),
+        ({"tensor_parallel": 0}, "--tensor-parallel=0: must be at least 1"),
+        ({"tensor_parallel": 2}, "--tensor-parallel=2: cannot split"),
+        ({"temperature": -1.0}, "--temperature=-1.0: must be from 0"),
+        ({"temperature": float("nan")}, "--temperature=nan: must be from 0"),
+        ({"top_p": 0.0}, "--top-p=0.0: must be above 0"),
+        ({"wait_seconds": -1.0}, "--wait=-1.0: must be"),
     ],
 )
 def test_numbers_that_mean_nothing(change: dict[str, Any], message: str, request_for: Request) -> None:
@@ -123,11 +123,11 @@ def test_numbers_that_mean_nothing(change: dict[str, Any], message: str, request
 def test_a_prompt_that_fills_the_context(request_for: Request) -> None:
     problem = {"id": "long", "prompt": "1" * 64, "answer": "1"}
     (request_for.data / "sums.jsonl").write_text(json.dumps(problem) + "\n")
-    with pytest.raises(ConfigError, match="sums: 'long' has 64 tokens, and policy reads 64 with the response"):
+    with pytest.raises(ConfigError, match="sums=long: has 64 tokens, but policy reads 64, response included"):
         Evaluation(request_for)
 
 
 def test_a_folder_that_holds_no_model(request_for: Request, tmp_path: Path) -> None:
     (tmp_path / "policy" / "config.json").write_text("{}")
-    with pytest.raises(ConfigError, match="holds no model that can be loaded"):
+    with pytest.raises(ConfigError, match="contains no model that can be loaded"):
         Evaluation(request_for)

@@ -160,10 +160,10 @@ def test_the_same_seed_gives_the_same_interval() -> None:
 @pytest.mark.parametrize(
     ("values", "level", "message"),
     [
-        ([], 0.95, "scores: there are none"),
-        ([0.5, 1.5], 0.95, r"scores: 0.5 to 1.5 are not between 0 and 1"),
-        ([0.5, float("nan")], 0.95, "scores: nan to nan are not between"),
-        ([0.5], 1.0, "level: 1.0 must lie between 0 and 1"),
+        ([], 0.95, "scores: must not be empty"),
+        ([0.5, 1.5], 0.95, r"scores: must be from 0 to 1, not 0.5 to 1.5"),
+        ([0.5, float("nan")], 0.95, "scores: must be from 0 to 1, not nan to nan"),
+        ([0.5], 1.0, "level=1.0: must be above 0 and below 1"),
     ],
 )
 def test_what_is_refused(values: list[float], level: float, message: str) -> None:
@@ -172,5 +172,5 @@ def test_what_is_refused(values: list[float], level: float, message: str) -> Non
 
 
 def test_no_resamples_are_refused() -> None:
-    with pytest.raises(ValueError, match="resamples: 0 must be 1 or more"):
+    with pytest.raises(ValueError, match="resamples=0: must be at least 1"):
         mean_intervals([np.ones((3, 1))], SCORES, resamples=0)

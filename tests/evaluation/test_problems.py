@@ -39,21 +39,21 @@ def test_numbers_become_texts_as_they_are_written(tmp_path: Path, written: str) 
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([LINE, "{"], r"--benchmarks: '.*aime24.jsonl, line 2' is no JSON"),
-        ([LINE, ""], r"line 2' is no JSON"),
-        (['{"id": "a", "prompt": "p", "answer": NaN}'], r"line 1' is no JSON: NaN is no number"),
-        (["[1]"], r"line 1' is no JSON object"),
+        ([LINE, "{"], r"--benchmarks=.*aime24.jsonl, line 2: is not JSON"),
+        ([LINE, ""], r"line 2: is not JSON"),
+        (['{"id": "a", "prompt": "p", "answer": NaN}'], r"line 1: is not JSON: NaN is not a number"),
+        (["[1]"], r"line 1: is not a JSON object"),
         (
             [LINE, {"id": "b", "prompt": "p"}],
-            r"--benchmarks: '.*, line 2' has no field 'answer'; it has id, prompt; `meds data",
+            r"--benchmarks=.*, line 2: has no field 'answer', but id, prompt. Make the file with `meds data",
         ),
-        ([{**LINE, "answer": None}], r"line 1' holds null in the field 'answer'"),
-        ([{**LINE, "answer": True}], r"line 1' holds true in the field 'answer'"),
-        ([{**LINE, "answer": ["2"]}], r"line 1' holds \[\"2\"\] in the field 'answer'"),
-        ([{**LINE, "prompt": " "}], r"line 1' holds \" \" in the field 'prompt'"),
-        ([LINE, {**LINE, "id": "b"}, LINE], r"aime24.jsonl' has the id 'a-1' twice: in lines 1 and 3"),
+        ([{**LINE, "answer": None}], r"line 1: has null in the field 'answer'"),
+        ([{**LINE, "answer": True}], r"line 1: has true in the field 'answer'"),
+        ([{**LINE, "answer": ["2"]}], r"line 1: has \[\"2\"\] in the field 'answer'"),
+        ([{**LINE, "prompt": " "}], r"line 1: has \" \" in the field 'prompt'"),
+        ([LINE, {**LINE, "id": "b"}, LINE], r"aime24.jsonl: has the id 'a-1' twice, in lines 1 and 3"),
         ([{**LINE, "id": 1}, {**LINE, "id": "1"}], r"has the id '1' twice"),
-        ([], r"--benchmarks: '.*aime24.jsonl' holds no problems"),
+        ([], r"--benchmarks=.*aime24.jsonl: contains no problems"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, lines: list[object], message: str) -> None:
@@ -64,10 +64,10 @@ def test_what_is_refused(tmp_path: Path, lines: list[object], message: str) -> N
 def test_text_that_is_not_utf8(tmp_path: Path) -> None:
     path = tmp_path / "aime24.jsonl"
     path.write_bytes(b'{"id": "a", "prompt": "\xff\xfe", "answer": "2"}\n')
-    with pytest.raises(ConfigError, match=r"line 1' is no JSON"):
+    with pytest.raises(ConfigError, match=r"line 1: is not JSON"):
         read_problems(path)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--benchmarks: '.*none.jsonl' cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"--benchmarks=.*none.jsonl: cannot be read: No such file"):
         read_problems(tmp_path / "none.jsonl")

@@ -63,6 +63,6 @@ def test_a_report_replaces_the_one_before(tmp_path: Path) -> None:
 
 
 def test_results_that_cannot_be_compared_write_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="more than one result on one benchmark"):
+    with pytest.raises(ValueError, match="several results on a benchmark"):
         write_report(tmp_path, [*RESULTS, RESULTS[0]])
     assert os.listdir(tmp_path) == []

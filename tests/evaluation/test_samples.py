@@ -41,7 +41,7 @@ def test_missing_says_what_is_left_to_sample(tmp_path: Path) -> None:
         assert store.missing([A, B], 2) == [(B, [0])]
     with SampleStore(tmp_path / "s.jsonl") as store:
         assert store.missing([A, B], 3) == [(A, [2]), (B, [0, 2])]
-        with pytest.raises(ConfigError, match=r"samples: '.*s.jsonl' are of other problems \('b'\)"):
+        with pytest.raises(ConfigError, match=r"samples=.*s.jsonl: contains samples of other problems \('b'\)"):
             store.missing([A], 2)
 
 
@@ -49,7 +49,7 @@ def test_a_sample_twice_is_an_error_and_adds_nothing(tmp_path: Path) -> None:
     with SampleStore(tmp_path / "s.jsonl") as store:
         store.append([_sample("a", 0)])
         for batch in ([_sample("a", 1), _sample("a", 0)], [_sample("b", 2), _sample("b", 2)]):
-            with pytest.raises(ValueError, match=r"sample . of problem '.' comes twice"):
+            with pytest.raises(ValueError, match=r"sample . of problem '.' occurs twice"):
                 store.append(batch)
         assert store.samples() == [_sample("a", 0)]
 
@@ -87,14 +87,14 @@ def whole_line(sample: Sample) -> bytes:
         (json.dumps({**asdict(SAMPLE), "index": True}).encode(), "index is true"),
         (json.dumps({**asdict(SAMPLE), "right": 1}).encode(), "right is 1"),
         (json.dumps({**asdict(SAMPLE), "tokens": None}).encode(), "tokens is null"),
-        (whole_line(_sample("a", 7))[:-1], "sample 7 of problem 'a' comes twice"),
+        (whole_line(_sample("a", 7))[:-1], "sample 7 of problem 'a' occurs twice"),
     ],
 )
 def test_other_damage_is_named_and_left_alone(tmp_path: Path, second: bytes, message: str) -> None:
     path = tmp_path / "s.jsonl"
     content = whole_line(_sample("a", 7)) + second + b"\n" + whole_line(_sample("b", 0)) + b'{"torn'
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match=rf"samples: '.*s.jsonl, line 2' is damaged \(.*({message})"):
+    with pytest.raises(ConfigError, match=rf"samples=.*s.jsonl, line 2: is damaged \(.*({message})"):
         SampleStore(path)
     assert path.read_bytes() == content
     with pytest.raises(ConfigError, match="line 2"):
@@ -108,7 +108,7 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     with SampleStore(path) as store:
         store.append([SAMPLE])
-        with pytest.raises(ConfigError, match=r"s.jsonl' are being written by another process"):
+        with pytest.raises(ConfigError, match=r"s.jsonl: is being written by another process"):
             SampleStore(path)
         assert list(iterate_samples(path)) == [SAMPLE]
         with SampleStore(tmp_path / "other.jsonl"):

@@ -35,16 +35,16 @@ def test_a_model_that_was_moved_is_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"temperature": 0.6}, "--temperature: 0.6 does not go with the samples in {folder}, drawn with 1.0; name"),
-        ({"top_p": 0.9}, "--top-p: 0.9 does not go"),
-        ({"seed": 1}, "--seed: 1 does not go"),
-        ({"max_tokens": 3072}, "--max-tokens: 3072 does not go"),
+        ({"temperature": 0.6}, "--temperature=0.6: does not fit the samples in {folder}, drawn with 1.0. Name"),
+        ({"top_p": 0.9}, "--top-p=0.9: does not fit"),
+        ({"seed": 1}, "--seed=1: does not fit"),
+        ({"max_tokens": 3072}, "--max-tokens=3072: does not fit"),
         (
             {"answer_pattern": "= (.*)"},
-            "--answer-pattern: '= (.*)' does not go with the samples in {folder}, drawn with",
+            "--answer-pattern== (.*): does not fit the samples in {folder}, drawn with",
         ),
-        ({"fingerprint": "beef", "model": "runs/b"}, "MODEL: 'runs/b' does not go with the samples in {folder}, drawn"),
-        ({"benchmarks": {"aime24": "cc"}}, "--benchmarks: 'aime24' does not go"),
+        ({"fingerprint": "beef", "model": "runs/b"}, "MODEL=runs/b: does not fit the samples in {folder}, drawn"),
+        ({"benchmarks": {"aime24": "cc"}}, "--benchmarks=aime24: does not fit"),
     ],
 )
 def test_other_settings_are_refused(change: dict[str, object], message: str, tmp_path: Path) -> None:

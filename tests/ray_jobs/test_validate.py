@@ -109,7 +109,7 @@ def test_checks_are_chosen_by_their_number_and_share_a_folder(
     assert (tmp_path / "run" / "names").read_text().split() == list(names)
     refused = run(tmp_path / "list.yaml", tmp_path / "report.md", "--only", "4")
     assert refused.returncode == 2
-    assert "there is no check 4; the list has 3" in refused.stderr
+    assert "there is no check 4: the list has 3" in refused.stderr
 
 
 def test_without_a_folder_every_start_gets_an_empty_one(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def test_a_log_file_that_vanishes_is_no_error(run: RunPaths, monkeypatch: pytest
 
 def test_a_damaged_log_file_is_named(run: RunPaths) -> None:
     run.rollouts(2).write_bytes(b"no arrow")
-    with pytest.raises(ConfigError, match=r"000002\.arrow' cannot be read as Arrow"):
+    with pytest.raises(ConfigError, match=r"000002\.arrow: cannot be read as Arrow"):
         atlas_of(run)
 
 

@@ -78,8 +78,8 @@ def test_runs_share_the_limits_and_number_their_details_on(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("output", "problem"),
-    [("", "--output: '' names no file"), ("/", "--output: '/' names no file"), ("/proc/x.html", "cannot be written"),
-     ("{}", "is a folder; name a file"), ("x" * 300, "cannot be written")],
+    [("", "--output=: is not a file name"), ("/", "--output=/: is not a file"), ("/proc/x.html", "cannot be written"),
+     ("{}", "is a folder. Name a file"), ("x" * 300, "cannot be written")],
 )  # fmt: skip
 def test_an_output_that_is_no_file_is_named(tmp_path: Path, output: str, problem: str) -> None:
     run = write_run(tmp_path / "run")
@@ -90,14 +90,14 @@ def test_an_output_that_is_no_file_is_named(tmp_path: Path, output: str, problem
 def test_a_run_that_is_no_folder_is_named(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     file.write_text("{}")
-    with pytest.raises(ConfigError, match=r"metrics\.jsonl' is a file; name the folder of a run"):
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl: is a file\. Name the folder of a run"):
         write_report([file], tmp_path / "r.html")
-    with pytest.raises(ConfigError, match=r"nowhere' does not exist; name the folder of a run"):
+    with pytest.raises(ConfigError, match=r"nowhere: does not exist\. Name the folder of a run"):
         write_report([tmp_path / "nowhere"], tmp_path / "r.html")
     run = write_run(tmp_path / "run")
     run.metrics.unlink()
     run.metrics.mkdir()
-    with pytest.raises(ConfigError, match=r"metrics\.jsonl' is a folder where a run has a file"):
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl: is a folder, but must be a file"):
         write_report([run.root], tmp_path / "r.html")
 
 

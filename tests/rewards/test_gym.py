@@ -107,7 +107,7 @@ def test_settings_of_the_task_count() -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("42", r"'42' is no problem of reasoning-gym; `meds data prepare gym:TASK` makes such labels"),
+        ("42", r"'42' is not a problem of reasoning-gym. Make it with `meds data prepare gym:TASK`"),
         ('{"reasoning_gym": "chain_sun", "settings": {}, "threshold": 1, "entry": {}}', "'chain_sun' not registered"),
         ('{"reasoning_gym": "chain_sum", "settings": {"a": 1}, "threshold": 1, "entry": {}}', "chain_sum refuses the"),
     ],

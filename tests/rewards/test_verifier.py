@@ -158,7 +158,7 @@ def test_a_process_that_cannot_start_is_an_error_and_no_verdict(
     pool = verifier()
     with monkeypatch.context() as broken:
         broken.setattr("meds_openrlhf.rewards.verifier._serve", _ends_at_once)
-        with pytest.raises(RuntimeError, match="while it started"):
+        with pytest.raises(RuntimeError, match="failed to start"):
             pool.equal("0.5", "1/2")
     assert pool.equal("0.5", "1/2") is True
 

@@ -57,7 +57,7 @@ def test_without_a_difference_between_subsets_there_is_no_advantage(rewards: lis
 
 @pytest.mark.parametrize("k", [0, 5])
 def test_subsets_larger_than_the_group_are_refused(k: int) -> None:
-    with pytest.raises(ValueError, match=f"k: {k} is not between 1 and the 4 responses"):
+    with pytest.raises(ValueError, match=f"k={k}: must be from 1 to 4, the responses"):
         pass_at_k_advantages(np.zeros((2, 4)), k)
 
 

@@ -25,7 +25,7 @@ def test_a_task_has_its_problems_and_a_policy_that_tokenizes_them(task: str, tmp
     lines: list[str] = []
     for _ in range(2):
         make(task, 1, tmp_path / task, lines.append, TINY)
-    assert lines[-1] == f"{tmp_path / task} is there already"
+    assert lines[-1] == f"{tmp_path / task} exists already"
     trained, held_out = (rows(tmp_path / task / f"{name}.jsonl") for name in ("train", "eval"))
     assert len(trained) == TRAINED
     assert 0.75 * HELD_OUT <= len(held_out) <= HELD_OUT  # repeated questions are left out

@@ -61,7 +61,7 @@ def test_it_says_what_could_not_be_measured(run: Run, capsys: pytest.CaptureFixt
 
 def test_a_run_that_ended_early_has_no_result(run: Run) -> None:
     StepLog(run.paths.metrics).cut_after(2)
-    with pytest.raises(ConfigError, match="steps: 3 are more than the 2 trained"):
+    with pytest.raises(ConfigError, match="steps=3: differ from the 2 trained"):
         collect(run, (None, None), None)
 
 

@@ -32,7 +32,7 @@ def test_a_failed_run_has_its_last_line_and_is_tried_again(capsys: pytest.Captur
         assert capsys.readouterr().out.splitlines() == [
             "small: 1 runs to make",
             "a-dapo-2: preparing",
-            "a-dapo-2: failed, no data for 2; runs/small/a-dapo-2.log has all of it",
+            "a-dapo-2: failed, no data for 2; all output is in runs/small/a-dapo-2.log",
         ]
     assert failing.log.read_text().count("line one\nno data for 2\n") == 2
     assert list(read_results(done.study)) == [done.key]
@@ -63,16 +63,16 @@ def test_runs_share_their_preparation_and_go_on_if_one_fails(
     assert Path("count").read_text() in ("12", "21")
     lines = capsys.readouterr().out.splitlines()
     assert sorted(line for line in lines if "failed" in line) == sorted(
-        f"{run.name}: failed, no room; {run.log} has all of it" for run in study.runs()
+        f"{run.name}: failed, no room; all output is in {run.log}" for run in study.runs()
     )
 
 
 def test_mistakes_take_one_line_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
     path = write_study(Path(), **ONE_METHOD)
     for words, line in (
-        (["small.yaml", "--only", "a-dapo-9"], "error: --only: 'a-dapo-9' must be one of a-dapo-1, a-dapo-2"),
-        (["none.yaml"], "error: FILE: 'none.yaml' cannot be read (No such file"),
-        (["small.yaml", "--parallel", "0"], "error: --parallel: 0 must be 1 or more"),
+        (["small.yaml", "--only", "a-dapo-9"], "error: --only=a-dapo-9: must be one of a-dapo-1, a-dapo-2"),
+        (["none.yaml"], "error: FILE=none.yaml: cannot be read (No such file"),
+        (["small.yaml", "--parallel", "0"], "error: --parallel=0: must be at least 1"),
     ):
         assert main(words) == 2
         error = capsys.readouterr().err
@@ -80,7 +80,7 @@ def test_mistakes_take_one_line_before_anything_starts(capsys: pytest.CaptureFix
         assert error.count("\n") == 1
     path.write_text(path.read_text().replace("dapo.yaml", "none.yaml"))
     assert main(["small.yaml"]) == 2
-    assert "CONFIG: 'configs/none.yaml' cannot be read" in capsys.readouterr().err
+    assert "CONFIG=configs/none.yaml: cannot be read" in capsys.readouterr().err
     assert not Path("runs").exists()
 
 
@@ -94,7 +94,7 @@ def test_a_run_of_other_settings_is_not_gone_on_with(trace: str, capsys: pytest.
     else:
         run = write_results(small(Path(), **ONE_METHOD), lambda _: 2, command=command)[0]
     assert main(["small.yaml"]) == 2
-    assert f"run: '{run.name}' was begun with other settings" in capsys.readouterr().err
+    assert f"run={run.name}: was started with other settings" in capsys.readouterr().err
 
 
 def test_one_process_at_a_time_runs_a_study(capsys: pytest.CaptureFixture[str]) -> None:

@@ -170,6 +170,7 @@ def test_a_server_that_refuses_the_key_is_one_line_and_the_rest_goes_on(
     (line,) = follow_until(trackers, lambda said: bool(said) and on_the_board(run) == [1])
     assert line.startswith("MLflow: ")
     assert "401" in line
-    assert "training goes on" in line
-    assert trackers.finish(60) == [f"not everything is sent to MLflow; the rest goes with: meds track {run.paths.root}"]
+    assert "Training continues" in line
+    rest = f"not everything was sent to MLflow. Send the rest with: meds track {run.paths.root}"
+    assert trackers.finish(60) == [rest]
     assert not run.holds(KEY, password)

@@ -193,7 +193,7 @@ def test_only_the_columns_that_are_asked_for(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     recorder(paths).record(step_rollouts(1, own(TEXTS), [None] * 5))
     (table,) = read_rollouts(paths, ["step", "answer"])
-    with pytest.raises(ConfigError, match="has no column verdict; it is no log of this version"):
+    with pytest.raises(ConfigError, match="has no column verdict, so it is not a log of this version"):
         list(read_rollouts(paths, ["verdict"]))
     paths.rollouts(1).write_bytes(b"something else")
     with pytest.raises(ConfigError, match="cannot be read as Arrow"):

@@ -77,11 +77,11 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Fake]]:
 
 
 def way_on(run: WrittenRun) -> str:
-    return f"training goes on. What is missing is sent when it works again, or by: meds track {run.paths.root}"
+    return f"Training continues; the rest is sent later, or with: meds track {run.paths.root}"
 
 
 def rest_of(run: WrittenRun, name: str) -> str:
-    return f"not everything is sent to {name}; the rest goes with: meds track {run.paths.root}"
+    return f"not everything was sent to {name}. Send the rest with: meds track {run.paths.root}"
 
 
 def test_a_tracker_that_hangs_is_said_once_and_its_neighbour_does_not_notice(
@@ -91,7 +91,7 @@ def test_a_tracker_that_hangs_is_said_once_and_its_neighbour_does_not_notice(
     fakes["bad"].doing = let_go.wait
     run.step(1, loss=1.0)
     trackers = Trackers(run.paths, ["bad", "good"])
-    assert follow_until(trackers, bool) == [f"Bad: no answer for 2 s; {way_on(run)}"]
+    assert follow_until(trackers, bool) == [f"Bad: no answer for 2 s. {way_on(run)}"]
     run.step(2, loss=2.0)
     assert follow_until(trackers, lambda _: fakes["good"].steps == [1, 2]) == []
     started = time.monotonic()
@@ -116,7 +116,7 @@ def test_a_tracker_that_raises_is_said_once_and_its_neighbour_does_not_notice(
     run.step(1, loss=1.0)
     trackers = Trackers(run.paths, ["bad", "good"])
     said = follow_until(trackers, bool)
-    assert said == [f"Bad: OSError: refused *** and more; {way_on(run)}"]
+    assert said == [f"Bad: OSError: refused *** and more. {way_on(run)}"]
     run.step(2, loss=2.0)
     assert follow_until(trackers, lambda _: fakes["good"].steps == [1, 2]) == []
     fakes["bad"].doing = lambda: None
@@ -184,7 +184,7 @@ def test_a_run_that_is_sent_by_another_process_is_said(run: WrittenRun, fakes: d
         assert try_lock(lock.fileno())
         trackers = Trackers(run.paths, ["bad", "good"])
         said = follow_until(trackers, lambda said: bool(said) and fakes["good"].steps == [1])
-        assert said == [f"Bad: RuntimeError: another process sends this run already; {way_on(run)}"]
+        assert said == [f"Bad: RuntimeError: another process already sends this run. {way_on(run)}"]
     assert follow_until(trackers, bool) == ["Bad: sending works again"]
     assert trackers.finish(DEADLINE) == []
     assert fakes["bad"].steps == [1]
@@ -210,7 +210,7 @@ def test_a_full_disk_ends_nothing(run: WrittenRun, fakes: dict[str, Fake], capfd
     run.paths.tracking_log.symlink_to("/dev/full")
     run.step(1, loss=1.0)
     trackers = Trackers(run.paths, ["bad"])
-    assert follow_until(trackers, bool) == [f"Bad: OSError: away; {way_on(run)}"]
+    assert follow_until(trackers, bool) == [f"Bad: OSError: away. {way_on(run)}"]
     fakes["bad"].doing = lambda: None
     trackers.finish(DEADLINE)
     assert fakes["bad"].steps == [1]
@@ -238,7 +238,7 @@ def test_a_wandb_that_hangs_and_comes_back_gets_everything(
     run.step(1, loss=1.0)
     trackers = Trackers(run.paths, ["tensorboard", "wandb"])
     said = follow_until(trackers, lambda said: on_the_board(run) == [1] and bool(said))
-    assert said == [f"W&B: no answer for 2 s; {way_on(run)}"]
+    assert said == [f"W&B: no answer for 2 s. {way_on(run)}"]
     server.behaviour = "answers"
     server.let_go.set()
     assert follow_until(trackers, bool) == ["W&B: sending works again"]
@@ -277,7 +277,7 @@ def test_where_nobody_listens_tensorboard_goes_on(run: WrittenRun, monkeypatch: 
         said = follow_until(trackers, bool)
         run.step(2, loss=2.0)
         said += follow_until(trackers, lambda _: on_the_board(run) == [1, 2])
-        assert said == [f"MLflow: no answer for 2 s; {way_on(run)}"]
+        assert said == [f"MLflow: no answer for 2 s. {way_on(run)}"]
         assert trackers.finish(0.5) == [rest_of(run, "MLflow")]
 
 
@@ -292,7 +292,7 @@ def test_a_missing_package_is_one_line_that_names_its_extra(
     run.step(1, loss=1.0)
     trackers = Trackers(run.paths, ["tensorboard", package])
     (said,) = follow_until(trackers, lambda said: bool(said) and on_the_board(run) == [1])
-    assert said == f"{name}: {package} is not installed; pip install 'meds-openrlhf[{extra}]'; {way_on(run)}"
+    assert said == f"{name}: {package} is not installed; pip install 'meds-openrlhf[{extra}]'. {way_on(run)}"
     assert trackers.finish(DEADLINE) == [rest_of(run, name)]
 
 

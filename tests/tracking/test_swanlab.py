@@ -124,7 +124,7 @@ def test_a_swanlab_that_takes_nothing_gets_everything_when_it_is_back(run: Writt
     run.step(1, loss=1.0)
     trackers = Trackers(run.paths, ["swanlab"])
     rest = trackers.finish(3.0)
-    assert rest == [f"not everything is sent to SwanLab; the rest goes with: meds track {run.paths.root}"]
+    assert rest == [f"not everything was sent to SwanLab. Send the rest with: meds track {run.paths.root}"]
     swanlab.status = 200
     follow_until(trackers, lambda _: trackers.left == [])
     assert swanlab.points("train/loss") == [(1, 1.0)]

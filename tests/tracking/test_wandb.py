@@ -145,7 +145,7 @@ def test_a_program_ends_although_wandb_hangs(run: WrittenRun, online: WandbServe
     at_the_end = "time.sleep(3)\nprint(*trackers.finish(1.0), sep='\\n')"
     program = [sys.executable, "-c", PROGRAM + at_the_end, str(run.paths.root), "--password", "hf_abcdefghijklmnopqrst"]
     ended = subprocess.run(program, capture_output=True, text=True, check=True, timeout=60)
-    assert ended.stdout == f"not everything is sent to W&B; the rest goes with: meds track {run.paths.root}\n"
+    assert ended.stdout == f"not everything was sent to W&B. Send the rest with: meds track {run.paths.root}\n"
     assert ended.stderr == ""
     online.behaviour = "answers"
     online.let_go.set()
@@ -168,5 +168,5 @@ def test_a_client_that_does_not_take_its_settings_is_one_line(
     monkeypatch.setenv("WANDB_MODE", "a mode of another version")
     run.step(1, loss=1.0)
     line, rest = Trackers(run.paths, ["wandb"]).finish(60)
-    assert line.startswith("W&B: ValueError: its client does not take its settings; check the WANDB_* variables; ")
-    assert rest == f"not everything is sent to W&B; the rest goes with: meds track {run.paths.root}"
+    assert line.startswith("W&B: ValueError: its client refuses its settings; check the WANDB_* variables. ")
+    assert rest == f"not everything was sent to W&B. Send the rest with: meds track {run.paths.root}"

@@ -47,7 +47,7 @@ def _weights(shards: Path) -> dict[str, Any]:
         with _silence():
             return dict(get_fp32_state_dict_from_zero_checkpoint(str(shards.parent), shards.name, lazy_mode=True))
     except (ValueError, KeyError, OSError, RuntimeError) as error:
-        hint = f"cannot be put together by DeepSpeed ({error}); runs with --ckpt.save_hf need no conversion"
+        hint = f"cannot be assembled by DeepSpeed ({error}). Runs with --ckpt.save_hf need no conversion."
         raise ConfigError("MODEL", str(shards), hint) from error
 
 
@@ -64,8 +64,8 @@ def _save(source: Model, weights: dict[str, Any], folder: Path) -> None:
     names = {plain: name for name in weights if (plain := plain_name(name)) is not None}
     missing, strange = sorted(wanted - set(names)), sorted(set(names) - tied - set(dict(model.named_buffers())))
     if missing or strange:
-        what = f"lacks {missing[0]}" if missing else f"holds {strange[0]}, which is not in it"
-        raise ConfigError("MODEL", str(source.shards), f"is no checkpoint of {base}: it {what}")
+        what = f"lacks {missing[0]}" if missing else f"contains {strange[0]}, which {base} does not have"
+        raise ConfigError("MODEL", str(source.shards), f"is not a checkpoint of {base}: it {what}.")
     state = {plain: _weight(source, weights, name) for plain, name in names.items()}
     model.load_state_dict(state, strict=False, assign=True)
     model.tie_weights()

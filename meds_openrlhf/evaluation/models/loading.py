@@ -39,7 +39,7 @@ class KnownModel:
         }
         for problem, tokens in found.items():
             if self.context is not None and len(tokens) >= self.context:
-                hint = f"has {len(tokens)} tokens, and {self.model.label} reads {self.context} with the response"
+                hint = f"has {len(tokens)} tokens, but {self.model.label} reads {self.context}, response included."
                 raise ConfigError(benchmark, problem, hint)
         return found
 
@@ -65,13 +65,13 @@ def know(model: Model, tensor_parallel: int) -> KnownModel:
         tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=here, trust_remote_code=True)
     except (OSError, ValueError) as error:
         if unreachable and isinstance(error, OSError):
-            hint = "is no folder here, and the hub cannot be reached; nor is it in the hub's cache on this machine"
+            hint = "is neither a folder here nor in the hub's cache on this machine, and the hub cannot be reached."
             raise ConfigError("MODEL", name, hint) from error
         reason = str(error).strip().splitlines()[0]
-        raise ConfigError("MODEL", name, f"holds no model that can be loaded: {reason}") from error
+        raise ConfigError("MODEL", name, f"contains no model that can be loaded: {reason}") from error
     shape = shape_of(config)
     if shape is not None and not shape.splits_over(tensor_parallel):
-        raise ConfigError("--tensor-parallel", tensor_parallel, f"cannot split {name} evenly; choose another")
+        raise ConfigError("--tensor-parallel", tensor_parallel, f"cannot split {name} evenly. Choose another.")
     on_disk = model.folder or model.shards
     revision = None if on_disk else getattr(config, "_commit_hash", None)
     return KnownModel(

@@ -59,10 +59,10 @@ def find_models(words: Sequence[str], step: int | None = None) -> list[Model]:
     """
     models = [_find(word, step) for word in words]
     if step is not None and not any(_is_run(_folder_of(word)) for word in words):
-        raise ConfigError("--step", step, "is a run's checkpoint, but no MODEL is a run's folder")
+        raise ConfigError("--step", step, "names the checkpoint of a run, but no MODEL is the folder of a run.")
     for label in (model.label for model in models):
         if [model.label for model in models].count(label) > 1:
-            raise ConfigError("MODEL", label, "is the label of two models; name them apart with LABEL=MODEL")
+            raise ConfigError("MODEL", label, "is the label of two models. Choose other labels with LABEL=MODEL.")
     return models
 
 
@@ -75,7 +75,7 @@ def length_of_training(words: Sequence[str]) -> int | None:
     lengths = {path: given.get("rollout.max_new_tokens") or given.get("data.max_len") for path, given in flags.items()}
     if len(set(lengths.values())) > 1:
         each = ", ".join(f"{path}: {length}" for path, length in lengths.items())
-        raise ConfigError("--max-tokens", None, f"is needed: the runs were trained with different lengths ({each})")
+        raise ConfigError("--max-tokens", None, f"must be given: the runs trained with different lengths ({each}).")
     return next(iter(lengths.values()), None)
 
 
@@ -87,7 +87,7 @@ def answer_pattern_of_training(words: Sequence[str]) -> str | None:
     patterns = {path: config.meds.features.answer_pattern for path, config in _configurations(words).items()}
     if len(set(patterns.values())) > 1:
         each = ", ".join(f"{path}: {pattern!r}" for path, pattern in patterns.items())
-        raise ConfigError("--answer-pattern", None, f"is needed: the runs mark their answers differently ({each})")
+        raise ConfigError("--answer-pattern", None, f"must be given: the runs mark answers differently ({each}).")
     return next(iter(patterns.values()), None)
 
 
@@ -125,7 +125,7 @@ def _find(word: str, step: int | None) -> Model:
     plain = _plain_label(path)
     if not _is_run(path):
         if own_step is not None:
-            raise ConfigError("MODEL", name, f"names a step, but {path} is no run's folder: it has no config.yaml")
+            raise ConfigError("MODEL", name, f"names a step, but {path} is not a run: it has no config.yaml.")
         return _in_folder(label or plain, path)
     wanted = step if own_step is None else own_step
     if wanted is None and _is_whole(RunPaths(path).model):
@@ -138,7 +138,7 @@ def _label_and_name(word: str) -> tuple[str | None, str]:
     if labelled is None:
         return None, word
     if not LABEL.fullmatch(labelled[1]):
-        raise ConfigError("MODEL", word, f"has the label {labelled[1]!r}; use letters, digits and . _ @ + -")
+        raise ConfigError("MODEL", word, f"has the label {labelled[1]!r}. Use letters, digits and . _ @ + -")
     return labelled[1], labelled[2]
 
 
@@ -164,9 +164,8 @@ def _is_run(path: Path) -> bool:
 def _on_the_hub(label: str | None, name: str) -> Model:
     looks_local = name.startswith((".", "/", "~")) or not HUB_NAME.fullmatch(name)
     if looks_local:
-        raise ConfigError(
-            "MODEL", name, f"is no folder here (looked in {Path.cwd()}); name a run, a model's folder or a hub name"
-        )
+        hint = f"does not exist (looked in {Path.cwd()}). Name a run, the folder of a model, or a model of the hub."
+        raise ConfigError("MODEL", name, hint)
     return Model(label or name.rpartition("/")[2], hub=name)
 
 
@@ -177,10 +176,10 @@ def _is_whole(folder: Path) -> bool:
 
 def _in_folder(label: str, folder: Path) -> Model:
     if (folder / PEFT_CONFIG).is_file():
-        hint = "holds LoRA adapters alone; merge them with PEFT's merge_and_unload"
+        hint = "contains only LoRA adapters. Merge them with PEFT's merge_and_unload."
         raise ConfigError("MODEL", str(folder), hint)
     if not (folder / "config.json").is_file():
-        raise ConfigError("MODEL", str(folder), "is neither a run's folder (config.yaml) nor a model's (config.json)")
+        raise ConfigError("MODEL", str(folder), "is neither a run (config.yaml) nor a model (config.json).")
     return Model(label, folder=folder.absolute())
 
 
@@ -206,8 +205,8 @@ def _checkpoint_of(paths: RunPaths, label: str | None, step: int | None) -> Mode
 def _what_there_is(steps: Iterable[int], wanted: int | None) -> str:
     saved = ", ".join(str(step) for step in sorted(steps))
     if not saved:
-        return "holds neither a trained model nor a whole checkpoint yet; let the run get as far as its first one"
-    return f"has no whole checkpoint of step {wanted}; there are those of {saved}"
+        return "has neither a trained model nor a complete checkpoint yet. Wait for its first checkpoint."
+    return f"has no complete checkpoint of step {wanted}. Choose from {saved}."
 
 
 def _base_of(paths: RunPaths) -> tuple[str, float | None]:

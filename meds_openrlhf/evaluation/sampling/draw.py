@@ -63,7 +63,7 @@ def draw(
             if load.pop(engine, None) is not None and load:
                 tell(f"engine {engine} was lost ({loss}); its samples go to the {len(load)} left")
             if not load:
-                raise EvaluationLostError(f"engine {engine} was lost ({loss}), and none is left") from loss
+                raise EvaluationLostError(f"engine {engine}, the last, was lost ({loss})") from loss
             continue
         if engine in load:  # a lost engine may have finished this block before
             load[engine] -= 1

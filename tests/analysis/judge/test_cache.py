@@ -48,7 +48,7 @@ def test_a_file_that_is_no_reply_is_named(tmp_path: Path, content: str) -> None:
     cache.write(BODY, Reply("x", 1))
     path = cache.path(BODY)
     path.write_text(content, encoding="latin-1")
-    with pytest.raises(ConfigError, match="is no reply of a judge; delete that file") as refused:
+    with pytest.raises(ConfigError, match=r"is not the reply of a judge\. Delete that file") as refused:
         cache.read(BODY)
     assert str(path) in str(refused.value)
 

@@ -108,7 +108,7 @@ def test_what_is_no_chat_completion_is_named(tmp_path: Path, body: bytes, kind: 
     response = Response(raw=body, headers={"Content-Type": kind})
     with (
         judge_server(lambda *_: response) as judge,
-        pytest.raises(ConfigError, match=r"--judge-url: .* (no chat completions|the last time)"),
+        pytest.raises(ConfigError, match=r"--judge-url=.*(Name a server of chat completions|the last time)"),
     ):
         _client(judge, tmp_path).ask_all(_questions(1))
 
@@ -134,7 +134,7 @@ def test_a_slow_reply_is_given_up_and_asked_for_again(tmp_path: Path) -> None:
 def test_a_server_that_stays_slow_is_named(tmp_path: Path) -> None:
     with judge_server(lambda *_: Response("SCORE: 3", seconds=60.0)) as judge:
         client = _client(judge, tmp_path, timeout_seconds=0.1, tries=2)
-        message = r"--judge-url: 'http://127.0.0.1:\d+/v1' does not answer, tried 2 times; .*timed out"
+        message = r"--judge-url=http://127.0.0.1:\d+/v1: failed 2 times, .*timed out"
         with pytest.raises(ConfigError, match=message):
             client.ask_all(_questions(1))
 
@@ -142,7 +142,7 @@ def test_a_server_that_stays_slow_is_named(tmp_path: Path) -> None:
 def test_a_server_that_keeps_failing_is_given_up(tmp_path: Path) -> None:
     with judge_server(lambda *_: Response(status=503, raw=b"loading\n the model", headers=AT_ONCE)) as judge:
         client = _client(judge, tmp_path, tries=3)
-        with pytest.raises(ConfigError, match="does not answer, tried 3 times; the last time: status 503: loading the"):
+        with pytest.raises(ConfigError, match="failed 3 times, the last time with status 503: loading the"):
             client.ask_all(_questions(1))
     assert len(judge.requests) == 3
 
@@ -150,18 +150,18 @@ def test_a_server_that_keeps_failing_is_given_up(tmp_path: Path) -> None:
 def test_no_server_at_all(tmp_path: Path) -> None:
     with silent_address() as address:
         client = _client(Judge(f"{address}/v1", _scores), tmp_path, tries=2)
-        with pytest.raises(ConfigError, match=r"does not answer, tried 2 times; the last time: .*[Cc]onnect"):
+        with pytest.raises(ConfigError, match=r"failed 2 times, the last time with: .*[Cc]onnect"):
             client.ask_all(_questions(1))
 
 
 @pytest.mark.parametrize(
     ("status", "message"),
     [
-        (400, r"--judge-model: 'm' gets requests that its server refuses \(400\): too long; --response-characters"),
-        (403, r"--judge-model: 'm' is not open to this key \(403\): too long"),
-        (404, r"--judge-url: .* has no /chat/completions for the model 'm' \(404\): too long"),
-        (302, r"--judge-url: .* has no /chat/completions for the model 'm' \(302\): too long"),
-        (422, r"refuses \(422\): too long"),
+        (400, r"--judge-model=m: the server refuses a request \(400\): too long. .*--response-characters"),
+        (403, r"--judge-model=m: is not available to this key \(403\): too long"),
+        (404, r"--judge-url=.*: has no /chat/completions for the model 'm' \(404\): too long"),
+        (302, r"--judge-url=.*: has no /chat/completions for the model 'm' \(302\): too long"),
+        (422, r"refuses a request \(422\): too long"),
     ],
 )
 def test_what_no_waiting_mends_ends_it_at_once(tmp_path: Path, status: int, message: str) -> None:
@@ -185,10 +185,10 @@ def test_of_an_error_in_the_protocols_form_only_the_message_is_shown(tmp_path: P
 
 def test_a_refused_key_is_named_by_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with judge_server(lambda *_: Response(status=401, raw=f"bad key {KEY[:8]}***".encode())) as judge:
-        with pytest.raises(ConfigError, match="--judge-key-variable: 'OPENAI_API_KEY' is not set"):
+        with pytest.raises(ConfigError, match="--judge-key-variable=OPENAI_API_KEY: is not set"):
             _client(judge, tmp_path).ask_all(_questions(1))
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
-        with pytest.raises(ConfigError, match="'OPENAI_API_KEY' holds a key that the server refuses") as refused:
+        with pytest.raises(ConfigError, match="=OPENAI_API_KEY: has a key that the server refuses") as refused:
             _client(judge, tmp_path).ask_all(_questions(1))
     assert "sesame" not in str(refused.value)
     assert [request.headers.get("authorization") for request in judge.requests] == ["Bearer none", f"Bearer {KEY}"]
@@ -247,13 +247,13 @@ def test_what_stays_malformed_has_no_answer_and_is_counted(tmp_path: Path) -> No
     line = cost_line(again, again._settings, 4)
     assert "0 requests" in line
     assert "5 replies from the cache" in line
-    assert "asked again for the form 2 times, 1 questions left malformed" in line
+    assert "2 malformed replies were asked for again, 1 questions stayed malformed" in line
     assert "4 responses were shown without their middle" in line
 
 
 def test_the_budget_of_requests_keeps_what_is_done(tmp_path: Path) -> None:
     with judge_server(_scores) as judge:
-        with pytest.raises(ConfigError, match="--budget-requests: 4 is used up; all replies are kept"):
+        with pytest.raises(ConfigError, match=r"--budget-requests=4: is used up\. All replies are kept"):
             _client(judge, tmp_path, most_requests=4, concurrency=2).ask_all(_questions(10))
         assert len(judge.requests) == 4
         client = _client(judge, tmp_path, most_requests=6)
@@ -264,7 +264,7 @@ def test_the_budget_of_requests_keeps_what_is_done(tmp_path: Path) -> None:
 def test_the_budget_of_tokens(tmp_path: Path) -> None:
     with judge_server(_scores) as judge:
         client = _client(judge, tmp_path, most_tokens=250, concurrency=1)
-        with pytest.raises(ConfigError, match="--budget-tokens: 250 is used up"):
+        with pytest.raises(ConfigError, match="--budget-tokens=250: is used up"):
             client.ask_all(_questions(10))
     assert (len(judge.requests), client.budget.tokens) == (3, 330)
 
@@ -272,7 +272,7 @@ def test_the_budget_of_tokens(tmp_path: Path) -> None:
 def test_a_server_that_counts_no_tokens_has_no_budget_of_them(tmp_path: Path) -> None:
     with judge_server(lambda *_: Response("SCORE: 1", tokens=False)) as judge:
         with pytest.raises(
-            ConfigError, match="cannot be kept: the server does not count tokens; use --budget-requests"
+            ConfigError, match=r"cannot be kept, because the server does not count tokens\. Use --budget-requests"
         ):
             _client(judge, tmp_path, most_tokens=250).ask_all(_questions(1))
         client = _client(judge, tmp_path)

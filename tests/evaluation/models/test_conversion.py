@@ -1,4 +1,4 @@
-"""What is no checkpoint of DeepSpeed's. Real ones: tests/e2e/test_eval_checkpoints.py."""
+"""What is not a checkpoint of DeepSpeed. Real ones: tests/e2e/test_eval_checkpoints.py."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ def test_a_folder_without_shards(tmp_path: Path) -> None:
     model = Model("run@1", shards=tmp_path / "_actor" / "global_step1", base="own/base")
     assert model.shards is not None
     model.shards.mkdir(parents=True)
-    with pytest.raises(ConfigError, match=r"cannot be put together by DeepSpeed .* --ckpt.save_hf"):
+    with pytest.raises(ConfigError, match=r"cannot be assembled by DeepSpeed .* --ckpt.save_hf"):
         converted(model, "f00d" * 16, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -94,13 +94,13 @@ def test_adapters_in_a_checkpoint_are_merged_as_the_run_scaled_them(tmp_path: Pa
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("{tmp}/nothing", "is no folder here"),
-        ("runs/of/mine", "is no folder here"),
-        ("{tmp}/empty", "is neither a run's folder (config.yaml) nor a model's (config.json)"),
-        ("{tmp}/run@7", "has no whole checkpoint of step 7; there are those of 50, 100"),
-        ("{tmp}/fresh", "holds neither a trained model nor a whole checkpoint yet"),
-        ("{tmp}/empty@7", "is no run's folder"),
-        ("{tmp}/adapter", "holds LoRA adapters alone"),
+        ("{tmp}/nothing", "does not exist (looked in"),
+        ("runs/of/mine", "does not exist (looked in"),
+        ("{tmp}/empty", "is neither a run (config.yaml) nor a model (config.json)"),
+        ("{tmp}/run@7", "has no complete checkpoint of step 7. Choose from 50, 100"),
+        ("{tmp}/fresh", "has neither a trained model nor a complete checkpoint yet"),
+        ("{tmp}/empty@7", "is not a run: it has no config.yaml"),
+        ("{tmp}/adapter", "contains only LoRA adapters"),
         ("a b={tmp}/run", "has the label 'a b'"),
         ("..={tmp}/run", "has the label '..'"),
     ],
@@ -120,7 +120,7 @@ def test_labels_and_steps_that_make_no_sense(tmp_path: Path) -> None:
     folder = make_model(tmp_path / "qwen")
     with pytest.raises(ConfigError, match="label of two models"):
         find_models([str(folder), f"qwen={folder}"])
-    with pytest.raises(ConfigError, match="no MODEL is a run's folder"):
+    with pytest.raises(ConfigError, match="no MODEL is the folder of a run"):
         find_models([str(folder)], step=50)
 
 
@@ -131,7 +131,7 @@ def test_responses_are_as_long_as_those_of_the_runs(tmp_path: Path) -> None:
     assert length_of_training(["Qwen/Qwen3-8B", str(make_model(tmp_path / "qwen"))]) is None
     assert length_of_training(["Qwen/Qwen3-8B", f"a={runs[0]}", f"b={runs[0]}@3"]) == 80
     assert length_of_training([str(make_run(tmp_path / "whole", flags="data.max_len: 70\n").root)]) == 70
-    with pytest.raises(ConfigError, match=r"--max-tokens: None is needed: .*80: 80, .*9: 9\)"):
+    with pytest.raises(ConfigError, match=r"--max-tokens: must be given: .*80: 80, .*9: 9\)"):
         length_of_training(runs)
 
 
@@ -141,7 +141,7 @@ def test_answers_are_found_as_in_training(tmp_path: Path) -> None:
     assert answer_pattern_of_training(["Qwen/Qwen3-8B"]) is None
     assert answer_pattern_of_training(["Qwen/Qwen3-8B", f"a={marked}@3"]) == "Answer: (.*)"
     assert answer_pattern_of_training([str(boxed)]) is None
-    with pytest.raises(ConfigError, match=r"--answer-pattern: None is needed: .*marked: 'Answer.*boxed: None\)"):
+    with pytest.raises(ConfigError, match=r"--answer-pattern: must be given: .*marked: 'Answer.*boxed: None\)"):
         answer_pattern_of_training([str(marked), str(boxed)])
 
 
