@@ -8,8 +8,8 @@ import yaml
 
 from meds_openrlhf.cli.eval import add_parser
 from meds_openrlhf.config import RunConfig, load_config
+from meds_openrlhf.config.loader import flatten
 from meds_openrlhf.config.method import Method
-from meds_openrlhf.config.yaml_file import flatten
 from meds_openrlhf.evaluation.benchmarks import PAPERS
 from meds_openrlhf.evaluation.models.naming import length_of_training
 from meds_openrlhf.evaluation.results import ks_up_to

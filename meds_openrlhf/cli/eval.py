@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.cli.train import quiet_start
-from meds_openrlhf.config.file_settings import require_lasting_in_job
 from meds_openrlhf.evaluation.request import MAX_TOKENS, Request
 
 if TYPE_CHECKING:
@@ -97,6 +96,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     from meds_openrlhf.evaluation.labels import write_report_of_labels
     from meds_openrlhf.evaluation.report import PAGE, first_table
     from meds_openrlhf.evaluation.sampling.progress import Progress
+    from meds_openrlhf.runtime.ray_connection import require_lasting_in_job
 
     require_lasting_in_job("--out", arguments.out)
     progress = Progress(sys.stderr)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.config.loader import build, unflatten
+from meds_openrlhf.config.loader import settings_of
 from meds_openrlhf.config.method import ANSWERS
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.features import final_answer
@@ -38,8 +38,7 @@ def settings_with(changed: Mapping[str, Any]) -> MedsSettings:
 
     Raises ConfigError for an unknown setting.
     """
-    ours = {name.removeprefix("meds."): value for name, value in changed.items()}
-    return build(MedsSettings, unflatten({"run_dir": ".", **ours}), "meds")
+    return settings_of({"meds.run_dir": ".", **changed})
 
 
 def memory_format(meds: MedsSettings, policy: Any, function: FeatureFunction | None) -> MemoryFormat:

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -90,6 +91,13 @@ def worker_environment(variables: dict[str, str]) -> dict[str, str]:
     job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")
     given = job.get("runtime_env", {}).get("env_vars", {})
     return {name: value for name, value in variables.items() if name not in given}
+
+
+def require_lasting_in_job(name: str, folder: Path) -> None:
+    """Raise ConfigError about the setting ``name`` if this process is a Ray job and would lose ``folder``."""
+    if os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") and not folder.is_absolute():
+        hint = "a submitted job runs in a copy of its folder that Ray deletes. Name an absolute path on shared storage."
+        raise ConfigError(name, folder, hint)
 
 
 def _defaults() -> dict[str, str]:

@@ -2,8 +2,9 @@
 
 import pytest
 
-from meds_openrlhf.config import ConfigError, FeatureSettings, MemorySettings
+from meds_openrlhf.config import ConfigError, MemorySettings
 from meds_openrlhf.config.method import PRESETS, make_method
+from meds_openrlhf.config.schema import FeatureSettings
 from meds_openrlhf.features.settings import features_of_rows
 from meds_openrlhf.memory.settings import settings_of_format, transform_of_rows
 from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.config.loader import as_word, load_config
+from meds_openrlhf.config.loader import load_config
 from meds_openrlhf.config.method import Method
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.features.transform import FeatureTransform
@@ -60,8 +60,7 @@ class StoredMemory:
         """
         changed = changed or {}
         if self.run is not None and self.run.config.exists():
-            words = [f"--{name}={as_word(value)}" for name, value in changed.items()]
-            return load_config(self.run.config, words).meds
+            return load_config(self.run.config, changed).meds
         return settings_of_format(self.format, changed)
 
     def manifests(self) -> list[Path]:

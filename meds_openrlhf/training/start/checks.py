@@ -11,11 +11,16 @@ from types import SimpleNamespace
 from typing import Any
 
 from meds_openrlhf.config import ConfigError, RunConfig, load_config
-from meds_openrlhf.config.file_settings import DATA_SUFFIXES, FILE_SETTINGS
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rewards import gym_problem
 
+# Settings that may name local files, and the suffixes of those with data.
+_FILE_SETTINGS = (
+    *("actor.model_name_or_path", "critic.model_name_or_path", "reward.model_name_or_path"),
+    *("data.prompt_dataset", "eval.dataset", "reward.remote_url", "train.agent_func_path"),
+)
+_DATA_SUFFIXES = frozenset({".json", ".jsonl", ".csv", ".parquet", ".arrow"})
 _AT_LEAST_ONE = (
     *("actor.num_nodes", "actor.num_gpus_per_node", "vllm.tensor_parallel_size", "data.max_len"),
     *("rollout.batch_size", "rollout.micro_batch_size", "rollout.n_samples_per_prompt", "rollout.max_tokens_per_gpu"),
@@ -44,7 +49,7 @@ def _require_local(config: RunConfig, key: str) -> None:
         raise ConfigError(key, value, "is not set; every run needs it")
     for part in str(value).split(","):
         path = part.split("@")[0].strip()
-        looks_local = path.startswith((".", "/", "~")) or path.count("/") != 1 or Path(path).suffix in DATA_SUFFIXES
+        looks_local = path.startswith((".", "/", "~")) or path.count("/") != 1 or Path(path).suffix in _DATA_SUFFIXES
         if looks_local and not Path(path).exists():
             made = "; `meds data prepare` makes it" if path.startswith("data/") else "; name a folder, file or hub name"
             raise ConfigError(key, value, f"does not exist (looked in {os.getcwd()}){made}")
@@ -226,7 +231,7 @@ def require_two_checkpoints(args: SimpleNamespace) -> None:
 def with_absolute_paths(flags: dict[str, Any]) -> dict[str, Any]:
     """Make paths of local files absolute, since workers of a cluster have other working directories."""
     changed = dict(flags)
-    for key in FILE_SETTINGS:
+    for key in _FILE_SETTINGS:
         if isinstance(flags.get(key), str):
             changed[key] = ",".join(_absolute(part.strip()) for part in flags[key].split(","))
     return changed

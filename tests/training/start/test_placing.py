@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from meds_openrlhf.config import ConfigError, MedsSettings, PlacementSettings, RunConfig
-from meds_openrlhf.config.schema import PolicySettings, RolloutSettings
+from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig
+from meds_openrlhf.config.schema import PlacementSettings, PolicySettings, RolloutSettings
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import imagined_cluster
 from meds_openrlhf.placement.shortage import Shortage
