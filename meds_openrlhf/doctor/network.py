@@ -42,12 +42,12 @@ def _timed(node: str, among: str, places: Sequence[str], size: int) -> Finding:
         ranks.append(there.remote((store.host, store.port), rank, len(places), size))
     try:
         seconds, transports = zip(*ray.get(ranks, timeout=SECONDS))
+    except ray.exceptions.GetTimeoutError:
+        advice = "other jobs use GPUs, or ranks cannot reach each other: see NCCL_SOCKET_IFNAME in docs/cluster.md"
+        return Finding(node, "network", f"{what} did not end within {SECONDS:.0f} s", advice)
     except ray.exceptions.RayError as error:
-        advice = "do other jobs use GPUs? do ranks reach each other (NCCL_SOCKET_IFNAME in docs/cluster.md)?"
+        advice = "a run would fail alike: see --verbose"
         return Finding(node, "network", f"{what} failed: {str(error).strip().splitlines()[-1]}", advice)
-    finally:
-        for call in ranks:
-            ray.cancel(call, force=True)
     return judge(node, what, size, max(seconds), len(places), set().union(*transports))
 
 

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from meds_openrlhf.doctor.checks import Finding
+from meds_openrlhf.runtime.devices import CPU_ENVIRONMENT
 from meds_openrlhf.tracking.trackers import NOWHERE
 
 # Nats a token between engine and policy: bf16 and other kernels make some 0.001, weights of one step ago over 0.1.
@@ -20,6 +21,7 @@ PROMPTS_OF_A_RANK, RESPONSES, MOST_RANKS = 4, 4, 8  # and ranks of a node
 
 def trials(folder: Path, gpus: Mapping[str, int], made_up: bool, verbose: bool) -> Iterator[Finding]:
     """Train with a rank and an engine on each node, and with two GPUs or more also as recipes do, on shared GPUs."""
+    os.environ.update(CPU_ENVIRONMENT if made_up else {})
     least, nodes = min(gpus.values()), len(gpus)
     flags = {"meds.allow_cpu": made_up, "meds.placement.mode": "split" if least >= 2 else "colocate"}
     yield train_tiny_policy(folder, "training", nodes, 1, flags, verbose)
@@ -28,9 +30,7 @@ def trials(folder: Path, gpus: Mapping[str, int], made_up: bool, verbose: bool) 
         yield train_tiny_policy(folder, "sharing", nodes, ranks, {"meds.allow_cpu": made_up}, verbose)
 
 
-def train_tiny_policy(
-    folder: Path, check: str, nodes: int, ranks: int, flags: dict[str, Any], verbose: bool
-) -> Finding:
+def train_tiny_policy(folder: Path, check: str, nodes: int, ranks: int, flags: dict, verbose: bool) -> Finding:
     """Train two steps with ``ranks`` on each node, and compare the log-probs of engines and policy."""
     from meds_openrlhf.arithmetic.warm_start import WarmStartRecipe, prepare
     from meds_openrlhf.paths import RunPaths
@@ -40,20 +40,13 @@ def train_tiny_policy(
     recipe = WarmStartRecipe(layers=2, hidden_size=128, heads=2, steps=1, train_problems=2 * prompts, eval_problems=1)
     with TemporaryDirectory(prefix=".meds-doctor-", dir=folder, ignore_cleanup_errors=True) as scratch:
         paths, assets = RunPaths(Path(scratch, "run")), prepare(Path(scratch, "task"), recipe=recipe)
-        settings: dict[str, Any] = {
-            "actor.num_nodes": nodes,
-            "actor.num_gpus_per_node": ranks,
-            "vllm.num_engines": nodes * ranks,
-        }
-        settings |= {"rollout.batch_size": prompts, "train.batch_size": prompts * RESPONSES, **flags}
-        settings |= {"actor.model_name_or_path": assets.policy, "data.prompt_dataset": assets.train}
-        settings |= {"reward.remote_url": here / "reward.py", "meds.run_dir": paths.root}
-        command = [sys.executable, "-m", "meds_openrlhf.cli.main", "train", str(here / "trial.yaml")]
-        command += [
-            f"--variant={here / 'modes.yaml'}:{check}",
-            *(f"--{key}={value}" for key, value in settings.items()),
-        ]
-        command += ["--verbose"] if verbose else []
+        counts = {"actor.num_nodes": nodes, "actor.num_gpus_per_node": ranks, "vllm.num_engines": nodes * ranks}
+        batches = {"rollout.batch_size": prompts, "train.batch_size": prompts * RESPONSES}
+        files = {"actor.model_name_or_path": assets.policy, "data.prompt_dataset": assets.train}
+        files |= {"reward.remote_url": here / "reward.py", "meds.run_dir": paths.root}
+        words = [f"--{key}={value}" for key, value in {**counts, **batches, **files, **flags}.items()]
+        command = [sys.executable, "-m", "meds_openrlhf.cli.main", "train", str(here / "trial.yaml"), *words]
+        command += [f"--variant={here / 'modes.yaml'}:{check}", *(["--verbose"] if verbose else [])]
         done = subprocess.run(command, env={**os.environ, **NOWHERE}, capture_output=not verbose, text=True)
         if done.returncode:
             lines = [f"exit code {done.returncode}", *(done.stderr or "").strip().splitlines()]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.doctor.cluster import examine
+from meds_openrlhf.doctor.checks import examine
 from meds_openrlhf.runtime import devices
 from meds_openrlhf.runtime.devices import old_driver, smallest_card
 
@@ -52,5 +52,5 @@ def test_a_driver_too_old_for_torch_is_named_by_train_and_doctor(
         devices.runs_on_cpu(False, "meds.allow_cpu", "but this machine has no GPU")
     expected = f"but torch cannot use this machine's GPUs: {advice}" if old else "but this machine has no GPU"
     assert (refused.value.field, refused.value.hint) == ("meds.allow_cpu", expected)
-    findings, _ = examine("n", tmp_path, "token")
+    findings, _ = examine("n", tmp_path / "token")
     assert [finding.advice for finding in findings if finding.check == "GPUs"] == ([advice] if old else [])
