@@ -69,34 +69,31 @@ def test_gpus_that_are_too_small_are_no_success(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "setting"),
     [
-        (["--cluster", "8"], "--cluster: '8' is no cluster; write nodes x GPUs of each, e.g. 4x8"),
-        (["--cpus", "8"], "--cpus: 8 is about an imagined cluster; name one with --cluster, e.g. 4x8"),
-        (["--cluster=1x8", "--meds.placement.mode=best"], "meds.placement.mode: 'best' is not one of \"flags\", "),
-        (["--cluster=1x8", "--meds.placement.mode=split", "--train.colocate_all"], "train.colocate_all: True puts"),
-        (["--cluster=1x8", "--vllm.num_engine=1"], "vllm.num_engine: 1 is neither a setting of meds nor a flag"),
-        (["--cluster=1x8", "--meds.placement.mode=flags"], "vllm.num_engines: None starts no engine"),
-        (["--cluster=1x8", "--vllm.num_engines=0"], "vllm.num_engines: 0 starts no engine"),
-        (
-            ["--cluster=1x8", "--actor.model_name_or_path=./models/qwen"],
-            "actor.model_name_or_path: './models/qwen' does",
-        ),
-        (["--cluster=1x8", "--meds.reward=null"], "meds.reward: None leaves the run without a reward; set math, or"),
-        (["--cluster=4x8", "--vllm.tensor_parallel_size=8"], "vllm.tensor_parallel_size: 8 cannot split Qwen/Qwen2.5"),
+        ("--cluster 8", "--cluster=8"),
+        ("--cpus 8", "--cpus=8"),
+        ("--cluster=1x8 --meds.placement.mode=best", "meds.placement.mode=best"),
+        ("--cluster=1x8 --meds.placement.mode=split --train.colocate_all", "train.colocate_all=True"),
+        ("--cluster=1x8 --vllm.num_engine=1", "vllm.num_engine=1"),
+        ("--cluster=1x8 --meds.placement.mode=flags", "vllm.num_engines"),
+        ("--cluster=1x8 --vllm.num_engines=0", "vllm.num_engines=0"),
+        ("--cluster=1x8 --actor.model_name_or_path=./models/qwen", "actor.model_name_or_path=./models/qwen"),
+        ("--cluster=1x8 --meds.reward=null", "meds.reward"),
+        ("--cluster=4x8 --vllm.tensor_parallel_size=8", "vllm.tensor_parallel_size=8"),
         # What `meds train` refuses of the flags, the plan refuses too.
-        (["--cluster=1x8", "--ckpt.max_num=1"], "ckpt.max_num: 1 leaves no whole checkpoint"),
-        (["--cluster=1x8", "--meds.exploration.pass_at_k=16"], "meds.exploration.pass_at_k: 16 is not below"),
-        (["--cluster=1x8", "--reward.overlong_buffer_len=9000"], "reward.overlong_buffer_len: 9000.0 is more than"),
-        (["--cluster=1x8", "--data.disable_fast_tokenizer"], "data.disable_fast_tokenizer: True hides the bytes"),
-        (["--cluster=1x8", "--rollout.micro_batch_size=0"], "rollout.micro_batch_size: 0 is below 1; it has to be at"),
+        ("--cluster=1x8 --ckpt.max_num=1", "ckpt.max_num=1"),
+        ("--cluster=1x8 --meds.exploration.pass_at_k=16", "meds.exploration.pass_at_k=16"),
+        ("--cluster=1x8 --reward.overlong_buffer_len=9000", "reward.overlong_buffer_len=9000.0"),
+        ("--cluster=1x8 --data.disable_fast_tokenizer", "data.disable_fast_tokenizer=True"),
+        ("--cluster=1x8 --rollout.micro_batch_size=0", "rollout.micro_batch_size=0"),
     ],
 )
-def test_a_wrong_configuration(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", CONFIG, *words]) == 2
+def test_a_wrong_setting_is_named(words: str, setting: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", CONFIG, *words.split()]) == 2
     printed = capsys.readouterr()
-    assert printed.err.startswith(f"meds: {message}")
-    assert printed.out == ""
+    assert printed.err.startswith(f"meds: {setting}: ")
+    assert (printed.err.count("\n"), printed.out) == (1, "")
 
 
 def test_without_a_cluster_there_has_to_be_one(
@@ -107,13 +104,12 @@ def test_without_a_cluster_there_has_to_be_one(
 
     monkeypatch.setattr(ray, "init", no_cluster)
     assert main(["plan", CONFIG]) == 2
-    assert capsys.readouterr().err == (
-        "meds: RAY_ADDRESS: None names no Ray cluster that answers (Could not find any running Ray instance.), nor "
-        "does one run here; name an imagined one with --cluster, e.g. 4x8\n"
-    )
+    refusal = capsys.readouterr().err
+    assert refusal.startswith("meds: RAY_ADDRESS: ")
+    assert "Could not find any running Ray instance." in refusal
 
 
 def test_without_a_name_the_model_is_missed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "run.yaml").write_text("meds: {run_dir: runs/x}\nvllm.num_engines: 1\n")
     assert main(["plan", str(tmp_path / "run.yaml"), "--cluster", "1x8"]) == 2
-    assert "actor.model_name_or_path: None is not set" in capsys.readouterr().err
+    assert "meds: actor.model_name_or_path: " in capsys.readouterr().err
