@@ -7,6 +7,8 @@ results/STUDY/                       what is left of the runs, and the report
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import shlex
 from collections.abc import Mapping
@@ -14,10 +16,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from meds_openrlhf.config import ConfigError, RunConfig, load_config
-from meds_openrlhf.config.loader import as_word, build
-from meds_openrlhf.config.variants import read_variant
-from meds_openrlhf.config.yaml_file import flatten, read_mapping
+from meds_openrlhf.config.loader import flatten, read_mapping, read_variant, value_of
+from meds_openrlhf.config.section import build
 from meds_openrlhf.paths import RunPaths
 
 Key = tuple[str, str, int]  # task, method, seed
@@ -220,3 +223,10 @@ class Run:
 
     def _seeded(self, text: str) -> str:
         return text.replace("{seed}", str(self.seed))
+
+
+def as_word(value: Any) -> str:
+    """A setting's value as it is typed: ``--key=WORD`` is read as ``value``."""
+    if isinstance(value, str):
+        return value if value_of(value) == value else json.dumps(value)
+    return str(yaml.safe_dump(value, default_flow_style=True, width=math.inf).splitlines()[0])

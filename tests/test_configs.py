@@ -8,8 +8,8 @@ import yaml
 
 from meds_openrlhf.cli.eval import add_parser
 from meds_openrlhf.config import RunConfig, load_config
+from meds_openrlhf.config.loader import flatten
 from meds_openrlhf.config.method import Method
-from meds_openrlhf.config.yaml_file import flatten
 from meds_openrlhf.evaluation.benchmarks import PAPERS
 from meds_openrlhf.evaluation.models.naming import length_of_training
 from meds_openrlhf.evaluation.results import ks_up_to
@@ -156,7 +156,7 @@ def test_every_rival_goes_with_every_model_and_penalty(model: str, method: str, 
     rival = load_config(CONFIGS / model / f"{method}.yaml", ["--variant", f"{RIVALS}:{name}"])
     assert rival.meds.run_dir == f"{plain.meds.run_dir}-{name}"
     assert rival.meds.penalty == plain.meds.penalty
-    assert rival.meds.exploration.in_use == {"pass-at-k": "pass_at_k", "answer-ucb": "answer_bonus"}[name]
+    assert getattr(rival.meds.exploration, {"pass-at-k": "pass_at_k", "answer-ucb": "answer_bonus"}[name])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,8 @@
-"""`meds demo`: run the whole stack on this machine, from data to summary and report."""
+"""`meds demo`: train a tiny policy on this machine; no GPU needed.
+
+Make arithmetic problems and a tiny policy, train it with memory-enhanced reward shaping, and write a report. Takes
+the same settings as `meds train`.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from meds_openrlhf.cli.data import make_arithmetic
+from meds_openrlhf.cli.parsers import add_command
 from meds_openrlhf.cli.train import train
 from meds_openrlhf.config import ConfigError, load_config
 from meds_openrlhf.paths import RunPaths
-
-CONFIG = Path("configs/cpu/meds.yaml")
+from meds_openrlhf.text_table import aligned
 
 
 def add_parser(subparsers: Any) -> None:
     """Register the subcommand."""
-    parser = subparsers.add_parser(
-        "demo",
-        help="train a tiny policy on this machine, no GPU needed",
-        description="Make the arithmetic task and its policy, train with memory-enhanced reward shaping, and report. "
-        "Settings can be overridden as with `meds train`.",
-    )
-    parser.add_argument("--config", type=Path, default=CONFIG, help="(%(default)s)")
-    parser.set_defaults(run=run, takes_overrides=True)
+    parser = add_command(subparsers, "demo", run, __doc__, takes_overrides=True)
+    default = Path("configs/cpu/meds.yaml")
+    parser.add_argument("--config", type=Path, default=default, help="a run's YAML file (default: %(default)s)")
 
 
 def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
@@ -40,7 +39,7 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
     config = load_config(arguments.config, ["--meds.run_dir", run_dir, *placement, *overrides])
     dataset = config.openrlhf.get("data.prompt_dataset")
     if dataset is None:
-        raise ConfigError("data.prompt_dataset", None, f"is not set in {arguments.config}; it names what to make")
+        raise ConfigError("data.prompt_dataset", None, f"not set in {arguments.config}. Name the file to make.")
     make_arithmetic(Path(dataset).parent)
     train(config, resume=False, verbose=False)
     from meds_openrlhf.report import write_report
@@ -59,22 +58,16 @@ def summarize(paths: RunPaths) -> str:
     if not steps:
         return f"{paths.root}: no step was finished"
     window = min(WINDOW, len(steps))
-    lines = ["", f"{len(steps)} steps in {paths.root}", f"{'':27}{f'first {window}':>10}{f'last {window}':>10}"]
+    rows: list[tuple[str, ...]] = [("", f"first {window}", f"last {window}")]
     for title, *means, _ in summary_of(steps):
-        lines.append(title.ljust(27) + "".join(("--" if mean is None else f"{mean:.3f}").rjust(10) for mean in means))
-    if has_memory := "meds/rows" in (last_step := steps[-1]):
-        lines.append(
-            f"memory: {last_step['meds/rows']:.0f} rollouts of {last_step['meds/prompts']:.0f} prompts in "
-            f"{last_step['meds/clusters']:.0f} clusters, {last_step['meds/bytes'] / 1e6:.1f} MB"
-        )
-    lines += [
-        "",
-        f"curves   {_command('tensorboard')} --logdir {paths.tensorboard}",
-        f"metrics  {paths.metrics}",
-        f"policy   {paths.model}",
-        *([f"errors   {_command('meds')} memory inspect {paths.root}"] if has_memory else []),
-    ]
-    return "\n".join(lines)
+        rows.append((title, *("--" if mean is None else f"{mean:.3f}" for mean in means)))
+    files = {"curves": f"{_command('tensorboard')} --logdir {paths.tensorboard}", "metrics": str(paths.metrics)}
+    files["policy"] = str(paths.model)
+    if "meds/rows" in (last := steps[-1]):
+        counts = f"{last['meds/rows']:.0f} rollouts of {last['meds/prompts']:.0f} prompts"
+        files["memory"] = f"{counts}, {last['meds/clusters']:.0f} clusters, {last['meds/bytes'] / 1e6:.1f} MB"
+        files["errors"] = f"{_command('meds')} memory inspect {paths.root}"
+    return f"\n{len(steps)} steps in {paths.root}\n{aligned(rows, '<>>')}\n\n{aligned(list(files.items()))}"
 
 
 def _command(name: str) -> str:

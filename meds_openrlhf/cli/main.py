@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -14,11 +15,15 @@ from meds_openrlhf.config import ConfigError
 from meds_openrlhf.exits import DISK_ERRORS, silence_if_closed
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from meds_openrlhf.runtime.errors import RunLostError, innermost
-from meds_openrlhf.runtime.signals import Interrupted
 
 SUBCOMMANDS = (train, eval, plan, doctor, demo, data, memory, report, atlas, track)
-TRAINERS = ("train", "demo")
 READERS = ("memory", "report", "track")  # whose output may go to `| head`
+# What to do after Ctrl-C.
+CONTINUE = {
+    "train": ". Resume from the last checkpoint with --resume.",
+    "eval": ". Run the same command again to sample what is missing.",
+    "atlas": ". Run the same command again to continue.",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,34 +42,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         if known.command in READERS:
             sys.stdout.flush()  # a BrokenPipeError must surface inside this try
         return code
-    except (ConfigError, MemoryCorruptionError, MemoryBusyError) as error:
-        print(f"meds: {innermost(error)}", file=sys.stderr)
-        return 2
-    except ModuleNotFoundError as error:
-        advice = missing_extra(known.command, error)
-        if advice is None:
+    except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, BrokenPipeError) and known.command in READERS and silence_if_closed(sys.stdout):
+            return 0
+        code, line = _answer(error, known.command)
+        if line is None:
             raise
-        print(f"meds: {advice}", file=sys.stderr)
-        return 2
-    except RunLostError as error:
-        print(f"meds: {error}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:
-        if known.command not in READERS or not silence_if_closed(sys.stdout):
-            raise
-        return 0
-    except OSError as error:
-        if getattr(innermost(error), "errno", None) not in DISK_ERRORS:
-            raise
-        print(f"meds: {innermost(error)}", file=sys.stderr)
-        return 2
-    except Interrupted as interruption:
-        print(f"meds: {interruption}", file=sys.stderr)
-        return 128 + interruption.signum
-    except KeyboardInterrupt:
-        way_on = "; --resume continues the run from its last checkpoint" if known.command in TRAINERS else ""
-        print(f"meds: interrupted{way_on}", file=sys.stderr)
-        return 130
+        print(f"meds: {line}", file=sys.stderr)
+        return code
+
+
+def _answer(error: BaseException, command: str) -> tuple[int, str | None]:
+    """The exit code and the line for an error; no line if it is a mistake in the program."""
+    cause = innermost(error)
+    is_full = isinstance(cause, OSError) and cause.errno in DISK_ERRORS
+    if is_full or isinstance(cause, (ConfigError, MemoryCorruptionError, MemoryBusyError)):
+        return 2, str(cause)
+    if isinstance(error, ModuleNotFoundError):
+        return 2, missing_extra(command, error)
+    if isinstance(error, RunLostError):
+        return 1, str(error)
+    if isinstance(error, KeyboardInterrupt):  # or Interrupted, which may say how the run stopped
+        line = str(error) or f"interrupted{CONTINUE.get(command, '')}"
+        return 128 + getattr(error, "signum", signal.SIGINT), line
+    return 1, None
 
 
 if __name__ == "__main__":

@@ -1,4 +1,9 @@
-"""`meds plan`: show which GPUs and CPUs a run would take, before anything starts."""
+"""`meds plan`: show where each part of a run would be placed.
+
+Show which GPUs and CPUs a run would use and how full they would get, without starting anything. Takes the same
+settings and variants as `meds train`. Exit code 0: the run fits; 1: it does not fit, and the output says what is
+missing; 2: the configuration is wrong.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from meds_openrlhf.cli.parsers import add_command
 from meds_openrlhf.cli.train import quiet_start
 from meds_openrlhf.config import ConfigError, load_config
 
@@ -20,22 +26,13 @@ GPU_MEMORY_GB = 140.0  # what the driver reports of an H200
 
 def add_parser(subparsers: Any) -> None:
     """Register the subcommand."""
-    parser = subparsers.add_parser(
-        "plan",
-        help="show where each part of a run would be placed",
-        description="Show which GPUs and CPUs a run would take and how full they get, and start nothing. Exit code 0: "
-        "it fits; 1: it does not, and the line says what lacks; 2: the configuration is wrong. Settings can be "
-        "overridden, and variants named, as for `meds train`.",
-    )
-    parser.add_argument("config", metavar="CONFIG", help="a run's YAML file, e.g. configs/qwen2.5-math-7b/meds.yaml")
-    parser.add_argument(
-        "--cluster",
-        metavar="NODESxGPUS",
-        help="plan for an imagined cluster, e.g. 4x8; without: for Ray's, as it is now",
-    )
-    parser.add_argument("--gpu-memory", metavar="GB", type=float, help="of one GPU (default with --cluster: 140)")
-    parser.add_argument("--cpus", metavar="N", type=int, help="of one node of --cluster (default: 16 per GPU)")
-    parser.set_defaults(run=run, takes_overrides=True)
+    parser = add_command(subparsers, "plan", run, __doc__, takes_overrides=True)
+    add = parser.add_argument
+    add("config", metavar="CONFIG", help="a run's YAML file, e.g. configs/qwen2.5-math-7b/meds.yaml")
+    add("--cluster", metavar="NODESxGPUS", help="an imagined cluster, e.g. 4x8 (default: the running Ray cluster)")
+    memory = f"memory of each GPU (default: the running cluster's; with --cluster {GPU_MEMORY_GB:g})"
+    add("--gpu-memory", metavar="GB", type=float, help=memory)
+    add("--cpus", metavar="N", type=int, help="CPUs of each node of --cluster (default: 16 per GPU)")
 
 
 def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
@@ -64,11 +61,11 @@ def _nodes(arguments: argparse.Namespace) -> list[Node]:
         memory = GPU_MEMORY_GB if arguments.gpu_memory is None else arguments.gpu_memory
         return imagined_cluster(arguments.cluster, memory, arguments.cpus)
     if arguments.cpus is not None:
-        raise ConfigError("--cpus", arguments.cpus, "is about an imagined cluster; name one with --cluster, e.g. 4x8")
+        raise ConfigError("--cpus", arguments.cpus, "applies only to an imagined cluster. Add --cluster, e.g. 4x8.")
     from meds_openrlhf.placement.ray_cluster import inventory
     from meds_openrlhf.runtime.ray_connection import joined
 
-    hint = ", nor does one run here; name an imagined one with --cluster, e.g. 4x8"
+    hint = "Add --cluster to imagine one, e.g. 4x8."
     with joined(hint, address=os.environ.get("RAY_ADDRESS") or "auto"):  # starts no cluster
         nodes = inventory()
     return nodes if arguments.gpu_memory is None else [replace(n, gpu_memory_gb=arguments.gpu_memory) for n in nodes]

@@ -1,4 +1,9 @@
-"""`meds report`: write one HTML file for one or several runs."""
+"""`meds report`: write one HTML file with the curves and the recurring errors of runs.
+
+Write one HTML file about one or several runs, which any browser opens without a network: settings, curves of all
+metrics, and the errors that the policy repeats, with example responses and layer logits. The runs are only read and
+may still be training. Prints the file's path.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +11,15 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from meds_openrlhf.cli.parsers import add_command
 from meds_openrlhf.paths import RunPaths
 
 
 def add_parser(subparsers: Any) -> None:
     """Register the subcommand."""
-    parser = subparsers.add_parser(
-        "report",
-        help="one HTML file: curves, and the atlas of recurring errors",
-        description="Write one HTML file, to be opened in any browser without a network, of one or several runs: what "
-        "was run, curves of all metrics, and the errors that the policy keeps making, with example responses and their "
-        "layer logits. Only reads the runs, which may be going on. Prints the file's path.",
-    )
+    parser = add_command(subparsers, "report", run, __doc__)
     parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="folder of a run, e.g. runs/my-run")
-    parser.add_argument(
-        "--output", metavar="FILE", type=Path, help="file to write (default: report.html in the first RUN)"
-    )
-    parser.set_defaults(run=run, takes_overrides=False)
+    parser.add_argument("--output", metavar="FILE", type=Path, help="file to write (default: report.html in first RUN)")
 
 
 def run(arguments: argparse.Namespace, _rest: list[str]) -> int:

@@ -1,4 +1,11 @@
-"""`meds track`: send a run's metrics to its trackers, from its folder alone."""
+"""`meds track`: send a run's metrics to TensorBoard, W&B, SwanLab and MLflow.
+
+Send what a run's folder contains and its trackers lack, from any machine, e.g. after a tracker was unreachable.
+Always writes TensorBoard's files. Set WANDB_API_KEY or WANDB_MODE=offline for W&B, SWANLAB_API_KEY or
+SWANLAB_MODE=offline for SwanLab, and MLFLOW_TRACKING_URI for MLflow. Ends when the run has ended and everything is
+sent. Exit code 0: everything is sent; 1: with --once, something could not be sent; 2: the folder contains no run;
+130: Ctrl-C.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.cli.extras import require_installed
+from meds_openrlhf.cli.parsers import add_command
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.locks import try_lock
 from meds_openrlhf.paths import RunPaths
@@ -16,26 +24,15 @@ from meds_openrlhf.paths import RunPaths
 if TYPE_CHECKING:
     from meds_openrlhf.tracking.sending import Trackers
 
-LOOK_SECONDS = 0.2
-RUN_LOOK_SECONDS = 5.0
-STOP_SECONDS = 10.0
+LOOK_SECONDS, RUN_LOOK_SECONDS, STOP_SECONDS = 0.2, 5.0, 10.0
 GIVE_UP_SECONDS = 30.0  # with --once, without an answer
 
 
 def add_parser(subparsers: Any) -> None:
     """Register the subcommand."""
-    parser = subparsers.add_parser(
-        "track",
-        help="send a run's metrics to TensorBoard, W&B, SwanLab and MLflow, now or later",
-        description="Send what a run's folder holds and a tracker lacks: after a time in which it did not answer, or "
-        "from another machine. W&B is asked for by WANDB_API_KEY or WANDB_MODE=offline, SwanLab by SWANLAB_API_KEY or "
-        "SWANLAB_MODE=offline, MLflow by MLFLOW_TRACKING_URI; TensorBoard's files are always written. Ends "
-        "when the run has ended and everything is sent, however long that takes. The exit code is 0 then; 1 with "
-        "--once if something could not be sent; 2 where there is no run; 130 after Ctrl-C.",
-    )
-    parser.add_argument("folder", metavar="RUN", type=Path, help="a run's folder; the run may be going on")
-    parser.add_argument("--once", action="store_true", help="send what is there and exit, even while the run continues")
-    parser.set_defaults(run=run, takes_overrides=False)
+    parser = add_command(subparsers, "track", run, __doc__)
+    parser.add_argument("folder", metavar="RUN", type=Path, help="folder of a run, which may still be training")
+    parser.add_argument("--once", action="store_true", help="send what is there and exit, even if the run is training")
 
 
 def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
@@ -45,20 +42,18 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
     paths = RunPaths(arguments.folder.absolute())
     if not paths.config.exists():
-        raise ConfigError("RUN", str(arguments.folder), "holds no run: there is no config.yaml in it")
+        raise ConfigError("RUN", arguments.folder, "contains no run, since it has no config.yaml.")
     packages = wanted_trackers(os.environ)
     for package in packages:
         require_installed(package)
     trackers = Trackers(paths, packages, patient=not arguments.once)
-    seconds = 0.0
+    seconds = STOP_SECONDS  # after Ctrl-C
     try:
         _follow(trackers, paths, arguments.once)
-    except KeyboardInterrupt:
-        seconds = STOP_SECONDS
-    for line in trackers.finish(seconds):
-        print(line)
-    if seconds:
-        return 130
+        seconds = 0.0
+    finally:
+        for line in trackers.finish(seconds):
+            print(line)
     if not trackers.left:
         print("everything is sent")
     return 1 if trackers.left else 0

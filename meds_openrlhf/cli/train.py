@@ -1,4 +1,9 @@
-"""`meds train`: run a configuration."""
+"""`meds train`: train a policy.
+
+Train a policy with the settings in CONFIG. Change any setting with --section.key VALUE: meds.* are the settings of
+this project (docs/configuration.md), all others are OpenRLHF's flags. --variant FILE:NAME, after CONFIG, applies a
+named set of changes, e.g. configs/ablations.yaml:14-diff.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +11,16 @@ import argparse
 import sys
 from typing import Any
 
+from meds_openrlhf.cli.parsers import add_command
 from meds_openrlhf.config import RunConfig, load_config
 
 
 def add_parser(subparsers: Any) -> None:
     """Register the subcommand."""
-    parser = subparsers.add_parser(
-        "train",
-        help="train a policy",
-        description="Train a policy as CONFIG says. Every setting can be overridden as --section.key value: "
-        "meds.* are this project's settings (docs/configuration.md), all others OpenRLHF's own flags. "
-        "--variant FILE:NAME, after CONFIG, applies a named set of changes, e.g. configs/ablations.yaml:14-diff.",
-    )
+    parser = add_command(subparsers, "train", run, __doc__, takes_overrides=True)
     parser.add_argument("config", metavar="CONFIG", help="a run's YAML file, e.g. configs/cpu/meds.yaml")
-    parser.add_argument("--resume", action="store_true", help="resume from the last whole checkpoint, if there is one")
-    parser.add_argument("--verbose", action="store_true", help="print what every Ray worker prints")
-    parser.set_defaults(run=run, takes_overrides=True)
+    parser.add_argument("--resume", action="store_true", help="continue the run from its last checkpoint, if any")
+    parser.add_argument("--verbose", action="store_true", help="print the output of every Ray worker")
 
 
 def run(arguments: argparse.Namespace, overrides: list[str]) -> int:

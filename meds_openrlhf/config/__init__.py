@@ -2,21 +2,6 @@
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import RunConfig, load_config
-from meds_openrlhf.config.schema import (
-    FeatureSettings,
-    MedsSettings,
-    MemorySettings,
-    PenaltySettings,
-    PlacementSettings,
-)
+from meds_openrlhf.config.schema import MedsSettings, MemorySettings, PenaltySettings
 
-__all__ = [
-    "ConfigError",
-    "FeatureSettings",
-    "MedsSettings",
-    "MemorySettings",
-    "PenaltySettings",
-    "PlacementSettings",
-    "RunConfig",
-    "load_config",
-]
+__all__ = ["ConfigError", "MedsSettings", "MemorySettings", "PenaltySettings", "RunConfig", "load_config"]

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class ConfigError(ValueError):
-    """A setting, path or machine that does not fit the run. The command line prints it on one line and exits with 2.
-
-    ``field`` is the dotted name that the user typed (or would type), ``value`` is its current value, None if it has
-    none, and ``hint`` says what is wrong with it and what to do: ``ds.lora.dropout=1.5: must be below 1.``
-    """
+    """The name that the user types, its value (None: without), and a hint: what is wrong, and what to do."""
 
     def __init__(self, field: str, value: object, hint: str) -> None:
-        self.field = field
-        self.value = value
-        self.hint = hint
-        super().__init__(f"{field}: {hint}" if value is None else f"{field}={value}: {hint}")
+        super().__init__(field, value, hint)  # what pickle makes it of again
+        self.field, self.value, self.hint = field, value, hint
 
-    def __reduce__(self) -> tuple[type[ConfigError], tuple[str, object, str]]:
-        # Pickle rebuilds an exception from its args; this one needs its three arguments, not the message.
-        return ConfigError, (self.field, self.value, self.hint)
+    def __str__(self) -> str:
+        return f"{self.field}: {self.hint}" if self.value is None else f"{self.field}={self.value}: {self.hint}"
+
+
+def suggestion(name: str, known: Iterable[object]) -> str:
+    """Say which of the ``known`` names may be meant by ``name``, or what they are."""
+    close = difflib.get_close_matches(name, names := [*map(str, known)], n=1)
+    return f"Did you mean {close[0]}?" if close else f"Choose one of {', '.join(names)}."

@@ -1,30 +1,17 @@
-"""Read a run's configuration: YAML, dotted overrides, then types. ``meds.*`` is ours, the rest is OpenRLHF's."""
+"""Read a run's configuration: YAML, variants, overrides, then types. ``meds.*`` is ours, the rest is OpenRLHF's."""
 
 from __future__ import annotations
 
-import difflib
-import json
-import math
-import re
-import types
-import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar, Union
+from typing import Any
 
 import yaml
 
-from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.config.removed import REMOVED, is_as_before
+from meds_openrlhf.config.errors import ConfigError, suggestion
 from meds_openrlhf.config.schema import MedsSettings
-from meds_openrlhf.config.variants import read_variant
-from meds_openrlhf.config.yaml_file import flatten, read_mapping
-
-T = TypeVar("T")
-
-# YAML 1.1 reads 1e-6 (no dot) as a string; for a float setting it is a number.
-_EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
+from meds_openrlhf.config.section import build
 
 
 @dataclass(frozen=True)
@@ -37,57 +24,50 @@ class RunConfig:
 
     def as_yaml(self) -> str:
         """The configuration as a YAML text that loads back to the same configuration."""
-        nested: dict[str, Any] = {"meds": asdict(self.meds)}
-        nested["meds"]["features"]["answer_openings"] = list(self.meds.features.answer_openings)
-        for key, value in self.openrlhf.items():
-            node = nested
-            *parents, leaf = key.split(".")
-            for parent in parents:
-                node = node.setdefault(parent, {})
-            node[leaf] = value
         head = f"# with the variants {', '.join(self.variants)}\n" if self.variants else ""
-        return head + yaml.safe_dump(nested, sort_keys=False, allow_unicode=True)
+        settings = {"meds": asdict(self.meds), **_nested(self.openrlhf)}
+        return head + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
 
 
-def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """Read ``path`` and apply ``overrides`` (``--a.b value`` words as typed), every ``--variant FILE:NAME`` first.
+def load_config(path: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> RunConfig:
+    """Read ``path`` and apply ``overrides``, as typed (``--a.b value``) or by name; each ``--variant FILE:NAME`` first.
 
-    Raises ConfigError if the file is missing or not a mapping, a ``meds.`` key is unknown or a value has a wrong type.
+    Raises ConfigError if the file is missing or not a mapping, or if a ``meds.`` key or its value is wrong.
     """
     flat = flatten(read_mapping(Path(path), "CONFIG"))
-    typed = parse_overrides(overrides)
-    variants: list[str] = []
-    for reference in _listed(typed.pop("variant", [])):
-        name, settings = read_variant(reference)
-        variants.append(name)
+    typed = dict(overrides) if isinstance(overrides, Mapping) else parse_overrides(overrides)
+    references = typed.pop("variant", [])
+    variants = [read_variant(reference) for reference in (references if isinstance(references, list) else [references])]
+    for name, settings in variants:
         if "meds.run_dir" in flat:
             flat["meds.run_dir"] = f"{flat['meds.run_dir']}-{name}"
         flat.update(settings)
     flat.update(typed)
-    ours = {key.removeprefix("meds."): value for key, value in flat.items() if key.startswith("meds.")}
-    theirs = {key: value for key, value in flat.items() if not key.startswith("meds.")}
+    ours = {key: value for key, value in flat.items() if key.startswith("meds.")}
+    theirs = {key: value for key, value in flat.items() if key not in ours}
     if theirs.get("logger.wandb.key") is not None:
-        raise ConfigError("logger.wandb.key", "***", "belongs in the environment: set WANDB_API_KEY instead")
-    return RunConfig(build(MedsSettings, unflatten(ours), "meds"), theirs, tuple(variants))
+        raise ConfigError("logger.wandb.key", "***", "API keys are read from the environment. Set WANDB_API_KEY.")
+    return RunConfig(settings_of(ours), theirs, tuple(name for name, _ in variants))
 
 
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+def settings_of(flat: Mapping[str, Any]) -> MedsSettings:
+    """Our settings, given by full name such as ``meds.penalty.alpha``. Raises ConfigError if they are wrong."""
+    return build(MedsSettings, _nested(flat).get("meds", {}), "meds")
 
 
-def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn ``{"a.b": 1}`` into ``{"a": {"b": 1}}``."""
-    tree: dict[str, Any] = {}
-    for key, value in flat.items():
-        *parents, leaf = key.split(".")
-        node = tree
-        for depth, parent in enumerate(parents):
-            node = node.setdefault(parent, {})
-            if not isinstance(node, dict):
-                section = "meds." + ".".join(parents[: depth + 1])
-                raise ConfigError(section, node, "is a section, not a value; set the keys below it")
-        node[leaf] = value
-    return tree
+def read_variant(reference: object) -> tuple[str, dict[str, Any]]:
+    """The variant ``FILE:NAME``: its name, and its settings by dotted key. Raises ConfigError if it does not exist."""
+    path, _, name = str(reference).rpartition(":")
+    if not path:
+        raise ConfigError("--variant", reference, "must be FILE:NAME, e.g. configs/ablations.yaml:14-diff.")
+    variants = read_mapping(Path(path), "--variant")
+    if name not in variants:
+        raise ConfigError("--variant", reference, f"unknown variant. {suggestion(name, variants)}")
+    flat = flatten(variants[name]) if isinstance(variants[name], dict) else {"": None}
+    if "/" in name or not all("." in key for key in flat):
+        hint = "not a variant, which has a name without / and below it settings by dotted key, e.g. meds.penalty.alpha."
+        raise ConfigError("--variant", reference, hint)
+    return name, flat
 
 
 def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
@@ -101,17 +81,14 @@ def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
             values += [value_of(value)] if equals else []
             overrides[key] = values
         elif not overrides:
-            raise ConfigError("argument", word, "is no override; write it as --section.key value")
+            raise ConfigError("argument", word, "not an override. Write --section.key VALUE.")
         else:
             values.append(value_of(word))
     return {key: True if not got else got[0] if len(got) == 1 else got for key, got in overrides.items()}
 
 
 def value_of(word: str) -> Any:
-    """A typed word as YAML reads it, except that strings stay as they are: `#### ` is an answer opening, no comment.
-
-    `Answer: (.*)` is a text as well, not a mapping; that has braces.
-    """
+    """A typed word as YAML reads it, but `#### ` stays a text, not a comment, and `Answer: (.*)`, not a mapping."""
     try:
         value = yaml.safe_load(word)
     except yaml.YAMLError:
@@ -122,56 +99,39 @@ def value_of(word: str) -> Any:
     return word if is_text and not is_null else value
 
 
-def as_word(value: Any) -> str:
-    """The inverse of `parse_overrides` for one value: ``--key=WORD`` reads ``value`` back."""
-    if isinstance(value, str):
-        return value if value_of(value) == value else json.dumps(value)
-    return str(yaml.safe_dump(value, default_flow_style=True, width=math.inf).splitlines()[0])
+def read_mapping(path: Path, name: str) -> dict[str, Any]:
+    """Read the mapping in a YAML file. Raises ConfigError about the argument ``name`` if the file does not hold one."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise ConfigError(name, path, f"not a readable YAML file ({reason}).") from error
+    if not isinstance(content, dict):
+        raise ConfigError(name, path, "must be a mapping that begins with a key such as `meds:`.")
+    return content
 
 
-def build(cls: type[T], values: Mapping[str, Any], name: str) -> T:
-    """Build the dataclass ``cls`` from a nested mapping and check every key and type; ``name`` is its dotted name."""
-    hints = typing.get_type_hints(cls)
-    known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
-    for key, value in values.items():
-        if key not in known and not is_as_before(f"{name}.{key}", value):
-            raise ConfigError(f"{name}.{key}", value, _unknown_key(f"{name}.{key}", list(known)))
-    for key, item in known.items():
-        if key not in values and item.default is MISSING and item.default_factory is MISSING:
-            raise ConfigError(f"{name}.{key}", None, "is missing; this setting has no default")
-    return cls(**{key: _convert(hints[key], value, f"{name}.{key}") for key, value in values.items() if key in known})
+def flatten(tree: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+    """Turn ``{"a": {"b": 1}}`` into ``{"a.b": 1}``; keys may themselves be dotted."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, f"{name}."))
+        elif value is not None or prefix or "." in name:  # skip an empty top-level section
+            flat[name] = value
+    return flat
 
 
-def _unknown_key(full_name: str, known: list[str]) -> str:
-    key = full_name.rpartition(".")[2]
-    if full_name in REMOVED:
-        return f"was removed: {REMOVED[full_name][1]}"
-    close = difflib.get_close_matches(key, known, n=1)
-    return f"is no setting; did you mean {close[0]}?" if close else f"is no setting; known here: {', '.join(known)}"
-
-
-def _convert(hint: Any, value: Any, name: str) -> Any:
-    """Convert ``value`` to the type ``hint``, only without loss (1 to 1.0, "1e-6" to 1e-6, list to tuple)."""
-    if is_dataclass(hint):
-        if not isinstance(value, Mapping):
-            raise ConfigError(name, value, "is a section, not a value; set the keys below it")
-        return build(hint, value, name)  # type: ignore[arg-type]
-    options = typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
-    if float in options and isinstance(value, str) and _EXPONENT.fullmatch(value):
-        value = float(value)
-    if any(type(value) is option for option in options):
-        return value
-    for option in options:
-        if option is type(None) and value is None:
-            return None
-        if typing.get_origin(option) is tuple and isinstance(value, (list, tuple, str)):
-            items = [value] if isinstance(value, str) else list(value)
-            if all(isinstance(item, str) for item in items):
-                return tuple(items)
-        if option is float and not isinstance(value, bool):
-            try:
-                return float(value)
-            except (TypeError, ValueError):
-                continue
-    wanted = " or ".join("nothing (null)" if o is type(None) else getattr(o, "__name__", str(o)) for o in options)
-    raise ConfigError(name, value, f"has the wrong type; it should be {wanted}")
+def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn ``{"a.b": 1}`` into ``{"a": {"b": 1}}``."""
+    tree: dict[str, Any] = {}
+    for key, value in flat.items():
+        *parents, leaf = key.split(".")
+        node = tree
+        for depth, parent in enumerate(parents, start=1):
+            node = node.setdefault(parent, {})
+            if not isinstance(node, dict):
+                raise ConfigError(".".join(parents[:depth]), node, "must be a section: set the keys below it.")
+        node[leaf] = value
+    return tree

@@ -1,7 +1,5 @@
 """A reward for the doctor's training, by which responses differ however random the policy is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.config.schema import require_pattern
+from meds_openrlhf.config.schema import Pattern
+from meds_openrlhf.config.section import fit
 
 MAX_TOKENS = 7168  # of a response, if no run says how long its own were: the paper's for Qwen3
 
@@ -49,4 +50,4 @@ class Request:
             raise ConfigError("--top-p", self.top_p, "must be above 0 and at most 1.")
         if not 0 <= self.wait_seconds < math.inf:
             raise ConfigError("--wait", self.wait_seconds, "must be a number of seconds of at least 0.")
-        require_pattern(self.answer_pattern, "--answer-pattern")
+        fit(self.answer_pattern, Pattern | None, "--answer-pattern")

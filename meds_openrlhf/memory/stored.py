@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.config.loader import as_word, build, load_config, unflatten
+from meds_openrlhf.config.loader import load_config, settings_of
 from meds_openrlhf.config.method import ANSWERS
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.features.settings import features_of_rows, transform_of
@@ -37,8 +37,7 @@ def settings_with(changed: Mapping[str, Any]) -> MedsSettings:
 
     Raises ConfigError for an unknown setting.
     """
-    ours = {name.removeprefix("meds."): value for name, value in changed.items()}
-    return build(MedsSettings, unflatten({"run_dir": ".", **ours}), "meds")
+    return settings_of({"meds.run_dir": ".", **changed})
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,7 @@ class StoredMemory:
         ``changed`` are settings by full name, which take precedence. Raises ConfigError for an unknown setting.
         """
         if self.run is not None and self.run.config.exists():
-            words = [f"--{name}={as_word(value)}" for name, value in (changed or {}).items()]
-            return load_config(self.run.config, words).meds
+            return load_config(self.run.config, changed or {}).meds
         recorded = self.format.features
         known = {f"meds.features.{name}": recorded[name] for name in FEATURE_SETTINGS if name in recorded}
         if self.format.holds_answers:

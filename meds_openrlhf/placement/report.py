@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from textwrap import indent
 
 from meds_openrlhf.placement.batches import listed
 from meds_openrlhf.placement.inventory import GB, Node, describe_nodes, names_of, plural, smallest_gpu_memory
@@ -12,6 +13,7 @@ from meds_openrlhf.placement.memory_estimate import EngineLimits, Footprint, eng
 from meds_openrlhf.placement.plan import Group, Plan, RoleRequest
 from meds_openrlhf.placement.recipe import Recipe
 from meds_openrlhf.placement.sizing import Sizing
+from meds_openrlhf.text_table import aligned
 
 LETTERS = {"policy": "P", "engines": "E", "reference": "R", "critic": "C", "reward": "W"}
 FREE, IN_USE = "·", "x"
@@ -91,7 +93,8 @@ def draw(report: PlanReport, title: str) -> str:
     facts = [["mode", report.sizing.mode], ["model", "; ".join(models)]]
     facts += [["memory", f"unknown: {report.unknown}"]] if report.unknown else []
     head = f"{title} on {describe_nodes(report.plan.nodes)}{memory}"
-    parts = [head, _aligned(facts), _aligned(_roles(report)), _map(report), _aligned(_totals(report))]
+    tables = [aligned(facts), aligned(_roles(report)), _map(report), aligned(_totals(report))]
+    parts = [head, *(indent(table, "  ") for table in tables)]
     return "\n".join(line.rstrip() for line in "\n\n".join(parts).splitlines()) + "\n"
 
 
@@ -126,7 +129,7 @@ def _map(report: PlanReport) -> str:
     symbols = [f"{LETTERS[role]} {role}" for group in report.plan.groups for role in group.roles]
     drawn = {symbol for row in rows[1:] for symbol in row[1].split()}
     symbols += [f"{symbol} {name}" for symbol, name in ((FREE, "free"), (IN_USE, "in use")) if symbol in drawn]
-    return f"{_aligned(rows)}\n  {'   '.join(symbols)}"
+    return f"{aligned(rows)}\n{'   '.join(symbols)}"
 
 
 def _node(report: PlanReport, node: Node) -> list[str]:
@@ -161,8 +164,3 @@ def _totals(report: PlanReport) -> list[list[str]]:
             ["in use", f"{plural(gpus - free, 'GPU')}, by others: `meds train` waits for them, this plan does not"]
         )
     return [*rows, *(["too full", line] for line in report.overfull)]
-
-
-def _aligned(rows: list[list[str]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in rows)

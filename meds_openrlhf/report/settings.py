@@ -8,9 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from meds_openrlhf.config.loader import RunConfig, load_config
+from meds_openrlhf.config.loader import RunConfig, flatten, load_config, read_mapping
 from meds_openrlhf.config.schema import MedsSettings
-from meds_openrlhf.config.yaml_file import flatten, read_mapping
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.redaction import redacted
 

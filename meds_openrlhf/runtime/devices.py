@@ -47,7 +47,7 @@ def runs_on_cpu(allowed: bool, setting: str, refusal: str) -> bool:
         return False
     if not allowed and not os.environ.get("RAY_ADDRESS"):
         old = old_driver()
-        raise ConfigError(setting, False, f"but torch cannot use this machine's GPUs: {old}" if old else refusal)
+        raise ConfigError(setting, False, f"torch cannot use this machine's GPUs: {old}" if old else refusal)
     return allowed
 
 
@@ -82,4 +82,4 @@ def old_driver() -> str | None:
     needed = OLDEST_DRIVER.get(int(cuda.partition(".")[0]), 0) if cuda else 0
     if release >= needed:
         return None
-    return f"driver {driver} is too old for CUDA {cuda} of torch {version('torch')}: update it to {needed} or newer"
+    return f"driver {driver} is too old for CUDA {cuda} of torch {version('torch')}. Update it to {needed} or newer."

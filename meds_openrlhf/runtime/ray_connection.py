@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -30,17 +31,17 @@ def ray_connection(*, on_cpu: bool, verbose: bool) -> Iterator[None]:
     options: dict[str, Any] = {"log_to_driver": verbose, "logging_level": "INFO" if verbose else "ERROR"}
     if on_cpu and starts_ray:
         options.update(address="local", num_gpus=MADE_UP_GPUS, num_cpus=MADE_UP_CPUS, include_dashboard=False)
-    hint = "; `ray stop` forgets one that is gone" if starts_ray else "; unset it to start one here"
+    hint = "Run `ray stop` to forget one that is gone." if starts_ray else "Unset it to start a cluster here."
     with _sessions_of_their_own(), joined(hint, runtime_env=runtime_env, **options):
         yield
 
 
 @contextmanager
-def joined(hint: str, *, field: str = "RAY_ADDRESS", **options: Any) -> Iterator[None]:
+def joined(hint: str, **options: Any) -> Iterator[None]:
     """Be connected to the cluster of RAY_ADDRESS, or as ``options`` of `ray.init` say.
 
-    Raises ConfigError about ``field`` if no cluster answers, with ``hint``, or if it cannot be joined, e.g. because it
-    runs another version of Ray or Python.
+    Raises ConfigError with ``hint`` if no cluster answers, and without if it cannot be joined, e.g. because it runs
+    another version of Ray or Python.
     """
     address = os.environ.get("RAY_ADDRESS") or None
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -49,11 +50,11 @@ def joined(hint: str, *, field: str = "RAY_ADDRESS", **options: Any) -> Iterator
         ray.init(**{**quiet, **options})
     except ConnectionError as error:
         reason = str(error).strip().partition("\n")[0]
-        raise ConfigError(field, address, f"names no Ray cluster that answers ({reason}){hint}") from error
+        raise ConfigError("RAY_ADDRESS", address, f"no Ray cluster answers ({reason}). {hint}") from error
     except (RuntimeError, ValueError) as error:
         if address is None:
             raise
-        raise ConfigError(field, address, f"cannot be joined: {' '.join(str(error).split())}") from error
+        raise ConfigError("RAY_ADDRESS", address, f"cannot be joined: {' '.join(str(error).split())}") from error
     try:
         yield
     finally:
@@ -90,6 +91,13 @@ def worker_environment(variables: dict[str, str]) -> dict[str, str]:
     job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")
     given = job.get("runtime_env", {}).get("env_vars", {})
     return {name: value for name, value in variables.items() if name not in given}
+
+
+def require_lasting_in_job(name: str, folder: Path) -> None:
+    """Raise ConfigError about the setting ``name`` if this process is a Ray job and would lose ``folder``."""
+    if os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") and not folder.is_absolute():
+        hint = "a submitted job runs in a copy of its folder that Ray deletes. Name an absolute path on shared storage."
+        raise ConfigError(name, folder, hint)
 
 
 def _defaults() -> dict[str, str]:

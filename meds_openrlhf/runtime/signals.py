@@ -12,7 +12,7 @@ from typing import NoReturn
 class Interrupted(KeyboardInterrupt):
     """The user or the cluster's scheduler requested the end of the run; ``signum`` is the signal."""
 
-    def __init__(self, signum: int, message: str) -> None:
+    def __init__(self, signum: int, message: str = "") -> None:
         super().__init__(message)
         self.signum = signum
 
@@ -41,7 +41,7 @@ class Interruptions:
         if self.patient and self.noted is None:
             self.noted = signum
             return
-        self._raise(Interrupted(signum, "interrupted; what was saved goes on with --resume"))
+        self._raise(Interrupted(signum))
 
     def _raise(self, interruption: KeyboardInterrupt) -> NoReturn:
         self.raised = interruption

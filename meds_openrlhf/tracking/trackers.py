@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Protocol
 import yaml
 
 from meds_openrlhf.config import load_config
-from meds_openrlhf.config.yaml_file import flatten
+from meds_openrlhf.config.loader import flatten
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.runtime.processes import MARK, end_family

@@ -14,7 +14,6 @@ import ray
 
 from meds_openrlhf.checkpoints import newest_complete, point_latest_to
 from meds_openrlhf.config import ConfigError, RunConfig
-from meds_openrlhf.config.file_settings import require_lasting_in_job
 from meds_openrlhf.features.function import FeatureFunctionError
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.locks import FolderInUseError, lock_folder
@@ -23,7 +22,7 @@ from meds_openrlhf.placement.groups import release, reserve
 from meds_openrlhf.placement.ray_cluster import inventory
 from meds_openrlhf.runtime import devices
 from meds_openrlhf.runtime.errors import RunLostError, innermost
-from meds_openrlhf.runtime.ray_connection import ray_connection
+from meds_openrlhf.runtime.ray_connection import ray_connection, require_lasting_in_job
 from meds_openrlhf.runtime.signals import Interrupted, Interruptions, WatchdogExpired, interruptible
 from meds_openrlhf.tracking.rollout_recorder import forget_after
 from meds_openrlhf.tracking.sending import Trackers

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from meds_openrlhf.memory.tools.stored_memory import open_memory
 
 from meds_openrlhf.cli.main import main
-from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.rollout_log import read_rollouts
 
@@ -44,10 +44,10 @@ def test_wrong_rollouts_are_remembered_by_their_answers(atlas: Atlas) -> None:
     code, printed, trouble = atlas("dump")
     assert (code, trouble) == (0, "")
     assert printed.splitlines() == [
-        "read      8 rollouts from 2 files (verl), 2 prompts",
-        "right     3 (reward 0.5 and up); 1 prompts have no wrong rollout",
-        "wrong     5, of them 4 in the memory",
-        "          1 without a final answer, in the log alone",
+        "read   8 rollouts of 2 prompts, 2 files (verl)",
+        "right  3 (reward at least 0.5); 1 prompts have no wrong rollout",
+        "wrong  5, of which 4 are in the memory",
+        "       1 without a final answer, only in the log",
         "atlas/report.html",
     ]
     log = [row for table in read_rollouts(RunPaths(Path("atlas"))) for row in table.to_pylist()]
@@ -64,8 +64,8 @@ def test_the_same_command_adds_the_steps_that_are_new(atlas: Atlas) -> None:
     dump(2, "7")
     code, printed, _ = atlas("dump")
     assert code == 0
-    assert "read      3 rollouts from 2 files" in printed
-    assert "wrong     2, of them 2 in the memory" in printed
+    assert "read   3 rollouts of 1 prompts, 2 files" in printed
+    assert "wrong  2, of which 2 are in the memory" in printed
     assert Path("atlas/rollouts/000001.arrow").stat().st_mtime_ns == before
     assert [json.loads(line)["step"] for line in Path("atlas/metrics.jsonl").read_text().splitlines()] == [1, 2]
 
@@ -76,7 +76,7 @@ def test_a_stop_before_the_log_is_written_repeats_the_step(atlas: Atlas) -> None
     Path("atlas/rollouts/000001.arrow").unlink()
     code, printed, _ = atlas("dump")
     assert code == 0
-    assert "wrong     2, of them 2 in the memory" in printed
+    assert "wrong  2, of which 2 are in the memory" in printed
     assert sum(len(rows) for _, rows in open_memory(Path("atlas")).rows_by_step()) == 2
 
 
@@ -84,28 +84,29 @@ def test_without_a_wrong_rollout_there_are_curves_alone(atlas: Atlas) -> None:
     dump(1, "5", "5")
     code, printed, _ = atlas("dump")
     assert code == 0
-    assert "wrong     0, of them 0 in the memory" in printed
+    assert "wrong  0, of which 0 are in the memory" in printed
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("dump", "--format", "vrel"), "--format: 'vrel' is none of auto, verl"),
-        (("dump", "--columns", "input"), "--columns: 'input' is not ROLE=COLUMN, with a role of prompt, response"),
-        (("dump", "--columns", "reward=R"), "FILES={dump}/1.jsonl: has columns of no known trainer: input, output"),
-        (("nowhere",), "FILES=nowhere: does not exist"),
-        (("dump", "--meds.penalty.beta", "1"), "meds.penalty.beta: 1 is no setting of an atlas"),
-        (("dump", "--meds.memory.preset", "paper"), "meds.memory.preset: 'paper' needs fingerprints; name --model"),
-        (("dump", "--meds.memory.shards", "2"), "meds.memory.shards: 2 is for training"),
-        (("dump", "--out", "dump"), "--out=dump: has other files"),
-        (("dump", "--batch-tokens", "0"), "--batch-tokens: 0 is below 1"),
+        ("dump --format vrel", "--format=vrel: must be one of auto, verl"),
+        ("dump --columns input", "--columns=input: must be ROLE=COLUMN, with a different ROLE each time."),
+        ("dump --columns rewrad=R", "--columns=rewrad=R: the role must be one of prompt, response"),
+        ("dump --columns reward=R", "FILES=dump/1.jsonl: "),
+        ("nowhere", "FILES=nowhere: "),
+        ("dump --meds.penalty.beta 1", "meds.penalty.beta=1: cannot be changed for an atlas. Leave it out."),
+        ("dump --meds.memory.shards 2", "meds.memory.shards=2: cannot be changed for an atlas. Leave it out."),
+        ("dump --meds.memory.preset paper", "meds.memory.preset=paper: needs fingerprints. Add --model MODEL."),
+        ("dump --out dump", "--out=dump: "),
+        ("dump --batch-tokens 0", "--batch-tokens=0: must be at least 1."),
     ],
 )
-def test_what_is_refused(atlas: Atlas, words: tuple[str, ...], message: str) -> None:
+def test_what_is_refused(atlas: Atlas, words: str, message: str) -> None:
     dump(1, "7")
-    code, printed, trouble = atlas(*words)
+    code, printed, trouble = atlas(*words.split())
     assert (code, printed) == (2, "")
-    assert trouble.startswith(f"meds: {message.format(dump='dump')}")
+    assert trouble.startswith(f"meds: {message}")
     assert trouble.count("\n") == 1
     assert not Path("atlas").exists()
 
@@ -113,13 +114,13 @@ def test_what_is_refused(atlas: Atlas, words: tuple[str, ...], message: str) -> 
 def test_other_rollouts_or_settings_do_not_go_into_the_folder(atlas: Atlas) -> None:
     dump(1, "7")
     atlas("dump")
-    assert "atlas with other settings" in atlas("dump", "--right-from", "0.9")[2]
+    assert "atlas of other settings" in atlas("dump", "--right-from", "0.9")[2]
     dump(1, "8")
-    assert "--out=atlas: contains other rollouts of step 1, perhaps" in atlas("dump")[2]
+    assert "--out=atlas: holds other rollouts of step 1" in atlas("dump")[2]
 
 
 def test_a_dump_without_a_rollout_says_why(atlas: Atlas) -> None:
     Path("a.jsonl").write_text("{broken\n" * 3)
     code, _, trouble = atlas("a.jsonl")
     assert code == 2
-    assert "FILES: 'a.jsonl' has no rollout; lines left out: 3 that are not JSON" in trouble
+    assert "FILES=a.jsonl: contains no rollouts. Skipped lines: 3 " in trouble

@@ -41,7 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (["demo", "--config", CONFIG], f"demo needs transformers, which is not installed; {GPU}"),
         (["data", "arithmetic"], f"data needs transformers, which is not installed; {GPU}"),
-        (["data", "prepare", "aime24"], "aime24: 'HuggingFaceH4/aime_2024' needs the package datasets; install meds-"),
+        (["data", "prepare", "aime24"], "aime24=HuggingFaceH4/aime_2024: "),
         (
             ["atlas", "DUMP", "--model", "m"],
             "atlas needs torch, which is not installed; pip install 'meds-openrlhf[atlas]'",
@@ -70,7 +70,7 @@ def test_a_missing_extra_is_named(site: Path, run: Path, tmp_path: Path, words: 
         (["memory", "verify", "RUN"], "sound"),
         (["memory", "replay", "RUN", "--out", "rows.arrow"], "written    rows.arrow"),
         (["report", "RUN", "--output", "report.html"], "report.html"),
-        (["atlas", "DUMP"], "wrong     1, of them 1 in the memory"),
+        (["atlas", "DUMP"], "wrong  1, of which 1 are in the memory"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )

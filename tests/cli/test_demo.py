@@ -36,7 +36,7 @@ def test_the_summary_compares_first_and_last_steps(tmp_path: Path) -> None:
         metrics = {"rollout/reward_mean": step / 10, "meds/rows": 5.0, "meds/prompts": 2.0, "meds/clusters": 1.0}
         log.append(step, {**metrics, "meds/bytes": 2e6, **({"meds/eigen_ratio_all": 0.5} if step > 5 else {})})
     text = demo.summarize(RunPaths(tmp_path))
-    assert "                              first 5    last 5" in text
-    assert "reward, raw                     0.300     0.400" in text
-    assert "top-1 eigen ratio, all             --     0.500" in text
-    assert "memory: 5 rollouts of 2 prompts in 1 clusters, 2.0 MB" in text
+    assert "                        first 5  last 5" in text
+    assert "reward, raw               0.300   0.400" in text
+    assert "top-1 eigen ratio, all       --   0.500" in text
+    assert "memory   5 rollouts of 2 prompts, 1 clusters, 2.0 MB" in text

@@ -23,21 +23,14 @@ def _in_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (
-            ["runs/none", "--benchmarks=sums.jsonl"],
-            "MODEL=runs/none: is neither a folder here nor in the hub's cache",
-        ),
-        (["./none", "--benchmarks=sums.jsonl"], "MODEL=./none: does not exist"),
-        (
-            ["x", "--benchmarks=aime24"],
-            "--benchmarks=aime24: is not at data/aime24.jsonl. Make it with `meds",
-        ),
-        (["x", "--benchmarks=none.jsonl"], "--benchmarks=none.jsonl: does not exist"),
-        (["x", "--benchmarks=sums.jsonl", "--n=0"], "--n=0: must be at least 1.\n"),
-        (
-            ["x", "--benchmarks=sums.json"],
-            "--benchmarks=sums.json: is neither a .jsonl file nor in data. Did you mean",
-        ),
+        (["runs/none", "--benchmarks=sums.jsonl"], "MODEL=runs/none: "),
+        (["./none", "--benchmarks=sums.jsonl"], "MODEL=./none: "),
+        (["x", "--benchmarks=aime24"], "--benchmarks=aime24: "),
+        (["x", "--benchmarks=none.jsonl"], "--benchmarks=none.jsonl: "),
+        (["x", "--benchmarks=sums.jsonl", "--n=0"], "--n=0: "),
+        (["x", "--benchmarks=sums.jsonl", "--engines=0"], "--engines=0: "),
+        (["x", "--benchmarks=sums.jsonl", "--answer-pattern=(a"], "--answer-pattern=(a: must be a text that is a regu"),
+        (["x", "--benchmarks=sums.json"], "--benchmarks=sums.json: "),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -60,7 +53,7 @@ def test_without_a_gpu_it_has_to_be_allowed(
     monkeypatch.setattr("meds_openrlhf.runtime.devices.has_cuda", lambda: False)
     assert main(["eval", "x", "--benchmarks=sums.jsonl"]) == 2
     assert capsys.readouterr().err == (
-        "meds: --allow-cpu: False on a machine without a GPU; set RAY_ADDRESS to a cluster, or add --allow-cpu\n"
+        "meds: --allow-cpu=False: this machine has no GPU. Set RAY_ADDRESS to a cluster, or add --allow-cpu.\n"
     )
 
 
@@ -87,7 +80,9 @@ def test_where_nothing_is_missing_the_report_is_written_at_once(
 def test_a_submitted_job_keeps_its_results(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
     assert main(["eval", "x", "--benchmarks=sums.jsonl", "--allow-cpu"]) == 2
-    assert capsys.readouterr().err.startswith("meds: --out: 'eval' is relative, and a submitted job")
+    assert capsys.readouterr().err.startswith(
+        "meds: --out=eval: a submitted job runs in a copy of its folder that Ray deletes."
+    )
 
 
 def test_the_help_needs_none_of_the_heavy_libraries() -> None:

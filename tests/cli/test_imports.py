@@ -17,7 +17,7 @@ for line in sys.stdin:
         code = main(line.split())
     except SystemExit as exit:
         code = exit.code
-    print("code", code)
+    print("exit code:", code)
 print(*sorted(name for name in sys.modules if "." not in name))
 """
 
@@ -30,7 +30,7 @@ def imported_by(commands: list[list[str]], cwd: Path) -> tuple[list[int], set[st
     )
     assert finished.returncode == 0, finished.stderr
     *printed, modules = finished.stdout.splitlines()
-    return [int(line.split()[1]) for line in printed if line.startswith("code ")], set(modules.split())
+    return [int(line.split()[2]) for line in printed if line.startswith("exit code: ")], set(modules.split())
 
 
 def test_help_needs_the_standard_library_alone(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_help_names_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_mistake_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "no-such.yaml"]) == 2
     captured = capsys.readouterr()
-    assert captured.err == "meds: CONFIG: 'no-such.yaml' cannot be read (No such file or directory); name a YAML file\n"
+    assert captured.err == "meds: CONFIG=no-such.yaml: not a readable YAML file (No such file or directory).\n"
 
 
 @pytest.mark.parametrize(

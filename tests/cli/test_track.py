@@ -27,7 +27,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WrittenRun:
 
 def test_a_folder_without_a_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["track", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"meds: RUN: '{tmp_path}' holds no run: there is no config.yaml in it\n"
+    assert capsys.readouterr().err == f"meds: RUN={tmp_path}: contains no run, since it has no config.yaml.\n"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from meds_openrlhf.config import ConfigError, MemorySettings, load_config
-from meds_openrlhf.config.loader import as_word, parse_overrides
+from meds_openrlhf.config.loader import settings_of
 from meds_openrlhf.config.method import Method
 from meds_openrlhf.config.removed import REMOVED
 
@@ -34,15 +34,6 @@ def test_defaults_are_the_papers(tmp_path: Path) -> None:
     assert meds.features.answer_openings == ("\\boxed{",)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [*("a b", "1", "true", "null", "", "#### ", "a: b", "- a", '"q"', "it's"), 3, 1e-6, 0.28, True, None,
-     [0.2, 0.28], [1], ["a", "b"], ["x" * 100, "y"]],
-)  # fmt: skip
-def test_a_value_as_a_word_is_read_back(value: object) -> None:
-    assert parse_overrides([f"--a={as_word(value)}"]) == {"a": value}
-
-
 def test_overrides_win_and_may_be_written_in_every_usual_way(tmp_path: Path) -> None:
     words = [
         "--meds.penalty.alpha",
@@ -53,22 +44,21 @@ def test_overrides_win_and_may_be_written_in_every_usual_way(tmp_path: Path) -> 
     ]
     words += ["--actor.eps_clip_low_high", "0.2", "0.28", "--meds.penalty.beta", "1e-1"]
     config = load_config(write(tmp_path, MINIMAL), words)
-    assert config.meds.penalty.alpha == 0.05
-    assert config.meds.penalty.beta == 0.1
-    assert config.meds.enabled is False
+    assert (config.meds.penalty.alpha, config.meds.penalty.beta, config.meds.enabled) == (0.05, 0.1, False)
     assert config.openrlhf == {
         "actor.model_name_or_path": "m",
         "rollout.temperature": 0.9,
         "train.async_enable": True,
         "actor.eps_clip_low_high": [0.2, 0.28],
     }
+    assert load_config(write(tmp_path, MINIMAL), {"meds.max_steps": 3}).meds.max_steps == 3
 
 
 def test_nested_and_dotted_keys_are_the_same(tmp_path: Path) -> None:
     nested = load_config(write(tmp_path, "meds:\n  run_dir: r\n  penalty:\n    alpha: 1\nactor:\n  adam.lr: 1.0e-4\n"))
     dotted = load_config(write(tmp_path, "meds.run_dir: r\nmeds.penalty.alpha: 1\nactor.adam.lr: 1.0e-4\n"))
     assert nested == dotted
-    assert nested.meds.penalty.alpha == 1.0
+    assert type(nested.meds.penalty.alpha) is float
 
 
 @pytest.mark.parametrize(
@@ -89,13 +79,18 @@ def test_a_preset_with_single_settings_of_its_own(tmp_path: Path) -> None:
         preset="robust", min_cluster_size=3, assignment="joint", remember="both"
     )
     assert config.meds.memory.method == Method(algorithm="robust", min_cluster_size=3, assignment="joint")
-    assert load_config(write(tmp_path, config.as_yaml())) == config
 
 
-def test_what_is_written_loads_back_the_same(tmp_path: Path) -> None:
-    config = load_config(
-        write(tmp_path, MINIMAL), ["--meds.features.answer_openings", "#### ", "<answer>", "--a.b", "1"]
-    )
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--meds.features.answer_openings", "#### ", "<answer>", "--a.b", "1"],
+        ["--meds.memory.preset=robust", "--meds.memory.min_cluster_size=3"],
+        ["--meds.features.answer_pattern", "[Aa]nswer = (.*)"],
+    ],
+)
+def test_what_is_written_loads_back_the_same(tmp_path: Path, words: list[str]) -> None:
+    config = load_config(write(tmp_path, MINIMAL), words)
     assert load_config(write(tmp_path, config.as_yaml())) == config
 
 
@@ -103,118 +98,120 @@ def test_what_is_written_loads_back_the_same(tmp_path: Path) -> None:
 def test_a_pattern_is_taken_as_it_is_typed(tmp_path: Path, pattern: str) -> None:
     config = load_config(write(tmp_path, MINIMAL), ["--meds.features.answer_pattern", pattern])
     assert config.meds.features.answer_pattern == pattern
-    assert load_config(write(tmp_path, config.as_yaml())) == config
+
+
+COUNT = "must be an integer that is at least 1"
+ONE_GROUP = "must be a text that is a regular expression with one group, e.g. 'Answer: (.*)', or null."
+NO_LOGITS = 'concerns layer logits, but the preset "answers" remembers final answers. Leave it out.'
+BONUS = ("--meds.exploration.answer_bonus=0.1", "--meds.memory.preset=answers")
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--meds.penalty.alfa", "1"], r"meds.penalty.alfa: 1 is no setting; did you mean alpha\?"),
-        (["--meds.zzz", "1"], r"meds.zzz: 1 is no setting; known here: run_dir, enabled"),
-        (["--meds.memory.shards", "two"], r"meds.memory.shards: 'two' has the wrong type; it should be int"),
-        (["--meds.memory.shards", "0"], r"meds.memory.shards: 0 is below 1"),
-        (["--meds.max_steps", "0"], r"meds.max_steps: 0 is below 1"),
-        (["--meds.memory.shards", "true"], r"meds.memory.shards: True has the wrong type"),
-        (["--meds.memory.preset", "papers"], r"""preset: 'papers' is not one of paper, reference, robust"""),
-        (["--meds.memory.preset", "null"], r"memory.preset: None has the wrong type; it should be str"),
-        (["--meds.memory.remember", "none"], r"""memory.remember: 'none' is not one of "wrong", "right" and "both\""""),
-        (["--meds.memory.assignment", "nn"], r"""memory.assignment: 'nn' is not one of knn, joint"""),
-        (["--meds.memory.noise", "true"], r"memory.noise: True has the wrong type; it should be str or nothing"),
-        (["--meds.memory.noise", "row"], r"""memory.noise: 'row' is not one of none, cluster"""),
-        (["--meds.memory.min_cluster_size", "1"], r"memory.min_cluster_size: 1 is below 2"),
-        (["--meds.enabled", "1"], r"meds.enabled: 1 has the wrong type; it should be bool"),
-        (["--meds.penalty", "1"], r"meds.penalty: 1 is a section"),
-        (["--meds.penalty.alpha", "-0.1"], r"meds.penalty.alpha: -0.1 is negative"),
-        (["--meds.features.layers", "first"], r"meds.features.layers: 'first' is not one of"),
-        (["--meds.features.layers", "1.5"], r"meds.features.layers: 1.5 is not one of"),
+        ("--meds.penalty.alfa=1", "meds.penalty.alfa=1: unknown setting. Did you mean alpha?"),
+        ("--meds.zzz=1", "meds.zzz=1: unknown setting. Choose one of run_dir, enabled, "),
+        ("--meds.memory.shards=two", f"meds.memory.shards=two: {COUNT}."),
+        ("--meds.memory.shards=0", f"meds.memory.shards=0: {COUNT}."),
+        ("--meds.memory.shards=true", f"meds.memory.shards=True: {COUNT}."),
+        ("--meds.memory.shards=1.0", f"meds.memory.shards=1.0: {COUNT}."),
+        ("--meds.max_steps=0", f"meds.max_steps=0: {COUNT}, or null."),
+        ("--meds.memory.preset=papers", 'preset=papers: must be "paper", "reference", "robust" or "answers".'),
+        ("--meds.memory.preset=null", 'meds.memory.preset: must be "paper", '),
+        ("--meds.memory.noise=true", 'meds.memory.noise=True: must be "none" or "cluster", or null.'),
+        ("--meds.memory.min_cluster_size=1", "min_cluster_size=1: must be an integer that is at least 2, or null."),
+        ("--meds.enabled=1", "meds.enabled=1: must be true or false."),
+        ("--meds.penalty=1", "meds.penalty=1: must be a section: set the keys below it."),
+        ("--meds.penalty.alpha=-0.1", "meds.penalty.alpha=-0.1: must be a number that is at least 0."),
+        ("--meds.penalty.alpha=high", "meds.penalty.alpha=high: must be a number that is at least 0."),
+        ("--meds.penalty.alpha=.nan", "meds.penalty.alpha=nan: must be a number that is at least 0."),
+        ("--meds.watchdog.minutes=0", "meds.watchdog.minutes=0: must be a number that is above 0, or null."),
+        ("--meds.features.layers=0", 'layers=0: must be "last-half" or "all", or an integer that is at least 1, or a'),
+        ("--meds.features.layers=1.5", "layers=1.5: must be "),
+        ("--meds.features.answer_pattern=(a", f"answer_pattern=(a: {ONE_GROUP}"),
+        ("--meds.features.answer_pattern=(a)(b)", f"answer_pattern=(a)(b): {ONE_GROUP}"),
+        ("--meds.features.answer_openings=[]", "answer_openings=[]: must be a list of texts that are not empty."),
+        ("--meds.features.answer_openings=[1]", "answer_openings=[1]: must be a list of texts that are not empty."),
+        ("--meds.run_dir=''", "meds.run_dir=: must be a text that is not empty."),
+        ("--meds.policy.entropy_advantage.kappa=1", "kappa=1: must be a number that is above 1."),
+        ("--meds.policy.warmup_steps=-1", "warmup_steps=-1: must be an integer that is at least 0, or null."),
+        ("--meds.exploration.answer_baseline=2", "answer_baseline=2: must be a number that is from 0 to 1."),
         (
-            ["--meds.features.difference", "true"],
-            r"meds.features.difference: True has the wrong type",
-        ),
-        (["--meds.features.difference", "both"], r"meds.features.difference: 'both' is not one of"),
-        (
-            ["--meds.features.function", "f.py", "--meds.features.layers", "all"],
-            "meds.features.layers: 'all' is about layer logits, in whose place meds.features.function puts features",
-        ),
-        (
-            ["--meds.features.function", "f.py", "--meds.memory.preset", "answers"],
-            "meds.features.function: 'f.py' is about layer logits, of which the preset \"answers\" remembers none",
-        ),
-        (["--meds.features.answer_pattern", "(a"], r"meds.features.answer_pattern: '\(a' is no regular expression"),
-        (["--meds.features.answer_pattern", "Answer: "], r"answer_pattern: 'Answer: ' has 0 groups; put one around"),
-        (["--meds.features.answer_pattern", "(a)(b)"], r"answer_pattern: '\(a\)\(b\)' has 2 groups; put one around"),
-        (
-            ["--meds.features.answer_pattern", "a: (.*)", "--meds.features.answer_openings", "#### "],
-            r"meds.features.answer_openings: \['#### '\] does not go with answer_pattern",
+            "--meds.features.answer_pattern=a:(.*) --meds.features.answer_openings=####",
+            "meds.features.answer_openings=('####',): has no effect with answer_pattern, which replaces it. Leave it",
         ),
         (
-            ["--meds.reward", "math", "--meds.features.answer_openings", "#### "],
-            r"meds.features.answer_openings: \['#### '\] is not what meds.reward judges, which looks for boxes",
-        ),
-        (["--meds.features.normalize", "l1"], r"meds.features.normalize: 'l1' is neither"),
-        (
-            ["--meds.memory.preset", "answers", "--meds.memory.noise", "cluster"],
-            r"meds.memory.noise: 'cluster' does not apply",
-        ),
-        (["--meds.memory.preset", "answers", "--meds.features.layers", "all"], r"meds.features.layers: 'all' is about"),
-        (["--meds.policy.entropy_advantage.kappa", "1"], r"meds.policy.entropy_advantage.kappa: 1.0 is not above 1"),
-        (["--meds.policy.minibatches", "tokens"], r"meds.policy.minibatches: 'tokens' is neither"),
-        (["--meds.policy.warmup_steps", "-1"], r"meds.policy.warmup_steps: -1 is negative"),
-        (
-            ["--meds.penalty.scope", "batch", "--meds.memory.noise", "none"],
-            r"meds.memory.noise: 'none' is about",
-        ),
-        (["--meds.penalty.scope", "epoch"], r"meds.penalty.scope: 'epoch' is neither"),
-        (["--meds.exploration.pass_at_k", "0"], r"meds.exploration.pass_at_k: 0 is below 1"),
-        (["--meds.exploration.pass_at_k", "true"], r"meds.exploration.pass_at_k: True has the wrong type"),
-        (["--meds.exploration.unlikeliness", "0.25"], r"meds.exploration.unlikeliness: 0.25 was removed: set meds.exp"),
-        (["--meds.exploration.answer_bonus", "-1"], r"meds.exploration.answer_bonus: -1.0 is negative"),
-        (["--meds.exploration.answer_baseline", "2"], r"meds.exploration.answer_baseline: 2.0 is not between 0 and 1"),
-        (
-            ["--meds.exploration.pass_at_k", "4", "--meds.exploration.answer_bonus", "0.1"],
-            r"meds.exploration.pass_at_k: 4 does not go with meds.exploration.answer_bonus",
+            "--meds.reward=math --meds.features.answer_openings=####",
+            "meds.features.answer_openings=('####',): meds.reward looks for boxes; set answer_pattern instead.",
         ),
         (
-            ["--meds.exploration.pass_at_k", "4", "--meds.enabled", "false"],
-            r"meds.exploration.pass_at_k: 4 needs meds.enabled: true",
+            "--meds.features.function=f.py --meds.features.layers=all",
+            "meds.features.layers=all: concerns layer logits, which meds.features.function replaces. Leave it out.",
         ),
         (
-            ["--meds.exploration.answer_bonus", "0.1"],
-            r"meds.memory.preset: 'paper' is not what meds.exploration.answer_bonus counts by; set \"answers\"",
+            "--meds.features.function=f.py --meds.memory.preset=answers",
+            f"meds.features.function=f.py: {NO_LOGITS}",
+        ),
+        ("--meds.memory.preset=answers --meds.features.layers=all", f"meds.features.layers=all: {NO_LOGITS}"),
+        (
+            "--meds.memory.preset=answers --meds.memory.noise=cluster",
+            'meds.memory.noise=cluster: does not apply to the preset "answers", which clusters equal answers. Leave it',
         ),
         (
-            ["--meds.exploration.answer_bonus", "0.1", "--meds.memory.preset", "answers"],
-            r"meds.memory.remember: 'wrong' is not what .* counts by; set \"both\"",
+            "--meds.penalty.scope=batch --meds.memory.noise=none",
+            'meds.memory.noise=none: concerns earlier rollouts, which meds.penalty.scope "batch" ignores. Leave it',
         ),
         (
-            [
-                *("--meds.exploration.answer_bonus", "0.1", "--meds.memory.preset", "answers"),
-                *("--meds.memory.remember", "both", "--meds.penalty.scope", "batch"),
-            ],
-            r"meds.penalty.scope: 'batch' is not what .* counts by; set \"history\"",
+            "--meds.exploration.pass_at_k=4 --meds.exploration.answer_bonus=0.1",
+            "meds.exploration.pass_at_k=4: cannot be combined with answer_bonus; both change the advantage. Leave it",
         ),
-        (["--meds.policy.kl_cov.coef", "1"], r"meds.policy.kl_cov: .* was removed: leave it out"),
-        (["--meds.reward", "chess"], r"meds.reward: 'chess' is not one of"),
-        (["--logger.wandb.key", "secret"], r"logger.wandb.key: '\*\*\*' belongs in the environment"),
-        (["stray", "--a", "1"], r"argument: 'stray' is no override"),
+        (
+            "--meds.exploration.pass_at_k=4 --meds.enabled=false",
+            "meds.exploration.pass_at_k=4: needs meds.enabled: true; to compare without a penalty, set meds.penalty.al",
+        ),
+        (BONUS[0], 'meds.memory.preset=paper: must be "answers" for meds.exploration.answer_bonus.'),
+        (" ".join(BONUS), 'meds.memory.remember=wrong: must be "both" for meds.exploration.answer_bonus.'),
+        (
+            " ".join([*BONUS, "--meds.memory.remember=both", "--meds.penalty.scope=batch"]),
+            'meds.penalty.scope=batch: must be "history" for meds.exploration.answer_bonus.',
+        ),
+        (
+            "--logger.wandb.key=secret",
+            "logger.wandb.key=***: API keys are read from the environment. Set WANDB_API_KEY",
+        ),
+        ("stray --a 1", "argument=stray: not an override. Write --section.key VALUE."),
     ],
 )
-def test_refused(tmp_path: Path, words: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load_config(write(tmp_path, MINIMAL), words)
+def test_refused(tmp_path: Path, words: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load_config(write(tmp_path, MINIMAL), words.split(" "))
+
+
+def test_a_value_is_checked_when_a_section_is_made_and_converted_without_loss() -> None:
+    with pytest.raises(ConfigError, match=r'^meds\.memory\.remember=none: must be "wrong", "right" or "both"\.$'):
+        MemorySettings(remember="none")  # type: ignore[arg-type]
+    meds = settings_of({"meds.run_dir": "r", "meds.penalty.beta": 1, "meds.features.answer_openings": ["a", "b"]})
+    assert (type(meds.penalty.beta), meds.features.answer_openings) == (float, ("a", "b"))
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("[1, 2]", "holds no mapping"), ("a: [", "is no valid YAML"), ("meds: {}", "meds.run_dir: None is missing")],
+    [
+        ("[1, 2]", "run.yaml: must be a mapping that begins with a key such as `meds:`."),
+        ("a: [", "run.yaml: not a readable YAML file (while parsing"),
+        ("meds: {}", "meds.run_dir: this setting is required; it has no default."),
+        ("meds.penalty: 1\nmeds.penalty.alpha: 2", "meds.penalty=1: must be a section: set the keys below it."),
+    ],
 )
 def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
         load_config(write(tmp_path, text))
 
 
 def test_a_file_that_is_not_there() -> None:
-    with pytest.raises(ConfigError, match=r"CONFIG: 'nowhere.yaml' cannot be read \(No such file or directory\)"):
+    with pytest.raises(
+        ConfigError, match=r"^CONFIG=nowhere.yaml: not a readable YAML file \(No such file or directory\)"
+    ):
         load_config("nowhere.yaml")
 
 
@@ -238,7 +235,7 @@ def test_importing_the_configuration_loads_nothing_heavy() -> None:
 def test_a_removed_setting_is_one_line_unless_it_changes_nothing(tmp_path: Path, name: str) -> None:
     (same, *_), hint = REMOVED[name]
     assert load_config(write(tmp_path, MINIMAL + yaml.safe_dump({name: same}))) == load_config(write(tmp_path, MINIMAL))
-    with pytest.raises(ConfigError, match=rf"^{name}: 'other' was removed: {re.escape(hint)}$"):
+    with pytest.raises(ConfigError, match=rf"^{name}=other: this setting was removed. {re.escape(hint)}$"):
         load_config(write(tmp_path, MINIMAL), [f"--{name}", "other"])
 
 

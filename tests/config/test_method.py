@@ -27,18 +27,18 @@ def test_every_override_reaches_its_field() -> None:
 
 
 def test_an_unknown_preset_is_refused() -> None:
-    with pytest.raises(ValueError, match="preset: 'papers' is not one of paper, reference, robust, answers"):
+    with pytest.raises(ValueError, match='preset=papers: must be "paper", "reference", "robust" or "answers"'):
         make_method("papers")
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"min_cluster_size": 1}, "min_cluster_size: 1 is below 2"),
-        ({"algorithm": "kmeans"}, "algorithm: 'kmeans' is not one of hdbscan, robust, library, equal"),
-        ({"assignment": "nn"}, "assignment: 'nn' is not one of knn, joint"),
-        ({"ties": "first"}, "ties: 'first' is not one of nearest, smallest"),
-        ({"noise": "loud"}, "noise: 'loud' is not one of none, cluster"),
+        ({"min_cluster_size": 1}, "min_cluster_size=1: must be an integer that is at least 2"),
+        ({"algorithm": "kmeans"}, 'algorithm=kmeans: must be "hdbscan", "robust", "library" or "equal"'),
+        ({"assignment": "nn"}, 'assignment=nn: must be "knn" or "joint"'),
+        ({"ties": "first"}, 'ties=first: must be "nearest" or "smallest"'),
+        ({"noise": "loud"}, 'noise=loud: must be "none" or "cluster"'),
     ],
 )
 def test_a_value_that_does_not_exist_is_refused(wrong: dict, message: str) -> None:

@@ -41,13 +41,13 @@ def test_variants_add_up_where_other_overrides_replace_each_other(files: Path) -
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        ("steep", "--variant: 'steep' is not FILE:NAME"),
-        ("{0}/some.yaml:stepe", "did you mean steep?"),
-        ("{0}/some.yaml:other", "it has steep, nothing, 7, no/name, flat"),
-        ("{0}/none.yaml:steep", "cannot be read"),
-        ("{0}/some.yaml:no/name", "a plain name, and below it settings by dotted key"),
-        ("{0}/some.yaml:flat", "a plain name, and below it settings by dotted key"),
-        ("{0}/run.yaml:meds", "a plain name, and below it settings by dotted key"),
+        ("steep", "--variant=steep: must be FILE:NAME, e.g. "),
+        ("{0}/some.yaml:stepe", "stepe: unknown variant. Did you mean steep?"),
+        ("{0}/some.yaml:other", "other: unknown variant. Choose one of steep, nothing, 7, no/name, flat."),
+        ("{0}/none.yaml:steep", "not a readable YAML file (No such file or directory)."),
+        ("{0}/some.yaml:no/name", "not a variant, which has a name without / and below it settings by dotted key"),
+        ("{0}/some.yaml:flat", "not a variant, which has a name without / and below it settings by dotted key"),
+        ("{0}/run.yaml:meds", "not a variant, which has a name without / and below it settings by dotted key"),
     ],
 )
 def test_refused(files: Path, reference: str, message: str) -> None:

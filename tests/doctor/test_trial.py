@@ -1,11 +1,14 @@
-"""What the metrics of the two steps say."""
+"""Which trainings are tried, and what the metrics of their two steps say."""
 
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from meds_openrlhf.doctor.cluster import GpuNodes
-from meds_openrlhf.doctor.trial import judge, modes_of
+from meds_openrlhf.config import load_config
+from meds_openrlhf.doctor.trial import judge, trials
 
 
 @pytest.mark.parametrize(
@@ -18,35 +21,41 @@ from meds_openrlhf.doctor.trial import judge, modes_of
     ],
 )
 def test_the_first_fault_is_named(steps: list[dict[str, Any]], advice: str) -> None:
-    finding = judge(steps, modes_of(GpuNodes(1, 1, made_up=False))[0])
-    assert finding.check == "training"
+    finding = judge("training", steps)
+    first, second = (abs(step["vllm_kl"]) for step in steps)
+    assert finding.found.endswith(f"policy differ by {first:.4f} and, after a sync, {second:.4f} nats")
     assert finding.advice.startswith(advice)
     assert finding.word == ("WRONG" if advice else "ok")
 
 
 @pytest.mark.parametrize(
-    ("gpus", "made_up", "modes"),
+    ("gpus", "modes"),
     [
-        (1, False, [("training", "colocate", 1)]),
-        (2, False, [("training", "split", 1), ("sharing", "colocate", 2)]),
-        (7, False, [("training", "split", 1), ("sharing", "colocate", 4)]),
-        (16, False, [("training", "split", 1), ("sharing", "colocate", 8)]),
-        (8, True, [("training", "split", 1), ("sharing", "colocate", 2)]),
+        ([1, 1], [("colocate", 2, 1, None)]),
+        ([2, 8], [("split", 2, 1, None), ("colocate", 2, 2, 3)]),
+        ([7], [("split", 1, 1, None), ("colocate", 1, 4, 3)]),
+        ([16], [("split", 1, 1, None), ("colocate", 1, 8, 3)]),
     ],
 )
 def test_with_two_gpus_the_mode_of_recipes_is_tried_too(
-    gpus: int, made_up: bool, modes: list[tuple[str, str, int]]
+    gpus: list[int], modes: list[tuple[str, int, int, int | None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = modes_of(GpuNodes(2, gpus, made_up))
-    assert [(mode.check, mode.placement, mode.ranks) for mode in found] == modes
-    assert all(mode.flags.get("ds.zero_stage") == 3 for mode in found[1:])
+    configs = []
 
+    def train(command: list[str], **_: object) -> SimpleNamespace:
+        config = load_config(command[4], command[5:])
+        configs.append(config)
+        return SimpleNamespace(returncode=2, stderr="a warning\nmeds: ds.x=1: must be 2.\n")
 
-def test_a_finding_says_in_which_mode() -> None:
-    steps = [{"vllm_kl": 0.001, "meds/rows": 4.0}, {"vllm_kl": 0.002, "meds/rows": 9.0}]
-    finding = judge(steps, modes_of(GpuNodes(1, 8, made_up=False))[1])
-    assert finding.found == (
-        "a tiny policy trained as recipes do, 8 GPUs of a node shared by policy and engines; engines and policy differ "
-        "by 0.0010 and, after a sync, 0.0020 nats"
+    monkeypatch.setattr(subprocess, "run", train)
+    monkeypatch.setattr(
+        "meds_openrlhf.arithmetic.warm_start.prepare", lambda *_, **__: SimpleNamespace(policy="p", train="t")
     )
-    assert (finding.check, finding.word) == ("sharing", "ok")
+    nodes = {f"node {number}": count for number, count in enumerate(gpus)}
+    findings = list(trials(tmp_path, nodes, made_up=False, verbose=False))
+    names = ("actor.num_nodes", "actor.num_gpus_per_node", "ds.zero_stage")
+    found = [(config.meds.placement.mode, *(config.openrlhf.get(name) for name in names)) for config in configs]
+    assert found == modes
+    assert [finding.check for finding in findings] == ["training", "sharing"][: len(modes)]
+    assert findings[0].found == "ds.x=1: must be 2."
+    assert list(tmp_path.iterdir()) == []

@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from meds_openrlhf.config import ConfigError, FeatureSettings, MedsSettings, MemorySettings, PenaltySettings
+from meds_openrlhf.config import ConfigError, MedsSettings, MemorySettings, PenaltySettings
 from meds_openrlhf.config.method import PRESETS
+from meds_openrlhf.config.schema import FeatureSettings
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.replay import ReplaySummary, read_recording, recording_of, replay
 from meds_openrlhf.memory.stored import open_memory

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from meds_openrlhf.config import ConfigError, FeatureSettings, MemorySettings
+from meds_openrlhf.config import ConfigError, MemorySettings
 from meds_openrlhf.config.method import PRESETS, make_method
+from meds_openrlhf.config.schema import FeatureSettings
 from meds_openrlhf.features.settings import features_of_rows
 from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat
 from meds_openrlhf.memory.stored import StoredMemory

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.doctor.cluster import examine
+from meds_openrlhf.doctor.checks import examine
 from meds_openrlhf.runtime import devices
 from meds_openrlhf.runtime.devices import old_driver, smallest_card
 
@@ -47,10 +47,10 @@ def test_a_driver_too_old_for_torch_is_named_by_train_and_doctor(
     monkeypatch.setattr(torch.version, "cuda", cuda)
     monkeypatch.setattr(devices, "has_cuda", lambda: False)  # torch sees nothing, as with an old driver
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    advice = f"driver {driver} is too old for CUDA {cuda} of torch {torch.__version__}: update it to 580 or newer"
+    advice = f"driver {driver} is too old for CUDA {cuda} of torch {torch.__version__}. Update it to 580 or newer."
     with pytest.raises(ConfigError) as refused:
-        devices.runs_on_cpu(False, "meds.allow_cpu", "but this machine has no GPU")
-    expected = f"but torch cannot use this machine's GPUs: {advice}" if old else "but this machine has no GPU"
+        devices.runs_on_cpu(False, "meds.allow_cpu", "this machine has no GPU.")
+    expected = f"torch cannot use this machine's GPUs: {advice}" if old else "this machine has no GPU."
     assert (refused.value.field, refused.value.hint) == ("meds.allow_cpu", expected)
-    findings, _ = examine("n", tmp_path, "token")
+    findings, _ = examine("n", tmp_path / "token")
     assert [finding.advice for finding in findings if finding.check == "GPUs"] == ([advice] if old else [])

@@ -16,7 +16,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from meds_openrlhf.config import ConfigError, RunConfig, load_config
-from meds_openrlhf.config.file_settings import DATA_SUFFIXES, FILE_SETTINGS
 from meds_openrlhf.memory.branch import read_branch_point
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
@@ -24,6 +23,12 @@ from meds_openrlhf.placement.plan import SECTIONS
 from meds_openrlhf.rewards import gym_problem
 from meds_openrlhf.training.host.openrlhf import batching_of, role_requests
 
+# Settings that may name local files, and the suffixes of those with data.
+FILE_SETTINGS = (
+    *("actor.model_name_or_path", "critic.model_name_or_path", "reward.model_name_or_path"),
+    *("data.prompt_dataset", "eval.dataset", "reward.remote_url", "train.agent_func_path"),
+)
+DATA_SUFFIXES = frozenset({".json", ".jsonl", ".csv", ".parquet", ".arrow"})
 AT_LEAST_ONE = (
     *("actor.num_nodes", "actor.num_gpus_per_node", "vllm.num_engines", "vllm.tensor_parallel_size", "data.max_len"),
     *("rollout.batch_size", "rollout.micro_batch_size", "rollout.n_samples_per_prompt", "rollout.max_tokens_per_gpu"),

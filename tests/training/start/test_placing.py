@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from meds_openrlhf.config import ConfigError, MedsSettings, PlacementSettings, RunConfig
-from meds_openrlhf.config.schema import PolicySettings
+from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig
+from meds_openrlhf.config.schema import PlacementSettings, PolicySettings
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement import shortage
 from meds_openrlhf.placement.inventory import imagined_cluster

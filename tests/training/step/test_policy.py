@@ -12,8 +12,7 @@ from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
-from meds_openrlhf.config import FeatureSettings
-from meds_openrlhf.config.schema import EntropyAdvantageSettings, PolicySettings
+from meds_openrlhf.config.schema import EntropyAdvantageSettings, FeatureSettings, PolicySettings
 from meds_openrlhf.training.host.openrlhf import plain_class
 from meds_openrlhf.training.step import policy as actor
 from meds_openrlhf.training.step.policy import PolicyActor, Recorded

@@ -1,0 +1,31 @@
+"""What the parsers of all subcommands share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from meds_openrlhf.config import ConfigError
+
+
+def add_command(
+    subparsers: Any, name: str, run: Callable[..., int], document: str | None, takes_overrides: bool = False
+) -> argparse.ArgumentParser:
+    """Add a command whose ``document`` is its help, in the first line behind any colon, and its description."""
+    summary, _, description = (document or "").partition("\n\n")
+    words = {"help": summary.rpartition("`: ")[2], "description": " ".join(description.split())}
+    parser: argparse.ArgumentParser = subparsers.add_parser(name, **words)
+    parser.set_defaults(run=run, takes_overrides=takes_overrides)
+    return parser
+
+
+def pairs_of(flag: str, words: Sequence[str] | None, form: str) -> dict[str, str]:
+    """The pairs that were given with ``flag``, of a ``form`` such as KEY=VALUE. Raises ConfigError for other words."""
+    pairs: dict[str, str] = {}
+    for word in words or ():
+        key, _, value = word.partition("=")
+        if not key or not value or key in pairs:
+            raise ConfigError(flag, word, f"must be {form}, with a different {form.partition('=')[0]} each time.")
+        pairs[key] = value
+    return pairs

@@ -1,0 +1,98 @@
+"""Sections of settings: frozen dataclasses whose types say which values they take."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import MISSING, fields, is_dataclass
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from meds_openrlhf.config.errors import ConfigError, suggestion
+from meds_openrlhf.config.removed import REMOVED, is_as_before
+
+T = TypeVar("T")
+
+_kinds = partial(get_type_hints, include_extras=True)
+_WORDS = {bool: "true or false", int: "an integer", float: "a number", str: "a text", type(None): "null"}
+_WORDS |= {list: "a list", dict: "a mapping"}
+
+
+class That(NamedTuple):
+    """A condition on a type: ``Annotated[int, That("is at least 1", lambda count: count >= 1)]``."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+class Section:
+    """Base class of the settings below a dotted name. Raises ConfigError for a value that does not fit its field."""
+
+    section = ""
+
+    def __init_subclass__(cls, name: str) -> None:
+        cls.section = name
+
+    def __post_init__(self) -> None:
+        for key, kind in _kinds(type(self)).items():
+            object.__setattr__(self, key, fit(getattr(self, key), kind, f"{self.section}.{key}"))
+
+    def require(self, holds: bool, key: str, hint: str) -> None:
+        """Raise ConfigError about the setting ``key`` unless a rule that involves several settings ``holds``."""
+        if not holds:
+            raise ConfigError(f"{self.section}.{key}", getattr(self, key), hint)
+
+    def require_default(self, keys: Iterable[str], hint: str) -> None:
+        """Raise ConfigError if one of ``keys``, which another setting leaves without effect, was set."""
+        for key in keys:
+            self.require(getattr(self, key) == getattr(type(self), key), key, f"{hint} Leave it out.")
+
+
+def build(cls: type[T], values: Mapping[str, Any], name: str) -> T:
+    """Build the dataclass ``cls`` from a nested mapping and check every key and value; ``name`` is its dotted name."""
+    kinds = _kinds(cls)
+    for key, value in values.items():
+        if key not in kinds and not is_as_before(f"{name}.{key}", value):
+            removed = REMOVED.get(f"{name}.{key}")
+            hint = (
+                f"this setting was removed. {removed[1]}" if removed else f"unknown setting. {suggestion(key, kinds)}"
+            )
+            raise ConfigError(f"{name}.{key}", value, hint)
+    for item in fields(cls):  # type: ignore[arg-type]
+        if item.name not in values and item.default is MISSING and item.default_factory is MISSING:
+            raise ConfigError(f"{name}.{item.name}", None, "this setting is required; it has no default.")
+    return cls(**{key: fit(values[key], kind, f"{name}.{key}") for key, kind in kinds.items() if key in values})
+
+
+def fit(value: Any, kind: Any, name: str) -> Any:
+    """Return ``value`` as the type ``kind``, converted only without loss. Raises ConfigError about ``name`` if not."""
+    if is_dataclass(kind) and isinstance(value, Mapping):
+        return build(kind, value, name)  # type: ignore[arg-type]
+    words, fitted = _read(value, kind)
+    if fitted is MISSING:
+        raise ConfigError(name, value, f"must be {words}.")
+    return fitted
+
+
+def _read(value: Any, kind: Any) -> tuple[str, Any]:
+    """Return what the type ``kind`` allows, in words, and ``value`` as this type, MISSING if it does not fit."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        options = [_read(value, option) for option in arguments]
+        return ", or ".join(words for words, _ in options), next((v for _, v in options if v is not MISSING), MISSING)
+    if origin is Literal:
+        choices = ", ".join(f'"{choice}"' for choice in arguments)
+        return " or ".join(choices.rsplit(", ", 1)), value if value in arguments else MISSING
+    if origin is Annotated:
+        (words, fitted), condition = _read(value, arguments[0]), arguments[1]
+        fits = fitted is not MISSING and condition.holds(fitted)
+        return f"{words} that {condition.words}", fitted if fits else MISSING
+    if origin is tuple:
+        items = [value] if isinstance(value, str) else value
+        fits = isinstance(items, (list, tuple)) and all(isinstance(item, str) for item in items)
+        return "a list of texts", tuple(items) if fits else MISSING
+    if kind is float and type(value) in (int, str):  # YAML 1.1 reads 1e-6, which has no dot, as a string
+        with suppress(ValueError):
+            value = float(value)
+    return _WORDS.get(kind, "a section: set the keys below it"), value if type(value) is kind else MISSING
