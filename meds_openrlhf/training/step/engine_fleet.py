@@ -58,17 +58,16 @@ class EngineFleet:
     """
 
     def __init__(self, engines: list[Any], tell: Callable[[str], None], syncs_meanwhile: bool = False) -> None:
-        self._syncs_meanwhile = syncs_meanwhile
         self.usable = list(engines)
-        self._engines = list(engines)
-        self._ids = [engine._actor_id.hex() for engine in engines]
-        self._given_up: set[str] = set()
-        self._lives: dict[str, str] = {}  # of the usable ones, by actor id
         self.tell = tell
+        self._engines = list(engines)
+        self._syncs_meanwhile = syncs_meanwhile
+        self._given_up: set[Any] = set()
+        self._lives: dict[Any, str] = {}  # of the usable engines
         self._group: list[str] | None = None  # the lives in the weight-sync group; None: as started
         self._weights = AS_STARTED  # the newest sync that this process knows of
-        self._sent: dict[Any, tuple[str, str]] = {}  # actor id and life of the engine that has the call
-        self._load: Counter[str] = Counter()  # calls by actor id
+        self._sent: dict[Any, tuple[Any, str]] = {}  # the engine that has the call, and its life then
+        self._load: Counter[Any] = Counter()  # calls by engine
 
     # ── prompts ──
 
@@ -78,11 +77,10 @@ class EngineFleet:
 
     def generate(self, **request: Any) -> Any:
         """Send a prompt to the engine with the fewest; return the call."""
-        engine = min(self.usable, key=lambda engine: self._load[engine._actor_id.hex()])
-        name = engine._actor_id.hex()
+        engine = min(self.usable, key=self._load.__getitem__)
         call = engine.generate_responses.remote(**request)
-        self._sent[call] = name, self._lives.get(name, "")
-        self._load[name] += 1
+        self._sent[call] = engine, self._lives.get(engine, "")
+        self._load[engine] += 1
         return call
 
     def wait(self, calls: Sequence[Any]) -> list[Any]:
@@ -98,11 +96,10 @@ class EngineFleet:
         try:
             responses: list[Any] = ray.get(call)
             return responses
-        except ray.exceptions.RayTaskError as error:
-            if not (self.is_loss(error) or isinstance(innermost(error), StaleWeightsError)):
+        except (ray.exceptions.RayTaskError, ray.exceptions.RayActorError) as error:
+            is_actor = isinstance(error, ray.exceptions.RayActorError)
+            if not (is_actor or self.is_loss(error) or isinstance(innermost(error), StaleWeightsError)):
                 raise
-            self.drop(life, error)
-        except ray.exceptions.RayActorError as error:
             self.drop(life, error)
         return None
 
@@ -116,8 +113,8 @@ class EngineFleet:
 
     def _forget(self, call: Any) -> str:
         """Count a call no more; return the life of the engine that had it."""
-        name, life = self._sent.pop(call)
-        self._load[name] -= 1
+        engine, life = self._sent.pop(call)
+        self._load[engine] -= 1
         return life
 
     # ── engines ──
@@ -125,8 +122,8 @@ class EngineFleet:
     def keep_those_with_weights(self) -> None:
         """Drop engines that are unavailable or lack the newest weights; called before responses are generated."""
         statuses = self._numbered() if self._syncs_meanwhile else self._statuses()
-        self._weights = max([self._weights, *(status.weights for status in statuses if status is not None)])
-        self._use([status if status is not None and status.weights == self._weights else None for status in statuses])
+        self._weights = max([self._weights, *(status.weights for status in statuses.values())])
+        self._use({engine: status for engine, status in statuses.items() if status.weights == self._weights})
 
     def take_in_restarted(self) -> bool:
         """Use every engine that answers; called before a weight sync.
@@ -135,9 +132,11 @@ class EngineFleet:
         """
         statuses = self._loaded_ones()
         self._use(statuses)
-        lives = [status.life for status in statuses if status is not None]
-        as_started = all(status is not None and status.weights != NONE for status in statuses)
-        changed = lives != self._group if self._group is not None else not as_started
+        lives = [status.life for status in statuses.values()]
+        if self._group is None:
+            changed = len(lives) < len(self._engines) or any(status.weights == NONE for status in statuses.values())
+        else:
+            changed = lives != self._group
         self._group = lives
         return changed
 
@@ -151,84 +150,76 @@ class EngineFleet:
 
         Kills the actor so that Ray restarts it, unless the actor is lost already or was restarted and lacks weights.
         """
-        lost = next((engine for engine in self.usable if self._lives.get(engine._actor_id.hex()) == life), None)
+        lost = next((engine for engine in self.usable if self._lives.get(engine) == life), None)
         if lost is None:
             return  # another failed call has dropped it already, and it may be restarted by now
         self.usable.remove(lost)
         if not isinstance(innermost(error), (ray.exceptions.RayActorError, StaleWeightsError)):
             ray.kill(lost, no_restart=False)  # the actor outlives its vLLM process
         left = f"its prompts go to the {len(self.usable)} left" if self.usable else "waiting until it is restarted"
-        self.tell(f"vLLM engine {self._engines.index(lost)} was lost ({type(error).__name__}); {left}")
+        self._tell_of(lost, f"was lost ({type(error).__name__}); {left}")
 
     def is_loss(self, error: BaseException) -> bool:
         """Return whether the loss of one of these engines caused ``error``, which may be wrapped."""
         cause = innermost(error)
         if isinstance(cause, ray.exceptions.RayActorError):
-            return cause.actor_id in self._ids
+            return any(cause.actor_id == engine._actor_id.hex() for engine in self._engines)
         exceptions = sys.modules.get("vllm.v1.engine.exceptions")  # imported if such an error can occur
         return exceptions is not None and isinstance(cause, exceptions.EngineDeadError)
 
-    def _use(self, statuses: list[EngineStatus | None]) -> None:
-        engines = [engine for engine, status in zip(self._engines, statuses) if status is not None]
-        for engine in engines:
+    def _use(self, statuses: dict[Any, EngineStatus]) -> None:
+        for engine in statuses:
             if engine not in self.usable:
-                self.tell(f"vLLM engine {self._engines.index(engine)} is back")
+                self._tell_of(engine, "is back")
         for engine in self.usable:
-            if engine not in engines:
-                self.tell(f"vLLM engine {self._engines.index(engine)} is away; {len(engines)} go on without it")
-        self.usable[:] = engines
-        self._lives = {name: status.life for name, status in zip(self._ids, statuses) if status is not None}
+            if engine not in statuses:
+                self._tell_of(engine, f"is away; {len(statuses)} go on without it")
+        self.usable[:] = statuses
+        self._lives = {engine: status.life for engine, status in statuses.items()}
 
-    def _loaded_ones(self) -> list[EngineStatus | None]:
-        """Wait until vLLM is running in at least one engine; return statuses, None for the other engines."""
+    def _tell_of(self, engine: Any, what: str) -> None:
+        self.tell(f"vLLM engine {self._engines.index(engine)} {what}")
+
+    def _loaded_ones(self) -> dict[Any, EngineStatus]:
+        """Wait until vLLM is running in at least one engine; return the statuses of those in which it is.
+
+        Starts it in restarted engines that have waited while the policy trained.
+        """
         deadline = time.monotonic() + RESTART_SECONDS
         while True:
             statuses = self._statuses()
-            if self._load_waiting(statuses):
+            if loads := [engine.load.remote() for engine, status in statuses.items() if not status.loaded]:
+                ray.wait(loads, num_returns=len(loads), timeout=RESTART_SECONDS)
                 statuses = self._statuses()
-            statuses = [status if status is not None and status.loaded else None for status in statuses]
-            if any(status is not None for status in statuses):
-                return statuses
+            if loaded := {engine: status for engine, status in statuses.items() if status.loaded}:
+                return loaded
             if len(self._given_up) == len(self._engines) or time.monotonic() > deadline:
                 raise RunLostError("every vLLM engine was lost, and none came back")
             time.sleep(POLL_SECONDS)
 
-    def _numbered(self) -> list[EngineStatus | None]:
+    def _numbered(self) -> dict[Any, EngineStatus]:
         """Return the engines' statuses when no engine can still be about to get the newest sync's number."""
         deadline = time.monotonic() + NUMBERING_SECONDS
         while True:
             statuses = self._statuses()
-            found = {status.weights for status in statuses if status is not None} - {NONE}
+            found = {status.weights for status in statuses.values()} - {NONE}
             if not found or max(found) - 1 not in found or time.monotonic() > deadline:
                 return statuses
             time.sleep(POLL_SECONDS / 20)
 
-    def _load_waiting(self, statuses: list[EngineStatus | None]) -> bool:
-        """Start vLLM in restarted engines that have waited while the policy trained; return whether there were any."""
-        named = zip(self._engines, statuses)
-        calls = [engine.load.remote() for engine, status in named if status is not None and not status.loaded]
-        if calls:
-            ray.wait(calls, num_returns=len(calls), timeout=RESTART_SECONDS)
-        return bool(calls)
-
-    def _statuses(self) -> list[EngineStatus | None]:
-        """Return the status of each engine, None for an unavailable engine."""
-        references = [engine.status.remote() for engine in self._engines]
-        done, _ = ray.wait(references, num_returns=len(references), timeout=STATUS_SECONDS)
-        answered = set(done)
-        return [
-            self._status(number, reference) if reference in answered else None
-            for number, reference in enumerate(references)
-        ]
-
-    def _status(self, number: int, reference: Any) -> EngineStatus | None:
-        try:
-            status: EngineStatus = ray.get(reference)
-            return status
-        except ray.exceptions.ActorDiedError:
-            if self._ids[number] not in self._given_up:
-                self._given_up.add(self._ids[number])
-                self.tell(f"vLLM engine {number} was lost too often, and is not started again")
-        except ray.exceptions.RayActorError:
-            pass  # being restarted
-        return None
+    def _statuses(self) -> dict[Any, EngineStatus]:
+        """Return the statuses of the engines that are available, in the order of the engines."""
+        references = {engine.status.remote(): engine for engine in self._engines}
+        done, _ = ray.wait(list(references), num_returns=len(references), timeout=STATUS_SECONDS)
+        statuses: dict[Any, EngineStatus] = {}
+        for reference in sorted(done, key=list(references).index):
+            engine = references[reference]
+            try:
+                statuses[engine] = ray.get(reference)
+            except ray.exceptions.ActorDiedError:
+                if engine not in self._given_up:
+                    self._given_up.add(engine)
+                    self._tell_of(engine, "was lost too often, and is not started again")
+            except ray.exceptions.RayActorError:
+                pass  # being restarted
+        return statuses

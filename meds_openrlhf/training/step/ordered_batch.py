@@ -11,6 +11,7 @@ has no bias towards short responses, which a batch of what finishes first would 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import Any
@@ -29,15 +30,13 @@ class PassRate:
     def __init__(self) -> None:
         self._passed = self._judged = PRIOR
 
-    def add(self, passed: bool) -> None:
-        """Count a prompt."""
-        self._passed += passed
-        self._judged += 1
-
     def begin_step(self) -> None:
         """Halve the weight of all prompts so far."""
-        self._passed /= 2
-        self._judged /= 2
+        self._passed, self._judged = self._passed / 2, self._judged / 2
+
+    def add(self, passed: bool) -> None:
+        """Count a prompt."""
+        self._passed, self._judged = self._passed + passed, self._judged + 1
 
     def needed(self, missing: int) -> int:
         """Return how many prompts it takes for ``missing`` of them to pass.
@@ -52,20 +51,15 @@ class PassRate:
         return ceil(missing / rate + (variance + sqrt(variance * (variance + 4 * rate * missing))) / (2 * rate**2))
 
 
-@dataclass(frozen=True)
-class PromptRequest:
-    """A prompt for the engines."""
-
-    prompt: str
-    label: str
-    image: Any
+# A prompt as OpenRLHF's loader has it: (data source, prompt, label, image), each a list of one.
+Row = Sequence[Any]
 
 
 @dataclass(eq=False)
 class Started:
     """A prompt that was started, and its samples: None while it is not answered, none if it is filtered out."""
 
-    request: PromptRequest
+    row: Row
     samples: list[Experience] | None = None
 
 
@@ -95,9 +89,9 @@ class OrderedBatch:
         missing = max(self._missing - self._passed, 0)
         return max(0, (missing if self._rate is None else self._rate.needed(missing)) - self._running)
 
-    def start(self, request: PromptRequest) -> Started:
+    def start(self, row: Row) -> Started:
         """Add the next prompt of the data."""
-        started = Started(request)
+        started = Started(row)
         self._window.append(started)
         self._running += 1
         return started
@@ -116,6 +110,6 @@ class OrderedBatch:
             self._passed -= bool(first.samples)
             self._missing -= bool(first.samples)
 
-    def rest(self) -> list[PromptRequest]:
+    def rest(self) -> list[Row]:
         """Return the prompts beyond the batch, in the order of the data."""
-        return [started.request for started in self._window]
+        return [started.row for started in self._window]

@@ -3,57 +3,49 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from openrlhf.trainer.ppo_utils.experience import Experience
-from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator, _collect_prompt_batch
+from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.trainer.ray.vllm_engine import batch_vllm_engine_call
 from vllm import SamplingParams
 
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.training.host.openrlhf import is_too_long, longest_prompt
+from meds_openrlhf.training.host.openrlhf import even_batch
+from meds_openrlhf.training.start.dataset import is_too_long, longest_prompt
 from meds_openrlhf.training.step.engine_fleet import EngineFleet
-from meds_openrlhf.training.step.ordered_batch import OrderedBatch, PassRate, PromptRequest, Started
+from meds_openrlhf.training.step.ordered_batch import OrderedBatch, PassRate, Row, Started
+from meds_openrlhf.training.watch.control import TrainerContext
 
 
 class RolloutGenerator(SamplesGenerator):
-    """OpenRLHF's generator of rollouts; see the module's docstring.
+    """Takes the place of ``theirs``, OpenRLHF's generator; see the module's docstring.
 
     ``sync_weights`` sends the policy's weights to restarted engines. It is None in asynchronous runs, which cannot do
-    this from the generating process and end if all engines are lost. ``even_batch`` divides the last batch of an epoch.
-    After ``steps_left`` batches nothing more is generated; None for no limit.
+    this from the generating process and end if all engines are lost.
     """
-
-    prompts_dataloader: Any
-    tokenizer: Any
 
     def __init__(
         self,
-        *args: Any,
+        theirs: SamplesGenerator,
         fleet: EngineFleet,
+        context: TrainerContext,
         sync_weights: Callable[[], None] | None,
-        keep_below: float | None = None,
-        even_batch: int = 1,
-        steps_left: int | None = None,
-        **kwargs: Any,
     ) -> None:
-        super().__init__(*args, vllm_engines=fleet.usable, **kwargs)
-        tokenizer, most = self.tokenizer, longest_prompt(self.args)
-        self.tokenizer = fleet.share(tokenizer)
-        self._pass_rate = PassRate()
-        self._keep_below = keep_below
-        self._even_batch = even_batch
-        self._steps_left = steps_left
-        self._has_told_of_rest = False
+        prompts, tokenizer = PromptStream(self, theirs), fleet.share(theirs.tokenizer)
+        super().__init__(theirs.strategy, prompts, theirs.eval_dataloader, tokenizer, fleet.usable)
         self.vllm_engines = fleet.usable  # the list itself, even if it is empty
         self._fleet = fleet
+        self._keep_below = context.keeps_scores_below
+        self._steps_left = context.steps_left
         self._sync_weights = sync_weights
+        self._pass_rate = PassRate()
+        self._has_told_of_rest = False
+        # OpenRLHF's: the prompts of an epoch that is not exhausted, and the rollouts beyond a step's.
+        self._dataloader_iter: PromptStream | None = None
         self._sample_buffer: list[Experience] = []
-        self._dataloader_iter: Any = None
-        self.prompts_dataloader = ResumablePrompts(
-            self.prompts_dataloader, self, lambda text: not is_too_long(text, most, tokenizer)
-        )
 
     def generate_samples(self, **generate_kwargs: Any) -> tuple[list[Experience], float | None, int, bool]:
         """Generate samples with the usable engines; the last batch of an epoch is cut to whole mini-batches.
@@ -71,15 +63,14 @@ class RolloutGenerator(SamplesGenerator):
         return samples, passed, consumed, exhausted
 
     def _without_rest(self, samples: list[Experience]) -> list[Experience]:
-        step = self.args.rollout.batch_size * self.args.rollout.n_samples_per_prompt
-        over = len(samples) % self._even_batch
-        if not over or len(samples) == step:
+        if len(samples) == self.args.rollout.batch_size * self.args.rollout.n_samples_per_prompt:
             return samples
-        if not self._has_told_of_rest:
-            what = f"the epoch's last {over} responses are not trained on"
-            self._fleet.tell(f"{what}: its last step has a multiple of {self._even_batch} responses")
+        rest = len(samples) % even_batch(self.args)
+        if rest and not self._has_told_of_rest:
+            what = f"the epoch's last {rest} responses are not trained on"
+            self._fleet.tell(f"{what}: its last step has a multiple of {even_batch(self.args)} responses")
             self._has_told_of_rest = True
-        return samples[: len(samples) - over]
+        return samples[: len(samples) - rest]
 
     def generate_eval_samples(self, **generate_kwargs: Any) -> list[Experience]:
         """Generate evaluation samples with the usable engines."""
@@ -88,7 +79,7 @@ class RolloutGenerator(SamplesGenerator):
         return samples
 
     def _generate_vllm(
-        self, dataloader_iter: Iterator[Any], num_prompts: int, dynamic_filtering: bool, **generate_kwargs: Any
+        self, dataloader_iter: Iterator[Row], num_prompts: int, dynamic_filtering: bool, **generate_kwargs: Any
     ) -> tuple[list[Experience], int, bool]:
         """Like OpenRLHF's method, but in the order of the data, with prompts in advance, and without losing any.
 
@@ -100,15 +91,16 @@ class RolloutGenerator(SamplesGenerator):
         calls: dict[Any, Started] = {}
         while not batch.is_full:
             if (more := batch.to_start()) and not exhausted:
-                requests, exhausted = _draw(dataloader_iter, more)
-                calls |= {self._send(request, options): batch.start(request) for request in requests}
+                rows = list(islice(dataloader_iter, more))
+                exhausted = len(rows) < more
+                calls |= {self._send(row, options): batch.start(row) for row in rows}
             if not calls:
                 break
             for call in self._fleet.wait(list(calls)):
                 started = calls.pop(call)
                 responses = self._fleet.responses(call)
                 if responses is None:
-                    calls[self._send(started.request, options)] = started
+                    calls[self._send(started.row, options)] = started
                     continue
                 samples = [
                     self._process_response_into_experience(response, **generate_kwargs) for response in responses
@@ -148,15 +140,15 @@ class RolloutGenerator(SamplesGenerator):
             "num_samples": given("n_samples_per_prompt", self.args.rollout.n_samples_per_prompt),
         }
 
-    def _send(self, request: PromptRequest, options: dict[str, Any]) -> Any:
-        """Send a request to an engine; return the call."""
-        self._require_engine()
-        return self._fleet.generate(prompt=request.prompt, label=request.label, images=request.image, **options)
+    def _send(self, row: Row, options: dict[str, Any]) -> Any:
+        """Send a prompt to an engine; return the call."""
+        if not self._fleet.usable:
+            self._wait_for_an_engine()
+        _, (prompt,), (label,), (image,) = row
+        return self._fleet.generate(prompt=prompt, label=label, images=image, **options)
 
-    def _require_engine(self) -> None:
-        """If no engine is left, wait until one is restarted and send it the policy's weights."""
-        if self._fleet.usable:
-            return
+    def _wait_for_an_engine(self) -> None:
+        """Wait until a lost engine is restarted, and send it the policy's weights."""
         if self._sync_weights is None:
             raise RunLostError("every vLLM engine was lost, and the policy of an asynchronous run is busy training")
         self._sync_weights()
@@ -166,92 +158,57 @@ class RolloutGenerator(SamplesGenerator):
         if self.args.vllm.enable_sleep:
             batch_vllm_engine_call(self._fleet.usable, "wake_up")
 
-    # ── state for checkpoints ──
-
-    def state(self) -> dict[str, Any]:
-        """Return the prompts to draw first, and whether the epoch's others are drawn.
-
-        First come those of rollouts that no step was given yet, if more were generated at once than a step takes.
-        """
-        stream = self._dataloader_iter or PromptStream.drained()
-        buffered = [
-            ([None], sample.prompts, sample.labels, sample.images)
-            for sample in self._sample_buffer[:: self.args.rollout.n_samples_per_prompt]
-        ]
-        return {"put_back": [*buffered, *stream.put_back_rows], "epoch_drawn": stream.is_drained}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Restore a state; the loader must have been restored to the same point before."""
-        # Iterating the loader again at the end of an epoch would start the next epoch too early.
-        self._dataloader_iter = PromptStream.drained() if state["epoch_drawn"] else iter(self.prompts_dataloader)
-        self._dataloader_iter.put_back_rows.extend(state["put_back"])
-
 
 class PromptStream:
-    """The prompts of an epoch, as OpenRLHF's loader has them: (data source, prompt, label, image), each a list of one.
+    """OpenRLHF's loader of prompts, and the prompts of an epoch; those that were drawn too early can be put back.
 
-    Those that were drawn too early can be put back.
+    Leaves out prompts that are too long. Its state is that of the loader, the prompts to draw first and whether the
+    epoch's others are drawn: OpenRLHF's checkpoints lose prompts whose rollouts are beyond a step's batch, if more are
+    generated at once, and repeat an epoch whose last batch was smaller than the others.
     """
 
-    def __init__(self, rows: Iterator[Any]) -> None:
-        self._rows = rows
-        self.put_back_rows: deque[Any] = deque()
-        self.is_drained = False  # but for the rows that were put back
-
-    @staticmethod
-    def drained() -> PromptStream:
-        """Return a stream without prompts."""
-        stream = PromptStream(iter(()))
-        stream.is_drained = True
-        return stream
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        if self.put_back_rows:
-            return self.put_back_rows.popleft()
-        try:
-            return next(self._rows)
-        except StopIteration:
-            self.is_drained = True
-            raise
-
-    def put_back(self, requests: Sequence[PromptRequest]) -> None:
-        """Put back the last prompts that were drawn, in their order."""
-        rows = [([None], [request.prompt], [request.label], [request.image]) for request in requests]
-        self.put_back_rows.extendleft(reversed(rows))
-
-
-class ResumablePrompts:
-    """OpenRLHF's loader of prompts, only those that ``fits``, with the state of the generator included in its own.
-
-    OpenRLHF's checkpoints lose prompts whose rollouts are beyond a step's batch, if more are generated at once, and
-    repeat an epoch whose last batch was smaller than the others.
-    """
-
-    def __init__(self, loader: Any, generator: RolloutGenerator, fits: Callable[[str], bool]) -> None:
-        self._loader = loader
+    def __init__(self, generator: RolloutGenerator, theirs: SamplesGenerator) -> None:
         self._generator = generator
-        self._fits = fits
+        self._loader = theirs.prompts_dataloader
+        self._tokenizer, self._longest = theirs.tokenizer, longest_prompt(theirs.args)
+        self._rows: Iterator[Row] = iter(())  # that the loader has left in this epoch
+        self._put_back: deque[Row] = deque()
+        self._is_drained = True  # but for the rows that were put back
 
     def __len__(self) -> int:
         return len(self._loader)
 
-    def __iter__(self) -> Iterator[Any]:
-        return PromptStream(row for row in self._loader if self._fits(row[1][0]))
+    def __iter__(self) -> PromptStream:
+        """Start an epoch."""
+        self._rows, self._is_drained = iter(self._loader), False
+        return self
+
+    def __next__(self) -> Row:
+        if self._put_back:
+            return self._put_back.popleft()
+        for row in self._rows:
+            if not is_too_long(row[1][0], self._longest, self._tokenizer):
+                return row
+        self._rows, self._is_drained = iter(()), True
+        raise StopIteration
+
+    def put_back(self, rows: list[Row]) -> None:
+        """Put back the last prompts that were drawn, in their order."""
+        self._put_back.extendleft(reversed(rows))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of the loader and the generator."""
-        return {"loader": self._loader.state_dict(), **self._generator.state()}
+        """Return the state after a step; the prompts of rollouts that no step was given yet come first."""
+        buffered = [
+            ([None], sample.prompts, sample.labels, sample.images)
+            for sample in self._generator._sample_buffer[:: self._generator.args.rollout.n_samples_per_prompt]
+        ]
+        first = [*buffered, *self._put_back]
+        return {"loader": self._loader.state_dict(), "put_back": first, "epoch_drawn": self._is_drained}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the loader and the generator."""
+        """Restore a state."""
         self._loader.load_state_dict(state["loader"])
-        self._generator.restore(state)
-
-
-def _draw(prompts: Iterator[Any], count: int) -> tuple[list[PromptRequest], bool]:
-    """Draw up to ``count`` prompts; return them and whether there were fewer."""
-    texts, labels, images, exhausted = _collect_prompt_batch(prompts, count)
-    return [PromptRequest(*columns) for columns in zip(texts, labels, images, strict=True)], exhausted
+        if not state["epoch_drawn"]:  # iterating the loader again would start the next epoch too early
+            iter(self)
+        self._put_back.extend(state["put_back"])
+        self._generator._dataloader_iter = self  # so that OpenRLHF goes on with this epoch

@@ -19,7 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from meds_openrlhf.features.function import load_function
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.tracking.diversity import DiversityTracker
-from meds_openrlhf.training.host.openrlhf import even_batch, plain_class, replaced
+from meds_openrlhf.training.host.openrlhf import plain_class, replaced
 from meds_openrlhf.training.step.batches import arranged
 from meds_openrlhf.training.step.checkpoint import CheckpointedTraining
 from meds_openrlhf.training.step.engine_fleet import EngineFleet
@@ -146,15 +146,7 @@ class MedsPPOTrainer(MedsTraining, plain_class(PPOTrainer), EngineSync):  # type
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.samples_generator = RolloutGenerator(
-            strategy=self.strategy,
-            prompts_dataloader=self.prompts_dataloader,
-            eval_dataloader=self.eval_dataloader,
-            tokenizer=self.tokenizer,
-            fleet=self._fleet,
-            sync_weights=self.broadcast_to_vllm,
-            keep_below=self._context.keeps_scores_below,
-            even_batch=even_batch(self.args),
-            steps_left=self._context.steps_left,
+            self.samples_generator, self._fleet, self._context, sync_weights=self.broadcast_to_vllm
         )
         self.prompts_dataloader = self.samples_generator.prompts_dataloader
         self._eval_metrics = evaluation_metrics(self._context.meds, self.tokenizer)
@@ -200,19 +192,9 @@ class MedsSamplesActor(plain_class(async_module.GenerateSamplesActor)):  # type:
     ) -> None:
         transformers.set_seed(strategy.args.train.seed)
         super().__init__(pretrain, strategy, vllm_engines, **kwargs)
-        tokenizer = self.samples_generator.tokenizer
-        self._eval_metrics = evaluation_metrics(context.meds, tokenizer)
-        self.samples_generator = RolloutGenerator(
-            strategy=strategy,
-            prompts_dataloader=self.prompts_dataloader,
-            eval_dataloader=self.eval_dataloader,
-            tokenizer=tokenizer,
-            fleet=EngineFleet(vllm_engines, context.tell, syncs_meanwhile=strategy.args.train.partial_rollout_enable),
-            sync_weights=None,
-            keep_below=context.keeps_scores_below,
-            even_batch=even_batch(strategy.args),
-            steps_left=context.steps_left,
-        )
+        self._eval_metrics = evaluation_metrics(context.meds, self.samples_generator.tokenizer)
+        fleet = EngineFleet(vllm_engines, context.tell, syncs_meanwhile=strategy.args.train.partial_rollout_enable)
+        self.samples_generator = RolloutGenerator(self.samples_generator, fleet, context, sync_weights=None)
         self.prompts_dataloader = self.samples_generator.prompts_dataloader
 
     def _run_eval(self) -> dict[str, float]:
