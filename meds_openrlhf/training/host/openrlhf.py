@@ -10,9 +10,9 @@ import ast
 import difflib
 import importlib.util
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from types import CodeType, ModuleType, SimpleNamespace
@@ -33,14 +33,6 @@ def module_alone(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def run_main_block(name: str, provided: dict[str, Any]) -> None:
-    """Run the ``__main__`` block of the module ``name`` with the names ``provided`` in place of its imports.
-
-    Of the other imports, only those from the standard library are executed.
-    """
-    exec(_main_block(name, frozenset(provided)), {"__name__": "__main__", **provided})
 
 
 def plain_class(actor_class: Any) -> Any:
@@ -64,34 +56,12 @@ def replaced(owner: Any, **values: Any) -> Iterator[None]:
             setattr(owner, name, original)
 
 
-@cache
-def _main_block(name: str, provided: frozenset[str]) -> CodeType:
-    tree = ast.parse(_file_of(name).read_text(encoding="utf-8"))
-    (block,) = [node for node in tree.body if isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)]
-    above = [node for node in tree.body if _imported_package(node) in sys.stdlib_module_names]
-    kept = [node for node in (*above, *block.body) if not _bound_names(node) & provided]
-    return compile(ast.Module(kept, type_ignores=[]), name, "exec")
-
-
 def _file_of(name: str) -> Path:
     package, *rest = name.split(".")
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError(f"No module named {package!r}", name=package)
     return Path(spec.submodule_search_locations[0], *rest).with_suffix(".py")
-
-
-def _imported_package(node: ast.stmt) -> str | None:
-    """Return the package that an import statement imports from, or None for other statements."""
-    if isinstance(node, ast.ImportFrom):
-        return (node.module or "").partition(".")[0]
-    return node.names[0].name.partition(".")[0] if isinstance(node, ast.Import) else None
-
-
-def _bound_names(node: ast.stmt) -> set[str]:
-    """Return the names that an import statement binds; empty for other statements."""
-    imports = isinstance(node, ast.Import | ast.ImportFrom)
-    return {alias.asname or alias.name for alias in node.names} if imports else set()  # type: ignore[attr-defined]
 
 
 ENTRY_POINT = "openrlhf.cli.train_ppo_ray"
@@ -115,19 +85,29 @@ def parse_openrlhf_arguments(flags: Mapping[str, Any]) -> SimpleNamespace:
             raise _refusal(flags, message)
 
     parsed: list[SimpleNamespace] = []
-    provided = {
+    names = {
         "argparse": SimpleNamespace(ArgumentParser=Parser),
+        "datetime": datetime,
         "hierarchize": module_alone("openrlhf.utils.config").hierarchize,
         "train": parsed.append,
     }
     try:
-        run_main_block(ENTRY_POINT, provided)
+        exec(_parsing(), names)
     except (AssertionError, AttributeError, TypeError) as error:
         # OpenRLHF's checks are assertions, or fail with other errors on missing values.
         remedy = " Lower rollout.micro_batch_size." if str(error).startswith(TOO_FEW_BATCHES) else ""
         raise ConfigError("OpenRLHF refuses these settings", None, f"{error}{remedy}") from error
     (args,) = parsed
     return args
+
+
+@cache
+def _parsing() -> CodeType:
+    """The ``__main__`` block of OpenRLHF's script, which parses, checks and calls ``train``, without its imports."""
+    script = ast.parse(_file_of(ENTRY_POINT).read_text(encoding="utf-8"))
+    (block,) = [node for node in script.body if isinstance(node, ast.If)]
+    steps = [node for node in block.body if not isinstance(node, ast.ImportFrom)]
+    return compile(ast.Module(steps, type_ignores=[]), ENTRY_POINT, "exec")
 
 
 def _command_line(parser: argparse.ArgumentParser, flags: Mapping[str, Any]) -> list[str]:

@@ -24,13 +24,6 @@ class StepReport:
 
 
 @dataclass(frozen=True)
-class Evaluated:
-    """A finished evaluation, as a line for the user."""
-
-    line: str
-
-
-@dataclass(frozen=True)
 class Stopped:
     """Training ended after ``step`` on request; ``tag`` names the checkpoint that was saved, None if there is none."""
 
@@ -46,7 +39,7 @@ class RunControl:
 
     def __init__(self, paths: RunPaths) -> None:
         self._log, self._evaluations = StepLog(paths.metrics), StepLog(paths.evaluations)
-        self._news: list[StepReport | Evaluated | Stopped | str] = []
+        self._news: list[StepReport | Stopped | str] = []
         self._stop = False
 
     def report(self, step: StepReport) -> bool:
@@ -58,13 +51,13 @@ class RunControl:
     def report_evaluation(self, evaluation: StepReport, line: str) -> None:
         """Log an evaluation after a step; ``line`` is shown to the user."""
         self._evaluations.append(evaluation.step, evaluation.metrics)
-        self._news.append(Evaluated(line))
+        self._news.append(line)
 
     def tell(self, news: Stopped | str) -> None:
         """Queue another message for the driver; a text is shown to the user."""
         self._news.append(news)
 
-    def take_news(self) -> list[StepReport | Evaluated | Stopped | str]:
+    def take_news(self) -> list[StepReport | Stopped | str]:
         """Return all messages since the last call, oldest first."""
         news, self._news = self._news, []
         return news

@@ -12,7 +12,7 @@ import ray._private.state
 from meds_openrlhf.runtime.errors import RunLostError, innermost
 from meds_openrlhf.runtime.signals import Interruptions, WatchdogExpired
 from meds_openrlhf.tracking.sending import Trackers
-from meds_openrlhf.training.watch.control import Evaluated, StepReport, Stopped
+from meds_openrlhf.training.watch.control import StepReport, Stopped
 
 POLL_SECONDS = 0.5
 CENSUS_SECONDS = 5.0
@@ -87,9 +87,8 @@ class Following:
             if isinstance(news, StepReport):
                 self.listener.step(news.step, news.metrics)
             else:
-                self.listener.say(news.line if isinstance(news, Evaluated) else news)
-            if not isinstance(news, str):  # progress
-                self.interruptions.rewind_watchdog()
+                self.listener.say(news)
+            self.interruptions.rewind_watchdog()
         return None
 
 

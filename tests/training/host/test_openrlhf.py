@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from meds_openrlhf.training.host.openrlhf import module_alone, run_main_block
+from meds_openrlhf.training.host.openrlhf import module_alone
 
 PROGRAM = """
 import sys
@@ -30,22 +30,6 @@ def test_a_module_alone_is_the_one_that_openrlhf_imports() -> None:
     assert module_alone("openrlhf.utils.config") is alone
 
 
-def test_a_main_block_gets_the_names_that_it_is_provided_with(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    package = tmp_path / "scripted"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "script.py").write_text(
-        "import json\n"
-        "import nowhere.to.be.found\n"
-        "from scripted.heavy import train\n"
-        "\n"
-        "if __name__ == '__main__':\n"
-        "    from scripted.lazy import settings\n"
-        "    train(json.dumps(settings))\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    trained: list[str] = []
-    run_main_block("scripted.script", {"train": trained.append, "settings": {"steps": 3}})
-    assert trained == ['{"steps": 3}']
+def test_a_package_that_is_missing_is_named() -> None:
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
-        run_main_block("no_such_package.script", {})
+        module_alone("no_such_package.script")
