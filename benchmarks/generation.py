@@ -31,8 +31,11 @@ from meds_openrlhf.training.host import cpu
 if not cpu.has_cuda():
     cpu.install()  # before anything of OpenRLHF's
 
+from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
+
 from benchmarks.table import make_parser
-from meds_openrlhf.training.step.rollout import PromptStream, RolloutGenerator
+from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
+from meds_openrlhf.training.step.rollout import RolloutGenerator
 
 SAMPLES = 16
 SEQUENCES = 738  # at a time in an engine, as `meds plan` says of a 7B model on an H200
@@ -186,17 +189,21 @@ def answer(prompt: str, filtered: float) -> tuple[list[int], list[dict[str, Any]
 
 def run_steps(make_fleet: Callable[[], SimulatedFleet], batch: int, steps: int, ahead: bool) -> list[tuple[int, float]]:
     """Return the prompts used and the simulated seconds of the real generator's steps; ``ahead``: as it is."""
-    advantage = SimpleNamespace(is_correction_level="off")
-    args = SimpleNamespace(
-        data=SimpleNamespace(max_len=CUT + 1024),
-        rollout=SimpleNamespace(batch_size=batch, n_samples_per_prompt=SAMPLES, max_new_tokens=CUT),
-        vllm=SimpleNamespace(enable_sleep=False),
-        algo=SimpleNamespace(dynamic_filtering_enable=True, dynamic_filtering_range=(0.0, 1.0), advantage=advantage),
-    )
-    loaders = {"prompts_dataloader": [], "eval_dataloader": None, "tokenizer": None}
-    strategy, fleet = SimpleNamespace(args=args), cast("Any", make_fleet())
-    generator: Any = RolloutGenerator(strategy=strategy, **loaders, fleet=fleet, sync_weights=None)
-    generator._dataloader_iter = PromptStream(([""], [str(number)], [""], [None]) for number in count())
+    flags = {
+        "rollout.batch_size": batch,
+        "rollout.n_samples_per_prompt": SAMPLES,
+        "rollout.max_new_tokens": CUT,
+        "data.max_len": CUT + 1024,
+        "algo.dynamic_filtering_enable": True,
+        "algo.kl.init_coef": 0,
+        "reward.remote_url": "unused.py",
+        "vllm.num_engines": 1,
+    }
+    strategy, fleet = SimpleNamespace(args=parse_openrlhf_arguments(flags)), cast("Any", make_fleet())
+    prompts = (([""], [str(number)], [""], [None]) for number in count())
+    context: Any = SimpleNamespace(keeps_scores_below=None, steps_left=None)
+    theirs = SamplesGenerator(strategy, prompts, None, None, [])
+    generator: Any = RolloutGenerator(theirs, fleet, context, sync_weights=None)
     if not ahead:
         generator._pass_rate = None
     found = []

@@ -42,7 +42,7 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.runtime.ray_connection import ray_connection
 from meds_openrlhf.tracking.response_texts import ResponseReader
 from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder
-from meds_openrlhf.training.host.openrlhf import even_batch, parse_openrlhf_arguments
+from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
 from meds_openrlhf.training.step.engine import in_arrays
 from meds_openrlhf.training.step.engine_fleet import AS_STARTED, EngineFleet, EngineStatus
 from meds_openrlhf.training.step.policy import Recorded
@@ -171,10 +171,10 @@ def our_step(strategy: Any, prompts: list[Any], tokenizer: Any, engines: Any, me
     context = TrainerContext(meds, paths, start_run_control(paths), pool, transform, True, recorder, first_step=0)
     group, fleet = StubGroup(records=True), EngineFleet(engines, print)
     models = {"critic_model_group": None, "reward_model_group": None, "reference_model_group": None}
-    given: dict[str, Any] = {"strategy": strategy, "tokenizer": tokenizer}
-    trainer = OurTrainer(context=context, actor_model_group=group, vllm_engines=engines, **models, **given)
-    given |= {"prompts_dataloader": prompts, "eval_dataloader": None, "even_batch": even_batch(strategy.args)}
-    return step_of(trainer, RolloutGenerator(fleet=fleet, sync_weights=None, **given), trainer._rollouts.flush)
+    given: dict[str, Any] = {"strategy": strategy, "tokenizer": tokenizer, "vllm_engines": engines}
+    trainer = OurTrainer(context=context, actor_model_group=group, **models, **given)
+    theirs = SamplesGenerator(prompts_dataloader=prompts, eval_dataloader=None, **given)
+    return step_of(trainer, RolloutGenerator(theirs, fleet, context, sync_weights=None), trainer._rollouts.flush)
 
 
 def measure(mean: int, cut: int, rounds: int, prompt_count: int) -> list[list[dict[str, float]]]:

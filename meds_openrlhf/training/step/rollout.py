@@ -13,8 +13,7 @@ from openrlhf.trainer.ray.vllm_engine import batch_vllm_engine_call
 from vllm import SamplingParams
 
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.training.host.openrlhf import even_batch
-from meds_openrlhf.training.start.dataset import is_too_long, longest_prompt
+from meds_openrlhf.training.host.openrlhf import even_batch, is_too_long, longest_prompt
 from meds_openrlhf.training.step.engine_fleet import EngineFleet
 from meds_openrlhf.training.step.ordered_batch import OrderedBatch, PassRate, Row, Started
 from meds_openrlhf.training.watch.control import TrainerContext
@@ -179,8 +178,9 @@ class PromptStream:
         return len(self._loader)
 
     def __iter__(self) -> PromptStream:
-        """Start an epoch."""
-        self._rows, self._is_drained = iter(self._loader), False
+        """Start an epoch, unless one is under way."""
+        if self._generator._dataloader_iter is None:
+            self._rows, self._is_drained = iter(self._loader), False
         return self
 
     def __next__(self) -> Row:

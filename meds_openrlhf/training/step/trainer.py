@@ -142,6 +142,7 @@ class MedsPPOTrainer(MedsTraining, plain_class(PPOTrainer), EngineSync):  # type
     """OpenRLHF's synchronous trainer with the additions of this package."""
 
     prompts_dataloader: Any
+    samples_generator: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

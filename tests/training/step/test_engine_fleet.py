@@ -1,7 +1,7 @@
 """Which engines are used, from what they say of themselves."""
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,12 +31,8 @@ class Fleet(EngineFleet):
         names: list[Any] = [Name(number) for number in range(len(self.answers))]
         super().__init__(names, self.told.append, self.syncs_meanwhile)
 
-    def _statuses(self) -> list[EngineStatus | None]:
-        return self.answers
-
-    def _load_waiting(self, statuses: list[EngineStatus | None]) -> bool:
-        self.answers = [one if one is None else replace(one, loaded=True) for one in statuses]
-        return statuses != self.answers
+    def _statuses(self) -> dict[Any, EngineStatus]:
+        return {engine: status for engine, status in zip(self._engines, self.answers) if status is not None}
 
     @property
     def used(self) -> list[int]:
@@ -48,6 +44,7 @@ class Name:
     """Stands for an engine's handle."""
 
     number: int
+    load: Any = field(default=None, compare=False)
 
     @property
     def _actor_id(self) -> "Name":
@@ -111,8 +108,8 @@ def test_while_a_syncs_number_is_under_way_no_engine_is_dropped(monkeypatch: pyt
     fleet = Fleet([first_life(0), first_life(1)], syncs_meanwhile=True)
     later = iter([(5, 4), (5, 4), (5, 5)])
 
-    def statuses() -> list[EngineStatus | None]:
-        return [EngineStatus(f"first-{number}", weights) for number, weights in enumerate(next(later))]
+    def statuses() -> dict[Any, EngineStatus]:
+        return {Name(number): EngineStatus(f"first-{number}", weights) for number, weights in enumerate(next(later))}
 
     monkeypatch.setattr(fleet, "_statuses", statuses)
     fleet._weights = 4
@@ -124,8 +121,14 @@ def test_while_a_syncs_number_is_under_way_no_engine_is_dropped(monkeypatch: pyt
     assert fleet.used == [0]
 
 
-def test_an_engine_that_waits_to_be_loaded_is_loaded_at_the_sync() -> None:
+def test_an_engine_that_waits_to_be_loaded_is_loaded_at_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Fleet([EngineStatus("second-0", NONE, loaded=False), first_life(1)])
+
+    def load() -> None:
+        fleet.answers[0] = EngineStatus("second-0", NONE)
+
+    fleet._engines[0] = Name(0, load=SimpleNamespace(remote=load))
+    monkeypatch.setattr(ray, "wait", lambda calls, **_: (calls, []))
     fleet.keep_those_with_weights()
     assert fleet.used == [1]
     assert fleet.take_in_restarted() is True

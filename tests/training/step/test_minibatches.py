@@ -14,6 +14,7 @@ from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from meds_openrlhf.config.schema import PolicySettings
 from meds_openrlhf.training.step.batches import arranged, in_given_order, order_by_prompts
 from meds_openrlhf.training.step.policy import PolicyActor
+from tests.training.step.rollouts import arguments
 
 
 def lengths_of(count: int, seed: int = 0) -> np.ndarray:
@@ -99,12 +100,10 @@ def batch(index: list[int]) -> Experience:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_batches_for_the_ranks_hold_what_came_in_any_order(ranks: int) -> None:
-    args = SimpleNamespace(
-        rollout=SimpleNamespace(n_samples_per_prompt=2),
-        train=SimpleNamespace(batch_size=4, seed=3),
-        actor=SimpleNamespace(num_nodes=1, num_gpus_per_node=ranks),
-        ds=SimpleNamespace(ring_attn_size=1, tensor_parallel_size=1),
-    )
+    args = arguments(**{
+        "rollout.batch_size": 4, "rollout.n_samples_per_prompt": 2, "rollout.micro_batch_size": 1,
+        "train.batch_size": 4, "train.micro_batch_size": 1, "train.seed": 3, "actor.num_gpus_per_node": ranks,
+    })  # fmt: skip
     dealt = arranged([batch([3, 0, 5]), batch([1, 7, 4]), batch([2, 6])], args, 1, "prompts")
     order = order_by_prompts(np.arange(2, 10), 2, 2, ranks, [3, 1])
     for sent, expected in zip(dealt, order, strict=True):

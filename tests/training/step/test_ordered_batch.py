@@ -6,31 +6,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openrlhf.trainer.ppo_utils.experience import Experience
 
-from meds_openrlhf.training.step.ordered_batch import OrderedBatch, PassRate, PromptRequest, Started
+from meds_openrlhf.training.step.ordered_batch import OrderedBatch, PassRate, Row, Started
 
 
-def requests(count: int) -> list[PromptRequest]:
-    return [PromptRequest(str(number), "", None) for number in range(count)]
+def rows(count: int) -> list[Row]:
+    return [([""], [str(number)], [""], [None]) for number in range(count)]
 
 
 def sample_of(started: Started) -> Experience:
-    return Experience(prompts=[started.request.prompt])
+    return Experience(prompts=started.row[1])
 
 
-def filled(
-    batch: OrderedBatch, verdicts: list[bool], rng: random.Random
-) -> tuple[list[int], list[PromptRequest], list[PromptRequest]]:
+def filled(batch: OrderedBatch, verdicts: list[bool], rng: random.Random) -> tuple[list[int], list[Row], list[Row]]:
     """Answer prompts in any order until the batch is full, or none are left; returns it, the rest and the undrawn."""
-    left, running = requests(len(verdicts)), list[Started]()
+    left, running = rows(len(verdicts)), list[Started]()
     while not batch.is_full:
         more = batch.to_start()
         assert more >= 0
-        running += [batch.start(request) for request in left[:more]]
+        running += [batch.start(row) for row in left[:more]]
         del left[:more]
         if not running:
             break
         started = running.pop(rng.randrange(len(running)))
-        batch.judge(started, [sample_of(started)] if verdicts[int(started.request.prompt)] else [])
+        batch.judge(started, [sample_of(started)] if verdicts[int(started.row[1][0])] else [])
     return [int(sample.prompts[0]) for sample in batch.samples], batch.rest(), left
 
 
@@ -53,7 +51,7 @@ def test_a_batch_is_the_first_prompts_that_pass_whatever_is_answered_first(
     assert found == passing[:wanted]
     consumed = passing[wanted - 1] + 1 if len(passing) >= wanted else len(verdicts)
     assert batch.consumed == consumed
-    assert [*rest, *undrawn] == requests(len(verdicts))[consumed:]
+    assert [*rest, *undrawn] == rows(len(verdicts))[consumed:]
     if not ahead:
         assert not rest
 
@@ -85,7 +83,7 @@ def test_what_has_passed_out_of_turn_is_missing_no_more() -> None:
     for number in range(10_000):
         rate.add(number % 2 == 0)
     batch = OrderedBatch(4, rate)
-    started = [batch.start(request) for request in requests(batch.to_start())]
+    started = [batch.start(row) for row in rows(batch.to_start())]
     assert len(started) > 8
     assert batch.to_start() == 0
     for late in started[1:5]:
@@ -95,4 +93,4 @@ def test_what_has_passed_out_of_turn_is_missing_no_more() -> None:
     batch.judge(started[0], [])
     assert batch.is_full
     assert batch.consumed == 5
-    assert batch.rest() == [one.request for one in started[5:]]
+    assert batch.rest() == [one.row for one in started[5:]]

@@ -2,7 +2,8 @@
 
 import itertools
 import random
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,12 +17,15 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from torchdata.stateful_dataloader import StatefulDataLoader
 
+from meds_openrlhf.config import MedsSettings
+from meds_openrlhf.config.schema import RolloutSettings
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.training.step import rollout
 from meds_openrlhf.training.step.engine_fleet import EngineFleet
-from meds_openrlhf.training.step.ordered_batch import PromptRequest
 from meds_openrlhf.training.step.rollout import RolloutGenerator
 from tests.training.step.fake_engine import SAMPLES, Engine, responses_to
+from tests.training.step.makers import context_of
+from tests.training.step.rollouts import arguments as openrlhf_arguments
 
 
 @pytest.fixture(autouse=True)
@@ -35,19 +39,18 @@ def start_engines(*deaths: int | None) -> list[Any]:
     return [engine.remote(number, dies_at) for number, dies_at in enumerate(deaths)]
 
 
-def arguments(batch: int, at_once: int, filtering: bool = False) -> SimpleNamespace:
-    return SimpleNamespace(
-        data=SimpleNamespace(max_len=12),
-        rollout=SimpleNamespace(
-            batch_size=batch, n_samples_per_prompt=SAMPLES, vllm_generate_batch_size=at_once, max_new_tokens=10
-        ),
-        vllm=SimpleNamespace(enable_sleep=False),
-        algo=SimpleNamespace(
-            dynamic_filtering_enable=filtering,
-            dynamic_filtering_range=(0.5, 2.0),
-            advantage=SimpleNamespace(is_correction_level="off"),
-        ),
-    )
+def fleet_of(*deaths: int | None) -> EngineFleet:
+    return EngineFleet(start_engines(*deaths), print)
+
+
+def arguments(batch: int, at_once: int, filtering: bool = False, even_batch: int = SAMPLES) -> SimpleNamespace:
+    return openrlhf_arguments(**{
+        "data.max_len": 12, "rollout.max_new_tokens": 10, "rollout.n_samples_per_prompt": SAMPLES,
+        "rollout.batch_size": batch, "rollout.vllm_generate_batch_size": at_once, "rollout.micro_batch_size": 1,
+        "train.batch_size": even_batch, "train.micro_batch_size": 1, "vllm.enable_sleep": False,
+        "algo.dynamic_filtering_enable": filtering, "algo.dynamic_filtering_range": (0.5, 2.0),
+        "train.async_enable": at_once > batch,
+    })  # fmt: skip
 
 
 def loader(prompts: int) -> StatefulDataLoader:
@@ -61,16 +64,17 @@ def one_token_a_character(text: str, add_special_tokens: bool) -> dict[str, list
 
 
 def make_generator(
-    engines: list[Any], args: SimpleNamespace, prompts: int, told: list[str], **options: Any
+    fleet: Any,
+    args: SimpleNamespace,
+    prompts: int,
+    *,
+    sync_weights: Callable[[], None] | None = None,
+    first_step: int = 0,
+    **settings: Any,
 ) -> RolloutGenerator:
-    return RolloutGenerator(
-        strategy=SimpleNamespace(args=args),
-        prompts_dataloader=loader(prompts),
-        eval_dataloader=None,
-        tokenizer=one_token_a_character,
-        fleet=EngineFleet(engines, told.append),
-        **{"sync_weights": None, **options},
-    )
+    theirs = SamplesGenerator(SimpleNamespace(args=args), loader(prompts), None, one_token_a_character, [])
+    context = replace(context_of(MedsSettings(run_dir="unused", **settings), pool=None), first_step=first_step)
+    return RolloutGenerator(theirs, fleet, context, sync_weights)
 
 
 def prompts_of(experiences: list[Experience]) -> list[int]:
@@ -79,7 +83,8 @@ def prompts_of(experiences: list[Experience]) -> list[int]:
 
 def test_the_prompts_of_a_lost_engine_are_answered_by_the_others(ray_cluster: object) -> None:
     told: list[str] = []
-    generator = make_generator(start_engines(None, 3, None), arguments(batch=12, at_once=12), 24, told)
+    fleet = EngineFleet(start_engines(None, 3, None), told.append)
+    generator = make_generator(fleet, arguments(batch=12, at_once=12), 24)
     first, _, consumed, _ = generator.generate_samples()
     assert consumed == len(set(prompts_of(first))) == 12
     assert len(first) == 12 * SAMPLES
@@ -91,7 +96,7 @@ def test_the_prompts_of_a_lost_engine_are_answered_by_the_others(ray_cluster: ob
 
 
 def test_filtered_prompts_are_replaced_also_when_an_engine_dies(ray_cluster: object) -> None:
-    generator = make_generator(start_engines(2, None), arguments(4, 4, filtering=True), 40, [])
+    generator = make_generator(fleet_of(2, None), arguments(4, 4, filtering=True), 40)
     samples, passed, consumed, _ = generator.generate_samples()
     assert all(prompt % 2 for prompt in prompts_of(samples))
     assert len(samples) == 4 * SAMPLES
@@ -100,7 +105,8 @@ def test_filtered_prompts_are_replaced_also_when_an_engine_dies(ray_cluster: obj
 
 def test_what_fills_no_mini_batch_at_an_epochs_end_is_left_out_and_said_once(ray_cluster: object) -> None:
     told: list[str] = []
-    generator = make_generator(start_engines(None), arguments(4, 4), 7, told, even_batch=4)
+    fleet = EngineFleet(start_engines(None), told.append)
+    generator = make_generator(fleet, arguments(4, 4, even_batch=4), 7)
     for _ in range(2):
         assert len(generator.generate_samples()[0]) == 4 * SAMPLES
         last, _, _, exhausted = generator.generate_samples()  # 3 prompts, 6 responses
@@ -109,16 +115,16 @@ def test_what_fills_no_mini_batch_at_an_epochs_end_is_left_out_and_said_once(ray
 
 
 def test_after_the_last_step_nothing_is_generated(ray_cluster: object) -> None:
-    generator = make_generator(start_engines(None), arguments(4, 4), 20, [], steps_left=2)
+    generator = make_generator(fleet_of(None), arguments(4, 4), 20, max_steps=2)
     assert [len(generator.generate_samples()[0]) for _ in range(2)] == [4 * SAMPLES] * 2
     generator.vllm_engines.clear()  # nobody could
     assert generator.generate_samples() == ([], None, 0, True)
-    done = make_generator([], arguments(4, 4), 20, [], steps_left=0)
+    done = make_generator(EngineFleet([], print), arguments(4, 4), 20, first_step=2, max_steps=2)
     assert done.generate_samples() == ([], None, 0, True)
 
 
 def test_a_batch_without_responses_is_no_step(ray_cluster: object) -> None:
-    generator = make_generator(start_engines(None), arguments(4, 4), 5, [], even_batch=8, steps_left=2)
+    generator = make_generator(fleet_of(None), arguments(4, 4, even_batch=8), 5, max_steps=2)
     made = [len(generator.generate_samples()[0]) for _ in range(5)]
     assert made == [4 * SAMPLES, 0, 4 * SAMPLES, 0, 0]
 
@@ -127,7 +133,7 @@ def test_prompts_of_more_tokens_than_are_left_to_them_are_left_out_also_after_a_
     """Prompts from 100 on have three tokens, and two are left to them."""
 
     def generator() -> RolloutGenerator:
-        return make_generator(start_engines(None), arguments(batch=40, at_once=40), 110, [])
+        return make_generator(fleet_of(None), arguments(batch=40, at_once=40), 110)
 
     through = generator()
     first, _, consumed, _ = through.generate_samples()
@@ -142,23 +148,25 @@ def test_prompts_of_more_tokens_than_are_left_to_them_are_left_out_also_after_a_
 
 
 def test_groups_without_a_right_answer_are_kept_where_that_is_wanted(ray_cluster: object) -> None:
-    generator = make_generator(start_engines(None), arguments(4, 4, filtering=True), 12, [], keep_below=0.5)
+    generator = make_generator(
+        fleet_of(None), arguments(4, 4, filtering=True), 12, rollout=RolloutSettings(keep_all_wrong=True)
+    )
     samples, _, consumed, _ = generator.generate_samples()
     assert consumed == 4
     assert {prompt % 2 for prompt in prompts_of(samples)} == {0, 1}
 
 
 def test_the_last_engine_gets_the_policys_weights_after_its_restart(ray_cluster: object) -> None:
-    engines = start_engines(2)
     told: list[str] = []
+    fleet = EngineFleet(start_engines(2), told.append)
     syncs = itertools.count()
 
     def sync_weights() -> None:
         next(syncs)
-        assert generator._fleet.take_in_restarted()
-        generator._fleet.note_sync()
+        assert fleet.take_in_restarted()
+        fleet.note_sync()
 
-    generator = make_generator(engines, arguments(4, 4), 8, told, sync_weights=sync_weights)
+    generator = make_generator(fleet, arguments(4, 4), 8, sync_weights=sync_weights)
     samples, *_ = generator.generate_samples()
     assert len(samples) == 4 * SAMPLES
     assert next(syncs) == 1
@@ -169,7 +177,7 @@ def test_the_last_engine_gets_the_policys_weights_after_its_restart(ray_cluster:
 
 
 def test_a_run_that_cannot_sync_ends_with_its_last_engine(ray_cluster: object) -> None:
-    generator = make_generator(start_engines(2), arguments(4, 4), 8, [])
+    generator = make_generator(fleet_of(2), arguments(4, 4), 8)
     with pytest.raises(RunLostError, match="every vLLM engine was lost"):
         generator.generate_samples()
 
@@ -211,18 +219,8 @@ class InstantFleet:
         self.cancelled += len(calls)
 
 
-class InstantGenerator(RolloutGenerator):
-    """A generator with an `InstantFleet`."""
-
-    def __init__(self, args: SimpleNamespace, prompts: int, seed: int = 0) -> None:
-        super().__init__(
-            strategy=SimpleNamespace(args=args),
-            prompts_dataloader=loader(prompts),
-            eval_dataloader=None,
-            tokenizer=one_token_a_character,
-            fleet=InstantFleet(seed),  # type: ignore[arg-type]
-            sync_weights=None,
-        )
+def instant_generator(args: SimpleNamespace, prompts: int, seed: int = 0) -> RolloutGenerator:
+    return make_generator(InstantFleet(seed), args, prompts)
 
 
 def train(generator: RolloutGenerator, episodes: range, stop_after: int | None) -> tuple[list[list[int]], Any]:
@@ -257,12 +255,12 @@ def test_stopped_anywhere_it_goes_on_as_if_it_had_not(
 ) -> None:
     """Whichever prompts are answered first; half of the prompts do not pass the filter."""
     args = arguments(batch, max(batch, at_once), filtering)
-    whole, _ = train(InstantGenerator(args, prompts, seeds[0]), range(3), None)
-    before, state = train(InstantGenerator(args, prompts, seeds[1]), range(3), stop)
+    whole, _ = train(instant_generator(args, prompts, seeds[0]), range(3), None)
+    before, state = train(instant_generator(args, prompts, seeds[1]), range(3), stop)
     if state is None:  # it had ended by then
         assert before == whole
         return
-    resumed = InstantGenerator(args, prompts, seeds[2])
+    resumed = instant_generator(args, prompts, seeds[2])
     torch.manual_seed(99)  # a new process
     resumed.prompts_dataloader.load_state_dict(state)
     after, _ = train(resumed, range(state["episode"], 3), None)
@@ -273,7 +271,7 @@ def test_stopped_anywhere_it_goes_on_as_if_it_had_not(
 
 
 def test_prompts_in_advance_are_aborted_and_come_first_in_the_next_step() -> None:
-    generator = InstantGenerator(arguments(8, 8, filtering=True), 100)
+    generator = instant_generator(arguments(8, 8, filtering=True), 100)
     orders = [[prompt for prompt in prompts_of(generator.generate_samples()[0])[::SAMPLES]] for _ in range(6)]
     fleet: Any = generator._fleet
     assert fleet.cancelled
@@ -297,9 +295,9 @@ def test_a_request_is_what_openrlhf_would_send(
     )
     args = arguments(4, 4)
     args.algo.advantage.is_correction_level = correction
-    generator = InstantGenerator(args, 4)
+    generator = instant_generator(args, 4)
     theirs = SamplesGenerator(SimpleNamespace(args=args), None, None, generator.tokenizer, [engine])
     theirs._dispatch_prompts_to_vllm(["prompt"], ["label"], images=[None], **given)
     generator._fleet = SimpleNamespace(usable=[engine], generate=lambda **request: sent.append(request))
-    generator._send(PromptRequest("prompt", "label", None), generator._options(given))
+    generator._send(([""], ["prompt"], ["label"], [None]), generator._options(given))
     assert sent[0] == sent[1]
