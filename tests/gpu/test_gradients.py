@@ -1,6 +1,6 @@
 """Every micro-batch of an update by tokens reaches the weights, under every ZeRO stage and on both devices.
 
-tests/training/test_accumulation.py has whole updates of policy and critic, on CPUs alone.
+tests/training/step/test_accumulation.py has whole updates of policy and critic, on CPUs alone.
 """
 
 import json

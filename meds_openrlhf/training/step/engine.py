@@ -1,7 +1,7 @@
 """OpenRLHF's vLLM engine as a restartable actor that tracks which of the policy's weights it has.
 
 A restarted engine has the weights from disk and belongs to no weight-sync group. It answers `status`, rejects requests
-to generate, and joins again at the policy's next weight sync (`training.engines.engine_fleet`). If engines sleep while
+to generate, and joins again at the policy's next weight sync (`step.engine_fleet`). If engines sleep while
 the policy trains on the same GPUs, it does not load before that sync, because the policy uses the GPU.
 """
 
