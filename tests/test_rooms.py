@@ -56,7 +56,7 @@ def test_what_every_command_needs_of_its_machine_is_not_fetched_from_training() 
     for name, tree in modules("runtime"):
         inside = {one.split(".")[1] for one in imports_of(tree) if one.startswith("meds_openrlhf.")}
         assert inside <= {"runtime", "config"}, name
-    users = {"cli/train.py", "cli/plan.py", "doctor/trial.py"}
+    users = {"cli/train.py", "cli/plan.py"}
     rooms = [path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name not in ("training", "__pycache__")]
     found = {name for name, tree in modules(*rooms) if any(".training" in one for one in imports_of(tree))}
     assert found == users

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from meds_openrlhf.memory.tools.stored_memory import open_memory
 
 from meds_openrlhf.cli.main import main
+from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.rollout_log import read_rollouts
 
@@ -114,9 +114,9 @@ def test_what_is_refused(atlas: Atlas, words: str, message: str) -> None:
 def test_other_rollouts_or_settings_do_not_go_into_the_folder(atlas: Atlas) -> None:
     dump(1, "7")
     atlas("dump")
-    assert "atlas of other settings" in atlas("dump", "--right-from", "0.9")[2]
+    assert "atlas with other settings" in atlas("dump", "--right-from", "0.9")[2]
     dump(1, "8")
-    assert "--out=atlas: holds other rollouts of step 1" in atlas("dump")[2]
+    assert "--out=atlas: contains other rollouts of step 1" in atlas("dump")[2]
 
 
 def test_a_dump_without_a_rollout_says_why(atlas: Atlas) -> None:

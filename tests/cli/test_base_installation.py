@@ -37,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["plan", CONFIG, "--cluster", "1x8"], f"plan needs wrapt, which is not installed; {GPU}"),
         (
             ["eval", "x", "--benchmarks", "DUMP", "--allow-cpu"],
-            f"eval needs transformers, which is not installed; {GPU}",
+            f"eval needs ray, which is not installed; {GPU}",
         ),
         (["demo", "--config", CONFIG], f"demo needs transformers, which is not installed; {GPU}"),
         (["data", "arithmetic"], f"data needs transformers, which is not installed; {GPU}"),

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from meds_openrlhf.memory.tools.stored_memory import open_memory
 
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.config import MedsSettings, MemorySettings, RunConfig
 from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.memory.rows import prompt_key
+from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
 from tests.memory.streams import stream
-from tests.memory.tools.stored import SETTINGS, WrittenMemory, files_of, flip
+from tests.memory.written import SETTINGS, WrittenMemory, files_of, flip
 
 
 def question(number: int) -> str:

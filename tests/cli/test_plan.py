@@ -46,13 +46,13 @@ def test_a_cluster_that_is_too_small_says_what_lacks(capsys: pytest.CaptureFixtu
     counts = ["--actor.num_nodes=4", "--actor.num_gpus_per_node=8", "--meds.placement.mode=colocate"]
     assert main(["plan", CONFIG, "--cluster", "3x8", *counts]) == 1
     assert capsys.readouterr().err == (
-        f"meds: {CONFIG} does not fit: it needs 4 blocks of 8 GPUs on one node each for policy + engines and 41 CPUs; "
-        "free are 8 GPUs and 128 CPUs on each of node 0, node 1, node 2; lower actor.num_gpus_per_node or add nodes\n"
+        f"meds: {CONFIG} does not fit: the cluster has no room for 4 x 8 GPUs on one node for policy + engines and 41 "
+        "CPUs (8 of them on node 0 for the memory); free are 3 nodes with 8 GPUs and 128 CPUs each. Lower "
+        "actor.num_gpus_per_node or add nodes.\n"
     )
     assert main(["plan", CONFIG, "--cluster", "4x8", "--cpus", "9", *counts]) == 1
     error = capsys.readouterr().err
-    assert "41 CPUs; free are 8 GPUs and 9 CPUs on each of node 0, node 1, node 2 and 1 more; " in error
-    assert error.endswith("; lower meds.memory.shards or add nodes\n")
+    assert "free are 4 nodes with 8 GPUs and 9 CPUs each. Lower meds.memory.shards or add nodes." in error
     assert main(["plan", CONFIG, "--cluster", "4x8", *counts]) == 0
 
 
@@ -60,12 +60,12 @@ def test_a_model_without_a_configuration_is_placed_and_its_memory_unknown(capsys
     assert main(["plan", CONFIG, "--cluster=1x8", "--actor.model_name_or_path=own/model"]) == 0
     printed = capsys.readouterr().out
     assert "  memory  unknown: own/model: not readable\n" in printed
-    assert "  0      PE PE PE PE PE PE PE PE  16 of 128 (8 shards)  unknown\n" in printed
+    assert "  node 0  PE PE PE PE PE PE PE PE  16 of 128 (8 shards)  unknown\n" in printed
 
 
 def test_gpus_that_are_too_small_are_no_success(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", CONFIG, "--cluster", "1x8", "--gpu-memory", "16", "--meds.placement.mode=colocate"]) == 1
-    assert "too full  policy + engines: about 63 GB on a GPU of 16 GB" in capsys.readouterr().out
+    assert "too full  policy + engines on a GPU: about 63 GB of 16 GB" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_grpo_on_a_users_own_reward_with_nothing_of_ours(train: Callable[..., Ru
     groups = log.groupby(["step", "prompt"]).correct
     assert set(groups.size()) == {8}
     assert groups.mean().between(0, 1, inclusive="neither").all()
-    assert "reference: 1 GPU on 1 node" in run.output
+    assert "reference: 1 GPU on " in run.output
     assert all(step["kl"] >= 0 for step in run.steps)
     assert not any(name.startswith("meds/") for step in run.steps for name in step)
     assert not run.paths.memory.root.exists()
@@ -70,7 +70,7 @@ def test_dapo_colocated_that_keeps_groups_without_a_right_answer(train: Callable
         *SMALL, *fours, *flags, *answers, *evaluation, *saving, "--meds.placement.mode=colocate", method="dapo"
     )  # fmt: skip
     require_trained(run, 12)
-    assert "policy + engines: 1 GPU on 1 node; memory: 2 shards on CPUs" in run.output
+    assert re.search(r"policy \+ engines: 1 GPU on \S+; memory: 2 shards on CPUs", run.output)
     assert all(step["rollout/reward_mean"] < 1 for step in run.steps)  # no group is all right
     assert any(step["meds/penalized_share"] > 0 for step in run.steps)
     assert not any("eigen" in name for name in run.steps[-1])

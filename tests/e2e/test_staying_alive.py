@@ -106,8 +106,8 @@ def test_a_lost_policy_rank_ends_the_run_with_a_word_and_the_next_goes_on(assets
     )
     assert re.search(lost, output), output
     assert "Traceback" not in output
-    assert "policy: 2 GPUs on 1 node" in output
-    assert "reference: 1 GPU on 1 node" in output
+    assert "policy: 2 GPUs on " in output
+    assert "reference: 1 GPU on " in output
     require_all_gone(family)
     before = read_memory(paths)
 
