@@ -32,7 +32,8 @@ EQUIVALENT = Path(__file__).with_name("equivalent_mutants.txt")
 WANTED = 0.95
 SECONDS = 240.0  # a fault that makes a test hang is noticed too
 
-TRAINING = ("actor", "batches", "experience", "minibatches", "policy_update", "returns")
+STEP = ("batches", "experience", "policy", "update")  # of training/step, and what else tests them:
+BESIDE = ("step/test_minibatches.py", "test_returns.py")
 # Beside the test of the same name; they need Ray, or are about other processes.
 LEFT_OUT = ("test_crash.py", "test_distributed.py", "test_format2.py")
 OF_RAY = {"test_pool.py": ("pool.py",), "test_pool_metrics.py": ("pool.py",)}
@@ -177,10 +178,11 @@ def tests_of(file: str) -> list[str]:
     """The tests of the file's room, that of the same name first."""
     room, name = REPOSITORY / "tests" / Path(file).parent.relative_to("meds_openrlhf"), Path(file).name
     if "training" in file:
-        return [str(room / f"test_{one}.py") for one in sorted(TRAINING, key=lambda one: f"{one}.py" != name)]
+        tests = [room / f"test_{module}.py" for module in sorted(STEP, key=lambda module: f"{module}.py" != name)]
+        return [str(path) for path in [*tests, *(room.parent / path for path in BESIDE)]]
     found = [one for one in sorted(room.glob("test_*.py")) if one.name not in LEFT_OUT]
     found = [one for one in found if one.name not in OF_RAY or name in OF_RAY[one.name]]
-    return [str(one) for one in sorted(found, key=lambda one: one.name != f"test_{name}")]
+    return [str(path) for path in sorted(found, key=lambda path: path.name != f"test_{name}")]
 
 
 def begin(mutant: Mutant | None, file: str) -> int:
@@ -234,7 +236,7 @@ def core_files() -> list[Path]:
     """The files that faults are put into."""
     rooms = [path for room in ("features", "memory", "shaping") for path in sorted((PACKAGE / room).glob("*.py"))]
     rooms = [path for path in rooms if path.name not in ("stored.py", "replay.py")]  # they read what the core wrote
-    return [*rooms, *(PACKAGE / "training" / f"{name}.py" for name in TRAINING)]
+    return [*rooms, *(PACKAGE / "training/step" / f"{name}.py" for name in STEP)]
 
 
 def equivalent() -> set[str]:

@@ -26,14 +26,14 @@ def imports_of(tree: ast.Module) -> set[str]:
 
 def docstrings_of(tree: ast.Module) -> set[int]:
     found = (node.body[0] for node in ast.walk(tree) if isinstance(getattr(node, "body", None), list) and node.body)
-    return {id(one.value) for one in found if isinstance(one, ast.Expr)}
+    return {id(first.value) for first in found if isinstance(first, ast.Expr)}
 
 
 def test_features_memory_and_shaping_know_nothing_of_openrlhf() -> None:
     """Neither its modules nor its flags; a docstring may explain what a caller does."""
     for name, tree in modules("features", "memory", "shaping"):
-        assert not [one for one in imports_of(tree) if one.split(".")[0] == "openrlhf"], name
-        assert not [one for one in imports_of(tree) if one.startswith("meds_openrlhf.training")], name
+        assert not [imported for imported in imports_of(tree) if imported.split(".")[0] == "openrlhf"], name
+        assert not [imported for imported in imports_of(tree) if imported.startswith("meds_openrlhf.training")], name
         documented = docstrings_of(tree)
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
@@ -48,21 +48,29 @@ def test_the_rooms_of_training_know_each_other_one_way() -> None:
     below = {"host": set[str](), "watch": {"host"}, "step": {"host", "watch"}, "start": {"host", "watch", "step"}}
     for room, known in below.items():
         for name, tree in modules(f"training/{room}"):
-            inside = {one.split(".")[2] for one in imports_of(tree) if one.startswith("meds_openrlhf.training.")}
+            inside = {
+                imported.split(".")[2]
+                for imported in imports_of(tree)
+                if imported.startswith("meds_openrlhf.training.")
+            }
             assert inside <= {room, *known}, name
 
 
 def test_what_every_command_needs_of_its_machine_is_not_fetched_from_training() -> None:
     for name, tree in modules("runtime"):
-        inside = {one.split(".")[1] for one in imports_of(tree) if one.startswith("meds_openrlhf.")}
+        inside = {imported.split(".")[1] for imported in imports_of(tree) if imported.startswith("meds_openrlhf.")}
         assert inside <= {"runtime", "config"}, name
     users = {"cli/train.py", "cli/plan.py"}
     rooms = [path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name not in ("training", "__pycache__")]
-    found = {name for name, tree in modules(*rooms) if any(".training" in one for one in imports_of(tree))}
+    found = {name for name, tree in modules(*rooms) if any(".training" in imported for imported in imports_of(tree))}
     assert found == users
 
 
 def test_only_the_training_imports_openrlhf() -> None:
     rooms = [path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name not in ("training", "__pycache__")]
-    users = [name for name, tree in modules(*rooms) if any(one.split(".")[0] == "openrlhf" for one in imports_of(tree))]
+    users = [
+        name
+        for name, tree in modules(*rooms)
+        if any(imported.split(".")[0] == "openrlhf" for imported in imports_of(tree))
+    ]
     assert users == []

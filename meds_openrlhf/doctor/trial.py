@@ -41,7 +41,8 @@ def train_tiny_policy(folder: Path, check: str, nodes: int, ranks: int, flags: d
     with TemporaryDirectory(prefix=".meds-doctor-", dir=folder, ignore_cleanup_errors=True) as scratch:
         paths, assets = RunPaths(Path(scratch, "run")), prepare(Path(scratch, "task"), recipe=recipe)
         counts = {"actor.num_nodes": nodes, "actor.num_gpus_per_node": ranks, "vllm.num_engines": nodes * ranks}
-        batches = {"rollout.batch_size": prompts, "train.batch_size": prompts * RESPONSES}
+        batches = {"rollout.batch_size": prompts, "rollout.n_samples_per_prompt": RESPONSES}
+        batches |= {"train.batch_size": prompts * RESPONSES}
         files = {"actor.model_name_or_path": assets.policy, "data.prompt_dataset": assets.train}
         files |= {"reward.remote_url": here / "reward.py", "meds.run_dir": paths.root}
         words = [f"--{key}={value}" for key, value in {**counts, **batches, **files, **flags}.items()]

@@ -236,8 +236,8 @@ def verify_memory(memory: StoredMemory) -> Verification:
         except MemoryCorruptionError as error:
             damage.append(str(error))
     everything = [key for of_folder in keys.values() for key in of_folder]
-    if len(set(everything)) < len(everything):
-        damage.append(f"{memory.paths.root}: {len(everything) - len(set(everything))} rows are stored twice")
+    if twice := len(everything) - len(set(everything)):
+        damage.append(f"{memory.paths.root}: {twice} rows are stored twice")
     for path, snapshot in snapshots.items():
         if (snapshot.format.layers, snapshot.format.model) != (memory.format.layers, memory.format.model):
             damage.append(f"{path}: is of another model than format.json")

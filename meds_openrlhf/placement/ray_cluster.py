@@ -11,7 +11,7 @@ import ray
 from ray._private.state import available_resources_per_node
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from meds_openrlhf.placement.inventory import GPU_MEMORY_GB, Node
+from meds_openrlhf.placement.inventory import GB, GPU_MEMORY_GB, Node
 from meds_openrlhf.runtime.devices import smallest_card
 
 ACCELERATOR = "accelerator_type:"
@@ -67,7 +67,7 @@ def _node(name: str, node: dict[str, Any], free: dict[str, float], card: float |
         free_gpus=free.get("GPU", 0.0),
         free_cpus=free.get("CPU", 0.0),
         gpu_memory_gb=card or min(known, default=None),
-        memory_gb=total["memory"] / 2**30 if "memory" in total else None,
+        memory_gb=total["memory"] / GB if "memory" in total else None,
         id=node["NodeID"],
         is_drivers=node["NodeID"] == ray.get_runtime_context().get_node_id(),
     )

@@ -94,8 +94,7 @@ def draw(report: PlanReport, title: str) -> str:
     facts += [["memory", f"unknown: {report.unknown}"]] if report.unknown else []
     head = f"{title} on {describe_nodes(report.plan.nodes)}{memory}"
     tables = [aligned(facts), aligned(_roles(report)), _map(report), aligned(_totals(report))]
-    parts = [head, *(indent(table, "  ") for table in tables)]
-    return "\n".join(line.rstrip() for line in "\n\n".join(parts).splitlines()) + "\n"
+    return "\n\n".join([head, *(indent(table, "  ") for table in tables)]) + "\n"
 
 
 def _roles(report: PlanReport) -> list[list[str]]:

@@ -31,11 +31,11 @@ def test_numbers_are_those_of_the_shards(tmp_path: Path) -> None:
     memory.observe(*stream(8)[4:])
     stats = [shard.stats() for shard in memory.open]
     found = surveyed(tmp_path, 1000, {"meds.memory.preset": "robust"})
-    assert found.prompts == sum(one.prompts for one in stats) == 6
-    assert found.wrong == sum(one.rows for one in stats)
+    assert found.prompts == sum(shard.prompts for shard in stats) == 6
+    assert found.wrong == sum(shard.rows for shard in stats)
     assert found.right == 0
-    assert found.clusters == sum(one.clusters for one in stats) == len(found.biggest) > 5
-    assert found.noise == sum(one.noise for one in stats)
+    assert found.clusters == sum(shard.clusters for shard in stats) == len(found.biggest) > 5
+    assert found.noise == sum(shard.noise for shard in stats)
     assert found.bytes == sum(path.stat().st_size for path in tmp_path.rglob("*.arrow"))
     assert (found.steps, found.first_step, found.last_step) == (8, 1, 8)
     assert (found.files, found.snapshots) == (len(list(tmp_path.rglob("*.arrow"))), ["global_step4"])
@@ -51,7 +51,7 @@ def test_the_biggest_clusters_come_first_with_their_steps(tmp_path: Path) -> Non
     assert (biggest.prompt, biggest.correct, biggest.size) == ("p", False, 4)
     assert biggest.share == pytest.approx(4 / 6)
     assert (biggest.first_step, biggest.last_step) == (1, 3)
-    assert [one.size for one in found.biggest] == [4, 2]
+    assert [cluster.size for cluster in found.biggest] == [4, 2]
 
 
 def test_an_empty_memory_has_an_overview(tmp_path: Path) -> None:

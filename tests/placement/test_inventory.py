@@ -9,7 +9,7 @@ from tests.placement.clusters import node
 
 def test_an_imagined_cluster_has_equal_empty_nodes() -> None:
     nodes = imagined_cluster("4x8", 80.0)
-    assert [one.name for one in nodes] == ["node 0", "node 1", "node 2", "node 3"]
+    assert [node.name for node in nodes] == ["node 0", "node 1", "node 2", "node 3"]
     assert {(one.gpus, one.free_gpus, one.cpus, one.free_cpus, one.gpu_memory_gb) for one in nodes} == {
         (8, 8, 128, 128, 80.0)
     }

@@ -30,7 +30,7 @@ def plan_of(requests: list[RoleRequest], nodes: list[Node], shards: int = 2) -> 
 
 
 def names(nodes: tuple[Node, ...]) -> list[str]:
-    return [one.name for one in nodes]
+    return [node.name for node in nodes]
 
 
 def test_split_gives_each_role_its_own_gpus() -> None:

@@ -65,7 +65,7 @@ def test_roles_and_nodes_that_are_too_full_are_named() -> None:
     assert found.overfull == [line]
     assert f"  too full  {line}" in lines_of(found)
     assert report_of(imagined_cluster("1x8", 140.0)).overfull == []
-    small = [replace(one, memory_gb=8.0) for one in imagined_cluster("1x8", 140.0)]
+    small = [replace(node, memory_gb=8.0) for node in imagined_cluster("1x8", 140.0)]
     full = report_of(small, [RoleRequest("policy", 1, 4), RoleRequest("engines", 4, 1)], adam_offload=True)
     assert full.overfull == [
         "sleeping and offloaded states on node 0: about 122 GB of 8 GB. Use fewer ranks per node, mode split, or no "

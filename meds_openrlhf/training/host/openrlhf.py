@@ -148,7 +148,7 @@ def _refusal(flags: Mapping[str, Any], message: str) -> ConfigError:
     if not found:
         return ConfigError("OpenRLHF refuses these settings", None, message)
     detail = re.sub(r"(invalid \w+( value)?): '.*?'", r"\1", found[2])
-    return ConfigError(found[1], flags[found[1]], f"{detail}")
+    return ConfigError(found[1], flags[found[1]], detail)
 
 
 def role_requests(args: SimpleNamespace) -> list[RoleRequest]:

@@ -112,7 +112,7 @@ def require_filtering(config: RunConfig, args: SimpleNamespace) -> None:
 
 
 def require_minibatches(config: RunConfig, args: SimpleNamespace) -> None:
-    """Mini-batches can consist of whole prompts, if they shall."""
+    """The sizes of batches allow mini-batches of whole prompts, if meds.policy.minibatches asks for them."""
     if config.meds.policy.minibatches != "prompts":
         return
     batching_of(args).require_whole_prompts()

@@ -210,9 +210,9 @@ class EngineFleet:
     def _statuses(self) -> dict[Any, EngineStatus]:
         """Return the statuses of the engines that are available, in the order of the engines."""
         references = {engine.status.remote(): engine for engine in self._engines}
-        done, _ = ray.wait(list(references), num_returns=len(references), timeout=STATUS_SECONDS)
+        done = set(ray.wait(list(references), num_returns=len(references), timeout=STATUS_SECONDS)[0])
         statuses: dict[Any, EngineStatus] = {}
-        for reference in sorted(done, key=list(references).index):
+        for reference in [reference for reference in references if reference in done]:
             engine = references[reference]
             try:
                 statuses[engine] = ray.get(reference)

@@ -4,7 +4,7 @@
     collect            rewards, verdicts and what was recorded, in the order of the samples
     ask                the memory for the cluster and its size of each rollout that it remembers
     shape              the rewards by these sizes
-    advantages         OpenRLHF's from the shaped rewards, never above 0 for a wrong rollout that is penalized
+    advantages         OpenRLHF's from the shaped rewards; for a wrong rollout at most 0, or what the raw rewards give
 
 The raw reward stays unchanged: dynamic filtering uses it earlier, and ``info["reward"]`` and all of OpenRLHF's metrics
 keep it. The reward that the policy is trained on is ``info["shaped_reward"]``.

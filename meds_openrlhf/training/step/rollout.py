@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -64,10 +65,11 @@ class RolloutGenerator(SamplesGenerator):
     def _without_rest(self, samples: list[Experience]) -> list[Experience]:
         if len(samples) == self.args.rollout.batch_size * self.args.rollout.n_samples_per_prompt:
             return samples
-        rest = len(samples) % even_batch(self.args)
+        even = even_batch(self.args)
+        rest = len(samples) % even
         if rest and not self._has_told_of_rest:
             what = f"the epoch's last {rest} responses are not trained on"
-            self._fleet.tell(f"{what}: its last step has a multiple of {even_batch(self.args)} responses")
+            self._fleet.tell(f"{what}: its last step has a multiple of {even} responses")
             self._has_told_of_rest = True
         return samples[: len(samples) - rest]
 
@@ -90,7 +92,8 @@ class RolloutGenerator(SamplesGenerator):
         calls: dict[Any, Started] = {}
         while not batch.is_full:
             if (more := batch.to_start()) and not exhausted:
-                rows = list(islice(dataloader_iter, more))
+                # Not iterated over, which would start the next epoch of a `PromptStream`.
+                rows = list(islice(iter(partial(next, dataloader_iter, None), None), more))
                 exhausted = len(rows) < more
                 calls |= {self._send(row, options): batch.start(row) for row in rows}
             if not calls:
@@ -178,9 +181,8 @@ class PromptStream:
         return len(self._loader)
 
     def __iter__(self) -> PromptStream:
-        """Start an epoch, unless one is under way."""
-        if self._generator._dataloader_iter is None:
-            self._rows, self._is_drained = iter(self._loader), False
+        """Start an epoch."""
+        self._rows, self._is_drained = iter(self._loader), False
         return self
 
     def __next__(self) -> Row:

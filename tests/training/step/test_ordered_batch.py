@@ -93,4 +93,4 @@ def test_what_has_passed_out_of_turn_is_missing_no_more() -> None:
     batch.judge(started[0], [])
     assert batch.is_full
     assert batch.consumed == 5
-    assert batch.rest() == [one.row for one in started[5:]]
+    assert batch.rest() == [prompt.row for prompt in started[5:]]
