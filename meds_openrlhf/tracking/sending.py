@@ -71,6 +71,8 @@ class Trackers:
             rest = f"not everything was sent to {', '.join(self.left)}. Send the rest with: meds track {self._folder}"
             return [*self.poll(), *([rest] if self.left else [])]
         finally:
+            for sender in self._senders:
+                sender.is_abandoned = True  # another try would start another process of W&B's
             abandon()
 
 
@@ -88,7 +90,7 @@ class _Sender(threading.Thread):
         self._error: str | None = None
         self._told: str | None = None  # the trouble that the user knows of
         self.waiting_since = math.inf  # for an answer of the tracker; `time.monotonic`
-        self.is_done = False
+        self.is_done = self.is_abandoned = False
 
     def run(self) -> None:
         """Send everything, in another session after one that failed."""
@@ -107,7 +109,7 @@ class _Sender(threading.Thread):
                 hint = f"{missing} is not installed; pip install 'meds-openrlhf[{extra}]'"
                 self._error = hint if missing else described(error)
                 self.waiting_since = math.inf
-                if is_last:
+                if is_last or self.is_abandoned:
                     return
                 self._giving_up.wait(RETRY_SECONDS)
 

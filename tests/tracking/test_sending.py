@@ -145,6 +145,28 @@ def test_at_the_end_a_tracker_that_fails_gets_one_more_try(run: WrittenRun, fake
     assert len(tries) == before + 1
 
 
+def test_a_call_that_is_abandoned_is_not_tried_again(
+    run: WrittenRun, fakes: dict[str, Fake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of W&B's process fails the call that waits for it; another call would start another process."""
+    tries: list[int] = []
+    ended = threading.Event()
+
+    def fail_when_ended() -> None:
+        tries.append(1)
+        ended.wait()
+        raise OSError("lost its process")
+
+    fakes["bad"].doing = fail_when_ended
+    monkeypatch.setattr(sending, "abandon", ended.set)
+    run.step(1, loss=1.0)
+    trackers = Trackers(run.paths, ["bad"])
+    follow_until(trackers, lambda _: len(tries) == 1)
+    assert trackers.finish(0.2) == [rest_of(run, "Bad")]
+    follow_until(trackers, lambda _: not trackers.are_at_work())
+    assert len(tries) == 1
+
+
 def test_a_patient_sender_does_not_give_up(run: WrittenRun, fakes: dict[str, Fake]) -> None:
     def fail() -> None:
         raise OSError("away")
