@@ -111,7 +111,7 @@ def draw_figure(counts: dict[int, int], found: Sequence[VariantAgreement]) -> Fi
     """Draw the responses per category, and the agreement per feature."""
     from matplotlib.figure import Figure
 
-    from meds_openrlhf.evaluation.curves import COLORS
+    from meds_openrlhf.results.figures import COLORS
 
     figure = Figure(figsize=(9.0, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2)

@@ -27,9 +27,8 @@ from analysis.judge.settings import add_judge_arguments
 from analysis.run_metrics import logged_curves
 from meds_openrlhf.config import load_config
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.evaluation.benchmarks import PAPERS, find_benchmarks
-from meds_openrlhf.evaluation.labels import results_of_labels
-from meds_openrlhf.evaluation.report import PICTURE, first_table, write_report
+from meds_openrlhf.evaluation.problems import PAPERS, find_benchmarks
+from meds_openrlhf.evaluation.report import PICTURE, first_table, results_of_labels, write_report
 from meds_openrlhf.evaluation.results import BenchmarkResult
 from meds_openrlhf.evaluation.settings import read_settings
 from meds_openrlhf.files import write_atomically

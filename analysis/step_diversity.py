@@ -197,7 +197,7 @@ def draw_figure(summaries: Sequence[Summary], names: Sequence[str]) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    from meds_openrlhf.evaluation.curves import COLORS, MARKERS
+    from meds_openrlhf.results.figures import COLORS, MARKERS
 
     figure = Figure(figsize=(4.5, 3.2))
     axes = figure.subplots()

@@ -16,14 +16,15 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from analysis.command_line import exit_code_of
-from meds_openrlhf.evaluation.curves import COLORS
-from meds_openrlhf.evaluation.results import ks_up_to
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.report.output import markdown_table, write_figure
+from meds_openrlhf.results.estimators import ks_up_to
+from meds_openrlhf.results.figures import COLORS
+from meds_openrlhf.results.paired import Array, bootstrap_interval, interquartile_mean, t_interval
 from studies import verdicts
 from studies.results import Result, read_results, runs_csv
 from studies.study import PASS_AT, Study, load_study
-from studies.verdicts import Array, Results, bootstrap_interval, interquartile_mean
+from studies.verdicts import Results
 
 Rows = list[list[str]]
 STYLES = ("-", "--", ":", "-.")
@@ -61,7 +62,7 @@ def _claims(study: Study, judged: dict[str, tuple[str, Array]]) -> Rows:
 def _difference(gaps: Array) -> list[str]:
     if gaps.shape[1] < 2:
         return [""] * len(DIFFERENCE)
-    intervals = [f"{low:+.4f} to {high:+.4f}" for low, high in (bootstrap_interval(gaps), verdicts.t_interval(gaps))]
+    intervals = [f"{low:+.4f} to {high:+.4f}" for low, high in (bootstrap_interval(gaps), t_interval(gaps))]
     return [f"{gaps.mean():+.4f}", *intervals, str(gaps.shape[1])]
 
 

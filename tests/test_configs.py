@@ -10,10 +10,10 @@ from meds_openrlhf.cli.eval import add_parser
 from meds_openrlhf.config import RunConfig, load_config
 from meds_openrlhf.config.loader import flatten
 from meds_openrlhf.config.method import Method
-from meds_openrlhf.evaluation.benchmarks import PAPERS
 from meds_openrlhf.evaluation.models.naming import length_of_training
-from meds_openrlhf.evaluation.results import ks_up_to
+from meds_openrlhf.evaluation.problems import PAPERS
 from meds_openrlhf.placement.inventory import imagined_cluster
+from meds_openrlhf.results.estimators import ks_up_to
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 MODELS = ["qwen2.5-math-7b", "qwen3-1.7b", "qwen3-8b"]

@@ -57,8 +57,7 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Draw the missing samples, write the report and print its overview."""
     quiet_start(arguments.verbose)
     from meds_openrlhf.evaluation.evaluate import Evaluation
-    from meds_openrlhf.evaluation.labels import write_report_of_labels
-    from meds_openrlhf.evaluation.report import PAGE, first_table
+    from meds_openrlhf.evaluation.report import PAGE, first_table, write_report_of_labels
     from meds_openrlhf.evaluation.sampling.progress import Progress
     from meds_openrlhf.runtime.ray_connection import require_lasting_in_job
 

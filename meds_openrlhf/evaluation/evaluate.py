@@ -17,7 +17,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meds_openrlhf.evaluation.benchmarks import find_benchmarks
 from meds_openrlhf.evaluation.models.loading import KnownModel, know
 from meds_openrlhf.evaluation.models.naming import (
     agents_of_training,
@@ -25,6 +24,7 @@ from meds_openrlhf.evaluation.models.naming import (
     find_models,
     length_of_training,
 )
+from meds_openrlhf.evaluation.problems import find_benchmarks
 from meds_openrlhf.evaluation.request import MAX_TOKENS, Request
 from meds_openrlhf.evaluation.samples import SampleStore
 from meds_openrlhf.evaluation.sampling.blocks import Block, make_blocks

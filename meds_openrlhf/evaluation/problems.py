@@ -1,14 +1,20 @@
-"""A benchmark's problems, from the JSON lines that `meds data prepare` writes."""
+"""The problem sets of an evaluation: names in a data folder, or files that `meds data prepare` writes."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.data.catalog import CATALOG
+from meds_openrlhf.evaluation.models.naming import LABEL
 from meds_openrlhf.json_text import parse_json
+
+PAPERS = tuple(name for name, dataset in CATALOG.items() if dataset.kind == "benchmark")
+SUFFIX = ".jsonl"
 
 
 @dataclass(frozen=True)
@@ -20,45 +26,77 @@ class Problem:
     answer: str
 
 
-def read_problems(
-    path: Path, *, input_key: str = "prompt", label_key: str = "answer", id_key: str = "id"
-) -> list[Problem]:
-    """Read the problems in the order of the file; the keys name the fields. Numbers become strings as written.
+@dataclass(frozen=True)
+class Benchmark:
+    """A named set of problems."""
+
+    name: str
+    problems: list[Problem]
+
+
+def find_benchmarks(words: Sequence[str], data: Path) -> list[Benchmark]:
+    """Read the problems of each word, a name for ``data/NAME.jsonl`` or a file's path; commas may join words.
+
+    Raises ConfigError if a file is missing or holds something else, or if a name occurs twice.
+    """
+    paths = [_path(name, data) for word in words for name in word.split(",") if name]
+    if not paths:
+        raise _error(" ".join(words), f"names no benchmark. Choose from {', '.join(PAPERS)}.")
+    names = [path.name.removesuffix(SUFFIX) for path in paths]
+    for name in names:
+        if names.count(name) > 1:
+            raise _error(name, "occurs twice, but results are stored by file name. Rename a file.")
+        if not LABEL.fullmatch(name):
+            raise _error(name, "becomes a file name of results. Use letters, digits and . _ @ + -")
+    return [Benchmark(name, read_problems(path)) for name, path in zip(names, paths)]
+
+
+def read_problems(path: Path) -> list[Problem]:
+    """Read the problems in the order of the file. Numbers become strings as written.
 
     Raises ConfigError, with file, line and field, if the file is missing or empty, a line is not a JSON object, a field
     is missing, empty or neither text nor number, or an id occurs twice.
     """
-    lines_of_ids: dict[str, int] = {}
-    problems = []
-    for number, line in enumerate(_lines(path), start=1):
-        where, fields = f"{path}, line {number}", _fields(path, number, line)
-        problem = Problem(*(_text(fields, key, where) for key in (id_key, input_key, label_key)))
-        if problem.id in lines_of_ids:
-            lines = f"{lines_of_ids[problem.id]} and {number}"
-            raise ConfigError("--benchmarks", str(path), f"has the {id_key} {problem.id!r} twice, in lines {lines}.")
-        lines_of_ids[problem.id] = number
-        problems.append(problem)
-    return problems
-
-
-def _lines(path: Path) -> list[bytes]:
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
-        raise ConfigError("--benchmarks", str(path), f"cannot be read: {error.strerror}") from error
+        raise _error(path, f"cannot be read: {error.strerror}") from error
     if not lines:
-        raise ConfigError("--benchmarks", str(path), "contains no problems. Make it again with `meds data prepare`.")
-    return lines
+        raise _error(path, "contains no problems. Make it again with `meds data prepare`.")
+    problems: dict[str, Problem] = {}
+    for number, line in enumerate(lines, start=1):
+        where = f"{path}, line {number}"
+        fields = _fields(where, line)
+        problem = Problem(*(_text(fields, key, where) for key in ("id", "prompt", "answer")))
+        if problems.setdefault(problem.id, problem) is not problem:
+            first = list(problems).index(problem.id) + 1
+            raise _error(path, f"has the id {problem.id!r} twice, in lines {first} and {number}.")
+    return list(problems.values())
 
 
-def _fields(path: Path, number: int, line: bytes) -> dict[str, Any]:
+def _path(word: str, data: Path) -> Path:
+    by_path = word.endswith(SUFFIX) or "/" in word
+    path = Path(word) if by_path else data / f"{word}{SUFFIX}"
+    if path.is_file():
+        return path
+    meant = Path(f"{word.removesuffix('.json')}{SUFFIX}")
+    if meant.is_file():
+        raise _error(word, f"is neither a {SUFFIX} file nor in {data}. Did you mean {meant}?")
+    if word in PAPERS:
+        raise _error(word, f"is not at {path}. Make it with `meds data prepare {word}`.")
+    if by_path:
+        raise _error(word, f"does not exist (looked in {Path.cwd()}).")
+    raise _error(word, f"is not at {path}. Name a .jsonl file, or one of {', '.join(PAPERS)}.")
+
+
+def _fields(where: str, line: bytes) -> dict[str, Any]:
     try:
         # Keep numbers as written: 0.10 stays 0.10, and long numbers keep all digits.
         fields = parse_json(line.decode(), parse_int=str, parse_float=str, parse_constant=_refuse)
     except ValueError as error:
-        raise ConfigError("--benchmarks", f"{path}, line {number}", f"is not JSON: {error}") from error
+        raise _error(where, f"is not JSON: {error}") from error
     if not isinstance(fields, dict):
-        raise ConfigError("--benchmarks", f"{path}, line {number}", "is not a JSON object, as a problem must be.")
+        raise _error(where, "is not a JSON object, as a problem must be.")
     return fields
 
 
@@ -68,10 +106,13 @@ def _refuse(constant: str) -> NoReturn:
 
 def _text(fields: dict[str, Any], key: str, where: str) -> str:
     if key not in fields:
-        present = f"has no field {key!r}, but {', '.join(sorted(fields)) or 'none'}"
-        raise ConfigError("--benchmarks", where, f"{present}. Make the file with `meds data prepare`.")
+        present = ", ".join(sorted(fields)) or "none"
+        raise _error(where, f"has no field {key!r}, but {present}. Make the file with `meds data prepare`.")
     text = fields[key]
     if not isinstance(text, str) or not text.strip():
-        hint = f"has {json.dumps(text)} in the field {key!r}, which must be a text or a number."
-        raise ConfigError("--benchmarks", where, hint)
+        raise _error(where, f"has {json.dumps(text)} in the field {key!r}, which must be a text or a number.")
     return text
+
+
+def _error(value: object, hint: str) -> ConfigError:
+    return ConfigError("--benchmarks", str(value), hint)

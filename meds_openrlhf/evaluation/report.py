@@ -1,16 +1,23 @@
-"""The output folder of an evaluation: tables for people and for programs, the curves, and a page with all of it."""
+"""The report of an evaluation: tables for people and for programs, the curves, and a page with all of it.
+
+It covers all labels in a folder with comparable samples, including those of earlier evaluations.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from meds_openrlhf.evaluation.curves import pass_at_k_png
-from meds_openrlhf.evaluation.intervals import LEVEL, RESAMPLES
-from meds_openrlhf.evaluation.results import BenchmarkResult, Comparison
-from meds_openrlhf.evaluation.settings import Settings
-from meds_openrlhf.evaluation.tables import csv_text, json_text, markdown, models_and_sampling
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.evaluation.curves import draw
+from meds_openrlhf.evaluation.problems import Benchmark
+from meds_openrlhf.evaluation.results import BenchmarkResult, Comparison, count_missing, evaluate
+from meds_openrlhf.evaluation.samples import iterate_samples
+from meds_openrlhf.evaluation.settings import Settings, read_settings
+from meds_openrlhf.evaluation.tables import estimates, json_text, models_and_sampling, sections
 from meds_openrlhf.files import write_atomically
+from meds_openrlhf.results.figures import write_figure
+from meds_openrlhf.results.intervals import LEVEL, RESAMPLES
 
 TABLE, CSV, JSON, PICTURE, PAGE = "table.md", "table.csv", "results.json", "pass_at_k.png", "report.md"
 
@@ -25,35 +32,83 @@ if their interval excludes 0, the choice of problems does not explain that the m
 """
 
 
+def write_report_of_labels(
+    out: Path,
+    wanted: Settings,
+    benchmarks: Sequence[Benchmark],
+    n: int,
+    first: Sequence[str],
+    tell: Callable[[str], None],
+) -> None:
+    """Write the report over all labels in ``out``, those in ``first`` before the others.
+
+    A label is left out, and ``tell`` gets a line, if its settings cannot be read or are not ``wanted``, or if samples
+    are missing. A label that was never sampled on a benchmark has empty cells there.
+    """
+    present = sorted(folder.name for folder in out.iterdir() if folder.is_dir())
+    labels: dict[str, Settings] = {}
+    for label in dict.fromkeys([*first, *present]):
+        try:
+            settings = read_settings(out / label)
+        except ConfigError as error:
+            tell(f"{label} is left out of the report: {error.value} {error.hint}")
+            continue
+        if settings is not None:
+            labels[label] = settings
+    write_report(out, results_of_labels(out, labels, wanted, benchmarks, n, tell), labels)
+
+
+def results_of_labels(
+    out: Path,
+    labels: Mapping[str, Settings],
+    wanted: Settings,
+    benchmarks: Sequence[Benchmark],
+    n: int,
+    tell: Callable[[str], None],
+) -> list[BenchmarkResult]:
+    """The results of ``labels`` in ``out`` that `write_report_of_labels` does not leave out."""
+    results: list[BenchmarkResult] = []
+    for label, settings in labels.items():
+        difference = wanted.difference(settings)
+        if difference is not None:
+            tell(f"{label} is left out of the report: {difference}")
+            continue
+        for benchmark in benchmarks:
+            path = out / label / f"{benchmark.name}.jsonl"
+            samples = list(iterate_samples(path, texts=False)) if path.is_file() else []
+            present = [(sample.problem, sample.index) for sample in samples if sample.index < n]
+            lacking = count_missing(benchmark.problems, present, n)
+            if not lacking:
+                results.append(evaluate(label, benchmark.name, benchmark.problems, samples, n))
+            elif present:
+                tell(f"{label} is left out of the report on {benchmark.name}: {lacking} samples are missing")
+    return results
+
+
 def write_report(
     folder: Path, results: Sequence[BenchmarkResult], settings: Mapping[str, Settings] | None = None
 ) -> None:
     """Write the five files into ``folder``, each atomically; replaces files of the same names.
 
-    ``settings`` are the sampling settings by label; if given, the page shows them.
+    ``settings`` are the sampling settings by label; if given, the page shows those of the labels with results.
 
     Raises ValueError if the results do not fit in the same table (see `Comparison`).
     """
     comparison = Comparison(results)
-    tables = markdown(comparison)
-    files: dict[str, str | bytes] = {
-        TABLE: tables,
-        CSV: csv_text(comparison),
-        JSON: json_text(comparison),
-        PICTURE: pass_at_k_png(comparison),
-        PAGE: _page(comparison, tables, settings),
-    }
-    for name, content in files.items():  # the page last: the files that it refers to must exist
-        write_atomically(folder / name, content)
+    tables = "\n".join(f"### {title}\n\n{table}\n" for title, table in sections(comparison).items())
+    write_atomically(folder / TABLE, tables)
+    write_atomically(folder / CSV, estimates(comparison).to_csv(index=False, lineterminator="\n"))
+    write_atomically(folder / JSON, json_text(comparison))
+    write_figure(draw(comparison), folder / PICTURE)
+    page = [f"# {', '.join(comparison.models)} on {', '.join(comparison.benchmarks)}", ""]
+    page += [f"![pass@k over k]({PICTURE})", "", tables]
+    if settings:
+        shown = {label: settings[label] for label in comparison.models}
+        page += ["### Models and sampling", "", models_and_sampling(comparison, shown)]
+    # The page comes last: the files that it refers to must exist.
+    write_atomically(folder / PAGE, "\n".join([*page, "### How this was computed", "", HOW]))
 
 
 def first_table(folder: Path) -> str:
     """The overview of the report in ``folder``, with its title; all the rest is in ``report.md``."""
     return (folder / TABLE).read_text().split("\n### ")[0]
-
-
-def _page(comparison: Comparison, tables: str, settings: Mapping[str, Settings] | None) -> str:
-    title = f"# {', '.join(comparison.models)} on {', '.join(comparison.benchmarks)}"
-    origin = ["### Models and sampling", "", models_and_sampling(comparison, settings)] if settings else []
-    how = ["### How this was computed", "", HOW]
-    return "\n".join([title, "", f"![pass@k over k]({PICTURE})", "", tables, *origin, *how])

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import TracebackType
+from types import NoneType
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.problems import Problem
@@ -39,13 +38,8 @@ class Sample:
 
 
 _TYPES: dict[str, tuple[type, ...]] = {
-    "problem": (str,),
-    "index": (int,),
-    "text": (str,),
-    "tokens": (int,),
-    "truncated": (bool,),
-    "answer": (str, type(None)),
-    "right": (bool,),
+    **{"problem": (str,), "index": (int,), "text": (str,), "tokens": (int,)},
+    **{"truncated": (bool,), "answer": (str, NoneType), "right": (bool,)},
 }
 
 
@@ -60,9 +54,12 @@ class SampleStore:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            _lock(self._descriptor, path)
+            if not try_lock(self._descriptor, optional=True):  # held until the descriptor is closed
+                hint = "is being written by another process. Wait for it, or end it."
+                raise ConfigError("samples", str(path), hint)
             sync_folder(path.parent)
-            self._right = {(sample.problem, sample.index): sample.right for sample in iterate_samples(path)}
+            samples = iterate_samples(path, texts=False)
+            self._right = {(sample.problem, sample.index): sample.right for sample in samples}
             self._cut_torn_line()
         except BaseException:  # release the lock, also on Ctrl-C
             self.close()
@@ -71,24 +68,18 @@ class SampleStore:
     def append(self, samples: Sequence[Sample]) -> None:
         """Append samples durably: after a crash the file has all of them or the first few, each complete.
 
-        Raises ValueError if a sample exists already, and OSError on a full disk. On an error or an interrupt, no sample
-        is added.
+        Raises OSError on a full disk. On an error or an interrupt, no sample is added.
         """
-        keys = [(sample.problem, sample.index) for sample in samples]
-        for (problem, index), times in Counter(keys).items():
-            if times > 1 or (problem, index) in self._right:
-                raise ValueError(f"{self._path}: sample {index} of problem {problem!r} occurs twice.")
         size = os.fstat(self._descriptor).st_size
+        rest = memoryview("".join(f"{json.dumps(asdict(sample))}\n" for sample in samples).encode())
         try:
-            _write("".join(f"{json.dumps(asdict(sample))}\n" for sample in samples).encode(), self._descriptor)
+            while rest:  # a single write may take less: 2 GB at most, or what fits on the disk
+                rest = rest[os.write(self._descriptor, rest) :]
+            os.fsync(self._descriptor)
         except BaseException:  # undo a partial append, also on Ctrl-C
             os.ftruncate(self._descriptor, size)
             raise
-        self._right.update(zip(keys, (sample.right for sample in samples)))
-
-    def samples(self) -> list[Sample]:
-        """All samples, in the order in which they were appended."""
-        return list(iterate_samples(self._path))
+        self._right.update({(sample.problem, sample.index): sample.right for sample in samples})
 
     def verdicts(self, n: int) -> list[bool]:
         """Whether each sample with an index below ``n`` is right."""
@@ -109,33 +100,28 @@ class SampleStore:
         return [(problem, indices) for problem, indices in wanted if indices]
 
     def close(self) -> None:
-        """Close the file and release its lock. Has no effect if the store is closed already."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        """Close the file and release its lock."""
+        os.close(self._descriptor)
 
     def __enter__(self) -> SampleStore:
         return self
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _cut_torn_line(self) -> None:
-        whole = 0
         with self._path.open("rb") as file:
-            for line in file:
-                whole += len(line) if line.endswith(b"\n") else 0
+            whole = sum(len(line) for line in file if line.endswith(b"\n"))
         if whole < os.fstat(self._descriptor).st_size:
             os.ftruncate(self._descriptor, whole)
             os.fsync(self._descriptor)
 
 
-def iterate_samples(path: Path) -> Iterator[Sample]:
+def iterate_samples(path: Path, *, texts: bool = True) -> Iterator[Sample]:
     """Read the samples in a file, also while it is being written: an incomplete last line is ignored.
 
-    Raises ConfigError, with the file and the line, for any other damage and if a sample occurs twice.
+    ``texts`` False leaves them empty: they can be gigabytes. Raises ConfigError, with the file and the line, for any
+    other damage and if a sample occurs twice.
     """
     seen: set[tuple[str, int]] = set()
     with path.open("rb") as file:
@@ -150,7 +136,7 @@ def iterate_samples(path: Path) -> Iterator[Sample]:
                 hint = f"is damaged ({error}). Restore the file from a backup, or remove it and sample again."
                 raise ConfigError("samples", f"{path}, line {number}", hint) from error
             seen.add((sample.problem, sample.index))
-            yield sample
+            yield sample if texts else replace(sample, text="")
 
 
 def _sample(line: bytes) -> Sample:
@@ -162,17 +148,3 @@ def _sample(line: bytes) -> Sample:
         if type(fields[name]) not in types:  # isinstance would accept True as an int
             raise ValueError(f"{name} is {json.dumps(fields[name])[:40]}")
     return Sample(**fields)
-
-
-def _lock(descriptor: int, path: Path) -> None:
-    """Lock the file until the descriptor is closed or the process ends. Raises ConfigError if it is locked already."""
-    if not try_lock(descriptor, optional=True):
-        raise ConfigError("samples", str(path), "is being written by another process. Wait for it, or end it.")
-
-
-def _write(lines: bytes, descriptor: int) -> None:
-    """Write all of ``lines`` and sync; a single write may take less (2 GB at most, or what fits on the disk)."""
-    rest = memoryview(lines)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-    os.fsync(descriptor)

@@ -1,56 +1,28 @@
-"""The picture is one, shows what was measured, and leaves matplotlib's global state alone."""
-
-import io
+"""The picture shows what was measured."""
 
 import numpy as np
 import pytest
-from matplotlib import image
-from numpy.typing import NDArray
 
-from meds_openrlhf.evaluation.curves import COLORS, MARKERS, _figure, _look, pass_at_k_png
+from meds_openrlhf.evaluation.curves import draw
 from meds_openrlhf.evaluation.results import BenchmarkResult, Comparison
+from meds_openrlhf.results.figures import COLORS
 from tests.evaluation.measured import result
 
 BASE = [result("base", "x", "1222", "2222", "1122"), result("base", "y", "11", "12")]
 MEDS = [result("meds", "x", "1222", "1222", "1122"), result("meds", "y", "11", "11")]
 
 
-def _pixels(png: bytes) -> NDArray[np.float32]:
-    return np.asarray(image.imread(io.BytesIO(png), format="png"))
-
-
-def _shows(pixels: NDArray[np.float32], color: str) -> bool:
-    wanted = np.array([int(color[start : start + 2], 16) for start in (1, 3, 5)]) / 255
-    return bool((np.abs(pixels[..., :3] - wanted).max(axis=-1) < 0.01).any())
-
-
-def test_the_picture_shows_every_model_in_its_color() -> None:
-    pixels = _pixels(pass_at_k_png(Comparison([*BASE, *MEDS])))
-    assert pixels.shape[1] > 2 * pixels.shape[0] > 500
-    assert _shows(pixels, COLORS[0])
-    assert _shows(pixels, COLORS[1])
-    assert not _shows(pixels, COLORS[2])
-
-
-def test_other_results_give_another_picture_and_the_same_ones_the_same() -> None:
-    first = pass_at_k_png(Comparison([*BASE, *MEDS]))
-    assert first == pass_at_k_png(Comparison([*BASE, *MEDS]))
-    other = pass_at_k_png(Comparison([*BASE, MEDS[0], result("meds", "y", "11", "22")]))
-    assert first != other
-    assert not np.array_equal(_pixels(first), _pixels(other))
-
-
 def test_panels_lines_and_bands_are_the_results() -> None:
-    figure = _figure(Comparison([*BASE, *MEDS]))
+    figure = draw(Comparison([*BASE, *MEDS]))
     panels = {axes.get_title(): axes for axes in figure.axes}
     assert list(panels) == ["x (3 problems)", "y (2 problems)", "average (2 benchmarks)"]
     assert figure.get_suptitle() == "n = 2 and 4, bands: 95 % intervals"
     panel = panels["x (3 problems)"]
     base, meds = panel.get_lines()
     assert np.asarray(base.get_xdata()).tolist() == [1, 2, 4]
-    assert np.asarray(meds.get_ydata()).tolist() == [100 * MEDS[0].pass_at[k].value for k in (1, 2, 4)]
+    assert np.asarray(meds.get_ydata()).tolist() == [100 * MEDS[0].curves["pass", k].value for k in (1, 2, 4)]
     band = panel.collections[0].get_paths()[0].vertices
-    estimates = BASE[0].pass_at.values()
+    estimates = [BASE[0].curves["pass", k] for k in (1, 2, 4)]
     assert np.asarray(band)[:, 1].min() == pytest.approx(100 * min(estimate.low for estimate in estimates))
     assert np.asarray(band)[:, 1].max() == pytest.approx(100 * max(estimate.high for estimate in estimates))
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["base", "meds"]
@@ -65,7 +37,7 @@ def test_panels_lines_and_bands_are_the_results() -> None:
     ],
 )
 def test_panels_of_what_there_is(results: list[BenchmarkResult], titles: list[str]) -> None:
-    figure = _figure(Comparison(results))
+    figure = draw(Comparison(results))
     assert [axes.get_title().split(" (")[0] for axes in figure.axes if axes.get_title()] == titles
     if titles == ["x", "y", "average"]:
         assert [len(axes.get_lines()) for axes in figure.axes] == [2, 1, 1]
@@ -73,22 +45,10 @@ def test_panels_of_what_there_is(results: list[BenchmarkResult], titles: list[st
 
 
 def test_a_model_has_one_color_in_all_panels() -> None:
-    figure = _figure(Comparison([BASE[0], *MEDS]))  # in the panel of y it is alone
+    figure = draw(Comparison([BASE[0], *MEDS]))  # in the panel of y it is alone
     assert [axes.get_lines()[-1].get_color() for axes in figure.axes] == [COLORS[1]] * 3
 
 
 def test_ticks_that_would_lie_upon_each_other_are_left_out() -> None:
-    axes = _figure(Comparison([result("base", "x", "1" * 9)])).axes[0]
+    axes = draw(Comparison([result("base", "x", "1" * 9)])).axes[0]
     assert axes.get_xticks().tolist() == [1, 2, 4, 9]
-
-
-def test_many_models_look_different() -> None:
-    looks = [_look(position) for position in range(len(COLORS) * len(MARKERS))]
-    assert len(set(looks)) == len(looks)
-
-
-def test_pyplot_is_left_alone() -> None:
-    from matplotlib import pyplot
-
-    pass_at_k_png(Comparison(BASE))
-    assert pyplot.get_fignums() == []

@@ -1,4 +1,4 @@
-"""A benchmark's file, and every way in which it can be wrong."""
+"""Which problem sets an evaluation is over, their files, and every way in which these can be wrong."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.evaluation.problems import Problem, read_problems
+from meds_openrlhf.evaluation.problems import Problem, find_benchmarks, read_problems
 
 LINE = {"id": "a-1", "prompt": "<user>1 + 1?", "question": "1 + 1?", "answer": "2", "datasource": "aime24", "level": ""}
 
@@ -23,11 +23,6 @@ def test_problems_come_in_the_files_order(tmp_path: Path) -> None:
         Problem("a-1", "<user>1 + 1?", "2"),
         Problem("a-0", "<user>1 + 1?", r"\frac{1}{2}"),
     ]
-
-
-def test_fields_of_other_names(tmp_path: Path) -> None:
-    path = _file(tmp_path, {"n": 7, "input": "x", "target": "y", "prompt": "not this"})
-    assert read_problems(path, input_key="input", label_key="target", id_key="n") == [Problem("7", "x", "y")]
 
 
 @pytest.mark.parametrize("written", ["33", "-0.10", "2.5e3", "123456789012345678901234567890.25"])
@@ -71,3 +66,41 @@ def test_text_that_is_not_utf8(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--benchmarks=.*none.jsonl: cannot be read: No such file"):
         read_problems(tmp_path / "none.jsonl")
+
+
+def make(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text('{"id": "1", "prompt": "2+2", "answer": "4"}\n')
+    return path
+
+
+def test_names_commas_and_files(tmp_path: Path) -> None:
+    make(tmp_path / "aime24.jsonl")
+    make(tmp_path / "amc23.jsonl")
+    own = make(tmp_path / "own" / "mine.jsonl")
+    found = find_benchmarks(["aime24,amc23", str(own)], tmp_path)
+    assert [one.name for one in found] == ["aime24", "amc23", "mine"]
+    assert found[0].problems[0].answer == "4"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["aime24"], "is not at {tmp}/aime24.jsonl. Make it with `meds data prepare aime24`."),
+        (["aime25"], "is not at {tmp}/aime25.jsonl. Name a .jsonl file, or one of aime24, amc23, math500"),
+        (["{tmp}/aime24.json"], "does not exist (looked in"),
+        (["{tmp}/x/own.json"], "is neither a .jsonl file nor in {tmp}. Did you mean {tmp}/x/own.jsonl?"),
+        (["{tmp}/x/own"], "is neither a .jsonl file nor in {tmp}. Did you mean {tmp}/x/own.jsonl?"),
+        (["some/where.jsonl"], "does not exist (looked in"),
+        ([","], "names no benchmark. Choose from aime24"),
+        (["{tmp}/x/own.jsonl", "{tmp}/y/own.jsonl"], "occurs twice"),
+        (["{tmp}/a b.jsonl"], "becomes a file name of results"),
+    ],
+)
+def test_what_is_no_benchmark(words: list[str], message: str, tmp_path: Path) -> None:
+    for name in ("x/own.jsonl", "y/own.jsonl", "a b.jsonl"):
+        make(tmp_path / name)
+    with pytest.raises(ConfigError) as error:
+        find_benchmarks([word.format(tmp=tmp_path) for word in words], tmp_path)
+    assert error.value.field == "--benchmarks"
+    assert message.format(tmp=tmp_path) in str(error.value)

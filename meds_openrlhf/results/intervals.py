@@ -36,15 +36,13 @@ def mean_intervals(
     *,
     level: float = LEVEL,
     resamples: int = RESAMPLES,
-    seed: int = 0,
 ) -> NDArray[np.float64]:
     """Intervals (K, 2) of K means, each the unweighted mean over benchmarks of the mean over their problems.
 
-    ``benchmarks`` are (P_b, K) values each, between the outermost ``corners``; problems are reweighted within their
-    benchmark. Raises ValueError if a value is outside of the corners or there are no values.
+    ``benchmarks`` are (P_b, K) values each, P_b above 0, between the outermost ``corners``; problems are reweighted
+    within their benchmark.
     """
-    _check(benchmarks, corners, level, resamples)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     shares = tuple((corner, part / len(benchmarks)) for corner, part in corners)
     means = np.mean([_reweighted_means(values, shares, resamples, random) for values in benchmarks], axis=0)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
@@ -66,16 +64,3 @@ def _reweighted_means(
         total = weights.sum(axis=1) + added.sum(axis=1)
         means.append((weights @ values + added @ at_corners) / total[:, np.newaxis])
     return np.concatenate(means)
-
-
-def _check(benchmarks: Sequence[NDArray[np.float64]], corners: Corners, level: float, resamples: int) -> None:
-    if not 0 < level < 1:
-        raise ValueError(f"level={level}: must be above 0 and below 1.")
-    if resamples < 1:
-        raise ValueError(f"resamples={resamples}: must be at least 1.")
-    if not benchmarks or any(len(values) == 0 for values in benchmarks):
-        raise ValueError("scores: must not be empty.")
-    lowest, highest = corners[0][0], corners[-1][0]
-    for values in benchmarks:
-        if not ((values >= lowest) & (values <= highest)).all():  # also catches NaN
-            raise ValueError(f"scores: must be from {lowest:g} to {highest:g}, not {values.min()} to {values.max()}.")

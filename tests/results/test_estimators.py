@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meds_openrlhf.evaluation.estimators import NO_VOTE, majority_at_k, pass_at_k, votes_of
-from meds_openrlhf.evaluation.samples import Sample
+from meds_openrlhf.results.estimators import NO_VOTE, ks_up_to, majority_at_k, pass_at_k
 
 
 def test_pass_at_k_by_hand() -> None:
@@ -57,30 +56,19 @@ def _chance_to_miss(n: int, right: int, k: int) -> Fraction:
     return chance
 
 
-@pytest.mark.parametrize(
-    ("n", "right", "k", "message"),
-    [
-        (4, [1], 5, "k=5: must be from 1 to n, 4"),
-        (4, [1], 0, "k=0: must be"),
-        (4, [5], 2, "from 0 to n, 4, but goes from 5 to 5"),
-        (4, [-1, 2], 2, "goes from -1 to 2"),
-        (4, [0.5], 2, "must be integers"),
-        (4, 3, 2, "one per problem"),
-        (4, [True], 2, "must be integers"),
-    ],
-)
-def test_pass_at_k_refuses(n: int, right: list[int], k: int, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        pass_at_k(n, right, k)
+@pytest.mark.parametrize("k", [0, 5])
+def test_k_is_from_1_to_n(k: int) -> None:
+    for estimate in (lambda: pass_at_k(4, [1], k), lambda: majority_at_k(np.zeros((1, 4), int), k)):
+        with pytest.raises(ValueError, match=f"k={k}: must be from 1 to n, 4"):
+            estimate()
 
 
-def test_votes_group_right_answers_and_equal_wrong_ones() -> None:
-    given = [
-        *[("1/2", True), ("3", False), (None, False), ("0.5", True), ("4", False), ("3.0", False)],
-        *[(r"\frac12", False), (r"\dfrac{1}{2}", False), ("0.5", False), ("2", False), ("9^{9^{9^9}}", False)],
-    ]
-    samples = [Sample("a", i, "", 1, False, answer, right) for i, (answer, right) in enumerate(given)]
-    assert votes_of(samples).tolist() == [0, 1, NO_VOTE, 0, 2, 1, 3, 3, 3, 4, 5]
+def test_ks_are_powers_of_two_and_n() -> None:
+    assert ks_up_to(1) == [1]
+    assert ks_up_to(10) == [1, 2, 4, 8, 10]
+    assert ks_up_to(128) == [1, 2, 4, 8, 16, 32, 64, 128]
+    with pytest.raises(ValueError, match="n=0: must be at least 1"):
+        ks_up_to(0)
 
 
 def test_the_majority_by_hand() -> None:
@@ -122,17 +110,15 @@ def test_the_majority_is_that_of_all_subsets(votes: list[int], data: st.DataObje
 def test_draws_come_close_to_all_subsets_and_are_the_same_every_time() -> None:
     votes = np.random.default_rng(3).integers(-1, 4, size=(20, 14))
     exact = np.array([_by_counting(problem.tolist(), 6) for problem in votes])  # 3003 subsets
-    drawn = majority_at_k(votes, 6, draws=1000)
+    drawn = majority_at_k(votes, 6)
     assert (drawn != exact).any()
     assert drawn == pytest.approx(exact, abs=4 * 0.5 / 1000**0.5)
     assert drawn.mean() == pytest.approx(exact.mean(), abs=0.01)
-    assert (drawn == majority_at_k(votes, 6, draws=1000)).all()
-    assert (drawn != majority_at_k(votes, 6, draws=1000, seed=1)).any()
+    assert (drawn == majority_at_k(votes, 6)).all()
+    assert (drawn != majority_at_k(votes, 6, seed=1)).any()
 
 
 def test_the_majority_of_one_is_pass_at_1_and_of_many_samples_is_quick() -> None:
     votes = np.random.default_rng(0).integers(-1, 30, size=(50, 2000))
     right = (votes == 0).sum(axis=1)
     assert majority_at_k(votes, 1) == pytest.approx(pass_at_k(2000, right, 1))
-    with pytest.raises(ValueError, match="k=2001: must be from 1 to n"):
-        majority_at_k(votes, 2001)

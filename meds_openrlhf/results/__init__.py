@@ -1,0 +1,1 @@
+"""Counting and drawing, for everybody: estimates, intervals, paired statistics, tables and figures."""

@@ -1,0 +1,43 @@
+"""Figures: a grid of panels, series that look different, and equal files for equal numbers."""
+
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from meds_openrlhf.results.figures import COLORS, MARKERS, label_axes, legend_below, look, panels, write_figure
+
+
+def test_panels_are_in_rows_with_their_axes_named_once() -> None:
+    figure, grid = panels(["a", "b", "c", "d"])
+    label_axes(grid, "k", "pass@k (%)")
+    legend_below(figure, {"base": look(0), "meds": look(1)})
+    assert [axes.get_title() for axes in grid] == ["a", "b", "c", "d"]
+    assert [axes.get_ylabel() for axes in grid] == ["pass@k (%)", "", "", "pass@k (%)"]
+    assert [axes.get_xlabel() for axes in grid] == ["", "k", "k", "k"]
+    assert [axes.axison for axes in figure.axes] == [True] * 4 + [False] * 2
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["base", "meds"]
+
+
+def test_many_series_look_different() -> None:
+    looks = [tuple(look(position).values()) for position in range(len(COLORS) * len(MARKERS))]
+    assert len(set(looks)) == len(looks)
+
+
+@pytest.mark.parametrize(("name", "start"), [("f.png", b"\x89PNG"), ("f.svg", b"<?xml")])
+def test_the_suffix_is_the_format_and_equal_figures_are_equal_files(tmp_path: Path, name: str, start: bytes) -> None:
+    contents = []
+    for folder in ("one", "two"):
+        figure = Figure()
+        figure.subplots().plot([1, 2], [3, 4])
+        write_figure(figure, tmp_path / folder / name)
+        contents.append((tmp_path / folder / name).read_bytes())
+    assert contents[0].startswith(start)
+    assert contents[0] == contents[1]
+
+
+def test_pyplot_is_left_alone() -> None:
+    from matplotlib import pyplot
+
+    panels(["a"])
+    assert pyplot.get_fignums() == []
