@@ -1,7 +1,7 @@
 """Agreement of two labellings of the same rollouts: clusters with known mistakes, or with a judge's categories.
 
 The measure is that of the paper's ablation (Section 5.3): the share of pairs of rollouts that both labellings put into
-the same cluster, or both into different clusters.
+the same cluster, or both into different clusters; over all pairs, the Rand index.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import adjusted_rand_score, homogeneity_completeness_v_measure  # type: ignore[import-untyped]
+from sklearn.metrics import (  # type: ignore[import-untyped]
+    adjusted_rand_score,
+    homogeneity_completeness_v_measure,
+    rand_score,
+)
 
 from meds_openrlhf.memory.clustering import NOISE
 
 Labels = NDArray[np.integer]
-NOISE_READINGS = ("set", "alone")
 
 
 @dataclass(frozen=True)
@@ -35,44 +38,27 @@ class Agreement:
     completeness: float
 
 
-def agreement(labels: Labels, truth: Labels, *, noise: str = "set") -> Agreement:
-    """Compute the agreement of ``labels`` (n,), -1 for noise, with ``truth`` (n,), which has no noise.
+def agreement(labels: Labels, truth: Labels) -> Agreement:
+    """Compute the agreement of ``labels`` (n,) with ``truth`` (n,), n > 1.
 
-    ``noise``: "set" treats all noise as a single cluster, as in the paper; "alone" treats each row of noise as a
-    separate cluster. Raises ValueError for another ``noise``, and like `pairwise_agreement`.
+    Equal labels are the same cluster, including -1: noise is a set, as in the paper. Apply `separate_noise` first to
+    treat each row of noise as a separate cluster.
     """
-    if noise not in NOISE_READINGS:
-        raise ValueError(f"noise={noise}: must be one of {', '.join(NOISE_READINGS)}.")
-    if noise == "alone":
-        labels = separate_noise(labels)
-    pairwise = pairwise_agreement(labels, truth)
     homogeneity, completeness, _ = homogeneity_completeness_v_measure(truth, labels)
     return Agreement(
         rows=len(labels),
         pairs=math.comb(len(labels), 2),
-        pairwise=pairwise,
+        pairwise=float(rand_score(truth, labels)),
         adjusted_rand=float(adjusted_rand_score(truth, labels)),
         homogeneity=float(homogeneity),
         completeness=float(completeness),
     )
 
 
-def pairwise_agreement(first_labels: Labels, other: Labels, pairs: NDArray[np.int64] | None = None) -> float:
-    """Share of pairs of rows for which both labellings (n,) say "same" or both say "different".
-
-    ``pairs`` (p, 2) are indices of rows; None: all n (n - 1) / 2 pairs, counted with the contingency table. Equal
-    labels are the same cluster, including -1: noise is a set. Apply `separate_noise` first to treat each row of noise
-    as a separate cluster. Raises ValueError if the labellings differ in length or there is no pair.
-    """
-    if first_labels.shape != other.shape or first_labels.ndim != 1:
-        raise ValueError(f"labels: must have the same shape (n,), not {first_labels.shape} and {other.shape}.")
-    if pairs is None:
-        return _agreement_of_all_pairs(first_labels, other)
-    if len(pairs) == 0:
-        raise ValueError("pairs: must not be empty.")
+def agreement_of_pairs(labels: Labels, truth: Labels, pairs: NDArray[np.int64]) -> float:
+    """The share of ``pairs`` (p, 2) of rows, p > 0, that both labellings (n,) call the same, or both different."""
     first, second = pairs.T
-    same = (first_labels[first] == first_labels[second]) == (other[first] == other[second])
-    return float(same.mean())
+    return float(((labels[first] == labels[second]) == (truth[first] == truth[second])).mean())
 
 
 def separate_noise(labels: Labels) -> NDArray[np.int64]:
@@ -81,22 +67,3 @@ def separate_noise(labels: Labels) -> NDArray[np.int64]:
     alone = separate == NOISE
     separate[alone] = separate.max(initial=NOISE) + 1 + np.arange(alone.sum())
     return separate
-
-
-def _agreement_of_all_pairs(first_labels: Labels, other: Labels) -> float:
-    total = math.comb(len(first_labels), 2)
-    if total == 0:
-        raise ValueError(f"labels: must have at least 2 rows, not {len(first_labels)}.")
-    _, rows = np.unique(first_labels, return_inverse=True)
-    _, columns = np.unique(other, return_inverse=True)
-    cells = rows.astype(np.int64) * (columns.max() + 1) + columns
-    same_in_both = _pairs_within(cells)
-    # Different in both = all - same in one - same in the other + same in both.
-    agreeing = total - _pairs_within(rows) - _pairs_within(columns) + 2 * same_in_both
-    return agreeing / total
-
-
-def _pairs_within(labels: Labels) -> int:
-    """The number of pairs of rows with equal labels."""
-    _, sizes = np.unique(labels, return_counts=True)
-    return sum(math.comb(int(size), 2) for size in sizes)

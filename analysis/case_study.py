@@ -13,25 +13,23 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from analysis.command_line import exit_code_of
+from analysis.command_line import Command, Finding
 from analysis.feature_variants import LOGIT_PRESETS, TRANSFORMS, VARIANTS, labels_of_feature, own_transform
 from analysis.logged_rollouts import prompt_codes
-from analysis.results import add_result_arguments, write_numbers
 from analysis.run_rows import layer_logits, remembered_wrong, run_rows
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.features.final_answer import same_answer_form
 from meds_openrlhf.memory.clustering import NOISE
-from meds_openrlhf.report.output import markdown_table, write_figure
+from meds_openrlhf.results.tables import markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,24 +56,24 @@ class Case:
     logits: NDArray[np.float32]
 
     @property
-    def answers_in_clusters(self) -> dict[str, dict[int, int]]:
-        """The count of each answer in each cluster (without noise), the most frequent answers first."""
-        found: dict[str, dict[int, int]] = {}
-        for (answer, cluster), count in Counter(zip(self.answers, self.clusters.tolist())).items():
-            if cluster != NOISE:
-                found.setdefault(answer, {})[cluster] = count
-        return dict(sorted(found.items(), key=lambda item: (-sum(item[1].values()), item[0])))
+    def counts(self) -> pd.DataFrame:
+        """The rollouts of each answer (rows, the most frequent first) in each cluster (columns), without noise."""
+        kept = self.clusters != NOISE
+        counts = pd.crosstab(np.array(self.answers, dtype=object)[kept], self.clusters[kept])
+        order = sorted(counts.index, key=lambda answer: (-counts.loc[answer].sum(), answer))
+        return counts.loc[order]
 
     @property
     def split_answers(self) -> list[str]:
         """Answers that occur in several clusters."""
-        return [answer for answer, clusters in self.answers_in_clusters.items() if len(clusters) > 1]
+        counts = self.counts
+        return counts.index[(counts > 0).sum(axis=1) > 1].tolist()  # type: ignore[no-any-return]
 
     @property
     def mixed_clusters(self) -> list[int]:
         """Clusters that hold several answers."""
-        counts = Counter(cluster for clusters in self.answers_in_clusters.values() for cluster in clusters)
-        return sorted(cluster for cluster, answers in counts.items() if answers > 1)
+        counts = self.counts
+        return counts.columns[(counts > 0).sum(axis=0) > 1].tolist()  # type: ignore[no-any-return]
 
     @property
     def telling(self) -> int:
@@ -85,37 +83,46 @@ class Case:
         outside of their answer's biggest cluster. A prompt with both patterns always scores above a prompt of equal
         size with only one.
         """
-        table = self.answers_in_clusters
-        per_cluster: dict[int, list[int]] = {}
-        for clusters in table.values():
-            for cluster, count in clusters.items():
-                per_cluster.setdefault(cluster, []).append(count)
-        mixed = sum(sum(counts) - max(counts) for counts in per_cluster.values())
-        split = sum(sum(counts.values()) - max(counts.values()) for counts in table.values())
+        counts = self.counts.to_numpy()
+        if not counts.size:
+            return 0
+        mixed, split = (int(counts.sum() - counts.max(axis=axis).sum()) for axis in (0, 1))
         return mixed + split + len(self.clusters) * min(mixed, split, 1)
 
 
-def case_of(wrong: pa.Table, labels: NDArray[np.int64], prompt: str) -> Case:
+def analyse(run: Path, prompt: str | None = None, variant: str | None = None, preset: str = "paper") -> Finding:
+    """The case of a prompt, or of the most telling one; clustered by a variant, or by the run's own feature."""
+    wrong = remembered_wrong(run_rows(run, COLUMNS))
+    transform = own_transform(run) if variant is None else TRANSFORMS.get(variant)
+    case = chosen_case(wrong, labels_of_feature(wrong, transform, preset), prompt)
+    title = f"{case.prompt}: {len(case.clusters)} wrong rollouts, {case.clusters.max() + 1} clusters, of {case.text!r}"
+    rows = zip(case.steps.tolist(), case.clusters.tolist(), case.answers, case.logits.tolist())
+    numbers = {
+        "prompt": case.prompt,
+        "text": case.text,
+        "split_answers": case.split_answers,
+        "mixed_clusters": case.mixed_clusters,
+        "rollouts": [dict(zip(("step", "cluster", "answer", "layer_logits"), row)) for row in rows],
+    }
+    return Finding("\n\n".join([title, markdown(table_of(case)), patterns_of(case)]), numbers, draw(case))
+
+
+def chosen_case(wrong: pa.Table, labels: NDArray[np.int64], prompt: str | None) -> Case:
     """The case of a prompt from ``wrong`` rows and their ``labels`` (n,), as returned by `labels_of_feature`.
 
-    Raises ConfigError if the prompt has no wrong rollout.
+    Without a prompt, that with the largest `Case.telling`; ties go to the most rollouts, then to the first prompt.
+    Raises ConfigError if the prompt has no wrong rollout, or if there is none at all.
     """
-    places = np.flatnonzero(pc.equal(wrong["prompt"], prompt).to_numpy())
-    if len(places) == 0:
-        raise ConfigError("--prompt", prompt, "has no wrong rollout with layer logits in this run. Leave it out.")
-    return _case(wrong, labels, places)
-
-
-def most_telling(wrong: pa.Table, labels: NDArray[np.int64]) -> Case:
-    """The case of the prompt with the largest `Case.telling`; ties go to the most rollouts, then to the first prompt.
-
-    Raises ConfigError if there are no wrong rollouts.
-    """
+    if prompt is not None:
+        places = np.flatnonzero(np.array(wrong["prompt"].to_pylist()) == prompt)
+        if len(places) == 0:
+            raise ConfigError("--prompt", prompt, "has no wrong rollout with layer logits in this run. Leave it out.")
+        return _case(wrong, labels, places)
     if len(wrong) == 0:
         raise ConfigError("RUN", None, "has no wrong rollouts with layer logits. Name another run.")
-    prompts = prompt_codes(wrong)
-    by_prompt = np.split(np.argsort(prompts, kind="stable"), np.cumsum(np.bincount(prompts))[:-1])
-    return max((_case(wrong, labels, key) for key in by_prompt), key=lambda case: (case.telling, len(case.clusters)))
+    codes = prompt_codes(wrong)
+    cases = [_case(wrong, labels, np.flatnonzero(codes == code)) for code in range(codes.max() + 1)]
+    return max(cases, key=lambda case: (case.telling, len(case.clusters)))
 
 
 def _case(wrong: pa.Table, labels: NDArray[np.int64], places: NDArray[np.intp]) -> Case:
@@ -135,24 +142,30 @@ def _case(wrong: pa.Table, labels: NDArray[np.int64], places: NDArray[np.intp]) 
     )
 
 
-def table_of(case: Case) -> str:
-    """A table of rollout counts, answers by clusters, with noise in the last column."""
+def _numbered(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Renumber the clusters from 0, the biggest first; noise stays -1."""
+    values, counts = np.unique(labels[labels != NOISE], return_counts=True)
+    ranks = {int(values[place]): rank for rank, place in enumerate(np.argsort(-counts, kind="stable"))}
+    return np.array([ranks.get(int(label), NOISE) for label in labels], dtype=np.int64)
+
+
+def table_of(case: Case) -> pd.DataFrame:
+    """Counts of rollouts, answers by clusters, with noise in the last column."""
     clusters = sorted(set(case.clusters.tolist()) - {NOISE})
     counts = Counter(zip(case.answers, case.clusters.tolist()))
     answers = sorted(set(case.answers), key=lambda text: (-case.answers.count(text), text))
-    rows = [[_shortened(text), *(_shown(counts[text, cluster]) for cluster in (*clusters, NOISE))] for text in answers]
-    return markdown_table(("answer", *(f"cluster {cluster}" for cluster in clusters), "noise"), rows)
+    rows = [[_shortened(text), *(counts[text, cluster] or "" for cluster in (*clusters, NOISE))] for text in answers]
+    return pd.DataFrame(rows, columns=["answer", *(f"cluster {cluster}" for cluster in clusters), "noise"])
 
 
 def patterns_of(case: Case) -> str:
     """A description of the two patterns in words."""
-    where = case.answers_in_clusters
-    lines = [
-        f"answer {_shortened(answer)} is in {len(where[answer])} clusters: {', '.join(map(str, sorted(where[answer])))}"
-        for answer in case.split_answers
-    ]
+    counts, lines = case.counts, []
+    for answer in case.split_answers:
+        found = counts.columns[counts.loc[answer] > 0].tolist()
+        lines.append(f"answer {_shortened(answer)} is in {len(found)} clusters: {', '.join(map(str, found))}")
     for cluster in case.mixed_clusters:
-        answers = [_shortened(answer) for answer, clusters in where.items() if cluster in clusters]
+        answers = [_shortened(answer) for answer in counts.index[counts[cluster] > 0]]
         lines.append(f"cluster {cluster} holds {len(answers)} answers: {', '.join(answers)}")
     return "\n".join(lines) or "every answer is in one cluster at most, and every cluster holds one answer"
 
@@ -206,71 +219,29 @@ def _mark_clusters(strip: Any, heatmaps: list[Any], case: Case) -> None:
     """Write each cluster's name at its middle, draw a line after it, and make noise white."""
     for cluster in dict.fromkeys(case.clusters.tolist()):
         places = np.flatnonzero(case.clusters == cluster)
+        name = "noise" if cluster == NOISE else str(cluster)
         if cluster == NOISE:
             strip.axhspan(places[0] - 0.5, places[-1] + 0.5, color="white")
-        strip.text(
-            0, places.mean(), "noise" if cluster == NOISE else str(cluster), ha="center", va="center", fontsize=7
-        )
+        strip.text(0, places.mean(), name, ha="center", va="center", fontsize=7)
         for axes in (strip, *heatmaps):
             axes.axhline(places[-1] + 0.5, color="black", linewidth=1)
 
 
-def _numbered(labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Renumber the clusters from 0, the biggest first; noise stays -1."""
-    values, counts = np.unique(labels[labels != NOISE], return_counts=True)
-    ranks = {int(values[place]): rank for rank, place in enumerate(np.argsort(-counts, kind="stable"))}
-    return np.array([ranks.get(int(label), NOISE) for label in labels], dtype=np.int64)
-
-
-def _shown(count: int) -> str:
-    return str(count) if count else ""
-
-
 def _shortened(answer: str) -> str:
-    line = " ".join(answer.split()).replace("|", "\\|").replace("$", "")
+    line = " ".join(answer.split()).replace("$", "")
     return line if len(line) <= LONGEST_ANSWER else f"{line[: LONGEST_ANSWER - 1]}…"
 
 
-def _as_numbers(case: Case) -> dict[str, object]:
-    rows = zip(case.steps.tolist(), case.clusters.tolist(), case.answers, case.logits.tolist())
-    return {
-        "prompt": case.prompt,
-        "text": case.text,
-        "split_answers": case.split_answers,
-        "mixed_clusters": case.mixed_clusters,
-        "rollouts": [dict(zip(("step", "cluster", "answer", "layer_logits"), row)) for row in rows],
-    }
-
-
-def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="python -m analysis.case_study", description=(__doc__ or "").split("\n")[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `analyse`."""
     parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
     parser.add_argument("--prompt", metavar="KEY", help="the prompt to show; default: the most telling prompt")
     hint = "which logits are clustered; default: those that the run's memory clusters"
     parser.add_argument("--variant", choices=VARIANTS, help=hint)
-    parser.add_argument("--preset", choices=LOGIT_PRESETS, default="paper", help="how; default: %(default)s")
-    add_result_arguments(parser, "case_study")
-    return parser.parse_args(command_line)
+    parser.add_argument("--preset", choices=LOGIT_PRESETS, help="how; default: paper")
 
 
-def study(arguments: argparse.Namespace) -> None:
-    """Print the table, and write the figure and the numbers."""
-    wrong = remembered_wrong(run_rows(arguments.run, COLUMNS))
-    transform = own_transform(arguments.run) if arguments.variant is None else TRANSFORMS.get(arguments.variant)
-    labels = labels_of_feature(wrong, transform, arguments.preset)
-    case = most_telling(wrong, labels) if arguments.prompt is None else case_of(wrong, labels, arguments.prompt)
-    print(f"{case.prompt}: {len(case.clusters)} wrong rollouts, {case.clusters.max() + 1} clusters, of {case.text!r}\n")
-    print(table_of(case), patterns_of(case), sep="\n\n")
-    write_figure(draw(case), arguments.figure)
-    write_numbers(_as_numbers(case), arguments.json)
-
-
-def main(command_line: Sequence[str] | None = None) -> int:
-    """Run the script and return its exit code."""
-    arguments = parse_arguments(command_line)
-    return exit_code_of(lambda: study(arguments))
-
+main = Command("case_study", __doc__, add_arguments, analyse, "case_study")
 
 if __name__ == "__main__":
     sys.exit(main())

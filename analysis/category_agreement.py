@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from analysis.agreement import pairwise_agreement, separate_noise
+from analysis.agreement import agreement_of_pairs, separate_noise
 from analysis.feature_variants import SINGLE, TRANSFORMS, VARIANTS, labels_of_feature
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE
-from meds_openrlhf.report.output import markdown_table, shown
+from meds_openrlhf.results.tables import shown
 
 
 @dataclass(frozen=True)
@@ -92,26 +93,23 @@ def pairs_of_prompts(prompts: Sequence[str], most: int | None, seed: int) -> NDA
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
-def agreement_table(found: Sequence[VariantAgreement]) -> str:
+def agreement_table(found: Sequence[VariantAgreement]) -> pd.DataFrame:
     """A row per feature."""
-    header = ["feature", "clusters", "in none", "agreement (%)", "each in none a kind of its own (%)"]
     rows = [
-        [row.variant, str(row.clusters), str(row.noise), *map(_percent, (row.noise_together, row.noise_alone))]
-        for row in found
+        [row.variant, row.clusters, row.noise, *map(_percent, (row.noise_together, row.noise_alone))] for row in found
     ]
-    return markdown_table(header, rows)
+    header = ["feature", "clusters", "in none", "agreement (%)", "each in none a kind of its own (%)"]
+    return pd.DataFrame(rows, columns=header)
 
 
 def _agreement(
     variant: str, labels: NDArray[np.int64], categories: NDArray[np.int64], pairs: NDArray[np.int64]
 ) -> VariantAgreement:
-    return VariantAgreement(
-        variant=variant,
-        clusters=len(set(labels.tolist()) - {NOISE}),
-        noise=int((labels == NOISE).sum()),
-        noise_together=pairwise_agreement(labels, categories, pairs) if len(pairs) else None,
-        noise_alone=pairwise_agreement(separate_noise(labels), categories, pairs) if len(pairs) else None,
+    together, alone = (
+        agreement_of_pairs(reading, categories, pairs) if len(pairs) else None
+        for reading in (labels, separate_noise(labels))
     )
+    return VariantAgreement(variant, len(set(labels.tolist()) - {NOISE}), int((labels == NOISE).sum()), together, alone)
 
 
 def _percent(value: float | None) -> str:

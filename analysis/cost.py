@@ -13,57 +13,44 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.command_line import exit_code_of, positive
-from analysis.results import write_numbers
+import pandas as pd
+
+from analysis.command_line import Command, Finding, positive
 from analysis.run_metrics import Curve, logged_curves
-from meds_openrlhf.report.output import markdown_table, shown
+from meds_openrlhf.results.tables import markdown, shown
 
 METRIC = "timing/step_total"  # seconds
 
 
-def minutes_of(curve: Curve, steps: int) -> float | None:
+def analyse(runs: Sequence[Path], steps: Sequence[int] = (50, 100)) -> Finding:
+    """A row per run: minutes a step over so many steps, and as a ratio to the first run."""
+    curves = logged_curves(runs, [METRIC], f"has no {METRIC} in its metrics.jsonl")
+    minutes = {curve.run: {str(count): _minutes(curve, count) for count in steps} for curve in curves}
+    measure = minutes[curves[0].run]
+    table = pd.DataFrame({"run": list(minutes)})
+    for count in map(str, steps):
+        table[f"minutes a step, {count} steps"] = [shown(found[count]) for found in minutes.values()]
+        table[f"ratio, {count} steps"] = [_ratio(found[count], measure[count]) for found in minutes.values()]
+    return Finding(markdown(table), {"minutes_a_step": minutes})
+
+
+def _minutes(curve: Curve, steps: int) -> float | None:
     """The minutes a step, mean of a run's first ``steps`` steps; None if it has not all of them."""
     first = curve.values[curve.steps <= steps]
     return float(first.mean()) / 60 if len(first) == steps else None
 
 
-def table_of(curves: Sequence[Curve], steps: Sequence[int]) -> str:
-    """A row per run: minutes a step over so many steps, and as a ratio to the first run."""
-    header = ["run", *(f"{kind}, {count} steps" for count in steps for kind in ("minutes a step", "ratio"))]
-    rows = []
-    for curve in curves:
-        cells = [curve.run]
-        for count in steps:
-            minutes, first = minutes_of(curve, count), minutes_of(curves[0], count)
-            cells += [shown(minutes), shown(minutes and first and minutes / first)]
-        rows.append(cells)
-    return markdown_table(header, rows)
+def _ratio(minutes: float | None, measure: float | None) -> str:
+    return shown(minutes / measure if minutes and measure else None)
 
 
-def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="python -m analysis.cost", description=(__doc__ or "").split("\n")[0])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `analyse`."""
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="folders of runs; the first is the measure")
-    parser.add_argument(
-        "--steps", metavar="N", nargs="+", type=positive, default=[50, 100], help="(50 100, the paper's)"
-    )
-    parser.add_argument("--json", type=Path, default=Path("cost.json"), help="the numbers; default: %(default)s")
-    return parser.parse_args(command_line)
+    parser.add_argument("--steps", metavar="N", nargs="+", type=positive, help="(50 100, the paper's)")
 
 
-def compare(arguments: argparse.Namespace) -> None:
-    """Print the table, and write the numbers."""
-    curves = logged_curves(arguments.runs, [METRIC], f"has no {METRIC} in its metrics.jsonl")
-    print(table_of(curves, arguments.steps))
-    minutes = {curve.run: {str(count): minutes_of(curve, count) for count in arguments.steps} for curve in curves}
-    write_numbers({"minutes_a_step": minutes}, arguments.json)
-
-
-def main(command_line: Sequence[str] | None = None) -> int:
-    """Run the script and return its exit code."""
-    arguments = parse_arguments(command_line)
-    return exit_code_of(lambda: compare(arguments))
-
+main = Command("cost", __doc__, add_arguments, analyse, "cost", draws=False)
 
 if __name__ == "__main__":
     sys.exit(main())

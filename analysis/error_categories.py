@@ -13,26 +13,28 @@ import argparse
 import random
 import sys
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from analysis.category_agreement import VariantAgreement, agreement_table, agreements
-from analysis.command_line import add_drawing_arguments, exit_code_of, positive
+from analysis.command_line import Command, Finding, positive
 from analysis.feature_variants import LOGIT_PRESETS, own_transform
-from analysis.groups import GroupIndex, index_groups
-from analysis.judge.client import Answer, JudgeClient, cost_line, judged_by
-from analysis.judge.question import Question, ReplyLine, shortened, tagged
-from analysis.judge.settings import add_judge_arguments, judge_settings
+from analysis.groups import index_groups
+from analysis.judge.client import Answer
+from analysis.judge.question import Question, ReplyLine
+from analysis.judge.settings import JudgeSettings
+from analysis.judged import Judging, add_drawing_arguments
 from analysis.logged_rollouts import Exchange, texts_of
-from analysis.results import add_result_arguments, write_numbers
 from analysis.run_rows import remembered_wrong, run_rows
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.report.output import markdown_table, shown, write_figure
+from meds_openrlhf.results.figures import COLORS, panels
+from meds_openrlhf.results.tables import markdown, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,6 +58,48 @@ You are given one mathematics question, its correct answer, and one response who
 Follow its reasoning step by step, find where it goes wrong, and say which one of these categories describes that best:
 
 """ + "\n".join(f"{number}: {name}: {meaning}." for number, (name, meaning) in CATEGORIES.items())
+
+
+def analyse(
+    run: Path,
+    judge: JudgeSettings,
+    responses: int = 800,
+    per_prompt: int = 40,
+    pairs: int | None = None,
+    preset: str = "paper",
+    seed: int = 0,
+    response_characters: int | None = None,
+) -> Finding:
+    """Let the judge label wrong ``responses``, and compare its categories with the clusters of each feature."""
+    judging = Judging(judge, seed, response_characters)
+    index, wrong = index_groups(run), read_wrong(run)
+    rows = draw_responses(wrong, index.sizes, responses, per_prompt, seed)
+    if not len(rows):
+        raise ConfigError("RUN", str(run), "has no wrong response with layer logits and text. Name another.")
+    notes = index.notes
+    if len(rows) < responses:
+        reason = f"the run has no more with layer logits and texts, or --per-prompt {per_prompt} leaves them out."
+        notes.append(f"{len(rows)} of {responses} wrong responses: {reason}")
+    places = wrong.select(["step", "sample", "prompt"]).take(pa.array(rows))
+    questions = [_question(judging, exchange) for exchange in texts_of(run, places)]
+    answers = judging.ask(questions, notes)
+    labelled = [(row, *answer) for row, answer in zip(rows, answers) if answer]
+    labelled_rows, categories = np.array(labelled, np.int64).reshape(-1, 2).T
+    found, compared = agreements(wrong, labelled_rows, categories, own_transform(run), preset, pairs, seed)
+    counts = count_categories(answers)
+    tables = [markdown(category_table(counts, answers.count(None))), f"{compared} pairs:"]
+    labels = zip(places.to_pylist(), answers)
+    numbers = {
+        "categories": {CATEGORIES[number][0]: count for number, count in counts.items()},
+        "malformed": answers.count(None),
+        "shortened": judging.shortened,
+        "pairs": compared,
+        "agreement": [asdict(entry) for entry in found],
+        "responses": [{**place, "category": answer and answer[0]} for place, answer in labels],
+        "preset": preset,
+    }
+    text = "\n\n".join([*tables, markdown(agreement_table(found))])
+    return judging.finding(text, numbers, draw(counts, found))
 
 
 def read_wrong(run: Path) -> pa.Table:
@@ -85,13 +129,11 @@ def draw_responses(
     return np.array(sorted(drawn), dtype=np.int64)
 
 
-def question_about(exchange: Exchange, characters: int | None) -> Question:
+def _question(judging: Judging, exchange: Exchange) -> Question:
     """The question which error this response makes."""
-    material = [tagged("question", exchange.prompt)]
-    if exchange.ground_truth is not None:
-        material.append(tagged("correct answer", exchange.ground_truth))
-    material.append(tagged("wrong response", shortened(exchange.response, characters)))
-    return Question(RUBRIC, "\n\n".join(material), CATEGORY)
+    given = {"question": exchange.prompt}
+    given |= {} if exchange.ground_truth is None else {"correct answer": exchange.ground_truth}
+    return judging.question(RUBRIC, CATEGORY, given, {"wrong response": exchange.response})[0]
 
 
 def count_categories(answers: Sequence[Answer | None]) -> dict[int, int]:
@@ -99,22 +141,17 @@ def count_categories(answers: Sequence[Answer | None]) -> dict[int, int]:
     return {number: sum(answer == (number,) for answer in answers) for number in CATEGORIES}
 
 
-def category_table(counts: dict[int, int], malformed: int) -> str:
+def category_table(counts: dict[int, int], malformed: int) -> pd.DataFrame:
     """A row per category, the most frequent first."""
     total = sum(counts.values())
     order = sorted(counts, key=lambda number: (-counts[number], number))
-    rows = [[CATEGORIES[n][0], str(counts[n]), shown(100 * counts[n] / total if total else None)] for n in order]
-    return markdown_table(["category", "responses", "%"], [*rows, ["(malformed replies)", str(malformed), ""]])
+    rows = [[CATEGORIES[n][0], counts[n], shown(100 * counts[n] / total if total else None)] for n in order]
+    return pd.DataFrame([*rows, ["(malformed replies)", malformed, ""]], columns=["category", "responses", "%"])
 
 
-def draw_figure(counts: dict[int, int], found: Sequence[VariantAgreement]) -> Figure:
+def draw(counts: dict[int, int], found: Sequence[VariantAgreement]) -> Figure:
     """Draw the responses per category, and the agreement per feature."""
-    from matplotlib.figure import Figure
-
-    from meds_openrlhf.results.figures import COLORS
-
-    figure = Figure(figsize=(9.0, 3.4), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = panels(["", ""], width=4.5, height=3.1)
     left.barh([CATEGORIES[number][0] for number in counts], list(counts.values()), color=COLORS[0])
     left.invert_yaxis()
     left.set_xlabel("wrong responses")
@@ -122,109 +159,20 @@ def draw_figure(counts: dict[int, int], found: Sequence[VariantAgreement]) -> Fi
     right.bar(list(shares), list(shares.values()), color=COLORS[2])
     right.tick_params(axis="x", labelrotation=20)
     right.set(ylabel="agreement with the judge (% of pairs)", ylim=(0, 100))
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 
-def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis.error_categories", description=(__doc__ or "").split("\n")[0]
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `analyse`."""
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run with meds.tracking.rollouts: all")
-    parser.add_argument("--responses", type=positive, default=800, metavar="N", help="to label; default: 800")
-    parser.add_argument("--per-prompt", type=positive, default=40, metavar="N", help="at most of a prompt; default: 40")
+    parser.add_argument("--responses", type=positive, metavar="N", help="to label; default: 800")
+    parser.add_argument("--per-prompt", type=positive, metavar="N", help="at most of a prompt; default: 40")
     parser.add_argument("--pairs", type=positive, metavar="N", help="to draw; default: all pairs of one prompt")
-    parser.add_argument("--preset", choices=LOGIT_PRESETS, default="paper", help="of clustering; default: %(default)s")
+    parser.add_argument("--preset", choices=LOGIT_PRESETS, help="of clustering; default: paper")
     add_drawing_arguments(parser)
-    add_result_arguments(parser, "error-categories")
-    add_judge_arguments(parser)
-    return parser.parse_args(command_line)
 
 
-def shortfalls(index: GroupIndex, drawn: int, arguments: argparse.Namespace) -> list[str]:
-    """Messages about missing responses. Raises ConfigError if there is nothing to label."""
-    if not drawn:
-        raise ConfigError("RUN", str(arguments.run), "has no wrong response with layer logits and text. Name another.")
-    lines = [index.note] if index.note else []
-    if drawn < arguments.responses:
-        lines.append(
-            f"{drawn} of {arguments.responses} wrong responses: the run has no more with layer logits and texts, or "
-            f"--per-prompt {arguments.per_prompt} leaves them out."
-        )
-    return lines
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """The ``rows`` (k,) of the judged wrong responses, and the judge's answer to each."""
-
-    wrong: pa.Table
-    rows: NDArray[np.int64]
-    answers: list[Answer | None]
-    shortened: int  # number of shortened responses
-
-    @property
-    def malformed(self) -> int:
-        """The number of responses without a category."""
-        return self.answers.count(None)
-
-    def with_category(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows and categories of the responses that have a category."""
-        found = [(row, answer[0]) for row, answer in zip(self.rows, self.answers) if answer is not None]
-        return np.array([row for row, _ in found], np.int64), np.array([number for _, number in found], np.int64)
-
-    def places(self) -> list[dict[str, object]]:
-        """Each response's step, sample, prompt and category."""
-        places = self.wrong.select(["step", "sample", "prompt"]).take(pa.array(self.rows)).to_pylist()
-        return [{**place, "category": answer and answer[0]} for place, answer in zip(places, self.answers)]
-
-
-def ask(client: JudgeClient, arguments: argparse.Namespace) -> Labelled:
-    """Draw responses and let the judge label them. Raises ConfigError if there are none or the judge fails."""
-    index = index_groups(arguments.run)
-    wrong = read_wrong(arguments.run)
-    rows = draw_responses(wrong, index.sizes, arguments.responses, arguments.per_prompt, arguments.seed)
-    for note in shortfalls(index, len(rows), arguments):
-        print(note, file=sys.stderr)
-    texts = texts_of(arguments.run, wrong.select(["step", "sample"]).take(pa.array(rows)))
-    limit = arguments.response_characters
-    answers = client.ask_all([question_about(exchange, limit) for exchange in texts])
-    return Labelled(wrong, rows, answers, sum(limit is not None and len(text.response) > limit for text in texts))
-
-
-def label(arguments: argparse.Namespace) -> None:
-    """Ask the judge, cluster, print the tables, and write the figure and the numbers."""
-    settings = judge_settings(arguments)
-    client = JudgeClient(settings)
-    labelled = ask(client, arguments)
-    rows, categories = labelled.with_category()
-    own, drawn = own_transform(arguments.run), (arguments.preset, arguments.pairs, arguments.seed)
-    found, pairs = agreements(labelled.wrong, rows, categories, own, *drawn)
-    counts = count_categories(labelled.answers)
-    print(category_table(counts, labelled.malformed), f"\n{pairs} pairs:\n", agreement_table(found), sep="\n")
-    print(f"\n{cost_line(client, settings, labelled.shortened)}")
-    numbers = {
-        "categories": {CATEGORIES[number][0]: count for number, count in counts.items()},
-        "malformed": labelled.malformed,
-        "shortened": labelled.shortened,
-        "pairs": pairs,
-        "agreement": [asdict(entry) for entry in found],
-        "responses": labelled.places(),
-        "preset": arguments.preset,
-        "seed": arguments.seed,
-        "judge": judged_by(settings),
-    }
-    write_numbers(numbers, arguments.json)
-    write_figure(draw_figure(counts, found), arguments.figure)
-
-
-def main(command_line: Sequence[str] | None = None) -> int:
-    """Run the script and return its exit code."""
-    arguments = parse_arguments(command_line)
-    return exit_code_of(lambda: label(arguments))
-
+main = Command("error_categories", __doc__, add_arguments, analyse, "error-categories", judged=True)
 
 if __name__ == "__main__":
     sys.exit(main())

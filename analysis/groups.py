@@ -12,9 +12,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from analysis.logged_rollouts import logged_steps
 from meds_openrlhf.config.errors import ConfigError
 
@@ -46,14 +43,13 @@ class GroupIndex:
     steps_left_out: int
 
     @property
-    def note(self) -> str | None:
-        """A message about what is left out; None if nothing is."""
-        if not self.without_text:
-            return None
-        return (
+    def notes(self) -> list[str]:
+        """A message about what is left out, if anything is."""
+        note = (
             f"{self.run}: {self.without_text} of {self.rollouts} rollouts have no text in the log; "
             f"{self.steps_left_out} steps without all their texts are left out"
         )
+        return [note] if self.without_text else []
 
 
 def index_groups(run: Path) -> GroupIndex:
@@ -65,39 +61,23 @@ def index_groups(run: Path) -> GroupIndex:
         rollouts, without_text, left_out = rollouts + len(table), without_text + missing, left_out + bool(missing)
         if not missing:
             sizes[table["step"][0].as_py()] = dict(Counter(table["prompt"].to_pylist()))
-    index = GroupIndex(run, sizes, rollouts, without_text, left_out)
     if not sizes:
-        raise too_few_texts(run, rollouts - without_text, rollouts)
-    return index
+        texts = f"{rollouts - without_text} of {rollouts} rollouts"
+        hint = f"has the texts of only {texts}. Train with meds.tracking.rollouts: all."
+        raise ConfigError("RUN", str(run), hint)
+    return GroupIndex(run, sizes, rollouts, without_text, left_out)
 
 
 def read_groups(run: Path, visits: Collection[Visit]) -> dict[Visit, Group]:
     """Read the groups of these visits, with responses in the order of their samples."""
-    wanted: dict[int, list[str]] = {}
-    for step, prompt in set(visits):
-        wanted.setdefault(step, []).append(prompt)
-    found: dict[Visit, Group] = {}
+    wanted, steps = set(visits), {step for step, _ in visits}
+    found: dict[Visit, tuple[str, list[str]]] = {}
     for table in logged_steps(run, ("prompt_text", "response")):
         step = table["step"][0].as_py()
-        if step in wanted:
-            rows = table.filter(pc.is_in(table["prompt"], pa.array(wanted[step], pa.string())))
-            found.update(_grouped(step, rows))
-    return found
-
-
-def too_few_texts(run: Path, texts: int, rollouts: int) -> ConfigError:
-    """The error for a run whose log lacks the texts that the judge would read."""
-    hint = f"has the texts of only {texts} of {rollouts} rollouts. Train with meds.tracking.rollouts: all."
-    return ConfigError("RUN", str(run), hint)
-
-
-def _grouped(step: int, rows: pa.Table) -> dict[Visit, Group]:
-    questions: dict[str, str] = {}
-    responses: dict[str, list[str]] = {}
-    for prompt, question, response in zip(*(rows[name].to_pylist() for name in ("prompt", "prompt_text", "response"))):
-        questions[prompt] = question
-        responses.setdefault(prompt, []).append(response)
-    return {
-        (step, prompt): Group(step, prompt, question, tuple(responses[prompt]))
-        for prompt, question in questions.items()
-    }
+        if step not in steps:
+            continue
+        columns = [table[name].to_pylist() for name in ("prompt", "prompt_text", "response")]
+        for prompt, question, response in zip(*columns):
+            if (step, prompt) in wanted:
+                found.setdefault((step, prompt), (question, []))[1].append(response)
+    return {visit: Group(*visit, question, tuple(responses)) for visit, (question, responses) in found.items()}

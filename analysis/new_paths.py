@@ -10,7 +10,6 @@ each; for several runs, the judge sees the same visits to the same prompts. From
 from __future__ import annotations
 
 import argparse
-import math
 import random
 import statistics
 import sys
@@ -20,15 +19,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.command_line import add_drawing_arguments, exit_code_of, positive
-from analysis.groups import Group, GroupIndex, Visit, index_groups, read_groups
-from analysis.judge.client import JudgeClient, cost_line, judged_by
-from analysis.judge.question import Question, ReplyLine, shortened, tagged
-from analysis.judge.settings import add_judge_arguments, judge_settings
-from analysis.results import add_result_arguments, write_numbers
+import pandas as pd
+
+from analysis.command_line import Command, Finding, positive
+from analysis.groups import Group, GroupIndex, index_groups, read_groups
+from analysis.judge.question import Question, ReplyLine
+from analysis.judge.settings import JudgeSettings
+from analysis.judged import Judging, add_drawing_arguments, mean_and_error
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.report.output import markdown_table, shown, write_figure
 from meds_openrlhf.report.run_names import names_of
+from meds_openrlhf.results.figures import panels
+from meds_openrlhf.results.tables import markdown, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,6 +76,56 @@ class RunSummary:
     error: float | None
 
 
+def analyse(
+    runs: Sequence[Path],
+    judge: JudgeSettings,
+    pairs: int = 21,
+    groups: int = 10,
+    answers: int = 3,
+    seed: int = 0,
+    response_characters: int | None = None,
+) -> Finding:
+    """Let the judge score ``groups`` prompts of each of ``pairs`` pairs of steps, with ``answers`` of each visit."""
+    judging = Judging(judge, seed, response_characters)
+    returns, notes = find_returns(runs, pairs, groups, seed)
+    asked = [
+        (name, earlier, later, *_question(judging, earlier, later, answers))
+        for name, found in returns.items()
+        for earlier, later in found
+    ]
+    replies = judging.ask([question for *_, question, _ in asked], notes)
+    judgements = [
+        Judgement(name, earlier.prompt, earlier.step, later.step, cut, None if reply is None else reply[0])
+        for (name, earlier, later, _, cut), reply in zip(asked, replies)
+    ]
+    summaries = [summarize(name, judgements) for name in returns]
+    numbers = {"runs": [asdict(entry) for entry in summaries], "pairs": [asdict(entry) for entry in judgements]}
+    return judging.finding(markdown(table_of(summaries)), numbers, draw(summaries))
+
+
+def find_returns(
+    runs: Sequence[Path], pairs: int, prompts: int, seed: int
+) -> tuple[dict[str, list[tuple[Group, Group]]], list[str]]:
+    """The (earlier, later) groups by each run's name, and what is missing. Raises ConfigError if there are none."""
+    indices = [index_groups(run) for run in runs]
+    places = [returns_to_prompts(index) for index in indices]
+    drawn = draw_returns(places, pairs, prompts, seed)
+    keys = [key for keys in drawn for key in keys]
+    if not keys:
+        hint = "share no prompt that returned in a later epoch. Give runs of at least two epochs."
+        raise ConfigError("RUN", " ".join(map(str, runs)), hint)
+    notes = [note for index in indices for note in index.notes]
+    if len(keys) < pairs * prompts:
+        counts = f"{len(keys)} of {pairs * prompts} prompts, in {len(drawn)} pairs of steps"
+        notes.append(f"{counts}: no more came back in all runs.")
+    returns = {}
+    for name, run, place in zip(names_of(runs), runs, places):
+        visits = [((place[key][0], key[0]), (place[key][1], key[0])) for key in keys]
+        found = read_groups(run, [visit for both in visits for visit in both])
+        returns[name] = [(found[earlier], found[later]) for earlier, later in visits]
+    return returns, notes
+
+
 def returns_to_prompts(index: GroupIndex) -> dict[Return, Steps]:
     """The steps of each visit to a prompt and of the next visit, if they are about an epoch apart."""
     visits: dict[str, list[int]] = {}
@@ -102,67 +153,35 @@ def draw_returns(places: Sequence[dict[Return, Steps]], pairs: int, prompts: int
     return [generator.sample(found[steps], min(prompts, len(found[steps]))) for steps in fullest[:pairs]]
 
 
-def question_about(earlier: Group, later: Group, settings: argparse.Namespace) -> tuple[Question, int]:
+def _question(judging: Judging, earlier: Group, later: Group, most: int) -> tuple[Question, int]:
     """The question about a return, and the number of shortened answers in it."""
-    generator = random.Random(f"{settings.seed}-{earlier.prompt}-{earlier.step}-{later.step}")
-    limit = settings.response_characters
-    material = [tagged("question", later.question)]
-    cut = 0
-    for name, group in (("earlier", earlier), ("later", later)):
-        drawn = group.drawn(settings.answers, generator)
-        material += [tagged(f"{name} answer {number}", shortened(text, limit)) for number, text in enumerate(drawn, 1)]
-        cut += sum(limit is not None and len(text) > limit for text in drawn)
-    return Question(RUBRIC, "\n\n".join(material), SCORE), cut
-
-
-def ask(
-    client: JudgeClient,
-    pairs: dict[str, list[tuple[Group, Group]]],
-    settings: argparse.Namespace,
-) -> list[Judgement]:
-    """Let the judge score every (earlier, later) pair of groups of every run."""
-    asked = [
-        (run, earlier, later, *question_about(earlier, later, settings))
-        for run, groups in pairs.items()
-        for earlier, later in groups
-    ]
-    answers = client.ask_all([question for *_, question, _ in asked])
-    return [
-        Judgement(run, earlier.prompt, earlier.step, later.step, cut, None if answer is None else answer[0])
-        for (run, earlier, later, _, cut), answer in zip(asked, answers)
-    ]
+    generator = random.Random(f"{judging.seed}-{earlier.prompt}-{earlier.step}-{later.step}")
+    responses = {
+        f"{name} answer {number}": text
+        for name, group in (("earlier", earlier), ("later", later))
+        for number, text in enumerate(group.drawn(most, generator), 1)
+    }
+    return judging.question(RUBRIC, SCORE, {"question": later.question}, responses)
 
 
 def summarize(run: str, judgements: Sequence[Judgement]) -> RunSummary:
     """Summarize the scores of a run."""
     of_run = [judgement for judgement in judgements if judgement.run == run]
     scores = [judgement.score for judgement in of_run if judgement.score is not None]
-    return RunSummary(
-        run=run,
-        judged=len(scores),
-        malformed=len(of_run) - len(scores),
-        counts=tuple(scores.count(score) for score in MEANINGS),
-        mean=statistics.fmean(scores) if scores else None,
-        error=statistics.stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else None,
-    )
+    counts = tuple(scores.count(score) for score in MEANINGS)
+    return RunSummary(run, len(scores), len(of_run) - len(scores), counts, *mean_and_error(scores))
 
 
-def table(summaries: Sequence[RunSummary]) -> str:
+def table_of(summaries: Sequence[RunSummary]) -> pd.DataFrame:
     """A row per run."""
+    rows = [[row.run, row.judged, row.malformed, *row.counts, shown(row.mean), shown(row.error)] for row in summaries]
     header = ["run", "judged", "malformed", *MEANINGS.values(), "mean score", "standard error"]
-    rows = [
-        [row.run, str(row.judged), str(row.malformed), *map(str, row.counts), shown(row.mean), shown(row.error)]
-        for row in summaries
-    ]
-    return markdown_table(header, rows)
+    return pd.DataFrame(rows, columns=header)
 
 
-def draw_figure(summaries: Sequence[RunSummary]) -> Figure:
+def draw(summaries: Sequence[RunSummary]) -> Figure:
     """Draw a bar per run with the shares of its scores, and its mean score at the end."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5.0, 1.2 + 0.45 * len(summaries)))
-    axes = figure.subplots()
+    figure, (axes,) = panels([""], width=5.0, height=0.9 + 0.45 * len(summaries))
     for position, summary in enumerate(summaries):
         left = 0.0
         for count, shade in zip(summary.counts, ("#d9d9d9", "#56B4E9", "#0072B2")):
@@ -173,75 +192,21 @@ def draw_figure(summaries: Sequence[RunSummary]) -> Figure:
     axes.set_yticks(range(len(summaries)), labels=[summary.run for summary in summaries])
     axes.set(xlim=(0, 112), xlabel="share of groups (%); at the end the mean score")
     axes.invert_yaxis()
-    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(list(MEANINGS.values()), loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)
     return figure
 
 
-def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="python -m analysis.new_paths", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument(
-        "runs", nargs="+", type=Path, metavar="RUN", help="folders of runs with meds.tracking.rollouts: all"
-    )
-    parser.add_argument("--pairs", type=positive, default=21, metavar="N", help="pairs of steps; default: 21")
-    parser.add_argument("--groups", type=positive, default=10, metavar="N", help="prompts per pair; default: 10")
-    parser.add_argument("--answers", type=positive, default=3, metavar="N", help="of each visit; default: 3")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `analyse`."""
+    hint = "folders of runs with meds.tracking.rollouts: all"
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=hint)
+    parser.add_argument("--pairs", type=positive, metavar="N", help="pairs of steps; default: 21")
+    parser.add_argument("--groups", type=positive, metavar="N", help="prompts per pair; default: 10")
+    parser.add_argument("--answers", type=positive, metavar="N", help="of each visit; default: 3")
     add_drawing_arguments(parser)
-    add_result_arguments(parser, "new-paths")
-    add_judge_arguments(parser)
-    return parser.parse_args(command_line)
 
 
-def find_pairs(arguments: argparse.Namespace) -> dict[str, list[tuple[Group, Group]]]:
-    """The (earlier, later) groups of each run, by its name. Raises ConfigError if there are none."""
-    indices = [index_groups(run) for run in arguments.runs]
-    places = [returns_to_prompts(index) for index in indices]
-    pairs = draw_returns(places, arguments.pairs, arguments.groups, arguments.seed)
-    drawn = [key for keys in pairs for key in keys]
-    if not drawn:
-        hint = "share no prompt that returned in a later epoch. Give runs of at least two epochs."
-        raise ConfigError("RUN", " ".join(map(str, arguments.runs)), hint)
-    notes = [index.note for index in indices if index.note]
-    asked = arguments.pairs * arguments.groups
-    if len(drawn) < asked:
-        notes.append(f"{len(drawn)} of {asked} prompts, in {len(pairs)} pairs of steps: no more came back in all runs.")
-    for note in notes:
-        print(note, file=sys.stderr)
-    return {
-        name: _groups_of(run, [(place[key], key[0]) for key in drawn])
-        for name, run, place in zip(names_of(arguments.runs), arguments.runs, places)
-    }
-
-
-def _groups_of(run: Path, returns: Sequence[tuple[Steps, str]]) -> list[tuple[Group, Group]]:
-    visits: list[Visit] = [(step, prompt) for steps, prompt in returns for step in steps]
-    groups = read_groups(run, visits)
-    return [(groups[earlier, prompt], groups[later, prompt]) for (earlier, later), prompt in returns]
-
-
-def score(arguments: argparse.Namespace) -> None:
-    """Draw the pairs, ask the judge, print the table, and write the figure and the numbers."""
-    settings = judge_settings(arguments)
-    client = JudgeClient(settings)
-    judgements = ask(client, find_pairs(arguments), arguments)
-    summaries = [summarize(name, judgements) for name in names_of(arguments.runs)]
-    print(table(summaries), f"\n{cost_line(client, settings, sum(one.shortened for one in judgements))}", sep="\n")
-    numbers = {
-        "runs": [asdict(summary) for summary in summaries],
-        "pairs": [asdict(judgement) for judgement in judgements],
-        "seed": arguments.seed,
-        "judge": judged_by(settings),
-    }
-    write_numbers(numbers, arguments.json)
-    write_figure(draw_figure(summaries), arguments.figure)
-
-
-def main(command_line: Sequence[str] | None = None) -> int:
-    """Run the script and return its exit code."""
-    arguments = parse_arguments(command_line)
-    return exit_code_of(lambda: score(arguments))
-
+main = Command("new_paths", __doc__, add_arguments, analyse, "new-paths", judged=True)
 
 if __name__ == "__main__":
     sys.exit(main())

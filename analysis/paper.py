@@ -10,49 +10,50 @@ Nothing is trained or sampled: the page that it writes has the commands for what
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from analysis import case_study, cost, eigen_ratio, error_categories, new_paths, step_diversity
 from analysis.category_agreement import name_of
-from analysis.command_line import INTERRUPTED, exit_code_of, positive
+from analysis.command_line import Finding, exit_code_of, positive
 from analysis.feature_variants import SINGLE, own_transform
-from analysis.judge.settings import add_judge_arguments
+from analysis.judge.settings import JudgeSettings, add_judge_arguments, judge_settings
 from analysis.run_metrics import logged_curves
 from meds_openrlhf.config import load_config
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.problems import PAPERS, find_benchmarks
-from meds_openrlhf.evaluation.report import PICTURE, first_table, results_of_labels, write_report
-from meds_openrlhf.evaluation.results import BenchmarkResult
+from meds_openrlhf.evaluation.report import PICTURE, results_of_labels, write_report
+from meds_openrlhf.evaluation.results import Comparison
 from meds_openrlhf.evaluation.settings import read_settings
+from meds_openrlhf.evaluation.tables import papers_table
 from meds_openrlhf.files import write_atomically
+from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.history import read_lines
-from meds_openrlhf.report.output import markdown_table, shown, write_figure
+from meds_openrlhf.results.figures import look, panels, write_figure
+from meds_openrlhf.results.tables import markdown, shown, write_numbers
 
 CONFIGS, RUNS = Path("configs"), Path("runs")
 ABLATIONS = CONFIGS / "ablations.yaml"
 # The ablation's variants; None is MEDS itself, with the last 14 of 28 layers.
 ABLATION = ("28", None, "28-diff", "14-diff", "single")
-MEDS = ABLATION.index(None)
 TABLE, FIGURE, NUMBERS, PAGE = "table.md", "figure.png", "numbers.json", "README.md"
-
-Script = Callable[[Sequence[str]], int]  # an analysis' `main`
 
 
 @dataclass(frozen=True)
 class Lack:
-    """What an item lacks, and the command that makes it."""
+    """What an item lacks, and the command that makes it, if there is one."""
 
     what: str
-    command: str
+    command: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,42 +84,41 @@ class Item:
 
 
 class Paper:
-    """The items of a model: from its runs, the samples of its evaluation, and a judge's options, if there is one."""
+    """The items of a model: from its runs, the samples of its evaluation, and a judge, if there is one."""
 
-    def __init__(self, arguments: argparse.Namespace, judge: Sequence[str]) -> None:
-        self._given, self._judge, self._model = arguments, judge, arguments.model
-        config = CONFIGS / self._model / "dapo.yaml"
+    def __init__(self, given: argparse.Namespace, judge: JudgeSettings | None) -> None:
+        self._given, self._judge = given, judge
+        config = CONFIGS / given.model / "dapo.yaml"
         if not config.is_file():
-            raise ConfigError("MODEL", self._model, f"has no {config} here. Name a folder of {CONFIGS}/.")
+            raise ConfigError("MODEL", given.model, f"has no {config} here. Name a folder of {CONFIGS}/.")
         self._base = str(load_config(config).openrlhf["actor.model_name_or_path"])
         grpo, entropy, dapo = (self._run(method) for method in ("grpo", "grpo-entropy", "dapo"))
-        method, *variant = arguments.meds.split("-", 1)
-        meds = self._run(method, *variant)
+        method, *variant = given.meds.split("-", 1)
+        meds = self._meds = self._run(method, *variant)
         self._features = [meds if name is None else self._run(method, *variant, name) for name in ABLATION]
-        both, every = [dapo, meds], [grpo, entropy, dapo, meds]
         every_layer, last, all_differences, last_differences, single = self._features
         ablation = [dapo, single, all_differences, last_differences, every_layer, last]  # as in the paper
+        both, every = [dapo, meds], [grpo, entropy, dapo, meds]
+        within, across, agreement = map(self._judged, (step_diversity, new_paths, error_categories))
         self.items = [  # later ones use earlier ones
-            Item("entropy", "Figure 1a: entropy of the policy", both, self._entropy),
-            Item("within-step", "Figure 1c: diversity within a step", both, self._judged(step_diversity.main), least=2),
-            Item("across-steps", "Figure 1c: diversity across steps", both, self._judged(new_paths.main)),
+            Item("entropy", "Figure 1a: entropy of the policy", both, _entropy),
+            Item("within-step", "Figure 1c: diversity within a step", both, within, least=2),
+            Item("across-steps", "Figure 1c: diversity across steps", both, across),
             Item("main", "Table 1, Figure 4: pass@k", every, self._pass_at_k),
-            Item("eigen-ratio", "Figure 5, left: top-1 eigen ratio", both, self._drawn(eigen_ratio.main)),
-            Item("agreement", "Figure 5, right: agreement", [meds], self._judged(error_categories.main)),
-            Item("case-study", "Figures 6, 7: logits of one prompt", [meds], self._drawn(case_study.main)),
+            Item("eigen-ratio", "Figure 5, left: top-1 eigen ratio", both, _found(eigen_ratio.analyse)),
+            Item("agreement", "Figure 5, right: agreement", [meds], agreement),
+            Item("case-study", "Figures 6, 7: logits of one prompt", [meds], _found(case_study.analyse, one=True)),
             Item("ablation", "Table 2: features", ablation, self._ablation),
-            Item("cost", "Section 4.2: minutes a step", both, self._cost),
+            Item("cost", "Section 4.2: minutes a step", both, _found(cost.analyse)),
         ]
 
     def attempt(self, item: Item) -> None:
-        """Make an item of what there is. Raises ConfigError if that fails."""
+        """Make an item of what there is. Raises ConfigError or MemoryCorruptionError if that fails."""
         present = [run.path for run in item.runs if read_lines(RunPaths(run.path).metrics)]
         absent = [run for run in item.runs if run.path not in present]
         item.lacks = [Lack(f"no run {run.path.name}", run.training) for run in absent]
         if len(present) >= item.least:
-            folder = self.folder(item)
-            folder.mkdir(parents=True, exist_ok=True)
-            item.lacks += item.make(folder, present)
+            item.lacks += item.make(self.folder(item), present)
 
     def folder(self, item: Item) -> Path:
         """The folder of the item's files."""
@@ -127,7 +127,7 @@ class Paper:
 
     def page(self) -> str:
         """All items that are there, and what the others lack, with the commands for it."""
-        lines = [f"# The paper's tables and figures, from runs of {self._model}", "", *self.overview(), ""]
+        lines = [f"# The paper's tables and figures, from runs of {self._given.model}", "", self.overview(), ""]
         commands = dict.fromkeys(lack.command for item in self.items for lack in item.lacks if lack.command)
         if commands:
             lines += ["What is missing is made by:", "", *(f"    {command}" for command in commands), ""]
@@ -140,98 +140,77 @@ class Paper:
                 lines += [f"![{item.shows}]({item.name}/{name})\n" for name in pictures]
         return "\n".join(lines)
 
-    def overview(self) -> list[str]:
+    def overview(self) -> str:
         """A table of all items, and what each lacks."""
         rows = []
         for item in self.items:
             state = f"`{item.name}/`" if is_made(self.folder(item)) else "not made"
             rows.append([item.shows, state, "; ".join(lack.what for lack in item.lacks)])
-        return markdown_table(["in the paper", "here", "missing"], rows, "<<<").split("\n")
+        return markdown(pd.DataFrame(rows, columns=["in the paper", "here", "missing"]), left=3)
 
     def _run(self, method: str, *variants: str) -> Run:
-        words = ["meds", "train", str(CONFIGS / self._model / f"{method}.yaml")]
+        given = self._given
+        words = ["meds", "train", str(CONFIGS / given.model / f"{method}.yaml")]
         words += [word for name in variants for word in ("--variant", f"{ABLATIONS}:{name}")]
-        path = self._given.runs / "-".join([self._model, method, *variants])
-        words += [] if self._given.runs == RUNS else ["--meds.run_dir", str(path)]
+        path = given.runs / "-".join([given.model, method, *variants])
+        words += [] if given.runs == RUNS else ["--meds.run_dir", str(path)]
         return Run(path, shlex.join([*words, "--meds.tracking.rollouts", "all"]))
 
     # ── how the items are made ──
 
-    def _entropy(self, folder: Path, runs: Sequence[Path]) -> list[Lack]:
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(5.0, 3.2), layout="constrained")
-        axes = figure.subplots()
-        for curve in logged_curves(runs, ["policy_entropy"], "logged no policy_entropy"):
-            axes.plot(curve.steps, curve.values, label=curve.run)
-        axes.set(xlabel="training step", ylabel="entropy of the policy (nats per token)")
-        axes.legend(frameon=False)
-        write_figure(figure, folder / FIGURE)
-        return []
-
-    def _drawn(self, script: Script, more: Sequence[str] = ()) -> Make:
-        return lambda folder, runs: _analyse(script, runs, folder, ["--figure", str(folder / FIGURE), *more])
-
-    def _judged(self, script: Script) -> Make:
-        if self._judge:
-            return self._drawn(script, self._judge)
+    def _judged(self, script: Any) -> Make:
+        if self._judge is not None:
+            return _found(script.analyse, one=script is error_categories, judge=self._judge)
         words = ["python", "-m", "analysis.paper", *self._given.words, "--judge-model", "NAME", "--judge-url", "URL"]
-        command = shlex.join(words)
-        return lambda folder, runs: [] if is_made(folder) else [Lack("no judge", command)]
-
-    def _cost(self, folder: Path, runs: Sequence[Path]) -> list[Lack]:
-        return _analyse(cost.main, runs, folder)
+        return lambda folder, _: [] if is_made(folder) else [Lack("no judge", shlex.join(words))]
 
     def _pass_at_k(self, folder: Path, runs: Sequence[Path]) -> list[Lack]:
-        return self._evaluated(folder, [self._base, *map(str, runs)])[0]
+        comparison, lacks = self._evaluated(folder, [self._base, *map(str, runs)])
+        if comparison is not None:
+            _write_table(folder, *papers_table(comparison))
+        return lacks
 
     def _ablation(self, folder: Path, runs: Sequence[Path]) -> list[Lack]:
         """Table 2, with the agreement of each feature's clusters with the judge as the last column."""
-        lacks, is_written = self._evaluated(folder, [*map(str, runs)])
-        if not is_written:
-            return lacks
-        agreement = self._agreement(runs)
-        title, empty, header, rule, *rows = (folder / TABLE).read_text().rstrip().split("\n")
-        named = [f"{row} {shown(agreement.get(row.split('|')[1].strip()))} |" for row in rows]
-        content = [title, empty, f"{header} agreement (%) |", f"{rule}---:|", *named]
-        write_atomically(folder / TABLE, "\n".join(content) + "\n")
+        comparison, lacks = self._evaluated(folder, [*map(str, runs)])
+        if comparison is not None:
+            title, table = papers_table(comparison)
+            agreement = self._agreement(runs)
+            table["agreement (%)"] = [shown(agreement.get(model)) for model in comparison.models]
+            _write_table(folder, title, table)
         return lacks
 
     def _agreement(self, runs: Sequence[Path]) -> dict[str, float | None]:
         """The judge's agreement with the clusters by each run's feature, in percent; empty if it was not made."""
-        file, meds = self._given.out / "agreement" / NUMBERS, self._features[MEDS].path
+        file, meds = self._given.out / "agreement" / NUMBERS, self._meds.path
         if not file.is_file():
             return {}
         shares = {entry["variant"]: entry["noise_together"] for entry in json.loads(file.read_text())["agreement"]}
         own, layers = own_transform(meds), open_memory(meds).format.layers
-        ablation = [run.path for run in self._features if run.path in runs]
         single = self._features[-1].path  # it differs in how it clusters
-        names = {run: SINGLE if run == single else name_of(own_transform(run), own, layers) for run in ablation}
-        found = {run.name: shares.get(name) if name else None for run, name in names.items()}
-        return {run: share and 100 * share for run, share in found.items()}
+        found = {}
+        for run in (run.path for run in self._features if run.path in runs):
+            name = SINGLE if run == single else name_of(own_transform(run), own, layers)
+            share = shares.get(name) if name else None
+            found[run.name] = share and 100 * share
+        return found
 
-    def _evaluated(self, folder: Path, models: Sequence[str]) -> tuple[list[Lack], bool]:
-        """Write the report of those models that were evaluated.
-
-        Returns what is missing of the others, and whether there is a report.
-        """
+    def _evaluated(self, folder: Path, models: Sequence[str]) -> tuple[Comparison | None, list[Lack]]:
+        """Write the report of those models that were evaluated; and what is missing of the others."""
         given, notes = self._given, list[str]()
-        named = {model.rpartition("/")[2]: model for model in models}
+        named = [model.rpartition("/")[2] for model in models]
         settings = {label: read_settings(given.eval / label) for label in named}
         labels = {label: entry for label, entry in settings.items() if entry is not None}
         notes += [f"no samples of {label}" for label in named if label not in labels]
-        results: list[BenchmarkResult] = []
+        comparison = None
         if labels:
             wanted = list(labels.values())[-1]  # a run's, whose length the base model should have too
             benchmarks = find_benchmarks(given.benchmarks, given.data)
             results = results_of_labels(given.eval, labels, wanted, benchmarks, given.n, notes.append)
-            if results:
-                found = {result.model for result in results}
-                write_report(folder, results, {label: entry for label, entry in labels.items() if label in found})
-                write_atomically(folder / TABLE, first_table(folder))
+            comparison = write_report(folder, results, labels) if results else None
         words = ["meds", "eval", *models, "--benchmarks", *given.benchmarks, "--n", str(given.n)]
         command = shlex.join([*words, "--data", str(given.data), "--out", str(given.eval)])
-        return [Lack(note, command) for note in notes], bool(results)
+        return comparison, [Lack(note, command) for note in notes]
 
 
 def is_made(folder: Path) -> bool:
@@ -239,20 +218,35 @@ def is_made(folder: Path) -> bool:
     return (folder / TABLE).is_file() or (folder / FIGURE).is_file()
 
 
-def _analyse(script: Script, runs: Sequence[Path], folder: Path, more: Sequence[str] = ()) -> list[Lack]:
-    """Run an analysis; its table goes into the folder. Raises ConfigError if it fails, after its own line on stderr."""
-    table = io.StringIO()
-    with redirect_stdout(table):
-        code = script([*map(str, runs), *more, "--json", str(folder / NUMBERS)])
-    if code == INTERRUPTED:
-        raise KeyboardInterrupt
-    if code:
-        raise ConfigError("item", folder.name, "cannot be made. Its error line on the screen says why.")
-    write_atomically(folder / TABLE, table.getvalue())
+def _found(analyse: Callable[..., Finding], one: bool = False, **options: Any) -> Make:
+    """Make an item by an analysis, of all runs or of ``one``."""
+
+    def make(folder: Path, runs: Sequence[Path]) -> list[Lack]:
+        finding = analyse(runs[0] if one else runs, **options)
+        write_atomically(folder / TABLE, f"{finding.text}\n")
+        write_numbers(finding.numbers, folder / NUMBERS)
+        if finding.figure is not None:
+            write_figure(finding.figure, folder / FIGURE)
+        return []
+
+    return make
+
+
+def _entropy(folder: Path, runs: Sequence[Path]) -> list[Lack]:
+    figure, (axes,) = panels(["entropy of the policy"], width=5.0, height=3.2)
+    for number, curve in enumerate(logged_curves(runs, ["policy_entropy"], "logged no policy_entropy")):
+        axes.plot(curve.steps, curve.values, label=curve.run, color=look(number)["color"])
+    axes.set(xlabel="training step", ylabel="nats per token")
+    axes.legend(frameon=False)
+    write_figure(figure, folder / FIGURE)
     return []
 
 
-def parse_arguments(command_line: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
+def _write_table(folder: Path, title: str, table: pd.DataFrame) -> None:
+    write_atomically(folder / TABLE, f"### {title}\n\n{markdown(table)}\n")
+
+
+def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line, with the judge's options apart."""
     parser, judge = (argparse.ArgumentParser(prog="python -m analysis.paper", allow_abbrev=False) for _ in range(2))
     parser.description = (__doc__ or "").split("\n")[0]
@@ -269,34 +263,32 @@ def parse_arguments(command_line: Sequence[str] | None) -> tuple[argparse.Namesp
     parser.add_argument("--benchmarks", nargs="+", default=list(PAPERS), help="default: the paper's")
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the benchmarks")
     parser.add_argument("--n", type=positive, default=128, metavar="N", help="samples of a problem; default: 128")
-    arguments, rest = parser.parse_known_args(command_line)
-    arguments.words = sys.argv[1:] if command_line is None else command_line
+    given, rest = parser.parse_known_args(words)
+    given.words = sys.argv[1:] if words is None else words
     add_judge_arguments(judge)
-    if rest:
-        judge.parse_args(rest)
-    return arguments, rest
+    given.judge = vars(judge.parse_args(rest)) if rest else None
+    return given
 
 
-def write(arguments: argparse.Namespace, judge: Sequence[str]) -> None:
-    """Make all items and the page, and print its overview. Raises ConfigError at the end if an item failed."""
-    paper = Paper(arguments, judge)
-    failed: ConfigError | None = None
-    for item in paper.items:
-        try:
-            paper.attempt(item)
-        except ConfigError as error:
-            item.lacks.append(Lack(str(error), ""))
-            failed = error
-    write_atomically(arguments.out / PAGE, paper.page())
-    print(*paper.overview(), f"\n{arguments.out / PAGE} has them all, and the commands for what is missing", sep="\n")
-    if failed is not None:
-        raise failed
+def main(words: Sequence[str] | None = None) -> int:
+    """Make all items and the page, print its overview, and return the exit code, 2 if an item failed."""
+    given = parse_arguments(words)
+    failed = []
 
+    def write() -> None:
+        paper = Paper(given, given.judge and judge_settings(given.judge))
+        for item in paper.items:
+            try:
+                paper.attempt(item)
+            except (ConfigError, MemoryCorruptionError) as error:
+                print(f"error: {error}", file=sys.stderr)
+                item.lacks.append(Lack(str(error)))
+                failed.append(item)
+        page = given.out / PAGE
+        write_atomically(page, paper.page())
+        print(paper.overview(), f"\n{page} has them all, and the commands for what is missing", sep="\n")
 
-def main(command_line: Sequence[str] | None = None) -> int:
-    """Run the script and return its exit code."""
-    arguments, judge = parse_arguments(command_line)
-    return exit_code_of(lambda: write(arguments, judge))
+    return exit_code_of(write) or (2 if failed else 0)
 
 
 if __name__ == "__main__":

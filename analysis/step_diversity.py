@@ -11,22 +11,24 @@ from __future__ import annotations
 import argparse
 import math
 import random
-import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.command_line import add_drawing_arguments, exit_code_of, positive
+import pandas as pd
+
+from analysis.command_line import Command, Finding, positive
 from analysis.groups import Group, GroupIndex, Visit, index_groups, read_groups
-from analysis.judge.client import Answer, JudgeClient, cost_line, judged_by
-from analysis.judge.question import Question, ReplyLine, shortened, tagged
-from analysis.judge.settings import add_judge_arguments, judge_settings
-from analysis.results import add_result_arguments, write_numbers
+from analysis.judge.client import Answer
+from analysis.judge.question import Question, ReplyLine
+from analysis.judge.settings import JudgeSettings
+from analysis.judged import Judging, add_drawing_arguments, mean_and_error
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.report.output import markdown_table, shown, write_figure
 from meds_openrlhf.report.run_names import names_of
+from meds_openrlhf.results.figures import look, panels
+from meds_openrlhf.results.tables import markdown, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,19 +70,63 @@ class Comparison:
     answers: int  # number of answers shown per run
     shortened: int  # number of shortened answers
     run_shown_first: int
-    scores: Answer | None
+    scores: Answer | None = None
+
+    def scored(self, answer: Answer | None) -> Comparison:
+        """With the scores of A and B in the order of the runs."""
+        return replace(self, scores=answer if answer is None or self.run_shown_first == 0 else answer[::-1])
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Means over the judged questions of the steps from ``first`` to ``last``; None if there are no questions."""
+    """Means over the judged questions of the steps from ``first`` to ``last``, and their standard errors."""
 
     first: int
     last: int
     judged: int
     malformed: int
     means: tuple[float, float] | None
-    errors: tuple[float, float] | None  # standard errors of the means; None for fewer than two questions
+    errors: tuple[float, float] | None  # None for fewer than two questions
+
+
+def analyse(
+    runs: Sequence[Path],
+    judge: JudgeSettings,
+    steps: Sequence[int] | None = None,
+    groups: int = 10,
+    answers: int = 16,
+    nearby: int = 0,
+    seed: int = 0,
+    response_characters: int | None = None,
+) -> Finding:
+    """Let the judge compare up to ``groups`` questions per step, with up to ``answers`` of each run."""
+    judging, names = Judging(judge, seed, response_characters), names_of(runs)
+    indices = [index_groups(run) for run in runs]
+    chosen = steps_to_judge(indices, steps)
+    pairings = draw_pairings(indices, chosen, groups, nearby, seed)
+    if not pairings:
+        raise ConfigError("--nearby", nearby, "finds no question that both runs answered twice in a step. Raise it.")
+    found = [read_groups(run, [pairing.visit(number) for pairing in pairings]) for number, run in enumerate(runs)]
+    notes = [note for index in indices for note in index.notes]
+    wanted, asked = len(set(steps or PAPER_STEPS)), groups * len(chosen)
+    if len(chosen) < wanted:
+        notes.append(f"{len(chosen)} of {wanted} steps: both runs have no others with all texts.")
+    if len(pairings) < asked:
+        note = "no others were answered at least twice by both runs within"
+        notes.append(f"{len(pairings)} of {asked} questions: {note} {nearby} steps; --nearby widens that.")
+    pairs = [[found[run][pairing.visit(run)] for run in (0, 1)] for pairing in pairings]
+    drawn = [_draw(judging, pairing, pair, answers) for pairing, pair in zip(pairings, pairs)]
+    replies = judging.ask([question for question, _ in drawn], notes)
+    comparisons = [comparison.scored(reply) for (_, comparison), reply in zip(drawn, replies)]
+    spans = [summarize(comparisons, first, last) for first, last in spans_of(chosen)]
+    whole = summarize(comparisons, chosen[0], chosen[-1])
+    numbers = {
+        "runs": names,
+        "spans": [asdict(span) for span in spans],
+        "all": asdict(whole),
+        "comparisons": [asdict(comparison) for comparison in comparisons],
+    }
+    return judging.finding(markdown(table_of(spans, whole, names)), numbers, draw(spans, names))
 
 
 def steps_to_judge(indices: Sequence[GroupIndex], asked: Sequence[int] | None) -> list[int]:
@@ -122,38 +168,19 @@ def _nearest_visits(index: GroupIndex, step: int, nearby: int) -> dict[str, int]
     return nearest
 
 
-def ask(
-    client: JudgeClient, pairings: Sequence[Pairing], groups: Sequence[dict[Visit, Group]], settings: argparse.Namespace
-) -> list[Comparison]:
-    """Let the judge score both groups of every pairing. ``groups`` are those of the first and the second run."""
-    drawn = [_draw(pairing, groups, settings) for pairing in pairings]
-    answers = client.ask_all([question for question, _ in drawn])
-    return [_undo_order(comparison, answer) for (_, comparison), answer in zip(drawn, answers)]
-
-
-def _draw(
-    pairing: Pairing, groups: Sequence[dict[Visit, Group]], settings: argparse.Namespace
-) -> tuple[Question, Comparison]:
+def _draw(judging: Judging, pairing: Pairing, groups: Sequence[Group], most: int) -> tuple[Question, Comparison]:
     """The question about a pairing, and the comparison without its scores."""
-    generator = random.Random(f"{settings.seed}-{pairing.step}-{pairing.prompt}")
+    generator = random.Random(f"{judging.seed}-{pairing.step}-{pairing.prompt}")
     first = generator.randrange(2)
-    pair = [groups[run][pairing.visit(run)] for run in (first, 1 - first)]
-    count = min(settings.answers, *(len(group.responses) for group in pair))
-    sets = [group.drawn(count, generator) for group in pair]
-    limit = settings.response_characters
-    material = [tagged("question", pair[0].question)]
-    for letter, responses in zip("AB", sets):
-        material += [
-            tagged(f"set {letter}, answer {number}", shortened(text, limit)) for number, text in enumerate(responses, 1)
-        ]
-    cut = sum(limit is not None and len(text) > limit for responses in sets for text in responses)
-    return Question(RUBRIC, "\n\n".join(material), SCORES), Comparison(pairing, count, cut, first, None)
-
-
-def _undo_order(comparison: Comparison, answer: Answer | None) -> Comparison:
-    """The comparison with the scores of A and B in the order of the runs."""
-    scores = answer if answer is None or comparison.run_shown_first == 0 else answer[::-1]
-    return Comparison(comparison.pairing, comparison.answers, comparison.shortened, comparison.run_shown_first, scores)
+    pair = (groups[first], groups[1 - first])
+    count = min(most, *(len(group.responses) for group in pair))
+    responses = {
+        f"set {letter}, answer {number}": text
+        for letter, group in zip("AB", pair)
+        for number, text in enumerate(group.drawn(count, generator), 1)
+    }
+    question, cut = judging.question(RUBRIC, SCORES, {"question": pair[0].question}, responses)
+    return question, Comparison(pairing, count, cut, first)
 
 
 def spans_of(steps: Sequence[int]) -> list[tuple[int, int]]:
@@ -167,20 +194,13 @@ def summarize(comparisons: Sequence[Comparison], first: int, last: int) -> Summa
     """Summarize the comparisons of the steps from ``first`` to ``last``."""
     chosen = [comparison for comparison in comparisons if first <= comparison.pairing.step <= last]
     scores = [comparison.scores for comparison in chosen if comparison.scores is not None]
-    columns = list(zip(*scores))
-    means = errors = None
-    if scores:
-        means = (statistics.fmean(columns[0]), statistics.fmean(columns[1]))
-    if len(scores) > 1:
-        errors = (_standard_error(columns[0]), _standard_error(columns[1]))
+    (left, left_error), (right, right_error) = (mean_and_error([pair[run] for pair in scores]) for run in (0, 1))
+    means = None if left is None or right is None else (left, right)
+    errors = None if left_error is None or right_error is None else (left_error, right_error)
     return Summary(first, last, len(scores), len(chosen) - len(scores), means, errors)
 
 
-def _standard_error(values: Sequence[int]) -> float:
-    return statistics.stdev(values) / math.sqrt(len(values))
-
-
-def table(spans: Sequence[Summary], whole: Summary, names: Sequence[str]) -> str:
+def table_of(spans: Sequence[Summary], whole: Summary, names: Sequence[str]) -> pd.DataFrame:
     """A row per span of steps, and a row for all of them."""
     rows = []
     for part in (*spans, whole):
@@ -188,120 +208,42 @@ def table(spans: Sequence[Summary], whole: Summary, names: Sequence[str]) -> str
         difference = None if part.means is None else part.means[0] - part.means[1]
         span = str(part.first) if part.first == part.last else f"{part.first} to {part.last}"
         label = "all" if part is whole else span
-        rows.append([label, str(part.judged), str(part.malformed), *map(shown, means), shown(difference, "+.2f")])
-    return markdown_table(["steps", "groups judged", "malformed", *names, "difference"], rows)
+        rows.append([label, part.judged, part.malformed, *map(shown, means), shown(difference, "+.2f")])
+    return pd.DataFrame(rows, columns=["steps", "groups judged", "malformed", *names, "difference"])
 
 
-def draw_figure(summaries: Sequence[Summary], names: Sequence[str]) -> Figure:
+def draw(summaries: Sequence[Summary], names: Sequence[str]) -> Figure:
     """Draw mean scores over the middles of the summaries' steps, a line per run, with standard errors."""
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    from meds_openrlhf.results.figures import COLORS, MARKERS
-
-    figure = Figure(figsize=(4.5, 3.2))
-    axes = figure.subplots()
+    figure, (axes,) = panels(["within-step diversity"], width=4.5, height=3.2)
     judged = [((part.first + part.last) / 2, part.means, part.errors) for part in summaries if part.means is not None]
     steps = [step for step, _, _ in judged]
     for run, name in enumerate(names):
         means = [means[run] for _, means, _ in judged]
         errors = [errors[run] if errors else 0.0 for _, _, errors in judged]
-        axes.errorbar(steps, means, yerr=errors, label=name, color=COLORS[run], marker=MARKERS[run], capsize=2)
-    axes.set(xlabel="step", ylabel="within-step diversity (1 to 5)", ylim=(0.9, 5.1))
+        axes.errorbar(steps, means, yerr=errors, label=name, capsize=2, **look(run))
+    axes.set(xlabel="step", ylabel="score (1 to 5)", ylim=(0.9, 5.1))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(color="#e4e4e4", linewidth=0.6)
     axes.legend(frameon=False)
     return figure
 
 
-def numbers(
-    spans: Sequence[Summary], whole: Summary, comparisons: Sequence[Comparison], names: Sequence[str]
-) -> dict[str, object]:
-    """All numbers of the table and the scores that they come from."""
-    return {
-        "runs": list(names),
-        "spans": [asdict(span) for span in spans],
-        "all": asdict(whole),
-        "comparisons": [asdict(comparison) for comparison in comparisons],
-    }
-
-
-def shortfalls(
-    indices: Sequence[GroupIndex], steps: Sequence[int], pairings: Sequence[Pairing], settings: argparse.Namespace
-) -> list[str]:
-    """Messages about missing steps, questions and texts."""
-    lines = [index.note for index in indices if index.note]
-    wanted = set(settings.steps or PAPER_STEPS)
-    if len(steps) < len(wanted):
-        lines.append(f"{len(steps)} of {len(wanted)} steps: both runs have no others with all texts.")
-    asked = settings.groups * len(steps)
-    if len(pairings) < asked:
-        lines.append(
-            f"{len(pairings)} of {asked} questions: no others were answered at least twice by both runs within "
-            f"{settings.nearby} steps; --nearby widens that."
-        )
-    return lines
-
-
-def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis.step_diversity", description=(__doc__ or "").split("\n")[0]
-    )
-    parser.add_argument(
-        "runs", nargs=2, type=Path, metavar="RUN", help="folders of runs with meds.tracking.rollouts: all"
-    )
-    parser.add_argument(
-        "--steps",
-        type=int,
-        nargs="+",
-        metavar="N",
-        help=f"default: the paper's that both runs have, of {PAPER_STEPS[0]} to {PAPER_STEPS[-1]}",
-    )
-    parser.add_argument("--groups", type=positive, default=10, metavar="N", help="questions per step; default: 10")
-    parser.add_argument(
-        "--answers", type=positive, default=16, metavar="N", help="of each run to a question; default: 16, or all"
-    )
-    parser.add_argument(
-        "--nearby", type=int, default=0, metavar="N", help="how many steps away a question may have been; default: 0"
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `analyse`."""
+    hint = "folders of runs with meds.tracking.rollouts: all"
+    parser.add_argument("runs", nargs=2, type=Path, metavar="RUN", help=hint)
+    hint = f"default: the paper's that both runs have, of {PAPER_STEPS[0]} to {PAPER_STEPS[-1]}"
+    parser.add_argument("--steps", type=int, nargs="+", metavar="N", help=hint)
+    parser.add_argument("--groups", type=positive, metavar="N", help="questions per step; default: 10")
+    hint = "of each run to a question; default: 16, or all"
+    parser.add_argument("--answers", type=positive, metavar="N", help=hint)
+    hint = "how many steps away a question may have been; default: 0"
+    parser.add_argument("--nearby", type=int, metavar="N", help=hint)
     add_drawing_arguments(parser)
-    add_result_arguments(parser, "step-diversity")
-    add_judge_arguments(parser)
-    return parser.parse_args(command_line)
 
 
-def compare(arguments: argparse.Namespace) -> None:
-    """Draw the questions, ask the judge, print the table, and write the figure and the numbers."""
-    settings, names = judge_settings(arguments), names_of(arguments.runs)
-    client = JudgeClient(settings)
-    indices = [index_groups(run) for run in arguments.runs]
-    steps = steps_to_judge(indices, arguments.steps)
-    pairings = draw_pairings(indices, steps, arguments.groups, arguments.nearby, arguments.seed)
-    if not pairings:
-        hint = "finds no question that both runs answered twice in a step. Raise it."
-        raise ConfigError("--nearby", arguments.nearby, hint)
-    groups = [read_groups(run, [pairing.visit(i) for pairing in pairings]) for i, run in enumerate(arguments.runs)]
-    for line in shortfalls(indices, steps, pairings, arguments):
-        print(line, file=sys.stderr)
-    comparisons = ask(client, pairings, groups, arguments)
-    spans = [summarize(comparisons, first, last) for first, last in spans_of(steps)]
-    whole = summarize(comparisons, steps[0], steps[-1])
-    print(
-        table(spans, whole, names),
-        f"\n{cost_line(client, settings, sum(one.shortened for one in comparisons))}",
-        sep="\n",
-    )
-    figures = numbers(spans, whole, comparisons, names)
-    write_numbers({**figures, "seed": arguments.seed, "judge": judged_by(settings)}, arguments.json)
-    write_figure(draw_figure(spans, names), arguments.figure)
-
-
-def main(command_line: Sequence[str] | None = None) -> int:
-    """Run the script and return its exit code."""
-    arguments = parse_arguments(command_line)
-    return exit_code_of(lambda: compare(arguments))
-
+main = Command("step_diversity", __doc__, add_arguments, analyse, "step-diversity", judged=True)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -17,25 +17,31 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 
-from analysis.command_line import exit_code_of
+from analysis.command_line import Command, Finding
 from analysis.gibbs import Floats, gain, gain_by_covariance, gibbs, repeats_score_no_higher
-from analysis.logged_rollouts import logged_rollouts
-from analysis.recorded_groups import COLUMNS, RunCheck, check_run, table_of, weights_of
-from analysis.results import add_result_arguments, write_numbers
+from analysis.gibbs import repeats_score_no_higher_on_average as on_average
+from analysis.logged_rollouts import logged_rollouts, prompt_codes
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.report.output import markdown_table, write_figure
+from meds_openrlhf.config.loader import load_config
+from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.run_names import names_of
+from meds_openrlhf.results.figures import look, panels
+from meds_openrlhf.results.tables import markdown
 from meds_openrlhf.shaping.penalty import cluster_penalty
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+COLUMNS = ("reward", "cluster_size")  # of the log
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,66 @@ class RandomCheck:
     worst: Problem
 
 
+@dataclass(frozen=True)
+class PenaltyWeights:
+    """The penalty's slope ``alpha`` and maximum ``beta``."""
+
+    alpha: float
+    beta: float
+
+
+@dataclass(frozen=True)
+class RunCheck:
+    """A run's groups; ``telling`` groups differ in rewards and in penalties, all others have a gain of exactly 0.
+
+    ``holds`` and ``holds_on_average`` are shares of all groups, ``holds_telling`` is a share of the telling groups, and
+    ``prompts_always`` is the share of prompts with all groups holding. ``mean_gain``, ``least_gain`` and ``negative``
+    (the number of groups that lose) are by eta.
+    """
+
+    run: str
+    weights: PenaltyWeights
+    groups: int
+    telling: int
+    holds: float
+    holds_telling: float | None
+    holds_on_average: float
+    prompts_always: float
+    mean_gain: dict[str, float]
+    least_gain: dict[str, float]
+    negative: dict[str, int]
+
+
+def analyse(
+    runs: Sequence[Path] = (),
+    problems: int = 10_000,
+    seed: int = 0,
+    eta: Sequence[float] = (1.0, 10.0, 100.0),
+    alpha: float | None = None,
+    beta: float | None = None,
+) -> Finding:
+    """Check the theorem on random problems and on the groups of runs."""
+    if problems < 1:
+        raise ConfigError("--problems", problems, "must be at least 1.")
+    for value in eta:
+        if not 0 < value < np.inf:
+            raise ConfigError("--eta", value, "must be above 0 and finite.")
+    weights = [weights_of(run, alpha, beta) for run in runs]
+    random = check_random(problems, seed)
+    checks = [
+        check_run(name, logged_rollouts(run, COLUMNS), of_run, eta)
+        for name, run, of_run in zip(names_of(runs), runs, weights)
+    ]
+    text = "\n\n".join([random_lines(random), *([markdown(table_of(checks))] if checks else [])])
+    fields = vars(random.worst).items()
+    worst = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in fields}
+    numbers = {"random": {**asdict(random), "worst": worst}, "runs": [asdict(entry) for entry in checks]}
+    return Finding(text, numbers, draw(problems, seed, checks))
+
+
+# ── random problems ──
+
+
 def random_problem(generator: np.random.Generator, *, under_assumption: bool = False) -> Problem:
     """A problem of 2 to 12 responses with random repeats, or with more repeats for lower scores."""
     count = int(generator.integers(2, 13))
@@ -114,9 +180,9 @@ def check_random(problems: int, seed: int) -> RandomCheck:
 def random_lines(check: RandomCheck) -> str:
     """The check of random problems in words, and its worst case as a table."""
     worst = check.worst
-    rows = zip(worst.policy, worst.reward, worst.penalty, worst.updated)
     second = gibbs(worst.policy, worst.eta * (worst.reward - worst.penalty))
-    cells = [[f"{value:.3f}" for value in (*row, last)] for row, last in zip(rows, second)]
+    columns = {"p": worst.policy, "r": worst.reward, "lambda c": worst.penalty, "q1": worst.updated, "q2": second}
+    table = pd.DataFrame({name: [f"{value:.3f}" for value in values] for name, values in columns.items()})
     return "\n".join(
         [
             f"{check.problems} random problems, and as many under the assumption:",
@@ -126,79 +192,120 @@ def random_lines(check: RandomCheck) -> str:
             f"{check.negative_share_without:.1%} lose reward",
             f"the worst of them loses {-worst.gain:.3f}, with eta {worst.eta:.2f}:",
             "",
-            markdown_table(("p", "r", "lambda c", "q1", "q2"), cells),
+            markdown(table),
         ]
     )
-
-
-def draw(problems: int, seed: int, checks: Sequence[RunCheck]) -> Figure:
-    """Draw the gains of random problems with and without the assumption, and the runs' mean gains over eta."""
-    from matplotlib.figure import Figure
-
-    generator = np.random.default_rng(seed)
-    figure = Figure(figsize=(11, 4) if checks else (6, 4), layout="constrained")
-    left, *right = figure.subplots(1, 2 if checks else 1, squeeze=False)[0]
-    for under, label in ((True, "more repeats, lower score"), (False, "repeats at random")):
-        gains = [random_problem(generator, under_assumption=under).gain for _ in range(problems)]
-        left.hist(gains, bins=80, alpha=0.6, label=label)
-    left.axvline(0, color="black", linewidth=1)
-    left.set(title="gain in task reward on random problems", xlabel="J(q2) - J(q1)", ylabel="problems")
-    left.legend(fontsize="small")
-    for axes in right:
-        for entry in checks:
-            axes.plot([float(eta) for eta in entry.mean_gain], list(entry.mean_gain.values()), "o-", label=entry.run)
-        axes.set(title="mean gain over the runs' groups", xlabel="eta", xscale="log")
-        axes.legend(fontsize="small")
-    return figure
 
 
 def _relative_gain(problem: Problem) -> float:
     return problem.gain / float(np.ptp(problem.reward))
 
 
-def parse_arguments(command_line: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="python -m analysis.theorem", description=(__doc__ or "").split("\n")[0])
+# ── recorded runs ──
+
+
+def weights_of(run: Path, alpha: float | None, beta: float | None) -> PenaltyWeights:
+    """The weights ``alpha`` and ``beta``; None means the run's own value.
+
+    Raises ConfigError if the run's settings are needed, but are missing or use a bonus within the step.
+    """
+    if alpha is not None and beta is not None:
+        return PenaltyWeights(alpha, beta)
+    config = RunPaths(run).config
+    if not config.exists():
+        raise ConfigError("RUN", str(run), "has no config.yaml with its penalty. Give --alpha and --beta.")
+    penalty = load_config(config).meds.penalty
+    if penalty.scope == "batch":
+        hint = "gives a bonus within the step (meds.penalty.scope: batch), not a penalty. Give --alpha and --beta."
+        raise ConfigError("RUN", str(run), hint)
+    return PenaltyWeights(penalty.alpha if alpha is None else alpha, penalty.beta if beta is None else beta)
+
+
+def recorded_groups(rollouts: pa.Table, weights: PenaltyWeights) -> Iterator[tuple[int, Floats, Floats]]:
+    """Yield the prompt's number, rewards (n,) and penalties (n,) of each group in the log."""
+    table = pd.DataFrame({"step": rollouts["step"].to_numpy(), "prompt": prompt_codes(rollouts)})
+    penalty = cluster_penalty(rollouts["cluster_size"].to_numpy(), alpha=weights.alpha, beta=weights.beta)
+    reward = rollouts["reward"].to_numpy().astype(np.float64)
+    for (_, prompt), rows in table.groupby(["step", "prompt"]).indices.items():
+        yield int(prompt), reward[rows], penalty[rows]
+
+
+def check_run(name: str, rollouts: pa.Table, weights: PenaltyWeights, etas: Sequence[float]) -> RunCheck:
+    """Check every group of a run's log; ``rollouts`` needs the columns `COLUMNS`.
+
+    Raises ConfigError for a run with one response to each prompt: of one response the theorem holds, but says nothing.
+    """
+    prompts, rewards, penalties = zip(*recorded_groups(rollouts, weights))
+    if all(len(reward) == 1 for reward in rewards):
+        hint = "has one response to each prompt in a step, but the theorem is about several. Leave the run out."
+        raise ConfigError("RUN", name, hint)
+    groups = [(np.full(len(reward), 1 / len(reward)), reward, c) for reward, c in zip(rewards, penalties)]
+    holds = np.array([repeats_score_no_higher(reward, penalty) for _, reward, penalty in groups])
+    telling = np.array([np.ptp(reward) > 0 and np.ptp(penalty) > 0 for _, reward, penalty in groups])
+    gains = {f"{eta:g}": np.array([gain_by_covariance(*group, eta) for group in groups]) for eta in etas}
+    return RunCheck(
+        run=name,
+        weights=weights,
+        groups=len(groups),
+        telling=int(telling.sum()),
+        holds=float(holds.mean()),
+        holds_telling=float(holds[telling].mean()) if telling.any() else None,
+        holds_on_average=float(np.mean([on_average(*group) for group in groups])),
+        prompts_always=1 - len(set(np.array(prompts)[~holds])) / len(set(prompts)),
+        mean_gain={eta: float(values.mean()) for eta, values in gains.items()},
+        least_gain={eta: float(values.min()) for eta, values in gains.items()},
+        negative={eta: int((values[telling] < -1e-12).sum()) for eta, values in gains.items()},
+    )
+
+
+def table_of(checks: Sequence[RunCheck]) -> pd.DataFrame:
+    """A row per run and eta."""
+    header = ["run", "alpha", "beta", "groups", "holds", "on average", "telling", "holds of them", "prompts always"]
+    rows = [
+        [
+            *(check.run, f"{check.weights.alpha:g}", f"{check.weights.beta:g}", check.groups),
+            *(f"{check.holds:.1%}", f"{check.holds_on_average:.1%}", check.telling),
+            "" if check.holds_telling is None else f"{check.holds_telling:.1%}",
+            *(f"{check.prompts_always:.1%}", eta),
+            *(f"{check.mean_gain[eta]:+.5f}", f"{check.least_gain[eta]:+.5f}", check.negative[eta]),
+        ]
+        for check in checks
+        for eta in check.mean_gain
+    ]
+    return pd.DataFrame(rows, columns=[*header, "eta", "mean gain", "least gain", "losing"])
+
+
+def draw(problems: int, seed: int, checks: Sequence[RunCheck]) -> Figure:
+    """Draw the gains of random problems with and without the assumption, and the runs' mean gains over eta."""
+    generator = np.random.default_rng(seed)
+    titles = ["gain in task reward on random problems", *(["mean gain over the runs' groups"] if checks else [])]
+    figure, grid = panels(titles, width=5.5, height=3.7)
+    for under, label in ((True, "more repeats, lower score"), (False, "repeats at random")):
+        gains = [random_problem(generator, under_assumption=under).gain for _ in range(problems)]
+        grid[0].hist(gains, bins=80, alpha=0.6, label=label, color=look(int(not under))["color"])
+    grid[0].axvline(0, color="black", linewidth=1)
+    grid[0].set(xlabel="J(q2) - J(q1)", ylabel="problems")
+    for number, check in enumerate(checks):
+        etas = [float(eta) for eta in check.mean_gain]
+        grid[1].plot(etas, list(check.mean_gain.values()), label=check.run, **look(number))
+        grid[1].set(xlabel="eta", xscale="log")
+    for axes in grid:
+        axes.legend(fontsize="small")
+    return figure
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `analyse`."""
     parser.add_argument("runs", metavar="RUN", nargs="*", type=Path, help="folders of runs with a log of rollouts")
-    parser.add_argument("--problems", type=int, default=10_000, help="random problems; default: %(default)s")
-    parser.add_argument("--seed", type=int, default=0, help="of the random problems; default: %(default)s")
+    parser.add_argument("--problems", type=int, help="random problems; default: 10000")
+    parser.add_argument("--seed", type=int, help="of the random problems; default: 0")
     hint = "how far the update goes, 1 over the weight of the KL term; default: 1 10 100"
-    parser.add_argument("--eta", type=float, nargs="+", default=[1.0, 10.0, 100.0], help=hint)
+    parser.add_argument("--eta", type=float, nargs="+", help=hint)
     parser.add_argument("--alpha", type=float, help="of the penalty; default: what each run's config.yaml says")
     parser.add_argument("--beta", type=float, help="of the penalty; default: what each run's config.yaml says")
-    add_result_arguments(parser, "theorem")
-    return parser.parse_args(command_line)
 
 
-def check(arguments: argparse.Namespace) -> None:
-    """Print the results, and write the figure and the numbers."""
-    if arguments.problems < 1:
-        raise ConfigError("--problems", arguments.problems, "must be at least 1.")
-    for eta in arguments.eta:
-        if not 0 < eta < np.inf:
-            raise ConfigError("--eta", eta, "must be above 0 and finite.")
-    weights = [weights_of(run, arguments.alpha, arguments.beta) for run in arguments.runs]
-    found = check_random(arguments.problems, arguments.seed)
-    print(random_lines(found))
-    checks = [
-        check_run(name, logged_rollouts(run, COLUMNS), run_weights, arguments.eta)
-        for name, run, run_weights in zip(names_of(arguments.runs), arguments.runs, weights)
-    ]
-    if checks:
-        print("", table_of(checks), sep="\n")
-    write_figure(draw(arguments.problems, arguments.seed, checks), arguments.figure)
-    worst = {
-        name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(found.worst).items()
-    }
-    numbers = {"random": {**asdict(found), "worst": worst}, "runs": [asdict(entry) for entry in checks]}
-    write_numbers(numbers, arguments.json)
-
-
-def main(command_line: Sequence[str] | None = None) -> int:
-    """Run the script and return its exit code."""
-    arguments = parse_arguments(command_line)
-    return exit_code_of(lambda: check(arguments))
-
+main = Command("theorem", __doc__, add_arguments, analyse, "theorem")
 
 if __name__ == "__main__":
     sys.exit(main())

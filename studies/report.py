@@ -12,21 +12,23 @@ import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from matplotlib.figure import Figure
+import pandas as pd
 
 from analysis.command_line import exit_code_of
 from meds_openrlhf.files import write_atomically
-from meds_openrlhf.report.output import markdown_table, write_figure
 from meds_openrlhf.results.estimators import ks_up_to
-from meds_openrlhf.results.figures import COLORS
+from meds_openrlhf.results.figures import COLORS, label_axes, legend_below, panels, write_figure
 from meds_openrlhf.results.paired import Array, bootstrap_interval, interquartile_mean, t_interval
-from studies import verdicts
+from meds_openrlhf.results.tables import markdown
 from studies.results import Result, read_results, runs_csv
 from studies.study import PASS_AT, Study, load_study
-from studies.verdicts import Results
+from studies.verdicts import Results, differences_of, judge
 
-Rows = list[list[str]]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 STYLES = ("-", "--", ":", "-.")
 Course = Mapping[float, float | None]  # a run's values by step, or by k
 DIFFERENCE = ["difference", "interval", "t-interval", "seeds"]
@@ -35,13 +37,13 @@ DIFFERENCE = ["difference", "interval", "t-interval", "seeds"]
 def write_report(study: Study, out: Path) -> dict[str, str]:
     """Write the report into ``out``; returns the verdicts by claim."""
     results = read_results(study)
-    judged = {name: verdicts.judge(study, results, claim) for name, claim in study.claims.items()}
+    judged = {name: judge(study, results, claim) for name, claim in study.claims.items()}
     tables = {
         "Claims": _claims(study, judged),
         "Paired differences": _differences(study, results),
         "Agreement of clusters with known mistakes": _agreement(study, results),
     }
-    texts = [f"## {name}\n\n{markdown_table(head, rows, '<' * len(head))}\n" for name, (head, *rows) in tables.items()]
+    texts = [f"## {name}\n\n{markdown(table, left=len(table.columns))}\n" for name, table in tables.items()]
     write_atomically(out / "report.md", "\n".join([f"# {study.name}\n", *texts]))
     write_atomically(out / "runs.csv", runs_csv(study, results))
     for name, figure in _figures(study, results, judged).items():
@@ -49,14 +51,14 @@ def write_report(study: Study, out: Path) -> dict[str, str]:
     return {name: verdict for name, (verdict, _) in judged.items()}
 
 
-def _claims(study: Study, judged: dict[str, tuple[str, Array]]) -> Rows:
-    rows = [["claim", "says", "compared", "verdict", *DIFFERENCE]]
+def _claims(study: Study, judged: Mapping[str, tuple[str, Array]]) -> pd.DataFrame:
+    rows = []
     for name, (verdict, gaps) in judged.items():
         claim = study.claims[name]
         other = f" ({claim.than_metric})" if claim.than_metric else ""
         compared = f"{claim.metric}, {claim.method} - {claim.than}{other}"
         rows.append([name, claim.says, compared, verdict, *_difference(gaps)])
-    return rows
+    return pd.DataFrame(rows, columns=["claim", "says", "compared", "verdict", *DIFFERENCE])
 
 
 def _difference(gaps: Array) -> list[str]:
@@ -66,47 +68,42 @@ def _difference(gaps: Array) -> list[str]:
     return [f"{gaps.mean():+.4f}", *intervals, str(gaps.shape[1])]
 
 
-def _differences(study: Study, results: Results) -> Rows:
+def _differences(study: Study, results: Results) -> pd.DataFrame:
     """Every method against the first, over all tasks and in each, in every primary metric."""
     first, *others = study.methods
-    rows = [["metric", "tasks", f"method (against {first})", *DIFFERENCE, "pairs"]]
+    rows = []
     spans = {"all": tuple(study.tasks), **({task: (task,) for task in study.tasks} if len(study.tasks) > 1 else {})}
     for metric, (span, tasks), method in itertools.product(study.rule.primary, spans.items(), others):
-        gaps, missing = verdicts.differences_of(study, results, ((method, metric), (first, metric)), tasks)
+        gaps, missing = differences_of(study, results, ((method, metric), (first, metric)), tasks)
         rows.append([metric, span, method, *_difference(gaps), f"{missing} missing" if missing else ""])
-    return rows
+    return pd.DataFrame(rows, columns=["metric", "tasks", f"method (against {first})", *DIFFERENCE, "pairs"])
 
 
-def _agreement(study: Study, results: Results) -> Rows:
+def _agreement(study: Study, results: Results) -> pd.DataFrame:
     """The interquartile mean over seeds of each agreement, by task with known mistakes and method."""
     names = list(dict.fromkeys(name for result in results.values() for name in result.agreement))
-    rows = [["task", "method", *names]]
-    for task, method in itertools.product(study.tasks, study.methods):
+    known = [task for task in study.tasks if study.tasks[task].known_mistakes]
+    rows = []
+    for task, method in itertools.product(known, study.methods):
         found = [result.agreement for key, result in results.items() if key[:2] == (task, method)]
-        if study.tasks[task].known_mistakes:
-            scores = [[run[name] for run in found if name in run] for name in names]
-            means = (f"{interquartile_mean(values):.4f}" if values else "missing" for values in scores)
-            rows.append([task, method, *means])
-    return rows
+        scores = [[run[name] for run in found if name in run] for name in names]
+        rows.append([task, method, *(f"{interquartile_mean(s):.4f}" if s else "missing" for s in scores)])
+    return pd.DataFrame(rows, columns=["task", "method", *names])
 
 
 def _figures(study: Study, results: Results, judged: Mapping[str, tuple[str, Array]]) -> dict[str, Figure]:
     """Every figure that has data, by its file's name."""
-    found = {"eigen-ratio": _draw_courses(study, results, _over_steps("meds/eigen_ratio_window"), "top-1 eigen ratio")}
-    for metric in study.rule.primary:
-        name = f"curves-{metric.replace('@', '-').replace('/', '-')}"
-        found[name] = _draw_courses(study, results, _over_steps(metric), metric)
 
     def at_every_k(run: Result) -> Course:
         return {k: run.metric(f"pass@{k}", study.rule.last) for k in ks_up_to(run.n)}
 
-    found["pass-at-k"] = _draw_courses(study, results, at_every_k, "pass@k", "k")
-    found["differences"] = _draw_differences(study, {name: on for name, on in judged.items() if on[1].shape[1] > 1})
-    for figure in found.values():
-        lines = {label: line for axes in figure.axes for line, label in zip(*axes.get_legend_handles_labels())}
-        if lines:
-            figure.legend(lines.values(), lines.keys(), loc="outside right upper", fontsize="small", frameon=False)
-    return {name: figure for name, figure in found.items() if figure.axes}
+    drawn = {"eigen-ratio": _draw_courses(study, results, _over_steps("meds/eigen_ratio_window"), "top-1 eigen ratio")}
+    for metric in study.rule.primary:
+        name = f"curves-{metric.replace('@', '-').replace('/', '-')}"
+        drawn[name] = _draw_courses(study, results, _over_steps(metric), metric)
+    drawn["pass-at-k"] = _draw_courses(study, results, at_every_k, "pass@k", "k")
+    drawn["differences"] = _draw_differences(study, {name: on for name, on in judged.items() if on[1].shape[1] > 1})
+    return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
 def _over_steps(metric: str) -> Callable[[Result], Course]:
@@ -118,38 +115,48 @@ def _over_steps(metric: str) -> Callable[[Result], Course]:
 
 def _draw_courses(
     study: Study, results: Results, course: Callable[[Result], Course], ylabel: str, xlabel: str = "training step"
-) -> Figure:
+) -> Figure | None:
     """A panel per task that has runs: a colour and style per method, thin for seeds, thick for interquartile means."""
     courses = {key: found for key, run in results.items() if (found := course(run))}
     tasks = [task for task in study.tasks if task in {key[0] for key in courses}]
-    figure = Figure(figsize=(4.4 * max(len(tasks), 1), 3.2), layout="constrained")
-    for task, axes in zip(tasks, figure.subplots(1, len(tasks), squeeze=False)[0] if tasks else ()):
-        for number, method in enumerate(study.methods):
-            look = {"color": COLORS[number % len(COLORS)], "linestyle": STYLES[number // len(COLORS) % len(STYLES)]}
-            seeds = [found for key, found in courses.items() if key[:2] == (task, method)]
-            for found in seeds:
-                axes.plot(list(found), list(found.values()), linewidth=0.6, alpha=0.45, **look)
-            shared = sorted(set.intersection(*map(set, seeds))) if seeds else []
-            middle = [interquartile_mean([found[x] for found in seeds]) for x in shared]
-            axes.plot(shared, middle, linewidth=2.2, label=method if seeds else None, **look)
-        axes.set(title=task, xlabel=xlabel, ylabel=ylabel)
+    if not tasks:
+        return None
+    figure, grid = panels(tasks, width=4.4, height=3.0)
+    looks = {
+        method: {"color": COLORS[number % len(COLORS)], "linestyle": STYLES[number // len(COLORS) % len(STYLES)]}
+        for number, method in enumerate(study.methods)
+        if method in {key[1] for key in courses}
+    }
+    for (task, axes), method in itertools.product(zip(tasks, grid), looks):
+        seeds = [found for key, found in courses.items() if key[:2] == (task, method)]
+        for found in seeds:
+            axes.plot(list(found), list(found.values()), linewidth=0.6, alpha=0.45, **looks[method])
+        shared = sorted(set.intersection(*map(set, seeds))) if seeds else []
+        axes.plot(
+            shared, [interquartile_mean([run[x] for run in seeds]) for x in shared], linewidth=2.2, **looks[method]
+        )
         if xlabel == "k":
             axes.set_xscale("log", base=2)
+    label_axes(grid, xlabel, ylabel)
+    legend_below(figure, looks)
     return figure
 
 
-def _draw_differences(study: Study, judged: Mapping[str, tuple[str, Array]]) -> Figure:
+def _draw_differences(study: Study, judged: Mapping[str, tuple[str, Array]]) -> Figure | None:
     """A panel per claim, since claims have different units: dots for tasks and seeds, a bar for the interval."""
-    figure = Figure(figsize=(7.0, 1.25 * max(len(judged), 1)), layout="constrained")
-    for number, (name, (verdict, gaps)) in enumerate(judged.items()):
-        axes = figure.add_subplot(len(judged), 1, number + 1)
+    if not judged:
+        return None
+    titles = [f"{name}: {verdict}" for name, (verdict, _) in judged.items()]
+    figure, grid = panels(titles, columns=1, width=7.0, height=1.25)
+    for axes, (name, (_, gaps)) in zip(grid, judged.items()):
         for row, task in enumerate(study.claims[name].tasks or study.tasks):
-            axes.plot(gaps[row], [0.35] * len(gaps[row]), "o", markersize=4, alpha=0.7, color=COLORS[row], label=task)
+            color = COLORS[list(study.tasks).index(task)]
+            axes.plot(gaps[row], [0.35] * len(gaps[row]), "o", markersize=4, alpha=0.7, color=color)
         axes.plot(bootstrap_interval(gaps), [0, 0], color="black", linewidth=2)
         axes.plot([gaps.mean()], [0], "D", color="black", markersize=5)
         axes.axvline(0, color="#999999", linewidth=0.8)
         axes.set(ylim=(-0.3, 0.65), yticks=[])
-        axes.set_title(f"{name}: {verdict}", fontsize=9, loc="left")
+    legend_below(figure, {task: {"color": color} for task, color in zip(study.tasks, COLORS)})
     return figure
 
 

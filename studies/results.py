@@ -9,9 +9,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from analysis.known_mistakes import COLUMNS, scores_of
-from analysis.mistakes import explain_all
-from analysis.run_rows import remembered_wrong, run_rows
+from analysis.known_mistakes import scores_of, wrong_and_explained
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.evaluation.samples import iterate_samples
 from meds_openrlhf.report.history import read_lines
@@ -97,8 +95,7 @@ def _right(run: Run, step: int) -> dict[str, list[int]]:
 def _agreement(run: Run) -> dict[str, float]:
     """The agreement of clusters with known mistakes; nothing, and a line that says why, if there is none."""
     try:
-        wrong = remembered_wrong(run_rows(run.paths.root, COLUMNS))
-        scores = scores_of(wrong, explain_all(*(wrong[name].to_pylist() for name in COLUMNS)))
+        scores = scores_of(*wrong_and_explained(run.paths.root))
     except ConfigError as error:
         print(f"{run.name}: no agreement with known mistakes: {error}", flush=True)
         return {}

@@ -16,7 +16,6 @@ from typing import Any
 import openai
 from tqdm import tqdm
 
-from analysis.judge.budget import Budget
 from analysis.judge.cache import Body, Reply, ReplyCache
 from analysis.judge.question import Question
 from analysis.judge.settings import JudgeSettings
@@ -28,22 +27,32 @@ _LONGEST_MESSAGE = 300  # characters of a server's message in an error
 
 @dataclass
 class Tally:
-    """Counts of cached replies, of repeated questions after malformed replies, and of questions left malformed."""
+    """What the questions have cost, and how many replies were malformed."""
 
+    requests: int = 0  # without those that were sent again
+    tokens: int = 0
     cached: int = 0
-    asked_again: int = 0
-    malformed: int = 0
+    asked_again: int = 0  # after a malformed reply
+    malformed: int = 0  # questions left without an answer
 
 
 class JudgeClient:
-    """A client for a judge. ``tally`` and ``budget`` count over all calls of `ask_all`."""
+    """A client for a judge. ``tally`` counts over all calls of `ask_all`."""
 
     def __init__(self, settings: JudgeSettings) -> None:
-        self._settings = settings
+        self.settings = settings
+        self.tally = Tally()
         self._cache = ReplyCache(settings.cache)
         self._key = settings.read_key()
-        self.budget = Budget(settings.most_requests, settings.most_tokens)
-        self.tally = Tally()
+
+    def cost_line(self) -> str:
+        """Requests and tokens, and malformed replies, in words."""
+        tally = self.tally
+        return (
+            f"Judge {self.settings.model}: {tally.requests} requests ({tally.tokens} tokens), {tally.cached} replies "
+            f"from the cache; {tally.asked_again} malformed replies were asked for again, {tally.malformed} questions "
+            "stayed malformed."
+        )
 
     def ask_all(self, questions: Sequence[Question]) -> list[Answer | None]:
         """The numbers in the reply to each question, None if all attempts were malformed.
@@ -56,12 +65,12 @@ class JudgeClient:
     async def _ask_all(self, questions: list[Question]) -> dict[Question, Answer | None]:
         """Answers by question. The first error stops all requests that are not in flight yet."""
         self._error: Exception | None = None
-        self._turns = asyncio.Semaphore(self._settings.concurrency)
+        self._turns = asyncio.Semaphore(self.settings.concurrency)
         server = openai.AsyncOpenAI(
-            base_url=self._settings.base_url,
+            base_url=self.settings.base_url,
             api_key=self._key or "none",  # a server that needs no key ignores it
-            timeout=self._settings.timeout_seconds,
-            max_retries=self._settings.tries - 1,
+            timeout=self.settings.timeout_seconds,
+            max_retries=self.settings.tries - 1,
         )
         async with server:
             with tqdm(total=len(questions), desc="judge", disable=None) as progress:
@@ -72,15 +81,15 @@ class JudgeClient:
 
     async def _ask(self, server: openai.AsyncOpenAI, question: Question, progress: Any) -> Answer | None:
         """The answer to a question; None also if there is an error, which is kept."""
-        for attempt in range(1, self._settings.attempts + 1):
-            reply = await self._reply(server, _body(self._settings, question, attempt))
+        for attempt in range(1, self.settings.attempts + 1):
+            reply = await self._reply(server, _body(self.settings, question, attempt))
             if reply is None:
                 return None
             answer = question.parse(reply.text)
             if answer is not None:
                 progress.update()
                 return answer
-            self.tally.asked_again += attempt < self._settings.attempts
+            self.tally.asked_again += attempt < self.settings.attempts
         self.tally.malformed += 1
         progress.update()
         return None
@@ -95,14 +104,29 @@ class JudgeClient:
                 if reply is not None:
                     self.tally.cached += 1
                     return reply
-                self.budget.take_request()
+                self._take_request()
                 reply = await self._send(server, body)
                 self._cache.write(body, reply)
-                self.budget.add_tokens(reply.tokens)
+                if reply.tokens is None and self.settings.most_tokens is not None:
+                    hint = "cannot be kept, because the server does not count tokens. Use --budget-requests."
+                    raise ConfigError("--budget-tokens", self.settings.most_tokens, hint)
+                self.tally.tokens += reply.tokens or 0
                 return reply
             except Exception as error:  # of any kind: it stops the other questions, and is raised at the end
                 self._error = self._error or error
                 return None
+
+    def _take_request(self) -> None:
+        """Count a request before it is sent. Raises ConfigError if a limit is reached."""
+        limits = {
+            "--budget-requests": (self.settings.most_requests, self.tally.requests),
+            "--budget-tokens": (self.settings.most_tokens, self.tally.tokens),
+        }
+        for option, (most, spent) in limits.items():
+            if most is not None and spent >= most:
+                hint = "is used up. All replies are kept: raise it and run the command again."
+                raise ConfigError(option, most, hint)
+        self.tally.requests += 1
 
     async def _send(self, server: openai.AsyncOpenAI, body: Body) -> Reply:
         more = {name: value for name, value in body.items() if name not in ("model", "messages")}
@@ -114,8 +138,8 @@ class JudgeClient:
             raise self._refusal(error) from None
         except (openai.APIError, ValueError) as error:  # no connection, no answer in time, or no JSON
             reason = self._readable(f"{error} {error.__cause__ or ''}")
-            hint = f"failed {self._settings.tries} times, the last time with: {reason}"
-            raise ConfigError("--judge-url", self._settings.base_url, hint) from None
+            hint = f"failed {self.settings.tries} times, the last time with: {reason}"
+            raise ConfigError("--judge-url", self.settings.base_url, hint) from None
         try:
             usage, text = completion.usage, completion.choices[0].message.content or ""
             if not isinstance(text, str):
@@ -123,10 +147,10 @@ class JudgeClient:
             return Reply(text, None if usage is None else usage.prompt_tokens + usage.completion_tokens)
         except (AttributeError, IndexError, TypeError):
             hint = "replies without choices[0].message.content. Name a server of chat completions."
-            raise ConfigError("--judge-url", self._settings.base_url, hint) from None
+            raise ConfigError("--judge-url", self.settings.base_url, hint) from None
 
     def _refusal(self, error: openai.APIStatusError) -> ConfigError:
-        status, words, settings = error.status_code, self._readable(_words(error)), self._settings
+        status, words, settings = error.status_code, self._readable(_words(error)), self.settings
         if status == 401:  # no server message here: it may quote a part of the key
             hint = "has a key that the server refuses (401)." if self._key else "is not set. The server needs a key."
             return ConfigError("--judge-key-variable", settings.variable, hint)
@@ -172,24 +196,3 @@ def _words(error: openai.APIStatusError) -> str:
     """The server's error message, or else the whole body."""
     message = error.body.get("message") if isinstance(error.body, dict) else None
     return str(message or error.response.text)
-
-
-def judged_by(settings: JudgeSettings) -> dict[str, Any]:
-    """The judge's settings, for the JSON file of numbers."""
-    return {
-        "model": settings.model,
-        "reply_tokens": settings.reply_tokens,
-        "constrained": settings.constrained,
-        "request": dict(settings.request),
-        "attempts": settings.attempts,
-    }
-
-
-def cost_line(client: JudgeClient, settings: JudgeSettings, shortened: int) -> str:
-    """A line for the screen: requests and tokens, malformed replies, and shortened texts."""
-    tally, budget = client.tally, client.budget
-    return (
-        f"Judge {settings.model}: {budget.requests} requests ({budget.tokens} tokens), {tally.cached} replies from the "
-        f"cache; {tally.asked_again} malformed replies were asked for again, {tally.malformed} questions stayed "
-        f"malformed. {shortened} responses were shown without their middle."
-    )

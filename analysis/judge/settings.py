@@ -1,4 +1,4 @@
-"""Settings of the judge: server, retries and budget, and the command-line options for them."""
+"""Settings of the judge, each an option of the command line: server, retries and budget."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,51 +16,74 @@ from meds_openrlhf.json_text import parse_json
 
 PROVIDER = "https://api.openai.com/v1"
 KEY_VARIABLE = "OPENAI_API_KEY"
-# Fields of the request that the user cannot replace.
-_OURS = ("model", "messages", "stream")
+_OURS = ("model", "messages", "stream")  # fields of the request that the user cannot replace
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        value = parse_json(text)
+    except json.JSONDecodeError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an object of fields")
+    return value
+
+
+def _option(flag: str, metavar: str, default: Any, hint: str, type: Any = int, least: float | None = None) -> Any:
+    """A setting with the option that sets it; numbers are at least ``least``, or above 0."""
+    option = {"flag": flag, "least": least, "metavar": metavar, "type": type, "help": hint}
+    return field(default=default, metadata=option)
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeSettings:
-    """Settings of a judge. Raises ConfigError for invalid values."""
+    """Settings of a judge; the help of each option explains it. Raises ConfigError for invalid values."""
 
-    model: str
-    """The model's name at the server."""
-    cache: Path
-    """The folder of replies."""
-    url: str = PROVIDER
-    """The base address of chat completions."""
-    key_variable: str | None = None
-    """The environment variable with the key, which must be set; None: `KEY_VARIABLE`, if it is set."""
-    reply_tokens: int = 1024
-    """The maximum number of tokens of a reply."""
-    request: Mapping[str, Any] = field(default_factory=dict)
-    """Fields that replace or extend those of the request's body; None removes a field."""
-    constrained: bool = False
-    """Make vLLM constrain the reply to the form (`structured_outputs`); the judge then does not think first."""
-    attempts: int = 3
-    """The maximum number of times to ask a question if its replies are malformed."""
-    tries: int = 6
-    """The maximum number of times to send a request that the server does not answer."""
-    timeout_seconds: float = 180.0
-    """The timeout of a request."""
-    concurrency: int = 8
-    """The maximum number of concurrent requests."""
-    most_requests: int | None = None
-    """Limit on requests, not counting those sent again; 0: use only the cache; None: no limit."""
-    most_tokens: int | None = None
-    """Limit on tokens of questions and replies; None: no limit. Requests in flight at the limit are completed."""
+    model: str = field(metadata={"flag": "--judge-model", "metavar": "NAME", "help": "its name at the server"})
+    url: str = _option("--judge-url", "URL", PROVIDER, f"of a server of chat completions; default: {PROVIDER}", str)
+    key_variable: str | None = _option(
+        "--judge-key-variable", "NAME", None, f"environment variable with the key; default: {KEY_VARIABLE}, if set", str
+    )
+    reply_tokens: int = _option("--judge-reply-tokens", "N", 1024, "longest reply; default: 1024")
+    request: Mapping[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            **{"flag": "--judge-request", "metavar": "JSON", "type": _json_object},
+            "help": 'more fields of the request; null leaves one out: {"temperature": null, "reasoning_effort": "low"}',
+        },
+    )
+    constrained: bool = field(
+        default=False,
+        metadata={
+            **{"flag": "--judge-constrained", "action": "store_true"},
+            "help": "vLLM only: hold replies to the form, without thinking first",
+        },
+    )
+    attempts: int = _option("--judge-attempts", "N", 3, "times to ask if replies are malformed; default: 3")
+    tries: int = _option("--judge-tries", "N", 6, "times to send if the server fails; default: 6")
+    timeout_seconds: float = _option("--judge-timeout", "SECONDS", 180.0, "for one request; default: 180", float)
+    concurrency: int = _option("--judge-concurrency", "N", 8, "requests at once; default: 8")
+    cache: Path = field(
+        default=Path("judge-cache"),
+        metadata={"flag": "--cache", "metavar": "FOLDER", "type": Path, "help": "of replies; default: judge-cache"},
+    )
+    most_requests: int | None = _option(
+        "--budget-requests", "N", None, "most requests to send, 0: the cache alone; default: no limit", least=0
+    )
+    most_tokens: int | None = _option("--budget-tokens", "N", None, "stop after N tokens; default: no limit", least=0)
 
     def __post_init__(self) -> None:
         _check_url(self.base_url)
         if not self.model:
             raise ConfigError("--judge-model", self.model, "must not be empty. Name the judge as its server knows it.")
-        for option, value in self._counts().items():
-            if value <= 0:
-                raise ConfigError(option, value, "must be above 0.")
-        for option, limit in (("--budget-requests", self.most_requests), ("--budget-tokens", self.most_tokens)):
-            if limit is not None and limit < 0:
-                raise ConfigError(option, limit, "must be at least 0.")
+        for entry in fields(self):
+            value, least = getattr(self, entry.name), entry.metadata.get("least")
+            if type(value) not in (int, float):
+                continue
+            if least is None and value <= 0:
+                raise ConfigError(entry.metadata["flag"], value, "must be above 0.")
+            if least is not None and value < least:
+                raise ConfigError(entry.metadata["flag"], value, f"must be at least {least}.")
         for name in self.request:
             if name in _OURS:
                 raise ConfigError("--judge-request", name, "is part of the question and cannot be replaced.")
@@ -84,79 +107,25 @@ class JudgeSettings:
             raise ConfigError("--judge-key-variable", self.variable, "has spaces or characters that no key has.")
         return key
 
-    def _counts(self) -> dict[str, float]:
-        return {
-            "--judge-reply-tokens": self.reply_tokens,
-            "--judge-attempts": self.attempts,
-            "--judge-tries": self.tries,
-            "--judge-timeout": self.timeout_seconds,
-            "--judge-concurrency": self.concurrency,
-        }
+    def facts(self) -> dict[str, Any]:
+        """What the replies depend on, for the file of numbers."""
+        names = ("model", "reply_tokens", "constrained", "request", "attempts")
+        return {name: getattr(self, name) for name in names}
 
 
 def add_judge_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for `judge_settings`, in an argument group."""
     group = parser.add_argument_group("judge", "the language model that is asked, and what it may cost")
-    group.add_argument("--judge-model", required=True, metavar="NAME", help="its name at the server")
-    group.add_argument(
-        "--judge-url", metavar="URL", default=PROVIDER, help="of a server of chat completions; default: %(default)s"
-    )
-    group.add_argument(
-        "--judge-key-variable",
-        metavar="NAME",
-        help=f"environment variable with the key; default: {KEY_VARIABLE}, if it is set",
-    )
-    group.add_argument("--judge-reply-tokens", type=int, default=1024, metavar="N", help="longest reply")
-    group.add_argument(
-        "--judge-request",
-        type=_json_object,
-        default={},
-        metavar="JSON",
-        help='more fields of the request; null leaves one out: {"temperature": null, "reasoning_effort": "low"}',
-    )
-    group.add_argument(
-        "--judge-constrained", action="store_true", help="vLLM only: hold replies to the form, without thinking first"
-    )
-    group.add_argument(
-        "--judge-attempts", type=int, default=3, metavar="N", help="times to ask if replies are malformed"
-    )
-    group.add_argument("--judge-tries", type=int, default=6, metavar="N", help="times to send if the server fails")
-    group.add_argument("--judge-timeout", type=float, default=180.0, metavar="SECONDS", help="for one request")
-    group.add_argument("--judge-concurrency", type=int, default=8, metavar="N", help="requests at once")
-    group.add_argument(
-        "--cache", type=Path, default=Path("judge-cache"), metavar="FOLDER", help="of replies; default: %(default)s"
-    )
-    group.add_argument("--budget-requests", type=int, metavar="N", help="most requests to send; default: no limit")
-    group.add_argument("--budget-tokens", type=int, metavar="N", help="stop after N tokens; default: no limit")
+    for entry in fields(JudgeSettings):
+        option = {name: value for name, value in entry.metadata.items() if name not in ("flag", "least")}
+        flag, required = entry.metadata["flag"], entry.name == "model"
+        group.add_argument(flag, dest=f"judge {entry.name}", default=argparse.SUPPRESS, required=required, **option)
 
 
-def judge_settings(arguments: argparse.Namespace) -> JudgeSettings:
-    """The settings of the judge on the command line. Raises ConfigError like `JudgeSettings`."""
-    return JudgeSettings(
-        model=arguments.judge_model,
-        cache=arguments.cache,
-        url=arguments.judge_url,
-        key_variable=arguments.judge_key_variable,
-        reply_tokens=arguments.judge_reply_tokens,
-        request=arguments.judge_request,
-        constrained=arguments.judge_constrained,
-        attempts=arguments.judge_attempts,
-        tries=arguments.judge_tries,
-        timeout_seconds=arguments.judge_timeout,
-        concurrency=arguments.judge_concurrency,
-        most_requests=arguments.budget_requests,
-        most_tokens=arguments.budget_tokens,
-    )
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    try:
-        value = parse_json(text)
-    except json.JSONDecodeError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"{text!r} is not an object of fields")
-    return value
+def judge_settings(given: dict[str, Any]) -> JudgeSettings:
+    """Take the settings of the judge out of parsed arguments. Raises ConfigError like `JudgeSettings`."""
+    names = [entry.name for entry in fields(JudgeSettings) if f"judge {entry.name}" in given]
+    return JudgeSettings(**{name: given.pop(f"judge {name}") for name in names})
 
 
 def _check_url(url: str) -> None:

@@ -87,7 +87,7 @@ def results_of_labels(
 
 def write_report(
     folder: Path, results: Sequence[BenchmarkResult], settings: Mapping[str, Settings] | None = None
-) -> None:
+) -> Comparison:
     """Write the five files into ``folder``, each atomically; replaces files of the same names.
 
     ``settings`` are the sampling settings by label; if given, the page shows those of the labels with results.
@@ -107,6 +107,7 @@ def write_report(
         page += ["### Models and sampling", "", models_and_sampling(comparison, shown)]
     # The page comes last: the files that it refers to must exist.
     write_atomically(folder / PAGE, "\n".join([*page, "### How this was computed", "", HOW]))
+    return comparison
 
 
 def first_table(folder: Path) -> str:

@@ -21,22 +21,23 @@ Table = Mapping[tuple[str, str], Curves]  # by model and benchmark
 
 def sections(comparison: Comparison) -> dict[str, str]:
     """All tables by title: the paper's with its intervals, differences to the first model, every k, and samples."""
-    ends = sorted({comparison.ks[0], comparison.ks[-1]})
     models = comparison.models
-    found = {
-        f"Pass@k (%), k = {' and '.join(map(str, ends))}": _with_best_marked(
-            _overview(comparison, comparison.scores, ends, _percent, models)
-        ),
-        f"Intervals of {LEVEL:.0%}": _overview(comparison, comparison.scores, ends, _range, models),
-    }
+    title, table = papers_table(comparison)
+    texts = {title: markdown(table)}
+    texts[f"Intervals of {LEVEL:.0%}"] = markdown(_overview(comparison, comparison.scores, _range, models))
     if len(models) > 1:
         baseline = " ".join(models[0].split()).replace("|", "\\|")
         title = f"Difference to {baseline} on the same problems (points, interval of {LEVEL:.0%})"
-        found[title] = _overview(comparison, comparison.gains, ends, _gain, models[1:])
-    texts = {title: markdown(table) for title, table in found.items()}
+        texts[title] = markdown(_overview(comparison, comparison.gains, _gain, models[1:]))
     for metric, name in METRICS.items():
         texts[f"{name} (%), every k"] = markdown(_every_k(comparison, metric), left=2)
     return {**texts, "Samples": markdown(_samples(comparison), left=2)}
+
+
+def papers_table(comparison: Comparison) -> tuple[str, pd.DataFrame]:
+    """The title and the table of pass@k in the paper's layout, the best marked."""
+    title = f"Pass@k (%), k = {' and '.join(map(str, _ends(comparison)))}"
+    return title, _with_best_marked(_overview(comparison, comparison.scores, _percent, comparison.models))
 
 
 def models_and_sampling(comparison: Comparison, settings: Mapping[str, Settings]) -> str:
@@ -101,10 +102,10 @@ def _by_metric(curves: Curves) -> dict[str, dict[int, dict[str, float]]]:
 
 
 def _overview(
-    comparison: Comparison, table: Table, ks: Sequence[int], show: Callable[[Estimate], str], models: Sequence[str]
+    comparison: Comparison, table: Table, show: Callable[[Estimate], str], models: Sequence[str]
 ) -> pd.DataFrame:
-    """A row per model and a column per k of pass@k for each benchmark and the average. Missing results stay empty."""
-    places = [(benchmark, k) for benchmark in _with_average(comparison) for k in ks]
+    """A row per model; pass@k of the first and last k for each benchmark and the average, empty if it is missing."""
+    places = [(benchmark, k) for benchmark in _with_average(comparison) for k in _ends(comparison)]
     rows = []
     for model in models:
         found = [(table.get((model, benchmark)), k) for benchmark, k in places]
@@ -122,6 +123,10 @@ def _every_k(comparison: Comparison, metric: str) -> pd.DataFrame:
         if (curves := comparison.scores.get((model, benchmark)))
     ]
     return pd.DataFrame(rows, columns=["benchmark", "model", *(f"{metric}@{k}" for k in ks)])
+
+
+def _ends(comparison: Comparison) -> list[int]:
+    return sorted({comparison.ks[0], comparison.ks[-1]})
 
 
 def _with_average(comparison: Comparison) -> list[str]:

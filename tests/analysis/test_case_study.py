@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from analysis import case_study
-from analysis.case_study import COLUMNS, Case, case_of, draw, main, most_telling, patterns_of, table_of
+from analysis.case_study import COLUMNS, Case, chosen_case, draw, main, patterns_of, table_of
 from analysis.feature_variants import labels_of_variant
 from analysis.run_rows import remembered_wrong, run_rows
 from meds_openrlhf.config.errors import ConfigError
@@ -30,7 +30,7 @@ def write(root: Path, *prompts: str, steps: int = 3) -> Path:
 
 def chosen(run: Path) -> Case:
     wrong = remembered_wrong(run_rows(run, COLUMNS))
-    return most_telling(wrong, labels_of_variant(wrong, "last-half", "paper"))
+    return chosen_case(wrong, labels_of_variant(wrong, "last-half", "paper"), None)
 
 
 def test_the_prompt_with_the_most_telling_pattern_is_shown(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_rows_are_sorted_by_cluster_and_noise_is_last(tmp_path: Path) -> None:
     steps = [[Rollout("p", "9", logits=kind(9))], *[[Rollout("p", "b", logits=kind(1))]] * 2]
     steps += [[Rollout("p", "c", logits=kind(2)), Rollout("p", "a", logits=kind(2))]] * 2
     wrong = remembered_wrong(run_rows(write_run(tmp_path, steps), COLUMNS))
-    case = case_of(wrong, np.array([-1, 7, 7, 4, 4, 4, 4]), "p")
+    case = chosen_case(wrong, np.array([-1, 7, 7, 4, 4, 4, 4]), "p")
     assert case.clusters.tolist() == [0, 0, 0, 0, 1, 1, -1]
     assert case.answers == ["a", "a", "c", "c", "b", "b", "9"]
     assert case.steps.tolist() == [4, 5, 4, 5, 2, 3, 1]
@@ -55,9 +55,9 @@ def test_the_table_names_split_answers_and_mixed_clusters(tmp_path: Path) -> Non
     case = chosen(write(tmp_path, "both"))
     assert case.split_answers == ["5"]
     assert case.mixed_clusters == [0]
-    header, _, *lines = ([cell.strip() for cell in line.split("|")[1:-1]] for line in table_of(case).splitlines())
-    assert header == ["answer", "cluster 0", "cluster 1", "noise"]
-    assert lines == [["5", "3", "3", ""], ["6", "3", "", ""]]
+    table = table_of(case)
+    assert table.columns.tolist() == ["answer", "cluster 0", "cluster 1", "noise"]
+    assert table.to_numpy().tolist() == [["5", 3, 3, ""], ["6", 3, "", ""]]
     assert patterns_of(case) == "answer 5 is in 2 clusters: 0, 1\ncluster 0 holds 2 answers: 5, 6"
     plain = chosen(write(tmp_path / "plain", "plain"))
     assert patterns_of(plain) == "every answer is in one cluster at most, and every cluster holds one answer"

@@ -3,10 +3,12 @@
 import argparse
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
-from analysis.command_line import add_drawing_arguments, exit_code_of, positive
+from analysis.command_line import Command, Finding, exit_code_of, positive
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 
@@ -62,15 +64,23 @@ def test_a_broken_pipe_that_is_not_the_screens_passes_through() -> None:
     assert b"BrokenPipeError" in done.stderr
 
 
-def test_drawing_arguments() -> None:
-    parser = argparse.ArgumentParser()
-    add_drawing_arguments(parser)
-    assert vars(parser.parse_args([])) == {"seed": 0, "response_characters": None}
-    assert vars(parser.parse_args(["--seed", "3", "--response-characters", "9"])) == {
-        "seed": 3,
-        "response_characters": 9,
-    }
-    assert positive("12") == 12
-    for text in ("0", "-1", "1.5", "many"):
-        with pytest.raises(argparse.ArgumentTypeError, match="is not an integer above 0"):
-            positive(text)
+def test_options_that_are_not_given_have_the_functions_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def analyse(run: str, steps: int = 7) -> Finding:
+        return Finding(f"{run} {steps}", {"steps": steps}, Figure())
+
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("run")
+        parser.add_argument("--steps", type=positive)
+
+    monkeypatch.chdir(tmp_path)
+    command = Command("any", "A question.\n\nMore.", add_arguments, analyse, "found")
+    assert command(["meds"]) == command(["dapo", "--steps", "3", "--figure", "f.svg", "--json", "n.json"]) == 0
+    assert capsys.readouterr().out == "meds 7\ndapo 3\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"found.png", "found.json", "f.svg", "n.json"}
+    assert Path("n.json").read_text() == '{\n  "steps": 3\n}\n'
+    for words in (["--steps", "0"], ["--steps", "1.5"], ["--figure", "f.pdf"]):
+        with pytest.raises(SystemExit):
+            command(["meds", *words])
+    assert "'f.pdf' does not end in .png or .svg" in capsys.readouterr().err

@@ -14,13 +14,13 @@ def test_steps_without_all_their_texts_are_left_out_and_counted(tmp_path: Path) 
     run = write_log(tmp_path, {1: {"p": ["a", "b"], "q": ["c"]}, 2: {"p": ["d", None], "q": ["e"]}, 3: {"q": ["f"]}})
     index = index_groups(run)
     assert index.sizes == {1: {"p": 2, "q": 1}, 3: {"q": 1}}
-    assert index.note == (
+    assert index.notes == [
         f"{run}: 1 of 7 rollouts have no text in the log; 1 steps without all their texts are left out"
-    )
+    ]
 
 
 def test_a_log_of_all_texts_has_no_note(tmp_path: Path) -> None:
-    assert index_groups(write_log(tmp_path, {1: {"p": ["a"]}})).note is None
+    assert index_groups(write_log(tmp_path, {1: {"p": ["a"]}})).notes == []
 
 
 def test_groups_hold_the_responses_of_their_visit(tmp_path: Path) -> None:

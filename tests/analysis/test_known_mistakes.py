@@ -4,14 +4,12 @@ import json
 import random
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from analysis.known_mistakes import COLUMNS, coverage_of, main, score, scores_of
-from analysis.mistakes import Explanation, explain, explain_all, expression_of, kinds_of, written_steps
-from analysis.run_rows import remembered_wrong, run_rows
+from analysis.known_mistakes import coverage_of, main, scores_of, wrong_and_explained
+from analysis.mistakes import Explanation, explain, expression_of, kinds_of, written_steps
 from meds_openrlhf.arithmetic.problems import MISTAKES, draw_problems, work, write_solution
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.data.templates import qwen_math_prompt
@@ -97,17 +95,8 @@ def test_coverage_counts_every_wrong_row_once() -> None:
     assert found.kinds == {"a": 2, "b": 2}
 
 
-def test_rows_without_a_truth_and_lonely_ones_are_not_compared() -> None:
-    labels, truth = np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 0, -1, 3, 3])
-    found, prompts = score(labels, truth, np.array([0, 0, 1, 1, 2, 2]))
-    assert prompts.tolist() == [0, 2]
-    assert [one.pairwise for one in found] == [0.0, 1.0]
-
-
 def scores(run: Path) -> dict[tuple[str, str], dict[str, float]]:
-    wrong = remembered_wrong(run_rows(run, COLUMNS))
-    explanations = explain_all(*(wrong[name].to_pylist() for name in COLUMNS))
-    return {(one.variant, one.preset): one.per_prompt for one in scores_of(wrong, explanations)}
+    return {(one.variant, one.preset): one.per_prompt for one in scores_of(*wrong_and_explained(run))}
 
 
 def test_clusters_made_of_mistakes_agree_wholly_and_shuffled_ones_do_not(tmp_path: Path) -> None:
@@ -126,8 +115,7 @@ def test_clusters_made_of_mistakes_agree_wholly_and_shuffled_ones_do_not(tmp_pat
 
 def test_without_texts_the_answer_speaks_alone(tmp_path: Path) -> None:
     """(4-3)*5-3: flipped subtractions and being off by one both come to 8, so 16 of its 24 rows are not compared."""
-    wrong = remembered_wrong(run_rows(write_arithmetic_run(tmp_path, texts=False), COLUMNS))
-    explanations = explain_all(*(wrong[name].to_pylist() for name in COLUMNS))
+    wrong, explanations = wrong_and_explained(write_arithmetic_run(tmp_path, texts=False))
     found = coverage_of(explanations)
     assert (found.wrong, found.by_steps, found.by_answer, found.several, found.unexplained) == (72, 0, 56, 16, 0)
     assert {one.rows for one in scores_of(wrong, explanations)} == {56}

@@ -18,8 +18,7 @@ from analysis.gibbs import (
     repeats_score_no_higher_on_average,
 )
 from analysis.logged_rollouts import logged_rollouts
-from analysis.recorded_groups import PenaltyWeights, check_run, weights_of
-from analysis.theorem import Problem, check_random, main
+from analysis.theorem import PenaltyWeights, Problem, check_random, check_run, main, weights_of
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA

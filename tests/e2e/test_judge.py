@@ -106,7 +106,7 @@ def test_a_model_behind_vllms_server_judges(judge_url: str, tmp_path: Path) -> N
     assert (numbers["all"]["judged"], numbers["all"]["malformed"]) == (0, 8)
     assert numbers["all"]["means"] is None
     assert "16 requests" in printed
-    assert "8 questions left malformed" in printed
+    assert "8 questions stayed malformed" in printed
 
     numbers, printed = _run_script("step_diversity", runs, judge_url, tmp_path, "--judge-constrained")
     assert (numbers["all"]["judged"], numbers["all"]["malformed"]) == (8, 0)

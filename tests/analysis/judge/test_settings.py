@@ -77,13 +77,13 @@ def test_the_command_line_makes_the_settings() -> None:
     line = "--judge-model m --judge-url http://h/v1 --judge-key-variable K --cache c "
     line += "--judge-reply-tokens 5 --judge-attempts 2 --judge-tries 4 --judge-timeout 1.5 --judge-concurrency 3 "
     line += "--budget-requests 6 --budget-tokens 7"
-    arguments = parser.parse_args([*line.split(), "--judge-request", '{"temperature": null}'])
+    arguments = vars(parser.parse_args([*line.split(), "--judge-request", '{"temperature": null}']))
     assert judge_settings(arguments) == JudgeSettings(
         model="m", url="http://h/v1", key_variable="K", cache=Path("c"), reply_tokens=5,
         attempts=2, tries=4, timeout_seconds=1.5, concurrency=3, most_requests=6, most_tokens=7,
         request={"temperature": None},
     )  # fmt: skip
-    defaults = judge_settings(parser.parse_args(["--judge-model", "m"]))
+    defaults = judge_settings(vars(parser.parse_args(["--judge-model", "m"])))
     assert defaults == JudgeSettings(model="m", cache=Path("judge-cache"))
 
 
