@@ -15,7 +15,10 @@ MAX_TOKENS = 7168  # of a response, if no run says how long its own were: the pa
 
 @dataclass(frozen=True)
 class Request:
-    """The user's request. ``engines`` None: as many as there is room for; ``max_tokens`` None: as the runs trained."""
+    """The user's request. ``engines`` None: as many as there is room for. Raises ConfigError for impossible numbers.
+
+    ``max_tokens`` and ``answer_pattern`` None: as the runs trained.
+    """
 
     models: tuple[str, ...]
     benchmarks: tuple[str, ...]
@@ -31,17 +34,11 @@ class Request:
     tensor_parallel: int
     wait_seconds: float
     on_cpu: bool
-    answer_pattern: str | None = None  # None: as the runs trained
+    answer_pattern: str | None = None
 
-    def check(self) -> None:
-        """Raise ConfigError if a number is out of range."""
-        counts = {
-            "--n": self.n,
-            "--max-tokens": self.max_tokens,
-            "--engines": self.engines,
-            "--tensor-parallel": self.tensor_parallel,
-        }
-        for flag, number in counts.items():
+    def __post_init__(self) -> None:
+        counts = {"--n": self.n, "--max-tokens": self.max_tokens, "--engines": self.engines}
+        for flag, number in {**counts, "--tensor-parallel": self.tensor_parallel}.items():
             if number is not None and number < 1:
                 raise ConfigError(flag, number, "must be at least 1.")
         if not 0 <= self.temperature <= 2:

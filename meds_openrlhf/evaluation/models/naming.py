@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.adapters import PEFT_CONFIG
 from meds_openrlhf.checkpoints import whole_checkpoints
@@ -52,57 +52,90 @@ class Model:
         return str(self.folder or self.shards or self.hub)
 
 
+@dataclass(frozen=True)
+class _Word:
+    """``[LABEL=]NAME``, where NAME may be ``PATH@STEP``."""
+
+    label: str | None
+    name: str
+    path: Path
+    step: int | None
+
+    @classmethod
+    def parse(cls, word: str) -> _Word:
+        labelled = _LABELLED.fullmatch(word)
+        label, name = labelled.groups() if labelled else (None, word)
+        if label is not None and not LABEL.fullmatch(label):
+            raise ConfigError("MODEL", word, f"has the label {label!r}. Use letters, digits and . _ @ + -")
+        at_step = None if Path(name).is_dir() else _AT_STEP.fullmatch(name)
+        path, step = (Path(at_step[1]), int(at_step[2])) if at_step else (Path(name), None)
+        return cls(label, name, path, step)
+
+    @property
+    def is_run(self) -> bool:
+        return RunPaths(self.path).config.is_file()
+
+    @property
+    def plain_label(self) -> str:
+        """The folder's name as a label."""
+        return re.sub(r"[^A-Za-z0-9_.@+-]", "-", self.path.absolute().name).lstrip(".-@+") or "model"
+
+
 def find_models(words: Sequence[str], step: int | None = None) -> list[Model]:
     """Resolve each of ``words``, ``[LABEL=]MODEL[@STEP]``. ``step`` applies to the run folders without ``@STEP``.
 
     Raises ConfigError if a model does not exist or a label occurs twice.
     """
-    models = [_find(word, step) for word in words]
-    if step is not None and not any(_is_run(_folder_of(word)) for word in words):
+    parsed = [_Word.parse(word) for word in words]
+    models = [_find(word, step) for word in parsed]
+    if step is not None and not any(word.is_run for word in parsed):
         raise ConfigError("--step", step, "names the checkpoint of a run, but no MODEL is the folder of a run.")
-    for label in (model.label for model in models):
-        if [model.label for model in models].count(label) > 1:
+    labels = [model.label for model in models]
+    for label in labels:
+        if labels.count(label) > 1:
             raise ConfigError("MODEL", label, "is the label of two models. Choose other labels with LABEL=MODEL.")
     return models
 
 
 def length_of_training(words: Sequence[str]) -> int | None:
-    """Return the most tokens of a response in the runs among ``words``; None if there is no run.
+    """The most tokens of a response in the runs among ``words``; None if there is no run.
 
     Raises ConfigError if the runs differ.
     """
-    flags = {path: config.openrlhf for path, config in _configurations(words).items()}
-    lengths = {path: given.get("rollout.max_new_tokens") or given.get("data.max_len") for path, given in flags.items()}
-    if len(set(lengths.values())) > 1:
-        each = ", ".join(f"{path}: {length}" for path, length in lengths.items())
-        raise ConfigError("--max-tokens", None, f"must be given: the runs trained with different lengths ({each}).")
-    return next(iter(lengths.values()), None)
+
+    def length(config: RunConfig) -> Any:
+        return config.openrlhf.get("rollout.max_new_tokens") or config.openrlhf.get("data.max_len")
+
+    return _agreed(words, "--max-tokens", length)  # type: ignore[no-any-return]
 
 
 def answer_pattern_of_training(words: Sequence[str]) -> str | None:
-    """Return ``meds.features.answer_pattern`` of the runs among ``words``; None without runs, or if they have none.
+    """``meds.features.answer_pattern`` of the runs among ``words``; None without runs, or if they have none.
 
     Raises ConfigError if the runs differ.
     """
-    patterns = {path: config.meds.features.answer_pattern for path, config in _configurations(words).items()}
-    if len(set(patterns.values())) > 1:
-        each = ", ".join(f"{path}: {pattern!r}" for path, pattern in patterns.items())
-        raise ConfigError("--answer-pattern", None, f"must be given: the runs mark answers differently ({each}).")
-    return next(iter(patterns.values()), None)
+    return _agreed(words, "--answer-pattern", lambda config: config.meds.features.answer_pattern)  # type: ignore[no-any-return]
+
+
+def agents_of_training(words: Sequence[str]) -> dict[Path, str]:
+    """The agent's file of each run among ``words`` that was trained with one."""
+    agents = {path: config.openrlhf.get("train.agent_func_path") for path, config in _configurations(words).items()}
+    return {path: agent for path, agent in agents.items() if agent}
+
+
+def _agreed(words: Sequence[str], flag: str, setting: Callable[[RunConfig], Any]) -> Any:
+    values = {path: setting(config) for path, config in _configurations(words).items()}
+    if len(set(values.values())) > 1:
+        each = ", ".join(f"{path}: {value!r}" for path, value in values.items())
+        raise ConfigError(flag, None, f"must be given: the runs differ ({each}).")
+    return next(iter(values.values()), None)
 
 
 def _configurations(words: Sequence[str]) -> dict[Path, RunConfig]:
     """The configurations of the runs among ``words``, by folder."""
     from meds_openrlhf.config import load_config
 
-    folders = [path for path in map(_folder_of, words) if _is_run(path)]
-    return {path: load_config(RunPaths(path).config) for path in folders}
-
-
-def agents_of_training(words: Sequence[str]) -> dict[Path, str]:
-    """Return the agent's file of each run among ``words`` that was trained with one."""
-    agents = {path: config.openrlhf.get("train.agent_func_path") for path, config in _configurations(words).items()}
-    return {path: agent for path, agent in agents.items() if agent}
+    return {word.path: load_config(RunPaths(word.path).config) for word in map(_Word.parse, words) if word.is_run}
 
 
 def fingerprint_of(folder: Path) -> str:
@@ -117,61 +150,21 @@ def fingerprint_of(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _find(word: str, step: int | None) -> Model:
-    label, name = _label_and_name(word)
-    path, own_step = _path_and_step(name)
+def _find(word: _Word, step: int | None) -> Model:
+    path = word.path
     if not path.is_dir():
-        return _on_the_hub(label, name)
-    plain = _plain_label(path)
-    if not _is_run(path):
-        if own_step is not None:
-            raise ConfigError("MODEL", name, f"names a step, but {path} is not a run: it has no config.yaml.")
-        return _in_folder(label or plain, path)
-    wanted = step if own_step is None else own_step
-    if wanted is None and _is_whole(RunPaths(path).model):
-        return _in_folder(label or plain, RunPaths(path).model)
-    return _checkpoint_of(RunPaths(path.absolute()), label, wanted)
-
-
-def _label_and_name(word: str) -> tuple[str | None, str]:
-    labelled = _LABELLED.fullmatch(word)
-    if labelled is None:
-        return None, word
-    if not LABEL.fullmatch(labelled[1]):
-        raise ConfigError("MODEL", word, f"has the label {labelled[1]!r}. Use letters, digits and . _ @ + -")
-    return labelled[1], labelled[2]
-
-
-def _path_and_step(name: str) -> tuple[Path, int | None]:
-    at_step = _AT_STEP.fullmatch(name)
-    if at_step is None or Path(name).is_dir():
-        return Path(name), None
-    return Path(at_step[1]), int(at_step[2])
-
-
-def _folder_of(word: str) -> Path:
-    return _path_and_step(_label_and_name(word)[1])[0]
-
-
-def _plain_label(path: Path) -> str:
-    return re.sub(r"[^A-Za-z0-9_.@+-]", "-", path.absolute().name).lstrip(".-@+") or "model"
-
-
-def _is_run(path: Path) -> bool:
-    return RunPaths(path).config.is_file()
-
-
-def _on_the_hub(label: str | None, name: str) -> Model:
-    looks_local = name.startswith((".", "/", "~")) or not HUB_NAME.fullmatch(name)
-    if looks_local:
-        hint = f"does not exist (looked in {Path.cwd()}). Name a run, the folder of a model, or a model of the hub."
-        raise ConfigError("MODEL", name, hint)
-    return Model(label or name.rpartition("/")[2], hub=name)
-
-
-def _is_whole(folder: Path) -> bool:
-    """Whether OpenRLHF has written a whole model there."""
-    return (folder / _LAST_WRITTEN).is_file()
+        if word.name.startswith((".", "/", "~")) or not HUB_NAME.fullmatch(word.name):
+            hint = f"does not exist (looked in {Path.cwd()}). Name a run, the folder of a model, or a model of the hub."
+            raise ConfigError("MODEL", word.name, hint)
+        return Model(word.label or word.name.rpartition("/")[2], hub=word.name)
+    if not word.is_run:
+        if word.step is not None:
+            raise ConfigError("MODEL", word.name, f"names a step, but {path} is not a run: it has no config.yaml.")
+        return _in_folder(word.label or word.plain_label, path)
+    wanted = step if word.step is None else word.step
+    if wanted is None and (RunPaths(path).model / _LAST_WRITTEN).is_file():
+        return _in_folder(word.label or word.plain_label, RunPaths(path).model)
+    return _checkpoint_of(word, wanted)
 
 
 def _in_folder(label: str, folder: Path) -> Model:
@@ -183,36 +176,27 @@ def _in_folder(label: str, folder: Path) -> Model:
     return Model(label, folder=folder.absolute())
 
 
-def _checkpoint_of(paths: RunPaths, label: str | None, step: int | None) -> Model:
+def _checkpoint_of(word: _Word, step: int | None) -> Model:
     """The checkpoint of a step, or the newest; prefers OpenRLHF's Hugging Face folder (``ckpt.save_hf``) if present."""
+    from meds_openrlhf.config import load_config
+
+    paths = RunPaths(word.path.absolute())
     folders = {
         int(match[1]): entry
         for entry in (sorted(paths.checkpoints.iterdir()) if paths.checkpoints.is_dir() else [])
-        if (match := _HF_OF_A_STEP.fullmatch(entry.name)) and _is_whole(entry)
+        if (match := _HF_OF_A_STEP.fullmatch(entry.name)) and (entry / _LAST_WRITTEN).is_file()
     }
     # A regular checkpoint comes after the best checkpoint of the same step and so replaces it.
     shards = {whole.step: paths.policy_checkpoints / whole.tag for whole in whole_checkpoints(paths)}
-    wanted = max([*folders, *shards], default=None) if step is None else step
-    if wanted is None or wanted not in {*folders, *shards}:
-        raise ConfigError("MODEL", str(paths.root), _what_there_is({*folders, *shards}, step))
-    name = label or f"{_plain_label(paths.root)}@{wanted}"
+    steps = sorted({*folders, *shards})
+    wanted = (steps[-1] if steps else None) if step is None else step
+    if wanted not in steps:
+        hint = f"has no complete checkpoint of step {wanted}. Choose from {', '.join(map(str, steps))}."
+        none = "has neither a trained model nor a complete checkpoint yet. Wait for its first checkpoint."
+        raise ConfigError("MODEL", str(paths.root), hint if steps else none)
+    name = word.label or f"{word.plain_label}@{wanted}"
     if wanted in folders:
         return _in_folder(name, folders[wanted])
-    base, lora_alpha = _base_of(paths)
-    return Model(name, shards=shards[wanted], base=base, lora_alpha=lora_alpha)
-
-
-def _what_there_is(steps: Iterable[int], wanted: int | None) -> str:
-    saved = ", ".join(str(step) for step in sorted(steps))
-    if not saved:
-        return "has neither a trained model nor a complete checkpoint yet. Wait for its first checkpoint."
-    return f"has no complete checkpoint of step {wanted}. Choose from {saved}."
-
-
-def _base_of(paths: RunPaths) -> tuple[str, float | None]:
-    """The model that the run started from, whose shape and tokenizer the checkpoint has, and the alpha of its LoRA."""
-    from meds_openrlhf.config import load_config
-
     flags = load_config(paths.config).openrlhf
-    alpha = flags.get("ds.lora.alpha", 16) if flags.get("ds.lora.rank") else None  # OpenRLHF's default
-    return str(flags["actor.model_name_or_path"]), alpha
+    lora_alpha = flags.get("ds.lora.alpha", 16) if flags.get("ds.lora.rank") else None  # OpenRLHF's default
+    return Model(name, shards=shards[wanted], base=str(flags["actor.model_name_or_path"]), lora_alpha=lora_alpha)

@@ -1,16 +1,28 @@
-"""Keep engines busy: assign blocks to engines, and reassign the blocks of a lost engine.
+"""What engines are given, and how they are kept busy: knows neither Ray nor vLLM.
 
-Depends on neither Ray nor vLLM: a `Fleet` starts blocks and reports finished blocks.
+The unit of work is a block: some samples of a problem, independent of engine, order and restarts. Every sample has its
+own seed, derived from the evaluation's seed, the problem's id and the sample's index, so the requests are the same for
+any number and order of engines. Results can still differ in rare tokens: vLLM's summation order depends on the other
+requests in a batch, which changes the last bits of the probabilities.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from meds_openrlhf.evaluation.problems import Problem
 from meds_openrlhf.evaluation.samples import Sample
-from meds_openrlhf.evaluation.sampling.blocks import Block
+
+if TYPE_CHECKING:
+    from meds_openrlhf.evaluation.sampling.fleet import RayFleet
+
+BLOCK_SAMPLES = 16
+# Sequences in vLLM's running batch, on a GPU and on a CPU.
+SEQUENCES, SEQUENCES_ON_CPU = 256, 128
 
 
 class EngineLostError(RuntimeError):
@@ -21,25 +33,66 @@ class EvaluationLostError(RuntimeError):
     """No engine is left to draw samples; the samples drawn so far are on disk."""
 
 
-class Fleet(Protocol):
-    """Engines that can be given blocks."""
+@dataclass(frozen=True)
+class EngineSettings:
+    """The model that an engine loads and its sampling settings. ``max_model_len`` and ``max_tokens`` are in tokens."""
+
+    model: str
+    revision: str | None  # of a model on the hub
+    tensor_parallel: int
+    max_model_len: int
+    temperature: float
+    top_p: float
+    seed: int
+    max_tokens: int
+    on_cpu: bool
+    answer_pattern: str | None = None  # of the run; None: answers are in boxes
 
     @property
-    def engines(self) -> Collection[int]:
-        """The numbers of the running engines."""
+    def sequences(self) -> int:
+        """The number of sequences in vLLM's running batch."""
+        return SEQUENCES_ON_CPU if self.on_cpu else SEQUENCES
 
-    def start(self, engine: int, block: Block) -> Hashable:
-        """Start a block on an engine without waiting; returns a ticket for its result."""
+    @property
+    def in_flight(self) -> int:
+        """The number of blocks that keep the engine busy: a full batch, and two more in the queue."""
+        return self.sequences // BLOCK_SAMPLES + 2
 
-    def wait(self, tickets: Collection[Hashable]) -> Hashable:
-        """Wait for the next of the tickets to finish and return it."""
 
-    def samples(self, ticket: Hashable) -> list[Sample]:
-        """The samples of a finished block. Raises EngineLostError if its engine is lost."""
+@dataclass(frozen=True)
+class Block:
+    """Samples ``indices`` of one problem, with its prompt as token ids."""
+
+    benchmark: str
+    problem: Problem
+    tokens: tuple[int, ...]
+    indices: tuple[int, ...]
+
+
+def sample_seed(seed: int, problem: str, index: int) -> int:
+    """The seed of a sample: 63 bits, so that it fits into a signed 64-bit integer."""
+    digest = hashlib.sha256(f"{seed}\0{index}\0{problem}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def make_blocks(
+    benchmark: str, missing: Sequence[tuple[Problem, Sequence[int]]], tokens: Mapping[str, tuple[int, ...]]
+) -> list[Block]:
+    """All missing samples in blocks of up to 16. ``tokens`` are the prompts' token ids by problem id.
+
+    The first blocks of all problems come before any second block, so that progress figures cover the whole benchmark.
+    """
+    longest = max((len(indices) for _, indices in missing), default=0)
+    return [
+        Block(benchmark, problem, tokens[problem.id], tuple(indices[start : start + BLOCK_SAMPLES]))
+        for start in range(0, longest, BLOCK_SAMPLES)
+        for problem, indices in missing
+        if start < len(indices)
+    ]
 
 
 def draw(
-    fleet: Fleet, blocks: Iterable[Block], in_flight: int, tell: Callable[[str], None]
+    fleet: RayFleet, blocks: Iterable[Block], in_flight: int, tell: Callable[[str], None]
 ) -> Iterator[tuple[Block, list[Sample]]]:
     """Yield every block with its samples when it finishes. No engine has more than ``in_flight`` blocks at a time.
 

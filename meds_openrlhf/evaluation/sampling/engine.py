@@ -10,43 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
 from typing import Any
 
 import ray
 
 from meds_openrlhf.evaluation.samples import Sample
-from meds_openrlhf.evaluation.sampling.blocks import BLOCK_SAMPLES, Block, sample_seed
+from meds_openrlhf.evaluation.sampling.draw import Block, EngineSettings, sample_seed
 from meds_openrlhf.runtime.processes import end_children_with_this_process
-
-# Sequences in vLLM's running batch, on a GPU and on a CPU.
-SEQUENCES, SEQUENCES_ON_CPU = 256, 128
-
-
-@dataclass(frozen=True)
-class EngineSettings:
-    """The model that an engine loads and its sampling settings. ``max_model_len`` and ``max_tokens`` are in tokens."""
-
-    model: str
-    revision: str | None  # of a model on the hub
-    tensor_parallel: int
-    max_model_len: int
-    temperature: float
-    top_p: float
-    seed: int
-    max_tokens: int
-    on_cpu: bool
-    answer_pattern: str | None = None  # of the run; None: answers are in boxes
-
-    @property
-    def sequences(self) -> int:
-        """The number of sequences in vLLM's running batch."""
-        return SEQUENCES_ON_CPU if self.on_cpu else SEQUENCES
-
-    @property
-    def in_flight(self) -> int:
-        """The number of blocks that keep the engine busy: a full batch, and two more in the queue."""
-        return self.sequences // BLOCK_SAMPLES + 2
 
 
 class SamplingEngine:
@@ -65,7 +35,8 @@ class SamplingEngine:
             if settings.tensor_parallel > 1:
                 _let_vllm_place_workers(bundles)
             else:
-                _see_own_gpu()
+                # Show vLLM the one GPU that Ray gave this process; RAY_EXPERIMENTAL_NOSET_... keeps Ray from doing it.
+                os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, ray.get_gpu_ids()))
         self._llm: Any = vllm.AsyncLLMEngine.from_engine_args(vllm.AsyncEngineArgs(**_engine_arguments(settings)))
 
     async def load(self, settings: EngineSettings) -> None:
@@ -126,11 +97,6 @@ def _engine_arguments(settings: EngineSettings) -> dict[str, Any]:
         "disable_log_stats": True,
         **(whole_prompts if settings.on_cpu else {}),
     }
-
-
-def _see_own_gpu() -> None:
-    """Show vLLM the one GPU that Ray gave this process; RAY_EXPERIMENTAL_NOSET_... keeps Ray from doing it."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, ray.get_gpu_ids()))
 
 
 def _let_vllm_place_workers(bundles: list[int]) -> None:

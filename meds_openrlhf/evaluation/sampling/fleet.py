@@ -12,13 +12,11 @@ from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from meds_openrlhf.evaluation.samples import Sample
-from meds_openrlhf.evaluation.sampling.blocks import Block
-from meds_openrlhf.evaluation.sampling.draw import EngineLostError, EvaluationLostError
-from meds_openrlhf.evaluation.sampling.engine import EngineSettings, SamplingEngine
+from meds_openrlhf.evaluation.sampling.draw import Block, EngineLostError, EngineSettings, EvaluationLostError
+from meds_openrlhf.evaluation.sampling.engine import SamplingEngine
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.plan import Plan, RoleRequest, make_plan
-from meds_openrlhf.placement.ray_cluster import inventory
-from meds_openrlhf.placement.shortage import Shortage, when_free
+from meds_openrlhf.placement.shortage import Shortage
 
 START_SECONDS = 1800.0
 STOP_SECONDS = 60.0
@@ -39,40 +37,25 @@ def plan_engines(nodes: Sequence[Node], engines: int | None, tensor_parallel: in
         raise Shortage(shortage.text, "Lower --engines or --tensor-parallel, or add nodes.") from None
 
 
-def plan_when_free(
-    engines: int | None, tensor_parallel: int, at_most: int, seconds: float, tell: Callable[[str], None]
-) -> Plan:
-    """Call `plan_engines` on the Ray cluster until there is room. Raises Shortage after ``seconds``.
-
-    Raises immediately if even the empty cluster has no room.
-    """
-    return when_free(lambda nodes: plan_engines(nodes, engines, tensor_parallel, at_most), inventory, seconds, tell)
-
-
 class RayFleet:
-    """Started engines, by number; the `Fleet` of `sampling.draw`."""
+    """Started engines, by number, that `draw` keeps busy."""
 
-    def __init__(self, handles: dict[int, Any]) -> None:
-        self._handles = handles
-
-    @property
-    def engines(self) -> Collection[int]:
-        """The numbers of the running engines."""
-        return self._handles
+    def __init__(self, engines: dict[int, Any]) -> None:
+        self.engines = engines
 
     def load(self, settings: EngineSettings) -> None:
         """Give all engines another model of the same architecture. Raises EvaluationLostError if none is left."""
-        for number, loading in [(n, handle.load.remote(settings)) for n, handle in self._handles.items()]:
+        for number, loading in [(n, handle.load.remote(settings)) for n, handle in self.engines.items()]:
             try:
                 ray.get(loading)
             except ray.exceptions.RayActorError:
-                del self._handles[number]
-        if not self._handles:
+                del self.engines[number]
+        if not self.engines:
             raise EvaluationLostError("every engine was lost before it had the next model")
 
     def start(self, engine: int, block: Block) -> Hashable:
         """Start a block on an engine without waiting; returns a ticket for its result."""
-        ticket: Hashable = self._handles[engine].sample.remote(block)
+        ticket: Hashable = self.engines[engine].sample.remote(block)
         return ticket
 
     def wait(self, tickets: Collection[Hashable]) -> Hashable:
@@ -102,7 +85,12 @@ def running_engines(
     """
     size = settings.tensor_parallel
     blocks = [list(range(first, first + size)) for first in range(0, plan.gpus, size)]
-    handles = {number: _actor(group, bundles) for number, bundles in enumerate(blocks)}
+    share = 1 if size == 1 else 0  # the GPU of its bundle; if it has several bundles, vLLM's workers take their GPUs
+    handles = {}
+    for number, bundles in enumerate(blocks):
+        strategy = PlacementGroupSchedulingStrategy(group, bundles[0], placement_group_capture_child_tasks=True)
+        options = {"num_cpus": share, "num_gpus": share, "scheduling_strategy": strategy}
+        handles[number] = ray.remote(SamplingEngine).options(**options).remote()
     try:
         starting = {handles[number].start.remote(settings, bundles): number for number, bundles in enumerate(blocks)}
         started = _started(starting, tell)
@@ -111,16 +99,6 @@ def running_engines(
     finally:
         for handle in handles.values():
             ray.kill(handle)
-
-
-def _actor(group: PlacementGroup, bundles: list[int]) -> Any:
-    """Create the actor. It takes its bundle's GPU; if it has several bundles, vLLM's workers take their GPUs."""
-    share = 1 if len(bundles) == 1 else 0
-    strategy = PlacementGroupSchedulingStrategy(
-        group, placement_group_bundle_index=bundles[0], placement_group_capture_child_tasks=True
-    )
-    engine = ray.remote(SamplingEngine)
-    return engine.options(num_cpus=share, num_gpus=share, scheduling_strategy=strategy).remote()
 
 
 def _started(starting: dict[Any, int], tell: Callable[[str], None]) -> list[int]:

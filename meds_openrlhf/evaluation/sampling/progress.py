@@ -16,8 +16,6 @@ class Progress:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._bar: Any = None
-        self._label = ""
-        self._total = self._drawn = self._right = 0
 
     def say(self, line: str) -> None:
         """Write a line."""
@@ -27,34 +25,21 @@ class Progress:
     def begin(self, label: str, total: int, present: int, right: int) -> None:
         """Start a model's progress; ``present`` of ``total`` samples exist, and ``right`` of those are right."""
         self._label, self._total, self._drawn, self._right = label, total, present, right
-        self._bar = tqdm(
-            total=total,
-            initial=present,
-            desc=label,
-            unit="sample",
-            file=self._stream,
-            disable=None,
-            dynamic_ncols=True,
-            leave=False,
-        )
+        look = {"desc": label, "unit": "sample", "file": self._stream, "dynamic_ncols": True, "leave": False}
+        self._bar = tqdm(total=total, initial=present, disable=None, **look)
 
     def add(self, drawn: int, right: int) -> None:
         """Report ``drawn`` more samples on disk, of which ``right`` are right."""
-        tenths_before = self._tenths()
+        tenths = 10 * self._drawn // self._total
         self._drawn += drawn
         self._right += right
         accuracy = self._right / self._drawn
-        if self._bar is not None and not self._bar.disable:
+        if not self._bar.disable:
             self._bar.set_postfix_str(f"pass@1 {accuracy:.3f}", refresh=False)
             self._bar.update(drawn)
-        elif self._tenths() > tenths_before:
+        elif 10 * self._drawn // self._total > tenths:
             self.say(f"{self._label}: {self._drawn} of {self._total} samples, pass@1 {accuracy:.2f}")
 
     def close(self) -> None:
         """Remove the bar."""
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
-
-    def _tenths(self) -> int:
-        return 10 * self._drawn // self._total
+        self._bar.close()

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import ray
 
-from meds_openrlhf.evaluation.sampling.engine import EngineSettings, SamplingEngine
+from meds_openrlhf.evaluation.sampling.draw import EngineSettings
+from meds_openrlhf.evaluation.sampling.engine import SamplingEngine
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
