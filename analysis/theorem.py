@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,9 +70,9 @@ class Problem:
         return abs(self.gain - by_covariance) / float(np.abs(self.reward).max())
 
     @property
-    def assumption_holds(self) -> bool:
-        """Whether responses with more repeats score no higher."""
-        return repeats_score_no_higher(self.reward, self.penalty)
+    def relative_gain(self) -> float:
+        """The gain as a share of the rewards' range."""
+        return self.gain / float(np.ptp(self.reward))
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,6 @@ class RandomCheck:
 
 
 @dataclass(frozen=True)
-class PenaltyWeights:
-    """The penalty's slope ``alpha`` and maximum ``beta``."""
-
-    alpha: float
-    beta: float
-
-
-@dataclass(frozen=True)
 class RunCheck:
     """A run's groups; ``telling`` groups differ in rewards and in penalties, all others have a gain of exactly 0.
 
@@ -105,7 +97,7 @@ class RunCheck:
     """
 
     run: str
-    weights: PenaltyWeights
+    weights: dict[str, float]  # the penalty's slope alpha and maximum beta
     groups: int
     telling: int
     holds: float
@@ -165,12 +157,12 @@ def check_random(problems: int, seed: int) -> RandomCheck:
     generator = np.random.default_rng(seed)
     free = [random_problem(generator) for _ in range(problems)]
     fitting = [random_problem(generator, under_assumption=True) for _ in range(problems)]
-    violating = [problem for problem in free if not problem.assumption_holds]
-    worst = min(free, key=_relative_gain)
+    violating = [problem for problem in free if not repeats_score_no_higher(problem.reward, problem.penalty)]
+    worst = min(free, key=lambda problem: problem.relative_gain)
     return RandomCheck(
         problems=problems,
         largest_identity_error=max(problem.identity_error for problem in (*free, *fitting)),
-        least_gain_under_assumption=min(_relative_gain(problem) for problem in fitting),
+        least_gain_under_assumption=min(problem.relative_gain for problem in fitting),
         assumption_holds_share=1 - len(violating) / problems,
         negative_share_without=sum(problem.gain < 0 for problem in violating) / max(len(violating), 1),
         worst=worst,
@@ -197,20 +189,16 @@ def random_lines(check: RandomCheck) -> str:
     )
 
 
-def _relative_gain(problem: Problem) -> float:
-    return problem.gain / float(np.ptp(problem.reward))
-
-
 # ── recorded runs ──
 
 
-def weights_of(run: Path, alpha: float | None, beta: float | None) -> PenaltyWeights:
-    """The weights ``alpha`` and ``beta``; None means the run's own value.
+def weights_of(run: Path, alpha: float | None, beta: float | None) -> dict[str, float]:
+    """The penalty's slope ``alpha`` and maximum ``beta``; None means the run's own value.
 
     Raises ConfigError if the run's settings are needed, but are missing or use a bonus within the step.
     """
     if alpha is not None and beta is not None:
-        return PenaltyWeights(alpha, beta)
+        return {"alpha": alpha, "beta": beta}
     config = RunPaths(run).config
     if not config.exists():
         raise ConfigError("RUN", str(run), "has no config.yaml with its penalty. Give --alpha and --beta.")
@@ -218,43 +206,46 @@ def weights_of(run: Path, alpha: float | None, beta: float | None) -> PenaltyWei
     if penalty.scope == "batch":
         hint = "gives a bonus within the step (meds.penalty.scope: batch), not a penalty. Give --alpha and --beta."
         raise ConfigError("RUN", str(run), hint)
-    return PenaltyWeights(penalty.alpha if alpha is None else alpha, penalty.beta if beta is None else beta)
+    return {"alpha": penalty.alpha if alpha is None else alpha, "beta": penalty.beta if beta is None else beta}
 
 
-def recorded_groups(rollouts: pa.Table, weights: PenaltyWeights) -> Iterator[tuple[int, Floats, Floats]]:
-    """Yield the prompt's number, rewards (n,) and penalties (n,) of each group in the log."""
-    table = pd.DataFrame({"step": rollouts["step"].to_numpy(), "prompt": prompt_codes(rollouts)})
-    penalty = cluster_penalty(rollouts["cluster_size"].to_numpy(), alpha=weights.alpha, beta=weights.beta)
-    reward = rollouts["reward"].to_numpy().astype(np.float64)
-    for (_, prompt), rows in table.groupby(["step", "prompt"]).indices.items():
-        yield int(prompt), reward[rows], penalty[rows]
-
-
-def check_run(name: str, rollouts: pa.Table, weights: PenaltyWeights, etas: Sequence[float]) -> RunCheck:
+def check_run(name: str, rollouts: pa.Table, weights: dict[str, float], etas: Sequence[float]) -> RunCheck:
     """Check every group of a run's log; ``rollouts`` needs the columns `COLUMNS`.
 
     Raises ConfigError for a run with one response to each prompt: of one response the theorem holds, but says nothing.
     """
-    prompts, rewards, penalties = zip(*recorded_groups(rollouts, weights))
-    if all(len(reward) == 1 for reward in rewards):
+    rows = pd.DataFrame({"step": rollouts["step"].to_numpy(), "prompt": prompt_codes(rollouts)})
+    rows["reward"] = rollouts["reward"].to_numpy().astype(np.float64)
+    rows["penalty"] = cluster_penalty(rollouts["cluster_size"].to_numpy(), **weights)
+    checked = []
+    for (_, prompt), group in rows.groupby(["step", "prompt"]):
+        reward, penalty = group.reward.to_numpy(), group.penalty.to_numpy()
+        uniform = np.full(len(group), 1 / len(group))
+        found = {
+            "prompt": prompt,
+            "size": len(group),
+            "holds": repeats_score_no_higher(reward, penalty),
+            "on_average": on_average(uniform, reward, penalty),
+            "telling": bool(np.ptp(reward) > 0 and np.ptp(penalty) > 0),
+        }
+        checked.append(found | {f"{eta:g}": gain_by_covariance(uniform, reward, penalty, eta) for eta in etas})
+    groups = pd.DataFrame(checked)
+    if (groups["size"] == 1).all():
         hint = "has one response to each prompt in a step, but the theorem is about several. Leave the run out."
         raise ConfigError("RUN", name, hint)
-    groups = [(np.full(len(reward), 1 / len(reward)), reward, c) for reward, c in zip(rewards, penalties)]
-    holds = np.array([repeats_score_no_higher(reward, penalty) for _, reward, penalty in groups])
-    telling = np.array([np.ptp(reward) > 0 and np.ptp(penalty) > 0 for _, reward, penalty in groups])
-    gains = {f"{eta:g}": np.array([gain_by_covariance(*group, eta) for group in groups]) for eta in etas}
+    gains, telling = groups[[f"{eta:g}" for eta in etas]], groups.telling
     return RunCheck(
         run=name,
         weights=weights,
         groups=len(groups),
         telling=int(telling.sum()),
-        holds=float(holds.mean()),
-        holds_telling=float(holds[telling].mean()) if telling.any() else None,
-        holds_on_average=float(np.mean([on_average(*group) for group in groups])),
-        prompts_always=1 - len(set(np.array(prompts)[~holds])) / len(set(prompts)),
-        mean_gain={eta: float(values.mean()) for eta, values in gains.items()},
-        least_gain={eta: float(values.min()) for eta, values in gains.items()},
-        negative={eta: int((values[telling] < -1e-12).sum()) for eta, values in gains.items()},
+        holds=float(groups.holds.mean()),
+        holds_telling=float(groups.holds[telling].mean()) if telling.any() else None,
+        holds_on_average=float(groups.on_average.mean()),
+        prompts_always=float(groups.groupby("prompt").holds.all().mean()),
+        mean_gain=gains.mean().to_dict(),
+        least_gain=gains.min().to_dict(),
+        negative={eta: int(losing) for eta, losing in (gains[telling] < -1e-12).sum().items()},
     )
 
 
@@ -263,7 +254,7 @@ def table_of(checks: Sequence[RunCheck]) -> pd.DataFrame:
     header = ["run", "alpha", "beta", "groups", "holds", "on average", "telling", "holds of them", "prompts always"]
     rows = [
         [
-            *(check.run, f"{check.weights.alpha:g}", f"{check.weights.beta:g}", check.groups),
+            *(check.run, *(f"{weight:g}" for weight in check.weights.values()), check.groups),
             *(f"{check.holds:.1%}", f"{check.holds_on_average:.1%}", check.telling),
             "" if check.holds_telling is None else f"{check.holds_telling:.1%}",
             *(f"{check.prompts_always:.1%}", eta),

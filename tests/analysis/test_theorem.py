@@ -18,7 +18,7 @@ from analysis.gibbs import (
     repeats_score_no_higher_on_average,
 )
 from analysis.logged_rollouts import logged_rollouts
-from analysis.theorem import PenaltyWeights, Problem, check_random, check_run, main, weights_of
+from analysis.theorem import Problem, check_random, check_run, main, weights_of
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA
@@ -55,7 +55,7 @@ def test_where_repeats_score_no_higher_nothing_is_lost(problem: Problem) -> None
 @given(problems())
 def test_means_are_all_that_the_proof_needs(problem: Problem) -> None:
     on_average = repeats_score_no_higher_on_average(problem.updated, problem.reward, problem.penalty)
-    if problem.assumption_holds:
+    if repeats_score_no_higher(problem.reward, problem.penalty):
         assert on_average
     if on_average:
         assert problem.gain >= -1e-10
@@ -69,7 +69,7 @@ def test_the_assumption_is_about_every_two_responses(problem: Problem) -> None:
         for j in range(len(problem.reward))
         if problem.penalty[i] > problem.penalty[j]
     ]
-    assert problem.assumption_holds == all(pairs)
+    assert repeats_score_no_higher(problem.reward, problem.penalty) == all(pairs)
 
 
 def test_two_responses_by_hand() -> None:
@@ -109,7 +109,7 @@ def test_random_problems_show_the_theorem_and_what_it_needs() -> None:
     assert found.largest_identity_error < 1e-12
     assert found.least_gain_under_assumption > -1e-12
     assert found.worst.gain < -0.1
-    assert not found.worst.assumption_holds
+    assert not repeats_score_no_higher(found.worst.reward, found.worst.penalty)
     assert 0.5 < found.negative_share_without < 0.8
     assert 0 < found.assumption_holds_share < 0.2
 
@@ -133,7 +133,7 @@ def test_groups_of_a_run_are_counted_and_their_gain_is_the_theorems() -> None:
         (2, "p", 1.0, 0), (2, "p", 0.0, 3),  # the repeat scores lower
         (2, "q", 0.0, 3), (2, "q", -0.5, 0),  # a repeat scores higher than a first error that ran too long
     )  # fmt: skip
-    found = check_run("run", log, PenaltyWeights(0.1, 0.2), etas=[1.0, 10.0])
+    found = check_run("run", log, {"alpha": 0.1, "beta": 0.2}, etas=[1.0, 10.0])
     assert (found.groups, found.telling) == (3, 2)
     assert (found.holds, found.holds_telling, found.prompts_always) == pytest.approx((2 / 3, 0.5, 0.5))
     assert found.holds_on_average == pytest.approx(2 / 3)
@@ -147,14 +147,14 @@ def test_groups_of_a_run_are_counted_and_their_gain_is_the_theorems() -> None:
 def test_penalties_are_capped_as_in_training() -> None:
     """Sizes 10 and 1000 both cost beta: the assumption then asks nothing of the two."""
     log = rollouts((1, "p", -0.5, 10), (1, "p", 0.0, 1000))
-    assert check_run("run", log, PenaltyWeights(0.1, 0.2), etas=[1.0]).holds == 1.0
-    assert check_run("run", log, PenaltyWeights(0.1, 9.0), etas=[1.0]).holds == 0.0
+    assert check_run("run", log, {"alpha": 0.1, "beta": 0.2}, etas=[1.0]).holds == 1.0
+    assert check_run("run", log, {"alpha": 0.1, "beta": 9.0}, etas=[1.0]).holds == 0.0
 
 
 def test_a_run_with_one_response_to_each_prompt_is_left_out() -> None:
     log = rollouts((1, "p", 1.0, 0), (1, "q", 0.0, 3), (2, "p", 0.0, 1))
     with pytest.raises(ConfigError, match="RUN=run: has one response to each prompt in a step"):
-        check_run("run", log, PenaltyWeights(0.1, 0.2), etas=[1.0])
+        check_run("run", log, {"alpha": 0.1, "beta": 0.2}, etas=[1.0])
 
 
 def test_the_script_takes_runs_with_and_without_a_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,12 +178,12 @@ def test_the_script_takes_runs_with_and_without_a_memory(tmp_path: Path, capsys:
 
 def test_the_penalty_is_the_runs_own_unless_said_otherwise(tmp_path: Path) -> None:
     config = RunPaths(tmp_path).config
-    assert weights_of(tmp_path, 0.4, 0.8) == PenaltyWeights(0.4, 0.8)
+    assert weights_of(tmp_path, 0.4, 0.8) == {"alpha": 0.4, "beta": 0.8}
     with pytest.raises(ConfigError, match=r"has no config\.yaml with its penalty\. Give --alpha and --beta"):
         weights_of(tmp_path, 0.4, None)
     config.write_text("meds: {run_dir: r, penalty: {alpha: 0.3, beta: 0.5}}")
-    assert weights_of(tmp_path, None, None) == PenaltyWeights(0.3, 0.5)
-    assert weights_of(tmp_path, 0.0, None) == PenaltyWeights(0.0, 0.5)
+    assert weights_of(tmp_path, None, None) == {"alpha": 0.3, "beta": 0.5}
+    assert weights_of(tmp_path, 0.0, None) == {"alpha": 0.0, "beta": 0.5}
     config.write_text("meds: {run_dir: r, penalty: {scope: batch}}")
     with pytest.raises(ConfigError, match="gives a bonus within the step"):
         weights_of(tmp_path, None, None)
