@@ -41,7 +41,7 @@ from meds_openrlhf.report.history import read_lines
 from meds_openrlhf.results.figures import look, panels, write_figure
 from meds_openrlhf.results.tables import markdown, shown, write_numbers
 
-CONFIGS, RUNS = Path("configs"), Path("runs")
+CONFIGS, RUNS, SAMPLES, DATA, OUT = map(Path, ("configs", "runs", "eval", "data", "paper"))
 ABLATIONS = CONFIGS / "ablations.yaml"
 # The ablation's variants; None is MEDS itself, with the last 14 of 28 layers.
 ABLATION = ("28", None, "28-diff", "14-diff", "single")
@@ -82,6 +82,11 @@ class Item:
     least: int = 1
     lacks: list[Lack] = field(default_factory=list)
 
+    @property
+    def folder(self) -> Path:
+        """The folder of its files."""
+        return OUT / self.name
+
 
 class Paper:
     """The items of a model: from its runs, the samples of its evaluation, and a judge, if there is one."""
@@ -118,12 +123,7 @@ class Paper:
         absent = [run for run in item.runs if run.path not in present]
         item.lacks = [Lack(f"no run {run.path.name}", run.training) for run in absent]
         if len(present) >= item.least:
-            item.lacks += item.make(self.folder(item), present)
-
-    def folder(self, item: Item) -> Path:
-        """The folder of the item's files."""
-        path: Path = self._given.out / item.name
-        return path
+            item.lacks += item.make(item.folder, present)
 
     def page(self) -> str:
         """All items that are there, and what the others lack, with the commands for it."""
@@ -132,7 +132,7 @@ class Paper:
         if commands:
             lines += ["What is missing is made by:", "", *(f"    {command}" for command in commands), ""]
         for item in self.items:
-            folder = self.folder(item)
+            folder = item.folder
             if is_made(folder):
                 lines += [f"## {item.shows}", ""]
                 lines += [(folder / TABLE).read_text(), ""] if (folder / TABLE).is_file() else []
@@ -144,16 +144,14 @@ class Paper:
         """A table of all items, and what each lacks."""
         rows = []
         for item in self.items:
-            state = f"`{item.name}/`" if is_made(self.folder(item)) else "not made"
+            state = f"`{item.name}/`" if is_made(item.folder) else "not made"
             rows.append([item.shows, state, "; ".join(lack.what for lack in item.lacks)])
         return markdown(pd.DataFrame(rows, columns=["in the paper", "here", "missing"]), left=3)
 
     def _run(self, method: str, *variants: str) -> Run:
-        given = self._given
-        words = ["meds", "train", str(CONFIGS / given.model / f"{method}.yaml")]
+        words = ["meds", "train", str(CONFIGS / self._given.model / f"{method}.yaml")]
         words += [word for name in variants for word in ("--variant", f"{ABLATIONS}:{name}")]
-        path = given.runs / "-".join([given.model, method, *variants])
-        words += [] if given.runs == RUNS else ["--meds.run_dir", str(path)]
+        path = RUNS / "-".join([self._given.model, method, *variants])
         return Run(path, shlex.join([*words, "--meds.tracking.rollouts", "all"]))
 
     # ── how the items are made ──
@@ -182,7 +180,7 @@ class Paper:
 
     def _agreement(self, runs: Sequence[Path]) -> dict[str, float | None]:
         """The judge's agreement with the clusters by each run's feature, in percent; empty if it was not made."""
-        file, meds = self._given.out / "agreement" / NUMBERS, self._meds.path
+        file, meds = OUT / "agreement" / NUMBERS, self._meds.path
         if not file.is_file():
             return {}
         shares = {entry["variant"]: entry["noise_together"] for entry in json.loads(file.read_text())["agreement"]}
@@ -199,17 +197,16 @@ class Paper:
         """Write the report of those models that were evaluated; and what is missing of the others."""
         given, notes = self._given, list[str]()
         named = [model.rpartition("/")[2] for model in models]
-        settings = {label: read_settings(given.eval / label) for label in named}
+        settings = {label: read_settings(SAMPLES / label) for label in named}
         labels = {label: entry for label, entry in settings.items() if entry is not None}
         notes += [f"no samples of {label}" for label in named if label not in labels]
         comparison = None
         if labels:
             wanted = list(labels.values())[-1]  # a run's, whose length the base model should have too
-            benchmarks = find_benchmarks(given.benchmarks, given.data)
-            results = results_of_labels(given.eval, labels, wanted, benchmarks, given.n, notes.append)
+            benchmarks = find_benchmarks(given.benchmarks, DATA)
+            results = results_of_labels(SAMPLES, labels, wanted, benchmarks, given.n, notes.append)
             comparison = write_report(folder, results, labels) if results else None
-        words = ["meds", "eval", *models, "--benchmarks", *given.benchmarks, "--n", str(given.n)]
-        command = shlex.join([*words, "--data", str(given.data), "--out", str(given.eval)])
+        command = shlex.join(["meds", "eval", *models, "--benchmarks", *given.benchmarks, "--n", str(given.n)])
         return comparison, [Lack(note, command) for note in notes]
 
 
@@ -254,14 +251,10 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
         "The judge's options are those of `python -m analysis.step_diversity --help`. Three items need a judge, each "
         "with its own --budget."
     )
-    parser.add_argument("model", metavar="MODEL", help="a folder of configs/, whose runs are RUNS/MODEL-METHOD")
-    parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the runs; default: %(default)s")
-    parser.add_argument("--eval", type=Path, default=Path("eval"), help="samples of meds eval; default: %(default)s")
-    parser.add_argument("--out", type=Path, default=Path("paper"), help="folder to write; default: %(default)s")
+    parser.add_argument("model", metavar="MODEL", help="a folder of configs/, whose runs are runs/MODEL-METHOD")
     hint = "the run that stands for MEDS; default: %(default)s, the method of the paper's code"
     parser.add_argument("--meds", metavar="NAME", default="meds-reference", help=hint)
     parser.add_argument("--benchmarks", nargs="+", default=list(PAPERS), help="default: the paper's")
-    parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the benchmarks")
     parser.add_argument("--n", type=positive, default=128, metavar="N", help="samples of a problem; default: 128")
     given, rest = parser.parse_known_args(words)
     given.words = sys.argv[1:] if words is None else words
@@ -284,7 +277,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 print(f"error: {error}", file=sys.stderr)
                 item.lacks.append(Lack(str(error)))
                 failed.append(item)
-        page = given.out / PAGE
+        page = OUT / PAGE
         write_atomically(page, paper.page())
         print(paper.overview(), f"\n{page} has them all, and the commands for what is missing", sep="\n")
 

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -126,12 +126,8 @@ class Evaluation:
             revision=subject.known.revision,
             tensor_parallel=self.request.tensor_parallel,
             max_model_len=subject.known.longest(prompts, subject.settings.max_tokens),
-            temperature=self.request.temperature,
-            top_p=self.request.top_p,
-            seed=self.request.seed,
-            max_tokens=subject.settings.max_tokens,
             on_cpu=self.request.on_cpu,
-            answer_pattern=subject.settings.answer_pattern,
+            sampling=subject.settings,
         )
 
 
@@ -181,7 +177,7 @@ def _engine_key(sampling: Sampling) -> tuple[object, ...]:
     """
     if not sampling.engine.on_cpu or not Path(sampling.engine.model).is_dir():
         return (sampling.subject.label,)
-    return replace(sampling.engine, model="", revision=None), sampling.subject.known.architecture
+    return sampling.engine.max_model_len, sampling.subject.known.architecture
 
 
 def _draw_one(sampling: Sampling, fleet: RayFleet, progress: Progress) -> None:

@@ -15,15 +15,11 @@ from meds_openrlhf.json_text import parse_json
 
 SETTINGS = "settings.json"
 # The flag for each setting of a label, and the settings that must agree for labels to be comparable.
-_FLAGS = {
-    "fingerprint": "MODEL",
-    "temperature": "--temperature",
-    "top_p": "--top-p",
-    "seed": "--seed",
-    "max_tokens": "--max-tokens",
+_COMPARED = {
+    **{"temperature": "--temperature", "top_p": "--top-p", "max_tokens": "--max-tokens"},
     "answer_pattern": "--answer-pattern",
 }
-_COMPARED = ("temperature", "top_p", "max_tokens", "answer_pattern")
+_FLAGS = {"fingerprint": "MODEL", **_COMPARED, "seed": "--seed"}
 
 
 @dataclass(frozen=True)

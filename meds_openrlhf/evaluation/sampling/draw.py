@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from meds_openrlhf.evaluation.problems import Problem
 from meds_openrlhf.evaluation.samples import Sample
+from meds_openrlhf.evaluation.settings import Settings
 
 if TYPE_CHECKING:
     from meds_openrlhf.evaluation.sampling.fleet import RayFleet
@@ -35,18 +36,14 @@ class EvaluationLostError(RuntimeError):
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """The model that an engine loads and its sampling settings. ``max_model_len`` and ``max_tokens`` are in tokens."""
+    """The model that an engine loads, and how it is sampled. ``max_model_len`` is in tokens."""
 
     model: str
     revision: str | None  # of a model on the hub
     tensor_parallel: int
     max_model_len: int
-    temperature: float
-    top_p: float
-    seed: int
-    max_tokens: int
     on_cpu: bool
-    answer_pattern: str | None = None  # of the run; None: answers are in boxes
+    sampling: Settings
 
     @property
     def sequences(self) -> int:

@@ -30,7 +30,7 @@ class SamplingEngine:
 
         end_children_with_this_process()
         self._settings = settings
-        os.environ.update(answer_environment(settings.answer_pattern))
+        os.environ.update(answer_environment(settings.sampling.answer_pattern))
         if not settings.on_cpu:
             if settings.tensor_parallel > 1:
                 _let_vllm_place_workers(bundles)
@@ -64,12 +64,12 @@ class SamplingEngine:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        given = self._settings
+        given = self._settings.sampling
         parameters = SamplingParams(
             temperature=given.temperature,
             top_p=given.top_p,
             seed=sample_seed(given.seed, block.problem.id, index),
-            max_tokens=min(given.max_tokens, given.max_model_len - len(block.tokens)),
+            max_tokens=min(given.max_tokens, self._settings.max_model_len - len(block.tokens)),
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         name = f"{block.benchmark}-{block.problem.id}-{index}"

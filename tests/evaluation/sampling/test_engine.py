@@ -7,6 +7,7 @@ import ray
 
 from meds_openrlhf.evaluation.sampling.draw import EngineSettings
 from meds_openrlhf.evaluation.sampling.engine import SamplingEngine
+from meds_openrlhf.evaluation.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -28,7 +29,7 @@ def test_each_engine_sees_one_gpu_of_its_own(noset: str) -> None:
             await self.start(settings, bundles=[0])
             return self._llm
 
-    settings = EngineSettings("model", None, 1, 64, 1.0, 1.0, 0, 8, on_cpu=False)
+    settings = EngineSettings("model", None, 1, 64, on_cpu=False, sampling=Settings("model", "", 1.0, 1.0, 0, 8, {}))
     environment = {"env_vars": {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": noset}}
     options = {"num_gpus": 1, "num_cpus": 1, "runtime_env": environment}
     engines = [ray.remote(Engine).options(**options).remote() for _ in range(3)]
