@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis import case_study
 from analysis.case_study import COLUMNS, Case, chosen_case, draw, main, patterns_of, table_of
 from analysis.feature_variants import labels_of_variant
 from analysis.run_rows import remembered_wrong, run_rows
@@ -80,11 +79,6 @@ def test_the_figure_has_a_row_per_rollout_and_a_column_per_layer(tmp_path: Path)
     assert strip.get_yticks().tolist() == [1.0, 4.0, 7.0]
     written = [text.get_text() for text in heatmap.texts]
     assert written == [f"{value:.1f}" for value in case.logits.ravel()]
-
-
-def test_many_responses_are_drawn_without_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(case_study, "MOST_WITH_NUMBERS", 8)
-    assert not draw(chosen(write(tmp_path, "both"))).axes[1].texts
 
 
 def test_the_script_shows_the_prompt_that_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

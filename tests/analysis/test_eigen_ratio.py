@@ -9,7 +9,6 @@ import pytest
 from analysis import eigen_ratio
 from analysis.eigen_ratio import METRICS, largest_differences, main, recomputed_curves, table_of
 from analysis.run_metrics import curves_of, logged_curves
-from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.analysis.runs import LAYERS, Rollout, write_run
@@ -71,14 +70,6 @@ def test_the_runs_own_layers_count(tmp_path: Path) -> None:
     assert recomputed_curves(run, "run") == []
 
 
-def test_without_a_configuration_the_papers_layers_count(tmp_path: Path) -> None:
-    steps = [[Rollout("p", "1", logits=unit(6)), Rollout("p", "1", logits=unit(7)), Rollout("p", "1", logits=unit(0))]]
-    curves = recomputed_curves(write_run(tmp_path, steps), "run")
-    assert {curve.metric for curve in curves} == {f"meds/eigen_ratio_{span}" for span in ("all", "step", "window")}
-    eigenvalues = np.linalg.eigvalsh(np.cov(np.array([[1, 0], [0, 1], [0, 0]]).T))
-    assert values(curves, "meds/eigen_ratio_all")[1] == pytest.approx(eigenvalues[-1] / eigenvalues.sum())
-
-
 def test_differences_are_taken_where_both_have_a_value(tmp_path: Path) -> None:
     logged = [{"meds/eigen_ratio_step": 1.0}, {"meds/eigen_ratio_step": 0.75}, {"other": 3.0}]
     run = written(tmp_path, logged)
@@ -113,14 +104,3 @@ def test_a_run_without_eigen_ratios_is_refused_in_one_line(tmp_path: Path, capsy
     assert capsys.readouterr().err.endswith("nowhere: does not exist. Name the folder of a run that has trained.\n")
     assert main([str(written(tmp_path / "plain", [{"reward": 1.0}]))]) == 2
     assert "logged no eigen ratio. A baseline needs a memory of layer logits too" in capsys.readouterr().err
-
-
-def test_a_damaged_line_is_named_and_a_torn_last_one_is_not_there(tmp_path: Path) -> None:
-    run = written(tmp_path / "one", [{"meds/eigen_ratio_all": 0.5}])
-    path = run / "metrics.jsonl"
-    whole = path.read_text()
-    path.write_text(whole + '{"step": 2, "meds/eig')
-    assert curves_of(run, "one", ["meds/eigen_ratio_all"])[0].values.tolist() == [0.5]
-    path.write_text(whole + "half a line\n")
-    with pytest.raises(ConfigError, match="has a line that is not JSON"):
-        curves_of(run, "one", ["meds/eigen_ratio_all"])

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.category_agreement import features_of, name_of, pairs_of_prompts, paper_name
-from analysis.error_categories import CATEGORIES, RUBRIC, draw_responses, main, read_wrong
+from analysis.category_agreement import features_of, name_of, pairs_of_prompts
+from analysis.error_categories import draw_responses, main, read_wrong
 from meds_openrlhf.features.transform import FeatureTransform
 from tests.analysis.judge.judge_server import Judge, Request, Response, judge_server
 from tests.analysis.runs import Rollout, kind, write_run
@@ -126,12 +126,6 @@ def test_runs_that_cannot_be_labelled_are_one_line_and_exit_code_2(
     assert error.count("\n") == 1
 
 
-def test_the_judge_knows_the_papers_eleven_categories() -> None:
-    assert list(CATEGORIES) == list(range(1, 12))
-    assert "\n7: basic calculation: " in RUBRIC
-    assert "\n11: self-contradiction: " in RUBRIC
-
-
 def test_responses_are_drawn_prompt_after_prompt(tmp_path: Path) -> None:
     wrong = read_wrong(_run(tmp_path))
     prompts = np.array(wrong["prompt"].to_pylist())
@@ -169,8 +163,3 @@ def test_the_runs_own_feature_is_compared_if_it_is_none_of_the_papers() -> None:
     assert name_of(FeatureTransform("all"), FeatureTransform(14), 36) == "36"
     assert name_of(FeatureTransform(14, "before"), FeatureTransform(14), 36) is None
     assert list(features_of(FeatureTransform(14), 28)) == ["28", "14", "28-diff", "14-diff", "single"]
-
-
-def test_features_have_the_papers_names_by_the_layers_of_the_model() -> None:
-    names = [paper_name(v, 28) for v in ("all", "last-half", "all-diff", "last-half-diff", "single")]
-    assert names == ["28", "14", "28-diff", "14-diff", "single"]

@@ -65,12 +65,6 @@ def test_equal_questions_are_asked_once(tmp_path: Path) -> None:
     assert len(judge.requests) == 2
 
 
-def test_no_question_is_no_request(tmp_path: Path) -> None:
-    with judge_server(_scores) as judge:
-        assert _client(judge, tmp_path).ask_all([]) == []
-    assert judge.requests == []
-
-
 def test_no_more_requests_are_under_way_than_allowed(tmp_path: Path) -> None:
     three = threading.Event()
 
