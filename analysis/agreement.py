@@ -7,9 +7,14 @@ the same cluster, or both into different clusters; over all pairs, the Rand inde
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.metrics import (  # type: ignore[import-untyped]
     adjusted_rand_score,
@@ -17,7 +22,10 @@ from sklearn.metrics import (  # type: ignore[import-untyped]
     rand_score,
 )
 
+from analysis.feature_variants import SINGLE, TRANSFORMS, VARIANTS, labels_of_feature
+from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE
+from meds_openrlhf.results.tables import shown
 
 Labels = NDArray[np.integer]
 
@@ -67,3 +75,95 @@ def separate_noise(labels: Labels) -> NDArray[np.int64]:
     alone = separate == NOISE
     separate[alone] = separate.max(initial=NOISE) + 1 + np.arange(alone.sum())
     return separate
+
+
+# ── with a judge's categories, by each of the paper's features ──
+
+
+@dataclass(frozen=True)
+class VariantAgreement:
+    """Agreement of a feature's clusters with the categories on pairs of judged responses; None if there are no pairs.
+
+    ``noise_alone`` treats each response in no cluster as a separate kind, ``noise_together`` all of them as one kind.
+    """
+
+    variant: str
+    clusters: int  # number of clusters with judged responses
+    noise: int  # number of judged responses in no cluster
+    noise_together: float | None
+    noise_alone: float | None
+
+
+def agreements(
+    wrong: pa.Table,
+    rows: NDArray[np.int64],
+    categories: NDArray[np.int64],
+    own: FeatureTransform,
+    preset: str,
+    most_pairs: int | None,
+    seed: int,
+) -> tuple[list[VariantAgreement], int]:
+    """Agreement of each feature's clusters with the ``categories`` (k,) of ``rows`` (k,), and the number of pairs.
+
+    The features are those of the paper's ablation, and the run's ``own`` if it is none of them. All rows of ``wrong``
+    are clustered, as in the memory.
+    """
+    layers = wrong.schema.field("layer_logits").type.list_size
+    prompts = wrong["prompt"].take(pa.array(rows)).to_pylist()
+    pairs = pairs_of_prompts(prompts, most_pairs, seed)
+    found = []
+    for name, transform in features_of(own, layers).items():
+        labels = labels_of_feature(wrong, transform, preset)[rows]
+        together, alone = (
+            agreement_of_pairs(reading, categories, pairs) if len(pairs) else None
+            for reading in (labels, separate_noise(labels))
+        )
+        noise = int((labels == NOISE).sum())
+        found.append(VariantAgreement(name, len(set(labels.tolist()) - {NOISE}), noise, together, alone))
+    return found, len(pairs)
+
+
+def features_of(own: FeatureTransform, layers: int) -> dict[str, FeatureTransform | None]:
+    """The features by name, in the paper's notation for a model of so many ``layers``; None is `SINGLE`."""
+    features = {_paper_name(variant, layers): TRANSFORMS.get(variant) for variant in VARIANTS}
+    matrix = own.matrix(layers)
+    if not any(feature is not None and np.array_equal(feature.matrix(layers), matrix) for feature in features.values()):
+        features[f"{len(matrix)} (own)"] = own
+    return features
+
+
+def name_of(transform: FeatureTransform, own: FeatureTransform, layers: int) -> str | None:
+    """The name of ``transform`` in `features_of`, None if it is none of them."""
+    found = ((name, feature) for name, feature in features_of(own, layers).items() if feature is not None)
+    matrix = transform.matrix(layers)
+    return next((name for name, feature in found if np.array_equal(feature.matrix(layers), matrix)), None)
+
+
+def _paper_name(variant: str, layers: int) -> str:
+    """A variant's name in the paper's notation, e.g. 14-diff for the last half's differences of 28 layers."""
+    chosen = layers // 2 if variant.startswith("last-half") else layers
+    return variant if variant == SINGLE else f"{chosen}{'-diff' if variant.endswith('-diff') else ''}"
+
+
+def pairs_of_prompts(prompts: Sequence[str], most: int | None, seed: int) -> NDArray[np.int64]:
+    """Pairs (p, 2) of rows with the same prompt: all, or a random sample of ``most``."""
+    rows: dict[str, list[int]] = {}
+    for row, prompt in enumerate(prompts):
+        rows.setdefault(prompt, []).append(row)
+    pairs = [pair for places in rows.values() for pair in combinations(places, 2)]
+    if most is not None and most < len(pairs):
+        pairs = random.Random(f"{seed}-pairs").sample(pairs, most)
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+
+def agreement_table(found: Sequence[VariantAgreement]) -> pd.DataFrame:
+    """A row per feature."""
+    rows = [
+        [row.variant, row.clusters, row.noise, *map(_percent, (row.noise_together, row.noise_alone))] for row in found
+    ]
+    header = ["feature", "clusters", "in none", "agreement (%)", "each in none a kind of its own (%)"]
+    return pd.DataFrame(rows, columns=header)
+
+
+def _percent(value: float | None) -> str:
+    return shown(None if value is None else 100 * value)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,24 +55,28 @@ class Case:
     logits: NDArray[np.float32]
 
     @property
-    def counts(self) -> pd.DataFrame:
-        """The rollouts of each answer (rows, the most frequent first) in each cluster (columns), without noise."""
-        kept = self.clusters != NOISE
-        counts = pd.crosstab(np.array(self.answers, dtype=object)[kept], self.clusters[kept])
-        order = sorted(counts.index, key=lambda answer: (-counts.loc[answer].sum(), answer))
-        return counts.loc[order]
+    def table(self) -> pd.DataFrame:
+        """The rollouts of each answer (rows, the most frequent first) in each cluster (columns, noise last)."""
+        counts = pd.crosstab(np.array(self.answers, dtype=object), self.clusters)
+        answers = sorted(counts.index, key=lambda answer: (-counts.loc[answer].sum(), answer))
+        clusters = [*sorted(set(counts.columns) - {NOISE}), NOISE]
+        return counts.reindex(index=answers, columns=clusters, fill_value=0)
+
+    @property
+    def clustered(self) -> pd.DataFrame:
+        """The table without noise, and without answers that are noise alone."""
+        counts = self.table.drop(columns=NOISE)
+        return counts[counts.any(axis=1)]
 
     @property
     def split_answers(self) -> list[str]:
         """Answers that occur in several clusters."""
-        counts = self.counts
-        return counts.index[(counts > 0).sum(axis=1) > 1].tolist()  # type: ignore[no-any-return]
+        return [answer for answer, row in self.clustered.iterrows() if (row > 0).sum() > 1]
 
     @property
     def mixed_clusters(self) -> list[int]:
         """Clusters that hold several answers."""
-        counts = self.counts
-        return counts.columns[(counts > 0).sum(axis=0) > 1].tolist()  # type: ignore[no-any-return]
+        return [int(cluster) for cluster, column in self.clustered.items() if (column > 0).sum() > 1]
 
     @property
     def telling(self) -> int:
@@ -83,10 +86,8 @@ class Case:
         outside of their answer's biggest cluster. A prompt with both patterns always scores above a prompt of equal
         size with only one.
         """
-        counts = self.counts.to_numpy()
-        if not counts.size:
-            return 0
-        mixed, split = (int(counts.sum() - counts.max(axis=axis).sum()) for axis in (0, 1))
+        counts = self.clustered
+        mixed, split = (int(counts.to_numpy().sum() - counts.max(axis=axis).sum()) for axis in (0, 1))
         return mixed + split + len(self.clusters) * min(mixed, split, 1)
 
 
@@ -150,19 +151,17 @@ def _numbered(labels: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def table_of(case: Case) -> pd.DataFrame:
-    """Counts of rollouts, answers by clusters, with noise in the last column."""
-    clusters = sorted(set(case.clusters.tolist()) - {NOISE})
-    counts = Counter(zip(case.answers, case.clusters.tolist()))
-    answers = sorted(set(case.answers), key=lambda text: (-case.answers.count(text), text))
-    rows = [[_shortened(text), *(counts[text, cluster] or "" for cluster in (*clusters, NOISE))] for text in answers]
-    return pd.DataFrame(rows, columns=["answer", *(f"cluster {cluster}" for cluster in clusters), "noise"])
+    """The case's table with names; 0 is empty."""
+    names = ["noise" if cluster == NOISE else f"cluster {cluster}" for cluster in case.table.columns]
+    rows = [[_shortened(answer), *(count or "" for count in row)] for answer, row in case.table.iterrows()]
+    return pd.DataFrame(rows, columns=["answer", *names])
 
 
 def patterns_of(case: Case) -> str:
     """A description of the two patterns in words."""
-    counts, lines = case.counts, []
+    counts, lines = case.clustered, []
     for answer in case.split_answers:
-        found = counts.columns[counts.loc[answer] > 0].tolist()
+        found = counts.columns[counts.loc[answer] > 0]
         lines.append(f"answer {_shortened(answer)} is in {len(found)} clusters: {', '.join(map(str, found))}")
     for cluster in case.mixed_clusters:
         answers = [_shortened(answer) for answer in counts.index[counts[cluster] > 0]]
@@ -178,7 +177,8 @@ def draw(case: Case) -> Figure:
     figure = Figure(figsize=(min(5 + 0.4 * layers, 16), min(2 + 0.16 * rows, 30)), layout="constrained")
     strip, *heatmaps = figure.subplots(1, 3, width_ratios=(1, 9, 9), sharey=True)
     strip.imshow(case.clusters[:, None] % 10, cmap="tab10", vmin=0, vmax=9, aspect="auto", interpolation="nearest")
-    names = _answers_by_place(case)
+    blocks = pd.DataFrame({"cluster": case.clusters, "answer": case.answers}).groupby(["cluster", "answer"])
+    names = {places.mean(): _shortened(answer) for (_, answer), places in blocks.indices.items()}
     strip.set(xticks=[], yticks=list(names), yticklabels=list(names.values()), ylabel="answer")
     strip.tick_params(axis="y", labelsize=6)
     apart = case.logits - case.logits.mean(axis=0)
@@ -205,14 +205,6 @@ def _write_logits(axes: Any, logits: NDArray[np.floating]) -> None:
     for (row, layer), value in np.ndenumerate(logits):
         color = "black" if value > middle else "white"  # of the colours the high ones are light
         axes.text(layer, row, f"{value:.1f}", ha="center", va="center", fontsize=4, color=color)
-
-
-def _answers_by_place(case: Case) -> dict[float, str]:
-    """Each answer of a cluster at the middle position of its rows."""
-    rows: dict[tuple[int, str], list[int]] = {}
-    for row, key in enumerate(zip(case.clusters.tolist(), case.answers)):
-        rows.setdefault(key, []).append(row)
-    return {sum(places) / len(places): _shortened(answer) for (_, answer), places in rows.items()}
 
 
 def _mark_clusters(strip: Any, heatmaps: list[Any], case: Case) -> None:

@@ -22,7 +22,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from analysis.category_agreement import VariantAgreement, agreement_table, agreements
+from analysis.agreement import VariantAgreement, agreement_table, agreements
 from analysis.command_line import Command, Finding, positive
 from analysis.feature_variants import LOGIT_PRESETS, own_transform
 from analysis.groups import index_groups

@@ -21,7 +21,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import case_study, cost, eigen_ratio, error_categories, new_paths, step_diversity
-from analysis.category_agreement import name_of
+from analysis.agreement import name_of
 from analysis.command_line import Finding, exit_code_of, positive
 from analysis.feature_variants import SINGLE, own_transform
 from analysis.judge.settings import JudgeSettings, add_judge_arguments, judge_settings

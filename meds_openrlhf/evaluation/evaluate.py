@@ -25,11 +25,17 @@ from meds_openrlhf.evaluation.models.naming import (
     length_of_training,
 )
 from meds_openrlhf.evaluation.problems import find_benchmarks
-from meds_openrlhf.evaluation.request import MAX_TOKENS, Request
 from meds_openrlhf.evaluation.samples import SampleStore
 from meds_openrlhf.evaluation.sampling.draw import Block, EngineSettings, draw, make_blocks
 from meds_openrlhf.evaluation.sampling.progress import Progress
-from meds_openrlhf.evaluation.settings import Settings, check_settings, problems_hash, write_settings
+from meds_openrlhf.evaluation.settings import (
+    MAX_TOKENS,
+    Request,
+    Settings,
+    check_settings,
+    problems_hash,
+    write_settings,
+)
 
 if TYPE_CHECKING:
     from meds_openrlhf.evaluation.sampling.fleet import RayFleet

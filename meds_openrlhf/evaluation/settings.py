@@ -1,18 +1,22 @@
-"""The sampling settings of a label, written before its first sample; all its samples share them."""
+"""What the user asks for, and a label's settings: written before its first sample, and shared by all its samples."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.config.schema import Pattern
+from meds_openrlhf.config.section import fit
 from meds_openrlhf.evaluation.problems import Problem
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.json_text import parse_json
 
+MAX_TOKENS = 7168  # of a response, if no run says how long its own were: the paper's for Qwen3
 SETTINGS = "settings.json"
 # The flag for each setting of a label, and the settings that must agree for labels to be comparable.
 _COMPARED = {
@@ -20,6 +24,43 @@ _COMPARED = {
     "answer_pattern": "--answer-pattern",
 }
 _FLAGS = {"fingerprint": "MODEL", **_COMPARED, "seed": "--seed"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """The user's request. ``engines`` None: as many as there is room for. Raises ConfigError for impossible numbers.
+
+    ``max_tokens`` and ``answer_pattern`` None: as the runs trained.
+    """
+
+    models: tuple[str, ...]
+    benchmarks: tuple[str, ...]
+    out: Path
+    data: Path
+    step: int | None
+    n: int
+    temperature: float
+    top_p: float
+    seed: int
+    max_tokens: int | None
+    engines: int | None
+    tensor_parallel: int
+    wait_seconds: float
+    on_cpu: bool
+    answer_pattern: str | None = None
+
+    def __post_init__(self) -> None:
+        counts = {"--n": self.n, "--max-tokens": self.max_tokens, "--engines": self.engines}
+        for flag, number in {**counts, "--tensor-parallel": self.tensor_parallel}.items():
+            if number is not None and number < 1:
+                raise ConfigError(flag, number, "must be at least 1.")
+        if not 0 <= self.temperature <= 2:
+            raise ConfigError("--temperature", self.temperature, "must be from 0 to 2.")
+        if not 0 < self.top_p <= 1:
+            raise ConfigError("--top-p", self.top_p, "must be above 0 and at most 1.")
+        if not 0 <= self.wait_seconds < math.inf:
+            raise ConfigError("--wait", self.wait_seconds, "must be a number of seconds of at least 0.")
+        fit(self.answer_pattern, Pattern | None, "--answer-pattern")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.category_agreement import features_of, name_of, pairs_of_prompts
+from analysis.agreement import features_of, name_of, pairs_of_prompts
 from analysis.error_categories import draw_responses, main, read_wrong
 from meds_openrlhf.features.transform import FeatureTransform
 from tests.analysis.judge.judge_server import Judge, Request, Response, judge_server
