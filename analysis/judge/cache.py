@@ -45,12 +45,12 @@ class ReplyCache:
         try:
             entry = parse_json(path.read_bytes())
             text, tokens = entry["text"], entry["tokens"]
+            if not isinstance(text, str) or not isinstance(tokens, int | None):
+                raise TypeError(text, tokens)
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError("--cache", str(path), "is not the reply of a judge. Delete that file.") from error
-        if not isinstance(text, str) or not isinstance(tokens, int | None):
-            raise ConfigError("--cache", str(path), "is not the reply of a judge. Delete that file.")
         return Reply(text, tokens)
 
     def write(self, body: Body, reply: Reply) -> None:

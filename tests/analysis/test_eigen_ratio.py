@@ -1,6 +1,5 @@
 """Eigen ratios of runs: as logged, and calculated anew from the memory's rows."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -84,19 +83,6 @@ def test_the_late_mean_is_of_the_last_quarter(tmp_path: Path) -> None:
     curve = curves_of(run, "one", ["meds/eigen_ratio_all"])[0]
     assert curve.late == pytest.approx(0.75)
     assert table_of([curve]).iloc[0].tolist() == ["one", "all", 8, "0.1000", "0.1000", "0.8000", "0.7500"]
-
-
-def test_runs_are_compared_in_one_table_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = [written(tmp_path / name, [{"meds/eigen_ratio_all": 1.0}, {"meds/eigen_ratio_all": 0.5}]) for name in "ab"]
-    options = ["--recompute", "--figure", str(tmp_path / "f.svg"), "--json", str(tmp_path / "n.json")]
-    assert main([*map(str, runs), *options]) == 0
-    printed = capsys.readouterr().out.splitlines()
-    assert [line.split("|")[1].strip() for line in printed[2:4]] == ["a", "b"]
-    assert printed[4].startswith("meds/eigen_ratio_all: at most ")
-    numbers = json.loads((tmp_path / "n.json").read_text())
-    assert [one["values"] for one in numbers["logged"]] == [[1.0, 0.5], [1.0, 0.5]]
-    assert len(numbers["recomputed"]) == 2 * 3
-    assert b"</svg>" in (tmp_path / "f.svg").read_bytes()
 
 
 def test_a_run_without_eigen_ratios_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,5 @@
 """The judge that knows the demo's mistakes, and how far clusters agree with it."""
 
-import json
 import random
 from pathlib import Path
 
@@ -119,20 +118,6 @@ def test_without_texts_the_answer_speaks_alone(tmp_path: Path) -> None:
     found = coverage_of(explanations)
     assert (found.wrong, found.by_steps, found.by_answer, found.several, found.unexplained) == (72, 0, 56, 16, 0)
     assert {one.rows for one in scores_of(wrong, explanations)} == {56}
-
-
-def test_the_script_says_how_many_rows_it_could_judge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = write_arithmetic_run(tmp_path / "run")
-    assert main([str(run), "--figure", str(tmp_path / "f.png"), "--json", str(tmp_path / "n.json")]) == 0
-    printed = capsys.readouterr().out
-    assert (
-        "72 wrong rollouts with layer logits: 72 explained by all their steps, 0 by their first wrong step," in printed
-    )
-    assert "mistakes: flipped subtraction 24, ignored brackets 24, off by one 24" in printed
-    numbers = json.loads((tmp_path / "n.json").read_text())
-    assert numbers["coverage"]["by_steps"] == 72
-    assert numbers["scores"][0]["prompts"] == 3
-    assert (tmp_path / "f.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_a_run_of_another_task_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

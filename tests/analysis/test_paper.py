@@ -1,6 +1,5 @@
 """All tables and figures of a model's runs: what is there is made, and what is missing has its command."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,16 +47,6 @@ def test_with_a_judge_every_item_of_the_runs_is_made(
     assert main(command) == 0
     assert len(judge.requests) == asked
     assert "not made" not in capsys.readouterr().out
-
-
-def test_the_ablation_has_the_agreement_of_each_feature(command: list[str], judge: Judge) -> None:
-    assert main([*command, "--judge-url", judge.url, "--judge-model", "m"]) == 0
-    header, _, dapo, meds = Path("paper/ablation/table.md").read_text().splitlines()[2:]
-    assert header.endswith("| agreement (%) |")
-    numbers = json.loads(Path("paper/agreement/numbers.json").read_text())
-    own = next(one for one in numbers["agreement"] if one["variant"] == "4")  # the last half of 8 layers
-    assert meds.split("|")[-2].strip() == f"{100 * own['noise_together']:.2f}"
-    assert dapo.split("|")[-2].strip() == ""
 
 
 def test_a_table_that_is_there_is_not_written_again_without_samples(command: list[str]) -> None:

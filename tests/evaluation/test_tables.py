@@ -47,17 +47,6 @@ def test_the_second_best_are_in_italics_where_a_third_is_lower() -> None:
     ]
 
 
-def test_intervals_stand_in_a_second_table_of_the_same_layout() -> None:
-    comparison = Comparison([BASE_X, MEDS_X, BASE_Y, MEDS_Y, DAPO_Y])
-    header, _, base, _, dapo = _section(comparison, "Intervals of 95%")
-    assert [cell.strip() for cell in header.split("|")][1:4] == ["model", "x pass@1", "x pass@2"]
-    estimate = BASE_X.curves["pass", 1]
-    assert base.split("|")[2].strip() == f"{estimate.low * 100:.2f} – {estimate.high * 100:.2f}"
-    estimate = comparison.scores["base", "Avg."]["pass", 2]
-    assert base.split("|")[7].strip() == f"{estimate.low * 100:.2f} – {estimate.high * 100:.2f}"
-    assert [bool(cell.strip()) for cell in dapo.split("|")[1:-1]] == [True, False, False, True, True, False, False]
-
-
 def test_differences_are_to_the_first_model() -> None:
     comparison = Comparison([BASE_X, MEDS_X, BASE_Y, MEDS_Y, DAPO_Y])
     _, _, meds, dapo = _section(comparison, "Difference to base on the same problems")
@@ -87,16 +76,6 @@ def test_every_k_and_the_samples() -> None:
         "|-----------|---------|---------:|--------------------:|------------------------:|-----------:|------------:|",
         "| x         | base    |        2 |                   4 |                  0.00 % |     0.00 % |         4.0 |",
         "| x         | meds\\|a |        2 |                   4 |                 12.50 % |    12.50 % |         4.6 |",  # noqa: E501
-    ]
-
-
-def test_more_samples_of_one_benchmark_leave_empty_cells_at_the_others() -> None:
-    assert _section(Comparison([BASE_X, BASE_Y]), "Pass@k (%), every k") == [
-        "| benchmark | model | pass@1 | pass@2 | pass@4 |",
-        "|-----------|-------|-------:|-------:|-------:|",
-        "| x         | base  |  25.00 |  41.67 |  50.00 |",
-        "| y         | base  |  62.50 | 100.00 |        |",
-        "| Avg.      | base  |  43.75 |  70.83 |        |",
     ]
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from meds_openrlhf.config import ConfigError, load_config
-from studies.study import Run, load_study
+from meds_openrlhf.config.loader import parse_overrides
+from studies.study import Run, as_word, load_study
 from tests.studies.small import small
 
 REPOSITORY = Path(__file__).parents[2]
@@ -148,3 +149,12 @@ def test_the_papers_table_is_three_models_four_methods_and_five_seeds(monkeypatc
     assert {config.meds.memory.preset for config in configs if config.meds.penalty.alpha} == {"reference"}
     starts = [run.evaluation()[2] for run in runs[:12:4]]
     assert starts == ["start=Qwen/Qwen2.5-Math-7B", "start=Qwen/Qwen3-1.7B", "start=Qwen/Qwen3-8B"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [*("a b", "1", "true", "null", "", "#### ", "a: b", "- a", '"q"', "it's"), 3, 1e-6, 0.28, True, None,
+     [0.2, 0.28], [1], ["a", "b"], ["x" * 100, "y"]],
+)  # fmt: skip
+def test_a_value_as_a_word_is_read_back(value: object) -> None:
+    assert parse_overrides([f"--a={as_word(value)}"]) == {"a": value}

@@ -1,7 +1,6 @@
 """The client against a real server: what it sends, how often, and what it makes of bad days."""
 
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +77,7 @@ def test_no_more_requests_are_under_way_than_allowed(tmp_path: Path) -> None:
     assert judge.most_under_way == 3
 
 
-@pytest.mark.parametrize("status", [408, 409, 429, 500, 503, 529])
+@pytest.mark.parametrize("status", [408, 429, 503])
 def test_passing_failures_are_sent_again(tmp_path: Path, status: int) -> None:
     failure = Response(status=status, headers=AT_ONCE)
     with judge_server(_first(failure, failure)) as judge:
@@ -110,19 +109,6 @@ def test_what_is_no_chat_completion_is_named(tmp_path: Path, body: bytes, kind: 
 def test_a_judge_that_says_nothing_is_asked_again(tmp_path: Path) -> None:
     with judge_server(_first(Response(raw=b'{"choices": [{"message": {"content": null}}]}'))) as judge:
         assert _client(judge, tmp_path).ask_all(_questions(1)) == [(1,)]
-
-
-def test_retry_after_is_waited_for(tmp_path: Path) -> None:
-    with judge_server(_first(Response(status=429, headers={"Retry-After": "1"}))) as judge:
-        started = time.monotonic()
-        assert _client(judge, tmp_path).ask_all(_questions(1)) == [(1,)]
-        assert time.monotonic() - started >= 1.0
-
-
-def test_a_slow_reply_is_given_up_and_asked_for_again(tmp_path: Path) -> None:
-    with judge_server(_first(Response("SCORE: 3", seconds=60.0))) as judge:
-        assert _client(judge, tmp_path, timeout_seconds=3.0).ask_all(_questions(1)) == [(1,)]
-    assert len(judge.requests) == 2
 
 
 def test_a_server_that_stays_slow_is_named(tmp_path: Path) -> None:
