@@ -12,10 +12,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -44,19 +44,6 @@ Labels = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Coverage:
-    """The numbers of wrong rollouts with a unique mistake as truth, by kind of evidence."""
-
-    wrong: int
-    by_steps: int
-    by_first_wrong_step: int
-    by_answer: int
-    several: int
-    unexplained: int
-    kinds: dict[str, int]
-
-
-@dataclass(frozen=True)
 class Score:
     """A variant and preset: clusters and share of noise among all wrong rows, and agreement with the mistakes.
 
@@ -78,7 +65,7 @@ def analyse(run: Path, noise: str = "set") -> Finding:
     """Compare clusters and mistakes; ``noise`` is one "set", or each of its rows is "alone"."""
     wrong, explanations = wrong_and_explained(run)
     coverage, scores = coverage_of(explanations), scores_of(wrong, explanations, noise=noise)
-    numbers = {"noise": noise, "coverage": asdict(coverage), "scores": [asdict(entry) for entry in scores]}
+    numbers = {"noise": noise, "coverage": coverage, "scores": [asdict(entry) for entry in scores]}
     return Finding(f"{coverage_lines(coverage)}\n\n{markdown(table_of(scores))}", numbers, draw(scores))
 
 
@@ -88,19 +75,19 @@ def wrong_and_explained(run: Path) -> tuple[pa.Table, list[Explanation]]:
     return wrong, explain_all(*(wrong[name].to_pylist() for name in COLUMNS))
 
 
-def coverage_of(explanations: Sequence[Explanation]) -> Coverage:
-    """Count the explanations by kind and evidence."""
-    named = Counter(case.kind for case in explanations if case.kind is not None)
-    evidence = Counter(case.evidence for case in explanations if case.kind is not None)
-    return Coverage(
-        wrong=len(explanations),
-        by_steps=evidence["steps"],
-        by_first_wrong_step=evidence["first wrong step"],
-        by_answer=evidence["answer"],
-        several=sum(len(case.kinds) > 1 for case in explanations),
-        unexplained=sum(not case.kinds for case in explanations),
-        kinds=dict(sorted(named.items())),
-    )
+def coverage_of(explanations: Sequence[Explanation]) -> dict[str, Any]:
+    """The numbers of wrong rollouts with a single mistake as truth, by kind of evidence, and of the others."""
+    named = [case for case in explanations if case.kind is not None]
+    evidence = Counter(case.evidence for case in named)
+    return {
+        "wrong": len(explanations),
+        "by_steps": evidence["steps"],
+        "by_first_wrong_step": evidence["first wrong step"],
+        "by_answer": evidence["answer"],
+        "several": sum(len(case.kinds) > 1 for case in explanations),
+        "unexplained": sum(not case.kinds for case in explanations),
+        "kinds": dict(sorted(Counter(case.kind or "" for case in named).items())),
+    }
 
 
 def scores_of(wrong: pa.Table, explanations: Sequence[Explanation], *, noise: str = "set") -> list[Score]:
@@ -149,15 +136,14 @@ def table_of(scores: Sequence[Score]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=header)
 
 
-def coverage_lines(coverage: Coverage) -> str:
+def coverage_lines(coverage: Mapping[str, Any]) -> str:
     """The coverage in words."""
-    kinds = ", ".join(f"{kind} {count}" for kind, count in coverage.kinds.items())
+    kinds = ", ".join(f"{kind} {count}" for kind, count in coverage["kinds"].items())
     return (
-        f"{coverage.wrong} wrong rollouts with layer logits: {coverage.by_steps} explained by all their steps, "
-        f"{coverage.by_first_wrong_step} by their first wrong step,\n{coverage.by_answer} by their answer alone; "
-        f"{coverage.several} that several mistakes may explain and {coverage.unexplained} that none does are not "
-        f"compared.\nmistakes: {kinds or 'none'}"
-    )
+        "{wrong} wrong rollouts with layer logits: {by_steps} explained by all their steps, {by_first_wrong_step} by "
+        "their first wrong step,\n{by_answer} by their answer alone; {several} that several mistakes may explain and "
+        "{unexplained} that none does are not compared.\nmistakes: "
+    ).format(**coverage) + (kinds or "none")
 
 
 def draw(scores: Sequence[Score]) -> Figure:

@@ -18,9 +18,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -35,7 +35,7 @@ from meds_openrlhf.config.loader import load_config
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.run_names import names_of
 from meds_openrlhf.results.figures import look, panels
-from meds_openrlhf.results.tables import markdown
+from meds_openrlhf.results.tables import markdown, shown
 from meds_openrlhf.shaping.penalty import cluster_penalty
 
 if TYPE_CHECKING:
@@ -75,38 +75,7 @@ class Problem:
         return self.gain / float(np.ptp(self.reward))
 
 
-@dataclass(frozen=True)
-class RandomCheck:
-    """Results for ``problems`` with random repeats and as many under the assumption; gains relative to reward range."""
-
-    problems: int
-    largest_identity_error: float
-    least_gain_under_assumption: float
-    assumption_holds_share: float
-    negative_share_without: float
-    worst: Problem
-
-
-@dataclass(frozen=True)
-class RunCheck:
-    """A run's groups; ``telling`` groups differ in rewards and in penalties, all others have a gain of exactly 0.
-
-    ``holds`` and ``holds_on_average`` are shares of all groups, ``holds_telling`` is a share of the telling groups, and
-    ``prompts_always`` is the share of prompts with all groups holding. ``mean_gain``, ``least_gain`` and ``negative``
-    (the number of groups that lose) are by eta.
-    """
-
-    run: str
-    weights: dict[str, float]  # the penalty's slope alpha and maximum beta
-    groups: int
-    telling: int
-    holds: float
-    holds_telling: float | None
-    holds_on_average: float
-    prompts_always: float
-    mean_gain: dict[str, float]
-    least_gain: dict[str, float]
-    negative: dict[str, int]
+Check = dict[str, Any]  # numbers by name
 
 
 def analyse(
@@ -124,15 +93,14 @@ def analyse(
         if not 0 < value < np.inf:
             raise ConfigError("--eta", value, "must be above 0 and finite.")
     weights = [weights_of(run, alpha, beta) for run in runs]
-    random = check_random(problems, seed)
+    random, worst = check_random(problems, seed)
     checks = [
         check_run(name, logged_rollouts(run, COLUMNS), of_run, eta)
         for name, run, of_run in zip(names_of(runs), runs, weights)
     ]
-    text = "\n\n".join([random_lines(random), *([markdown(table_of(checks))] if checks else [])])
-    fields = vars(random.worst).items()
-    worst = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in fields}
-    numbers = {"random": {**asdict(random), "worst": worst}, "runs": [asdict(entry) for entry in checks]}
+    text = "\n\n".join([random_lines(random, worst), *([markdown(table_of(checks))] if checks else [])])
+    facts = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(worst).items()}
+    numbers = {"random": {**random, "worst": facts}, "runs": checks}
     return Finding(text, numbers, draw(problems, seed, checks))
 
 
@@ -152,36 +120,37 @@ def random_problem(generator: np.random.Generator, *, under_assumption: bool = F
     return Problem(generator.dirichlet(np.ones(count)), reward, penalty, float(eta))
 
 
-def check_random(problems: int, seed: int) -> RandomCheck:
-    """Check the theorem on ``problems`` random problems of each sort."""
+def check_random(problems: int, seed: int) -> tuple[Check, Problem]:
+    """Check ``problems`` random problems and as many under the assumption; and the problem that loses most.
+
+    Gains are relative to the rewards' range.
+    """
     generator = np.random.default_rng(seed)
     free = [random_problem(generator) for _ in range(problems)]
     fitting = [random_problem(generator, under_assumption=True) for _ in range(problems)]
     violating = [problem for problem in free if not repeats_score_no_higher(problem.reward, problem.penalty)]
-    worst = min(free, key=lambda problem: problem.relative_gain)
-    return RandomCheck(
-        problems=problems,
-        largest_identity_error=max(problem.identity_error for problem in (*free, *fitting)),
-        least_gain_under_assumption=min(problem.relative_gain for problem in fitting),
-        assumption_holds_share=1 - len(violating) / problems,
-        negative_share_without=sum(problem.gain < 0 for problem in violating) / max(len(violating), 1),
-        worst=worst,
-    )
+    check = {
+        "problems": problems,
+        "largest_identity_error": max(problem.identity_error for problem in (*free, *fitting)),
+        "least_gain_under_assumption": min(problem.relative_gain for problem in fitting),
+        "assumption_holds_share": 1 - len(violating) / problems,
+        "negative_share_without": sum(problem.gain < 0 for problem in violating) / max(len(violating), 1),
+    }
+    return check, min(free, key=lambda problem: problem.relative_gain)
 
 
-def random_lines(check: RandomCheck) -> str:
+def random_lines(check: Check, worst: Problem) -> str:
     """The check of random problems in words, and its worst case as a table."""
-    worst = check.worst
     second = gibbs(worst.policy, worst.eta * (worst.reward - worst.penalty))
     columns = {"p": worst.policy, "r": worst.reward, "lambda c": worst.penalty, "q1": worst.updated, "q2": second}
     table = pd.DataFrame({name: [f"{value:.3f}" for value in values] for name, values in columns.items()})
     return "\n".join(
         [
-            f"{check.problems} random problems, and as many under the assumption:",
-            f"identity: both sides differ by at most {check.largest_identity_error:.1e} of the largest reward",
-            f"under the assumption: the least gain is {check.least_gain_under_assumption:.1e} of the rewards' range",
-            f"repeats at random: the assumption holds in {check.assumption_holds_share:.1%}; if it fails, "
-            f"{check.negative_share_without:.1%} lose reward",
+            f"{check['problems']} random problems, and as many under the assumption:",
+            f"identity: both sides differ by at most {check['largest_identity_error']:.1e} of the largest reward",
+            f"under the assumption: the least gain is {check['least_gain_under_assumption']:.1e} of the rewards' range",
+            f"repeats at random: the assumption holds in {check['assumption_holds_share']:.1%}; if it fails, "
+            f"{check['negative_share_without']:.1%} lose reward",
             f"the worst of them loses {-worst.gain:.3f}, with eta {worst.eta:.2f}:",
             "",
             markdown(table),
@@ -209,9 +178,12 @@ def weights_of(run: Path, alpha: float | None, beta: float | None) -> dict[str, 
     return {"alpha": penalty.alpha if alpha is None else alpha, "beta": penalty.beta if beta is None else beta}
 
 
-def check_run(name: str, rollouts: pa.Table, weights: dict[str, float], etas: Sequence[float]) -> RunCheck:
+def check_run(name: str, rollouts: pa.Table, weights: dict[str, float], etas: Sequence[float]) -> Check:
     """Check every group of a run's log; ``rollouts`` needs the columns `COLUMNS`.
 
+    "telling" groups differ in rewards and in penalties, all others have a gain of exactly 0. "holds" and
+    "holds_on_average" are shares of all groups, "holds_telling" of the telling ones; "prompts_always" is the share of
+    prompts with all groups holding. "mean_gain", "least_gain" and "negative" (groups that lose) are by eta.
     Raises ConfigError for a run with one response to each prompt: of one response the theorem holds, but says nothing.
     """
     rows = pd.DataFrame({"step": rollouts["step"].to_numpy(), "prompt": prompt_codes(rollouts)})
@@ -234,39 +206,36 @@ def check_run(name: str, rollouts: pa.Table, weights: dict[str, float], etas: Se
         hint = "has one response to each prompt in a step, but the theorem is about several. Leave the run out."
         raise ConfigError("RUN", name, hint)
     gains, telling = groups[[f"{eta:g}" for eta in etas]], groups.telling
-    return RunCheck(
-        run=name,
-        weights=weights,
-        groups=len(groups),
-        telling=int(telling.sum()),
-        holds=float(groups.holds.mean()),
-        holds_telling=float(groups.holds[telling].mean()) if telling.any() else None,
-        holds_on_average=float(groups.on_average.mean()),
-        prompts_always=float(groups.groupby("prompt").holds.all().mean()),
-        mean_gain=gains.mean().to_dict(),
-        least_gain=gains.min().to_dict(),
-        negative={eta: int(losing) for eta, losing in (gains[telling] < -1e-12).sum().items()},
-    )
+    return {
+        "run": name,
+        "weights": weights,
+        "groups": len(groups),
+        "telling": int(telling.sum()),
+        "holds": float(groups.holds.mean()),
+        "holds_telling": float(groups.holds[telling].mean()) if telling.any() else None,
+        "holds_on_average": float(groups.on_average.mean()),
+        "prompts_always": float(groups.groupby("prompt").holds.all().mean()),
+        "mean_gain": gains.mean().to_dict(),
+        "least_gain": gains.min().to_dict(),
+        "negative": {eta: int(losing) for eta, losing in (gains[telling] < -1e-12).sum().items()},
+    }
 
 
-def table_of(checks: Sequence[RunCheck]) -> pd.DataFrame:
+def table_of(checks: Sequence[Check]) -> pd.DataFrame:
     """A row per run and eta."""
     header = ["run", "alpha", "beta", "groups", "holds", "on average", "telling", "holds of them", "prompts always"]
-    rows = [
-        [
-            *(check.run, *(f"{weight:g}" for weight in check.weights.values()), check.groups),
-            *(f"{check.holds:.1%}", f"{check.holds_on_average:.1%}", check.telling),
-            "" if check.holds_telling is None else f"{check.holds_telling:.1%}",
-            *(f"{check.prompts_always:.1%}", eta),
-            *(f"{check.mean_gain[eta]:+.5f}", f"{check.least_gain[eta]:+.5f}", check.negative[eta]),
-        ]
-        for check in checks
-        for eta in check.mean_gain
-    ]
+    rows = []
+    for check in checks:
+        shares = {name: shown(check[name], ".1%") for name in check if name.startswith(("holds", "prompts"))}
+        row = [check["run"], *(f"{weight:g}" for weight in check["weights"].values()), check["groups"]]
+        row += [shares["holds"], shares["holds_on_average"], check["telling"], shares["holds_telling"]]
+        for eta, mean in check["mean_gain"].items():
+            gains = [f"{mean:+.5f}", f"{check['least_gain'][eta]:+.5f}", check["negative"][eta]]
+            rows.append([*row, shares["prompts_always"], eta, *gains])
     return pd.DataFrame(rows, columns=[*header, "eta", "mean gain", "least gain", "losing"])
 
 
-def draw(problems: int, seed: int, checks: Sequence[RunCheck]) -> Figure:
+def draw(problems: int, seed: int, checks: Sequence[Check]) -> Figure:
     """Draw the gains of random problems with and without the assumption, and the runs' mean gains over eta."""
     generator = np.random.default_rng(seed)
     titles = ["gain in task reward on random problems", *(["mean gain over the runs' groups"] if checks else [])]
@@ -277,8 +246,8 @@ def draw(problems: int, seed: int, checks: Sequence[RunCheck]) -> Figure:
     grid[0].axvline(0, color="black", linewidth=1)
     grid[0].set(xlabel="J(q2) - J(q1)", ylabel="problems")
     for number, check in enumerate(checks):
-        etas = [float(eta) for eta in check.mean_gain]
-        grid[1].plot(etas, list(check.mean_gain.values()), label=check.run, **look(number))
+        etas = [float(eta) for eta in check["mean_gain"]]
+        grid[1].plot(etas, list(check["mean_gain"].values()), label=check["run"], **look(number))
         grid[1].set(xlabel="eta", xscale="log")
     for axes in grid:
         axes.legend(fontsize="small")
