@@ -11,7 +11,7 @@ import math
 import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analysis.command_line import Finding, positive
 from analysis.judge.client import Answer, JudgeClient
@@ -20,6 +20,9 @@ from analysis.judge.settings import JudgeSettings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+Numbers = dict[str, Any]  # by name, as they are written
 
 
 class Judging:

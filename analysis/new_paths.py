@@ -14,7 +14,6 @@ import random
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +24,7 @@ from analysis.command_line import Command, Finding, positive
 from analysis.groups import Group, GroupIndex, index_groups, read_groups
 from analysis.judge.question import Question, ReplyLine
 from analysis.judge.settings import JudgeSettings
-from analysis.judged import Judging, add_drawing_arguments, mean_and_error
+from analysis.judged import Judging, Numbers, add_drawing_arguments, mean_and_error
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.report.run_names import names_of
 from meds_openrlhf.results.figures import panels
@@ -52,30 +51,6 @@ Return = tuple[str, int]  # (prompt, number of a visit, from 0): that visit and 
 Steps = tuple[int, int]  # of these two visits
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """The score of a return to a prompt; None if the judge's replies were malformed."""
-
-    run: str
-    prompt: str
-    earlier_step: int
-    later_step: int
-    shortened: int  # number of shortened answers
-    score: int | None
-
-
-@dataclass(frozen=True)
-class RunSummary:
-    """A run's number of judgements per score, and their mean and its standard error, None if there are too few."""
-
-    run: str
-    judged: int
-    malformed: int
-    counts: tuple[int, ...]  # for the scores 1, 2 and 3
-    mean: float | None
-    error: float | None
-
-
 def analyse(
     runs: Sequence[Path],
     judge: JudgeSettings,
@@ -95,11 +70,14 @@ def analyse(
     ]
     replies = judging.ask([question for *_, question, _ in asked], notes)
     judgements = [
-        Judgement(name, earlier.prompt, earlier.step, later.step, cut, None if reply is None else reply[0])
+        {
+            **{"run": name, "prompt": earlier.prompt, "earlier_step": earlier.step, "later_step": later.step},
+            **{"shortened": cut, "score": reply and reply[0]},
+        }
         for (name, earlier, later, _, cut), reply in zip(asked, replies)
     ]
     summaries = [summarize(name, judgements) for name in returns]
-    numbers = {"runs": [asdict(entry) for entry in summaries], "pairs": [asdict(entry) for entry in judgements]}
+    numbers = {"runs": summaries, "pairs": judgements}
     return judging.finding(markdown(table_of(summaries)), numbers, draw(summaries))
 
 
@@ -164,32 +142,42 @@ def _question(judging: Judging, earlier: Group, later: Group, most: int) -> tupl
     return judging.question(RUBRIC, SCORE, {"question": later.question}, responses)
 
 
-def summarize(run: str, judgements: Sequence[Judgement]) -> RunSummary:
-    """Summarize the scores of a run."""
-    of_run = [judgement for judgement in judgements if judgement.run == run]
-    scores = [judgement.score for judgement in of_run if judgement.score is not None]
-    counts = tuple(scores.count(score) for score in MEANINGS)
-    return RunSummary(run, len(scores), len(of_run) - len(scores), counts, *mean_and_error(scores))
+def summarize(run: str, judgements: Sequence[Numbers]) -> Numbers:
+    """A run's number of judgements per score, their mean and its standard error, None if there are too few."""
+    of_run = [judgement["score"] for judgement in judgements if judgement["run"] == run]
+    scores = [score for score in of_run if score is not None]
+    mean, error = mean_and_error(scores)
+    counts = [scores.count(score) for score in MEANINGS]
+    judged = {"run": run, "judged": len(scores), "malformed": len(of_run) - len(scores)}
+    return {**judged, "counts": counts, "mean": mean, "error": error}
 
 
-def table_of(summaries: Sequence[RunSummary]) -> pd.DataFrame:
+def table_of(summaries: Sequence[Numbers]) -> pd.DataFrame:
     """A row per run."""
-    rows = [[row.run, row.judged, row.malformed, *row.counts, shown(row.mean), shown(row.error)] for row in summaries]
+    rows = [
+        [
+            *(row[name] for name in ("run", "judged", "malformed")),
+            *row["counts"],
+            shown(row["mean"]),
+            shown(row["error"]),
+        ]
+        for row in summaries
+    ]
     header = ["run", "judged", "malformed", *MEANINGS.values(), "mean score", "standard error"]
     return pd.DataFrame(rows, columns=header)
 
 
-def draw(summaries: Sequence[RunSummary]) -> Figure:
+def draw(summaries: Sequence[Numbers]) -> Figure:
     """Draw a bar per run with the shares of its scores, and its mean score at the end."""
     figure, (axes,) = panels([""], width=5.0, height=0.9 + 0.45 * len(summaries))
     for position, summary in enumerate(summaries):
         left = 0.0
-        for count, shade in zip(summary.counts, ("#d9d9d9", "#56B4E9", "#0072B2")):
-            share = 100 * count / summary.judged if summary.judged else 0.0
+        for count, shade in zip(summary["counts"], ("#d9d9d9", "#56B4E9", "#0072B2")):
+            share = 100 * count / max(summary["judged"], 1)
             axes.barh(position, share, left=left, color=shade, height=0.7)
             left += share
-        axes.text(101, position, shown(summary.mean), va="center")
-    axes.set_yticks(range(len(summaries)), labels=[summary.run for summary in summaries])
+        axes.text(101, position, shown(summary["mean"]), va="center")
+    axes.set_yticks(range(len(summaries)), labels=[summary["run"] for summary in summaries])
     axes.set(xlim=(0, 112), xlabel="share of groups (%); at the end the mean score")
     axes.invert_yaxis()
     axes.legend(list(MEANINGS.values()), loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)

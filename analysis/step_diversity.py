@@ -13,7 +13,7 @@ import math
 import random
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,10 +21,9 @@ import pandas as pd
 
 from analysis.command_line import Command, Finding, positive
 from analysis.groups import Group, GroupIndex, Visit, index_groups, read_groups
-from analysis.judge.client import Answer
 from analysis.judge.question import Question, ReplyLine
 from analysis.judge.settings import JudgeSettings
-from analysis.judged import Judging, add_drawing_arguments, mean_and_error
+from analysis.judged import Judging, Numbers, add_drawing_arguments, mean_and_error
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.report.run_names import names_of
 from meds_openrlhf.results.figures import look, panels
@@ -62,33 +61,6 @@ class Pairing:
         return self.steps[run], self.prompt
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The two scores of a question, in the order of the runs; None if the judge's replies were malformed."""
-
-    pairing: Pairing
-    answers: int  # number of answers shown per run
-    shortened: int  # number of shortened answers
-    run_shown_first: int
-    scores: Answer | None = None
-
-    def scored(self, answer: Answer | None) -> Comparison:
-        """With the scores of A and B in the order of the runs."""
-        return replace(self, scores=answer if answer is None or self.run_shown_first == 0 else answer[::-1])
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Means over the judged questions of the steps from ``first`` to ``last``, and their standard errors."""
-
-    first: int
-    last: int
-    judged: int
-    malformed: int
-    means: tuple[float, float] | None
-    errors: tuple[float, float] | None  # None for fewer than two questions
-
-
 def analyse(
     runs: Sequence[Path],
     judge: JudgeSettings,
@@ -117,15 +89,13 @@ def analyse(
     pairs = [[found[run][pairing.visit(run)] for run in (0, 1)] for pairing in pairings]
     drawn = [_draw(judging, pairing, pair, answers) for pairing, pair in zip(pairings, pairs)]
     replies = judging.ask([question for question, _ in drawn], notes)
-    comparisons = [comparison.scored(reply) for (_, comparison), reply in zip(drawn, replies)]
+    comparisons = [
+        {**facts, "scores": reply if reply is None or facts["run_shown_first"] == 0 else reply[::-1]}
+        for (_, facts), reply in zip(drawn, replies)
+    ]
     spans = [summarize(comparisons, first, last) for first, last in spans_of(chosen)]
     whole = summarize(comparisons, chosen[0], chosen[-1])
-    numbers = {
-        "runs": names,
-        "spans": [asdict(span) for span in spans],
-        "all": asdict(whole),
-        "comparisons": [asdict(comparison) for comparison in comparisons],
-    }
+    numbers = {"runs": names, "spans": spans, "all": whole, "comparisons": comparisons}
     return judging.finding(markdown(table_of(spans, whole, names)), numbers, draw(spans, names))
 
 
@@ -168,8 +138,8 @@ def _nearest_visits(index: GroupIndex, step: int, nearby: int) -> dict[str, int]
     return nearest
 
 
-def _draw(judging: Judging, pairing: Pairing, groups: Sequence[Group], most: int) -> tuple[Question, Comparison]:
-    """The question about a pairing, and the comparison without its scores."""
+def _draw(judging: Judging, pairing: Pairing, groups: Sequence[Group], most: int) -> tuple[Question, Numbers]:
+    """The question about a pairing, and what is known of it: how many answers of each run are shown, or shortened."""
     generator = random.Random(f"{judging.seed}-{pairing.step}-{pairing.prompt}")
     first = generator.randrange(2)
     pair = (groups[first], groups[1 - first])
@@ -180,7 +150,7 @@ def _draw(judging: Judging, pairing: Pairing, groups: Sequence[Group], most: int
         for number, text in enumerate(group.drawn(count, generator), 1)
     }
     question, cut = judging.question(RUBRIC, SCORES, {"question": pair[0].question}, responses)
-    return question, Comparison(pairing, count, cut, first)
+    return question, {"pairing": asdict(pairing), "answers": count, "shortened": cut, "run_shown_first": first}
 
 
 def spans_of(steps: Sequence[int]) -> list[tuple[int, int]]:
@@ -190,38 +160,39 @@ def spans_of(steps: Sequence[int]) -> list[tuple[int, int]]:
     return [(part[0], part[-1]) for part in parts]
 
 
-def summarize(comparisons: Sequence[Comparison], first: int, last: int) -> Summary:
-    """Summarize the comparisons of the steps from ``first`` to ``last``."""
-    chosen = [comparison for comparison in comparisons if first <= comparison.pairing.step <= last]
-    scores = [comparison.scores for comparison in chosen if comparison.scores is not None]
-    (left, left_error), (right, right_error) = (mean_and_error([pair[run] for pair in scores]) for run in (0, 1))
-    means = None if left is None or right is None else (left, right)
-    errors = None if left_error is None or right_error is None else (left_error, right_error)
-    return Summary(first, last, len(scores), len(chosen) - len(scores), means, errors)
+def summarize(comparisons: Sequence[Numbers], first: int, last: int) -> Numbers:
+    """Means over the judged questions of the steps from ``first`` to ``last``, and their standard errors.
+
+    None for no question, or for errors of one.
+    """
+    chosen = [comparison["scores"] for comparison in comparisons if first <= comparison["pairing"]["step"] <= last]
+    judged = [scores for scores in chosen if scores is not None]
+    means, errors = zip(*(mean_and_error([scores[run] for scores in judged]) for run in (0, 1)))
+    counts = {"first": first, "last": last, "judged": len(judged), "malformed": len(chosen) - len(judged)}
+    return {**counts, "means": None if None in means else means, "errors": None if None in errors else errors}
 
 
-def table_of(spans: Sequence[Summary], whole: Summary, names: Sequence[str]) -> pd.DataFrame:
+def table_of(spans: Sequence[Numbers], whole: Numbers, names: Sequence[str]) -> pd.DataFrame:
     """A row per span of steps, and a row for all of them."""
     rows = []
     for part in (*spans, whole):
-        means = part.means or (None, None)
-        difference = None if part.means is None else part.means[0] - part.means[1]
-        span = str(part.first) if part.first == part.last else f"{part.first} to {part.last}"
-        label = "all" if part is whole else span
-        rows.append([label, part.judged, part.malformed, *map(shown, means), shown(difference, "+.2f")])
+        first, last, means = part["first"], part["last"], part["means"] or (None, None)
+        label = "all" if part is whole else str(first) if first == last else f"{first} to {last}"
+        difference = shown(part["means"] and means[0] - means[1], "+.2f")
+        rows.append([label, part["judged"], part["malformed"], *map(shown, means), difference])
     return pd.DataFrame(rows, columns=["steps", "groups judged", "malformed", *names, "difference"])
 
 
-def draw(summaries: Sequence[Summary], names: Sequence[str]) -> Figure:
+def draw(summaries: Sequence[Numbers], names: Sequence[str]) -> Figure:
     """Draw mean scores over the middles of the summaries' steps, a line per run, with standard errors."""
     from matplotlib.ticker import MaxNLocator
 
     figure, (axes,) = panels(["within-step diversity"], width=4.5, height=3.2)
-    judged = [((part.first + part.last) / 2, part.means, part.errors) for part in summaries if part.means is not None]
-    steps = [step for step, _, _ in judged]
+    judged = [part for part in summaries if part["means"] is not None]
+    steps = [(part["first"] + part["last"]) / 2 for part in judged]
     for run, name in enumerate(names):
-        means = [means[run] for _, means, _ in judged]
-        errors = [errors[run] if errors else 0.0 for _, _, errors in judged]
+        means = [part["means"][run] for part in judged]
+        errors = [part["errors"][run] if part["errors"] else 0.0 for part in judged]
         axes.errorbar(steps, means, yerr=errors, label=name, capsize=2, **look(run))
     axes.set(xlabel="step", ylabel="score (1 to 5)", ylim=(0.9, 5.1))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
