@@ -154,15 +154,9 @@ def summarize(run: str, judgements: Sequence[Numbers]) -> Numbers:
 
 def table_of(summaries: Sequence[Numbers]) -> pd.DataFrame:
     """A row per run."""
-    rows = [
-        [
-            *(row[name] for name in ("run", "judged", "malformed")),
-            *row["counts"],
-            shown(row["mean"]),
-            shown(row["error"]),
-        ]
-        for row in summaries
-    ]
+    rows = []
+    for *start, counts, mean, error in (summary.values() for summary in summaries):
+        rows.append([*start, *counts, shown(mean), shown(error)])
     header = ["run", "judged", "malformed", *MEANINGS.values(), "mean score", "standard error"]
     return pd.DataFrame(rows, columns=header)
 

@@ -176,10 +176,10 @@ def table_of(spans: Sequence[Numbers], whole: Numbers, names: Sequence[str]) -> 
     """A row per span of steps, and a row for all of them."""
     rows = []
     for part in (*spans, whole):
-        first, last, means = part["first"], part["last"], part["means"] or (None, None)
+        first, last, means = part["first"], part["last"], part["means"]
         label = "all" if part is whole else str(first) if first == last else f"{first} to {last}"
-        difference = shown(part["means"] and means[0] - means[1], "+.2f")
-        rows.append([label, part["judged"], part["malformed"], *map(shown, means), difference])
+        scores = [*map(shown, means), shown(means[0] - means[1], "+.2f")] if means else [""] * 3
+        rows.append([label, part["judged"], part["malformed"], *scores])
     return pd.DataFrame(rows, columns=["steps", "groups judged", "malformed", *names, "difference"])
 
 
