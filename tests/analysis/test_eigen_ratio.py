@@ -7,7 +7,7 @@ import pytest
 
 from analysis import eigen_ratio
 from analysis.eigen_ratio import METRICS, largest_differences, main, recomputed_curves, table_of
-from analysis.run_metrics import curves_of, logged_curves
+from analysis.run_metrics import logged_curves
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.analysis.runs import LAYERS, Rollout, write_run
@@ -80,7 +80,7 @@ def test_differences_are_taken_where_both_have_a_value(tmp_path: Path) -> None:
 
 def test_the_late_mean_is_of_the_last_quarter(tmp_path: Path) -> None:
     run = written(tmp_path / "one", [{"meds/eigen_ratio_all": step / 10} for step in range(1, 9)])
-    curve = curves_of(run, "one", ["meds/eigen_ratio_all"])[0]
+    (curve,) = logged_curves([run], ["meds/eigen_ratio_all"], "none")
     assert curve.late == pytest.approx(0.75)
     assert table_of([curve]).iloc[0].tolist() == ["one", "all", 8, "0.1000", "0.1000", "0.8000", "0.7500"]
 
