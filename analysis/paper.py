@@ -13,7 +13,7 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ from meds_openrlhf.config import load_config
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.problems import PAPERS, find_benchmarks
 from meds_openrlhf.evaluation.report import PICTURE, results_of_labels, write_report
-from meds_openrlhf.evaluation.results import Comparison
 from meds_openrlhf.evaluation.settings import read_settings
 from meds_openrlhf.evaluation.tables import papers_table
 from meds_openrlhf.files import write_atomically
@@ -87,6 +86,11 @@ class Item:
         """The folder of its files."""
         return OUT / self.name
 
+    @property
+    def is_made(self) -> bool:
+        """Whether its folder holds it."""
+        return (self.folder / TABLE).is_file() or (self.folder / FIGURE).is_file()
+
 
 class Paper:
     """The items of a model: from its runs, the samples of its evaluation, and a judge, if there is one."""
@@ -132,11 +136,10 @@ class Paper:
         if commands:
             lines += ["What is missing is made by:", "", *(f"    {command}" for command in commands), ""]
         for item in self.items:
-            folder = item.folder
-            if is_made(folder):
-                lines += [f"## {item.shows}", ""]
-                lines += [(folder / TABLE).read_text(), ""] if (folder / TABLE).is_file() else []
-                pictures = [name for name in (FIGURE, PICTURE) if (folder / name).is_file()]
+            if item.is_made:
+                table = item.folder / TABLE
+                lines += [f"## {item.shows}", "", *([table.read_text(), ""] if table.is_file() else [])]
+                pictures = [name for name in (FIGURE, PICTURE) if (item.folder / name).is_file()]
                 lines += [f"![{item.shows}]({item.name}/{name})\n" for name in pictures]
         return "\n".join(lines)
 
@@ -144,7 +147,7 @@ class Paper:
         """A table of all items, and what each lacks."""
         rows = []
         for item in self.items:
-            state = f"`{item.name}/`" if is_made(item.folder) else "not made"
+            state = f"`{item.name}/`" if item.is_made else "not made"
             rows.append([item.shows, state, "; ".join(lack.what for lack in item.lacks)])
         return markdown(pd.DataFrame(rows, columns=["in the paper", "here", "missing"]), left=3)
 
@@ -160,23 +163,14 @@ class Paper:
         if self._judge is not None:
             return _found(script.analyse, one=script is error_categories, judge=self._judge)
         words = ["python", "-m", "analysis.paper", *self._given.words, "--judge-model", "NAME", "--judge-url", "URL"]
-        return lambda folder, _: [] if is_made(folder) else [Lack("no judge", shlex.join(words))]
+        return lambda folder, _: [] if (folder / TABLE).is_file() else [Lack("no judge", shlex.join(words))]
 
     def _pass_at_k(self, folder: Path, runs: Sequence[Path]) -> list[Lack]:
-        comparison, lacks = self._evaluated(folder, [self._base, *map(str, runs)])
-        if comparison is not None:
-            _write_table(folder, *papers_table(comparison))
-        return lacks
+        return self._evaluated(folder, [self._base, *map(str, runs)], {})
 
     def _ablation(self, folder: Path, runs: Sequence[Path]) -> list[Lack]:
         """Table 2, with the agreement of each feature's clusters with the judge as the last column."""
-        comparison, lacks = self._evaluated(folder, [*map(str, runs)])
-        if comparison is not None:
-            title, table = papers_table(comparison)
-            agreement = self._agreement(runs)
-            table["agreement (%)"] = [shown(agreement.get(model)) for model in comparison.models]
-            _write_table(folder, title, table)
-        return lacks
+        return self._evaluated(folder, [*map(str, runs)], {"agreement (%)": self._agreement(runs)})
 
     def _agreement(self, runs: Sequence[Path]) -> dict[str, float | None]:
         """The judge's agreement with the clusters by each run's feature, in percent; empty if it was not made."""
@@ -193,26 +187,27 @@ class Paper:
             found[run.name] = share and 100 * share
         return found
 
-    def _evaluated(self, folder: Path, models: Sequence[str]) -> tuple[Comparison | None, list[Lack]]:
-        """Write the report of those models that were evaluated; and what is missing of the others."""
-        given, notes = self._given, list[str]()
+    def _evaluated(
+        self, folder: Path, models: Sequence[str], columns: Mapping[str, Mapping[str, float | None]]
+    ) -> list[Lack]:
+        """Write the report of those models that were evaluated, with more columns; returns what the others lack."""
+        given = self._given
         named = [model.rpartition("/")[2] for model in models]
         settings = {label: read_settings(SAMPLES / label) for label in named}
         labels = {label: entry for label, entry in settings.items() if entry is not None}
-        notes += [f"no samples of {label}" for label in named if label not in labels]
-        comparison = None
+        notes = [f"no samples of {label}" for label in named if label not in labels]
         if labels:
             wanted = list(labels.values())[-1]  # a run's, whose length the base model should have too
             benchmarks = find_benchmarks(given.benchmarks, DATA)
             results = results_of_labels(SAMPLES, labels, wanted, benchmarks, given.n, notes.append)
-            comparison = write_report(folder, results, labels) if results else None
+            if results:
+                comparison = write_report(folder, results, labels)
+                title, table = papers_table(comparison)
+                for name, values in columns.items():
+                    table[name] = [shown(values.get(model)) for model in comparison.models]
+                write_atomically(folder / TABLE, f"### {title}\n\n{markdown(table)}\n")
         command = shlex.join(["meds", "eval", *models, "--benchmarks", *given.benchmarks, "--n", str(given.n)])
-        return comparison, [Lack(note, command) for note in notes]
-
-
-def is_made(folder: Path) -> bool:
-    """Whether an item's folder holds it."""
-    return (folder / TABLE).is_file() or (folder / FIGURE).is_file()
+        return [Lack(note, command) for note in notes]
 
 
 def _found(analyse: Callable[..., Finding], one: bool = False, **options: Any) -> Make:
@@ -239,27 +234,21 @@ def _entropy(folder: Path, runs: Sequence[Path]) -> list[Lack]:
     return []
 
 
-def _write_table(folder: Path, title: str, table: pd.DataFrame) -> None:
-    write_atomically(folder / TABLE, f"### {title}\n\n{markdown(table)}\n")
-
-
 def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line, with the judge's options apart."""
-    parser, judge = (argparse.ArgumentParser(prog="python -m analysis.paper", allow_abbrev=False) for _ in range(2))
-    parser.description = (__doc__ or "").split("\n")[0]
-    parser.epilog = (
-        "The judge's options are those of `python -m analysis.step_diversity --help`. Three items need a judge, each "
-        "with its own --budget."
-    )
+    """Parse the command line; ``judge`` is whether it names one."""
+    summary = (__doc__ or "").split("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m analysis.paper", description=summary, allow_abbrev=False)
     parser.add_argument("model", metavar="MODEL", help="a folder of configs/, whose runs are runs/MODEL-METHOD")
     hint = "the run that stands for MEDS; default: %(default)s, the method of the paper's code"
     parser.add_argument("--meds", metavar="NAME", default="meds-reference", help=hint)
     parser.add_argument("--benchmarks", nargs="+", default=list(PAPERS), help="default: the paper's")
     parser.add_argument("--n", type=positive, default=128, metavar="N", help="samples of a problem; default: 128")
-    given, rest = parser.parse_known_args(words)
+    add_judge_arguments(parser, "the language model that three items need, and what it may cost for each of them")
+    given = parser.parse_args(words)
     given.words = sys.argv[1:] if words is None else words
-    add_judge_arguments(judge)
-    given.judge = vars(judge.parse_args(rest)) if rest else None
+    given.judge = "judge model" in vars(given)
+    if not given.judge and any(name.startswith("judge ") for name in vars(given)):
+        parser.error("the following arguments are required: --judge-model")
     return given
 
 
@@ -269,7 +258,7 @@ def main(words: Sequence[str] | None = None) -> int:
     failed = []
 
     def write() -> None:
-        paper = Paper(given, given.judge and judge_settings(given.judge))
+        paper = Paper(given, judge_settings(vars(given)) if given.judge else None)
         for item in paper.items:
             try:
                 paper.attempt(item)

@@ -113,12 +113,12 @@ class JudgeSettings:
         return {name: getattr(self, name) for name in names}
 
 
-def add_judge_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for `judge_settings`, in an argument group."""
-    group = parser.add_argument_group("judge", "the language model that is asked, and what it may cost")
+def add_judge_arguments(parser: argparse.ArgumentParser, optional: str = "") -> None:
+    """Add the options for `judge_settings`, in an argument group; ``optional`` says what a judge is needed for."""
+    group = parser.add_argument_group("judge", optional or "the language model that is asked, and what it may cost")
     for entry in fields(JudgeSettings):
         option = {name: value for name, value in entry.metadata.items() if name not in ("flag", "least")}
-        flag, required = entry.metadata["flag"], entry.name == "model"
+        flag, required = entry.metadata["flag"], entry.name == "model" and not optional
         group.add_argument(flag, dest=f"judge {entry.name}", default=argparse.SUPPRESS, required=required, **option)
 
 

@@ -95,11 +95,12 @@ def write_report(
     Raises ValueError if the results do not fit in the same table (see `Comparison`).
     """
     comparison = Comparison(results)
+    figure, numbers, details = draw(comparison), estimates(comparison), json_text(comparison)
     tables = "\n".join(f"### {title}\n\n{table}\n" for title, table in sections(comparison).items())
     write_atomically(folder / TABLE, tables)
-    write_atomically(folder / CSV, estimates(comparison).to_csv(index=False, lineterminator="\n"))
-    write_atomically(folder / JSON, json_text(comparison))
-    write_figure(draw(comparison), folder / PICTURE)
+    write_atomically(folder / CSV, numbers.to_csv(index=False, lineterminator="\n"))
+    write_atomically(folder / JSON, details)
+    write_figure(figure, folder / PICTURE)
     page = [f"# {', '.join(comparison.models)} on {', '.join(comparison.benchmarks)}", ""]
     page += [f"![pass@k over k]({PICTURE})", "", tables]
     if settings:

@@ -93,12 +93,19 @@ def test_a_model_without_a_configuration_is_refused(command: list[str], capsys: 
     assert "MODEL=huge: has no configs/huge/dapo.yaml here" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--judge-modell", "m"], "unrecognized arguments: --judge-modell m"),
+        (["--judge-url", "http://localhost/v1"], "the following arguments are required: --judge-model"),
+    ],
+)
 def test_a_mistyped_option_is_refused_before_anything_is_made(
-    command: list[str], capsys: pytest.CaptureFixture[str]
+    command: list[str], capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     with pytest.raises(SystemExit):
-        main([*command, "--judge-modell", "m"])
-    assert "the following arguments are required: --judge-model" in capsys.readouterr().err
+        main([*command, *words])
+    assert message in capsys.readouterr().err
     assert not Path("paper").exists()
 
 
