@@ -60,9 +60,7 @@ def start_actors(job: Job, placement: Placement, groups: dict[str, Any]) -> Acto
     engines = _start_engines(args, groups, meds.features.answer_pattern, placement.report.limits)
     models = _start_models(args, groups)
     trainer = _start_trainer(args, strategy, models, engines, groups, context)
-    ray.get(models["policy"].async_run_method("use_settings", meds.policy))
-    _load_models(args, strategy, models, engines, trainer)
-    ray.get(models["policy"].async_run_method("set_up_recording", meds.features, context.records_layers))
+    _load_models(args, strategy, models, engines, trainer, context)
     return Actors(control, shards, engines, models, trainer)
 
 
@@ -218,27 +216,29 @@ def _start_trainer(
 
 
 def _load_models(
-    args: SimpleNamespace, strategy: Any, models: dict[str, Any], engines: list[Any], trainer: Any
+    args: SimpleNamespace,
+    strategy: Any,
+    models: dict[str, Any],
+    engines: list[Any],
+    trainer: Any,
+    context: TrainerContext,
 ) -> None:
-    """Load the weights; the critic's schedule needs the policy's, so it comes second."""
+    """Load the weights; the critic's schedule needs the policy's, so it comes second.
+
+    Raises the error of a model or of an engine that cannot start: the policy waits for all engines, also failed ones.
+    """
     max_steps = ray.get(trainer.get_max_steps.remote())
     pretrained = args.actor.model_name_or_path
-    loading = models["policy"].async_init_model_from_pretrained(strategy, pretrained, max_steps, engines)
+    left = models["policy"].async_init_model_from_pretrained(
+        strategy, pretrained, max_steps, engines, meds=context.meds, records_layers=context.records_layers
+    )
     if "reference" in models:
-        loading += models["reference"].async_init_model_from_pretrained(strategy, pretrained)
+        left += models["reference"].async_init_model_from_pretrained(strategy, pretrained)
     if "reward" in models and args.reward.model_name_or_path:
-        loading += models["reward"].async_init_model_from_pretrained(strategy, args.reward.model_name_or_path)
-    _wait_for(loading, engines)
-    if "critic" in models:
-        ray.get(models["critic"].async_init_model_from_pretrained(strategy, args.critic.model_name_or_path, max_steps))
-
-
-def _wait_for(loading: list[Any], engines: list[Any]) -> None:
-    """Wait until all models are loaded; raises the error of a model or of an engine that cannot start.
-
-    The policy waits for all engines, including failed ones, so this function must check the engines itself.
-    """
-    left = [*loading, *(engine.status.remote() for engine in engines)]
+        left += models["reward"].async_init_model_from_pretrained(strategy, args.reward.model_name_or_path)
+    left += [engine.status.remote() for engine in engines]
     while left:
         done, left = ray.wait(left)
         ray.get(done)
+    if "critic" in models:
+        ray.get(models["critic"].async_init_model_from_pretrained(strategy, args.critic.model_name_or_path, max_steps))

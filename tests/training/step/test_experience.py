@@ -24,14 +24,14 @@ from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory import rows as memory_rows
 from meds_openrlhf.memory.shard import MemoryAnswer, ShardSettings, ShardStats
 from meds_openrlhf.runtime.errors import RunLostError
+from meds_openrlhf.shaping.batch_clusters import sizes_in_batch
 from meds_openrlhf.shaping.penalty import penalty_effect
 from meds_openrlhf.training.step.experience import (
-    MemoryExperienceMaker,
+    ExperienceMaker,
     Recorded,
     StepResult,
     metrics_of_policy,
     rows_of_answers,
-    sizes_in_batch,
 )
 from meds_openrlhf.training.step.trainer import MedsTraining
 from tests.training.step.makers import (
@@ -131,11 +131,11 @@ def test_without_a_memory_the_experiences_are_openrlhfs(estimator: str) -> None:
     require_equal(made, plain_maker(arguments(**flags)).make_experience_batch(recorded_rollouts()))
 
 
-def run_steps(maker: MemoryExperienceMaker, steps: int) -> list[Experience]:
+def run_steps(maker: ExperienceMaker, steps: int) -> list[Experience]:
     return last_step(maker, steps).experiences
 
 
-def last_step(maker: MemoryExperienceMaker, steps: int = 1) -> StepResult:
+def last_step(maker: ExperienceMaker, steps: int = 1) -> StepResult:
     """The same rollouts so many times."""
     for step in range(1, steps + 1):
         result = maker.make_step(recorded_rollouts(), step)

@@ -17,6 +17,7 @@ from meds_openrlhf.files import write_atomically
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.diversity import DiversityTracker
 from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.training.step import trainer as trainer_module
 from meds_openrlhf.training.step.experience import StepResult
 from meds_openrlhf.training.step.trainer import MedsTraining
 from meds_openrlhf.training.watch.control import StepReport, Stopped, TrainerContext, start_run_control
@@ -28,7 +29,8 @@ class SavingTrainer:
     """Saves like OpenRLHF's: a folder per tag; a best one only where the metric got better."""
 
     def __init__(self, strategy: Any) -> None:
-        self.args = strategy.args
+        self.args, self.tokenizer, self.kl_ctl = strategy.args, None, None
+        self.actor_model_group = self.critic_model_group = self.reward_model_group = self.reference_model_group = None
         self.vllm_engines: list[Any] = []
         self.best_eval_metric_value = float("-inf")
         self.saved_states: dict[str, dict] = {}
@@ -57,8 +59,7 @@ class SavingTrainer:
 
 
 class Trainer(MedsTraining, SavingTrainer):
-    def _make_experience_maker(self, strategy: Any) -> Any:
-        return None
+    pass
 
 
 class RecordingPool:
@@ -79,7 +80,8 @@ class RecordingPool:
 
 
 @pytest.fixture
-def trainer(tmp_path: Path) -> Trainer:
+def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trainer:
+    monkeypatch.setattr(trainer_module, "ExperienceMaker", lambda **_: None)
     args = SimpleNamespace(
         folder=tmp_path, train=SimpleNamespace(seed=1), ckpt=SimpleNamespace(save_steps=3, disable_ds=False)
     )
