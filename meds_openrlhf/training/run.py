@@ -22,6 +22,7 @@ from meds_openrlhf.placement.groups import release, reserve
 from meds_openrlhf.placement.ray_cluster import inventory
 from meds_openrlhf.runtime import devices
 from meds_openrlhf.runtime.errors import RunLostError, innermost
+from meds_openrlhf.runtime.losses import Member, actors_of_this_job, loss_behind
 from meds_openrlhf.runtime.ray_connection import ray_connection, require_lasting_in_job
 from meds_openrlhf.runtime.signals import Interrupted, Interruptions, WatchdogExpired, interruptible
 from meds_openrlhf.tracking.rollout_recorder import forget_after
@@ -29,18 +30,10 @@ from meds_openrlhf.tracking.sending import Trackers
 from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.tracking.trackers import wanted_trackers
 from meds_openrlhf.training.host import cpu
-from meds_openrlhf.training.start.actors import start_actors
 from meds_openrlhf.training.start.placing import Placement, place_when_free
 from meds_openrlhf.training.start.prepare import Job, prepare
 from meds_openrlhf.training.watch.control import Stopped
-from meds_openrlhf.training.watch.follow import (
-    Following,
-    Member,
-    RunListener,
-    actors_of_this_job,
-    loss_behind,
-    members_of,
-)
+from meds_openrlhf.training.watch.follow import Following, RunListener, members_of
 
 NO_GPU = "this machine has no GPU. Set RAY_ADDRESS to a cluster, or set meds.allow_cpu=true."
 
@@ -169,6 +162,8 @@ class Run:
 
     def _start_and_follow(self) -> None:
         """Start all actors, follow the training and save the models."""
+        from meds_openrlhf.training.start.actors import start_actors  # late: it imports OpenRLHF
+
         actors = start_actors(self.job, self.placement, self.groups)
         self.members = members_of(actors.trainer, actors.engines, actors.models, actors.shards)
         following = Following(actors.control, self.members, self.listener, self.interruptions, self.trackers)

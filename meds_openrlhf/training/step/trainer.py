@@ -29,25 +29,12 @@ from meds_openrlhf.training.watch.control import TrainerContext, this_node
 class MedsTraining(CheckpointedTraining):
     """A mixin for OpenRLHF's trainers that adds the memory, if there is one, the rollout log and the engine fleet."""
 
-    # Attributes of the OpenRLHF trainer.
-    args: Any
-    experience_maker: Any
     vllm_engines: list[Any]
-    actor_model_group: Any
-    critic_model_group: Any
-    reward_model_group: Any
-    reference_model_group: Any
-    kl_ctl: Any
-    tokenizer: Any
-    ppo_train: Any
-    _compute_rollout_stats: Any
-    best_eval_metric_value: float
 
     def __init__(self, *args: Any, context: TrainerContext, strategy: Any, **kwargs: Any) -> None:
         transformers.set_seed(strategy.args.train.seed)  # the order of the prompts depends on it
-        super().__init__(*args, strategy=strategy, **kwargs)  # type: ignore[call-arg]
+        super().__init__(*args, strategy=strategy, **kwargs)
         self._context = context
-        self._pool = context.pool
         self._diversity = DiversityTracker() if context.records_layers else None
         self._rollouts = RolloutSender(context.recorder, context.tell)
         self._fleet = EngineFleet(self.vllm_engines, context.tell)
@@ -88,15 +75,6 @@ class MedsTraining(CheckpointedTraining):
         }
         return {**status, **times, **rollout_stats, **result.metrics}, step
 
-    def broadcast_to_vllm(self) -> None:
-        """Run OpenRLHF's weight sync. Raises RunLostError if an engine is lost meanwhile."""
-        try:
-            super().broadcast_to_vllm()  # type: ignore[misc]
-        except ray.exceptions.RayError as error:
-            if not self._fleet.is_loss(error):
-                raise
-            raise RunLostError("a vLLM engine was lost while it received the policy's weights") from error
-
 
 class EngineSync(BasePPOTrainer):  # type: ignore[misc]
     """Comes after OpenRLHF's trainers in the method resolution order, so asynchronous runs call it under their lock."""
@@ -104,19 +82,26 @@ class EngineSync(BasePPOTrainer):  # type: ignore[misc]
     _fleet: EngineFleet
 
     def broadcast_to_vllm(self) -> None:
-        """Run OpenRLHF's weight sync with all usable engines, including restarted ones."""
+        """Run OpenRLHF's weight sync with all engines that are there, including restarted ones.
+
+        Raises RunLostError if an engine is lost meanwhile.
+        """
         if self._fleet.take_in_restarted():
             if self.args.vllm.sync_with_ray:
                 raise RunLostError("a vLLM engine was lost, and with vllm.sync_with_ray none can be taken in again")
             ray.get(self.actor_model_group.async_run_method("use_engines", engines=list(self._fleet.usable)))
-        super().broadcast_to_vllm()
-        self._fleet.note_sync()
+        try:
+            super().broadcast_to_vllm()
+            self._fleet.note_sync()
+        except ray.exceptions.RayError as error:
+            if not self._fleet.is_loss(error):
+                raise
+            raise RunLostError("a vLLM engine was lost while it received the policy's weights") from error
 
 
 class MedsPPOTrainer(MedsTraining, plain_class(PPOTrainer), EngineSync):  # type: ignore[misc]
     """OpenRLHF's synchronous trainer with the additions of this package."""
 
-    prompts_dataloader: Any
     samples_generator: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -160,7 +145,6 @@ class MedsTrainingActor(MedsTraining, plain_class(async_module.TrainingActor), E
 class MedsSamplesActor(plain_class(async_module.GenerateSamplesActor)):  # type: ignore[misc]
     """The generating half, with a fixed order of prompts; no rollouts are lost if an engine dies."""
 
-    prompts_dataloader: Any
     samples_generator: Any
 
     def __init__(

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import ray
 
+from meds_openrlhf.runtime.losses import actor_table
 from meds_openrlhf.training.step import engine_fleet
 from meds_openrlhf.training.step.engine_fleet import (
     EngineFleet,
     EngineStatus,
     StaleWeightsError,
 )
-from meds_openrlhf.training.watch.follow import actor_table
 
 
 @dataclass

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openrlhf.models import PolicyLoss
+from openrlhf.trainer.ppo_trainer import BasePPOTrainer
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
 
@@ -104,7 +105,7 @@ def test_without_a_penalty_everything_is_openrlhfs(tmp_path: Path, estimator: st
     require_equal(got.experiences, expected)
 
 
-class BaseTrainer:
+class BaseTrainer(BasePPOTrainer):
     """OpenRLHF's attributes."""
 
     def __init__(self, strategy: Any) -> None:
@@ -115,7 +116,8 @@ class BaseTrainer:
 
 
 class Trainer(MedsTraining, BaseTrainer):
-    pass
+    def fit(self, global_step: int = 0) -> None:
+        """Abstract in OpenRLHF's."""
 
 
 @pytest.mark.parametrize("estimator", ["group_norm", "rloo", "reinforce", "reinforce_baseline", "dr_grpo"])
