@@ -8,6 +8,7 @@ from meds_openrlhf.checkpoints import (
     mark_complete,
     newest_complete,
     point_latest_to,
+    ranks_saved,
     remove_stale,
     saved_tags,
 )
@@ -89,3 +90,16 @@ def test_moments_belong_to_it_and_go_with_it(tmp_path: Path) -> None:
     assert newest_complete(paths) == Checkpoint("global_step4", 4)
     remove_stale(paths, {"global_step8"})
     assert [path.name for path in paths.diversity_folder.iterdir()] == ["global_step8.npz"]
+
+
+def test_the_ranks_of_a_checkpoint_are_its_optimizers_parts(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    for role, count in (("_actor", 3), ("_critic", 2)):
+        folder = paths.checkpoints / role / "global_step4"
+        folder.mkdir(parents=True)
+        (folder / "mp_rank_00_model_states.pt").touch()
+        for rank in range(count):
+            (folder / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").touch()
+            (folder / f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt").touch()
+    assert ranks_saved(paths, "global_step4") == {"policy": 3, "critic": 2}
+    assert ranks_saved(paths, "global_step8") == {}

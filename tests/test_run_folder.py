@@ -9,7 +9,7 @@ import pytest
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.locks import try_lock
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.training.run import run_paths_of, sole_driver_of
+from meds_openrlhf.run_folder import run_paths_of, sole_driver_of
 from tests.test_locks import without_locks
 
 
