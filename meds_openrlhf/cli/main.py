@@ -63,8 +63,7 @@ def _answer(error: BaseException, command: str) -> tuple[int, str | None]:
     if isinstance(error, RunLostError):
         return 1, str(error)
     if isinstance(error, KeyboardInterrupt):  # or Interrupted, which may say how the run stopped
-        line = str(error) or f"interrupted{CONTINUE.get(command, '')}"
-        return 128 + getattr(error, "signum", signal.SIGINT), line
+        return 128 + getattr(error, "signum", signal.SIGINT), str(error) or f"interrupted{CONTINUE.get(command, '')}"
     return 1, None
 
 

@@ -58,7 +58,7 @@ class EngineFleet:
         self._lives: dict[Any, str] = {}  # of the usable engines
         self._group: list[str] | None = None  # the lives in the weight-sync group; None: as started
         self._sent: dict[Any, tuple[Any, str]] = {}  # the engine that has the call, and its life then
-        self._load: Counter[Any] = Counter()  # calls by engine
+        self._running: Counter[Any] = Counter()  # calls by engine
 
     # ── prompts ──
 
@@ -68,10 +68,10 @@ class EngineFleet:
 
     def generate(self, **request: Any) -> Any:
         """Send a prompt to the engine with the fewest; return the call."""
-        engine = min(self.usable, key=self._load.__getitem__)
+        engine = min(self.usable, key=self._running.__getitem__)
         call = engine.generate_responses.remote(**request)
         self._sent[call] = engine, self._lives.get(engine, "")
-        self._load[engine] += 1
+        self._running[engine] += 1
         return call
 
     def wait(self, calls: Sequence[Any]) -> list[Any]:
@@ -105,7 +105,7 @@ class EngineFleet:
     def _forget(self, call: Any) -> str:
         """Count a call no more; return the life of the engine that had it."""
         engine, life = self._sent.pop(call)
-        self._load[engine] -= 1
+        self._running[engine] -= 1
         return life
 
     # ── engines ──

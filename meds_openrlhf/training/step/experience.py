@@ -227,7 +227,7 @@ class ExperienceMaker(RemoteExperienceMaker):
         They are the estimator's, or those of a method that takes its place; then OpenRLHF's estimator still adds what
         does not come from rewards, such as the penalty for KL divergence, so it gets rewards of 0.
         """
-        groups = rewards.reshape(-1, self.args.rollout.n_samples_per_prompt)
+        groups = rewards.reshape(-1, self.args.rollout.n_samples_per_prompt)  # responses to a prompt are adjacent
         instead = advantages_instead(groups, self._context.meds.exploration)
         given = self._without_equal_groups(groups) if instead is None else np.zeros_like(rewards)
         copies = [copy.copy(experience) for experience in experiences]
