@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _answer(error: BaseException, command: str) -> tuple[int, str | None]:
-    """The exit code and the line for an error; no line if it is a mistake in the program."""
+    """The exit code and the line for an error; no line for a defect of the program."""
     cause = innermost(error)
     is_full = isinstance(cause, OSError) and cause.errno in DISK_ERRORS
     if is_full or isinstance(cause, (ConfigError, MemoryCorruptionError, MemoryBusyError)):

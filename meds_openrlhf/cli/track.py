@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 
 def _follow(trackers: Trackers, paths: RunPaths, once: bool) -> None:
-    """Print what is to be said until everything is sent, or, with ``once``, no tracker answers."""
+    """Print messages until everything is sent or, with ``once``, until no tracker answers."""
     next_look = 0.0
     while trackers.are_at_work(GIVE_UP_SECONDS if once else float("inf")):
         if not trackers.finishing.is_set() and time.monotonic() >= next_look:

@@ -47,7 +47,7 @@ def train(config: RunConfig, *, resume: bool, verbose: bool) -> None:
 
 
 def quiet_start(verbose: bool) -> None:
-    """Silence what the libraries print while they load: none of it is about the user's run."""
+    """Silence what the libraries print while they load, which does not concern the user's run."""
     if verbose:
         return
     import logging
