@@ -18,9 +18,9 @@ from meds_openrlhf.locks import try_lock
 from meds_openrlhf.memory import pool as pool_module
 from meds_openrlhf.memory.branch import rewrite_memory
 from meds_openrlhf.memory.log import LOCK_NAME
-from meds_openrlhf.memory.pool import MemoryPool, add_stats, start_shards
+from meds_openrlhf.memory.pool import MemoryPool, start_shards
 from meds_openrlhf.memory.rows import Sharding, layer_logits_of
-from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings, ShardStats
+from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import MemoryPaths
@@ -31,8 +31,8 @@ FORMAT = MemoryFormat(shards=1, layers=LAYERS, model={})
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
-def make_pool(root: Path, shards: int) -> tuple[MemoryPool, list]:
-    memory_format = replace(FORMAT, shards=shards)
+def make_pool(root: Path, shards: int, **changes: int) -> tuple[MemoryPool, list]:
+    memory_format = replace(FORMAT, shards=shards, **changes)
     options = [{"num_cpus": 0.1}] * shards
     handles = start_shards(MemoryPaths(root), memory_format, ShardSettings(layers=LAYERS), options)
     pool = MemoryPool(handles, root, memory_format)
@@ -131,31 +131,16 @@ def test_a_snapshot_of_another_model_and_other_rows_of_a_step_are_refused(tmp_pa
 
 
 def test_restore_to_nothing_then_prune(tmp_path: Path) -> None:
-    pool, _ = make_pool(tmp_path, 2)
+    pool, _ = make_pool(tmp_path, 2, step_offset=100)
+    write_format(MemoryPaths(tmp_path), replace(FORMAT, shards=2, step_offset=100))
     run(pool, stream(2))
+    assert [step for step, _ in open_memory(tmp_path).rows_by_step()] == [101, 102]  # a branch counts from its origin
     for name in ("global_step1", "global_step2"):
         pool.snapshot(name)
     pool.prune_snapshots({"global_step2"})
     assert [path.name for path in (tmp_path / "snapshots").iterdir()] == ["global_step2.json"]
     assert pool.restore(None).rows == 0
     assert not list(tmp_path.glob("shard-*/*.arrow"))
-
-
-def test_a_branched_memory_counts_its_steps_from_where_it_began(tmp_path: Path) -> None:
-    options = [{"num_cpus": 0.1}]
-    memory_format = replace(FORMAT, step_offset=100)
-    handles = start_shards(MemoryPaths(tmp_path), memory_format, ShardSettings(layers=LAYERS), options)
-    pool = MemoryPool(handles, tmp_path, memory_format)
-    run(pool, stream(2))
-    pool.snapshot("global_step2")
-    write_format(MemoryPaths(tmp_path), memory_format)
-    assert [step for step, _ in open_memory(tmp_path).rows_by_step()] == [101, 102]
-
-
-def test_the_statistics_of_shards_add_up() -> None:
-    total = add_stats([ShardStats(1, 2, 3, 4, 5, 6), ShardStats(10, 20, 30, 40, 50, 60)])
-    assert total == ShardStats(rows=11, prompts=22, clusters=33, noise=44, bytes=55, stale=66)
-    assert add_stats([]) == ShardStats()
 
 
 class PatientShard(MemoryShard):
