@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,15 +12,8 @@ from tests.features.models import VOCABULARY, make_model, the_long_way, with_ada
 from tests.features.test_recorder import HAVE, WIDTH, padded_batch
 
 RANKS = 2
-MODES = (
-    "zero2",
-    "zero3",
-    "zero2-lora",
-    "zero3-lora",
-    "ring",
-    "tp",
-)  # tensor parallelism last: DeepSpeed keeps its groups for the process
-REPOSITORY = Path(__file__).parents[2]
+# Tensor parallelism last: DeepSpeed keeps its groups for the process.
+MODES = ("zero2", "zero3", "zero2-lora", "zero3-lora", "ring", "tp")
 
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(330)]  # a minute; much more on a machine that is busy
@@ -33,17 +25,11 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[d
     folder = tmp_path_factory.mktemp("recorded")
     script = [sys.executable, "-m", "tests.features.distributed_worker"]
     workers = [
-        subprocess.Popen(
-            [*script, str(rank), str(folder), *MODES],
-            cwd=REPOSITORY,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        subprocess.Popen([*script, str(rank), str(folder), *MODES], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         for rank in range(RANKS)
     ]
     try:
-        outputs = [worker.communicate(timeout=300)[0][-3000:] for worker in workers]
+        outputs = [worker.communicate(timeout=300)[0][-3000:].decode() for worker in workers]
     finally:
         for worker in workers:
             worker.kill()

@@ -57,6 +57,22 @@ def test_equals_the_long_way_in_float32(name: str, side: str) -> None:
     expected = the_long_way(model, inputs, tokens[HAVE], targets[HAVE])
     torch.testing.assert_close(recorded[HAVE], expected, atol=1e-5, rtol=1e-5)
     assert recorded[2].isnan().all()
+    assert record(model, inputs, torch.full((4,), -1), targets).isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "close"), [(torch.float32, dict(atol=1e-5, rtol=1e-5)), (torch.bfloat16, dict(atol=2**-9, rtol=2**-7))]
+)
+def test_the_first_token_and_the_unembeddings_first_and_last_rows_in_either_precision(
+    dtype: torch.dtype, close: dict
+) -> None:
+    model = make_model("qwen2", dtype)
+    inputs, positions, _ = padded_batch("right")
+    tokens, targets = padded_positions(positions, WIDTH), torch.tensor([0, VOCABULARY - 1, 0, 1])
+    tokens[0] = 0
+    expected = the_long_way(model, inputs, tokens[HAVE], targets[HAVE])
+    recorded = record(model, inputs, tokens, targets)[HAVE]
+    torch.testing.assert_close(recorded.to(dtype).float(), expected, **close)
 
 
 def test_a_function_of_the_users_gets_the_hidden_states_at_the_answers() -> None:
@@ -80,16 +96,11 @@ def test_a_function_of_the_users_gets_the_hidden_states_at_the_answers() -> None
     none = record(model, inputs, torch.full((4,), -1), targets, function=function)
     assert none.isnan().all()
     assert len(seen) == 1
-
-
-def test_the_unembeddings_first_and_last_rows() -> None:
-    model = make_model("qwen2")
-    inputs, positions, _ = padded_batch("right")
-    targets = torch.tensor([0, VOCABULARY - 1, 0, 1])
-    tokens = padded_positions(positions, WIDTH)
-    tokens[0] = 0  # the very first token of the batch
-    expected = the_long_way(model, inputs, tokens[HAVE], targets[HAVE])
-    torch.testing.assert_close(record(model, inputs, tokens, targets)[HAVE], expected, atol=1e-5, rtol=1e-5)
+    recording = recorder_module.Recording(torch.tensor([1]), torch.tensor([0]), torch.device("cpu"))
+    recording.keep_hidden(
+        None, None, (torch.tensor([[[1.0, 2], [3, 4]]]), torch.zeros(1, 2, 2))
+    )  # a layer may return more
+    assert recording._hidden[0].tolist() == [[3.0, 4.0]]
 
 
 @pytest.mark.parametrize("name", ["qwen2", "qwen3", "llama"])
@@ -110,15 +121,6 @@ def test_packed_sequences(name: str) -> None:
     )
     padded = record(model, inputs, padded_positions(positions, WIDTH), targets)
     torch.testing.assert_close(recorded, padded, atol=1e-4, rtol=1e-4, equal_nan=True)
-
-
-def test_rounds_to_the_long_way_in_bfloat16() -> None:
-    model = make_model("qwen2", torch.bfloat16)
-    inputs, positions, targets = padded_batch("left")
-    tokens = padded_positions(positions, WIDTH)
-    recorded = record(model, inputs, tokens, targets)[HAVE]
-    expected = the_long_way(model, inputs, tokens[HAVE], targets[HAVE])
-    torch.testing.assert_close(recorded.bfloat16().float(), expected, atol=2**-9, rtol=2**-7)
 
 
 @pytest.mark.parametrize("modules", [("q_proj", "down_proj"), ("q_proj", "lm_head")])
@@ -150,18 +152,7 @@ def test_gradient_checkpointing(reentrant: bool) -> None:
     assert not recording.layer_logits.requires_grad
 
 
-@pytest.mark.parametrize("how", ["wrapped", "in place"])
-def test_a_compiled_model_is_refused(how: str) -> None:
-    model = make_model("qwen2")
-    if how == "wrapped":
-        model = torch.compile(model)
-    else:
-        model.compile()
-    with pytest.raises(ValueError, match="the policy is compiled"):
-        LayerLogitRecorder(model)
-
-
-def test_leaves_no_hook_and_changes_no_output() -> None:
+def test_leaves_no_hook_and_changes_no_output_also_where_a_pass_fails() -> None:
     model = make_model("qwen2")
     inputs, positions, targets = padded_batch("right")
     with torch.no_grad():
@@ -170,36 +161,26 @@ def test_leaves_no_hook_and_changes_no_output() -> None:
             during = model(**inputs).logits
     assert torch.equal(before, during)
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
-
-
-def test_a_failing_pass_removes_the_hooks_and_keeps_its_own_error() -> None:
-    model = make_model("qwen2")
     none = torch.tensor([-1])
     with pytest.raises(KeyError, match="mine"), LayerLogitRecorder(model).record(none, none):
         raise KeyError("mine")
     assert not any(module._forward_hooks for module in model.modules())
 
 
-def test_a_block_without_a_pass_is_an_error() -> None:
-    none = torch.tensor([-1])
-    recorder = LayerLogitRecorder(make_model("qwen2"))
-    with pytest.raises(RuntimeError, match="expected one pass over 5 layers"), recorder.record(none, none):
+def test_what_cannot_be_recorded_is_refused() -> None:
+    model, none = make_model("qwen2"), torch.tensor([-1])
+    with (
+        pytest.raises(RuntimeError, match="expected one pass over 5 layers"),
+        LayerLogitRecorder(model).record(none, none),
+    ):
         pass
-
-
-def test_no_answer_in_the_whole_batch_gives_nan_rows() -> None:
-    none = torch.full((2,), -1)
-    recorded = record(make_model("llama"), {"input_ids": torch.zeros(2, 4, dtype=torch.long)}, none, none)
-    assert recorded.shape == (2, LAYERS)
-    assert recorded.isnan().all()
-
-
-def test_the_model_class_is_named_where_the_rule_finds_no_decoder() -> None:
-    class Odd(torch.nn.Module):
-        pass
-
-    with pytest.raises(ValueError, match="the decoder layers of Odd cannot be found"):
-        LayerLogitRecorder(Odd())
+    with pytest.raises(ValueError, match="the decoder layers of Linear cannot be found"):
+        LayerLogitRecorder(torch.nn.Linear(1, 1))
+    with pytest.raises(ValueError, match="the policy is compiled"):
+        LayerLogitRecorder(torch.compile(model))
+    model.compile()
+    with pytest.raises(ValueError, match="the policy is compiled"):
+        LayerLogitRecorder(model)
 
 
 def test_nothing_of_a_hidden_state_outlives_its_layer() -> None:
@@ -284,9 +265,3 @@ def test_every_hook_adds_its_time(monkeypatch: pytest.MonkeyPatch, gathered: boo
     ):
         model(torch.ones(1, 8, dtype=torch.long))
     assert recording.seconds == LAYERS + 2  # each layer, the unembedding, the end
-
-
-def test_a_layer_may_return_more_than_its_hidden_state() -> None:
-    recording = recorder_module.Recording(torch.tensor([1]), torch.tensor([0]), torch.device("cpu"))
-    recording.keep_hidden(None, None, (torch.tensor([[[1.0, 2], [3, 4]]]), torch.zeros(1, 2, 2)))
-    assert recording._hidden[0].tolist() == [[3.0, 4.0]]
