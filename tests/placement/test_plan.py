@@ -33,19 +33,15 @@ def names(nodes: tuple[Node, ...]) -> list[str]:
     return [node.name for node in nodes]
 
 
-def test_split_gives_each_role_its_own_gpus() -> None:
+def test_split_gives_each_role_its_own_gpus_and_colocated_roles_share_one_group() -> None:
     plan = plan_of(SPLIT, [NODE])
     assert str(plan) == "policy: 4 GPUs on 10.0.0.1; engines: 4 GPUs on 10.0.0.1; memory: 2 shards on CPUs"
     assert (plan.gpus, plan.cpus) == (8, 11)
     assert names(plan.shards) == ["10.0.0.1", "10.0.0.1"]
-
-
-def test_colocated_roles_share_one_group() -> None:
-    plan = plan_of(COLOCATED, [NODE])
-    assert plan.groups[0].roles == ("policy", "engines", "reference")
-    assert plan.gpus == 8
-    assert len(plan.groups) == 1
-    assert plan.groups[0].members == tuple(COLOCATED)
+    without = plan_of(SPLIT, [NODE], shards=0)
+    assert (without.shards, "memory" in str(without)) == ((), False)
+    (group,) = plan_of(COLOCATED, [NODE]).groups
+    assert (group.roles, group.members, len(group.nodes)) == (("policy", "engines", "reference"), tuple(COLOCATED), 8)
 
 
 def test_a_block_of_the_policy_stays_on_a_node_and_bundles_follow_the_nodes() -> None:
@@ -69,19 +65,11 @@ def test_the_memory_is_on_the_drivers_node() -> None:
     assert text.startswith(
         "2 x 8 GPUs on one node for policy and 22 CPUs (5 of them on head for the memory); free are "
     )
-
-
-def test_gpus_of_the_drivers_node_need_cpus_beside_the_memory() -> None:
+    # The driver's node needs CPUs for the memory beside those for its GPUs.
     nodes = [replace(node("a", 8, 10), is_drivers=True), node("b", 8, 10)]
     assert names(plan_of([RoleRequest("policy", 1, 8)], nodes, shards=3).groups[0].nodes) == ["b"] * 8
     text = shortage([RoleRequest("policy", 2, 8)], nodes, shards=3, advice=FEWER_SHARDS)
     assert text.startswith("2 x 8 GPUs on one node for policy")
-
-
-def test_without_a_memory_there_are_no_shards() -> None:
-    plan = plan_of(SPLIT, [NODE], shards=0)
-    assert plan.shards == ()
-    assert "memory" not in str(plan)
 
 
 def test_roles_that_share_must_ask_for_the_same() -> None:
@@ -104,15 +92,12 @@ def shortage(
     return caught.value.text
 
 
-def test_a_node_with_a_gpu_in_use_is_named() -> None:
+def test_too_few_gpus_are_counted_by_role_and_the_largest_is_to_be_lowered() -> None:
     nodes = [node(f"10.0.0.{i}", 8, 32, free_gpus=7 if i == 3 else 8) for i in range(4)]
     assert shortage([RoleRequest("policy", 4, 8)], nodes, shards=3) == (
         "4 x 8 GPUs on one node for policy and 36 CPUs (3 of them on 10.0.0.0 for the memory); free are 3 nodes with 8 "
         "GPUs and 32 CPUs each, 10.0.0.3 with 7 of 8 GPUs and 32 CPUs"
     )
-
-
-def test_too_few_gpus_are_counted_by_role_and_the_largest_is_to_be_lowered() -> None:
     roles, advice = [RoleRequest("policy", 1, 1), RoleRequest("engines", 16, 1)], "Lower vllm.num_engines or add nodes."
     assert shortage(roles, [NODE], shards=0, advice=advice) == (
         "1 GPU for policy, 16 GPUs for engines and 18 CPUs; free are 10.0.0.1 with 8 GPUs and 32 CPUs"
