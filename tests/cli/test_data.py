@@ -1,7 +1,6 @@
 """`meds data prepare`, as it is typed."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,16 +49,15 @@ def test_counts_and_files_are_printed(capsys: pytest.CaptureFixture[str]) -> Non
     assert len(Path("data/train.jsonl").read_text().splitlines()) == 3
 
 
-def test_levels_and_the_folder_are_options() -> None:
-    assert main(["data", "prepare", "math", "--from=math=math.jsonl", "--levels", "2", "4", "--out", "mine"]) == 0
-    kept = [json.loads(line)["question"] for line in Path("mine/train.jsonl").read_text().splitlines()]
-    assert kept == ["easy", "hard"]
-
-
-def test_a_set_of_ones_own() -> None:
+def test_a_set_of_ones_own_and_levels() -> None:
     assert main(["data", "prepare", "mine", "--from", "mine=dapo.jsonl"]) == 0
     rows = [json.loads(line) for line in Path("data/train.jsonl").read_text().splitlines()]
     assert {row["datasource"] for row in rows} == {"mine"}
+    assert main(["data", "prepare", "math", "--from=math=math.jsonl", "--levels", "2", "4", "--out", "levels"]) == 0
+    kept = [json.loads(line)["question"] for line in Path("levels/train.jsonl").read_text().splitlines()]
+    assert kept == ["easy", "hard"]
+    with pytest.raises(SystemExit, match="2"):  # math has no such level
+        main(["data", "prepare", "math", "--from=math=math.jsonl", "--levels", "9"])
     # What was prepared can be prepared again.
     assert main(["data", "prepare", "mine", "--from", "mine=data/train.jsonl", "--out", "again"]) == 0
     assert Path("again/train.jsonl").read_bytes() == Path("data/train.jsonl").read_bytes()
@@ -103,19 +101,3 @@ def test_mistakes_are_one_line(words: list[str], message: str, capsys: pytest.Ca
     assert error.startswith("meds: ")
     assert error.count("\n") == 1
     assert not Path("data").exists()
-
-
-def test_a_level_that_math_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["data", "prepare", "math", "--from=math=math.jsonl", "--levels", "9"])
-    assert "argument --levels: invalid choice: '9'" in capsys.readouterr().err
-
-
-def test_a_package_that_is_missing_is_one_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    assert main(["data", "prepare", "aime24"]) == 2
-    refusal = capsys.readouterr().err
-    assert refusal.startswith("meds: aime24=HuggingFaceH4/aime_2024: ")
-    assert "--from aime24=FILE" in refusal
