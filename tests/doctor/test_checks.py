@@ -122,8 +122,5 @@ def test_a_wandb_server_that_answers_and_one_that_does_not() -> None:
     lost = examine_wandb({"WANDB_API_KEY": KEY, "WANDB_BASE_URL": address})
     assert (lost.word, lost.found[:38]) == ("slow", "a key is set, but 127.0.0.1 does not a")
     assert KEY not in str(lost)
-
-
-def test_no_server_is_asked_if_nothing_is_sent() -> None:
     assert "WANDB_API_KEY is not set" in str(examine_wandb({}))
     assert "offline" in str(examine_wandb({"WANDB_MODE": "offline", "WANDB_API_KEY": KEY}))
