@@ -8,8 +8,6 @@ equivalent_mutants.txt, each with the reason. The exit code is 1 where fewer tha
 that do the same import everything for every fault, or leave out decorated functions, which are the compiled ones here.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import copy

@@ -1,7 +1,5 @@
 """The demo's character-level tokenizer, as it is built and as it is loaded from a policy's folder."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st

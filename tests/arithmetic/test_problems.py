@@ -1,7 +1,5 @@
 """The demo's problems, mistakes and worked solutions."""
 
-from __future__ import annotations
-
 import random
 import re
 

@@ -1,7 +1,5 @@
 """Making the demo's assets: what lies in the folder, and when it is made anew."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """`meds atlas` on dumps in a folder: what it writes, prints, goes on with and refuses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

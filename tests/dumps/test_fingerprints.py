@@ -1,7 +1,5 @@
 """Fingerprints from a tiny model in a folder: what a whole forward pass gives, in any batches."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

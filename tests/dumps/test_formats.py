@@ -1,7 +1,5 @@
 """A line of each trainer's dump, by the schema in its source; TRL's own files are in tests/e2e/test_trl.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

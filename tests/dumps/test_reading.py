@@ -1,7 +1,5 @@
 """Dumps of several files: their order, what is left out, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

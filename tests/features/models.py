@@ -1,7 +1,5 @@
 """Tiny random models of every architecture that the recorder must be right for, and the long way to their logits."""
 
-from __future__ import annotations
-
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import (

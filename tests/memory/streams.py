@@ -1,7 +1,5 @@
 """Recorded-feature streams for the memory's tests: prompts that come back with errors of a few kinds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray

@@ -115,36 +115,20 @@ def test_sets_do_not_see_each_other(shape: list, seed: int, ties: str) -> None:
         np.testing.assert_array_equal(sizes[asked], alone_sizes)
 
 
-def label_of(query: list[float], stored: list[list[float]], labels: list[int], ties: str = "nearest") -> int:
-    """The label of one query in one set."""
-    rows = np.array(stored).reshape(-1, len(query))
-    sets = Sets(np.array([query]), np.array([0, 1]), rows, np.array([0, len(rows)]), np.array(labels, np.int32))
-    return int(vote(sets, Method(ties=ties))[0])
-
-
-QUARTER = [[1.0, 0.0], [0.96, 0.28], [0.8, 0.6], [0.6, 0.8], [0.0, 1.0]]  # ever farther from [1, 0]
-
-
 @pytest.mark.parametrize("ties", ["nearest", "smallest"])
-def test_the_majority_wins_and_noise_votes(ties: str) -> None:
-    for scale in (1.0, 10.0):  # lengths do not matter
-        assert label_of([scale, 0.0], QUARTER, [0, 1, 1, 2, 2], ties) == 1
-    assert label_of([1.0, 0.0], [[8.0, 0.0], [0.48, 0.14], *QUARTER[2:]], [0, 1, 1, 2, 2], ties) == 1
-    assert label_of([1.0, 0.0], QUARTER, [0, -1, -1, 2, 2], ties) == -1
-    assert label_of([1.0, 0.0], QUARTER[:2], [4, 4], ties) == 4
-    assert label_of([1.0, 0.0], QUARTER[:1], [7], ties) == 7
-    assert label_of([1.0, 0.0], [], [], ties) == UNASSIGNED
-    assert label_of([1.0, 0.0], QUARTER, [5, 3, -1, 0, 0], ties) == (5 if ties == "nearest" else -1)
-    assert label_of([1.0, 0.0], QUARTER[:2], [6, 2], ties) == (6 if ties == "nearest" else 2)
-
-
-@pytest.mark.parametrize("ties", ["nearest", "smallest"])
-def test_a_zero_vector_is_similar_to_nothing(ties: str) -> None:
-    """Farther than rows at a right angle or less, nearer than those that point away."""
-    stored = [[0.0, 0.0], [0.8, 0.6], [0.9, 0.1], [-1.0, 0.0], [0.7, 0.1]]
-    assert label_of([1.0, 0.0], stored, [0, 1, 1, 0, 0], ties) == 1
-    assert label_of([1.0, 0.0], [[-1.0, 0.0], [0.0, 0.0], [-0.9, 0.1], [0.0, 0.0]], [0, 1, 0, 1], ties) == 1
-    assert label_of([0.0, 0.0], [[1.0, 0.0], [0.8, 0.6]], [4, 4], ties) == 4
+@pytest.mark.parametrize(
+    ("query", "stored", "labels", "expected"),
+    [  # A zero vector is farther than rows at a right angle or less, and nearer than those that point away.
+        ([1.0, 0.0], [[0.0, 0.0], [0.8, 0.6], [0.9, 0.1], [-1.0, 0.0], [0.7, 0.1]], [0, 1, 1, 0, 0], 1),
+        ([1.0, 0.0], [[-1.0, 0.0], [0.0, 0.0], [-0.9, 0.1], [0.0, 0.0]], [0, 1, 0, 1], 1),
+        ([0.0, 0.0], [[1.0, 0.0], [0.8, 0.6]], [4, 4], 4),
+        ([1.0, 0.0], [[1.0, 0.0], [0.96, 0.28], [0.8, 0.6], [0.6, 0.8]], [0, -1, -1, 2], -1),  # noise votes
+    ],
+)
+def test_the_nearest_three_vote(query: list, stored: list, labels: list[int], expected: int, ties: str) -> None:
+    count = len(stored)
+    sets = Sets(np.array([query]), np.array([0, 1]), np.array(stored), np.array([0, count]), np.array(labels, np.int32))
+    assert vote(sets, Method(ties=ties)).tolist() == [expected]
 
 
 def test_sizes_count_stored_rows_of_the_same_set() -> None:

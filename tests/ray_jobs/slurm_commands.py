@@ -1,7 +1,5 @@
 """Slurm's commands as far as ray_jobs/slurm.sh uses them, all nodes being this machine."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
