@@ -89,7 +89,14 @@ def test_what_is_written_loads_back_the_same(tmp_path: Path, words: list[str]) -
 COUNT = "must be an integer that is at least 1"
 ONE_GROUP = "must be a text that is a regular expression with one group, e.g. 'Answer: (.*)', or null."
 NO_LOGITS = 'concerns layer logits, but the preset "answers" remembers final answers. Leave it out.'
-BONUS = ("--meds.exploration.answer_bonus=0.1", "--meds.memory.preset=answers")
+TEXTS = "must be a list of texts that are not empty."
+FUNCTION, ANSWERS, OPENINGS = (
+    "--meds.features.function=f.py",
+    "--meds.memory.preset=answers",
+    "meds.features.answer_openings",
+)
+PASS, BONUS = "--meds.exploration.pass_at_k=4", "--meds.exploration.answer_bonus=0.1"
+BOTH = f"{BONUS} {ANSWERS} --meds.memory.remember=both"
 
 
 @pytest.mark.parametrize(
@@ -97,10 +104,8 @@ BONUS = ("--meds.exploration.answer_bonus=0.1", "--meds.memory.preset=answers")
     [
         ("--meds.penalty.alfa=1", "meds.penalty.alfa=1: unknown setting. Did you mean alpha?"),
         ("--meds.zzz=1", "meds.zzz=1: unknown setting. Choose one of run_dir, enabled, "),
-        ("--meds.memory.shards=two", f"meds.memory.shards=two: {COUNT}."),
-        ("--meds.memory.shards=0", f"meds.memory.shards=0: {COUNT}."),
+        *[(f"--meds.memory.shards={value}", f"meds.memory.shards={value}: {COUNT}.") for value in ("two", "0", "1.0")],
         ("--meds.memory.shards=true", f"meds.memory.shards=True: {COUNT}."),
-        ("--meds.memory.shards=1.0", f"meds.memory.shards=1.0: {COUNT}."),
         ("--meds.max_steps=0", f"meds.max_steps=0: {COUNT}, or null."),
         ("--meds.memory.preset=papers", 'preset=papers: must be "paper", "reference", "robust" or "answers".'),
         ("--meds.memory.preset=null", 'meds.memory.preset: must be "paper", '),
@@ -108,59 +113,50 @@ BONUS = ("--meds.exploration.answer_bonus=0.1", "--meds.memory.preset=answers")
         ("--meds.memory.min_cluster_size=1", "min_cluster_size=1: must be an integer that is at least 2, or null."),
         ("--meds.enabled=1", "meds.enabled=1: must be true or false."),
         ("--meds.penalty=1", "meds.penalty=1: must be a section: set the keys below it."),
-        ("--meds.penalty.alpha=-0.1", "meds.penalty.alpha=-0.1: must be a number that is at least 0."),
-        ("--meds.penalty.alpha=high", "meds.penalty.alpha=high: must be a number that is at least 0."),
+        *[
+            (f"--meds.penalty.alpha={value}", f"={value}: must be a number that is at least 0.")
+            for value in (-0.1, "high")
+        ],
         ("--meds.penalty.alpha=.nan", "meds.penalty.alpha=nan: must be a number that is at least 0."),
         ("--meds.watchdog.minutes=0", "meds.watchdog.minutes=0: must be a number that is above 0, or null."),
         ("--meds.features.layers=0", 'layers=0: must be "last-half" or "all", or an integer that is at least 1, or a'),
         ("--meds.features.layers=1.5", "layers=1.5: must be "),
-        ("--meds.features.answer_pattern=(a", f"answer_pattern=(a: {ONE_GROUP}"),
-        ("--meds.features.answer_pattern=(a)(b)", f"answer_pattern=(a)(b): {ONE_GROUP}"),
-        ("--meds.features.answer_openings=[]", "answer_openings=[]: must be a list of texts that are not empty."),
-        ("--meds.features.answer_openings=[1]", "answer_openings=[1]: must be a list of texts that are not empty."),
+        *[(f"--meds.features.answer_pattern={value}", f"={value}: {ONE_GROUP}") for value in ("(a", "(a)(b)")],
+        *[(f"--{OPENINGS}={value}", f"answer_openings={value}: {TEXTS}") for value in ("[]", "[1]")],
         ("--meds.run_dir=''", "meds.run_dir=: must be a text that is not empty."),
         ("--meds.policy.entropy_advantage.kappa=1", "kappa=1: must be a number that is above 1."),
         ("--meds.policy.warmup_steps=-1", "warmup_steps=-1: must be an integer that is at least 0, or null."),
         ("--meds.exploration.answer_baseline=2", "answer_baseline=2: must be a number that is from 0 to 1."),
         (
-            "--meds.features.answer_pattern=a:(.*) --meds.features.answer_openings=####",
-            "meds.features.answer_openings=('####',): has no effect with answer_pattern, which replaces it. Leave it",
+            f"--meds.features.answer_pattern=a:(.*) --{OPENINGS}=##",
+            f"{OPENINGS}=('##',): has no effect with answer_pat",
         ),
         (
-            "--meds.reward=math --meds.features.answer_openings=####",
-            "meds.features.answer_openings=('####',): meds.reward looks for boxes; set answer_pattern instead.",
+            f"--meds.reward=math --{OPENINGS}=##",
+            f"{OPENINGS}=('##',): meds.reward looks for boxes; set answer_pattern inst",
         ),
         (
-            "--meds.features.function=f.py --meds.features.layers=all",
-            "meds.features.layers=all: concerns layer logits, which meds.features.function replaces. Leave it out.",
+            f"{FUNCTION} --meds.features.layers=all",
+            "meds.features.layers=all: concerns layer logits, which meds.features.",
         ),
+        (f"{FUNCTION} {ANSWERS}", f"meds.features.function=f.py: {NO_LOGITS}"),
+        (f"{ANSWERS} --meds.features.layers=all", f"meds.features.layers=all: {NO_LOGITS}"),
         (
-            "--meds.features.function=f.py --meds.memory.preset=answers",
-            f"meds.features.function=f.py: {NO_LOGITS}",
-        ),
-        ("--meds.memory.preset=answers --meds.features.layers=all", f"meds.features.layers=all: {NO_LOGITS}"),
-        (
-            "--meds.memory.preset=answers --meds.memory.noise=cluster",
-            'meds.memory.noise=cluster: does not apply to the preset "answers", which clusters equal answers. Leave it',
+            f"{ANSWERS} --meds.memory.noise=cluster",
+            'noise=cluster: does not apply to the preset "answers", which clusters',
         ),
         (
             "--meds.penalty.scope=batch --meds.memory.noise=none",
-            'meds.memory.noise=none: concerns earlier rollouts, which meds.penalty.scope "batch" ignores. Leave it',
+            "noise=none: concerns earlier rollouts, which meds.penalty",
         ),
+        (f"{PASS} {BONUS}", "pass_at_k=4: cannot be combined with answer_bonus; both change the advantage. Leave it"),
         (
-            "--meds.exploration.pass_at_k=4 --meds.exploration.answer_bonus=0.1",
-            "meds.exploration.pass_at_k=4: cannot be combined with answer_bonus; both change the advantage. Leave it",
+            f"{PASS} --meds.enabled=false",
+            "pass_at_k=4: needs meds.enabled: true; to compare without a penalty, set meds.pe",
         ),
-        (
-            "--meds.exploration.pass_at_k=4 --meds.enabled=false",
-            "meds.exploration.pass_at_k=4: needs meds.enabled: true; to compare without a penalty, set meds.penalty.al",
-        ),
-        (BONUS[0], 'meds.memory.preset=paper: must be "answers" for meds.exploration.answer_bonus.'),
-        (" ".join(BONUS), 'meds.memory.remember=wrong: must be "both" for meds.exploration.answer_bonus.'),
-        (
-            " ".join([*BONUS, "--meds.memory.remember=both", "--meds.penalty.scope=batch"]),
-            'meds.penalty.scope=batch: must be "history" for meds.exploration.answer_bonus.',
-        ),
+        (BONUS, 'meds.memory.preset=paper: must be "answers" for meds.exploration.answer_bonus.'),
+        (f"{BONUS} {ANSWERS}", 'meds.memory.remember=wrong: must be "both" for meds.exploration.answer_bonus.'),
+        (f"{BOTH} --meds.penalty.scope=batch", 'scope=batch: must be "history" for meds.exploration.answer_bonus.'),
         (
             "--logger.wandb.key=secret",
             "logger.wandb.key=***: API keys are read from the environment. Set WANDB_API_KEY",

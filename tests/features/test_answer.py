@@ -202,21 +202,18 @@ CORPUS = ["so \\boxed{42} and \\boxed{x+1}", "the answer is \\boxed{7}.", "\\box
 def trained(style: str) -> PreTrainedTokenizerFast:
     """A small tokenizer of the style of Qwen and Llama 3 (byte-level BPE) or of Llama 2 (SentencePiece with bytes)."""
     tokenizer = Tokenizer(models.BPE(byte_fallback=style == "sentencepiece", unk_token="<unk>"))
+    special, alphabet = ["<unk>"], list[str]()
     if style == "sentencepiece":
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
         tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-        special = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
+        special += [f"<0x{byte:02X}>" for byte in range(256)]
     else:
         pattern = r"\p{N}{1,3}| ?\p{L}+|[^\s\p{L}\p{N}]+|\s+" if style == "llama-3" else r"\p{N}| ?\p{L}+|\S|\s+"
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [
-                pre_tokenizers.Split(Regex(pattern), "isolated"),
-                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-            ]
-        )
+        bytes_alone = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        split = pre_tokenizers.Split(Regex(pattern), "isolated")
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, bytes_alone])
         tokenizer.decoder = decoders.ByteLevel()
-        special = ["<unk>"]
-    alphabet = [] if style == "sentencepiece" else pre_tokenizers.ByteLevel.alphabet()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=special, initial_alphabet=alphabet)
     tokenizer.train_from_iterator(CORPUS, trainer)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
