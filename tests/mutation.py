@@ -34,7 +34,7 @@ STEP = ("batches", "experience", "policy", "update")  # of training/step, and wh
 BESIDE = ("step/test_minibatches.py", "test_returns.py")
 # Beside the test of the same name; they need Ray, or are about other processes.
 LEFT_OUT = ("test_crash.py", "test_distributed.py", "test_format2.py")
-OF_RAY = {"test_pool.py": ("pool.py",), "test_pool_metrics.py": ("pool.py",)}
+OF_RAY = {"test_pool.py": ("pool.py",)}
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,

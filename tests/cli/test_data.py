@@ -78,24 +78,23 @@ def test_a_set_that_has_changed_on_the_hub_is_noted(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["amc"], "SET=amc: "),
-        (["amc23", "--from", "amc23=none.jsonl"], "--from=none.jsonl: "),
-        (["amc23", "--from", "amc.jsonl"], "--from=amc.jsonl: must be SET=FILE, with a different SET each time."),
-        (["amc23", "--from=amc23=a", "--from=amc23=b"], "--from=amc23=b: must be SET=FILE, with a different SET"),
-        (["amc23", "--from=amc23=amc.jsonl", "--out", "amc.jsonl"], "--out=amc.jsonl: "),
-        (["amc23", "--from=amc23=amc.jsonl", "--out", "amc.jsonl/a/b"], "--out=amc.jsonl/a/b: "),
-        (["amc23", "--from=amc23=none.jsonl", "--out", "/proc/x"], "--out=/proc/x: "),
-        (["amc23", "--from=amc23=amc.jsonl", "--levels", "3"], "--levels=3: applies only to math, which is not among"),
-        (["math", "--from=math=amc.jsonl"], "level"),
-        (["amc23", "--held-out", "3"], "--held-out=3: applies only to gym:TASK. Leave it out."),
-        (["gym:chain_sum", "--levels", "3"], "--levels=['3']: does not apply to gym:TASK. Leave it out."),
-        (["gym:chain_sum", "amc23"], "SET=amc23: name only gym:TASK here, and each task once."),
-        (["gym:chain_sum", "--set", "a"], "--set=a: must be KEY=VALUE, with a different KEY each time."),
-        (["gym:chain_sum", "--set", "a=2026-01-01"], "--set=a=2026-01-01: must be a JSON value (Object of type date"),
+        ("amc", "SET=amc: "),
+        ("amc23 --from amc23=none.jsonl", "--from=none.jsonl: "),
+        ("amc23 --from amc.jsonl", "--from=amc.jsonl: must be SET=FILE, with a different SET each time."),
+        ("amc23 --from=amc23=a --from=amc23=b", "--from=amc23=b: must be SET=FILE, with a different SET"),
+        *[(f"amc23 --from=amc23=amc.jsonl --out {out}", f"--out={out}: ") for out in ("amc.jsonl", "amc.jsonl/a/b")],
+        ("amc23 --from=amc23=none.jsonl --out /proc/x", "--out=/proc/x: "),
+        ("amc23 --from=amc23=amc.jsonl --levels 3", "--levels=3: applies only to math, which is not among"),
+        ("math --from=math=amc.jsonl", "level"),
+        ("amc23 --held-out 3", "--held-out=3: applies only to gym:TASK. Leave it out."),
+        ("gym:chain_sum --levels 3", "--levels=['3']: does not apply to gym:TASK. Leave it out."),
+        ("gym:chain_sum amc23", "SET=amc23: name only gym:TASK here, and each task once."),
+        ("gym:chain_sum --set a", "--set=a: must be KEY=VALUE, with a different KEY each time."),
+        ("gym:chain_sum --set a=2026-01-01", "--set=a=2026-01-01: must be a JSON value (Object of type date"),
     ],
 )
-def test_mistakes_are_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "prepare", *words]) == 2
+def test_mistakes_are_one_line(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "prepare", *words.split()]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.startswith("meds: ")
