@@ -49,18 +49,15 @@ def test_without_a_gpu_it_has_to_be_allowed_and_a_submitted_job_keeps_its_result
 ) -> None:
     monkeypatch.setattr("meds_openrlhf.runtime.devices.has_cuda", lambda: False)
     assert main(["eval", "x", "--benchmarks=sums.jsonl"]) == 2
-    assert capsys.readouterr().err == (
-        "meds: --allow-cpu=False: this machine has no GPU. Set RAY_ADDRESS to a cluster, or add --allow-cpu.\n"
-    )
+    no_gpu = "meds: --allow-cpu=False: this machine has no GPU. Set RAY_ADDRESS to a cluster, or add --allow-cpu.\n"
+    assert capsys.readouterr().err == no_gpu
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
     assert main(["eval", "x", "--benchmarks=sums.jsonl", "--allow-cpu"]) == 2
     refusal = capsys.readouterr().err
     assert refusal.startswith("meds: --out=eval: a submitted job runs in a copy of its folder that Ray deletes.")
 
 
-def test_where_nothing_is_missing_the_report_is_written_at_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_where_nothing_is_missing_the_report_is_written_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     Qwen2Config(vocab_size=261, max_position_embeddings=64).save_pretrained("policy")
     build_char_tokenizer().save_pretrained("policy")
     command = ["eval", "policy", "--benchmarks=sums.jsonl", "--n=3", "--allow-cpu"]
@@ -68,9 +65,8 @@ def test_where_nothing_is_missing_the_report_is_written_at_once(
         store.append([Sample("1", index, "4", 1, False, "4", True) for index in range(3)])
     assert main(command) == 0
     printed = capsys.readouterr()
-    assert printed.err == (
-        "reading tokenizers and prompts: policy\nall 3 samples are there already\nreport: eval/report.md\n"
-    )
+    said = ["reading tokenizers and prompts: policy", "all 3 samples are there already", "report: eval/report.md"]
+    assert printed.err.splitlines() == said
     assert printed.out == Path("eval/table.md").read_text().split("\n### ")[0]
     origin = Path("eval/report.md").read_text().split("### Models and sampling")[1]
     assert "n = 3 samples of every problem. Benchmarks: sums (1 problem)." in origin

@@ -30,9 +30,8 @@ print(*sorted(name for name in sys.modules if "." not in name))
 def imported_by(commands: list[list[str]], cwd: Path) -> tuple[str, list[int], set[str]]:
     """What `meds` with each of ``commands`` prints, its exit codes, and the packages that one process has imported."""
     lines = "".join(" ".join(words) + "\n" for words in commands)
-    finished = subprocess.run(
-        [sys.executable, "-c", PROGRAM], input=lines, cwd=cwd, capture_output=True, text=True, timeout=100
-    )
+    command = [sys.executable, "-c", PROGRAM]
+    finished = subprocess.run(command, input=lines, cwd=cwd, capture_output=True, text=True, timeout=100)
     assert finished.returncode == 0, finished.stderr
     *printed, modules = finished.stdout.splitlines()
     codes = [int(line.split()[2]) for line in printed if line.startswith("exit code: ")]

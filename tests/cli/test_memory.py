@@ -136,10 +136,7 @@ def test_replay_of_a_run_is_by_its_own_settings_unless_told_otherwise_and_writes
     ("words", "message"),
     [
         ("--meds.penalty.alpha -1", "meds.penalty.alpha=-1: must be a number that is at least 0."),
-        (
-            "--meds.memory.shards 3",
-            "meds.memory.shards=3: cannot be changed for recorded rollouts. Change one of meds.f",
-        ),
+        ("--meds.memory.shards 3", "meds.memory.shards=3: cannot be changed for recorded rollouts. Change one of m"),
         ("--actor.adam.lr 3", "actor.adam.lr=3: cannot be changed"),
         ("--meds.features.layers 9", "meds.features.layers=9: "),
         ("--preset best", "meds.memory.preset=best: must be "),

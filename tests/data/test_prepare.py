@@ -48,10 +48,8 @@ def test_training_sets_make_one_file_and_benchmarks_one_each(sources: list[Sourc
         ("b", "1", "dapo-math-17k", ""),
         ("c\u2028é", "2", "math", "4"),
     ]
-    row = {"question": "tested ?", "answer": "033", "datasource": "aime24", "level": ""}
-    assert lines_of(out / "aime24.jsonl") == [
-        {"id": "aime24-010006b77286", "prompt": qwen_math_prompt("tested ?"), **row}
-    ]
+    row = {"id": "aime24-010006b77286", "question": "tested ?", "answer": "033", "datasource": "aime24", "level": ""}
+    assert lines_of(out / "aime24.jsonl") == [{**row, "prompt": qwen_math_prompt("tested ?")}]
     dapo = {"read": 9, "kept": 2, "dropped": {"duplicate": 6, "in a benchmark": 1}}
     math = {"read": 3, "kept": 1, "dropped": {"level": 1, "duplicate": 1}}
     assert json.loads((out / "train.counts.json").read_text()) == {
@@ -93,9 +91,8 @@ def test_training_files_of_another_selection_or_not_compared_with_a_benchmark_ar
     assert notes[0].endswith(". It contained another selection of problems: 2 of dapo-math-17k and 1 of math")
     assert train.counts["math"].reasons() == {"duplicate": 1}  # a set that an earlier one holds already is no mistake
     prepare([sources[1], sources[3]], tmp_path / "data", lines.append)
-    assert lines[-1] == (
-        f"note: {tmp_path}/data/train.jsonl was not compared with aime24, math500. Prepare both in one call."
-    )
+    note = f"note: {tmp_path}/data/train.jsonl was not compared with aime24, math500. Prepare both in one call."
+    assert lines[-1] == note
 
 
 @pytest.mark.parametrize("out", ["/proc/x", "/sys/kernel/x", "link/x", "n" * 300])

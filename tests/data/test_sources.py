@@ -1,7 +1,7 @@
 """Reading files of the shapes that the sets have."""
 
 import json
-import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,9 @@ from meds_openrlhf.data.questions import DAPO_CLOSING, DAPO_OPENING
 from meds_openrlhf.data.sources import Row, Source, check_hub, read_rows
 
 OWN = DataSet(name="own", kind="training")
+
+
+CHAT = [{"role": "system", "content": "Think."}, {"role": "user", "content": "q"}]
 
 
 def write_parquet(path: Path, records: list[dict[str, Any]]) -> Path:
@@ -57,10 +60,7 @@ def test_maths_answer_is_what_its_solution_boxes_last(tmp_path: Path) -> None:
         ({"question": "q", "final_answer": ["$2$"], "difficulty": "Competition"}, Row("q", "2", "")),
         ({"prompt": "<|im_start|>", "question": " q\n", "answer": "1"}, Row("q", "1", "")),
         ({"prompt": "q", "ground_truth": 7}, Row("q", "7", "")),
-        (
-            {"prompt": [{"role": "system", "content": "S"}, {"role": "user", "content": "q"}], "answer": 1},
-            Row("q", "1", ""),
-        ),
+        ({"prompt": CHAT, "answer": 1}, Row("q", "1", "")),
     ],
 )
 def test_the_shapes_of_benchmarks_and_of_ones_own_files(tmp_path: Path, record: dict[str, Any], row: Row) -> None:
@@ -111,10 +111,10 @@ def test_a_hub_that_cannot_be_reached_is_one_line_for_all_sets(monkeypatch: pyte
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    unreachable = (
-        "aime24=HuggingFaceH4/aime_2024: cannot be loaded (the hub cannot be reached). Give a file: --from aime24="
+    line = (
+        r"aime24=HuggingFaceH4/aime_2024: cannot be loaded \(the hub cannot be reached\). Give a file: --from aime24="
     )
-    with pytest.raises(ConfigError, match=re.escape(unreachable)):
+    with pytest.raises(ConfigError, match=line):
         list(read_rows(Source(CATALOG["aime24"])))
     # `check_hub` sets these: restore them afterwards.
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
@@ -127,6 +127,11 @@ def test_a_hub_that_cannot_be_reached_is_one_line_for_all_sets(monkeypatch: pyte
     with pytest.raises(ConfigError, match=f"^{needed}$"):
         check_hub([Source(CATALOG["aime24"]), given, Source(CATALOG["amc23"])])
     check_hub([given])
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(
+        ConfigError, match=r"^aime24=HuggingFaceH4/aime_2024: needs the package datasets\. Install meds-"
+    ):
+        list(read_rows(Source(CATALOG["aime24"])))
 
 
 @pytest.mark.parametrize(

@@ -80,9 +80,8 @@ def test_search_and_reference_know_settings_every_exported_class_and_troubles(si
 
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
     for page in site.rglob("*.html"):
-        loaded = re.findall(
-            r'<(?:script|img|iframe)[^>]*src="([^"]*)|<link[^>]*stylesheet[^>]*href="([^"]*)', page.read_text()
-        )
+        sources = r'<(?:script|img|iframe)[^>]*src="([^"]*)|<link[^>]*stylesheet[^>]*href="([^"]*)'
+        loaded = re.findall(sources, page.read_text())
         assert loaded
         assert not [address for found in loaded for address in found if re.match(r"(\w+:)?//", address)], page
 

@@ -39,9 +39,8 @@ def test_a_folder_that_is_not_shared_or_not_writable(tmp_path: Path) -> None:
     assert storage(tmp_path).word == "ok"
     assert [path.name for path in tmp_path.iterdir()] == [TOKEN]
     (tmp_path / TOKEN).unlink()
-    assert f"WRONG  10.0.0.1         storage   {tmp_path} is not the folder that other nodes see; name a folder" in str(
-        storage(tmp_path)
-    )
+    line = f"WRONG  10.0.0.1         storage   {tmp_path} is not the folder that other nodes see; name a folder"
+    assert line in str(storage(tmp_path))
     assert storage(Path("/proc")).word == "WRONG"
     assert storage(tmp_path / "none").found == f"{tmp_path}/none: No such file or directory"
 

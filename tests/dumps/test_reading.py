@@ -34,8 +34,8 @@ def steps(*files: Path) -> list[tuple[int, list[str]]]:
         ({f"rank{rank}-step_3.jsonl": str(rank) for rank in (0, 1)}, [(3, ["0", "1"])]),
         # Folders counted from zero, with evaluations beside.
         (
-            {f"step_{n}/{kind}_rollouts.jsonl": f"{kind}{n}" for n in (0, 1) for kind in ("train", "eval")},
-            [(1, ["train0"]), (2, ["train1"])],
+            {f"step_{n}/{kind}_rollouts.jsonl": f"{n}" for kind in ("train", "eval") for n in (0, 1)},
+            [(1, ["0"]), (2, ["1"])],
         ),
     ],
 )
@@ -93,10 +93,8 @@ def test_what_holds_no_dump_is_refused(tmp_path: Path, name: str, problem: str) 
 
 
 def test_parquet(tmp_path: Path) -> None:
-    table = pa.table(
-        {"step": [3, 3], "prompt": ["p", "p"], "completion": ["a", "b"], "f": [0.0, 1.0], "advantage": [1.0, -1.0]}
-    )
-    pq.write_table(table, tmp_path / "completions_00003.parquet")
+    rows = {"step": [3, 3], "prompt": ["p", "p"], "completion": ["a", "b"], "f": [0.0, 1.0]}
+    pq.write_table(pa.table({**rows, "advantage": [1.0, -1.0]}), tmp_path / "completions_00003.parquet")
     assert steps(tmp_path) == [(3, ["a", "b"])]
     (tmp_path / "completions_00004.parquet").write_text("no parquet")
     with pytest.raises(ConfigError, match=r"completions_00004\.parquet: cannot be read as Parquet"):

@@ -31,9 +31,8 @@ def byte_level(tokens: list[str]) -> PreTrainedTokenizerFast:
 
 def sentencepiece(tokens: list[str]) -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.BPE({t: i for i, t in enumerate(tokens)}, []))
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
+    spaces = decoders.Replace("▁", " "), decoders.Strip(" ", 1, 0)
+    tokenizer.decoder = decoders.Sequence([spaces[0], decoders.ByteFallback(), decoders.Fuse(), spaces[1]])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
 

@@ -60,10 +60,7 @@ def test_a_function_of_hidden_states_gets_float32_of_every_layer(tmp_path: Path)
         ("from_texts = lambda prompts, responses: [[0.0]]", r"returns values of shape \(1, 1\) for 2 inputs"),
         ("from_texts = lambda prompts, responses: [0.0, 1.0]", r"returns values of shape \(2,\) for 2 inputs"),
         ("from_texts = lambda prompts, responses: [[], []]", r"returns values of shape \(2, 0\)"),
-        (
-            "from_texts = lambda prompts, responses: [[1.0], [float('nan')]]",
-            "returns NaN or infinite values for 2 made-up",
-        ),
+        ("from_texts = lambda prompts, responses: [[1.0], [float('nan')]]", "returns NaN or infinite values for 2"),
         ("from_texts = lambda prompts, responses: [['a'], ['b']]", "fails on 2 made-up inputs"),
     ],
 )

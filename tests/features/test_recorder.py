@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,9 @@ def padded_batch(side: str) -> tuple[dict[str, torch.Tensor], torch.Tensor, torc
     return inputs, positions, ids[torch.arange(4), positions + 1]
 
 
-def record(
-    model: torch.nn.Module, inputs: dict, tokens: torch.Tensor, targets: torch.Tensor, **options: Any
-) -> torch.Tensor:
-    recorder = LayerLogitRecorder(model, **options)
-    with torch.no_grad(), recorder.record(tokens, targets) as recording:
+def record(model: torch.nn.Module, inputs: dict, *at: torch.Tensor, **options: Any) -> torch.Tensor:
+    """Layer logits, by a recorder with these options, ``at`` flat tokens and their targets."""
+    with torch.no_grad(), LayerLogitRecorder(model, **options).record(*at) as recording:
         model(**inputs)
     assert recording.layer_logits is not None
     return recording.layer_logits
@@ -97,9 +95,7 @@ def test_a_function_of_the_users_gets_the_hidden_states_at_the_answers() -> None
     assert none.isnan().all()
     assert len(seen) == 1
     recording = recorder_module.Recording(torch.tensor([1]), torch.tensor([0]), torch.device("cpu"))
-    recording.keep_hidden(
-        None, None, (torch.tensor([[[1.0, 2], [3, 4]]]), torch.zeros(1, 2, 2))
-    )  # a layer may return more
+    recording.keep_hidden(None, None, (torch.tensor([[[1.0, 2], [3, 4]]]), None))  # a layer may return more
     assert recording._hidden[0].tolist() == [[3.0, 4.0]]
 
 
@@ -109,16 +105,12 @@ def test_packed_sequences(name: str) -> None:
     model = make_model(name)
     inputs, positions, targets = padded_batch("right")
     mask = inputs["attention_mask"].bool()
-    packed = {
-        "input_ids": inputs["input_ids"][mask][None],
-        "position_ids": inputs["position_ids"][mask][None],
-        "use_cache": False,  # as OpenRLHF sets it; with a cache transformers does not look for packed rows
-    }
+    packed = {name: inputs[name][mask][None] for name in ("input_ids", "position_ids")}
+    packed["use_cache"] = False  # as OpenRLHF sets it; with a cache transformers does not look for packed rows
     tokens = packed_positions(positions, inputs["attention_mask"])
     recorded = record(model, packed, tokens, targets)
-    torch.testing.assert_close(
-        recorded[HAVE], the_long_way(model, packed, tokens[HAVE], targets[HAVE]), atol=1e-5, rtol=1e-5
-    )
+    expected = the_long_way(model, packed, tokens[HAVE], targets[HAVE])
+    torch.testing.assert_close(recorded[HAVE], expected, atol=1e-5, rtol=1e-5)
     padded = record(model, inputs, padded_positions(positions, WIDTH), targets)
     torch.testing.assert_close(recorded, padded, atol=1e-4, rtol=1e-4, equal_nan=True)
 
@@ -195,31 +187,20 @@ def test_nothing_of_a_hidden_state_outlives_its_layer() -> None:
 @contextmanager
 def gathered_when_used(model: torch.nn.Module) -> Iterator[None]:
     """As under ZeRO-3: the weights of the final norm and the unembedding are there for the module's own pass only."""
-    handles = []
-    for module in (model.model.norm, model.lm_head):
-        whole, weight = module.weight.data, module.weight
+    whole = {module: module.weight.data for module in (model.model.norm, model.lm_head)}
 
-        def gather(*_: object, weight: Any = weight, whole: torch.Tensor = whole) -> None:
-            weight.data = whole
+    def gather(module: Any, *_: object) -> None:
+        module.weight.data = whole[module]
 
-        def partition(*_: object, weight: Any = weight) -> None:
-            weight.data = torch.empty(0)
+    def partition(module: Any, *_: object) -> None:
+        module.weight.data = torch.empty(0)
 
-        partition()
-        handles += [module.register_forward_pre_hook(gather), module.register_forward_hook(partition, always_call=True)]
-    yield
-    for handle in handles:
-        handle.remove()
-
-
-def test_weights_that_are_gathered_for_their_own_pass_only() -> None:
-    model = make_model("qwen2")
-    inputs, positions, targets = padded_batch("right")
-    tokens = padded_positions(positions, WIDTH)
-    expected = record(model, inputs, tokens, targets)
-    with gathered_when_used(model):
-        found = record(model, inputs, tokens, targets)
-    torch.testing.assert_close(found, expected, equal_nan=True)
+    with ExitStack() as hooks:
+        for module in whole:
+            partition(module)
+            hooks.enter_context(module.register_forward_pre_hook(gather))
+            hooks.enter_context(module.register_forward_hook(partition, always_call=True))
+        yield
 
 
 def test_a_rank_with_a_part_of_the_unembedding_leaves_the_other_rows_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,14 +235,16 @@ def test_a_rank_with_a_part_of_the_unembedding_leaves_the_other_rows_to_others(m
 
 
 @pytest.mark.parametrize("gathered", [False, True])
-def test_every_hook_adds_its_time(monkeypatch: pytest.MonkeyPatch, gathered: bool) -> None:
+def test_weights_may_be_gathered_for_their_own_pass_only_and_every_hook_adds_its_time(
+    monkeypatch: pytest.MonkeyPatch, gathered: bool
+) -> None:
     clock = itertools.count(100)
     monkeypatch.setattr(recorder_module.time, "perf_counter", lambda: next(clock))
     model = make_model("qwen2")
-    recorder = LayerLogitRecorder(model)
-    with (
-        gathered_when_used(model) if gathered else nullcontext(),
-        recorder.record(torch.tensor([3]), torch.tensor([7])) as recording,
-    ):
-        model(torch.ones(1, 8, dtype=torch.long))
+    inputs, positions, targets = padded_batch("right")
+    at = padded_positions(positions, WIDTH), targets
+    expected, recorder = record(model, inputs, *at), LayerLogitRecorder(model)
+    with gathered_when_used(model) if gathered else nullcontext(), recorder.record(*at) as recording:
+        model(**inputs)
     assert recording.seconds == LAYERS + 2  # each layer, the unembedding, the end
+    torch.testing.assert_close(recording.layer_logits, expected, equal_nan=True)

@@ -17,10 +17,7 @@ def main(device: str, port: str, stage: int, program: str) -> None:
     import torch
 
     deepspeed.init_distributed("nccl" if device == "cuda" else "gloo")
-    config = {
-        "bf16": {"enabled": True},
-        "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0},
-    }
+    config = {"bf16": {"enabled": True}, "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0}}
     {"gradients": gradients, "recorder": recorder}[program](device, config)
     torch.distributed.destroy_process_group()
 

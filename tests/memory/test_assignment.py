@@ -153,7 +153,6 @@ def test_what_does_not_fit_together_is_refused() -> None:
 
 def test_an_equal_row_of_the_set_gives_its_label() -> None:
     stored, offsets = np.array([[1.0, 2], [3, 4], [1, 2]]), np.array([0, 3, 3])
-    sets = Sets(
-        np.array([[3.0, 4], [3, 5], [1, 2]]), np.array([0, 2, 3]), stored, offsets, np.array([0, 1, 0], np.int32)
-    )
+    new, labels = np.array([[3.0, 4], [3, 5], [1, 2]]), np.array([0, 1, 0], np.int32)
+    sets = Sets(new, np.array([0, 2, 3]), stored, offsets, labels)
     assert vote(sets, Method(algorithm="equal")).tolist() == [1, -1, UNASSIGNED]  # the second set holds nothing yet

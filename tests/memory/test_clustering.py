@@ -154,9 +154,8 @@ def by_hdbscan(points: np.ndarray, smallest: int, single: bool, epsilon: float) 
         return np.full(len(points), -1)
     exact = dict(metric="precomputed", algorithm="generic", approx_min_span_tree=False)
     chosen = dict(allow_single_cluster=single, cluster_selection_epsilon=epsilon)
-    return (
-        hdbscan.HDBSCAN(min_cluster_size=smallest, min_samples=1, **exact, **chosen).fit(cdist(points, points)).labels_
-    )
+    model = hdbscan.HDBSCAN(min_cluster_size=smallest, min_samples=1, **exact, **chosen)
+    return model.fit(cdist(points, points)).labels_
 
 
 def by_hdbscan_with_a_stable_sort(points: np.ndarray, smallest: int, single: bool, epsilon: float) -> np.ndarray:

@@ -20,10 +20,8 @@ ALONE = Sharding(0, 1)
 
 
 def batch_of(step: int, rows: int = 3) -> pa.RecordBatch:
-    generator = np.random.default_rng(step)
-    incoming = make_rows(
-        list(range(rows)), [f"p{i}" for i in range(rows)], [False] * rows, generator.normal(size=(rows, 4)).astype("f4")
-    )
+    logits = np.random.default_rng(step).normal(size=(rows, 4)).astype("f4")
+    incoming = make_rows(list(range(rows)), [f"p{i}" for i in range(rows)], [False] * rows, logits)
     return with_answer(step, incoming, np.arange(rows, dtype="i4"), np.full(rows, step, "i4"))
 
 

@@ -193,10 +193,9 @@ def test_other_ways_to_write_the_same_rows(tmp_path: Path, form: str) -> None:
 def test_rows_that_make_no_sense_are_refused_and_nothing_is_written(
     tmp_path: Path, column: str, values: list | None, message: str
 ) -> None:
-    table = mixed_table(2)
-    table = (
-        table.drop_columns([column]).append_column(column, pa.array(values)) if values else table.drop_columns([column])
-    )
+    table = mixed_table(2).drop_columns([column])
+    if values is not None:
+        table = table.append_column(column, pa.array(values))
     source = write_stream(tmp_path / "in.arrow", table, 100)
     with pytest.raises(ConfigError, match=message):
         replayed(source, settings_with())

@@ -118,6 +118,8 @@ def test_a_manifest_that_is_wrong_or_whose_files_are_missing_is_found(root: Path
     assert any(re.search(message, text) for text in found)
     path.write_text(json.dumps(content).replace('"architecture": "Test"', '"architecture": "Other"'))
     assert damage(root) == ["snapshots/global_step4.json: is of another model than format.json"]
+    path.write_text("{")
+    assert [text.split(": ")[0] for text in damage(root)] == ["snapshots/global_step4.json"]
     path.write_text(json.dumps(content))
     files_of(root, shard=1)[1].unlink()
     assert {text.split(":")[0] for text in damage(root)} == {"snapshots/global_step4.json"}

@@ -27,9 +27,8 @@ def lines_of(found: PlanReport) -> list[str]:
 def test_gpus_of_one_engine_are_joined_and_those_in_use_are_crossed_out() -> None:
     nodes = [node("10.0.0.1", 4, 32), node("10.0.0.2", 8, 32, free_gpus=6, free_cpus=20)]
     lines = lines_of(report_of(nodes))
-    assert lines[0] == (
-        "my.yaml on 10.0.0.2 with 6 of 8 GPUs and 20 of 32 CPUs, 10.0.0.1 with 4 GPUs and 32 CPUs, 140 GB per GPU"
-    )
+    head = "my.yaml on 10.0.0.2 with 6 of 8 GPUs and 20 of 32 CPUs, 10.0.0.1 with 4 GPUs and 32 CPUs, 140 GB per GPU"
+    assert lines[0] == head
     assert "  10.0.0.1  PR PR PR PR      6 of 32 (2 shards)    0" in lines
     assert "  10.0.0.2  E─E E─E · · x x  4 of 20               0" in lines
     assert "  P policy   R reference   E engines   · free   x in use" in lines
@@ -60,9 +59,7 @@ def test_what_is_not_known_says_why() -> None:
 def test_roles_and_nodes_that_are_too_full_are_named() -> None:
     found = report_of(imagined_cluster("1x8", 24.0))
     (line,) = found.overfull
-    assert line.startswith(
-        "policy + reference on a GPU: about 61 GB of 24 GB. Lower train.micro_batch_size, rollout.mic"
-    )
+    assert line.startswith("policy + reference on a GPU: about 61 GB of 24 GB. Lower train.micro_batch_size, rollou")
     assert f"  too full  {line}" in lines_of(found)
     assert report_of(imagined_cluster("1x8", 140.0)).overfull == []
     small = [replace(node, memory_gb=8.0) for node in imagined_cluster("1x8", 140.0)]

@@ -68,9 +68,7 @@ def test_one_gpu_holds_the_small_model_and_a_line_says_that_it_does_not_hold_the
         (line,) = report.overfull
         assert line.startswith("policy + engines")
         assert " GB of 140 GB. Lower train.max_tokens_per_gpu, rollout.max_tokens_per_gpu, vllm.gpu" in line
-    with pytest.raises(
-        ConfigError, match=r"^cluster: has no room for 1 GPU for policy.*, 1 GPU for engines and 11 CPUs"
-    ):
+    with pytest.raises(ConfigError, match=r"^cluster: has no room for 1 GPU for policy.*, 1 GPU for engines and 11"):
         planned(config, "1x1", "--train.async_enable")
 
 

@@ -43,9 +43,8 @@ def submit(folder: Path, *words: str, ends: tuple[str, ...] = (SUCCEEDED,)) -> s
     (folder / "status.txt").write_text("".join(f"{end}\n" for end in ends))
     path = f"{folder}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "RAY_API_SERVER_ADDRESS": "http://head:8265"}
-    return subprocess.run(
-        ["bash", SCRIPT, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=60
-    )
+    command = ["bash", SCRIPT, *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
 
 
 @pytest.mark.parametrize(

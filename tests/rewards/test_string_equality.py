@@ -29,9 +29,8 @@ def test_normalized(answer: str, expected: str) -> None:
 
 def test_the_last_box_counts_and_an_empty_one_is_wrong() -> None:
     assert is_right("\\boxed{8} no, \\boxed{7}", 7)
-    assert not any(
-        is_right(text, label) for text, label in (("\\boxed{7} no, \\boxed{8}", 7), ("\\boxed{}", ""), ("7", 7))
-    )
+    for text, label in (("\\boxed{7} no, \\boxed{8}", 7), ("\\boxed{}", ""), ("7", 7)):
+        assert not is_right(text, label)
     units = r"5\text{ feet }6\text{ inches}"  # more than one unit is compared as it is
     assert is_right(f"\\boxed{{{units}}}", units)
     assert not is_right(r"\boxed{5\text{ feet}}", units)
