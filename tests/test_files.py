@@ -9,9 +9,7 @@ import pytest
 from meds_openrlhf.files import write_atomically
 
 
-def test_content_is_synced_before_its_name_and_the_name_before_it_returns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_content_is_synced_before_its_name_and_the_name_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[tuple[str, str]] = []
     sync, rename = os.fsync, os.replace
 

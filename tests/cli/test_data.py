@@ -63,9 +63,7 @@ def test_a_set_of_ones_own_and_levels() -> None:
     assert Path("again/train.jsonl").read_bytes() == Path("data/train.jsonl").read_bytes()
 
 
-def test_a_set_that_has_changed_on_the_hub_is_noted(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_set_that_has_changed_is_noted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", Path("cache").absolute())
     Path("hub/amc23").mkdir(parents=True)

@@ -21,7 +21,7 @@ def _cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "gpus_of_nodes", lambda: ({"10.0.0.1": 8}, False))
 
 
-def test_a_line_per_check_and_the_exit_code(
+def test_lines_and_the_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("WANDB_API_KEY", raising=False)

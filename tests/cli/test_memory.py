@@ -56,9 +56,7 @@ def meds(*words: object) -> int:
     return main(["memory", *map(str, words)])
 
 
-def test_inspect_lists_the_biggest_clusters_with_their_prompts(
-    run: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_inspect_lists_the_biggest_clusters_and_their_prompt(run: RunPaths, capsys: pytest.CaptureFixture[str]) -> None:
     assert meds("inspect", run.root, "--top", "2") == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "prompts    6"
@@ -74,7 +72,7 @@ def test_inspect_lists_the_biggest_clusters_with_their_prompts(
     assert out[8].endswith("x…")
 
 
-def test_inspect_for_programs_and_by_another_preset(
+def test_inspect_for_programs_or_by_other_presets(
     run: RunPaths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert meds("inspect", run.root, "--json") == 0
@@ -106,7 +104,7 @@ def test_verify_says_sound_or_what_is_not(run: RunPaths, capsys: pytest.CaptureF
     assert out[-1].endswith("damaged")
 
 
-def test_replay_of_a_run_is_by_its_own_settings_unless_told_otherwise_and_writes_over_no_input(
+def test_replay_is_by_the_runs_settings_unless_told_otherwise(
     run: RunPaths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own, other = tmp_path / "own.arrow", tmp_path / "other.arrow"

@@ -38,9 +38,7 @@ def test_the_shipped_recipe_on_clusters_of_all_sizes(
     assert (indent(f"$ meds plan {CONFIG} --cluster {cluster}\n{printed}", "    ") in page) == (cluster == "4x8")
 
 
-def test_a_cluster_that_is_too_small_says_what_lacks_and_an_unknown_model_is_placed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_cluster_that_is_too_small_says_what_lacks(capsys: pytest.CaptureFixture[str]) -> None:
     counts = ["--actor.num_nodes=4", "--actor.num_gpus_per_node=8", "--meds.placement.mode=colocate"]
     assert main(["plan", CONFIG, "--cluster", "3x8", *counts]) == 1
     assert capsys.readouterr().err == (

@@ -10,9 +10,7 @@ from meds_openrlhf.paths import RunPaths
 from tests.report.stored_runs import write_memory, write_metrics, write_run
 
 
-def test_the_path_of_a_run_or_of_several_is_all_that_is_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_path_of_the_page_is_all_that_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = write_run(tmp_path / "run")
     before = {path: path.read_bytes() for path in run.root.rglob("*") if path.is_file()}
     assert main(["report", str(run.root)]) == 0

@@ -47,7 +47,7 @@ def test_a_trackers_missing_package_and_a_folder_without_a_run_are_one_line(
     assert capsys.readouterr().err == f"meds: RUN={run.paths.root}: contains no run, since it has no config.yaml.\n"
 
 
-def test_a_run_that_has_ended_is_sent(
+def test_an_ended_run_is_sent(
     run: WrittenRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run.step(1, loss=1.0)

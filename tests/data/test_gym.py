@@ -71,7 +71,7 @@ def test_an_instruction_replaces_the_box() -> None:
     assert "answer fits no box" not in Path("plain/train.counts.json").read_text()
 
 
-def test_problems_that_cannot_be_trained_on_are_dropped_and_counted(
+def test_problems_that_cannot_be_trained_on_are_dropped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = ChainSumDataset.__getitem__

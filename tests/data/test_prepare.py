@@ -78,7 +78,7 @@ def test_a_set_that_fails_leaves_the_files_as_they_were(sources: list[Source], t
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
-def test_training_files_of_another_selection_or_not_compared_with_a_benchmark_are_noted(
+def test_a_file_of_another_selection_or_not_compared_with_a_benchmark_is_noted(
     sources: list[Source], tmp_path: Path
 ) -> None:
     lines: list[str] = []
@@ -96,7 +96,7 @@ def test_training_files_of_another_selection_or_not_compared_with_a_benchmark_ar
 
 
 @pytest.mark.parametrize("out", ["/proc/x", "/sys/kernel/x", "link/x", "n" * 300])
-def test_a_folder_that_cannot_be_written_to_is_said_before_anything_is_read(
+def test_a_folder_that_cannot_be_written_to_is_said_first(
     out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

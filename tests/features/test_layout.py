@@ -54,9 +54,7 @@ def test_an_agents_answer_is_its_own_never_a_tools() -> None:
         ("ask", "\\boxed{5}", "{5"),
     ],
 )
-def test_generated_tokens_begin_with_the_response_and_end_with_it(
-    prompt: str, response: str, found: str | None
-) -> None:
+def test_generated_tokens_begin_and_end_with_the_response(prompt: str, response: str, found: str | None) -> None:
     ids = TOKENIZER(prompt + response, add_special_tokens=False)["input_ids"]
     sequences = torch.tensor([ids])
     own = torch.tensor([[token >= len(prompt) for token in range(len(ids))]])

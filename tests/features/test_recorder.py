@@ -61,9 +61,7 @@ def test_equals_the_long_way_in_float32(name: str, side: str) -> None:
 @pytest.mark.parametrize(
     ("dtype", "close"), [(torch.float32, dict(atol=1e-5, rtol=1e-5)), (torch.bfloat16, dict(atol=2**-9, rtol=2**-7))]
 )
-def test_the_first_token_and_the_unembeddings_first_and_last_rows_in_either_precision(
-    dtype: torch.dtype, close: dict
-) -> None:
+def test_the_first_token_and_the_unembeddings_first_and_last_rows(dtype: torch.dtype, close: dict) -> None:
     model = make_model("qwen2", dtype)
     inputs, positions, _ = padded_batch("right")
     tokens, targets = padded_positions(positions, WIDTH), torch.tensor([0, VOCABULARY - 1, 0, 1])
@@ -235,9 +233,7 @@ def test_a_rank_with_a_part_of_the_unembedding_leaves_the_other_rows_to_others(m
 
 
 @pytest.mark.parametrize("gathered", [False, True])
-def test_weights_may_be_gathered_for_their_own_pass_only_and_every_hook_adds_its_time(
-    monkeypatch: pytest.MonkeyPatch, gathered: bool
-) -> None:
+def test_weights_may_be_gathered_and_every_hook_adds_its_time(monkeypatch: pytest.MonkeyPatch, gathered: bool) -> None:
     clock = itertools.count(100)
     monkeypatch.setattr(recorder_module.time, "perf_counter", lambda: next(clock))
     model = make_model("qwen2")

@@ -45,7 +45,7 @@ def open_at(memory: WrittenMemory, snapshot: str, step: int) -> None:
 
 @pytest.mark.parametrize("shards", [1, 2, 3])
 @pytest.mark.parametrize("step", [2, 4])
-def test_a_branch_goes_on_from_another_runs_snapshot(
+def test_a_branch_goes_on_from_a_snapshot(
     old: WrittenMemory, tmp_path: Path, expected: list, step: int, shards: int
 ) -> None:
     paths, wanted = MemoryPaths(tmp_path / "new" / "memory"), replace(FORMAT, shards=shards)
@@ -82,7 +82,7 @@ def test_what_cannot_be_branched_from_is_refused(old: WrittenMemory, tmp_path: P
 
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (3, 2), (2, 5), (2, 2)])
 @pytest.mark.parametrize("step", [2, 4])
-def test_another_number_of_shards_gives_the_same_answers_and_a_snapshot_that_does_not_fit_is_left_out(
+def test_another_number_of_shards_gives_the_same_answers(
     tmp_path: Path, expected: list, caplog: pytest.LogCaptureFixture, before: int, after: int, step: int
 ) -> None:
     memory = WrittenMemory(tmp_path / "memory", shards=before)

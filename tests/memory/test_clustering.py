@@ -46,9 +46,7 @@ def directions(count: int, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize("apart", [0.01, 0.13, 1.0])
 @pytest.mark.parametrize("looseness", [0.02, 0.05])
 @pytest.mark.parametrize("sizes", [[8], [48], [24, 24], [44, 4], [16, 16, 16], [8] * 6])
-def test_the_robust_preset_finds_each_mode_whole_at_every_scale(
-    sizes: list[int], looseness: float, apart: float
-) -> None:
+def test_the_robust_preset_finds_modes_whole_at_every_scale(sizes: list[int], looseness: float, apart: float) -> None:
     labels = cluster(modes(sizes, apart, looseness * apart), ROBUST)
     np.testing.assert_array_equal(labels.min(), 0)
     assert labels.max() == len(sizes) - 1
@@ -178,9 +176,7 @@ def test_labels_are_hdbscans(rows, seed: int, count: int, smallest: int, single:
 @settings(max_examples=250)
 @example(206, 8, 2, True, 2.0)  # a cluster split off at exactly epsilon
 @given(SEEDS, SIZES, SMALLEST, st.booleans(), st.sampled_from([0.0, 0.5, 1.0, 1.2, 2.0]))
-def test_tied_distances_are_taken_first_row_first(
-    seed: int, count: int, smallest: int, single: bool, epsilon: float
-) -> None:
+def test_ties_are_taken_first_row_first(seed: int, count: int, smallest: int, single: bool, epsilon: float) -> None:
     points, single = tied_rows(np.random.default_rng(seed), count), single or epsilon > 0
     expected = by_hdbscan_with_a_stable_sort(points, smallest, single, epsilon)
     np.testing.assert_array_equal(compiled(points, smallest, single, epsilon), expected)

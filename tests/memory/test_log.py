@@ -192,9 +192,7 @@ def test_another_models_rows_and_another_shards_are_refused(tmp_path: Path) -> N
         list(ShardLog(MemoryPaths(tmp_path), Sharding(0, 2), SCHEMA).open())
 
 
-def test_a_second_writer_is_refused_and_without_locks_one_line_says_how_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_writer_and_a_disk_without_locks_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = log_of(tmp_path, 1)
     second = ShardLog(MemoryPaths(tmp_path), ALONE, SCHEMA, lock_seconds=0.2)
     with pytest.raises(MemoryBusyError, match=rf"shard-0000: is in use by process {os.getpid()} on"):

@@ -190,9 +190,7 @@ def test_other_ways_to_write_the_same_rows(tmp_path: Path, form: str) -> None:
         ("layer_logits", [[1.0], [1.0, 2.0]] * 12, "some rows have 1 layers and others 2"),
     ],
 )
-def test_rows_that_make_no_sense_are_refused_and_nothing_is_written(
-    tmp_path: Path, column: str, values: list | None, message: str
-) -> None:
+def test_rows_that_make_no_sense_are_refused(tmp_path: Path, column: str, values: list | None, message: str) -> None:
     table = mixed_table(2).drop_columns([column])
     if values is not None:
         table = table.append_column(column, pa.array(values))

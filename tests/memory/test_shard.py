@@ -88,9 +88,7 @@ def test_right_and_wrong_rollouts_of_a_prompt_are_kept_apart(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("normalize", ["l2", "none"])
-def test_results_do_not_depend_on_when_clustering_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, normalize: str
-) -> None:
+def test_when_clustering_runs_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, normalize: str) -> None:
     """Clustered at once, never before it is needed, or slowly beside the next steps: the same answers."""
     settings = replace(SETTINGS, transform=FeatureTransform(normalize=normalize))
     batches = stream(12, prompts=4, per_step=3)
@@ -120,9 +118,7 @@ def test_results_do_not_depend_on_when_clustering_runs(
     assert beside.stats() == late.stats()
 
 
-def test_only_the_prompts_asked_about_are_waited_for_unless_they_were_clustered_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_prompts_that_are_asked_about_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = make_shard(tmp_path)
     assert 0 <= shard.recluster() < 1  # nothing was asked before
     first = shard.observe(1, stream(1, prompts=8, per_step=8)[0])
@@ -180,9 +176,7 @@ def test_a_step_without_rows_leaves_no_batch(tmp_path: Path) -> None:
     assert len(shard.observe(1, empty).label) == 0
 
 
-def test_a_clustering_that_ends_after_a_restore_leaves_no_labels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clustering_that_ends_after_a_restore_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batches = stream(6)
     shard = make_shard(tmp_path / "restored")
     run(shard, batches[:3])

@@ -82,7 +82,7 @@ def test_ray_and_driver_share_a_container_at_the_address_that_is_given(folder: P
         ("0", 1, 1, 0, []),
     ],
 )
-def test_a_failure_is_queued_again_some_times(
+def test_failures_are_queued_again(
     folder: Path, end: str, failed: int, restarts: int, code: int, requeued: list[str]
 ) -> None:
     failures = folder / "meds-77.failures"

@@ -43,9 +43,7 @@ def test_every_check_says_what_it_proves_and_names_commands_that_exist(path: Pat
             assert (REPOSITORY / file).exists()
 
 
-def test_the_runs_of_the_list_for_one_gpu_are_accepted_and_fit(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_runs_for_one_gpu_are_accepted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(REPOSITORY)
     monkeypatch.setattr(placing, "find_shape", found_shape)
     text = (FOLDER / "one_gpu.yaml").read_text().replace("\n", " ").replace('"', "")
@@ -86,9 +84,7 @@ def test_a_report_has_all_checks_also_after_one_that_failed_and_one_that_hangs_i
 @pytest.mark.parametrize(
     ("options", "names"), [((), "abc"), (("--from", "2"), "bc"), (("--only", "2"), "b"), (("--only", "1"), "a")]
 )
-def test_checks_are_chosen_by_their_number_and_share_a_folder(
-    tmp_path: Path, options: tuple[str, ...], names: str
-) -> None:
+def test_checks_are_chosen_by_number_and_share_a_folder(tmp_path: Path, options: tuple[str, ...], names: str) -> None:
     common = {"proves": "", "look": ""}
     checks = [{**common, "name": name, "command": f'echo {name} >> "$RUN/names"'} for name in "abc"]
     (tmp_path / "list.yaml").write_text(yaml.safe_dump(checks))

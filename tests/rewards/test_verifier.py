@@ -21,12 +21,13 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.needs("math_verify")
 
+Verifiers = Callable[..., AnswerVerifier]
 FOREVER = "9^{9^{9^9}}"
 MEBIBYTE = 1 << 20
 
 
 @pytest.fixture
-def verifier() -> Iterator[Callable[..., AnswerVerifier]]:
+def verifier() -> Iterator[Verifiers]:
     """Makes verifiers, and closes them."""
     made: list[AnswerVerifier] = []
 
@@ -55,7 +56,7 @@ def processes() -> set[int]:
     return children - _OTHERS
 
 
-def test_a_hanging_answer_holds_up_nobody_and_ends_with_the_pool(verifier: Callable[..., AnswerVerifier]) -> None:
+def test_a_hanging_answer_holds_up_nobody_and_ends_with_the_pool(verifier: Verifiers) -> None:
     pool = verifier(seconds=100.0, processes=2)
     verdicts: list[bool] = []
     hanging = threading.Thread(target=lambda: verdicts.append(pool.equal("7", FOREVER)))
@@ -74,9 +75,7 @@ def test_a_hanging_answer_holds_up_nobody_and_ends_with_the_pool(verifier: Calla
     assert not processes()
 
 
-def test_processes_start_when_needed_with_a_memory_limit_and_are_replaced(
-    verifier: Callable[..., AnswerVerifier],
-) -> None:
+def test_processes_start_when_needed_and_are_replaced(verifier: Verifiers) -> None:
     pool = verifier(seconds=2.0, processes=4, memory=256 * MEBIBYTE)
     assert not processes()
     assert pool.equal("7", r"\frac{14}{2}") is True
@@ -97,7 +96,7 @@ def test_processes_start_when_needed_with_a_memory_limit_and_are_replaced(
     assert pool.equal("0.25", "1/4") is True
 
 
-def test_many_threads_get_their_own_verdicts(verifier: Callable[..., AnswerVerifier]) -> None:
+def test_many_threads_get_their_own_verdicts(verifier: Verifiers) -> None:
     pool = verifier(processes=2)
     questions = [(str(n), rf"\frac{{{2 * n + n % 2}}}{{2}}") for n in range(100)]
     with ThreadPoolExecutor(32) as threads:
@@ -106,7 +105,7 @@ def test_many_threads_get_their_own_verdicts(verifier: Callable[..., AnswerVerif
     assert len(processes()) == 2
 
 
-def test_an_answer_costs_its_time_limit_once(verifier: Callable[..., AnswerVerifier]) -> None:
+def test_an_answer_costs_its_time_limit_once(verifier: Verifiers) -> None:
     pool = verifier(seconds=1.0, processes=1, remembered=2)
     with ThreadPoolExecutor(6) as threads:
         assert list(threads.map(pool.equal, ["7"] * 6, [FOREVER] * 6)) == [False] * 6
@@ -140,7 +139,7 @@ def test_memory_beyond_the_limit_is_refused() -> None:
 
 
 def test_a_process_that_cannot_start_is_an_error_and_no_verdict(
-    verifier: Callable[..., AnswerVerifier], monkeypatch: pytest.MonkeyPatch
+    verifier: Verifiers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = verifier()
     with monkeypatch.context() as broken:
