@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from packaging.specifiers import SpecifierSet
 
@@ -52,13 +51,3 @@ def test_a_job_may_only_read_and_ends() -> None:
     assert [one for one in used if not re.fullmatch(r"actions/[a-z-]+@v\d+", one)] == []
     files = {step["with"]["cache-dependency-path"] for job in JOBS.values() for step in job["steps"] if "with" in step}
     assert all((REPOSITORY / name).is_file() for name in files)
-
-
-@pytest.mark.parametrize(("form", "required"), [("bug", 4), ("feature", 1)])
-def test_the_forms_ask_for_something(form: str, required: int) -> None:
-    content = yaml.safe_load((FORGE / f"ISSUE_TEMPLATE/{form}.yml").read_text())
-    assert {"name", "description", "body"} <= content.keys()
-    fields = [one for one in content["body"] if one["type"] != "markdown"]
-    assert all(one["type"] in ("input", "textarea") and one["attributes"]["label"] for one in fields)
-    assert len({one["id"] for one in fields}) == len(fields)
-    assert sum(one.get("validations", {}).get("required", False) for one in fields) == required

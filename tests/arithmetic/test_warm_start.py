@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from meds_openrlhf.arithmetic.warm_start import WarmStartRecipe, prepare
 from meds_openrlhf.data.templates import qwen_math_prompt
+from tests.failing import failing
 
 SIZES = dict(layers=2, hidden_size=32, heads=1, steps=3, batch_size=4)
 TINY = WarmStartRecipe(**SIZES, train_problems=4, eval_problems=2, other_problems=8)
@@ -80,11 +81,8 @@ def test_a_run_that_fails_and_a_folder_of_something_else_leave_what_was_there(tm
     prepare(out, recipe=TINY)
     before = (out / "recipe.json").read_text()
 
-    def interrupt(line):
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        prepare(out, seed=1, recipe=TINY, report=interrupt)
+        prepare(out, seed=1, recipe=TINY, report=failing(KeyboardInterrupt()))
     assert (out / "recipe.json").read_text() == before
     assert [path.name for path in tmp_path.iterdir()] == ["arithmetic"]
     (tmp_path / "thesis.txt").write_text("years of work")

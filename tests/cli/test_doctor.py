@@ -10,6 +10,7 @@ from meds_openrlhf.cli.main import main
 from meds_openrlhf.doctor import checks
 from meds_openrlhf.doctor.checks import Finding
 from meds_openrlhf.runtime import ray_connection
+from tests.failing import failing
 
 
 @pytest.fixture(autouse=True)
@@ -48,10 +49,7 @@ VERSIONS = RuntimeError("Version mismatch: The cluster has:\n    Ray: 2.54.0")
 def test_a_cluster_that_cannot_be_joined(
     error: Exception, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(**_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(ray, "init", refuse)
+    monkeypatch.setattr(ray, "init", failing(error))
     monkeypatch.setattr(ray_connection, "_require_answer", lambda _address: None)
     assert main(["doctor", "--quick", "--address", "10.0.0.1:6379"]) == 2
     refusal = capsys.readouterr().err

@@ -12,6 +12,7 @@ from meds_openrlhf.cli import data
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from tests.cli.base_installation import REPOSITORY
+from tests.failing import failing
 
 HEAVY = {"torch", "transformers", "openrlhf", "deepspeed", "vllm", "sklearn", "hdbscan"}
 PROGRAM = """
@@ -71,10 +72,7 @@ def test_refusals_of_a_file_import_no_model_code(tmp_path: Path) -> None:
 def test_what_ends_a_run_and_can_be_mended_is_one_line_and_anything_else_is_shown_whole(
     error: Exception, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> int:
-        raise error
-
-    monkeypatch.setattr(data, "make_arithmetic", fail)
+    monkeypatch.setattr(data, "make_arithmetic", failing(error))
     if isinstance(error, (BrokenPipeError, FileNotFoundError)):  # no success, and a mistake in the program
         with pytest.raises(type(error)):
             main(["data", "arithmetic"])

@@ -8,6 +8,7 @@ import ray
 
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.training.start import placing
+from tests.failing import failing
 from tests.placement.clusters import found_shape
 
 REPOSITORY = Path(__file__).parents[2]
@@ -87,14 +88,9 @@ def test_a_wrong_setting_is_named(words: str, setting: str, capsys: pytest.Captu
 def test_without_a_cluster_there_has_to_be_one_and_a_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def no_cluster(**_options: object) -> None:
-        raise ConnectionError("Could not find any running Ray instance.")
-
-    monkeypatch.setattr(ray, "init", no_cluster)
+    monkeypatch.setattr(ray, "init", failing(ConnectionError("Could not find any running Ray instance.")))
     assert main(["plan", CONFIG]) == 2
-    refusal = capsys.readouterr().err
-    assert refusal.startswith("meds: RAY_ADDRESS: ")
-    assert "Could not find any running Ray instance." in refusal
+    assert capsys.readouterr().err.startswith("meds: RAY_ADDRESS: ")
     (tmp_path / "run.yaml").write_text("meds: {run_dir: runs/x}\nvllm.num_engines: 1\n")
     assert main(["plan", str(tmp_path / "run.yaml"), "--cluster", "1x8"]) == 2
     assert "meds: actor.model_name_or_path: " in capsys.readouterr().err

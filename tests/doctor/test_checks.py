@@ -21,6 +21,7 @@ from meds_openrlhf.doctor.checks import (
     installed,
     room_for_checkpoints,
 )
+from tests.failing import failing
 from tests.placement.clusters import found_shape
 from tests.ports import free_ports
 
@@ -66,10 +67,7 @@ def test_every_node_of_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(ConfigError, match=rf"^--folder={folder}: cannot be written to"):
             list(examine_nodes(Path(folder)))
 
-    def breaks(*_: object) -> None:
-        raise ModuleNotFoundError("No module named 'meds_openrlhf'")
-
-    monkeypatch.setattr(checks, "examine", breaks)
+    monkeypatch.setattr(checks, "examine", failing(ModuleNotFoundError("No module named 'meds_openrlhf'")))
     (broken,) = examine_nodes(tmp_path)
     assert (broken.check, broken.found) == ("node", "ModuleNotFoundError: No module named 'meds_openrlhf'")
     assert broken.word == "WRONG"

@@ -7,6 +7,7 @@ import ray
 
 from meds_openrlhf.doctor import network
 from meds_openrlhf.doctor.network import all_reduces, judge, transports_in
+from tests.failing import failing
 
 
 @pytest.mark.usefixtures("ray_cluster")
@@ -17,13 +18,10 @@ def test_ranks_of_a_node_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
     assert finding.found.startswith("an all-reduce of 0.01 GB among 2 GPUs takes ")
     assert finding.found.endswith(" GB/s bus bandwidth (gloo)")
 
-    def broken(*_: object) -> None:
-        raise RuntimeError("no NCCL")
-
     def late(*_: object) -> None:
         time.sleep(5)
 
-    monkeypatch.setattr(network, "all_reduce", broken)
+    monkeypatch.setattr(network, "all_reduce", failing(RuntimeError("no NCCL")))
     (failed,) = all_reduces({address: 2}, 10**7)
     assert (failed.word, failed.found[-31:]) == ("WRONG", "GPUs failed: RuntimeError: no NCCL"[-31:])
     monkeypatch.setattr(network, "all_reduce", late)

@@ -34,17 +34,6 @@ def test_every_token_is_on_one_rank_where_ring_attention_puts_it(total: int, ran
         assert everywhere[own].tolist() == piece[pieces[rank][own]].tolist()
 
 
-def test_an_agents_answer_is_its_own_never_a_tools() -> None:
-    """Two turns with a tool's reply between: its box is no answer, and no opening reaches across it."""
-    turns = ["ask ", "\\boxed{5} ", "tool: \\boxed{9} ", "I see \\box", "ed{7}"]  # every second one is generated
-    text = "".join(turns)
-    own = [number % 2 == 1 for number, turn in enumerate(turns) for _ in turn]  # a character is a token
-    sequences = torch.tensor([TOKENIZER(text, add_special_tokens=False)["input_ids"]])
-    positions, targets = locate_answers(AnswerLocator(TOKENIZER), sequences, torch.tensor([own]))
-    assert positions.tolist() == [text.index("{5")]
-    assert TOKENIZER.decode(targets.tolist()) == "5"
-
-
 @pytest.mark.parametrize(
     ("prompt", "response", "found"),
     [

@@ -13,6 +13,7 @@ from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from meds_openrlhf.memory.log import EMPTY_LOG, LogState, ShardLog, batches_in, read_rows
 from meds_openrlhf.memory.rows import Sharding, log_schema, make_rows, step_of, with_answer
 from meds_openrlhf.paths import MemoryPaths
+from tests.failing import failing
 from tests.test_locks import without_locks
 
 SCHEMA = log_schema(4)
@@ -168,11 +169,8 @@ def test_restore_refuses_what_is_not_as_it_was_and_removes_nothing(tmp_path: Pat
 def test_a_full_disk_stores_nothing_and_the_log_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = log_of(tmp_path, 1)
 
-    def full(_descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        patch.setattr(os, "fsync", failing(OSError(28, "No space left on device")))
         with pytest.raises(OSError, match=r"shard-0000: the rows of step 1 could not be written \(No space .* stored"):
             log.append(batch_of(1))
         log.last_step = 0

@@ -19,7 +19,8 @@ from meds_openrlhf.memory.log import LogState
 from meds_openrlhf.memory.rows import Sharding, layer_logits_of, make_rows
 from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings, ShardStats
 from meds_openrlhf.paths import MemoryPaths
-from tests.memory.streams import LAYERS, rows_by_prompt, stream
+from tests.failing import failing
+from tests.memory.streams import LAYERS, stream
 
 SETTINGS = ShardSettings(layers=LAYERS)
 PAPER = PRESETS["paper"]
@@ -57,8 +58,9 @@ def test_labels_and_sizes_follow_from_the_rows_seen_before(tmp_path: Path, metho
     history: dict[str, np.ndarray] = {}
     penalized = 0
     for rows, answer in zip(batches, answers):
-        features = SETTINGS.transform(layer_logits_of(rows))
-        for prompt, indices in rows_by_prompt(rows).items():
+        features, prompts = SETTINGS.transform(layer_logits_of(rows)), np.array(rows.column("prompt").to_pylist())
+        for prompt in set(prompts):
+            indices = np.flatnonzero(prompts == prompt)
             stored = history.get(prompt, np.empty((0, features.shape[1])))
             whole, bounds = np.array([0, len(stored)]), np.array([0, len(indices)])
             both = np.concatenate([stored, features[indices]])
@@ -144,11 +146,8 @@ def test_rows_that_could_not_be_stored_are_not_remembered(tmp_path: Path, monkey
     answers = run(shard, batches[:2])
     before = shard.stats()
 
-    def full(_batch: pa.RecordBatch) -> None:
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as patch:
-        patch.setattr(shard._log, "append", full)
+        patch.setattr(shard._log, "append", failing(OSError(28, "No space left on device")))
         with pytest.raises(OSError, match="No space left"):
             shard.observe(3, batches[2])
     assert shard.stats() == before

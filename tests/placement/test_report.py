@@ -39,15 +39,6 @@ def test_gpus_of_one_engine_are_joined_and_those_in_use_are_crossed_out() -> Non
     assert "  engine  its KV cache holds 435 sequences of 4096 tokens, 870 run at a time" in lines
 
 
-def test_equal_nodes_are_one_line() -> None:
-    lines = lines_of(report_of(imagined_cluster("40x4", 80.0)))
-    assert [line for line in lines if "of 64" in line] == [
-        "  node 0                 PR PR PR PR  6 of 64 (2 shards)    0",
-        "  node 1                 E─E E─E      4 of 64               0",
-        "  node 2 … node 39 (38)  · · · ·      0 of 64               0",
-    ]
-
-
 def test_what_is_not_known_says_why() -> None:
     text = draw(report_of(imagined_cluster("1x8", 80.0), model=None), "my.yaml")
     assert "  memory  unknown: some/model: not readable\n" in text
