@@ -93,7 +93,7 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
         Raises StaleWeightsError if the engine lacks the policy's weights, and RunLostError if a user's agent raised.
 
         vLLM hands a response over when it is finished. By default it does so again with each of its tokens, which is
-        half of the work of the one thread that all the engine's responses go through (docs/benchmarks.md).
+        half of the work of the one thread that all the engine's responses go through.
         """
         if not self._has_weights:
             raise StaleWeightsError("restarted since the last weight sync")
