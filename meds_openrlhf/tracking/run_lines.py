@@ -1,4 +1,4 @@
-"""Read the lines that a run writes, for the trackers."""
+"""The lines that a run writes, as the trackers take them."""
 
 from __future__ import annotations
 
@@ -24,24 +24,27 @@ class RunLine:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """The numbers, including NaN and infinities, which the user needs to see.
-
-        Their names are those of OpenRLHF's loggers: ``train/NAME``, and ``eval/NAME`` of evaluations.
-        """
+        """The numbers, including NaN and infinities, under the names of OpenRLHF's loggers: train/NAME, eval/NAME."""
         prefix = "eval" if self.stream == "evaluations" else "train"
         return {f"{prefix}/{name}": value for name, value in self.values.items() if isinstance(value, (int, float))}
 
     @property
     def histograms(self) -> dict[str, dict[str, list[float]]]:
-        """The histograms of a line of clusters, each with k ``counts`` and k + 1 ``edges``; empty ones are left out."""
-        histograms = self.values.get("histograms", {})
-        return {f"train/{name}": histogram for name, histogram in histograms.items() if histogram["counts"]}
+        """The histograms of a line of clusters, each with k ``counts`` and k + 1 ``edges``."""
+        return {f"train/{name}": histogram for name, histogram in self.values.get("histograms", {}).items()}
 
     @property
-    def biggest_clusters(self) -> str | None:
-        """The examples of the step's largest clusters as Markdown, for the trackers that show texts."""
-        clusters = self.values.get("biggest_clusters")
-        return "\n\n---\n\n".join(_as_markdown(cluster) for cluster in clusters) if clusters else None
+    def biggest_clusters(self) -> str:
+        """The examples of the step's largest clusters as Markdown, for the trackers that show texts; may be empty."""
+        return "\n\n---\n\n".join(_as_markdown(cluster) for cluster in self.values.get("biggest_clusters", ()))
+
+
+def _as_markdown(cluster: dict[str, Any]) -> str:
+    """Describe a cluster. Texts of models and data sets are code blocks, or the viewer would load images in them."""
+    head = f"**size {cluster['size']}**, {cluster['members']} in this step, label {cluster['label']}"
+    answer = "none" if cluster["answer"] is None else cluster["answer"]
+    texts = [f"answer {answer}\nprompt {cluster['prompt']}", cluster.get("prompt_text"), cluster.get("response")]
+    return "\n\n".join([head, *(textwrap.indent(text, "    ", lambda _: True) for text in texts if text)])
 
 
 class RunLines:
@@ -62,18 +65,9 @@ class RunLines:
                 return
             self._files[stream] = path.open("rb")
         file = self._files[stream]
-        if not path.exists() or not os.path.samestat(os.fstat(file.fileno()), path.stat()):
+        if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
             raise RuntimeError("the run was resumed, which replaces its files; they are read again from the start")
-        content = file.read()
-        whole = content[: content.rfind(b"\n") + 1]  # the next line may still be being written
-        file.seek(len(whole) - len(content), os.SEEK_CUR)
-        for values in map(json.loads, whole.splitlines()):
+        while (line := file.readline()).endswith(b"\n"):
+            values = json.loads(line)
             yield RunLine(stream, int(values.pop("step")), values)
-
-
-def _as_markdown(cluster: dict[str, Any]) -> str:
-    """Describe a cluster. Texts of models and data sets are code blocks, or the viewer would load images in them."""
-    head = f"**size {cluster['size']}**, {cluster['members']} in this step, label {cluster['label']}"
-    answer = "none" if cluster["answer"] is None else cluster["answer"]
-    texts = [f"answer {answer}\nprompt {cluster['prompt']}", cluster.get("prompt_text"), cluster.get("response")]
-    return "\n\n".join([head, *(textwrap.indent(text, "    ", lambda _: True) for text in texts if text)])
+        file.seek(-len(line), os.SEEK_CUR)  # the line is still being written

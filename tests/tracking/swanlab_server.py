@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-KEY = "right-key-of-swanlab"
+from tests.tracking.written_run import KEY
+
 LOGIN = {"sid": "sid", "expiredAt": "2999-01-01T00:00:00.000Z", "userInfo": {"username": "someone"}}
 PROJECT = {
     "cuid": "P", "name": "fruit", "version": 1, "path": "/someone/fruit", "group": {"username": "someone"},

@@ -38,8 +38,7 @@ from meds_openrlhf.memory.shard import MemoryAnswer
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.exploration import answer_bonus, pass_at_k_advantages
 from meds_openrlhf.shaping.penalty import cluster_penalty, rarity_bonus, shaped_reward
-from meds_openrlhf.tracking.diversity import DiversityTracker
-from meds_openrlhf.tracking.metrics import StepFacts, step_metrics
+from meds_openrlhf.tracking.metrics import DiversityTracker, StepFacts, step_metrics
 from meds_openrlhf.training.host.openrlhf import duplicates, ranks_of_roles
 from meds_openrlhf.training.step.batches import even_batches, padded_batches
 from meds_openrlhf.training.step.policy import Recorded

@@ -18,7 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from meds_openrlhf.features.function import load_function
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.tracking.diversity import DiversityTracker
+from meds_openrlhf.tracking.metrics import DiversityTracker
 from meds_openrlhf.training.host.openrlhf import plain_class, replaced
 from meds_openrlhf.training.step.batches import arranged
 from meds_openrlhf.training.step.checkpoint import CheckpointedTraining

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from meds_openrlhf.features.moments import Moments
-from meds_openrlhf.tracking.diversity import DiversityTracker
+from meds_openrlhf.tracking.metrics import DiversityTracker
 
 
 def ratio(vectors: np.ndarray) -> float:
