@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import textwrap
 import threading
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 from meds_openrlhf.locks import try_lock
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.redaction import without_keys
-from meds_openrlhf.tracking.run_lines import RunLines
-from meds_openrlhf.tracking.trackers import TRACKERS, TrackedRun, Tracker, abandon
+from meds_openrlhf.tracking.step_log import whole_lines
+from meds_openrlhf.tracking.trackers import STREAMS, TRACKERS, RunLine, TrackedRun, Tracker, abandon
 
 POLL_SECONDS, PATIENCE_SECONDS, RETRY_SECONDS = 1.0, 20.0, 60.0
 FINISH_SECONDS = 30.0  # for the rest, when training ends
@@ -75,12 +77,7 @@ class _Sender(threading.Thread):
     def __init__(self, package: str, run: TrackedRun, trackers: Trackers, first_step: float) -> None:
         title, self._open = TRACKERS[package]
         super().__init__(name=title, daemon=True)
-        self._run, self._first_step, self._finishing, self._ending = (
-            run,
-            first_step,
-            trackers.finishing,
-            trackers.ending,
-        )
+        self._run, self._trackers, self._first_step = run, trackers, first_step
         self._lock = run.paths.root / f".tracking-{package}.lock"
         self._waiting_since = math.inf  # for an answer of the tracker; `time.monotonic`
         self._error: str | None = None
@@ -99,24 +96,25 @@ class _Sender(threading.Thread):
             except Exception as error:  # whatever a library raises
                 logger.exception(self.name)
                 self._error, self._waiting_since = _described(error), math.inf
-                if self._ending.is_set():
+                if self._trackers.ending.is_set():
                     return  # another try could start another process of W&B's, which nobody would end
-                self._ending.wait(RETRY_SECONDS)
+                self._trackers.ending.wait(RETRY_SECONDS)
 
     def _send_run(self) -> None:
-        lines, first_step = RunLines(self._run.paths), self._first_step
+        files: dict[str, BinaryIO] = {}
+        first_step = self._first_step
         tracker: Tracker | None = None  # opened when there is something to send
         is_last = False
         while not is_last:
-            is_last = self._finishing.is_set()  # before reading, so that all lines written until then are read
-            for line in lines.read_new():
+            is_last = self._trackers.finishing.is_set()  # before reading, so that all lines written until then are read
+            for line in new_lines(self._run.paths, files):
                 self._waiting_since = time.monotonic()
                 tracker = tracker or self._open(self._run)
                 if line.step > min(first_step, tracker.sent.get(line.stream, -1)):
                     tracker.send(line)
                     self._first_step = math.inf  # the tracker's ``sent`` counts from now on
             self._error, self._waiting_since = None, math.inf
-            self._finishing.wait(POLL_SECONDS)
+            self._trackers.finishing.wait(POLL_SECONDS)
         if tracker:
             self._waiting_since = time.monotonic()
             tracker.close()
@@ -130,6 +128,22 @@ class _Sender(threading.Thread):
         self.trouble = trouble
         rest = f"Training continues; the rest is sent later, or with: meds track {self._run.paths.root}"
         return [f"{self.name}: {trouble}. {rest}" if trouble else f"{self.name}: sending works again"]
+
+
+def new_lines(paths: RunPaths, files: dict[str, BinaryIO]) -> list[RunLine]:
+    """Read a run's complete lines that are new since ``files`` were read last, sorted by step; opens files into it.
+
+    Raises RuntimeError if the run was resumed meanwhile.
+    """
+    lines: list[RunLine] = []
+    for stream, path in zip(STREAMS, (paths.metrics, paths.evaluations, paths.clusters)):
+        if stream not in files and path.exists():
+            files[stream] = path.open("rb")
+        if file := files.get(stream):
+            if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                raise RuntimeError("the run was resumed, which replaces its files; they are read again from the start")
+            lines += [RunLine(stream, int(values.pop("step")), values) for values in whole_lines(file)]
+    return sorted(lines, key=lambda line: line.step)
 
 
 def _described(error: Exception) -> str:

@@ -11,10 +11,12 @@ import logging
 import os
 import re
 import sys
+import textwrap
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,8 +25,8 @@ from meds_openrlhf.files import write_atomically
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.runtime.processes import MARK, end_family
 from meds_openrlhf.tracking.redaction import redacted
-from meds_openrlhf.tracking.run_lines import STREAMS, RunLine
 
+STREAMS = ("metrics", "evaluations", "clusters")  # the logs that are sent
 PROJECT = "openrlhf_train_ppo"  # OpenRLHF's default
 # The environment of a run that is sent to no server.
 NOWHERE = {"WANDB_MODE": "disabled", "SWANLAB_MODE": "disabled", "MLFLOW_TRACKING_URI": ""}
@@ -49,6 +51,39 @@ def wanted_trackers(environment: Mapping[str, str]) -> list[str]:
 def is_offline(package: str, environment: Mapping[str, str]) -> bool:
     """Whether W&B or SwanLab only writes files, for `wandb sync` or `swanlab sync`."""
     return environment.get(f"{package.upper()}_MODE") == "offline"
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """A line of a stream (metrics, evaluations or clusters): its training step and its other values."""
+
+    stream: str
+    step: int
+    values: dict[str, Any]
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The numbers, including NaN and infinities, under the names of OpenRLHF's loggers: train/NAME, eval/NAME."""
+        prefix = "eval" if self.stream == "evaluations" else "train"
+        return {f"{prefix}/{name}": value for name, value in self.values.items() if isinstance(value, (int, float))}
+
+    @property
+    def histograms(self) -> dict[str, dict[str, list[float]]]:
+        """The histograms of a line of clusters, each with k ``counts`` and k + 1 ``edges``."""
+        return {f"train/{name}": histogram for name, histogram in self.values.get("histograms", {}).items()}
+
+    @property
+    def biggest_clusters(self) -> str:
+        """The examples of the step's largest clusters as Markdown, for the trackers that show texts; may be empty."""
+        return "\n\n---\n\n".join(_as_markdown(cluster) for cluster in self.values.get("biggest_clusters", ()))
+
+
+def _as_markdown(cluster: dict[str, Any]) -> str:
+    """Describe a cluster. Texts of models and data sets are code blocks, or the viewer would load images in them."""
+    head = f"**size {cluster['size']}**, {cluster['members']} in this step, label {cluster['label']}"
+    answer = "none" if cluster["answer"] is None else cluster["answer"]
+    texts = [f"answer {answer}\nprompt {cluster['prompt']}", cluster.get("prompt_text"), cluster.get("response")]
+    return "\n\n".join([head, *(textwrap.indent(text, "    ", lambda _: True) for text in texts if text)])
 
 
 class TrackedRun:
@@ -211,9 +246,9 @@ class _Mlflow(Tracker):
     """Sends to a server, or writes files to a folder. The run there is found by a tag, and so is what it has."""
 
     def __init__(self, run: TrackedRun) -> None:
-        # Read by MLflow when it is imported: nothing is sent to its makers, and newer versions accept a folder.
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+        # Before its import: nothing is sent to its makers or printed, and newer versions accept a folder.
+        for variable in ("DISABLE_TELEMETRY", "SUPPRESS_PRINTING_URL_TO_STDOUT", "ALLOW_FILE_STORE"):
+            os.environ.setdefault(f"MLFLOW_{variable}", "true")
         from mlflow import MlflowClient, entities
 
         self._entities, self._takes_texts = entities, True

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from meds_openrlhf.locks import try_lock
 from meds_openrlhf.tracking import sending
-from meds_openrlhf.tracking.run_lines import RunLine, RunLines
-from meds_openrlhf.tracking.sending import Trackers
-from meds_openrlhf.tracking.trackers import TRACKERS
+from meds_openrlhf.tracking.sending import Trackers, new_lines
+from meds_openrlhf.tracking.trackers import TRACKERS, RunLine
 from tests.ports import silent_address
 from tests.tracking.wandb_server import WandbServer
 from tests.tracking.written_run import DEADLINE, KEY, WrittenRun, follow_until
@@ -153,19 +151,6 @@ def test_lines_that_a_tracker_has_are_left_out_until_a_resumed_run_repeats_them(
     assert good.steps == [4, 4, 2, 3, 4, 4]
 
 
-def test_a_run_that_is_sent_by_another_process_is_said(run: WrittenRun, fakes: Any) -> None:
-    bad, good = fakes
-    run.steps(1)
-    with (run.paths.root / ".tracking-bad.lock").open("w") as lock:
-        assert try_lock(lock.fileno())
-        trackers = Trackers(run.paths, ["bad", "good"])
-        said = follow_until(trackers, lambda said: bool(said) and good.steps == [1])
-        assert said == [f"Bad: RuntimeError: another process already sends this run. {way_on(run)}"]
-    assert follow_until(trackers, bool) == ["Bad: sending works again"]
-    assert trackers.finish(DEADLINE) == []
-    assert bad.steps == [1]
-
-
 def test_a_run_that_is_resumed_meanwhile_is_read_again(run: WrittenRun, fakes: Any) -> None:
     good = fakes[1]
     run.steps(1, 2, 3)
@@ -179,20 +164,20 @@ def test_a_run_that_is_resumed_meanwhile_is_read_again(run: WrittenRun, fakes: A
 
 
 def test_lines_come_once_by_step_and_half_a_line_when_it_is_whole(run: WrittenRun) -> None:
-    lines = RunLines(run.paths)
-    assert lines.read_new() == []
+    files: dict[str, Any] = {}
+    assert new_lines(run.paths, files) == []
     run.step(1, loss=0.5)
     run.step(2, loss=0.25)
     run.evaluation(1, pass1=0.75)
-    first, second, third = lines.read_new()
+    first, second, third = new_lines(run.paths, files)
     assert first == RunLine("metrics", 1, {"loss": 0.5})
     assert (second.stream, second.step, third.stream, third.step) == ("evaluations", 1, "metrics", 2)
     with run.paths.metrics.open("a") as file:
         file.write('{"step": 3, "lo')
         file.flush()
-        assert lines.read_new() == []
+        assert new_lines(run.paths, files) == []
         file.write('ss": 4.0, "text": "not sent", "list": [1]}\n')
-    (line,) = lines.read_new()
+    (line,) = new_lines(run.paths, files)
     assert (line.step, line.numbers) == (3, {"train/loss": 4.0})
 
 
@@ -252,13 +237,14 @@ def test_where_nobody_listens_tensorboard_goes_on(run: WrittenRun, monkeypatch: 
         assert trackers.finish(0.5) == [run.rest_of("MLflow")]
 
 
-@pytest.mark.parametrize(("name", "package", "extra"), [("W&B", "wandb", "track"), ("SwanLab", "swanlab", "swanlab")])
-def test_a_missing_package_is_one_line_that_names_its_extra(
-    run: WrittenRun, name: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
+def test_a_missing_package_is_one_line_that_names_its_extra(run: WrittenRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("wandb", "swanlab"):
+        monkeypatch.setitem(sys.modules, package, None)
     run.steps(1)
-    trackers = Trackers(run.paths, ["tensorboard", package])
-    (said,) = follow_until(trackers, lambda said: bool(said) and run.on_the_board() == [1])
-    assert said == f"{name}: {package} is not installed; pip install 'meds-openrlhf[{extra}]'. {way_on(run)}"
-    assert trackers.finish(DEADLINE) == [run.rest_of(name)]
+    trackers = Trackers(run.paths, ["tensorboard", "wandb", "swanlab"])
+    said = follow_until(trackers, lambda said: len(said) == 2 and run.on_the_board() == [1])
+    assert sorted(said) == [
+        f"SwanLab: swanlab is not installed; pip install 'meds-openrlhf[swanlab]'. {way_on(run)}",
+        f"W&B: wandb is not installed; pip install 'meds-openrlhf[track]'. {way_on(run)}",
+    ]
+    assert trackers.finish(DEADLINE) == [run.rest_of("W&B, SwanLab")]

@@ -93,8 +93,8 @@ def test_a_resumed_run_goes_on_in_the_same_run_with_the_steps_that_swanlab_lacks
     run.steps(2, 3, times=10.0)
     run.clusters(3)
     run.send("swanlab")
-    assert swanlab.points("train/loss") == [(1, 1.0), (2, 2.0), (3, 30.0)]
-    assert swanlab.media == [("train/biggest_clusters", 2), ("train/biggest_clusters", 3)]
+    assert swanlab.points["train/loss"] == [(1, 1.0), (2, 2.0), (3, 30.0)]
+    assert [step for step, _ in swanlab.points["train/biggest_clusters"]] == [2, 3]
     assert [one["cuid"] for one in swanlab.experiments] == [run.id()] * 2
     assert swanlab.config["meds"]["value"]["penalty"] == {"alpha": 0.1}
     assert folders(run) == []  # the run's own files have everything
@@ -108,7 +108,7 @@ def test_a_swanlab_that_takes_nothing_gets_everything_when_it_is_back(run: Writt
     assert trackers.finish(3.0) == [run.rest_of("SwanLab")]
     swanlab.status = 200
     follow_until(trackers, lambda _: trackers.left == [])
-    assert swanlab.points("train/loss") == [(1, 1.0)]
+    assert swanlab.points["train/loss"] == [(1, 1.0)]
 
 
 def test_a_wrong_key_is_one_line_and_the_rest_goes_on(

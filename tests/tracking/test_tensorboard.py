@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tensorboard.plugin_util import markdown_to_safe_html
 from tensorboard.util import tensor_util
 
-from meds_openrlhf.tracking.run_lines import RunLine, RunLines
-from meds_openrlhf.tracking.trackers import TRACKERS, TrackedRun
+from meds_openrlhf.tracking.sending import new_lines
+from meds_openrlhf.tracking.trackers import TRACKERS, RunLine, TrackedRun
 from tests.tracking.written_run import WrittenRun
 
 MARKDOWN = [
@@ -59,7 +59,7 @@ def test_a_resumed_run_is_shown_once_also_in_a_viewer_that_is_open(run: WrittenR
     run.steps(1, 2, 3)
     run.evaluation(3, pass1=0.1)
     session = TRACKERS["tensorboard"][1](TrackedRun(run.paths))
-    for line in RunLines(run.paths).read_new():
+    for line in new_lines(run.paths, {}):
         session.send(line)
     viewer = run.board()
     assert [event.step for event in viewer.Scalars("train/loss")] == [1, 2, 3]
@@ -80,9 +80,8 @@ def test_earlier_files_of_the_run_are_emptied_and_those_of_others_are_not(run: W
     run.paths.tracking.unlink()  # what follows is another run's
     for _ in range(3):
         run.send("tensorboard")
-    own = [path for path in run.tensorboard.iterdir() if path != another]
-    assert sorted(bool(path.stat().st_size) for path in own) == [False, False, True]
-    assert another.stat().st_size
+    sizes = sorted(path.stat().st_size for path in run.tensorboard.iterdir())
+    assert sizes == [0, 0, another.stat().st_size, another.stat().st_size]
 
 
 def test_flags_name_the_folder_and_the_run_and_no_torch_is_loaded(run: WrittenRun, tmp_path: Path) -> None:

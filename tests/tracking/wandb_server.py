@@ -21,10 +21,7 @@ class WandbServer:
         self.runs: list[dict[str, Any]] = []  # the variables of each UpsertBucket
         self.let_go = threading.Event()
         self.http = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"state": self}))
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.http.server_port}"
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
 
     def points(self, name: str) -> list[Any]:
         """The values of one metric, in the order in which they are kept."""

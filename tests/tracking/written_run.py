@@ -37,12 +37,9 @@ class WrittenRun:
         self.paths = RunPaths(folder)
         folder.mkdir(parents=True)
         self.paths.config.write_text(CONFIG)
+        self.tensorboard = self.paths.tensorboard / folder.name
         files = {"metrics": self.paths.metrics, "evaluations": self.paths.evaluations, "clusters": self.paths.clusters}
         self.logs = {stream: StepLog(path) for stream, path in files.items()}
-
-    @property
-    def tensorboard(self) -> Path:
-        return self.paths.tensorboard / self.paths.root.name
 
     def step(self, step: int, **metrics: float) -> None:
         self.logs["metrics"].append(step, metrics)
@@ -73,9 +70,7 @@ class WrittenRun:
 
     def send(self, *packages: str, first_step: float = math.inf) -> None:
         """One session from its start to its end, in which all is sent."""
-        trackers = Trackers(self.paths, list(packages), first_step=first_step)
-        assert trackers.finish(DEADLINE) == []
-        assert trackers.left == []
+        assert Trackers(self.paths, list(packages), first_step=first_step).finish(DEADLINE) == []
 
     def rest_of(self, name: str) -> str:
         """The last line about a tracker that has not everything."""
@@ -98,10 +93,9 @@ class WrittenRun:
         return accumulator
 
     def on_the_board(self) -> list[int]:
-        """The steps that TensorBoard shows."""
-        board = self.board() if self.tensorboard.exists() else None
-        shown = board is not None and "train/loss" in board.Tags()["scalars"]
-        return [event.step for event in board.Scalars("train/loss")] if shown else []
+        """The steps whose loss TensorBoard shows."""
+        is_there = self.tensorboard.exists() and "train/loss" in self.board().Tags()["scalars"]
+        return [event.step for event in self.board().Scalars("train/loss")] if is_there else []
 
 
 def follow_until(trackers: Trackers, happened: Callable[[list[str]], bool]) -> list[str]:
