@@ -154,17 +154,21 @@ def _described(error: Exception) -> str:
     return textwrap.shorten(without_keys(f"{type(error).__name__}: {error}"), 200)
 
 
-class _WithoutKeys(logging.Formatter):
+class _Log(logging.FileHandler):
+    """What the trackers' clients log, without keys; a full disk must not end the run."""
+
     def format(self, record: logging.LogRecord) -> str:
         return without_keys(super().format(record))
 
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
 
 def _log_to(path: Path) -> None:
-    """Write what the trackers' clients log to ``path`` instead of the console; a full disk must not end the run."""
-    handler = logging.FileHandler(path, delay=True)
-    handler.setFormatter(_WithoutKeys("%(asctime)s %(name)s: %(message)s"))
+    """Write the clients' warnings and errors to ``path`` instead of the console."""
+    handler = _Log(path, delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
     handler.setLevel(logging.WARNING)
-    handler.handleError = lambda record: None  # type: ignore[method-assign]
     for name in ("meds_openrlhf.tracking", "mlflow", "opentelemetry", "swanlab", "urllib3", "wandb"):
         logging.getLogger(name).handlers = [handler]
         logging.getLogger(name).propagate = False

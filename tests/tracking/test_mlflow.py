@@ -2,41 +2,17 @@
 
 import math
 import os
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from meds_openrlhf.tracking.sending import Trackers
+from tests.tracking.wandb_server import WandbServer
 from tests.tracking.written_run import CONFIG, DEADLINE, KEY, WrittenRun, follow_until
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # before the import
 mlflow = pytest.importorskip("mlflow")
-
-
-class _Refusing(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(401)
-        self.end_headers()
-        self.wfile.write(b"bad key")
-
-    do_POST = do_GET
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def refusing() -> Iterator[int]:
-    """The port of a server that takes no key."""
-    server = HTTPServer(("127.0.0.1", 0), _Refusing)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-    yield server.server_port
-    server.shutdown()
-    server.server_close()
 
 
 @pytest.fixture
@@ -120,15 +96,16 @@ def test_metrics_are_sent_without_texts_that_cannot_be_stored(run: WrittenRun, a
 
 
 def test_a_server_that_refuses_the_key_is_one_line_and_the_rest_goes_on(
-    run: WrittenRun, refusing: int, monkeypatch: pytest.MonkeyPatch
+    run: WrittenRun, server: WandbServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    server.behaviour = "refuses"
     run.steps(1)
     password = "swordfish-of-mine"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://someone:{password}@127.0.0.1:{refusing}")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.url.replace("//", f"//someone:{password}@"))
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", KEY)
     trackers = Trackers(run.paths, ["tensorboard", "mlflow"])
     (line,) = follow_until(trackers, lambda said: bool(said) and run.on_the_board() == [1])
     assert line.startswith("MLflow: ")
-    assert "401" in line
+    assert "bad key" in line
     assert trackers.finish(DEADLINE) == [run.rest_of("MLflow")]
     assert not run.holds(KEY, password)

@@ -91,6 +91,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.state.stream(json.loads(body))
             self._say(200, {"exitcode": None, "limits": {}})
 
+    do_GET = do_POST
+
     def do_PUT(self) -> None:
         self._body()
         self._say(200, {})
