@@ -70,13 +70,6 @@ def read_step(paths: RunPaths, step: int, columns: Sequence[str] | None = None) 
         raise ConfigError("RUN", str(path), f"{reason}. Remove it.") from error
 
 
-def cut_rollouts(paths: RunPaths, step: int) -> None:
-    """Remove the steps after ``step``."""
-    for later in paths.rollout_steps():
-        if later > step:
-            paths.rollouts(later).unlink()
-
-
 def sample_texts(rollouts: pa.Table) -> pa.Table:
     """Keep the first response for each prompt, verdict, cluster and answer; the others lose only their texts."""
     keys = ["prompt", "correct", "label", "answer"]

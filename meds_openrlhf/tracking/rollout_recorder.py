@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.response_texts import ResponseReader, ResponseText
-from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, cut_rollouts, sample_texts, write_rollouts
+from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, sample_texts, write_rollouts
 from meds_openrlhf.tracking.step_log import StepLog
 
 BIGGEST = 10  # clusters
@@ -91,7 +91,9 @@ class RolloutRecorder:
 def forget_after(paths: RunPaths, step: int) -> None:
     """Truncate both logs after ``step``; the resumed run repeats the later steps."""
     StepLog(paths.clusters).cut_after(step)
-    cut_rollouts(paths, step)
+    for later in paths.rollout_steps():
+        if later > step:
+            paths.rollouts(later).unlink()
 
 
 def cluster_line(rollouts: pa.Table) -> dict[str, Any]:

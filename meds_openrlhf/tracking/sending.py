@@ -12,6 +12,7 @@ import os
 import textwrap
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -160,8 +161,12 @@ class _Log(logging.FileHandler):
     def format(self, record: logging.LogRecord) -> str:
         return without_keys(super().format(record))
 
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError):  # of opening the file
+            super().emit(record)
+
     def handleError(self, record: logging.LogRecord) -> None:
-        pass
+        """Do not print it."""
 
 
 def _log_to(path: Path) -> None:

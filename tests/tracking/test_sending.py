@@ -82,12 +82,13 @@ def test_a_tracker_that_hangs_is_said_once_and_its_neighbour_does_not_notice(run
     assert bad.steps == [1, 2]
 
 
+@pytest.mark.parametrize("trouble_with_the_log", ["cannot be opened", "cannot be written"])
 def test_a_tracker_that_raises_is_said_once_and_its_neighbour_does_not_notice_nor_a_full_disk(
-    run: WrittenRun, fakes: Any, capfd: pytest.CaptureFixture[str]
+    run: WrittenRun, fakes: Any, trouble_with_the_log: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     bad, good = fakes
     bad.doing = bad.fail
-    run.paths.tracking_log.symlink_to("/dev/full")
+    run.paths.tracking_log.symlink_to("/dev/full" if trouble_with_the_log == "cannot be written" else run.paths.root)
     run.steps(1)
     trackers = Trackers(run.paths, ["bad", "good"])
     assert follow_until(trackers, bool) == [f"Bad: OSError: refused *** and more. {way_on(run)}"]
