@@ -1,12 +1,11 @@
-"""The real SwanLab client: its offline folders read back by itself, and a small SwanLab that it sends to."""
+"""The real SwanLab client and its command, with a small SwanLab that they send to."""
 
-import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from meds_openrlhf.tracking.sending import Trackers
 from tests.tracking.swanlab_server import SwanlabServer, swanlab_server
@@ -34,24 +33,15 @@ def folders(run: WrittenRun) -> list[Path]:
     return sorted(run.paths.root.glob("swanlab/run-*"))
 
 
-def records(folder: Path, kind: str) -> list[Any]:
-    from swanlab.proto.swanlab.record.v1.record_pb2 import Record
-    from swanlab.sdk.internal.core_python.store import DataStoreReader
-
-    reader = DataStoreReader()
-    (file,) = folder.glob("*.swanlab")
-    reader.open(file)
-    found = [Record.FromString(content) for content in reader]
-    reader.close()
-    return [getattr(record, kind) for record in found if record.WhichOneof("record_type") == kind]
-
-
-def points(folder: Path, name: str) -> list[tuple[int, float]]:
-    return [(one.step, one.value.number) for one in records(folder, "scalar") if one.key == name]
+def sync(run: WrittenRun, folder: Path, server: SwanlabServer) -> None:
+    """Send an offline session to ``server``, which forgets what it had, with SwanLab's own command."""
+    server.points.clear()
+    command = [str(Path(sys.executable).with_name("swanlab")), "sync", str(folder), "--id", run.id()]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
 
 
 def test_offline_the_newest_folder_has_the_whole_resumed_run_and_no_key(
-    run: WrittenRun, monkeypatch: pytest.MonkeyPatch
+    run: WrittenRun, swanlab: SwanlabServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SWANLAB_MODE", "offline")
     run.write_secrets()
@@ -59,28 +49,25 @@ def test_offline_the_newest_folder_has_the_whole_resumed_run_and_no_key(
     run.step(2, loss=float("nan"))
     run.evaluation(2, eval_aime_pass1=0.25)
     run.clusters(2, response="so\n17")
-    with monkeypatch.context() as named:
-        named.setenv("SWANLAB_PROJ_NAME", "vegetables")
-        run.send("swanlab")
+    run.send("swanlab")
     run.resume(1)
     run.steps(2, times=10.0)
     run.send("swanlab")
+    assert not run.holds(KEY, "very-secret")
+    monkeypatch.delenv("SWANLAB_MODE")
     first, second = folders(run)
-    opened = [records(folder, "start")[0] for folder in (first, second)]
-    assert [(one.id, one.project) for one in opened] == [(run.id(), "vegetables"), (run.id(), "fruit")]
-    assert opened[0].name == "my-run"
-    assert points(second, "train/loss") == [(1, 0.5), (2, 20.0)]
-    assert math.isnan(points(first, "train/loss")[1][1])
-    assert points(first, "train/meds/rows") == [(1, 7.0)]
-    assert points(first, "eval/eval_aime_pass1") == [(2, 0.25)]
-    (text,) = records(first, "media")
-    assert (text.key, text.step) == ("train/biggest_clusters", 2)
+    sync(run, first, swanlab)
+    assert swanlab.points["train/loss"] == [(1, 0.5), (2, "nan")]
+    assert swanlab.points["train/meds/rows"] == [(1, 7.0)]
+    assert swanlab.points["eval/eval_aime_pass1"] == [(2, 0.25)]
+    assert [step for step, _ in swanlab.points["train/biggest_clusters"]] == [2]
     (content,) = first.glob("media/text/*.txt")
     assert content.read_text().endswith("    so\n    17")
-    config = yaml.safe_load((first / "files/config.yaml").read_text())
-    assert config["actor"]["value"] == {"learning_rate": 1e-6}
-    assert config["reward"]["value"] == {"api_key": "***", "note": "***"}
-    assert not run.holds(KEY, "very-secret")
+    assert swanlab.config["actor"]["value"] == {"learning_rate": 1e-6}
+    assert swanlab.config["reward"]["value"] == {"api_key": "***", "note": "***"}
+    sync(run, second, swanlab)
+    assert swanlab.points["train/loss"] == [(1, 0.5), (2, 20.0)]
+    assert [(one["cuid"], one["name"]) for one in swanlab.experiments] == [(run.id(), "my-run")] * 2
 
 
 def test_a_resumed_run_goes_on_in_the_same_run_with_the_steps_that_swanlab_lacks(

@@ -1,15 +1,16 @@
-"""The real W&B client: in its offline mode, its files read back, and with a small W&B of our own."""
+"""The real W&B client and its command, with a small W&B that they send to."""
 
 import json
 import math
+import os
 import subprocess
 import sys
-from typing import Any
+from pathlib import Path
 
 import pytest
 
 from meds_openrlhf.tracking.sending import Trackers
-from tests.tracking.wandb_file import axes_of, history_of, read_wandb_file, records_of
+from tests.tracking.wandb_file import axes_of, read_wandb_file
 from tests.tracking.wandb_server import WandbServer
 from tests.tracking.written_run import KEY, WrittenRun
 
@@ -35,10 +36,16 @@ def online(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> WandbServer:
     return server
 
 
-def sessions(run: WrittenRun) -> list[list[Any]]:
-    """The records of each session, oldest first."""
-    files = run.paths.root.glob("wandb/offline-run-*/*.wandb")
-    return [read_wandb_file(path) for path in sorted(files, key=lambda path: path.stat().st_mtime)]
+def sync(run: WrittenRun, server: WandbServer) -> Path:
+    """Send the newest offline session to ``server``, which had nothing, with W&B's own command; returns its folder."""
+    server.history.clear()
+    server.summary.clear()
+    server.runs.clear()
+    newest = max(run.paths.root.glob("wandb/offline-run-*"), key=lambda folder: folder.stat().st_mtime)
+    environment = {**os.environ, "WANDB_MODE": "online"}
+    command = [sys.executable, "-m", "wandb", "sync", str(newest)]
+    subprocess.run(command, check=True, capture_output=True, timeout=60, env=environment)
+    return newest
 
 
 def drive(run: WrittenRun, end: str) -> subprocess.CompletedProcess[str]:
@@ -58,8 +65,9 @@ def test_offline_each_session_has_all_under_openrlhfs_names_on_one_axis_and_no_k
     run.clusters(2)
     run.clusters(3, answer=None, response=None)
     assert drive(run, "trackers.finish(60)").returncode == 0
-    (records,) = sessions(run)
-    history = history_of(records)
+    assert not run.holds(KEY, "very-secret", SECRET)
+    folder = sync(run, online)
+    history = [online.history[number] for number in sorted(online.history)]
     assert [line["_step"] for line in history] == [0, 1, 2, 3, 4]
     assert [line["train/global_step"] for line in history] == [1, 2, 2, 2, 3]
     assert (history[0]["train/loss"], history[0]["train/meds/rows"]) == (0.5, 7)
@@ -68,25 +76,23 @@ def test_offline_each_session_has_all_under_openrlhfs_names_on_one_axis_and_no_k
     histogram = history[3]["train/meds/cluster_sizes"]
     assert (histogram["bins"], histogram["values"]) == ([1, 2, 4], [5, 7])
     assert [line["train/biggest_clusters"]["nrows"] for line in history[3:]] == [1, 1]
-    axes = axes_of(records)
+    (file,) = folder.glob("*.wandb")
+    axes = axes_of(read_wandb_file(file))
     assert (axes["train/*"], axes["eval/*"]) == ("train/global_step", "train/global_step")
-    tables = run.paths.root.glob("wandb/offline-run-*/files/media/table/train/*.json")
+    tables = folder.glob("files/media/table/train/*.json")
     assert sorted((json.loads(table.read_text()) for table in tables), key=lambda one: one["data"]) == [
         {"columns": ["step", "prompt", "label", "size", "members", "answer", "response"], "data": [row]}
         for row in ([2, "9 + 9?", 3, 12, 4, "17", "so 17"], [3, "9 + 9?", 3, 12, 4, None, None])
     ]
-    opened = records_of(records, "run")[0]
-    assert (opened.project, opened.display_name, opened.run_id) == ("fruit", "my-run", run.id())
-    config = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in opened.config.update}
-    assert config["actor"] == {"learning_rate": 1e-6}
-    assert config["reward"] == {"api_key": "***", "note": "***"}
-    assert not run.holds(KEY, "very-secret", SECRET)
+    opened = online.runs[0]
+    assert (opened["project"], opened["displayName"], opened["name"]) == ("fruit", "my-run", run.id())
+    config = json.loads(opened["config"])
+    assert config["actor"]["value"] == {"learning_rate": 1e-6}
+    assert config["reward"]["value"] == {"api_key": "***", "note": "***"}
     run.resume(1)
     run.steps(2, times=10.0)
     run.send("wandb")
-    monkeypatch.delenv("WANDB_MODE")
-    newest = max(run.paths.root.glob("wandb/offline-run-*"), key=lambda folder: folder.stat().st_mtime)
-    subprocess.run([sys.executable, "-m", "wandb", "sync", str(newest)], check=True, capture_output=True, timeout=60)
+    sync(run, online)
     assert online.points("train/loss") == [0.5, 20.0]
     assert {one["name"] for one in online.runs} == {run.id()}
 
