@@ -113,7 +113,7 @@ class _Sender(threading.Thread):
                 tracker = tracker or self._open(self._run)
                 if line.step > min(first_step, tracker.sent.get(line.stream, -1)):
                     tracker.send(line)
-                    self._first_step = math.inf  # the tracker's ``sent`` counts from now on
+                    self._error, self._first_step = None, math.inf  # its ``sent`` counts from now on
             self._error, self._waiting_since = None, math.inf
             self._trackers.finishing.wait(POLL_SECONDS)
         if tracker:

@@ -33,7 +33,7 @@ NOWHERE = {"WANDB_MODE": "disabled", "SWANLAB_MODE": "disabled", "MLFLOW_TRACKIN
 AXIS = "train/global_step"  # not W&B's own step, which counts records
 BIGGEST_CLUSTERS = "train/biggest_clusters"  # a text, in W&B a table
 _WANDB_PROCESSES = uuid.uuid4().hex  # marks them
-_NO_MLFLOW_NAME = re.compile(r"[^/\w.\- :]")
+_REFUSED_BY_MLFLOW = re.compile(r"[^/\w.\- :]")
 
 logger = logging.getLogger(__name__)
 
@@ -261,7 +261,7 @@ class _Mlflow(Tracker):
         there = found[0] if found else client.create_run(where, run_name=name, tags=tags)
         self._id = there.info.run_id
         client.update_run(self._id, status="RUNNING")
-        settings = {_NO_MLFLOW_NAME.sub("_", name): str(value) for name, value in flatten(run.config).items()}
+        settings = {_REFUSED_BY_MLFLOW.sub("_", name): str(value) for name, value in flatten(run.config).items()}
         # What MLflow has cannot be changed.
         new = [entities.Param(name, value) for name, value in settings.items() if name not in there.data.params]
         client.log_batch(self._id, params=new)
@@ -275,7 +275,7 @@ class _Mlflow(Tracker):
                 logger.exception("MLflow: the texts of the largest clusters are not sent")
                 self._takes_texts = False
         now = int(time.time() * 1000)
-        named = {_NO_MLFLOW_NAME.sub("_", name): value for name, value in line.numbers.items()}
+        named = {_REFUSED_BY_MLFLOW.sub("_", name): value for name, value in line.numbers.items()}
         metrics = [self._entities.Metric(name, value, now, line.step) for name, value in named.items()]
         sent = self._entities.RunTag(f"meds.sent.{line.stream}", str(line.step))
         self._client.log_batch(self._id, metrics=metrics, tags=[sent])
