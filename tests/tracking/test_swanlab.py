@@ -37,7 +37,7 @@ def sync(run: WrittenRun, folder: Path, server: SwanlabServer) -> None:
     """Send an offline session to ``server``, which forgets what it had, with SwanLab's own command."""
     server.points.clear()
     command = [str(Path(sys.executable).with_name("swanlab")), "sync", str(folder), "--id", run.id()]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=60, cwd=run.paths.root)
 
 
 def test_offline_the_newest_folder_has_the_whole_resumed_run_and_no_key(

@@ -44,7 +44,7 @@ def sync(run: WrittenRun, server: WandbServer) -> Path:
     newest = max(run.paths.root.glob("wandb/offline-run-*"), key=lambda folder: folder.stat().st_mtime)
     environment = {**os.environ, "WANDB_MODE": "online"}
     command = [sys.executable, "-m", "wandb", "sync", str(newest)]
-    subprocess.run(command, check=True, capture_output=True, timeout=60, env=environment)
+    subprocess.run(command, check=True, capture_output=True, timeout=60, env=environment, cwd=run.paths.root)
     return newest
 
 
