@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
 
 
 def train(config: RunConfig, *, resume: bool, verbose: bool) -> None:
-    """Train with status lines and a progress bar on the console."""
+    """Train with status lines on the console."""
     quiet_start(verbose)
     from meds_openrlhf.tracking.console import RunConsole
 
@@ -39,10 +39,7 @@ def train(config: RunConfig, *, resume: bool, verbose: bool) -> None:
     console.say(f"{config.meds.run_dir}: checking the configuration")
     from meds_openrlhf.training.run import run_training
 
-    try:
-        run_training(config, resume=resume, verbose=verbose, listener=console)
-    finally:
-        console.close()
+    run_training(config, resume=resume, verbose=verbose, listener=console)
     console.say(f"{config.meds.run_dir}: done; the trained policy is in {config.meds.run_dir}/model")
 
 

@@ -12,7 +12,6 @@ import pytest
 from meds_openrlhf.cli import track
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.tracking import sending
-from tests.tracking.test_sending import on_the_board as steps_on_the_board
 from tests.tracking.wandb_server import wandb_server
 from tests.tracking.written_run import WrittenRun
 
@@ -64,7 +63,7 @@ def test_an_ended_run_is_sent(
 def test_once_ends_where_wandb_does_not_answer_or_refuses(
     run: WrittenRun, behaviour: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(track, "GIVE_UP_SECONDS", 3.0)
+    monkeypatch.setattr(track, "STOP_SECONDS", 1.0)
     monkeypatch.setattr(sending, "PATIENCE_SECONDS", 1.0)
     run.step(1, loss=1.0)
     with wandb_server() as server:
@@ -94,7 +93,7 @@ def test_a_run_that_goes_on_is_followed_to_its_end(run: WrittenRun, monkeypatch:
         assert thread.is_alive()
     thread.join()
     assert codes == [0]
-    assert steps_on_the_board(run) == [1, 2]
+    assert run.on_the_board() == [1, 2]
     assert not track.goes_on(run.paths)
 
 
@@ -113,7 +112,7 @@ def test_a_run_that_is_sent_already_is_not_sent_twice(
         thread.start()
         thread.join(2.0)
         assert thread.is_alive()  # it waits
-        assert steps_on_the_board(run) == []
+        assert run.on_the_board() == []
     thread.join()
-    assert steps_on_the_board(run) == [1]
+    assert run.on_the_board() == [1]
     assert capsys.readouterr().out.endswith("everything is sent\n")

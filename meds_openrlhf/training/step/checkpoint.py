@@ -12,7 +12,7 @@ from openrlhf.trainer.ppo_trainer import BasePPOTrainer
 from meds_openrlhf.checkpoints import mark_complete, newest_complete, remove_stale, saved_tags
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory.snapshot import BRANCH_SNAPSHOT
-from meds_openrlhf.tracking.diversity import DiversityTracker
+from meds_openrlhf.tracking.metrics import DiversityTracker
 from meds_openrlhf.training.step.log import RolloutSender, eval_line
 from meds_openrlhf.training.watch.control import StepReport, Stopped, TrainerContext
 

@@ -36,8 +36,7 @@ from meds_openrlhf.memory.shard import MemoryAnswer
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.batch_clusters import sizes_in_batch
 from meds_openrlhf.shaping.methods import advantages_added, advantages_instead, shape
-from meds_openrlhf.tracking.diversity import DiversityTracker
-from meds_openrlhf.tracking.metrics import StepFacts, step_metrics
+from meds_openrlhf.tracking.metrics import DiversityTracker, StepFacts, step_metrics
 from meds_openrlhf.training.host.openrlhf import duplicates, ranks_of_roles
 from meds_openrlhf.training.step.batches import even_batches, padded_batches
 from meds_openrlhf.training.step.policy import Recorded

@@ -15,7 +15,7 @@ import transformers
 from openrlhf.trainer.ppo_trainer import BasePPOTrainer, PPOTrainer
 
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.tracking.diversity import DiversityTracker
+from meds_openrlhf.tracking.metrics import DiversityTracker
 from meds_openrlhf.training.host.openrlhf import BoundActor, plain_class, replaced
 from meds_openrlhf.training.step.batches import arranged
 from meds_openrlhf.training.step.checkpoint import CheckpointedTraining

@@ -16,7 +16,7 @@ from meds_openrlhf.config.schema import MedsSettings, PolicySettings
 from meds_openrlhf.features.moments import Moments
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.diversity import DiversityTracker
+from meds_openrlhf.tracking.metrics import DiversityTracker
 from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.training.step import trainer as trainer_module
 from meds_openrlhf.training.step.experience import StepResult
