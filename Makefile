@@ -18,6 +18,15 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --no-loadscope-reorde
 find-python = @command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; name a Python 3.11 with PYTHON=/path/to/python3.11" >&2; exit 2; }
 make-venv = @test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 
+# What is pinned is installed without dependencies, by uv, in a quarter of pip's time; where uv cannot, pip does it.
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+UV := $(shell sed -n 's/^\(uv==[0-9.]*\).*/\1/p' requirements/cpu.lock)
+define install
+@test -x $(BIN)/uv || $(PIP) $(UV) || true
+@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps $(1) || \
+{ echo "make: uv could not install this, so pip does, which takes longer" >&2; $(PIP) --no-deps $(1); }
+endef
+
 .PHONY: setup setup-gpu flash-attn gpu-lock demo test test-unit test-base test-all lint types format settings docs release clean
 .DEFAULT_GOAL := help
 
@@ -35,18 +44,18 @@ setup: $(STAMP)
 $(STAMP): requirements/cpu.lock pyproject.toml
 	$(find-python)
 	$(make-venv)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/cpu.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
+	$(call install,-r requirements/cpu.lock)
+	$(call install,--no-build-isolation -e .)
 	@touch $(STAMP)
 
 setup-gpu:
 	$(find-python)
 	$(make-venv)
-	$(BIN)/python -m pip install --no-deps -r requirements/gpu.lock
+	$(call install,-r requirements/gpu.lock)
 	$(MAKE) flash-attn
-	$(BIN)/python -m pip install --no-deps build/wheels/flash_attn-*.whl
-	$(BIN)/python -m pip install --no-deps -e .
+	$(call install,build/wheels/flash_attn-*.whl)
+	$(call install,-e .)
 
 # flash-attn has no wheel for this torch: it is compiled, for H100s and H200s unless FLASH_ATTN_CUDA_ARCHS says
 # otherwise, with the nvcc of the lock unless CUDA_HOME names another; no GPU is needed. The build looks for ninja on the

@@ -32,7 +32,7 @@ from meds_openrlhf.memory.stored import StoredMemory, open_memory
 from meds_openrlhf.report.run_names import names_of
 from meds_openrlhf.results.figures import COLORS, label_axes, legend_below, panels
 from meds_openrlhf.results.tables import markdown
-from meds_openrlhf.tracking.diversity import WINDOW
+from meds_openrlhf.tracking.metrics import WINDOW
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -44,7 +44,7 @@ from meds_openrlhf.tracking.response_texts import ResponseReader
 from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder
 from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
 from meds_openrlhf.training.step.engine import in_arrays
-from meds_openrlhf.training.step.engine_fleet import AS_STARTED, EngineFleet, EngineStatus
+from meds_openrlhf.training.step.engine_fleet import EngineFleet, EngineStatus
 from meds_openrlhf.training.step.policy import Recorded
 from meds_openrlhf.training.step.rollout import RolloutGenerator
 from meds_openrlhf.training.step.trainer import EngineSync, MedsTraining
@@ -90,7 +90,7 @@ class _StubEngine:
         return self._responses[prompt]
 
     def status(self) -> EngineStatus:
-        return EngineStatus(str(id(self)), AS_STARTED)
+        return EngineStatus(str(id(self)))
 
     has_received = sleep = wake_up = nothing
 

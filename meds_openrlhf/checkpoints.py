@@ -7,6 +7,7 @@ the listed size. OpenRLHF removes old checkpoints file by file, so the existence
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.paths import RunPaths
 
 ROLES = ("_actor", "_critic")
+# DeepSpeed's optimizer files, one per rank: zero_pp_rank_3_mp_rank_00_optim_states.pt
+OPTIMIZER_PART = re.compile(r"(bf16_)?zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt")
 
 
 @dataclass(frozen=True)
@@ -84,3 +87,13 @@ def point_latest_to(paths: RunPaths, tag: str) -> None:
     for role in ROLES:
         if (paths.checkpoints / role / tag).is_dir():
             write_atomically(paths.checkpoints / role / "latest", tag)
+
+
+def ranks_saved(paths: RunPaths, tag: str) -> dict[str, int]:
+    """Return how many ranks of policy and critic saved their part of the optimizer in the checkpoint ``tag``."""
+    folders = {"policy": paths.checkpoints / "_actor" / tag, "critic": paths.checkpoints / "_critic" / tag}
+    parts = {
+        role: sum(1 for file in folder.iterdir() if OPTIMIZER_PART.fullmatch(file.name)) if folder.is_dir() else 0
+        for role, folder in folders.items()
+    }
+    return {role: count for role, count in parts.items() if count}

@@ -1,7 +1,5 @@
 """Settings of all tests, and the Ray cluster that those of them share which need one."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -22,16 +22,9 @@ def test_a_merged_weight_is_pefts_with_one_rounding(dtype: torch.dtype) -> None:
         assert torch.equal(layer.weight, before)
     expected = model.float().merge_and_unload().state_dict()
     assert len(found) == 4 * 5 + 1
+    assert plain_name("base_model.model.model.norm.weight") == plain_name("model.norm.weight") == "model.norm.weight"
+    assert plain_name("base_model.model.lm_head.lora_A.default.weight") is None
     for name, weight in found.items():
         assert weight.dtype == torch.float32
         assert torch.equal(weight, expected[name])
         assert not torch.equal(weight, make_model("qwen2", dtype).state_dict()[name].float())
-
-
-def test_names() -> None:
-    assert (
-        plain_name("base_model.model.model.layers.0.mlp.up_proj.base_layer.weight")
-        == "model.layers.0.mlp.up_proj.weight"
-    )
-    assert plain_name("base_model.model.model.norm.weight") == plain_name("model.norm.weight") == "model.norm.weight"
-    assert plain_name("base_model.model.lm_head.lora_A.default.weight") is None

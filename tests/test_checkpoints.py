@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from meds_openrlhf.checkpoints import (
     Checkpoint,
     mark_complete,
     newest_complete,
     point_latest_to,
+    ranks_saved,
     remove_stale,
     saved_tags,
 )
@@ -23,27 +26,27 @@ def save(paths: RunPaths, tag: str, step: int | None, roles: tuple[str, ...] = (
         mark_complete(paths, tag, step)
 
 
-def test_the_newest_that_is_whole(tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path)
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    return RunPaths(tmp_path)
+
+
+def test_only_the_newest_that_is_whole_counts(paths: RunPaths) -> None:
     assert newest_complete(paths) is None
-    save(paths, "global_step8", 8)
-    save(paths, "global_step12", 12)
-    save(paths, "global_step16", None)  # killed while it was saved
-    assert newest_complete(paths) == Checkpoint("global_step12", 12)
-
-
-def test_one_that_was_being_removed_does_not_count(tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path)
     save(paths, "global_step4", 4)
     save(paths, "global_step8", 8)
+    save(paths, "global_step16", None)  # killed while it was saved
+    (paths.complete / "global_step18").write_text("{")
+    (paths.complete / "global_step19").write_text(json.dumps({"step": 19, "files": {}}))
+    assert newest_complete(paths) == Checkpoint("global_step8", 8)
+    # One that was being removed.
     (paths.policy_checkpoints / "global_step8" / "weights.pt").unlink()
     assert newest_complete(paths) == Checkpoint("global_step4", 4)
     (paths.policy_checkpoints / "global_step4" / "weights.pt").write_bytes(b"x" * 9)
     assert newest_complete(paths) is None
 
 
-def test_the_critic_belongs_to_it(tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path)
+def test_the_critic_belongs_to_it(paths: RunPaths) -> None:
     save(paths, "global_step4", 4, roles=("_actor", "_critic"))
     save(paths, "global_step8", 8, roles=("_actor", "_critic"))
     (paths.checkpoints / "_critic/global_step8/weights.pt").unlink()
@@ -53,8 +56,7 @@ def test_the_critic_belongs_to_it(tmp_path: Path) -> None:
     assert (paths.checkpoints / "_critic/latest").read_text() == "global_step4"
 
 
-def test_best_checkpoints_count_by_the_step_they_were_saved_at(tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path)
+def test_best_checkpoints_count_by_the_step_they_were_saved_at(paths: RunPaths) -> None:
     save(paths, "global_step4", 4)
     save(paths, "best_global_step4", 5)  # an asynchronous run was a step further when it heard of the evaluation
     assert newest_complete(paths) == Checkpoint("best_global_step4", 5)
@@ -62,30 +64,26 @@ def test_best_checkpoints_count_by_the_step_they_were_saved_at(tmp_path: Path) -
     assert newest_complete(paths) == Checkpoint("global_step5", 5)
 
 
-def test_a_broken_marker_does_not_count(tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path)
-    save(paths, "global_step4", 4)
-    (paths.complete / "global_step8").write_text("{")
-    (paths.complete / "global_step9").write_text(json.dumps({"step": 9, "files": {}}))
-    assert newest_complete(paths) == Checkpoint("global_step4", 4)
-
-
-def test_markers_of_checkpoints_that_are_gone_are_removed(tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path)
-    save(paths, "global_step4", 4)
-    save(paths, "global_step8", 8)
-    assert saved_tags(paths) == {"global_step4", "global_step8"}
-    remove_stale(paths, {"global_step8"})
-    assert [marker.name for marker in paths.complete.iterdir()] == ["global_step8"]
-
-
-def test_moments_belong_to_it_and_go_with_it(tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path)
+def test_moments_belong_to_it_and_go_with_it(paths: RunPaths) -> None:
     for tag, step in (("global_step4", 4), ("global_step8", 8)):
         paths.diversity(tag).parent.mkdir(parents=True, exist_ok=True)
         paths.diversity(tag).write_bytes(b"xyz")
         save(paths, tag, step)
     paths.diversity("global_step8").write_bytes(b"xy")  # cut short
     assert newest_complete(paths) == Checkpoint("global_step4", 4)
+    assert saved_tags(paths) == {"global_step4", "global_step8"}
     remove_stale(paths, {"global_step8"})
+    assert [marker.name for marker in paths.complete.iterdir()] == ["global_step8"]
     assert [path.name for path in paths.diversity_folder.iterdir()] == ["global_step8.npz"]
+
+
+def test_the_ranks_of_a_checkpoint_are_its_optimizers_parts(paths: RunPaths) -> None:
+    for role, count in (("_actor", 3), ("_critic", 2)):
+        folder = paths.checkpoints / role / "global_step4"
+        folder.mkdir(parents=True)
+        (folder / "mp_rank_00_model_states.pt").touch()
+        for rank in range(count):
+            (folder / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").touch()
+            (folder / f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt").touch()
+    assert ranks_saved(paths, "global_step4") == {"policy": 3, "critic": 2}
+    assert ranks_saved(paths, "global_step8") == {}

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -12,7 +13,9 @@ from meds_openrlhf.config.loader import flatten
 from meds_openrlhf.config.method import Method
 from meds_openrlhf.evaluation.models.naming import length_of_training
 from meds_openrlhf.evaluation.problems import PAPERS
-from meds_openrlhf.placement.inventory import imagined_cluster
+from meds_openrlhf.features.settings import feature_transform
+from meds_openrlhf.memory.assignment import Sets, assign
+from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.results.estimators import ks_up_to
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -49,23 +52,16 @@ def differences(model: str, one: str, other: str) -> dict[str, tuple[object, obj
     return {key: (left.get(key), right.get(key)) for key in keys if left.get(key) != right.get(key)}
 
 
-def test_every_model_has_every_method() -> None:
-    found = {path.relative_to(CONFIGS).as_posix() for path in CONFIGS.glob("*/*.yaml")}
-    assert found == {f"{model}/{method}.yaml" for model in [*MODELS, "cpu"] for method in METHODS}
-
-
 @pytest.mark.parametrize("model", [*MODELS, "cpu"])
-def test_neighbours_differ_only_in_the_method(model: str) -> None:
+def test_every_model_has_every_method_and_neighbours_differ_only_in_it(model: str) -> None:
+    assert {path.name for path in (CONFIGS / model).glob("*.yaml")} == {f"{method}.yaml" for method in METHODS}
     kl = {"algo.kl.init_coef", "algo.kl.use_loss", "algo.kl.estimator"}
     if model == "cpu":
         kl.add("ref.num_gpus_per_node")  # elsewhere the cluster decides
     dapo = {"actor.eps_clip_low_high", "actor.loss_agg_mode", "algo.dynamic_filtering_enable"}
     overlong = {"reward.overlong_buffer_len", "reward.overlong_penalty_factor"}
-    assert differences(model, "grpo", "grpo-entropy").keys() == {
-        "meds.run_dir",
-        "meds.policy.entropy_advantage.alpha",
-        "actor.dual_clip",
-    }
+    entropy = {"meds.run_dir", "meds.policy.entropy_advantage.alpha", "actor.dual_clip"}
+    assert differences(model, "grpo", "grpo-entropy").keys() == entropy
     assert differences(model, "grpo", "dapo").keys() == {"meds.run_dir", *kl, *dapo, *overlong, "actor.dual_clip"}
     penalty = differences(model, "dapo", "meds")
     assert penalty.keys() == {"meds.run_dir", "meds.penalty.alpha", "meds.penalty.beta"}
@@ -76,7 +72,7 @@ def test_neighbours_differ_only_in_the_method(model: str) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("method", METHODS)
-def test_the_papers_settings(model: str, method: str) -> None:
+def test_the_papers_settings(model: str, method: str, tmp_path: Path) -> None:
     found = settings(model, method)
     length = 3072 if model == "qwen2.5-math-7b" else 7168
     expected = {
@@ -99,41 +95,19 @@ def test_the_papers_settings(model: str, method: str) -> None:
         **(DAPO if method in ("dapo", "meds") else GRPO),
     }
     assert {key: found.get(key) for key in expected} == expected
+    (tmp_path / "config.yaml").write_text((CONFIGS / model / f"{method}.yaml").read_text())
+    assert length_of_training([str(tmp_path)]) == length  # of the evaluation's responses too
 
 
-def test_the_papers_clustering() -> None:
-    meds = load_config(CONFIGS / "qwen2.5-math-7b" / "meds.yaml").meds
-    assert meds.memory.method == Method(min_cluster_size=2, assignment="knn", noise="none", algorithm="hdbscan")
-    assert (meds.features.layers, meds.features.normalize) == ("last-half", "l2")
-
-
-def test_the_papers_evaluation() -> None:
+def test_the_papers_evaluation_and_clustering() -> None:
     parser = argparse.ArgumentParser()
     add_parser(parser.add_subparsers())
     found = parser.parse_args(["eval", "model", "--benchmarks", *PAPERS])
     assert (found.n, found.temperature, found.top_p, found.seed, found.max_tokens) == (128, 1.0, 1.0, 0, None)
     assert PAPERS == ("aime24", "amc23", "math500", "minerva", "olympiadbench")
     assert ks_up_to(found.n) == [1, 2, 4, 8, 16, 32, 64, 128]
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_responses_are_as_long_in_the_evaluation_as_in_training(model: str, tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text((CONFIGS / model / "meds.yaml").read_text())
-    assert length_of_training([str(tmp_path)]) == (3072 if model == "qwen2.5-math-7b" else 7168)
-
-
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("cluster", ["1x8", "4x8"])
-def test_it_fits_its_cluster(model: str, method: str, cluster: str) -> None:
-    from meds_openrlhf.training.start.prepare import plan_run
-
-    nodes = imagined_cluster(cluster, 140.0, None)
-    report = plan_run(load_config(CONFIGS / model / f"{method}.yaml"), nodes)
-    assert report.overfull == []
-    assert report.plan.gpus == sum(node.gpus for node in nodes)
-    has_reference = method.startswith("grpo")
-    assert ("reference" in report.plan.groups[0].roles) == has_reference
+    meds = load_config(CONFIGS / "qwen2.5-math-7b" / "meds.yaml").meds
+    assert meds.memory.method == Method(min_cluster_size=2, assignment="knn", noise="none", algorithm="hdbscan")
 
 
 def ablation(name: str, model: str = "qwen2.5-math-7b") -> RunConfig:
@@ -160,30 +134,21 @@ def test_every_rival_goes_with_every_model_and_penalty(model: str, method: str, 
 
 
 @pytest.mark.parametrize(
-    ("model", "layers", "name", "columns"),
+    ("model", "layers", "columns"),
     [
-        *[("qwen2.5-math-7b", 28, name, columns) for name, columns in (("14", 14), ("28", 28), ("last-half", 14))],
-        *[("qwen2.5-math-7b", 28, name, columns) for name, columns in (("14-diff", 14), ("28-diff", 27))],
-        *[("qwen3-8b", 36, name, columns) for name, columns in (("14", 14), ("14-diff", 14), ("last-half", 18))],
+        ("qwen2.5-math-7b", 28, {"14": 14, "28": 28, "last-half": 14, "14-diff": 14, "28-diff": 27}),
+        ("qwen3-8b", 36, {"14": 14, "14-diff": 14, "last-half": 18}),
     ],
 )
-def test_the_papers_features(model: str, layers: int, name: str, columns: int) -> None:
-    import numpy as np
-
-    from meds_openrlhf.features.settings import feature_transform
-
+def test_the_papers_features(model: str, layers: int, columns: dict[str, int]) -> None:
     logits = np.random.default_rng(0).normal(size=(3, layers))
-    selected = feature_transform(ablation(name, model).meds.features).select(logits)
-    expected = np.diff(logits, axis=1) if "diff" in name else logits
-    assert np.allclose(selected, expected[:, -columns:])
+    for name, count in columns.items():
+        selected = feature_transform(ablation(name, model).meds.features).select(logits)
+        expected = np.diff(logits, axis=1) if "diff" in name else logits
+        assert np.allclose(selected, expected[:, -count:])
 
 
 def test_in_the_ablation_single_all_past_errors_are_one_cluster() -> None:
-    import numpy as np
-
-    from meds_openrlhf.memory.assignment import Sets, assign
-    from meds_openrlhf.memory.clustering import cluster_sets
-
     method = ablation("single").meds.memory.method
     stored, new = np.random.default_rng(0).normal(size=(2, 9, 14))
     offsets = np.array([0, 9])

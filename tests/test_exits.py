@@ -10,16 +10,13 @@ from meds_openrlhf.cli.main import main
 from meds_openrlhf.exits import silence_if_closed
 
 
-def test_a_pipe_that_is_read_is_left_as_it_is() -> None:
+def test_a_pipe_that_is_read_is_left_as_it_is_and_what_nobody_reads_goes_nowhere() -> None:
     reader, writer = os.pipe()
     with open(reader, "rb") as read, open(writer, "w") as stream:
         assert not silence_if_closed(stream)
         stream.write("heard")
         stream.flush()
         assert os.read(read.fileno(), 100) == b"heard"
-
-
-def test_what_nobody_reads_goes_nowhere() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "w") as stream:

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from meds_openrlhf.files import write_atomically
+from tests.failing import failing
 
 
-def test_content_is_synced_before_its_name_and_the_name_before_it_returns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_content_is_synced_before_its_name_and_the_name_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[tuple[str, str]] = []
     sync, rename = os.fsync, os.replace
 
@@ -33,10 +32,7 @@ def test_content_is_synced_before_its_name_and_the_name_before_it_returns(
 def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_atomically(tmp_path / "latest", "global_step5")
 
-    def fails(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", fails)
+    monkeypatch.setattr(os, "fsync", failing(OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
         write_atomically(tmp_path / "latest", "global_step6")
     assert [path.name for path in tmp_path.iterdir()] == ["latest"]

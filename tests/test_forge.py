@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from packaging.specifiers import SpecifierSet
 
@@ -23,8 +22,8 @@ def commands() -> list[str]:
 
 def test_every_step_is_there_to_run() -> None:
     local = [line for line in (REPOSITORY / ".ci/run").read_text().splitlines() if line.startswith("make ")]
-    targets = {word for line in [*commands(), *local] if line.startswith("make") for word in line.split()[1:]}
-    targets = {word for word in targets if re.fullmatch("[a-z-]+", word) and not word.startswith("-")}
+    words = {word for line in [*commands(), *local] if line.startswith("make") for word in line.split()[1:]}
+    targets = {word for word in words if re.fullmatch("[a-z][a-z-]*", word)}
     assert targets == {"test-base", "setup", "lint", "types", "test"}
     for target in targets:
         assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE), target
@@ -52,13 +51,3 @@ def test_a_job_may_only_read_and_ends() -> None:
     assert [one for one in used if not re.fullmatch(r"actions/[a-z-]+@v\d+", one)] == []
     files = {step["with"]["cache-dependency-path"] for job in JOBS.values() for step in job["steps"] if "with" in step}
     assert all((REPOSITORY / name).is_file() for name in files)
-
-
-@pytest.mark.parametrize(("form", "required"), [("bug", 4), ("feature", 1)])
-def test_the_forms_ask_for_something(form: str, required: int) -> None:
-    content = yaml.safe_load((FORGE / f"ISSUE_TEMPLATE/{form}.yml").read_text())
-    assert {"name", "description", "body"} <= content.keys()
-    fields = [one for one in content["body"] if one["type"] != "markdown"]
-    assert all(one["type"] in ("input", "textarea") and one["attributes"]["label"] for one in fields)
-    assert len({one["id"] for one in fields}) == len(fields)
-    assert sum(one.get("validations", {}).get("required", False) for one in fields) == required

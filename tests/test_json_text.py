@@ -23,17 +23,13 @@ def test_what_is_nested_too_deeply_is_no_json() -> None:
             parse_json(text)
 
 
-def test_the_atlas_counts_it_among_what_it_leaves_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "dump.jsonl"
-    file.write_text(f"{DEEP}\n{DEEP}\n")
-    assert main(["atlas", str(file), "--out", str(tmp_path / "atlas"), "--model", "none"]) == 2
-    assert "that are not JSON" in capsys.readouterr().err
-
-
-def test_readers_name_the_line(tmp_path: Path) -> None:
+def test_readers_name_the_line_and_the_atlas_counts_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "set.jsonl"
     file.write_text(f'{DEEP}\n{{"prompt": "1+1"}}\n')
     assert list(_json_rows(file)) == [{"prompt": "1+1"}]
+    file.write_text(DEEP)
+    assert main(["atlas", str(file), "--out", str(tmp_path / "atlas"), "--model", "none"]) == 2
+    assert "that are not JSON" in capsys.readouterr().err
     with pytest.raises(ConfigError, match=r"line 7.*nested too deeply"):
         _fields(file, 7, DEEP.encode())
     with pytest.raises(ConfigError, match=r"line 7.*nested too deeply"):

@@ -44,9 +44,8 @@ def test_the_example_shapes_the_rewards_of_repeated_mistakes(tmp_path: Path) -> 
     page = (REPOSITORY / "docs" / "library.md").read_text()
     example = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
     program = PROGRAM.format(example=example)
-    finished = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=300
-    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert finished.returncode == 0, finished.stderr
     first, _, third, stored = finished.stdout.splitlines()
     assert first == "0.0000 0.0000 0.0000 0.0000 1.0000 0.0000"
@@ -61,19 +60,13 @@ def test_everything_that_is_exported_is_there_and_named_on_the_page() -> None:
         assert f"`{name}" in page or f" {name}(" in page or f"{name}(" in page, name
 
 
-def test_importing_the_package_loads_nothing() -> None:
-    program = "import meds_openrlhf, sys; print({'numpy', 'torch', 'pyarrow'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "set()\n"
-
-
 def test_what_the_page_reads_of_a_memory_is_read(tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "library.md").read_text()
     (reads,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "open_memory" in block]
     shutil.copytree(REPOSITORY / "examples" / "tour_run", tmp_path / "runs" / "my-run")
     program = f"{reads}\nprint(len(atlas.rows), len(atlas.responses(atlas.in_log.tolist())))"
-    finished = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, cwd=tmp_path
-    )
+    command = [sys.executable, "-c", program]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert finished.returncode == 0, finished.stderr
     *steps, overview, counts = finished.stdout.splitlines()
     assert sum(int(line.split()[1]) for line in steps) == int(counts.split()[0])

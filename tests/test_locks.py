@@ -25,6 +25,11 @@ def test_one_writer_or_many_readers(tmp_path: Path) -> None:
     os.close(second)
     assert try_lock(third)
     os.close(third)
+    with pytest.raises(OSError, match="Bad file descriptor"):  # which is not taken for a lock
+        try_lock(third, optional=True)
+    path = tmp_path / "folder"  # that may not be locked is not
+    with lock_folder(path, None), lock_folder(path, 0.0), lock_folder(path, None):
+        assert path.read_text().startswith("process ")
 
 
 def test_a_lock_that_is_released_late_is_waited_for_and_said(
@@ -42,15 +47,6 @@ def test_a_lock_that_is_released_late_is_waited_for_and_said(
     assert f"waiting up to 60 s (meds.lock_seconds) for this lock, held by {name}" in record.getMessage()
 
 
-def test_a_folder_that_is_not_to_be_locked_is_not(tmp_path: Path) -> None:
-    with (
-        lock_folder(tmp_path / "lock", None),
-        lock_folder(tmp_path / "lock", 0.0),
-        lock_folder(tmp_path / "lock", None),
-    ):
-        assert (tmp_path / "lock").read_text().startswith("process ")
-
-
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
 def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     without_locks(monkeypatch, code)
@@ -59,11 +55,6 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
         try_lock(file)
     assert try_lock(file, optional=True)
     os.close(file)
-
-
-def test_any_other_error_is_not_taken_for_a_lock(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        try_lock(99999, optional=True)
 
 
 def without_locks(monkeypatch: pytest.MonkeyPatch, code: int = errno.ENOLCK) -> None:

@@ -34,11 +34,11 @@ def add_parser(subparsers: Any) -> None:
     add("--model", default=NO_MODEL, metavar="MODEL|none", help=model)
     add("--out", type=Path, default=Path("atlas"), metavar="FOLDER", help="folder to write to (default: %(default)s)")
     add("--format", default="auto", metavar="NAME", help="verl, trl, ... (default: recognized by the columns)")
-    columns = "your names of columns; roles are prompt, response, reward, truth and step"
+    columns = "the dump's columns by role: prompt, response, reward, truth, step"
     add("--columns", nargs="+", metavar="ROLE=COLUMN", help=columns)
     right_from = "a rollout is right if its reward is at least X (default: %(default)s)"
     add("--right-from", type=float, default=0.5, metavar="X", help=right_from)
-    add("--batch-tokens", type=int, default=16_384, metavar="N", help="tokens of a forward pass (default: %(default)s)")
+    add("--batch-tokens", type=int, default=16_384, metavar="N", help="tokens per forward pass (default: %(default)s)")
 
 
 def run(arguments: argparse.Namespace, rest: list[str]) -> int:

@@ -44,7 +44,7 @@ def add_parser(subparsers: Any) -> None:
     held_out = f"other problems of each task, in a file for `meds eval` (default: {GymRequest.held_out})"
     add("--held-out", type=int, metavar="N", help=held_out)
     add("--seed", type=int, metavar="N", help=f"seed of the problems (default: {GymRequest.seed})")
-    add("--threshold", type=float, metavar="X", help=f"lowest score that is right (default: {GymRequest.threshold})")
+    add("--threshold", type=float, metavar="X", help=f"least score of a right answer (default: {GymRequest.threshold})")
     add("--instruction", metavar="TEXT", help="system turn of the prompt (default: asks for the answer in a box)")
     add("--set", action="append", metavar="KEY=VALUE", help="a setting of the task; can be repeated")
     parser = add_command(kinds, "arithmetic", run_arithmetic, run_arithmetic.__doc__)
@@ -58,7 +58,7 @@ def run_prepare(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
     Read problems from the Hugging Face hub or from files, drop duplicates, apply the prompt template, and write JSON
     lines for training and evaluation. Training questions that also occur in a benchmark of the same call are dropped,
-    so prepare all sets in one call. Prints how many problems were read and dropped, and writes this beside the files.
+    so prepare all sets in one call. Prints how many problems were read and dropped; NAME.counts.json has the counts.
     """
     options = {name: value for name, value in vars(arguments).items() if value is not None}
     is_gym = any(name.startswith(PREFIX) for name in arguments.sets)
@@ -155,7 +155,7 @@ def run_arithmetic(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Make the demo's arithmetic problems and policy.
 
     Make arithmetic problems with known answers, and a tiny policy that makes systematic mistakes in them. Does
-    nothing if the folder holds them already.
+    nothing if the folder contains them already.
     """
     assets = make_arithmetic(arguments.out, arguments.seed)
     print(f"policy {assets.policy}, training problems {assets.train}, evaluation problems {assets.eval}")
@@ -163,7 +163,7 @@ def run_arithmetic(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 
 def make_arithmetic(out: Path, seed: int = 0) -> ArithmeticAssets:
-    """Make the demo's task in ``out``. Raises ConfigError if that folder holds something else."""
+    """Make the demo's task in ``out``. Raises ConfigError if that folder contains something else."""
     quiet_start(verbose=False)
     _say(f"{out}: arithmetic problems and a policy that makes mistakes in them")
     from meds_openrlhf.arithmetic.warm_start import prepare

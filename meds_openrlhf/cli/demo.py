@@ -71,6 +71,6 @@ def summarize(paths: RunPaths) -> str:
 
 
 def _command(name: str) -> str:
-    """How the user starts a command of this installation: by its path unless that is on the PATH."""
+    """How the user starts a command of this installation: by its path, or by its name if it is on the PATH."""
     beside = Path(sys.executable).with_name(name)
     return name if shutil.which(name) == str(beside) else os.path.relpath(beside)

@@ -40,14 +40,14 @@ def add_parser(subparsers: Any) -> None:
     add("--step", metavar="N", type=int, help="evaluate the checkpoint of step N of every run, like RUN@N")
     add("--n", metavar="N", type=int, default=128, help=f"samples of each problem {default}")
     add("--temperature", metavar="T", type=float, default=1.0, help=f"sampling temperature {default}")
-    add("--top-p", metavar="P", type=float, default=1.0, help=f"sample from the tokens with this probability {default}")
+    add("--top-p", metavar="P", type=float, default=1.0, help=f"total probability of tokens to sample {default}")
     add("--seed", metavar="N", type=int, default=0, help=f"seed of the samples {default}")
     tokens = f"longest response, within the model's context (default: as in the run; without a run {MAX_TOKENS})"
     add("--max-tokens", metavar="N", type=int, help=tokens)
     pattern = "how responses mark their answer (default: the run's meds.features.answer_pattern; without a run, boxes)"
     add("--answer-pattern", metavar="REGEX", help=pattern)
     add("--engines", metavar="N", type=int, help="number of engines (default: as many as fit; 1 on a CPU)")
-    add("--tensor-parallel", metavar="N", type=int, default=1, help=f"GPUs of an engine {default}")
+    add("--tensor-parallel", metavar="N", type=int, default=1, help=f"GPUs per engine {default}")
     add("--wait", dest="wait_seconds", metavar="SECONDS", type=float, default=600, help=f"wait for free GPUs {default}")
     add("--allow-cpu", action="store_true", help="run on the CPU if this machine has no GPU")
     add("--verbose", action="store_true", help="print the output of every Ray worker")

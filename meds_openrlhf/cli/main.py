@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _answer(error: BaseException, command: str) -> tuple[int, str | None]:
-    """The exit code and the line for an error; no line if it is a mistake in the program."""
+    """The exit code and the line for an error; no line for a defect of the program."""
     cause = innermost(error)
     is_full = isinstance(cause, OSError) and cause.errno in DISK_ERRORS
     if is_full or isinstance(cause, (ConfigError, MemoryCorruptionError, MemoryBusyError)):
@@ -63,8 +63,7 @@ def _answer(error: BaseException, command: str) -> tuple[int, str | None]:
     if isinstance(error, RunLostError):
         return 1, str(error)
     if isinstance(error, KeyboardInterrupt):  # or Interrupted, which may say how the run stopped
-        line = str(error) or f"interrupted{CONTINUE.get(command, '')}"
-        return 128 + getattr(error, "signum", signal.SIGINT), line
+        return 128 + getattr(error, "signum", signal.SIGINT), str(error) or f"interrupted{CONTINUE.get(command, '')}"
     return 1, None
 
 

@@ -12,9 +12,9 @@ from meds_openrlhf.config import ConfigError
 def add_command(
     subparsers: Any, name: str, run: Callable[..., int], document: str | None, takes_overrides: bool = False
 ) -> argparse.ArgumentParser:
-    """Add a command whose ``document`` is its help, in the first line behind any colon, and its description."""
+    """Add a command; the first line of ``document``, after any colon, is its help, and the rest its description."""
     summary, _, description = (document or "").partition("\n\n")
-    words = {"help": summary.rpartition("`: ")[2], "description": " ".join(description.split())}
+    words = {"help": summary.rpartition("`: ")[2].removesuffix("."), "description": " ".join(description.split())}
     parser: argparse.ArgumentParser = subparsers.add_parser(name, **words)
     parser.set_defaults(run=run, takes_overrides=takes_overrides)
     return parser

@@ -24,8 +24,8 @@ from meds_openrlhf.paths import RunPaths
 if TYPE_CHECKING:
     from meds_openrlhf.tracking.sending import Trackers
 
-LOOK_SECONDS, RUN_LOOK_SECONDS, STOP_SECONDS = 0.2, 5.0, 10.0
-GIVE_UP_SECONDS = 30.0  # with --once, without an answer
+LOOK_SECONDS, RUN_LOOK_SECONDS = 0.2, 5.0
+STOP_SECONDS = 10.0  # for the rest, at the end and after Ctrl-C
 
 
 def add_parser(subparsers: Any) -> None:
@@ -46,13 +46,11 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     packages = wanted_trackers(os.environ)
     for package in packages:
         require_installed(package)
-    trackers = Trackers(paths, packages, patient=not arguments.once)
-    seconds = STOP_SECONDS  # after Ctrl-C
+    trackers = Trackers(paths, packages)
     try:
         _follow(trackers, paths, arguments.once)
-        seconds = 0.0
     finally:
-        for line in trackers.finish(seconds):
+        for line in trackers.finish(STOP_SECONDS):
             print(line)
     if not trackers.left:
         print("everything is sent")
@@ -60,9 +58,9 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 
 def _follow(trackers: Trackers, paths: RunPaths, once: bool) -> None:
-    """Print what is to be said until everything is sent, or, with ``once``, no tracker answers."""
+    """Print messages until everything is sent or, with ``once``, until no tracker answers."""
     next_look = 0.0
-    while trackers.are_at_work(GIVE_UP_SECONDS if once else float("inf")):
+    while trackers.left and not (once and trackers.are_stuck):
         if not trackers.finishing.is_set() and time.monotonic() >= next_look:
             next_look = time.monotonic() + RUN_LOOK_SECONDS
             if once or not goes_on(paths):

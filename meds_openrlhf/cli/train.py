@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
 
 
 def train(config: RunConfig, *, resume: bool, verbose: bool) -> None:
-    """Train with status lines and a progress bar on the console."""
+    """Train with status lines on the console."""
     quiet_start(verbose)
     from meds_openrlhf.tracking.console import RunConsole
 
@@ -39,15 +39,12 @@ def train(config: RunConfig, *, resume: bool, verbose: bool) -> None:
     console.say(f"{config.meds.run_dir}: checking the configuration")
     from meds_openrlhf.training.run import run_training
 
-    try:
-        run_training(config, resume=resume, verbose=verbose, listener=console)
-    finally:
-        console.close()
+    run_training(config, resume=resume, verbose=verbose, listener=console)
     console.say(f"{config.meds.run_dir}: done; the trained policy is in {config.meds.run_dir}/model")
 
 
 def quiet_start(verbose: bool) -> None:
-    """Silence what the libraries print while they load: none of it is about the user's run."""
+    """Silence what the libraries print while they load, which does not concern the user's run."""
     if verbose:
         return
     import logging
@@ -58,4 +55,4 @@ def quiet_start(verbose: bool) -> None:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
-    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)  # its level it sets itself

@@ -31,15 +31,15 @@ class FeatureSettings(Section, name="meds.features"):
     """What is read from the policy at the answer token, and how it becomes a vector for clustering."""
 
     layers: Literal["last-half", "all"] | Count | Share = "last-half"
-    """The decoder layers whose logits are used: "last-half", "all", the number of last ones, or a share, e.g. 0.25."""
+    """The decoder layers whose logits are clustered: "last-half", "all", the number of last ones, or a share."""
     difference: Literal["none", "before", "after"] = "none"
-    """Whether to take differences of adjacent layers: "none", "before" the layers are selected, or "after"."""
+    """Cluster differences of adjacent layers: "none", or those taken "before" or "after" the layers are selected."""
     normalize: Literal["l2", "none"] = "l2"
     """How each feature vector is scaled before clustering: "l2" or "none"."""
     answer_openings: Texts = ("\\boxed{",)
-    """Texts that open the final answer, for a reward of your own; the last in a response counts."""
+    """Texts after which the final answer begins, for a custom reward; the last in a response counts."""
     answer_pattern: Pattern | None = None
-    """A regular expression with one group, the answer; its last match counts, in place of every box or opening."""
+    """A regular expression whose only group is the answer; its last match counts, and boxes and openings do not."""
     function: str | None = None
     """A Python file that computes your own feature from hidden states or from texts; null: layer logits."""
 
@@ -49,20 +49,21 @@ class MemorySettings(Section, name="meds.memory"):
     """Where and how fingerprints of past errors are kept and clustered."""
 
     shards: Count = 2
-    """Number of Ray actors that share the memory, each with one CPU on the driver's node; a prompt stays at one."""
+    """Number of Ray actors among which the memory's prompts are divided, each with one CPU on the driver's node."""
     branch_from: str | None = None
-    """Begin a new run's memory as a copy of another's, e.g. of runs/old/memory/snapshots/global_step50.json."""
+    """The snapshot that a new run's memory starts from, e.g. runs/old/memory/snapshots/global_step50.json."""
     remember: Literal["wrong", "right", "both"] = "wrong"
-    """Which rollouts are remembered and penalized: "wrong", "right", or "both", each clustered among its own kind."""
+    """Which rollouts are remembered and penalized: "wrong", "right", or "both", which are clustered separately."""
     preset: Preset = "paper"
     """Defaults of the settings below: "paper", "reference" (the paper's code), "robust", or "answers", which remembers
     final answers in place of layer logits and clusters equal answers."""
     min_cluster_size: ClusterSize | None = None
-    """The smallest set of rollouts that HDBSCAN counts as a cluster; null: as the preset."""
+    """The smallest set of rollouts that HDBSCAN counts as a cluster; null: the preset's."""
     assignment: Assignment | None = None
-    """How a new rollout finds its cluster: by nearest neighbors, "knn", or by clustering it with the old, "joint"."""
+    """How a new rollout gets its cluster: "knn", by a vote of its nearest neighbors, or "joint", by clustering it with
+    the stored rollouts; null: the preset's."""
     noise: Noise | None = None
-    """Whether noise counts as one "cluster", or as "none", without a penalty; null: as the preset."""
+    """Whether noise counts as one "cluster" or as "none", without a penalty; null: the preset's."""
 
     @property
     def method(self) -> Method:
@@ -112,9 +113,9 @@ class PolicySettings(Section, name="meds.policy"):
     """What the policy's update has beyond OpenRLHF's."""
 
     minibatches: Literal["responses", "prompts"] = "responses"
-    """Whether a mini-batch (train.batch_size) is drawn from all "responses" of a step or from whole "prompts"."""
+    """What a mini-batch (train.batch_size) has: any "responses" of the step, or "prompts" with all their responses."""
     warmup_steps: Annotated[int, That("is at least 0", lambda steps: steps >= 0)] | None = None
-    """Training steps over which the learning rate rises; null: the share actor.lr_warmup_ratio of the run."""
+    """Training steps over which the learning rate rises; null: the share of the run in actor.lr_warmup_ratio."""
     entropy_advantage: EntropyAdvantageSettings = field(default_factory=EntropyAdvantageSettings)
 
 
@@ -123,12 +124,12 @@ class ExplorationSettings(Section, name="meds.exploration"):
     """Other methods that keep a policy from collapsing, to compare with or to combine with the penalty."""
 
     pass_at_k: Count | None = None
-    """Compute advantages by pass@k training with this k, in place of the group's mean and deviation; null: do not."""
+    """The k of pass@k training, which computes the advantages in place of the group's mean and deviation; null: off."""
     answer_bonus: NotNegative = 0.0
     """Weight of ``min(1, sqrt(1 / N)) - answer_baseline`` in the advantage, where N counts how often the prompt was
     given this answer before; 0: none. Needs the preset "answers" and remember "both"."""
     answer_baseline: Annotated[float, That("is from 0 to 1", lambda bonus: 0 <= bonus <= 1)] = 0.5
-    """An answer that was given more than ``1 / answer_baseline ** 2`` times loses advantage, a rarer one gains it."""
+    """An answer that was given more than ``1 / answer_baseline ** 2`` times loses advantage, a rarer one gains."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,9 +137,10 @@ class PlacementSettings(Section, name="meds.placement"):
     """Which roles share GPUs, and how long the run waits for its share of the cluster."""
 
     mode: Literal["flags", "split", "colocate", "auto"] = "flags"
-    """As OpenRLHF's "flags" say; "split" or "colocate" engines and policy; "auto": "colocate" unless asynchronous."""
+    """Who shares GPUs: as OpenRLHF's "flags" say; "split": engines and policy apart; "colocate": all roles together;
+    "auto": "colocate", unless the run is asynchronous."""
     timeout_seconds: Positive = 300.0
-    """How long to wait for placement groups; then the run ends with a message that says what is missing."""
+    """Seconds to wait for free GPUs and CPUs; then the run ends and says what is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +148,7 @@ class WatchdogSettings(Section, name="meds.watchdog"):
     """When to end a run that hangs, so that it can be started again."""
 
     minutes: Positive | None = 60.0
-    """End the run if nothing happens for this long, which must be longer than the longest step; null: never."""
+    """End the run if nothing finishes for this long; set it above the longest step. null: never."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,12 +167,12 @@ class MedsSettings(Section, name="meds"):
     run_dir: Annotated[str, That("is not empty", bool)]
     """The run's folder, e.g. runs/my-run, for its configuration, checkpoints, memory and metrics."""
     enabled: bool = True
-    """Whether rollouts are remembered and penalized; false: plain OpenRLHF."""
+    """Whether to remember and penalize rollouts; false: plain OpenRLHF."""
     allow_cpu: bool = False
-    """Train without a GPU, on the CPU builds of the same libraries: for the demo, tests and tiny models."""
+    """Train without a GPU, on the CPU builds of the same libraries; for the demo, tests and tiny models."""
     lock_seconds: NotNegative | None = 180.0
-    """How long a resumed run waits for a lock that a lost node still holds; set it above the file server's lease time.
-    null: no locks, for file systems without them; then nothing keeps two runs out of one folder."""
+    """Seconds that a resumed run waits for the lock of a lost node; set it above the file server's lease time. null: no
+    locks, for file systems without them; then nothing prevents two runs in one folder."""
     max_steps: Count | None = None
     """Stop after this many steps, even if prompts are left; null: train for train.num_episodes."""
     reward: Literal["math", "math-signed", "math-format", "math-string", "gym"] | None = None

@@ -115,7 +115,7 @@ def _create(name: str, request: GymRequest) -> Any:
 
 
 def _entry(name: str, task: Any, number: int) -> dict[str, Any]:
-    """A problem of the task. Settings that it took may fail only here."""
+    """A problem of the task. Settings that the task accepted may fail only here."""
     try:
         entry: dict[str, Any] = task[number]
         return entry
@@ -127,7 +127,7 @@ def _entry(name: str, task: Any, number: int) -> dict[str, Any]:
 def _select(
     name: str, candidates: Iterator[Problem | str], number: int, held_out: Collection[str]
 ) -> tuple[list[Problem], Counts]:
-    """The problems among the next ``number`` candidates whose question is new, and what became of all of them.
+    """The problems among the next ``number`` candidates whose question is new, and the counts of all candidates.
 
     Raises ConfigError if no problem is left.
     """
@@ -177,7 +177,7 @@ def _judge(name: str, task: Any, entry: dict[str, Any], request: GymRequest) -> 
 
 
 def _score_of_own_answer(name: str, task: Any, entry: dict[str, Any], label: str) -> float:
-    """The score of the problem's own answer. Raises ConfigError if it is another when the problem comes from JSON."""
+    """The score of the problem's own answer. Raises ConfigError if JSON changes it."""
     answer = entry["answer"].strip()
     before, after = _scored(task, answer, copy.deepcopy(entry)), _scored(task, answer, gym_problem.read_entry(label))
     if before != after:

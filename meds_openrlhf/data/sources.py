@@ -1,6 +1,6 @@
 """Read data sets: records from the hub, a folder, a Parquet or JSON file, each as a row of three strings.
 
-Records are read in batches and yielded one by one, so that a large set is never in memory as a whole.
+Records are read in batches and yielded one by one, so that a large set is never in memory at once.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"[+-]?(\d{1,40}|\d{1,3}(,\d{3})+)?(\.\d{1,40})?(?<=\d)")
 def same_answer_form(answer: str) -> str:
     """Normalize spellings of an answer: ``\\dfrac{1}{2}`` and ``\\frac{1}{2}`` become equal, as do 7.0 and 7.
 
-    The function handles typesetting and plain decimal numbers, but no algebra: x + 1 and 1 + x stay different.
+    It handles typesetting and plain decimal numbers, but no algebra: x + 1 and 1 + x stay different.
     """
     text = _TYPESETTING.sub("", answer).rstrip(".").replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac")
     text = text.replace("{,}", ",")

@@ -8,7 +8,7 @@ The file, ``meds.features.function``, has one of these two functions:
     def from_texts(prompts, responses):       # two lists of P texts
         return ...                            # numpy (P, d)
 
-It is tried on made-up input before a run starts, which also says how many values d a vector has.
+It is tried on made-up input before a run starts, which also gives d, the number of values in a vector.
 """
 
 from __future__ import annotations

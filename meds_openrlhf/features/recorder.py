@@ -1,4 +1,4 @@
-"""Records one logit per decoder layer at the answer token, during a forward pass that runs anyway.
+"""Records one logit per decoder layer at the answer token, during a forward pass that the trainer runs anyway.
 
 For layer n the logit is <W_U[y*], h(n)>: the residual stream after layer n at the position that predicts y*, times the
 unembedding row of y*. The last entry is taken after the final norm, the others before it (the paper's figures, Section

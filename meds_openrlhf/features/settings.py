@@ -1,4 +1,4 @@
-"""From the settings under ``meds.features`` to the transform from stored logits to the vectors to cluster."""
+"""Builds the transform from stored logits to the vectors to cluster, from the settings under ``meds.features``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meds_openrlhf.features.transform import FeatureTransform
 
 
 def features_of_rows(features: FeatureSettings, memory: MemorySettings) -> FeatureSettings:
-    """Return the feature settings for this memory's rows: final answers and features of the user's stay whole."""
+    """Return the feature settings for this memory's rows: final answers and the user's features stay as they are."""
     if memory.preset == ANSWERS:
         return replace(features, layers="all", difference="none", normalize="none")
     return features if features.function is None else replace(features, layers="all")

@@ -145,7 +145,7 @@ def _majority(near_label: Labels, voters: int) -> Any:
 
 @compiled
 def _sizes_of(assigned: Labels, new_offsets: Any, labels: Labels, offsets: Any, smallest: int) -> Labels:
-    """Return how many ``labels`` (n,) of its set each of ``assigned`` (m,) is; 0 for those below ``smallest``."""
+    """Return the number of ``labels`` (n,) of its set that equal each of ``assigned`` (m,); 0 below ``smallest``."""
     sizes = np.zeros(len(assigned), np.int32)
     for group in range(len(offsets) - 1):
         for query in range(new_offsets[group], new_offsets[group + 1]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class MemoryCorruptionError(RuntimeError):
-    """A file of the memory does not contain what was written to it; the message names the file."""
+    """A file of the memory is damaged or missing; the message names the file."""
 
 
 class MemoryBusyError(RuntimeError):

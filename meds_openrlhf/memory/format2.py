@@ -28,8 +28,8 @@ SEGMENT_PATH = re.compile(r"shard-\d{4,}/\d{6}\.arrow")
 def batches_in(folder: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows in a shard's folder, a batch for each step; the schema of a batch says whose prompts it holds.
 
-    The end of a segment that cannot be read is left out with a warning: a process may have died while it wrote. If it
-    is damage, the rows are not those of the snapshots (`state_of`).
+    The end of a segment that cannot be read is left out with a warning: a process may have died while it wrote. If
+    the cause is damage instead, `state_of` finds that rows of a snapshot are missing.
     """
     for path in sorted(folder.glob("[0-9]" * 6 + ".arrow")):
         for batch, _ in _read_segment(path, schema):
@@ -39,7 +39,7 @@ def batches_in(folder: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 def state_of(segments: list[dict[str, Any]], manifest: Path, layers: int) -> LogState:
     """Return the state of the log that a manifest of format 2 describes by its ``segments``.
 
-    Raises MemoryCorruptionError, naming the manifest, if the segments beside it do not begin with what it says.
+    Raises MemoryCorruptionError, naming the manifest, if the segments beside it lack rows that it lists.
     """
     step, rows = -1, dict[str, int]()
     for segment in segments:

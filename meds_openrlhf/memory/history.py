@@ -20,7 +20,7 @@ Key = tuple[str, bool]  # prompt, and whether the rollouts were right
 
 
 def extended(array: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
-    """Return ``array``, the first rows of its base, with ``values`` behind it; the base doubles if it is full."""
+    """Return ``array``, the first rows of its base, with ``values`` appended; the base doubles if it is full."""
     base, begin, end = array.base, len(array), len(array) + len(values)
     if base is None or end > len(base):
         base = np.empty((max(end, 2 * begin), *array.shape[1:]), array.dtype)
@@ -86,7 +86,7 @@ class History:
         return Selection(groups, rows, np.cumsum([0, *(len(group.rows) for group in groups)]))
 
     def cluster(self, groups: Sequence[Group], method: Method) -> None:
-        """Cluster those of ``groups`` that wait."""
+        """Cluster the ``groups`` that wait to be clustered."""
         selection = self.select([group for group in groups if group in self.stale])
         self.set_labels(selection, cluster_sets(self.features[selection.rows], selection.offsets, method))
 

@@ -27,7 +27,7 @@ NO_CHECKSUM = b"crc32=00000000"  # in its place while the checksum of a file is 
 
 @dataclass(frozen=True)
 class LogState:
-    """Rows at some time: the last step, and by folder, such as ``shard-0003``, the number of rows up to it."""
+    """The state of a log: the last step, and the number of rows up to it by folder, such as ``shard-0003``."""
 
     step: int
     rows: dict[str, int]
@@ -154,7 +154,7 @@ class ShardLog:
     def restore(self, state: LogState) -> None:
         """Remove all rows that were stored after ``state``, that of the whole memory; call `open` afterwards.
 
-        Raises MemoryCorruptionError, before it removes anything, if the rows up to the state's step are not as many.
+        Raises MemoryCorruptionError, before it removes anything, if the number of rows up to the state's step differs.
         """
         self._lock = self._lock or lock_shard(self._folder, self._lock_seconds)
         files, doomed = step_files(self._folder)

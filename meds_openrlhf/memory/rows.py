@@ -15,7 +15,7 @@ from meds_openrlhf.memory.assignment import UNASSIGNED
 
 @dataclass(frozen=True)
 class Sharding:
-    """Which prompts are meant: those of shard number ``shard`` of ``shards``."""
+    """The prompts of shard number ``shard`` of ``shards``."""
 
     shard: int
     shards: int
@@ -25,7 +25,7 @@ class Sharding:
 
     @staticmethod
     def of(schema: pa.Schema) -> Sharding:
-        """Read whose prompts a file of the log holds from its schema."""
+        """Read from the schema of a file which shard it belongs to."""
         return Sharding(int(schema.metadata[b"shard"]), int(schema.metadata[b"shards"]))
 
 
@@ -75,7 +75,7 @@ def make_rows(
     correct: Sequence[bool] | NDArray[np.bool_],
     layer_logits: NDArray[np.float32],
 ) -> pa.RecordBatch:
-    """Build the rows of one step for `MemoryPool.observe`.
+    """Build the rows of one step for `MemoryShard.observe` or `MemoryPool.observe`.
 
     ``sample`` are the rollouts' unique indices in the step; ``prompt`` their keys; ``correct`` their verdicts;
     ``layer_logits`` (n, N) float32. Raises ValueError if the logits are not a finite (n, N) matrix or an index repeats.

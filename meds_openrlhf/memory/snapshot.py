@@ -122,7 +122,7 @@ def write_format(paths: MemoryPaths, memory_format: MemoryFormat) -> None:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The memory at a checkpoint: what its rows are, the run's configuration, and the state of the log."""
+    """The memory at a checkpoint: its format, the hash of the run's configuration, and the state of the log."""
 
     format: MemoryFormat
     config_hash: str
@@ -136,7 +136,7 @@ def commit_snapshot(paths: MemoryPaths, name: str, snapshot: Snapshot) -> None:
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """Read a manifest of either format. Raises MemoryCorruptionError if it is missing, broken or leads elsewhere."""
+    """Read a manifest of either format. Raises MemoryCorruptionError if it is missing or damaged."""
     if not path.exists():
         raise MemoryCorruptionError(f"{path}: is missing, but a checkpoint names it; restore it from a backup")
     found = _read_json(path)

@@ -61,7 +61,7 @@ def shard_options(group: PlacementGroup, count: int) -> list[dict[str, Any]]:
 
 
 def _on_its_nodes(group: Group, plan: Plan) -> PlacementGroup:
-    """Reserve a group on its nodes; engines with their own GPUs on any node that is not another one of the plan."""
+    """Reserve a group on its nodes; engines with their own GPUs may also use any node outside the plan."""
     selectors = [{NODE_LABEL: node.id} for node in group.nodes]
     if group.roles == ("engines",) and len(plan.nodes) > 1:
         others = [",".join(other.id for other in plan.nodes if other != node) for node in group.nodes]

@@ -82,7 +82,7 @@ def describe_nodes(nodes: Sequence[Node]) -> str:
 
 
 def names_of(nodes: Sequence[Node]) -> str:
-    """Return the names of up to two nodes, and of more the first, the last, and how many they are."""
+    """Return the names of one or two nodes; of more, the first, the last and their number."""
     names = list(dict.fromkeys(node.name for node in nodes))
     return ", ".join(names) if len(names) <= 2 else f"{names[0]} … {names[-1]} ({len(names)})"
 

@@ -1,6 +1,6 @@
 """Estimates memory per rank before anything runs, on its GPU and on its node.
 
-All is in bytes: of P parameters, W ranks, and T tokens of a micro-batch.
+All sizes are in bytes, for P parameters, W ranks, and T tokens of a micro-batch.
 
 Policy and critic, by ZeRO stage (DeepSpeed's own estimators `estimate_zero2_model_states_mem_needs` and
 `estimate_zero3_model_states_mem_needs`; Rajbhandari et al. 2020, "ZeRO", section 3):
@@ -60,7 +60,7 @@ class EngineLimits:
 
 @dataclass(frozen=True)
 class Footprint:
-    """A rank's memory in bytes: on its GPU at its peak and while others there work, and what it puts on its node."""
+    """A rank's memory in bytes: on its GPU at its peak and while others work there, and on its node."""
 
     peak: float
     resting: float
@@ -93,7 +93,7 @@ def together(parts: Sequence[Footprint]) -> float:
 def engine_limits(recipe: Recipe, gpu_memory: float | None, tensor_parallel: int) -> EngineLimits:
     """Return the limits of an engine on GPUs with ``gpu_memory`` bytes, None if that is not known.
 
-    A running sequence is half generated on average, so twice as many fit; if they do not, vLLM computes some again.
+    A running sequence is half generated on average, so twice as many fit; if they do not, vLLM recomputes some.
     """
     shape, held = recipe.models["engines"].shape, None
     sequences, tokens = USUAL_SEQUENCES, USUAL_TOKENS

@@ -1,7 +1,7 @@
 """A model's layers, widths and heads, which determine its memory, from its configuration.
 
-They are known of plain decoders (Llama, Qwen2, Qwen3, Mistral): grouped key and value heads, a gated MLP, two norms per
-layer; not of mixtures of experts and vision-language models.
+They are known for plain decoders (Llama, Qwen2, Qwen3, Mistral): grouped key and value heads, a gated MLP, two norms
+per layer; not for mixtures of experts and vision-language models.
 """
 
 from __future__ import annotations

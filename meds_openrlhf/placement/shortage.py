@@ -28,9 +28,9 @@ def when_free(
     tell: Callable[[str], None],
     may_grow: bool = False,
 ) -> T:
-    """Return what ``place`` makes of the cluster's nodes as soon as they have room. Raises Shortage after ``seconds``.
+    """Return what ``place`` returns as soon as the cluster's nodes have room. Raises Shortage after ``seconds``.
 
-    Raises it immediately if even the empty cluster is too small, unless nodes may join (``may_grow``).
+    Raises Shortage immediately if even the empty cluster is too small, unless nodes may join (``may_grow``).
     """
     deadline, has_told = time.monotonic() + seconds, False
     while True:

@@ -35,7 +35,7 @@ def size(
     """Choose the mode and the counts of a run on ``nodes``, of whose CPUs ``reserved_cpus`` stay free.
 
     ``saved_ranks`` are the ranks of the roles in the checkpoint to resume, which stay unchanged. Raises ConfigError for
-    a tensor parallel size that vLLM cannot have.
+    a tensor parallel size that vLLM cannot use.
     """
     room, decided = [node.room for node in nodes], decided_mode(mode, recipe.given)
     _require_splittable_heads(recipe)
@@ -93,9 +93,9 @@ def _require_splittable_heads(recipe: Recipe) -> None:
 
 
 def require_batches(recipe: Recipe, requests: Sequence[RoleRequest], decided: Mapping[str, Any]) -> None:
-    """Raise ConfigError if DeepSpeed or OpenRLHF fails on the batches with a role's number of ranks.
+    """Raise ConfigError if DeepSpeed or OpenRLHF would fail on the batches with a role's number of ranks.
 
-    It names the flag that the ranks follow from, which may be the engines' if counts were ``decided`` here.
+    It names the flag that determines the ranks, which may be the engines' if counts were ``decided`` here.
     """
     for request in requests:
         if request.role == "engines" or recipe.batching.takes(request.gpus, request.role):

@@ -24,7 +24,7 @@ def last_boxed(text: str) -> str | None:
 def answer_of(response: str) -> str | None:
     """The response's answer, as in rollouts, memory and report; None if its last box is missing, open or empty.
 
-    With `ANSWER_PATTERN` in the environment, the answer is what that marks, and boxes mean nothing.
+    With `ANSWER_PATTERN` in the environment, the answer is what that pattern marks, and boxes are ignored.
     """
     marker = os.environ.get(ANSWER_PATTERN)
     if marker is None:

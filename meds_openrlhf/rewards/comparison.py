@@ -37,7 +37,7 @@ _NO_LETTERS = re.compile(r"\\(?:frac|sqrt|pi|cdot|times|div|log|ln|sin|cos|tan|b
 
 
 def equal(gold: str, given: str) -> bool:
-    """Whether the LaTeX text ``given`` equals the label ``gold``. Passes on errors of the parsers."""
+    """Whether the LaTeX text ``given`` equals the label ``gold``. Raises the parsers' errors."""
     try:
         expected, answer = read(gold), read(given)
     except UnreadableError:

@@ -15,7 +15,7 @@ _verifier = AnswerVerifier()
 
 
 def equal(gold: str, given: str) -> bool | None:
-    """Whether ``given`` equals ``gold``; not if it is longer than `LONGEST_VALUE`. None: it takes too long to tell.
+    """Whether ``given`` equals ``gold``: False if it is longer than `LONGEST_VALUE`, None if comparing takes too long.
 
     Raises ModuleNotFoundError if math-verify is needed and not installed.
     """

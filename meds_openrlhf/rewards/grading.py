@@ -22,7 +22,7 @@ def is_right(response: str, label: object) -> bool:
 
 
 def solves(response: str, label: object) -> bool:
-    """Whether reasoning-gym's scorer calls the response's answer right; ``label`` is of `gym_problem.label`.
+    """Whether reasoning-gym's scorer calls the response's answer right; ``label`` was made by `gym_problem.label`.
 
     Raises ValueError for another label, or one that the installed reasoning-gym cannot score.
     """
@@ -32,12 +32,12 @@ def solves(response: str, label: object) -> bool:
 
 
 def verdict(response: str, label: str) -> tuple[str | None, bool]:
-    """The response's answer, and whether it is right: by reasoning-gym's scorer if the label is of it, else as math."""
+    """The response's answer, and whether it is right: by reasoning-gym's scorer if the label is its, else as math."""
     return answer_of(response), (solves if gym_problem.is_label(label) else is_right)(response, label)
 
 
 def responses(queries: list[str], prompts: list[str]) -> list[str]:
-    """The text after each prompt in its query; a query that does not contain its prompt is a response as a whole."""
+    """The text after each prompt in its query; a query that does not contain its prompt is all response."""
     return [query[query.find(p) + len(p) :] if p in query else query for query, p in zip(queries, prompts, strict=True)]
 
 

@@ -1,7 +1,7 @@
 """``meds.reward: gym``: 1 if reasoning-gym's scorer calls the response's answer right, 0 otherwise.
 
-For files of ``meds data prepare gym:TASK``, whose labels say what the scorer needs and from which score on an answer is
-right. OpenRLHF loads this file by its path and calls `reward_func` in a thread per response.
+For files of ``meds data prepare gym:TASK``, whose labels contain what the scorer needs and the lowest score that counts
+as right. OpenRLHF loads this file by its path and calls `reward_func` in a thread per response.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A problem of reasoning-gym as a label: JSON with its task, settings, entry and the score from which on it is right.
+"""A problem of reasoning-gym as a label: JSON with its task, settings, entry and the lowest score that counts as right.
 
 The label has everything that the task's own scorer needs, so that training and evaluation judge alike. Scorers run in
 the processes of `meds_openrlhf.rewards.verifier`, because some of them compute for long.
@@ -31,7 +31,7 @@ _NAME = re.compile(r"[^\W\d]\w+")
 def label(task: str, settings: dict[str, Any], threshold: float, entry: dict[str, Any]) -> str:
     """The label of a problem. ``settings`` are the task's, without size and seed.
 
-    Raises TypeError if the entry holds anything that JSON has not; tuples and numpy's numbers and arrays are all right.
+    Raises TypeError if the entry contains values that JSON lacks, other than tuples and numpy's numbers and arrays.
     """
     fields = {"reasoning_gym": task, "settings": settings, "threshold": threshold, "entry": _plain(entry)}
     return json.dumps(fields)
@@ -58,7 +58,7 @@ def equal(gold: str, given: str) -> bool:
 
 
 def score(task: Any, answer: str, entry: dict[str, Any]) -> float:
-    """The task's own score of an answer, usually from 0 to 1. Passes on the scorer's errors."""
+    """The task's own score of an answer, usually from 0 to 1. Raises the scorer's errors."""
     words = _evaluated(type(task).score_answer)
     if words is not None and _reaches_beyond(answer, words):
         return 0.0

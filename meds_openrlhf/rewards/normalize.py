@@ -121,7 +121,7 @@ def _unit(names: list[str], power: str | None) -> str:
 
 
 def _one_number(text: str) -> str:
-    """Join grouped digits to a number; a comma groups digits only if the answer is nothing but that number."""
+    """Join grouped digits to a number; a comma groups digits only if the whole answer is that number."""
     text = _GROUPED.sub(lambda match: re.sub(r"\{,\}|\s", "", match[0]), text)
     if _WITH_COMMAS.fullmatch(text):
         return text.replace(",", "")

@@ -31,7 +31,7 @@ def is_right(response: str, label: object) -> bool:
 
 
 def normalized(answer: str) -> str:
-    """Return what is compared of an answer."""
+    """Return the form of an answer that is compared."""
     text = _replaced(answer, _FIRST)
     if _UNIT in text:
         text = text.partition(_UNIT)[0]

@@ -48,7 +48,7 @@ class AnswerVerifier:
         self._verdicts: OrderedDict[tuple[str, str], Future[bool | None]] = OrderedDict()
 
     def equal(self, gold: str, given: str) -> bool:
-        """Whether the answer ``given`` is right by ``gold``; with math-verify, LaTeX texts that are to be equal.
+        """Whether the answer ``given`` is right by the label ``gold``; for math-verify, both are LaTeX texts.
 
         Raises RuntimeError if no process can be started, e.g. if math-verify is not installed.
         """

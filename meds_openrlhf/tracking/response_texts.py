@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,9 @@ AT_ONCE = 256  # responses that are converted to Python lists at the same time
 
 @dataclass(frozen=True)
 class ResponseText:
-    """A response's text, its final answer (None if it has none) and the number of characters before the answer."""
+    """A response's text (None if it is not decoded), its final answer if any, and the characters before the answer."""
 
-    text: str
+    text: str | None
     answer: str | None = None
     answer_start: int | None = None
 
@@ -52,40 +52,29 @@ class ResponseReader:
         ``generated`` (t,) marks the policy's tokens; the others are tool replies, which are shown but hold no answers.
         """
         ends = np.cumsum(lengths)
-        for first in range(0, len(lengths), AT_ONCE):
-            some = slice(first, first + AT_ONCE)
-            pieces = [
-                (number, sampled, tokens[start + begin : start + end].tolist())
-                for number, (start, length) in enumerate(zip(ends[some] - lengths[some], lengths[some]))
-                for begin, end, sampled in _runs(generated[start : start + length])
-            ]
-            texts = self._decode([ids for _, _, ids in pieces])
-            of_response = groupby(zip(pieces, texts), key=lambda pair: pair[0][0])
-            found = {
-                number: self._join([(text, sampled) for (_, sampled, _), text in group])
-                for number, group in of_response
-            }
-            yield from (found.get(number, ResponseText("")) for number in range(len(lengths[some])))
+        turns = [_turns(generated, end - length, end) for length, end in zip(lengths, ends)]
+        for first in range(0, len(turns), AT_ONCE):
+            some = turns[first : first + AT_ONCE]
+            ids = [tokens[start:end].tolist() for of_response in some for start, end in of_response]
+            texts = iter(self._decode(ids, skip_special_tokens=False))
+            for of_response in some:
+                yield self._join([(next(texts), bool(generated[start])) for start, _ in of_response])
 
-    def _join(self, pieces: list[tuple[str, bool]]) -> ResponseText:
-        response, answer, start = "", None, None
-        for text, sampled in pieces:
+    def _join(self, turns: list[tuple[str, bool]]) -> ResponseText:
+        response, answer, answer_start = "", None, None
+        for text, is_generated in turns:
             shown = without_ending(text, self._special)
             encoded = shown.encode()
-            found = self._answers.last_answer(encoded) if sampled else None
+            found = self._answers.last_answer(encoded) if is_generated else None
             if found is not None:  # a later answer replaces an earlier answer
-                (opening, answer), start = found, None
+                (opening, answer), answer_start = found, None
                 if answer is not None:
-                    start = len(response) + shown.index(answer, len(encoded[:opening].decode(errors="replace")))
+                    answer_start = len(response) + shown.index(answer, len(encoded[:opening].decode(errors="replace")))
             response += text
-        return ResponseText(without_ending(response, self._special), answer, start)
-
-    def _decode(self, pieces: list[list[int]]) -> list[str]:
-        texts: list[str] = self._decode_batch(pieces, skip_special_tokens=False)
-        return texts
+        return ResponseText(without_ending(response, self._special), answer, answer_start)
 
     @cached_property
-    def _decode_batch(self) -> Any:
+    def _decode(self) -> Any:
         if not Path(self._tokenizer).is_file():
             return _load(self._tokenizer).batch_decode
         from tokenizers import Tokenizer  # transformers would take seconds and 400 MB
@@ -99,7 +88,7 @@ def _load(model: str) -> Any:
     return AutoTokenizer.from_pretrained(model, trust_remote_code=True)
 
 
-def _runs(mask: NDArray[np.bool_]) -> list[tuple[int, int, bool]]:
-    """The start, end and value of every run of equal values."""
-    bounds = [0, *(np.flatnonzero(np.diff(mask)) + 1).tolist(), len(mask)] if len(mask) else [0]
-    return [(begin, end, bool(mask[begin])) for begin, end in pairwise(bounds)]
+def _turns(generated: NDArray[np.bool_], start: int, end: int) -> list[tuple[int, int]]:
+    """The start and end of every run of equal values of ``generated`` between ``start`` and ``end``."""
+    changes = np.flatnonzero(np.diff(generated[start:end])) + start + 1
+    return list(pairwise([start, *changes.tolist(), end])) if end > start else []

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import feather
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.files import write_atomically
@@ -58,38 +58,22 @@ def read_step(paths: RunPaths, step: int, columns: Sequence[str] | None = None) 
     """Read the rollouts of a step, with only ``columns`` if given; other columns are not even decompressed.
 
     Returns None if there is no file, e.g. because the run has just removed it. Raises ConfigError if the file is not a
-    log of rollouts.
+    log of rollouts, or has not these columns.
     """
     path = paths.rollouts(step)
     try:
-        with pa.memory_map(str(path)) as source:
-            schema = pa.ipc.open_file(source).schema
-            numbers = [schema.get_field_index(name) for name in columns or ROLLOUT_SCHEMA.names]
-            if -1 in numbers:
-                missing = (columns or ROLLOUT_SCHEMA.names)[numbers.index(-1)]
-                raise ConfigError("RUN", str(path), f"has no column {missing}, so it is not a log of this version.")
-            options = pa.ipc.IpcReadOptions(included_fields=numbers)
-            return pa.ipc.open_file(source, options=options).read_all()
+        return feather.read_table(path, columns or ROLLOUT_SCHEMA.names, memory_map=True)
     except FileNotFoundError:
         return None
     except pa.ArrowInvalid as error:
-        hint = f"cannot be read as Arrow ({' '.join(str(error).split())}). Remove it."
-        raise ConfigError("RUN", str(path), hint) from error
-
-
-def cut_rollouts(paths: RunPaths, step: int) -> None:
-    """Remove the steps after ``step``."""
-    for later in paths.rollout_steps():
-        if later > step:
-            paths.rollouts(later).unlink()
+        reason = f"cannot be read as Arrow, or not by this version ({' '.join(str(error).split())})"
+        raise ConfigError("RUN", str(path), f"{reason}. Remove it.") from error
 
 
 def sample_texts(rollouts: pa.Table) -> pa.Table:
     """Keep the first response for each prompt, verdict, cluster and answer; the others lose only their texts."""
-    keys = zip(*(rollouts.column(name).to_pylist() for name in ("prompt", "correct", "label", "answer")))
-    first: dict[tuple[object, ...], int] = {}
-    for row, key in enumerate(keys):
-        first.setdefault(key, row)
-    kept = pa.array(np.isin(np.arange(len(rollouts)), list(first.values())))
-    texts = pc.if_else(kept, rollouts.column("response"), pa.scalar(None, pa.string()))
+    keys = ["prompt", "correct", "label", "answer"]
+    rows = rollouts.select(keys).append_column("row", pa.array(range(len(rollouts))))
+    first = rows.group_by(keys).aggregate([("row", "min")])["row_min"]
+    texts = pc.if_else(pc.is_in(rows["row"], first), rollouts["response"], pa.scalar(None, pa.string()))
     return rollouts.set_column(rollouts.schema.get_field_index("response"), ROLLOUT_SCHEMA.field("response"), texts)

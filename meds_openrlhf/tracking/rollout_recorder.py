@@ -6,18 +6,24 @@ continues.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.cluster_log import cluster_line
 from meds_openrlhf.tracking.response_texts import ResponseReader, ResponseText
-from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, cut_rollouts, sample_texts, write_rollouts
+from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, sample_texts, write_rollouts
 from meds_openrlhf.tracking.step_log import StepLog
+
+BIGGEST = 10  # clusters
+PENALTY_BINS = 20
+EXAMPLE_CHARACTERS = 4000  # limit for the prompt and the response of a cluster's example
 
 
 @dataclass(frozen=True)
@@ -52,48 +58,78 @@ class RolloutRecorder:
     """
 
     def __init__(self, paths: RunPaths, reader: ResponseReader, keep: str) -> None:
-        self._paths = paths
-        self._reader = reader
-        self._keep = keep
-        self._clusters = StepLog(paths.clusters)
+        self._paths, self._reader, self._keep = paths, reader, keep
 
     def record(self, rollouts: StepRollouts) -> int:
         """Write a step and return its number. Raises OSError if it cannot be written."""
-        table = self.table(rollouts)
+        table = self._table(rollouts)
         if self._keep != "none":
             write_rollouts(self._paths, sample_texts(table) if self._keep == "sampled" else table)
-        self._clusters.append(rollouts.step, cluster_line(table))
+        StepLog(self._paths.clusters).append(rollouts.step, cluster_line(table))
         return rollouts.step
 
-    def table(self, rollouts: StepRollouts) -> pa.Table:
+    def _table(self, rollouts: StepRollouts) -> pa.Table:
         """Rows of `ROLLOUT_SCHEMA`; without texts if ``keep`` is "none"."""
         n = len(rollouts.sample)
-        responses: list[ResponseText | None] = [None] * n
+        columns = {**vars(rollouts), "prompt_text": [""] * n}
+        responses = [ResponseText(None)] * n
         if self._keep != "none":
+            columns["prompt_text"] = rollouts.prompt_text
             responses = [*self._reader.read(rollouts.tokens, rollouts.lengths, rollouts.generated)]
-        prompts = [""] * n if self._keep == "none" else rollouts.prompt_text
-        columns = {
-            "step": np.full(n, rollouts.step, np.int32),
-            "sample": rollouts.sample,
-            "prompt": rollouts.prompt,
-            "prompt_text": pa.array(prompts).dictionary_encode(),
-            "ground_truth": pa.array(rollouts.ground_truth, pa.string()).dictionary_encode(),
-            "response": [response and response.text for response in responses],
-            "answer": [response and response.answer for response in responses],
-            "answer_start": pa.array([response and response.answer_start for response in responses], pa.int32()),
-            "correct": rollouts.correct,
-            "reward": rollouts.reward,
-            "shaped_reward": rollouts.shaped_reward,
+        columns |= {
+            "step": [rollouts.step] * n,
+            "response": [response.text for response in responses],
+            "answer": [response.answer for response in responses],
+            "answer_start": [response.answer_start for response in responses],
             "penalty": rollouts.reward - rollouts.shaped_reward,
-            "label": pa.array(rollouts.label, pa.int32(), mask=rollouts.label == UNASSIGNED),
-            "cluster_size": rollouts.cluster_size,
-            "tokens": rollouts.lengths.astype(np.int32),
-            "truncated": rollouts.truncated,
+            "label": pa.array(rollouts.label, mask=rollouts.label == UNASSIGNED),
+            "tokens": rollouts.lengths,
         }
-        return pa.table([columns[name] for name in ROLLOUT_SCHEMA.names], schema=ROLLOUT_SCHEMA)
+        return pa.Table.from_pydict(columns, ROLLOUT_SCHEMA)
 
 
 def forget_after(paths: RunPaths, step: int) -> None:
     """Truncate both logs after ``step``; the resumed run repeats the later steps."""
     StepLog(paths.clusters).cut_after(step)
-    cut_rollouts(paths, step)
+    for later in paths.rollout_steps():
+        if later > step:
+            paths.rollouts(later).unlink()
+
+
+def cluster_line(rollouts: pa.Table) -> dict[str, Any]:
+    """Histograms of cluster sizes and penalties, and the biggest clusters, for rows of ``rollout_log.ROLLOUT_SCHEMA``.
+
+    A histogram has k + 1 ``edges`` and k ``counts``; it is left out if there are no values.
+    """
+    sizes, penalties = (rollouts.column(name).to_numpy() for name in ("cluster_size", "penalty"))
+    sizes, penalties = sizes[sizes > 0], penalties[np.isfinite(penalties) & (penalties != 0)].astype(np.float64)
+    doubling = 2 ** np.arange(int(sizes.max(initial=0)).bit_length() + 1)  # 1, 2, 4, ... above the largest size
+    # With 0 among the edges, because the penalties alone may differ only by rounding errors.
+    equal = np.linspace(penalties.min(initial=0), penalties.max(initial=0), PENALTY_BINS + 1)
+    histograms = {}
+    for name, values, edges in (("meds/cluster_sizes", sizes, doubling), ("meds/penalties", penalties, equal)):
+        if len(values):
+            counts, _ = np.histogram(values, edges)
+            histograms[name] = {"edges": edges.tolist(), "counts": counts.tolist()}
+    return {"histograms": histograms, "biggest_clusters": _biggest_clusters(rollouts)}
+
+
+def _biggest_clusters(rollouts: pa.Table) -> list[dict[str, Any]]:
+    """The biggest clusters that got new members in this step, each with a new member as example."""
+    joined = rollouts.filter((pc.field("label") >= 0) & (pc.field("cluster_size") > 0))
+    clusters: dict[tuple[str, bool, int], list[dict[str, Any]]] = defaultdict(list)
+    for row in joined.to_pylist():
+        clusters[row["prompt"], row["correct"], row["label"]].append(row)
+    biggest = sorted(clusters, key=lambda cluster: (-clusters[cluster][0]["cluster_size"], cluster))[:BIGGEST]
+    return [_example(clusters[cluster][0], len(clusters[cluster])) for cluster in biggest]
+
+
+def _example(row: dict[str, Any], members: int) -> dict[str, Any]:
+    """A cluster of which a rollout is known: the beginning of its prompt, and the response's end with the answer."""
+    prompt, response = row["prompt_text"], row["response"]
+    if len(prompt) > EXAMPLE_CHARACTERS:
+        prompt = f"{prompt[:EXAMPLE_CHARACTERS]} ..."
+    if response is not None and len(response) > EXAMPLE_CHARACTERS:
+        response = f"... {response[-EXAMPLE_CHARACTERS:]}"
+    numbers = {"label": row["label"], "size": row["cluster_size"], "members": members}
+    return {"prompt": row["prompt"], "prompt_text": prompt, **numbers, "answer": row["answer"], "response": response}

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+import textwrap
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
+from typing import BinaryIO
 
 from meds_openrlhf.locks import try_lock
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.redaction import described, without_keys
-from meds_openrlhf.tracking.run_lines import RunLines
-from meds_openrlhf.tracking.trackers import TRACKERS, TrackedRun, Tracker, abandon
+from meds_openrlhf.tracking.redaction import without_keys
+from meds_openrlhf.tracking.step_log import whole_lines
+from meds_openrlhf.tracking.trackers import STREAMS, TRACKERS, RunLine, TrackedRun, Tracker, abandon
 
 POLL_SECONDS, PATIENCE_SECONDS, RETRY_SECONDS = 1.0, 20.0, 60.0
 FINISH_SECONDS = 30.0  # for the rest, when training ends
-AT_ONCE = 100  # lines for which a tracker has PATIENCE_SECONDS
 
 logger = logging.getLogger(__name__)
 
@@ -29,19 +31,16 @@ logger = logging.getLogger(__name__)
 class Trackers:
     """Sends the run in ``paths`` to the trackers ``packages``, and from `finishing` on only what is there.
 
-    Steps after ``first_step`` are sent even if a tracker has them, because a resumed run repeats them. A failure after
-    `finishing` is set is a tracker's last, unless ``patient``. Raises ConfigError if the run's configuration is wrong.
+    Steps after ``first_step`` are sent even if a tracker has them, because a resumed run repeats them. Raises
+    ConfigError if the run's configuration is wrong.
     """
 
-    def __init__(
-        self, paths: RunPaths, packages: list[str], *, first_step: float = math.inf, patient: bool = False
-    ) -> None:
+    def __init__(self, paths: RunPaths, packages: list[str], *, first_step: float = math.inf) -> None:
         _log_to(paths.tracking_log)
         self._folder = paths.root
-        self._lines: SimpleQueue[str] = SimpleQueue()
-        self.finishing = threading.Event()
-        run = TrackedRun(paths, self._lines.put)
-        self._senders = [_Sender(package, run, self.finishing, first_step, patient) for package in packages]
+        self.finishing, self.ending = threading.Event(), threading.Event()
+        run = TrackedRun(paths)
+        self._senders = [_Sender(package, run, self, first_step) for package in packages]
         for sender in self._senders:
             sender.start()
 
@@ -50,20 +49,19 @@ class Trackers:
         """The names of the trackers to which not everything is sent."""
         return [sender.name for sender in self._senders if not sender.is_done]
 
-    def are_at_work(self, patience: float = math.inf) -> bool:
-        """Whether a thread still sends, and has not waited for its tracker for more than ``patience`` seconds."""
-        since = time.monotonic() - patience
-        return any(sender.is_alive() and sender.waiting_since > since for sender in self._senders)
+    @property
+    def are_stuck(self) -> bool:
+        """Whether each tracker that is left fails or does not answer, by the last `poll`."""
+        return all(sender.is_done or sender.trouble for sender in self._senders)
 
     def poll(self) -> list[str]:
         """The lines for the user since the last call. Never blocks."""
-        for sender in self._senders:
-            sender.report()
-        return [self._lines.get() for _ in range(self._lines.qsize())]
+        return [line for sender in self._senders for line in sender.news()]
 
     def finish(self, seconds: float = FINISH_SECONDS) -> list[str]:
-        """Send the rest within ``seconds``; returns the last lines for the user."""
+        """Send the rest within ``seconds``, trying once more what has failed; returns the last lines for the user."""
         self.finishing.set()
+        self.ending.set()
         deadline = time.monotonic() + seconds
         try:
             for sender in self._senders:
@@ -71,94 +69,111 @@ class Trackers:
             rest = f"not everything was sent to {', '.join(self.left)}. Send the rest with: meds track {self._folder}"
             return [*self.poll(), *([rest] if self.left else [])]
         finally:
-            for sender in self._senders:
-                sender.is_abandoned = True  # another try would start another process of W&B's
             abandon()
 
 
 class _Sender(threading.Thread):
-    """Sends a run to one tracker; see `Trackers`."""
+    """Sends a run to one tracker; see `Trackers`. A failure after ``ending`` is its last."""
 
-    def __init__(
-        self, package: str, run: TrackedRun, finishing: threading.Event, first_step: float, patient: bool
-    ) -> None:
+    def __init__(self, package: str, run: TrackedRun, trackers: Trackers, first_step: float) -> None:
         title, self._open = TRACKERS[package]
         super().__init__(name=title, daemon=True)
-        self._run, self._finishing, self._first_step = run, finishing, first_step
-        self._giving_up = threading.Event() if patient else finishing
+        self._run, self._trackers, self._first_step = run, trackers, first_step
         self._lock = run.paths.root / f".tracking-{package}.lock"
+        self._waiting_since = math.inf  # for an answer of the tracker; `time.monotonic`
         self._error: str | None = None
-        self._told: str | None = None  # the trouble that the user knows of
-        self.waiting_since = math.inf  # for an answer of the tracker; `time.monotonic`
-        self.is_done = self.is_abandoned = False
+        self.trouble: str | None = None  # that the user knows of
+        self.is_done = False
 
     def run(self) -> None:
         """Send everything, in another session after one that failed."""
         while not self.is_done:
-            is_last = self._giving_up.is_set()
             try:
                 with self._lock.open("w") as lock:
                     if not try_lock(lock.fileno(), optional=True):
                         raise RuntimeError("another process already sends this run")
                     self._send_run()
-                self.is_done, self.waiting_since = True, math.inf
+                self.is_done, self._waiting_since = True, math.inf
             except Exception as error:  # whatever a library raises
                 logger.exception(self.name)
-                missing = error.name if isinstance(error, ModuleNotFoundError) else None
-                extra = missing if missing in ("swanlab", "mlflow") else "track"
-                hint = f"{missing} is not installed; pip install 'meds-openrlhf[{extra}]'"
-                self._error = hint if missing else described(error)
-                self.waiting_since = math.inf
-                if is_last or self.is_abandoned:
-                    return
-                self._giving_up.wait(RETRY_SECONDS)
+                self._error, self._waiting_since = _described(error), math.inf
+                if self._trackers.ending.is_set():
+                    return  # another try could start another process of W&B's, which nobody would end
+                self._trackers.ending.wait(RETRY_SECONDS)
 
     def _send_run(self) -> None:
-        lines = RunLines(self._run.paths)
+        files: dict[str, BinaryIO] = {}
+        first_step = self._first_step
         tracker: Tracker | None = None  # opened when there is something to send
-        while True:
-            is_last = self._finishing.is_set()  # before reading, so that all lines written until then are read
-            new = lines.read_new()
-            self.waiting_since = time.monotonic()
-            if new and tracker is None:
-                tracker, first_step = self._open(self._run), self._first_step
-            if tracker is not None:
-                new = [line for line in new if line.step > min(first_step, tracker.sent.get(line.stream, -1))]
-                for start in range(0, len(new), AT_ONCE):
-                    tracker.send(new[start : start + AT_ONCE])
-                    self.waiting_since = time.monotonic()
-                    self._first_step = math.inf  # the tracker's ``sent`` counts from now on
-                self._error = None
-            if is_last and not new:
-                if tracker is not None:
-                    tracker.close()
-                return
-            self.waiting_since = math.inf
-            self._finishing.wait(POLL_SECONDS)
+        is_last = False
+        while not is_last:
+            is_last = self._trackers.finishing.is_set()  # before reading, so that all lines written until then are read
+            for line in new_lines(self._run.paths, files):
+                self._waiting_since = time.monotonic()
+                tracker = tracker or self._open(self._run)
+                if line.step > min(first_step, tracker.sent.get(line.stream, -1)):
+                    tracker.send(line)
+                    self._error, self._first_step = None, math.inf  # its ``sent`` counts from now on
+            self._error, self._waiting_since = None, math.inf
+            self._trackers.finishing.wait(POLL_SECONDS)
+        if tracker:
+            self._waiting_since = time.monotonic()
+            tracker.close()
 
-    def report(self) -> None:
-        """Tell the user when a problem begins, changes or ends."""
-        is_silent = time.monotonic() > self.waiting_since + PATIENCE_SECONDS
+    def news(self) -> list[str]:
+        """A line for the user when a problem begins, changes or ends."""
+        is_silent = time.monotonic() > self._waiting_since + PATIENCE_SECONDS
         trouble = f"no answer for {PATIENCE_SECONDS:g} s" if is_silent else self._error
-        if trouble == self._told:
-            return
-        self._told = trouble
+        if trouble == self.trouble:
+            return []
+        self.trouble = trouble
         rest = f"Training continues; the rest is sent later, or with: meds track {self._run.paths.root}"
-        news = f"{trouble}. {rest}" if trouble else "sending works again"
-        self._run.say(f"{self.name}: {news}")
+        return [f"{self.name}: {trouble}. {rest}" if trouble else f"{self.name}: sending works again"]
 
 
-class _WithoutKeys(logging.Formatter):
+def new_lines(paths: RunPaths, files: dict[str, BinaryIO]) -> list[RunLine]:
+    """Read a run's complete lines that are new since ``files`` were read last, sorted by step; opens files into it.
+
+    Raises RuntimeError if the run was resumed meanwhile.
+    """
+    lines: list[RunLine] = []
+    for stream, path in zip(STREAMS, (paths.metrics, paths.evaluations, paths.clusters)):
+        if stream not in files and path.exists():
+            files[stream] = path.open("rb")
+        if file := files.get(stream):
+            if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                raise RuntimeError("the run was resumed, which replaces its files; they are read again from the start")
+            lines += [RunLine(stream, int(values.pop("step")), values) for values in whole_lines(file)]
+    return sorted(lines, key=lambda line: line.step)
+
+
+def _described(error: Exception) -> str:
+    """An error in one short line without secrets, which names the extra of a missing package."""
+    if isinstance(error, ModuleNotFoundError):
+        extra = error.name if error.name in ("swanlab", "mlflow") else "track"
+        return f"{error.name} is not installed; pip install 'meds-openrlhf[{extra}]'"
+    return textwrap.shorten(without_keys(f"{type(error).__name__}: {error}"), 200)
+
+
+class _Log(logging.FileHandler):
+    """What the trackers' clients log, without keys; a full disk must not end the run."""
+
     def format(self, record: logging.LogRecord) -> str:
         return without_keys(super().format(record))
 
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError):  # of opening the file
+            super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Do not print it."""
+
 
 def _log_to(path: Path) -> None:
-    """Write what the trackers' clients log to ``path`` instead of the console; a full disk must not end the run."""
-    handler = logging.FileHandler(path, delay=True)
-    handler.setFormatter(_WithoutKeys("%(asctime)s %(name)s: %(message)s"))
+    """Write the clients' warnings and errors to ``path`` instead of the console."""
+    handler = _Log(path, delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
     handler.setLevel(logging.WARNING)
-    handler.handleError = lambda record: None  # type: ignore[method-assign]
-    for name in (__name__, "mlflow", "opentelemetry", "swanlab", "urllib3", "wandb"):
+    for name in ("meds_openrlhf.tracking", "mlflow", "opentelemetry", "swanlab", "urllib3", "wandb"):
         logging.getLogger(name).handlers = [handler]
         logging.getLogger(name).propagate = False

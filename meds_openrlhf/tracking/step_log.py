@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,8 +21,8 @@ class StepLog:
         """Read all complete lines; a partial line of a killed process is skipped."""
         if not self._path.exists():
             return []
-        lines = self._path.read_text(encoding="utf-8").split("\n")[:-1]
-        return [json.loads(line) for line in lines]
+        with self._path.open("rb") as file:
+            return list(whole_lines(file))
 
     def cut_after(self, step: int) -> None:
         """Remove the steps after ``step``."""
@@ -47,6 +47,13 @@ class StepLog:
             except OSError:
                 file.truncate(end)
                 raise
+
+
+def whole_lines(file: BinaryIO) -> Iterator[dict[str, Any]]:
+    """Read the complete lines from the file's position on; a line that is still being written is left there."""
+    while (line := file.readline()).endswith(b"\n"):
+        yield json.loads(line)
+    file.seek(-len(line), os.SEEK_CUR)
 
 
 def _end_of_whole_lines(file: BinaryIO) -> int:

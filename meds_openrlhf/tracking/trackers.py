@@ -7,33 +7,35 @@ because that takes seconds and may fail.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import sys
+import textwrap
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from itertools import pairwise
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
-import yaml
-
-from meds_openrlhf.config import load_config
-from meds_openrlhf.config.loader import flatten
+from meds_openrlhf.config.loader import flatten, read_mapping
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.runtime.processes import MARK, end_family
-from meds_openrlhf.tracking.redaction import described, redacted
-from meds_openrlhf.tracking.run_lines import STREAMS, RunLine
+from meds_openrlhf.tracking.redaction import redacted
 
+STREAMS = ("metrics", "evaluations", "clusters")  # the logs that are sent
 PROJECT = "openrlhf_train_ppo"  # OpenRLHF's default
 # The environment of a run that is sent to no server.
 NOWHERE = {"WANDB_MODE": "disabled", "SWANLAB_MODE": "disabled", "MLFLOW_TRACKING_URI": ""}
 AXIS = "train/global_step"  # not W&B's own step, which counts records
 BIGGEST_CLUSTERS = "train/biggest_clusters"  # a text, in W&B a table
 _WANDB_PROCESSES = uuid.uuid4().hex  # marks them
+_REFUSED_BY_MLFLOW = re.compile(r"[^/\w.\- :]")
+
+logger = logging.getLogger(__name__)
 
 
 def wanted_trackers(environment: Mapping[str, str]) -> list[str]:
@@ -51,17 +53,50 @@ def is_offline(package: str, environment: Mapping[str, str]) -> bool:
     return environment.get(f"{package.upper()}_MODE") == "offline"
 
 
+@dataclass(frozen=True)
+class RunLine:
+    """A line of a stream (metrics, evaluations or clusters): its training step and its other values."""
+
+    stream: str
+    step: int
+    values: dict[str, Any]
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The numbers, including NaN and infinities, under the names of OpenRLHF's loggers: train/NAME, eval/NAME."""
+        prefix = "eval" if self.stream == "evaluations" else "train"
+        return {f"{prefix}/{name}": value for name, value in self.values.items() if isinstance(value, (int, float))}
+
+    @property
+    def histograms(self) -> dict[str, dict[str, list[float]]]:
+        """The histograms of a line of clusters, each with k ``counts`` and k + 1 ``edges``."""
+        return {f"train/{name}": histogram for name, histogram in self.values.get("histograms", {}).items()}
+
+    @property
+    def biggest_clusters(self) -> str:
+        """The examples of the step's largest clusters as Markdown, for the trackers that show texts; may be empty."""
+        return "\n\n---\n\n".join(_as_markdown(cluster) for cluster in self.values.get("biggest_clusters", ()))
+
+
+def _as_markdown(cluster: dict[str, Any]) -> str:
+    """Describe a cluster. Texts of models and data sets are code blocks, or the viewer would load images in them."""
+    head = f"**size {cluster['size']}**, {cluster['members']} in this step, label {cluster['label']}"
+    answer = "none" if cluster["answer"] is None else cluster["answer"]
+    texts = [f"answer {answer}\nprompt {cluster['prompt']}", cluster.get("prompt_text"), cluster.get("response")]
+    return "\n\n".join([head, *(textwrap.indent(text, "    ", lambda _: True) for text in texts if text)])
+
+
 class TrackedRun:
-    """What trackers need of a run; ``say`` shows a line to the user. Raises ConfigError."""
+    """What trackers need of a run. Raises ConfigError."""
 
-    def __init__(self, paths: RunPaths, say: Callable[[str], None]) -> None:
-        self.paths, self.say, self.flags = paths, say, load_config(paths.config).openrlhf
-        self.id = _stored_id(paths)
-        self.name = self.setting("run_name", default=paths.root.name)
-        self.config = redacted(yaml.safe_load(paths.config.read_text(encoding="utf-8")), os.environ)  # to be shown
+    def __init__(self, paths: RunPaths) -> None:
+        settings = read_mapping(paths.config, "RUN")
+        self.paths, self.id, self.flags = paths, _stored_id(paths), flatten(settings)
+        self.config = redacted(settings, os.environ)  # to be shown
 
-    def setting(self, flag: str, variable: str = "", default: str | None = None) -> Any:
+    def setting(self, flag: str, variable: str = "") -> Any:
         """The value of the tracker's own ``variable``, else of ``--logger.wandb.FLAG``, else the default."""
+        default = {"run_name": self.paths.root.name, "project": PROJECT}.get(flag)
         return os.environ.get(variable) or self.flags.get(f"logger.wandb.{flag}") or default
 
 
@@ -77,65 +112,47 @@ def _stored_id(paths: RunPaths) -> str:
 class Tracker(Protocol):
     """A session: ``sent`` is the last step of each stream that it has already; `close` waits for the rest to arrive."""
 
-    @property
-    def sent(self) -> Mapping[str, int]: ...  # noqa: D102
+    sent: Mapping[str, int] = {}
 
-    def send(self, lines: list[RunLine]) -> None: ...  # noqa: D102
+    def send(self, line: RunLine) -> None: ...  # noqa: D102
 
     def close(self) -> None: ...  # noqa: D102
 
 
-class _TensorBoard:
+class _TensorBoard(Tracker):
     """Writes all curves in each session; its first event makes viewers drop what earlier sessions have written."""
 
-    sent: ClassVar[Mapping[str, int]] = {}
-
     def __init__(self, run: TrackedRun) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.plugins.text.summary_v2 import text_pb
         from tensorboard.summary.writer.event_file_writer import EventFileWriter  # torch's writer would load torch
 
-        folder = Path(run.flags.get("logger.tensorboard_dir") or run.paths.tensorboard) / run.name
+        folder = Path(run.flags.get("logger.tensorboard_dir") or run.paths.tensorboard) / run.setting("run_name")
         earlier = list(folder.glob(f"events.out.tfevents.*.{run.id}"))
+        self._event, self._text = Event, text_pb
         self._writer = EventFileWriter(str(folder), filename_suffix=f".{run.id}")
-        self._writer.add_event(Event(step=0, session_log=SessionLog(status=SessionLog.START)))
+        self._writer.add_event(Event(step=0, session_log={"status": "START"}))
         self._writer.flush()
         for path in earlier:  # emptied, because viewers stumble over a file that is removed
             os.truncate(path, 0)
 
-    def send(self, lines: list[RunLine]) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.histogram_pb2 import HistogramProto
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.plugins.text.summary_v2 import text_pb
-
-        for line in lines:
-            values = [Summary.Value(tag=name, simple_value=value) for name, value in line.numbers.items()]
-            for name, histogram in line.histograms.items():
-                values.append(Summary.Value(tag=name, histo=HistogramProto(**_histogram(**histogram))))
-            if line.biggest_clusters:
-                values += text_pb(BIGGEST_CLUSTERS, [line.biggest_clusters]).value
-            self._writer.add_event(Event(wall_time=time.time(), step=line.step, summary=Summary(value=values)))
+    def send(self, line: RunLine) -> None:
+        values = [{"tag": name, "simple_value": value} for name, value in line.numbers.items()]
+        for name, histogram in line.histograms.items():
+            edges, counts = histogram["edges"], histogram["counts"]
+            # Below the first edge is an empty bin, because TensorBoard's are open to the left.
+            bins = {"bucket_limit": edges, "bucket": [0, *counts], "num": sum(counts)}
+            values.append({"tag": name, "histo": {"min": edges[0], "max": edges[-1], **bins}})
+        if line.biggest_clusters:
+            values += self._text(BIGGEST_CLUSTERS, [line.biggest_clusters]).value
+        self._writer.add_event(self._event(wall_time=time.time(), step=line.step, summary={"value": values}))
         self._writer.flush()
 
     def close(self) -> None:
         self._writer.close()
 
 
-def _histogram(edges: list[float], counts: list[float]) -> dict[str, Any]:
-    """Convert k counts between k + 1 edges; the sums assume values in the middle of their bins."""
-    middles = [(low + high) / 2 for low, high in pairwise(edges)]
-    return {
-        "min": edges[0],
-        "max": edges[-1],
-        "num": sum(counts),
-        "sum": sum(middle * count for middle, count in zip(middles, counts)),
-        "sum_squares": sum(middle**2 * count for middle, count in zip(middles, counts)),
-        "bucket_limit": edges,  # an empty bin below the first edge: TensorBoard's bins are open to the left
-        "bucket": [0, *counts],
-    }
-
-
-class _Wandb:
+class _Wandb(Tracker):
     """Hands lines to W&B's own process, which uploads them; offline, each session's file has all lines.
 
     The run's summary at W&B says which lines it has.
@@ -145,19 +162,18 @@ class _Wandb:
         os.environ.update(WANDB_SILENT="true")  # a setting would come too late for its login
         import wandb
 
-        self._teardown = wandb.teardown  # else its process would end with this one
-        run.paths.root.joinpath("wandb").mkdir(exist_ok=True)
+        self._wandb = wandb
         os.environ[MARK] = _WANDB_PROCESSES
         try:
             self._run = wandb.init(
                 id=run.id,
                 resume="allow",
-                name=run.setting("run_name", "WANDB_NAME", run.paths.root.name),
-                project=run.setting("project", "WANDB_PROJECT", PROJECT),
+                config=run.config,
+                name=run.setting("run_name", "WANDB_NAME"),
+                project=run.setting("project", "WANDB_PROJECT"),
                 group=run.setting("group", "WANDB_RUN_GROUP"),
                 entity=run.setting("org", "WANDB_ENTITY"),
                 dir=os.environ.get("WANDB_DIR") or str(run.paths.root),
-                config=run.config,
                 # x_disable_meta: the command line may have a key.
                 settings=wandb.Settings(console="off", disable_code=True, disable_git=True, x_disable_meta=True),
             )
@@ -171,31 +187,26 @@ class _Wandb:
             self._run.define_metric(names, step_metric=AXIS)
         self.sent = {stream: self._run.summary.get(f"sent/{stream}", -1) for stream in STREAMS}
 
-    def send(self, lines: list[RunLine]) -> None:
-        import wandb
-
-        for line in lines:
-            record: dict[str, Any] = {**line.numbers, AXIS: line.step}
-            if line.stream == "evaluations":
-                record["eval/global_step"] = line.step
-            for name, histogram in line.histograms.items():
-                record[name] = wandb.Histogram(np_histogram=(histogram["counts"], histogram["edges"]))
-            if biggest := line.values.get("biggest_clusters"):
-                shown = ("label", "size", "members", "answer", "response")
-                rows = [[line.step, c.get("prompt_text") or c["prompt"], *(c[name] for name in shown)] for c in biggest]
-                record[BIGGEST_CLUSTERS] = wandb.Table(["step", "prompt", *shown], rows)
-            self._run.log(record)
-            self._run.summary[f"sent/{line.stream}"] = line.step
+    def send(self, line: RunLine) -> None:
+        record: dict[str, Any] = {**line.numbers, AXIS: line.step}
+        if line.stream == "evaluations":
+            record["eval/global_step"] = line.step
+        for name, histogram in line.histograms.items():
+            record[name] = self._wandb.Histogram(np_histogram=(histogram["counts"], histogram["edges"]))
+        if biggest := line.values.get("biggest_clusters"):
+            shown = ("label", "size", "members", "answer", "response")
+            rows = [[line.step, c.get("prompt_text") or c["prompt"], *(c[name] for name in shown)] for c in biggest]
+            record[BIGGEST_CLUSTERS] = self._wandb.Table(["step", "prompt", *shown], rows)
+        self._run.log(record)
+        self._run.summary[f"sent/{line.stream}"] = line.step
 
     def close(self) -> None:
         self._run.finish()
-        self._teardown()
+        self._wandb.teardown()  # else its process would end with this one
 
 
-class _SwanLab:
+class _SwanLab(Tracker):
     """Takes all lines in each session; its client asks SwanLab which steps it has, and leaves these out."""
-
-    sent: ClassVar[Mapping[str, int]] = {}
 
     def __init__(self, run: TrackedRun) -> None:
         import swanlab
@@ -210,85 +221,67 @@ class _SwanLab:
             # Online, the run's folder has everything already; each failed start would leave another copy.
             core={"skip_store": not is_offline("swanlab", os.environ)},
         )
+        self._text = swanlab.Text
         self._run = swanlab.init(
             id=run.id,
             resume="allow",
-            name=run.setting("run_name", "SWANLAB_EXP_NAME", run.paths.root.name),
-            project=run.setting("project", "SWANLAB_PROJ_NAME", PROJECT),
-            group=run.setting("group", "SWANLAB_GROUP"),
             config=run.config,
+            name=run.setting("run_name", "SWANLAB_EXP_NAME"),
+            project=run.setting("project", "SWANLAB_PROJ_NAME"),
+            group=run.setting("group", "SWANLAB_GROUP"),
             log_dir=str(run.paths.root / "swanlab"),
             settings=settings,
         )
-        self._text = swanlab.Text
 
-    def send(self, lines: list[RunLine]) -> None:
-        for line in lines:
-            texts = {BIGGEST_CLUSTERS: self._text(line.biggest_clusters)} if line.biggest_clusters else {}
-            if record := {**line.numbers, **texts}:
-                self._run.log(record, step=line.step)
+    def send(self, line: RunLine) -> None:
+        texts = {BIGGEST_CLUSTERS: self._text(line.biggest_clusters)} if line.biggest_clusters else {}
+        if record := {**line.numbers, **texts}:
+            self._run.log(record, step=line.step)
 
     def close(self) -> None:
         self._run.finish()
 
 
-class _Mlflow:
+class _Mlflow(Tracker):
     """Sends to a server, or writes files to a folder. The run there is found by a tag, and so is what it has."""
 
     def __init__(self, run: TrackedRun) -> None:
-        # Read by MLflow when it is imported: nothing is sent to its makers, and newer versions accept a folder.
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
-        from mlflow import MlflowClient
-        from mlflow.entities import Param
+        # Before its import: nothing is sent to its makers or printed, and newer versions accept a folder.
+        for variable in ("DISABLE_TELEMETRY", "SUPPRESS_PRINTING_URL_TO_STDOUT", "ALLOW_FILE_STORE"):
+            os.environ.setdefault(f"MLFLOW_{variable}", "true")
+        from mlflow import MlflowClient, entities
 
-        self._say, self._has_texts = run.say, True
+        self._entities, self._takes_texts = entities, True
         self._client = client = MlflowClient(os.environ["MLFLOW_TRACKING_URI"])
-        project = run.setting("project", "MLFLOW_EXPERIMENT_NAME", PROJECT)
+        project = run.setting("project", "MLFLOW_EXPERIMENT_NAME")
         experiment = client.get_experiment_by_name(project)
-        experiment_id = experiment.experiment_id if experiment else client.create_experiment(project)
-        found = client.search_runs([experiment_id], f"tags.`meds.run` = '{run.id}'", max_results=1)
-        there = found[0] if found else client.create_run(experiment_id, run_name=run.name, tags={"meds.run": run.id})
+        where = experiment.experiment_id if experiment else client.create_experiment(project)
+        found = client.search_runs([where], f"tags.`meds.run` = '{run.id}'", max_results=1)
+        name, tags = run.setting("run_name"), {"meds.run": run.id}
+        there = found[0] if found else client.create_run(where, run_name=name, tags=tags)
         self._id = there.info.run_id
         client.update_run(self._id, status="RUNNING")
-        settings = {_mlflow_name(name): str(value) for name, value in flatten(run.config).items()}
-        parameters = [Param(name, value) for name, value in settings.items() if name not in there.data.params]
-        for some in _parts(parameters, 100):  # MLflow's limit; what it has cannot be changed
-            client.log_batch(self._id, params=some)
-        tags = there.data.tags.items()
-        self.sent = {name.removeprefix("meds.sent."): int(step) for name, step in tags if name.startswith("meds.sent.")}
+        settings = {_REFUSED_BY_MLFLOW.sub("_", name): str(value) for name, value in flatten(run.config).items()}
+        # What MLflow has cannot be changed.
+        new = [entities.Param(name, value) for name, value in settings.items() if name not in there.data.params]
+        client.log_batch(self._id, params=new)
+        self.sent = {stream: int(there.data.tags.get(f"meds.sent.{stream}", -1)) for stream in STREAMS}
 
-    def send(self, lines: list[RunLine]) -> None:
-        from mlflow.entities import Metric, RunTag
-
-        now = int(time.time() * 1000)
-        numbers = [(_mlflow_name(name), value, line.step) for line in lines for name, value in line.numbers.items()]
-        for some in _parts(numbers, 1000):  # MLflow's limit
-            self._client.log_batch(self._id, metrics=[Metric(name, value, now, step) for name, value, step in some])
-        for line in lines:
-            self._send_text(line)
-        last = {line.stream: line.step for line in lines}
-        self._client.log_batch(self._id, tags=[RunTag(f"meds.sent.{name}", str(step)) for name, step in last.items()])
-
-    def _send_text(self, line: RunLine) -> None:
-        """Send the largest clusters as an artifact, whose store may be out of reach where the metrics are not."""
-        if line.biggest_clusters and self._has_texts:
+    def send(self, line: RunLine) -> None:
+        if line.biggest_clusters and self._takes_texts:
             try:
                 self._client.log_text(self._id, line.biggest_clusters, f"biggest_clusters/step_{line.step:06}.md")
-            except Exception as error:  # whatever the store's library raises
-                self._has_texts = False
-                self._say(f"MLflow: the texts of the largest clusters are not sent: {described(error)}")
+            except Exception:  # whatever the artifact store's library raises; the metrics are sent without them
+                logger.exception("MLflow: the texts of the largest clusters are not sent")
+                self._takes_texts = False
+        now = int(time.time() * 1000)
+        named = {_REFUSED_BY_MLFLOW.sub("_", name): value for name, value in line.numbers.items()}
+        metrics = [self._entities.Metric(name, value, now, line.step) for name, value in named.items()]
+        sent = self._entities.RunTag(f"meds.sent.{line.stream}", str(line.step))
+        self._client.log_batch(self._id, metrics=metrics, tags=[sent])
 
     def close(self) -> None:
         self._client.set_terminated(self._id)
-
-
-def _mlflow_name(name: str) -> str:
-    return re.sub(r"[^/\w.\- :]", "_", name)
-
-
-def _parts(items: list[Any], size: int) -> Iterator[list[Any]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def abandon() -> None:

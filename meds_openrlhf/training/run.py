@@ -4,43 +4,30 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import ray
 
-from meds_openrlhf.checkpoints import newest_complete, point_latest_to
-from meds_openrlhf.config import ConfigError, RunConfig
+from meds_openrlhf.checkpoints import newest_complete
+from meds_openrlhf.config import RunConfig
 from meds_openrlhf.features.function import FeatureFunctionError
-from meds_openrlhf.files import write_atomically
-from meds_openrlhf.locks import FolderInUseError, lock_folder
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.groups import release, reserve
 from meds_openrlhf.placement.ray_cluster import inventory
+from meds_openrlhf.run_folder import run_paths_of, set_back, sole_driver_of
 from meds_openrlhf.runtime import devices
 from meds_openrlhf.runtime.errors import RunLostError, innermost
-from meds_openrlhf.runtime.ray_connection import ray_connection, require_lasting_in_job
+from meds_openrlhf.runtime.losses import Member, actors_of_this_job, loss_behind
+from meds_openrlhf.runtime.ray_connection import ray_connection
 from meds_openrlhf.runtime.signals import Interrupted, Interruptions, WatchdogExpired, interruptible
-from meds_openrlhf.tracking.rollout_recorder import forget_after
 from meds_openrlhf.tracking.sending import Trackers
-from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.tracking.trackers import wanted_trackers
 from meds_openrlhf.training.host import cpu
-from meds_openrlhf.training.start.actors import start_actors
 from meds_openrlhf.training.start.placing import Placement, place_when_free
 from meds_openrlhf.training.start.prepare import Job, prepare
 from meds_openrlhf.training.watch.control import Stopped
-from meds_openrlhf.training.watch.follow import (
-    Following,
-    Member,
-    RunListener,
-    actors_of_this_job,
-    loss_behind,
-    members_of,
-)
+from meds_openrlhf.training.watch.follow import Following, RunListener, members_of
 
 NO_GPU = "this machine has no GPU. Set RAY_ADDRESS to a cluster, or set meds.allow_cpu=true."
 
@@ -64,7 +51,7 @@ def run_training(config: RunConfig, *, resume: bool, verbose: bool = False, list
             total_steps = job.total_steps(placement.args)
             groups = reserve(placement.report.plan, config.meds.placement.timeout_seconds, since=began)
             try:
-                _open_run_folder(job)
+                set_back(paths, config, job.start.checkpoint)
                 listener.start(job, placement, total_steps)
                 trackers = Trackers(paths, wanted_trackers(os.environ), first_step=job.start.step)
                 try:
@@ -76,53 +63,6 @@ def run_training(config: RunConfig, *, resume: bool, verbose: bool = False, list
                 raise RunLostError(f"{error}; {_way_on(paths)}") from error
             finally:
                 release(groups)
-
-
-def run_paths_of(config: RunConfig) -> RunPaths:
-    """Return the paths of the run's files. Raises ConfigError for a folder that a submitted job would lose."""
-    folder = Path(config.meds.run_dir)
-    require_lasting_in_job("meds.run_dir", folder)
-    return RunPaths(folder.absolute())
-
-
-@contextmanager
-def sole_driver_of(paths: RunPaths, resume: bool, wait_seconds: float | None) -> Iterator[None]:
-    """Lock the run folder for this process; with ``wait_seconds`` (meds.lock_seconds) None, do not.
-
-    Raises ConfigError if the folder is in use, or if it contains a run and ``resume`` is false. With ``resume``, waits
-    for the lock up to ``wait_seconds``, because a file server releases that of a lost node late.
-    """
-    if paths.config.exists() and not resume:
-        problem = "holds a run already" if StepLog(paths.metrics).read() else "holds a run that has finished no step"
-        raise ConfigError(
-            "meds.run_dir", paths.root, f"{problem}. Add --resume to continue it, or name another folder."
-        )
-    fresh = not paths.root.exists()
-    try:
-        paths.root.mkdir(parents=True, exist_ok=True)
-        lock = lock_folder(paths.lock, wait_seconds if resume or wait_seconds is None else 0.0)
-    except FolderInUseError as error:
-        raise ConfigError("meds.run_dir", paths.root, str(error)) from error
-    except OSError as error:
-        raise ConfigError("meds.run_dir", paths.root, f"cannot be written to ({error.strerror}).") from error
-    with lock:
-        try:
-            yield
-        except ConfigError:
-            if fresh and not paths.config.exists():
-                paths.lock.unlink()
-                paths.root.rmdir()
-            raise
-
-
-def _open_run_folder(job: Job) -> None:
-    """Write the run's configuration to its folder, and set logs and checkpoints back to the first step."""
-    for log in (job.paths.metrics, job.paths.evaluations):
-        StepLog(log).cut_after(job.start.step)
-    forget_after(job.paths, job.start.step)
-    if job.start.checkpoint is not None:
-        point_latest_to(job.paths, job.start.checkpoint.tag)
-    write_atomically(job.paths.config, job.config.as_yaml())
 
 
 def _way_on(paths: RunPaths) -> str:
@@ -169,6 +109,8 @@ class Run:
 
     def _start_and_follow(self) -> None:
         """Start all actors, follow the training and save the models."""
+        from meds_openrlhf.training.start.actors import start_actors  # late: it imports OpenRLHF
+
         actors = start_actors(self.job, self.placement, self.groups)
         self.members = members_of(actors.trainer, actors.engines, actors.models, actors.shards)
         following = Following(actors.control, self.members, self.listener, self.interruptions, self.trackers)

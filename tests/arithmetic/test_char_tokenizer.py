@@ -1,7 +1,5 @@
 """The demo's character-level tokenizer, as it is built and as it is loaded from a policy's folder."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -29,30 +27,20 @@ def test_the_template_is_the_one_of_qwen_math():
         "<|im_start|>system\nPlease reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n"
         "<|im_start|>user\n3+4*2<|im_end|>\n<|im_start|>assistant\n"
     )
+    for problem in ("", "  ", "3+4<|im_end|>"):
+        with pytest.raises(ValueError, match=r"problem(=.*)?: must not"):
+            qwen_math_prompt(problem)
 
 
-@pytest.mark.parametrize("problem", ["", "  ", "3+4<|im_end|>"])
-def test_the_template_takes_only_a_bare_problem(problem):
-    with pytest.raises(ValueError, match=r"problem(=.*)?: must not"):
-        qwen_math_prompt(problem)
-
-
-def test_a_prompt_costs_its_problem_and_two_tokens():
+def test_a_prompt_costs_its_problem_and_two_tokens_and_a_response_its_characters():
     before, after = template_pieces()
     tokens = TOKENIZER.convert_ids_to_tokens(TOKENIZER.encode(qwen_math_prompt("3+4*2")))
     assert tokens == [before, "3", "+", "4", "*", "2", after]
-
-
-def test_the_answer_of_a_response_is_spelled_in_single_characters():
     tokens = TOKENIZER.convert_ids_to_tokens(TOKENIZER.encode("So \\boxed{-4}<|im_end|>"))
-    assert tokens == ["S", "o", "Ġ", "\\", "b", "o", "x", "e", "d", "{", "-", "4", "}", "<|im_end|>"]
-
-
-def test_special_tokens():
-    assert (TOKENIZER.pad_token_id, TOKENIZER.eos_token_id, len(TOKENIZER)) == (0, 2, 261)
-    assert TOKENIZER.eos_token == "<|im_end|>"
-    assert TOKENIZER.pad_token == "<|endoftext|>"
-    assert sorted(TOKENIZER.all_special_tokens) == ["<|endoftext|>", "<|im_end|>", "<|im_start|>"]
+    assert tokens == ["S", "o", "Ġ", *"\\boxed{-4}", "<|im_end|>"]
+    assert TOKENIZER.decode(TOKENIZER.encode("7 × 6 = 42 → naïve")) == "7 × 6 = 42 → naïve"
+    with pytest.raises(ValueError, match="longest_text=0: must be at least 1"):
+        build_char_tokenizer(0)
 
 
 @given(st.text(alphabet=PRINTABLE, max_size=200))
@@ -63,16 +51,14 @@ def test_any_printable_text_round_trips_one_token_a_character(text):
     assert TOKENIZER.decode(tokens) == text
 
 
-def test_text_outside_ascii_is_not_lost():
-    assert TOKENIZER.decode(TOKENIZER.encode("7 × 6 = 42 → naïve")) == "7 × 6 = 42 → naïve"
-
-
 def test_the_loaded_tokenizer_is_the_built_one(loaded):
     text = qwen_math_prompt("(7-2)*6-5") + "First 7-2 = 5. 5*6=30 , don't ;  \n\\boxed{25}<|im_end|>"
     assert loaded.encode(text) == TOKENIZER.encode(text)
     assert loaded.decode(loaded.encode(text)) == text
     assert loaded.decode(loaded.encode("a b<|im_end|>"), skip_special_tokens=True) == "a b"
-    assert (loaded.pad_token_id, loaded.eos_token_id, loaded.padding_side) == (0, 2, "left")
+    assert (loaded.pad_token_id, loaded.eos_token_id, loaded.padding_side, len(loaded)) == (0, 2, "left", 261)
+    assert (loaded.eos_token, loaded.pad_token) == ("<|im_end|>", "<|endoftext|>")
+    assert sorted(loaded.all_special_tokens) == ["<|endoftext|>", "<|im_end|>", "<|im_start|>"]
 
 
 def test_tokens_decoded_one_by_one_give_the_same_text(loaded):
@@ -80,8 +66,3 @@ def test_tokens_decoded_one_by_one_give_the_same_text(loaded):
     stream = DecodeStream(ids=loaded.encode(qwen_math_prompt("3+3*5")), skip_special_tokens=True)
     pieces = [stream.step(loaded.backend_tokenizer, token) for token in loaded.encode(response)]
     assert pieces == list(response)
-
-
-def test_a_context_without_room_is_an_error():
-    with pytest.raises(ValueError, match="longest_text=0: must be at least 1"):
-        build_char_tokenizer(0)

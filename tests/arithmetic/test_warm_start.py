@@ -1,7 +1,5 @@
 """Making the demo's assets: what lies in the folder, and when it is made anew."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -11,17 +9,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from meds_openrlhf.arithmetic.warm_start import WarmStartRecipe, prepare
 from meds_openrlhf.data.templates import qwen_math_prompt
+from tests.failing import failing
 
-TINY = WarmStartRecipe(
-    layers=2,
-    hidden_size=32,
-    heads=1,
-    steps=3,
-    batch_size=4,
-    train_problems=4,
-    eval_problems=2,
-    other_problems=8,
-)
+SIZES = dict(layers=2, hidden_size=32, heads=1, steps=3, batch_size=4)
+TINY = WarmStartRecipe(**SIZES, train_problems=4, eval_problems=2, other_problems=8)
 
 
 @pytest.fixture(scope="module")
@@ -33,18 +24,10 @@ def rows(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def weights(assets):
-    return AutoModelForCausalLM.from_pretrained(assets.policy).state_dict()
-
-
 def test_the_rows_hold_the_templated_problem_and_its_answer(assets):
     train, evaluation = rows(assets.train), rows(assets.eval)
-    assert train[1] == {
-        "id": "arith-000001",
-        "prompt": qwen_math_prompt("25+26"),
-        "answer": "51",
-        "datasource": "arithmetic",
-    }
+    row = {"prompt": qwen_math_prompt("25+26"), "answer": "51", "datasource": "arithmetic"}
+    assert train[1] == {"id": "arith-000001", **row}
     assert [row["id"] for row in train + evaluation] == [f"arith-{number:06d}" for number in range(6)]
     assert not {row["prompt"] for row in train} & {row["prompt"] for row in evaluation}
 
@@ -72,7 +55,7 @@ def test_the_same_seed_gives_the_same_assets_and_another_one_others(assets, tmp_
     other = prepare(tmp_path / "other", seed=1, recipe=TINY)
     assert again.train.read_text() == assets.train.read_text()
     assert other.train.read_text() != assets.train.read_text()
-    ours, theirs = weights(assets), weights(again)
+    ours, theirs = (AutoModelForCausalLM.from_pretrained(made.policy).state_dict() for made in (assets, again))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
@@ -93,21 +76,15 @@ def test_the_same_recipe_is_not_trained_twice_and_a_changed_one_is(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["arithmetic"]
 
 
-def test_a_run_that_fails_leaves_what_was_there(tmp_path):
+def test_a_run_that_fails_and_a_folder_of_something_else_leave_what_was_there(tmp_path):
     out = tmp_path / "arithmetic"
     prepare(out, recipe=TINY)
     before = (out / "recipe.json").read_text()
 
-    def interrupt(line):
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        prepare(out, seed=1, recipe=TINY, report=interrupt)
+        prepare(out, seed=1, recipe=TINY, report=failing(KeyboardInterrupt()))
     assert (out / "recipe.json").read_text() == before
     assert [path.name for path in tmp_path.iterdir()] == ["arithmetic"]
-
-
-def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(ValueError, match="contains something else than the demo's assets"):
         prepare(tmp_path, recipe=TINY)

@@ -1,7 +1,5 @@
 """The commands as `pip install meds-openrlhf` leaves them, without any extra."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """`meds atlas` on dumps in a folder: what it writes, prints, goes on with and refuses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -57,7 +55,7 @@ def test_wrong_rollouts_are_remembered_by_their_answers(atlas: Atlas) -> None:
     assert sum(len(rows) for _, rows in open_memory(Path("atlas")).rows_by_step()) == 4
 
 
-def test_the_same_command_adds_the_steps_that_are_new(atlas: Atlas) -> None:
+def test_the_same_command_adds_the_steps_that_are_new_or_lack_but_none_of_another_dump(atlas: Atlas) -> None:
     dump(1, "7", "5")
     atlas("dump")
     before = Path("atlas/rollouts/000001.arrow").stat().st_mtime_ns
@@ -68,21 +66,15 @@ def test_the_same_command_adds_the_steps_that_are_new(atlas: Atlas) -> None:
     assert "wrong  2, of which 2 are in the memory" in printed
     assert Path("atlas/rollouts/000001.arrow").stat().st_mtime_ns == before
     assert [json.loads(line)["step"] for line in Path("atlas/metrics.jsonl").read_text().splitlines()] == [1, 2]
-
-
-def test_a_stop_before_the_log_is_written_repeats_the_step(atlas: Atlas) -> None:
-    dump(1, "7", "8")
-    atlas("dump")
-    Path("atlas/rollouts/000001.arrow").unlink()
-    code, printed, _ = atlas("dump")
-    assert code == 0
-    assert "wrong  2, of which 2 are in the memory" in printed
+    Path("atlas/rollouts/000002.arrow").unlink()  # a stop before the log is written repeats the step
+    assert "wrong  2, of which 2 are in the memory" in atlas("dump")[1]
     assert sum(len(rows) for _, rows in open_memory(Path("atlas")).rows_by_step()) == 2
-
-
-def test_without_a_wrong_rollout_there_are_curves_alone(atlas: Atlas) -> None:
-    dump(1, "5", "5")
-    code, printed, _ = atlas("dump")
+    assert "atlas with other settings" in atlas("dump", "--right-from", "0.9")[2]
+    dump(1, "8")
+    assert "--out=atlas: contains other rollouts of step 1" in atlas("dump")[2]
+    # Without a wrong rollout there are curves alone.
+    Path("right.jsonl").write_text('{"prompt": "2+3", "response": "5", "reward": 1}\n')
+    code, printed, _ = atlas("right.jsonl", "--out", "right")
     assert code == 0
     assert "wrong  0, of which 0 are in the memory" in printed
 
@@ -100,27 +92,14 @@ def test_without_a_wrong_rollout_there_are_curves_alone(atlas: Atlas) -> None:
         ("dump --meds.memory.preset paper", "meds.memory.preset=paper: needs fingerprints. Add --model MODEL."),
         ("dump --out dump", "--out=dump: "),
         ("dump --batch-tokens 0", "--batch-tokens=0: must be at least 1."),
+        ("broken.jsonl", "FILES=broken.jsonl: contains no rollouts. Skipped lines: 3 "),
     ],
 )
 def test_what_is_refused(atlas: Atlas, words: str, message: str) -> None:
     dump(1, "7")
+    Path("broken.jsonl").write_text("{broken\n" * 3)
     code, printed, trouble = atlas(*words.split())
     assert (code, printed) == (2, "")
     assert trouble.startswith(f"meds: {message}")
     assert trouble.count("\n") == 1
     assert not Path("atlas").exists()
-
-
-def test_other_rollouts_or_settings_do_not_go_into_the_folder(atlas: Atlas) -> None:
-    dump(1, "7")
-    atlas("dump")
-    assert "atlas with other settings" in atlas("dump", "--right-from", "0.9")[2]
-    dump(1, "8")
-    assert "--out=atlas: contains other rollouts of step 1" in atlas("dump")[2]
-
-
-def test_a_dump_without_a_rollout_says_why(atlas: Atlas) -> None:
-    Path("a.jsonl").write_text("{broken\n" * 3)
-    code, _, trouble = atlas("a.jsonl")
-    assert code == 2
-    assert "FILES=a.jsonl: contains no rollouts. Skipped lines: 3 " in trouble

@@ -1,5 +1,6 @@
 """Every command where no extra is installed: it works, or names the extra in one line."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -30,54 +31,47 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return paths.root
 
 
+def meds(words: str, site: Path, run: Path, folder: Path) -> tuple[int, str, str]:
+    """The exit code and outputs of `meds` with ``words``, where RUN and DUMP stand for what they name."""
+    dump = {"id": "1", "answer": "4", "prompt": "2+2", "response": "\\boxed{5}", "reward": 0}
+    (folder / "dump.jsonl").write_text(json.dumps(dump) + "\n")
+    finished = run_meds(site, *words.replace("RUN", str(run)).replace("DUMP", "dump.jsonl").split(), cwd=folder)
+    return finished.returncode, finished.stdout, finished.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["train", CONFIG], f"train needs ray, which is not installed; {GPU}"),
-        (["plan", CONFIG, "--cluster", "1x8"], f"plan needs wrapt, which is not installed; {GPU}"),
-        (
-            ["eval", "x", "--benchmarks", "DUMP", "--allow-cpu"],
-            f"eval needs ray, which is not installed; {GPU}",
-        ),
-        (["demo", "--config", CONFIG], f"demo needs transformers, which is not installed; {GPU}"),
-        (["data", "arithmetic"], f"data needs transformers, which is not installed; {GPU}"),
-        (["data", "prepare", "aime24"], "aime24=HuggingFaceH4/aime_2024: "),
-        (
-            ["atlas", "DUMP", "--model", "m"],
-            "atlas needs torch, which is not installed; pip install 'meds-openrlhf[atlas]'",
-        ),
-        (["track", "RUN"], "track needs tensorboard, which is not installed; pip install 'meds-openrlhf[track]'"),
+        (f"train {CONFIG}", f"train needs ray, which is not installed; {GPU}"),
+        (f"plan {CONFIG} --cluster 1x8", f"plan needs wrapt, which is not installed; {GPU}"),
+        ("eval x --benchmarks DUMP --allow-cpu", f"eval needs ray, which is not installed; {GPU}"),
+        (f"demo --config {CONFIG}", f"demo needs transformers, which is not installed; {GPU}"),
+        ("data arithmetic", f"data needs transformers, which is not installed; {GPU}"),
+        ("data prepare aime24", "aime24=HuggingFaceH4/aime_2024: "),
+        ("atlas DUMP --model m", "atlas needs torch, which is not installed; pip install 'meds-openrlhf[atlas]'"),
+        ("track RUN", "track needs tensorboard, which is not installed; pip install 'meds-openrlhf[track]'"),
     ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_a_missing_extra_is_named(site: Path, run: Path, tmp_path: Path, words: list[str], line: str) -> None:
-    (tmp_path / "dump.jsonl").write_text(
-        '{"id": "1", "answer": "4", "prompt": "2+2", "response": "\\\\boxed{5}", "reward": 0}\n'
-    )
-    stands_for = {"RUN": str(run), "DUMP": "dump.jsonl"}
-    finished = run_meds(site, *(stands_for.get(word, word) for word in words), cwd=tmp_path)
-    *first, last = finished.stderr.splitlines()
+def test_a_missing_extra_is_named(site: Path, run: Path, tmp_path: Path, words: str, line: str) -> None:
+    code, _, trouble = meds(words, site, run, tmp_path)
+    *first, last = trouble.splitlines()
     assert last.startswith(f"meds: {line}")
     assert [line for line in first if not line.startswith("reading ")] == []  # what eval says meanwhile
-    assert finished.returncode == 2
+    assert code == 2
 
 
 @pytest.mark.parametrize(
-    ("words", "printed"),
+    ("words", "text"),
     [
-        (["--help"], "usage: meds"),
-        (["memory", "inspect", "RUN"], "clusters "),
-        (["memory", "verify", "RUN"], "sound"),
-        (["memory", "replay", "RUN", "--out", "rows.arrow"], "written    rows.arrow"),
-        (["report", "RUN", "--output", "report.html"], "report.html"),
-        (["atlas", "DUMP"], "wrong  1, of which 1 are in the memory"),
+        ("--help", "usage: meds"),
+        ("memory inspect RUN", "clusters "),
+        ("memory verify RUN", "sound"),
+        ("memory replay RUN --out rows.arrow", "written    rows.arrow"),
+        ("report RUN --output report.html", "report.html"),
+        ("atlas DUMP", "wrong  1, of which 1 are in the memory"),
     ],
-    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )
-def test_what_needs_no_extra(site: Path, run: Path, tmp_path: Path, words: list[str], printed: str) -> None:
-    (tmp_path / "dump.jsonl").write_text('{"prompt": "2+2", "response": "\\\\boxed{5}", "reward": 0}\n')
-    stands_for = {"RUN": str(run), "DUMP": "dump.jsonl"}
-    finished = run_meds(site, *(stands_for.get(word, word) for word in words), cwd=tmp_path)
-    assert finished.returncode == 0, finished.stderr
-    assert finished.stderr == ""
-    assert printed in finished.stdout
+def test_what_needs_no_extra(site: Path, run: Path, tmp_path: Path, words: str, text: str) -> None:
+    code, printed, trouble = meds(words, site, run, tmp_path)
+    assert (code, trouble) == (0, "")
+    assert text in printed

@@ -1,7 +1,6 @@
 """`meds data prepare`, as it is typed."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,24 +49,21 @@ def test_counts_and_files_are_printed(capsys: pytest.CaptureFixture[str]) -> Non
     assert len(Path("data/train.jsonl").read_text().splitlines()) == 3
 
 
-def test_levels_and_the_folder_are_options() -> None:
-    assert main(["data", "prepare", "math", "--from=math=math.jsonl", "--levels", "2", "4", "--out", "mine"]) == 0
-    kept = [json.loads(line)["question"] for line in Path("mine/train.jsonl").read_text().splitlines()]
-    assert kept == ["easy", "hard"]
-
-
-def test_a_set_of_ones_own() -> None:
+def test_a_set_of_ones_own_and_levels() -> None:
     assert main(["data", "prepare", "mine", "--from", "mine=dapo.jsonl"]) == 0
     rows = [json.loads(line) for line in Path("data/train.jsonl").read_text().splitlines()]
     assert {row["datasource"] for row in rows} == {"mine"}
+    assert main(["data", "prepare", "math", "--from=math=math.jsonl", "--levels", "2", "4", "--out", "levels"]) == 0
+    kept = [json.loads(line)["question"] for line in Path("levels/train.jsonl").read_text().splitlines()]
+    assert kept == ["easy", "hard"]
+    with pytest.raises(SystemExit, match="2"):  # math has no such level
+        main(["data", "prepare", "math", "--from=math=math.jsonl", "--levels", "9"])
     # What was prepared can be prepared again.
     assert main(["data", "prepare", "mine", "--from", "mine=data/train.jsonl", "--out", "again"]) == 0
     assert Path("again/train.jsonl").read_bytes() == Path("data/train.jsonl").read_bytes()
 
 
-def test_a_set_that_has_changed_on_the_hub_is_noted(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_set_that_has_changed_is_noted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", Path("cache").absolute())
     Path("hub/amc23").mkdir(parents=True)
@@ -80,42 +76,25 @@ def test_a_set_that_has_changed_on_the_hub_is_noted(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["amc"], "SET=amc: "),
-        (["amc23", "--from", "amc23=none.jsonl"], "--from=none.jsonl: "),
-        (["amc23", "--from", "amc.jsonl"], "--from=amc.jsonl: must be SET=FILE, with a different SET each time."),
-        (["amc23", "--from=amc23=a", "--from=amc23=b"], "--from=amc23=b: must be SET=FILE, with a different SET"),
-        (["amc23", "--from=amc23=amc.jsonl", "--out", "amc.jsonl"], "--out=amc.jsonl: "),
-        (["amc23", "--from=amc23=amc.jsonl", "--out", "amc.jsonl/a/b"], "--out=amc.jsonl/a/b: "),
-        (["amc23", "--from=amc23=none.jsonl", "--out", "/proc/x"], "--out=/proc/x: "),
-        (["amc23", "--from=amc23=amc.jsonl", "--levels", "3"], "--levels=3: applies only to math, which is not among"),
-        (["math", "--from=math=amc.jsonl"], "level"),
-        (["amc23", "--held-out", "3"], "--held-out=3: applies only to gym:TASK. Leave it out."),
-        (["gym:chain_sum", "--levels", "3"], "--levels=['3']: does not apply to gym:TASK. Leave it out."),
-        (["gym:chain_sum", "amc23"], "SET=amc23: name only gym:TASK here, and each task once."),
-        (["gym:chain_sum", "--set", "a"], "--set=a: must be KEY=VALUE, with a different KEY each time."),
-        (["gym:chain_sum", "--set", "a=2026-01-01"], "--set=a=2026-01-01: must be a JSON value (Object of type date"),
+        ("amc", "SET=amc: "),
+        ("amc23 --from amc23=none.jsonl", "--from=none.jsonl: "),
+        ("amc23 --from amc.jsonl", "--from=amc.jsonl: must be SET=FILE, with a different SET each time."),
+        ("amc23 --from=amc23=a --from=amc23=b", "--from=amc23=b: must be SET=FILE, with a different SET"),
+        *[(f"amc23 --from=amc23=amc.jsonl --out {out}", f"--out={out}: ") for out in ("amc.jsonl", "amc.jsonl/a/b")],
+        ("amc23 --from=amc23=none.jsonl --out /proc/x", "--out=/proc/x: "),
+        ("amc23 --from=amc23=amc.jsonl --levels 3", "--levels=3: applies only to math, which is not among"),
+        ("math --from=math=amc.jsonl", "level"),
+        ("amc23 --held-out 3", "--held-out=3: applies only to gym:TASK. Leave it out."),
+        ("gym:chain_sum --levels 3", "--levels=['3']: does not apply to gym:TASK. Leave it out."),
+        ("gym:chain_sum amc23", "SET=amc23: name only gym:TASK here, and each task once."),
+        ("gym:chain_sum --set a", "--set=a: must be KEY=VALUE, with a different KEY each time."),
+        ("gym:chain_sum --set a=2026-01-01", "--set=a=2026-01-01: must be a JSON value (Object of type date"),
     ],
 )
-def test_mistakes_are_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "prepare", *words]) == 2
+def test_mistakes_are_one_line(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "prepare", *words.split()]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.startswith("meds: ")
     assert error.count("\n") == 1
     assert not Path("data").exists()
-
-
-def test_a_level_that_math_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["data", "prepare", "math", "--from=math=math.jsonl", "--levels", "9"])
-    assert "argument --levels: invalid choice: '9'" in capsys.readouterr().err
-
-
-def test_a_package_that_is_missing_is_one_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    assert main(["data", "prepare", "aime24"]) == 2
-    refusal = capsys.readouterr().err
-    assert refusal.startswith("meds: aime24=HuggingFaceH4/aime_2024: ")
-    assert "--from aime24=FILE" in refusal

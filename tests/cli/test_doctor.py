@@ -10,6 +10,7 @@ from meds_openrlhf.cli.main import main
 from meds_openrlhf.doctor import checks
 from meds_openrlhf.doctor.checks import Finding
 from meds_openrlhf.runtime import ray_connection
+from tests.failing import failing
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +22,7 @@ def _cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "gpus_of_nodes", lambda: ({"10.0.0.1": 8}, False))
 
 
-def test_a_line_per_check_and_the_exit_code(
+def test_lines_and_the_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
@@ -35,23 +36,20 @@ def test_a_line_per_check_and_the_exit_code(
     assert (wrong["result"], wrong["check"], wrong["found"]) == ("WRONG", "GPUs", "Ray has none on any node")
 
 
+VERSIONS = RuntimeError("Version mismatch: The cluster has:\n    Ray: 2.54.0")
+
+
 @pytest.mark.parametrize(
     ("error", "message"),
     [
         (ConnectionError("Could not find any"), "(Could not find any)"),
-        (
-            RuntimeError("Version mismatch: The cluster has:\n    Ray: 2.54.0"),
-            "Version mismatch: The cluster has: Ray: 2.",
-        ),
+        (VERSIONS, "Version mismatch: The cluster has: Ray: 2."),
     ],
 )
 def test_a_cluster_that_cannot_be_joined(
     error: Exception, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(**_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(ray, "init", refuse)
+    monkeypatch.setattr(ray, "init", failing(error))
     monkeypatch.setattr(ray_connection, "_require_answer", lambda _address: None)
     assert main(["doctor", "--quick", "--address", "10.0.0.1:6379"]) == 2
     refusal = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The command line's manners."""
+"""The command line's manners: its words, its exit codes, and what it imports before its first word."""
 
 import errno
 import subprocess
@@ -11,19 +11,52 @@ from meds_openrlhf import __version__
 from meds_openrlhf.cli import data
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
+from tests.cli.base_installation import REPOSITORY
+from tests.failing import failing
+
+HEAVY = {"torch", "transformers", "openrlhf", "deepspeed", "vllm", "sklearn", "hdbscan"}
+PROGRAM = """
+import sys, meds_openrlhf.config
+from meds_openrlhf.cli.main import main
+for line in sys.stdin:
+    try:
+        code = main(line.split())
+    except SystemExit as exit:
+        code = exit.code
+    print("exit code:", code)
+print(*sorted(name for name in sys.modules if "." not in name))
+"""
 
 
-def test_help_names_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["--help"])
-    text = capsys.readouterr().out
-    assert all(command in text for command in ("train", "demo", "data", "memory"))
+def imported_by(commands: list[list[str]], cwd: Path) -> tuple[str, list[int], set[str]]:
+    """What `meds` with each of ``commands`` prints, its exit codes, and the packages that one process has imported."""
+    lines = "".join(" ".join(words) + "\n" for words in commands)
+    command = [sys.executable, "-c", PROGRAM]
+    finished = subprocess.run(command, input=lines, cwd=cwd, capture_output=True, text=True, timeout=100)
+    assert finished.returncode == 0, finished.stderr
+    *printed, modules = finished.stdout.splitlines()
+    codes = [int(line.split()[2]) for line in printed if line.startswith("exit code: ")]
+    return finished.stdout, codes, set(modules.split())
 
 
-def test_a_mistake_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "no-such.yaml"]) == 2
-    captured = capsys.readouterr()
-    assert captured.err == "meds: CONFIG=no-such.yaml: not a readable YAML file (No such file or directory).\n"
+def test_the_configuration_help_and_version_need_the_standard_library_alone(tmp_path: Path) -> None:
+    commands = ["train", "eval", "plan", "demo", "data", "memory", "report", "track", "data prepare"]
+    commands += [f"memory {action}" for action in ("inspect", "verify", "replay")]
+    words = [["--help"], ["--version"], *[[*command.split(), "--help"] for command in commands]]
+    printed, codes, modules = imported_by(words, tmp_path)
+    assert set(codes) == {0}
+    assert f"meds {__version__}\n" in printed
+    assert all(text in printed for text in ("train", "demo", "data", "memory", "folder", "RUN@50"))
+    assert modules & {*HEAVY, "numpy", "pyarrow", "ray", "matplotlib"} == set()
+
+
+@pytest.mark.needs("wrapt")
+def test_refusals_of_a_file_import_no_model_code(tmp_path: Path) -> None:
+    config = str(REPOSITORY / "configs/cpu/meds.yaml")
+    refused = ["--meds.penalty.alfa=3", "--meds.memory.shards=0", "--train.num_episode=3"]
+    _, codes, modules = imported_by([["train", config, "--meds.run_dir=run", word] for word in refused], tmp_path)
+    assert codes == [2, 2, 2]
+    assert modules & HEAVY == set()
 
 
 @pytest.mark.parametrize(
@@ -32,42 +65,26 @@ def test_a_mistake_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str
         OSError(errno.ENOSPC, "runs/r/memory/shard-0000/000003.arrow: step 7 could not be written; nothing was stored"),
         MemoryCorruptionError("runs/r/memory/shard-0000: holds 0 of 9 rows"),
         MemoryBusyError("runs/r/memory/shard-0000: is being written by process 7 on node-3"),
+        BrokenPipeError(),
+        FileNotFoundError(errno.ENOENT, "No such file or directory", "/nowhere/at/all"),
     ],
 )
-def test_what_ends_a_run_and_can_be_mended_is_one_line(
+def test_what_ends_a_run_and_can_be_mended_is_one_line_and_anything_else_is_shown_whole(
     error: Exception, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> int:
-        raise error
-
-    monkeypatch.setattr(data, "make_arithmetic", fail)
+    monkeypatch.setattr(data, "make_arithmetic", failing(error))
+    if isinstance(error, (BrokenPipeError, FileNotFoundError)):  # no success, and a mistake in the program
+        with pytest.raises(type(error)):
+            main(["data", "arithmetic"])
+        return
     assert main(["data", "arithmetic"]) == 2
     assert capsys.readouterr().err == f"meds: {error}\n"
 
 
-def test_a_broken_connection_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> int:
-        raise BrokenPipeError
-
-    monkeypatch.setattr(data, "make_arithmetic", fail)
-    with pytest.raises(BrokenPipeError):
-        main(["data", "arithmetic"])
-
-
-def test_a_mistake_in_the_program_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data, "make_arithmetic", lambda *_: Path("/nowhere/at/all").stat())
-    with pytest.raises(FileNotFoundError):
-        main(["data", "arithmetic"])
-
-
-def test_subcommands_without_overrides_refuse_stray_words(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
+def test_a_mistake_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "no-such.yaml"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err == "meds: CONFIG=no-such.yaml: not a readable YAML file (No such file or directory).\n"
+    with pytest.raises(SystemExit, match="2"):  # subcommands without overrides refuse stray words
         main(["data", "arithmetic", "--sed", "1"])
     assert "unrecognized arguments: --sed 1" in capsys.readouterr().err
-
-
-def test_it_starts_quickly_enough_to_be_asked_for_its_version() -> None:
-    finished = subprocess.run(
-        [sys.executable, "-m", "meds_openrlhf.cli.main", "--version"], capture_output=True, text=True
-    )
-    assert finished.stdout == f"meds {__version__}\n"

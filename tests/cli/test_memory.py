@@ -56,16 +56,7 @@ def meds(*words: object) -> int:
     return main(["memory", *map(str, words)])
 
 
-@pytest.mark.parametrize("action", ["inspect", "verify", "replay"])
-def test_every_action_explains_itself(action: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        meds(action, "--help")
-    assert "folder" in capsys.readouterr().out
-
-
-def test_inspect_lists_the_biggest_clusters_with_their_prompts(
-    run: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_inspect_lists_the_biggest_clusters_and_their_prompt(run: RunPaths, capsys: pytest.CaptureFixture[str]) -> None:
     assert meds("inspect", run.root, "--top", "2") == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "prompts    6"
@@ -81,7 +72,9 @@ def test_inspect_lists_the_biggest_clusters_with_their_prompts(
     assert out[8].endswith("x…")
 
 
-def test_inspect_for_programs_and_by_another_preset(run: RunPaths, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_for_programs_or_by_other_presets(
+    run: RunPaths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert meds("inspect", run.root, "--json") == 0
     robust = json.loads(capsys.readouterr().out)
     assert robust["biggest"][0]["text"].startswith("What is\n")
@@ -91,14 +84,12 @@ def test_inspect_for_programs_and_by_another_preset(run: RunPaths, capsys: pytes
     assert paper["clusters"] != robust["clusters"]
     assert meds("inspect", run.root, "--preset", "papers") == 2
     assert "meds.memory.preset=papers: must be " in capsys.readouterr().err
-
-
-def test_a_memory_without_a_run_is_clustered_as_the_paper_does(
-    run: RunPaths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run.memory.root.rename(tmp_path / "alone")
+    run.memory.root.rename(tmp_path / "alone")  # without its run it is clustered as the paper does
     assert meds("inspect", tmp_path / "alone") == 0
     assert "with the preset paper" in capsys.readouterr().out
+    for words in (["inspect"], ["verify"], ["replay", "--out", "x"]):
+        assert meds(words[0], run.root, *words[1:]) == 2
+        assert str(run.root) in capsys.readouterr().err
 
 
 def test_verify_says_sound_or_what_is_not(run: RunPaths, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,7 +104,7 @@ def test_verify_says_sound_or_what_is_not(run: RunPaths, capsys: pytest.CaptureF
     assert out[-1].endswith("damaged")
 
 
-def test_replay_of_a_run_is_by_its_own_settings_unless_told_otherwise(
+def test_replay_is_by_the_runs_settings_unless_told_otherwise(
     run: RunPaths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own, other = tmp_path / "own.arrow", tmp_path / "other.arrow"
@@ -131,44 +122,29 @@ def test_replay_of_a_run_is_by_its_own_settings_unless_told_otherwise(
     # A replay is a stream; without a run it goes by the defaults.
     assert meds("replay", own, "--out", tmp_path / "again.arrow", "--meds.memory.preset", "robust") == 0
     assert read(tmp_path / "again.arrow").equals(read(own))
+    before = own.read_bytes()
+    assert meds("replay", own, "--out", own) == 2
+    assert "this is the file to replay. Name another file." in capsys.readouterr().err
+    assert own.read_bytes() == before
+    assert meds("replay", run.root, "--out", files_of(run.memory.root)[0]) == 2
+    assert f"meds: --out={files_of(run.memory.root)[0]}: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--meds.penalty.alpha", "-1"], "meds.penalty.alpha=-1: must be a number that is at least 0."),
-        (
-            ["--meds.memory.shards", "3"],
-            "meds.memory.shards=3: cannot be changed for recorded rollouts. Change one of meds.f",
-        ),
-        (["--actor.adam.lr", "3"], "actor.adam.lr=3: cannot be changed"),
-        (["--meds.features.layers", "9"], "meds.features.layers=9: "),
-        (["--preset", "best"], "meds.memory.preset=best: must be "),
+        ("--meds.penalty.alpha -1", "meds.penalty.alpha=-1: must be a number that is at least 0."),
+        ("--meds.memory.shards 3", "meds.memory.shards=3: cannot be changed for recorded rollouts. Change one of m"),
+        ("--actor.adam.lr 3", "actor.adam.lr=3: cannot be changed"),
+        ("--meds.features.layers 9", "meds.features.layers=9: "),
+        ("--preset best", "meds.memory.preset=best: must be "),
     ],
 )
 def test_settings_that_make_no_sense_are_one_line(
-    run: RunPaths, tmp_path: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    run: RunPaths, tmp_path: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert meds("replay", run.root, "--out", tmp_path / "out.arrow", *words) == 2
+    assert meds("replay", run.root, "--out", tmp_path / "out.arrow", *words.split()) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"meds: {message}")
     assert error.count("\n") == 1
     assert not (tmp_path / "out.arrow").exists()
-
-
-def test_the_input_is_not_written_over(run: RunPaths, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "out.arrow"
-    assert meds("replay", run.root, "--out", out) == 0
-    assert meds("replay", run.root, "--out", out) == 0
-    before = out.read_bytes()
-    assert meds("replay", out, "--out", out) == 2
-    assert "this is the file to replay. Name another file." in capsys.readouterr().err
-    assert out.read_bytes() == before
-    assert meds("replay", run.root, "--out", files_of(run.memory.root)[0]) == 2
-    assert f"meds: --out={files_of(run.memory.root)[0]}: " in capsys.readouterr().err
-
-
-def test_a_folder_without_a_memory_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for action in (["inspect"], ["verify"], ["replay", "--out", "x"]):
-        assert meds(action[0], tmp_path, *action[1:]) == 2
-        assert str(tmp_path) in capsys.readouterr().err

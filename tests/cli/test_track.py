@@ -12,7 +12,6 @@ import pytest
 from meds_openrlhf.cli import track
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.tracking import sending
-from tests.tracking.test_sending import on_the_board as steps_on_the_board
 from tests.tracking.wandb_server import wandb_server
 from tests.tracking.written_run import WrittenRun
 
@@ -25,16 +24,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WrittenRun:
     return WrittenRun(tmp_path / "my-run")
 
 
-def test_a_folder_without_a_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["track", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"meds: RUN={tmp_path}: contains no run, since it has no config.yaml.\n"
-
-
 @pytest.mark.parametrize(
     ("package", "environment"),
     [("swanlab", {"SWANLAB_MODE": "offline"}), ("mlflow", {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"})],
 )
-def test_a_trackers_missing_package_is_one_line_that_names_its_extra(
+def test_a_trackers_missing_package_and_a_folder_without_a_run_are_one_line(
     run: WrittenRun,
     package: str,
     environment: dict[str, str],
@@ -47,9 +41,12 @@ def test_a_trackers_missing_package_is_one_line_that_names_its_extra(
     assert main(["track", str(run.paths.root)]) == 2
     how = f"pip install 'meds-openrlhf[{package}]'"
     assert capsys.readouterr().err == f"meds: track needs {package}, which is not installed; {how}\n"
+    run.paths.config.unlink()
+    assert main(["track", str(run.paths.root)]) == 2
+    assert capsys.readouterr().err == f"meds: RUN={run.paths.root}: contains no run, since it has no config.yaml.\n"
 
 
-def test_a_run_that_has_ended_is_sent(
+def test_an_ended_run_is_sent(
     run: WrittenRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run.step(1, loss=1.0)
@@ -62,33 +59,20 @@ def test_a_run_that_has_ended_is_sent(
     assert list(run.paths.root.glob("tensorboard/my-run/events*"))
 
 
-def test_where_wandb_refuses_the_exit_code_says_so(
-    run: WrittenRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("behaviour", "line"), [("hangs", "W&B: no answer for 1 s"), ("refuses", "W&B: CommError: ")])
+def test_once_ends_where_wandb_does_not_answer_or_refuses(
+    run: WrittenRun, behaviour: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run.step(1, loss=1.0)
-    with wandb_server() as server:
-        server.behaviour = "refuses"
-        monkeypatch.setenv("WANDB_BASE_URL", server.url)
-        monkeypatch.setenv("WANDB_API_KEY", "d4" * 20)
-        assert main(["track", "--once", str(run.paths.root)]) == 1
-    refusal, end = capsys.readouterr().out.splitlines()
-    assert refusal.startswith("W&B: CommError: ")
-    assert end == f"not everything was sent to W&B. Send the rest with: meds track {run.paths.root}"
-
-
-def test_once_ends_where_wandb_does_not_answer(
-    run: WrittenRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(track, "GIVE_UP_SECONDS", 3.0)
+    monkeypatch.setattr(track, "STOP_SECONDS", 1.0)
     monkeypatch.setattr(sending, "PATIENCE_SECONDS", 1.0)
     run.step(1, loss=1.0)
     with wandb_server() as server:
-        server.behaviour = "hangs"
+        server.behaviour = behaviour
         monkeypatch.setenv("WANDB_BASE_URL", server.url)
         monkeypatch.setenv("WANDB_API_KEY", "d4" * 20)
         assert main(["track", "--once", str(run.paths.root)]) == 1
     *silence, end = capsys.readouterr().out.splitlines()
-    assert next(line for line in silence if line.startswith("W&B")).startswith("W&B: no answer for 1 s")
+    assert next(said for said in silence if said.startswith("W&B")).startswith(line)
     assert end == f"not everything was sent to W&B. Send the rest with: meds track {run.paths.root}"
     assert list(run.tensorboard.iterdir())
 
@@ -109,7 +93,7 @@ def test_a_run_that_goes_on_is_followed_to_its_end(run: WrittenRun, monkeypatch:
         assert thread.is_alive()
     thread.join()
     assert codes == [0]
-    assert steps_on_the_board(run) == [1, 2]
+    assert run.on_the_board() == [1, 2]
     assert not track.goes_on(run.paths)
 
 
@@ -128,7 +112,7 @@ def test_a_run_that_is_sent_already_is_not_sent_twice(
         thread.start()
         thread.join(2.0)
         assert thread.is_alive()  # it waits
-        assert steps_on_the_board(run) == []
+        assert run.on_the_board() == []
     thread.join()
-    assert steps_on_the_board(run) == [1]
+    assert run.on_the_board() == [1]
     assert capsys.readouterr().out.endswith("everything is sent\n")

@@ -25,17 +25,14 @@ def test_a_variant_changes_the_file_and_is_changed_by_overrides(files: Path) -> 
     assert (config.meds.penalty.alpha, config.meds.run_dir) == (0.9, "mine")
 
 
-def test_several_variants_are_applied_in_their_order(files: Path) -> None:
-    words = ["--variant", f"{files}/some.yaml:steep", f"{files}/some.yaml:nothing"]
-    config = load_config(files / "run.yaml", words)
-    assert (config.meds.penalty.alpha, config.meds.run_dir) == (0.5, "runs/base-steep-nothing")
-
-
 def test_variants_add_up_where_other_overrides_replace_each_other(files: Path) -> None:
     words = [f"--variant={files}/some.yaml:steep", "--rollout.temperature=1", "--variant", f"{files}/some.yaml:nothing"]
     config = load_config(files / "run.yaml", [*words, "--rollout.temperature=2"])
-    assert config.meds.run_dir == "runs/base-steep-nothing"
+    assert (config.meds.penalty.alpha, config.meds.run_dir) == (0.5, "runs/base-steep-nothing")
     assert config.openrlhf["rollout.temperature"] == 2
+    (files / "run.yaml").write_text("meds:\n  reward: math\n")
+    with pytest.raises(ConfigError, match=r"meds\.run_dir"):  # without a folder it is refused as ever
+        load_config(files / "run.yaml", words)
 
 
 @pytest.mark.parametrize(
@@ -54,9 +51,3 @@ def test_refused(files: Path, reference: str, message: str) -> None:
     with pytest.raises(ConfigError) as raised:
         load_config(files / "run.yaml", ["--variant", reference.format(files)])
     assert message in str(raised.value)
-
-
-def test_a_run_file_without_a_folder_is_refused_as_ever(files: Path) -> None:
-    (files / "run.yaml").write_text("meds:\n  reward: math\n")
-    with pytest.raises(ConfigError, match=r"meds\.run_dir"):
-        load_config(files / "run.yaml", ["--variant", f"{files}/some.yaml:steep"])

@@ -23,8 +23,8 @@ from dashboards.wandb_workspace import (
     make_dashboard,
     specification,
 )
-from meds_openrlhf.tracking.cluster_log import cluster_line
 from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA
+from meds_openrlhf.tracking.rollout_recorder import cluster_line
 from meds_openrlhf.tracking.trackers import AXIS as LOGGED_AXIS
 from meds_openrlhf.tracking.trackers import BIGGEST_CLUSTERS as TABLE_NAME
 

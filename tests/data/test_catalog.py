@@ -10,19 +10,12 @@ def test_no_name_asks_for_those_of_the_paper() -> None:
     names = [each.name for each in find_sets([], [])]
     assert names == ["dapo-math-17k", "math-3to5", "aime24", "amc23", "math500", "minerva", "olympiadbench"]
     assert all(CATALOG[name].paper for name in names)
-
-
-def test_names_keep_their_order() -> None:
-    assert [each.name for each in find_sets(["math", "aime24", "dapo-math-17k"], ["aime24"])] == [
-        "math",
-        "aime24",
-        "dapo-math-17k",
-    ]
-
-
-def test_a_set_of_ones_own_is_a_training_set() -> None:
+    given = ["math", "aime24", "dapo-math-17k"]  # names keep their order
+    assert [each.name for each in find_sets(given, ["aime24"])] == given
     (own,) = find_sets(["my-problems"], ["my-problems"])
     assert (own.kind, own.file, own.hub, own.levels) == ("training", "train", None, ())
+    files = [each.file for each in CATALOG.values()]
+    assert files == ["train"] * 3 + ["aime24", "amc23", "math500", "minerva", "olympiadbench"]
 
 
 @pytest.mark.parametrize(
@@ -39,8 +32,3 @@ def test_a_set_of_ones_own_is_a_training_set() -> None:
 def test_what_does_not_fit_is_refused(names: list[str], files: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         find_sets(names, files)
-
-
-def test_benchmarks_have_a_file_each_and_training_sets_share_one() -> None:
-    files = [each.file for each in CATALOG.values()]
-    assert files == ["train", "train", "train", "aime24", "amc23", "math500", "minerva", "olympiadbench"]

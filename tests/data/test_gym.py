@@ -10,6 +10,7 @@ from reasoning_gym.algorithmic.ab import ABDataset
 from reasoning_gym.arithmetic.chain_sum import ChainSumDataset
 
 from meds_openrlhf.cli.main import main
+from meds_openrlhf.data.templates import qwen_math_prompt
 from meds_openrlhf.rewards import gym_problem
 from meds_openrlhf.rewards.grading import verdict
 
@@ -43,10 +44,7 @@ def test_training_and_held_out_problems_are_disjoint_and_counted(capsys: pytest.
         f"{len(held_out)} problems in data/chain_sum/chain_sum.jsonl\n"
     )
     row = held_out[0]
-    assert row["prompt"] == (
-        "<|im_start|>system\nPlease reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n"
-        f"<|im_start|>user\n{row['question']}<|im_end|>\n<|im_start|>assistant\n"
-    )
+    assert row["prompt"] == qwen_math_prompt(row["question"])
     assert (row["datasource"], row["level"], row["id"][:10]) == ("chain_sum", "", "chain_sum-")
     answer = gym_problem.read_entry(row["answer"])["answer"]
     assert verdict(f"\\boxed{{{answer}}}", row["answer"]) == (answer, True)
@@ -66,70 +64,54 @@ def test_the_same_words_give_the_same_bytes_and_more_training_the_same_held_out_
 def test_an_instruction_replaces_the_box() -> None:
     make("gym:codeio", "--size", "40", "--out", "boxed")
     make("gym:codeio", "--size", "40", "--out", "plain", "--instruction", "End with Answer: and your answer.")
-    assert rows("plain/train.jsonl")[0]["prompt"].startswith(
-        "<|im_start|>system\nEnd with Answer: and your answer.<|im_end|>\n"
-    )
+    system = "<|im_start|>system\nEnd with Answer: and your answer.<|im_end|>\n"
+    assert rows("plain/train.jsonl")[0]["prompt"].startswith(system)
     dropped = json.loads(Path("boxed/train.counts.json").read_text())["sets"]["codeio"]["dropped"]
     assert dropped["answer fits no box"] > 0
     assert "answer fits no box" not in Path("plain/train.counts.json").read_text()
 
 
-def test_problems_that_cannot_be_trained_on_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = ChainSumDataset.__getitem__
-    changes: dict[int, dict[str, Any]] = {
-        1: {"answer": "7 apples"},  # 0 by its scorer
-        2: {"answer": " "},
-        3: {"question": "<|im_end|>"},
-        4: {"question": ""},
-        5: {"metadata": {1, 2}},
-    }
-    monkeypatch.setattr(ChainSumDataset, "score_answer", lambda self, answer, entry: 0.5 + 0.5 * ("a" not in answer))
-    monkeypatch.setattr(
-        ChainSumDataset, "__getitem__", lambda self, number: {**made(self, number), **changes.get(number, {})}
-    )
-    make("gym:chain_sum", "--size", "6", "--set", "allow_negation=false", "--set", "min_terms=2")
-    counts = json.loads(Path("data/chain_sum/train.counts.json").read_text())["sets"]["chain_sum"]
-    assert counts["dropped"] == {
-        "no question": 1, "no answer": 1, "chat marker": 1, "own answer wrong": 1, "no JSON": 1,
-    }  # fmt: skip
-
-
-def test_a_task_whose_problems_change_in_json_is_refused(
+def test_problems_that_cannot_be_trained_on_are_dropped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = ABDataset.__getitem__
-    monkeypatch.setattr(ABDataset, "__getitem__", lambda self, number: {**made(self, number), "metadata": {1: 2}})
+    made = ChainSumDataset.__getitem__
+    changes: list[dict[str, Any]] = [{}, {"answer": "7 apples"}, {"answer": " "}]  # apples are 0 by its scorer
+    changes += [{"question": "<|im_end|>"}, {"question": ""}, {"metadata": {1, 2}}]
+    monkeypatch.setattr(ChainSumDataset, "score_answer", lambda self, answer, entry: 0.5 + 0.5 * ("a" not in answer))
+    monkeypatch.setattr(ChainSumDataset, "__getitem__", lambda self, number: {**made(self, number), **changes[number]})
+    make("gym:chain_sum", "--size", "6", "--set", "allow_negation=false", "--set", "min_terms=2")
+    counts = json.loads(Path("data/chain_sum/train.counts.json").read_text())["sets"]["chain_sum"]
+    reasons = ("no question", "no answer", "chat marker", "own answer wrong", "no JSON")
+    assert counts["dropped"] == dict.fromkeys(reasons, 1)
+    # A task whose problems change in JSON is refused.
+    made_ab = ABDataset.__getitem__
+    monkeypatch.setattr(ABDataset, "__getitem__", lambda self, number: {**made_ab(self, number), "metadata": {1: 2}})
     monkeypatch.setattr(ABDataset, "score_answer", lambda self, answer, entry: float(1 in entry["metadata"]))
-    assert make("gym:ab", "--size", "3") == 2
+    assert make("gym:ab", "--size", "3", "--out", "none") == 2
     assert "scores its own answer 1, but 0 when its problem comes from JSON. Choose another" in capsys.readouterr().err
-    assert not Path("data").exists()
+    assert not Path("none").exists()
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["gym:chain_sun"], "SET=gym:chain_sun: is not a task of reasoning-gym. The closest are chain_sum"),
-        (["gym:propositional_logic"], "SET=gym:propositional_logic: has no answers, so its scorer cannot be checked"),
-        (["gym:composite"], "SET=gym:composite: is refused by gym:composite (Must specify at least one dataset"),
-        (["gym:ab", "--set", "lenght=3"], "--set=lenght=3: is not a setting of gym:ab. Did you mean length?"),
-        (["gym:ab", "--set", "seed=3"], "--set=seed=3: is not a setting of gym:ab. Its settings: "),
-        (["gym:ab", "--set", "length=-1"], "--set=length=-1: is refused by gym:ab ("),
-        (["gym:ab", "--set", "length=many"], "--set=length=many: is refused by gym:ab ("),
-        (["gym:ab", "--set", "length"], "--set=length: "),
-        (["gym:ab", "--set", "length=2026-01-01"], "--set=length=2026-01-01: "),
-        (["gym:ab", "gym:bf", "--set", "length=3"], "--set=length: is for 1 task"),
-        (["gym:ab", "math"], "SET=math: "),
-        (["gym:ab", "gym:ab"], "SET=gym:ab: "),
-        (["gym:ab", "--size", "0"], "--size=0: must be at least 1"),
-        (["gym:ab", "--held-out", "-1"], "--held-out=-1: must be at least 0"),
-        (["gym:ab", "--threshold", "1.5"], "--threshold=1.5: must be above 0 and at most 1"),
-        (["gym:ab", "--instruction", "<|im_end|>"], "--instruction=<|im_end|>: is empty or has a chat marker"),
-        (["gym:ab", "--levels", "3"], "--levels="),
-        (["math", "--size", "3"], "--size=3: "),
+        ("gym:chain_sun", "SET=gym:chain_sun: is not a task of reasoning-gym. The closest are chain_sum"),
+        ("gym:propositional_logic", "SET=gym:propositional_logic: has no answers, so its scorer cannot be checked"),
+        ("gym:composite", "SET=gym:composite: is refused by gym:composite (Must specify at least one dataset"),
+        ("gym:ab --set lenght=3", "--set=lenght=3: is not a setting of gym:ab. Did you mean length?"),
+        ("gym:ab --set seed=3", "--set=seed=3: is not a setting of gym:ab. Its settings: "),
+        *[(f"gym:ab --set {word}", f"--set={word}: is refused by gym:ab (") for word in ("length=-1", "length=many")],
+        ("gym:ab gym:bf --set length=3", "--set=length: is for 1 task"),
+        ("gym:ab gym:ab", "SET=gym:ab: "),
+        ("gym:ab --size 0", "--size=0: must be at least 1"),
+        ("gym:ab --held-out -1", "--held-out=-1: must be at least 0"),
+        ("gym:ab --threshold 1.5", "--threshold=1.5: must be above 0 and at most 1"),
+        ("gym:ab --instruction <|im_end|>", "--instruction=<|im_end|>: is empty or has a chat marker"),
+        ("math --size 3", "--size=3: "),
     ],
 )
-def test_bad_input_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert make(*words) == 2
+def test_bad_input_is_one_line(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert make(*words.split()) == 2
     output = capsys.readouterr().err
     assert output.count("\n") == 1
     assert message in output, output

@@ -25,83 +25,43 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def sources(tmp_path: Path) -> list[Source]:
-    return [
-        source(
-            tmp_path,
-            "dapo-math-17k",
-            [{"prompt": question, "reward_model": {"ground_truth": "1"}} for question in ("a", "b", "Tested?") * 3],
-        ),
-        source(tmp_path, "aime24", [{"problem": "tested ?", "answer": "033"}]),
-        source(
-            tmp_path,
-            "math",
-            [
-                {"problem": "$b$", "level": "Level 5", "solution": "\\boxed{1}"},
-                {"problem": "c\u2028é", "level": "Level 4", "solution": "\\boxed{2}"},
-                {"problem": "d", "level": "Level 1", "solution": "\\boxed{2}"},
-            ],
-        ),
-        source(tmp_path, "math500", [{"problem": "e", "answer": "\\pi", "level": 2}]),
-    ]
+    dapo = [{"prompt": question, "reward_model": {"ground_truth": "1"}} for question in ("a", "b", "Tested?") * 3]
+    math = [("$b$", 5, 1), ("c\u2028é", 4, 2), ("d", 1, 2)]
+    records = {
+        "dapo-math-17k": dapo,
+        "aime24": [{"problem": "tested ?", "answer": "033"}],
+        "math": [{"problem": q, "level": f"Level {level}", "solution": f"\\boxed{{{a}}}"} for q, level, a in math],
+        "math500": [{"problem": "e", "answer": "\\pi", "level": 2}],
+    }
+    return [source(tmp_path, name, rows) for name, rows in records.items()]
 
 
 def test_training_sets_make_one_file_and_benchmarks_one_each(sources: list[Source], tmp_path: Path) -> None:
-    out = tmp_path / "new" / "data"
+    out, again = tmp_path / "new" / "data", tmp_path / "again"
     prepared = prepare(sources, out)
     assert [file.path(out).name for file in prepared] == ["train.jsonl", "aime24.jsonl", "math500.jsonl"]
-    assert sorted(path.name for path in out.iterdir()) == [
-        "aime24.counts.json",
-        "aime24.jsonl",
-        "math500.counts.json",
-        "math500.jsonl",
-        "train.counts.json",
-        "train.jsonl",
-    ]
+    names = [f"{name}.{end}" for name in ("aime24", "math500", "train") for end in ("counts.json", "jsonl")]
+    assert sorted(path.name for path in out.iterdir()) == names
     train = lines_of(out / "train.jsonl")
     assert [(row["question"], row["answer"], row["datasource"], row["level"]) for row in train] == [
         ("a", "1", "dapo-math-17k", ""),
         ("b", "1", "dapo-math-17k", ""),
         ("c\u2028é", "2", "math", "4"),
     ]
-    assert lines_of(out / "aime24.jsonl") == [
-        {
-            "id": "aime24-010006b77286",
-            "prompt": qwen_math_prompt("tested ?"),
-            "question": "tested ?",
-            "answer": "033",
-            "datasource": "aime24",
-            "level": "",
-        }
-    ]
-
-
-def test_the_counts_lie_beside_the_file(sources: list[Source], tmp_path: Path) -> None:
-    prepare(sources, tmp_path / "data")
-    assert json.loads((tmp_path / "data/train.counts.json").read_text()) == {
+    row = {"id": "aime24-010006b77286", "question": "tested ?", "answer": "033", "datasource": "aime24", "level": ""}
+    assert lines_of(out / "aime24.jsonl") == [{**row, "prompt": qwen_math_prompt("tested ?")}]
+    dapo = {"read": 9, "kept": 2, "dropped": {"duplicate": 6, "in a benchmark": 1}}
+    math = {"read": 3, "kept": 1, "dropped": {"level": 1, "duplicate": 1}}
+    assert json.loads((out / "train.counts.json").read_text()) == {
         "file": "train.jsonl",
         "problems": 3,
         "sets": {
-            "dapo-math-17k": {
-                "source": str(tmp_path / "dapo-math-17k.jsonl"),
-                "read": 9,
-                "kept": 2,
-                "dropped": {"duplicate": 6, "in a benchmark": 1},
-            },
-            "math": {
-                "source": str(tmp_path / "math.jsonl"),
-                "read": 3,
-                "kept": 1,
-                "dropped": {"level": 1, "duplicate": 1},
-            },
+            name: {"source": str(tmp_path / f"{name}.jsonl"), **counts}
+            for name, counts in {"dapo-math-17k": dapo, "math": math}.items()
         },
     }
-
-
-def test_the_same_sets_give_the_same_bytes(sources: list[Source], tmp_path: Path) -> None:
-    for name in ("one", "other"):
-        prepare(sources, tmp_path / name)
-    for path in (tmp_path / "one").iterdir():
-        assert path.read_bytes() == (tmp_path / "other" / path.name).read_bytes()
+    prepare(sources, again)
+    assert all(path.read_bytes() == (again / path.name).read_bytes() for path in out.iterdir())
 
 
 def test_a_set_that_fails_leaves_the_files_as_they_were(sources: list[Source], tmp_path: Path) -> None:
@@ -111,45 +71,32 @@ def test_a_set_that_fails_leaves_the_files_as_they_were(sources: list[Source], t
     bad = source(tmp_path, "amc23", [{"question": "q", "answer": ""}] * 2)
     with pytest.raises(ConfigError, match="none of its 2 rows can be used: no answer 2"):
         prepare([*sources[:1], bad], out)
-    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
-
-
-def test_training_on_nothing_but_the_benchmark_is_refused(tmp_path: Path) -> None:
     train = source(tmp_path, "dapo-math-17k", [{"prompt": "q", "answer": "1"}])
     test = source(tmp_path, "amc23", [{"question": "Q", "answer": "1"}])
     with pytest.raises(ConfigError, match=r"has no usable problem for train\.jsonl: in a benchmark 1"):
-        prepare([train, test], tmp_path / "data")
-    assert not (tmp_path / "data").exists()
+        prepare([train, test], out)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
-def test_a_set_that_an_earlier_one_holds_already_is_no_mistake(sources: list[Source], tmp_path: Path) -> None:
-    again = source(tmp_path, "math", [{"problem": "B", "level": "Level 3", "solution": "\\boxed{1}"}])
-    (train,) = prepare([sources[0], again], tmp_path / "data")
-    assert train.counts["math"].reasons() == {"duplicate": 1}
-
-
-def test_benchmarks_that_a_training_file_was_not_compared_with_are_noted(sources: list[Source], tmp_path: Path) -> None:
+def test_a_file_of_another_selection_or_not_compared_with_a_benchmark_is_noted(
+    sources: list[Source], tmp_path: Path
+) -> None:
     lines: list[str] = []
-    prepare(sources, tmp_path / "data", lines.append)
-    assert not [line for line in lines if line.startswith("note")]
-    prepare([sources[1], sources[3]], tmp_path / "data", lines.append)
-    assert lines[-1] == (
-        f"note: {tmp_path}/data/train.jsonl was not compared with aime24, math500. Prepare both in one call."
-    )
-
-
-def test_a_training_file_of_another_selection_is_replaced_with_a_note(sources: list[Source], tmp_path: Path) -> None:
-    lines: list[str] = []
-    for chosen in (sources, sources, sources[:1]):
-        lines.clear()
-        prepare(chosen, tmp_path / "data", lines.append)
-        notes = [line for line in lines if line.startswith("note")]
-        assert len(notes) == (len(chosen) == 1)
+    for _ in range(2):
+        prepare(sources, tmp_path / "data", lines.append)
+        assert not any(line.startswith("note") for line in lines)
+    repeated = source(tmp_path, "math", [{"problem": "B", "level": "Level 3", "solution": "\\boxed{1}"}])
+    (train,) = prepare([sources[0], repeated], tmp_path / "data", lines.append)
+    notes = [line for line in lines if line.startswith("note")]
     assert notes[0].endswith(". It contained another selection of problems: 2 of dapo-math-17k and 1 of math")
+    assert train.counts["math"].reasons() == {"duplicate": 1}  # a set that an earlier one holds already is no mistake
+    prepare([sources[1], sources[3]], tmp_path / "data", lines.append)
+    note = f"note: {tmp_path}/data/train.jsonl was not compared with aime24, math500. Prepare both in one call."
+    assert lines[-1] == note
 
 
 @pytest.mark.parametrize("out", ["/proc/x", "/sys/kernel/x", "link/x", "n" * 300])
-def test_a_folder_that_cannot_be_written_to_is_said_before_anything_is_read(
+def test_a_folder_that_cannot_be_written_to_is_said_first(
     out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,6 +1,7 @@
 """Reading files of the shapes that the sets have."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,7 @@ from meds_openrlhf.data.sources import Row, Source, check_hub, read_rows
 OWN = DataSet(name="own", kind="training")
 
 
-def dapo_record(problem: str, answer: str) -> dict[str, Any]:
-    return {
-        "data_source": "math_dapo",
-        "prompt": [{"content": DAPO_OPENING + problem + DAPO_CLOSING, "role": "user"}],
-        "ability": "MATH",
-        "reward_model": {"ground_truth": answer, "style": "rule-lighteval/MATH_v2"},
-        "extra_info": {"index": "9a9b6eb4-a1cb-49d1-8c1e-62eaf2f74079"},
-    }
+CHAT = [{"role": "system", "content": "Think."}, {"role": "user", "content": "q"}]
 
 
 def write_parquet(path: Path, records: list[dict[str, Any]]) -> Path:
@@ -41,8 +35,11 @@ def rows_of(path: Path, dataset: DataSet = OWN) -> list[Row]:
 
 
 def test_dapos_nested_columns(tmp_path: Path) -> None:
-    path = write_parquet(tmp_path / "dapo.parquet", [dapo_record("What is $1+1$?", "2"), dapo_record("And 2+2?", "4")])
-    assert rows_of(path, CATALOG["dapo-math-17k"]) == [Row("What is $1+1$?", "2", ""), Row("And 2+2?", "4", "")]
+    prompt = [{"content": f"{DAPO_OPENING}What is $1+1$?{DAPO_CLOSING}", "role": "user"}]
+    record = {"data_source": "math_dapo", "prompt": prompt, "ability": "MATH", "extra_info": {"index": "9a9b6eb4"}}
+    record |= {"reward_model": {"ground_truth": "2", "style": "rule-lighteval/MATH_v2"}}
+    path = write_parquet(tmp_path / "dapo.parquet", [record])
+    assert rows_of(path, CATALOG["dapo-math-17k"]) == [Row("What is $1+1$?", "2", "")]
 
 
 def test_maths_answer_is_what_its_solution_boxes_last(tmp_path: Path) -> None:
@@ -63,6 +60,7 @@ def test_maths_answer_is_what_its_solution_boxes_last(tmp_path: Path) -> None:
         ({"question": "q", "final_answer": ["$2$"], "difficulty": "Competition"}, Row("q", "2", "")),
         ({"prompt": "<|im_start|>", "question": " q\n", "answer": "1"}, Row("q", "1", "")),
         ({"prompt": "q", "ground_truth": 7}, Row("q", "7", "")),
+        ({"prompt": CHAT, "answer": 1}, Row("q", "1", "")),
     ],
 )
 def test_the_shapes_of_benchmarks_and_of_ones_own_files(tmp_path: Path, record: dict[str, Any], row: Row) -> None:
@@ -72,19 +70,17 @@ def test_the_shapes_of_benchmarks_and_of_ones_own_files(tmp_path: Path, record: 
     assert rows_of(tmp_path / "set.json") == [row]
 
 
-def test_lines_may_mix_types_and_lack_columns(tmp_path: Path) -> None:
+def test_lines_may_mix_types_and_lack_columns_and_numbers_stay_as_they_are_written(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "set.jsonl", [{"question": "a", "answer": 1}, {"question": "b", "answer": "x"}, {}])
-    assert rows_of(path) == [Row("a", "1", ""), Row("b", "x", ""), Row(None, None, "")]
-
-
-def test_decimal_numbers_stay_as_they_are_written(tmp_path: Path) -> None:
-    (tmp_path / "set.jsonl").write_text('{"question": "a", "answer": 0.10}\n{"question": "b", "answer": 1e3}\n')
-    assert [row.answer for row in rows_of(tmp_path / "set.jsonl")] == ["0.10", "1e3"]
-
-
-def test_the_system_message_of_a_chat_is_not_the_question(tmp_path: Path) -> None:
-    chat = [{"role": "system", "content": "Think."}, {"role": "user", "content": "q"}]
-    assert rows_of(write_lines(tmp_path / "set.jsonl", [{"prompt": chat, "answer": 1}])) == [Row("q", "1", "")]
+    with path.open("a") as file:
+        file.write('{"question": "a", "answer": 0.10}\n{"question": "b", "answer": 1e3}\n')
+    answers = [("a", "1"), ("b", "x"), (None, None), ("a", "0.10"), ("b", "1e3")]
+    assert rows_of(path) == [Row(question, answer, "") for question, answer in answers]
+    path = write_lines(tmp_path / "math.jsonl", [{"problem": "q", "answer": "1"}])
+    assert rows_of(path, CATALOG["math-3to5"]) == [Row("q", "1", "")]  # other files of a set have the usual columns
+    path = write_lines(tmp_path / "math.jsonl", [{"problem": "q", "solution": "\\boxed{1}"}])
+    with pytest.raises(ConfigError, match=r"has no column level, by which math is filtered\. It has problem, solution"):
+        rows_of(path, CATALOG["math"])
 
 
 def test_a_folder_copied_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,33 +97,25 @@ def test_a_folder_copied_from_the_hub(tmp_path: Path, monkeypatch: pytest.Monkey
         }
         write_parquet(folder / name / "train.parquet", [record])
     assert rows_of(folder, CATALOG["math-3to5"]) == [Row("this", "3", "")]
+    (tmp_path / "none").mkdir()
+    monkeypatch.chdir(tmp_path / "none")
+    for empty in (tmp_path / "none", Path()):
+        with pytest.raises(ConfigError, match=r"doesn't contain any data files\)\. Give a Parquet or JSON file, or a "):
+            rows_of(empty)
 
 
-def test_other_files_of_a_set_have_the_usual_columns(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "math.jsonl", [{"problem": "q", "answer": "1"}])
-    assert rows_of(path, CATALOG["math-3to5"]) == [Row("q", "1", "")]
-
-
-def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_hub_that_cannot_be_reached_is_one_line_for_all_sets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     import huggingface_hub.constants
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(ConfigError) as caught:
-        list(read_rows(Source(CATALOG["aime24"])))
-    message = str(caught.value)
-    assert message == (
-        "aime24=HuggingFaceH4/aime_2024: cannot be loaded (the hub cannot be reached). Give a file: --from aime24=FILE"
+    line = (
+        r"aime24=HuggingFaceH4/aime_2024: cannot be loaded \(the hub cannot be reached\). Give a file: --from aime24="
     )
-
-
-def test_all_sets_that_the_hub_is_needed_for_are_named_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    import huggingface_hub.constants
-
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    with pytest.raises(ConfigError, match=line):
+        list(read_rows(Source(CATALOG["aime24"])))
     # `check_hub` sets these: restore them afterwards.
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
@@ -135,12 +123,15 @@ def test_all_sets_that_the_hub_is_needed_for_are_named_at_once(monkeypatch: pyte
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     given = Source(CATALOG["math"], tmp_path / "math.jsonl")
-    with pytest.raises(ConfigError) as caught:
+    needed = "SET=aime24 amc23: the hub cannot be reached. Give files: --from aime24=FILE --from amc23=FILE"
+    with pytest.raises(ConfigError, match=f"^{needed}$"):
         check_hub([Source(CATALOG["aime24"]), given, Source(CATALOG["amc23"])])
-    assert str(caught.value) == (
-        "SET=aime24 amc23: the hub cannot be reached. Give files: --from aime24=FILE --from amc23=FILE"
-    )
     check_hub([given])
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(
+        ConfigError, match=r"^aime24=HuggingFaceH4/aime_2024: needs the package datasets\. Install meds-"
+    ):
+        list(read_rows(Source(CATALOG["aime24"])))
 
 
 @pytest.mark.parametrize(
@@ -164,44 +155,21 @@ def test_what_cannot_be_read_is_said_with_its_place(tmp_path: Path, records: lis
     assert str(caught.value).startswith(f"--from={path}: ")
 
 
-def test_a_set_filtered_by_level_needs_the_column(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "math.jsonl", [{"problem": "q", "solution": "\\boxed{1}"}])
-    with pytest.raises(ConfigError, match=r"has no column level, by which math is filtered\. It has problem, solution"):
-        rows_of(path, CATALOG["math"])
-
-
-@pytest.mark.parametrize("name", ["torn.jsonl", "torn.parquet", "torn.json"])
-def test_torn_files(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text('[{"question": "a", "answ' if name == "torn.json" else '{"question": "a", "answ')
-    with pytest.raises(ConfigError, match=r"is not JSON in line 1|cannot be read: "):
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("set.jsonl", '{"question": "a", "answer": 1}\n\n{"question": }\n', "is not JSON in line 3, column 14 "),
+        ("set.json", '[\n{"question": "a", "answer": 1},\n{"question": }]\n', "is not JSON in line 3, column 14 "),
+        ("set.jsonl", '{"question": "a", "answer": 1}\n{"question": "b",\n', "is not JSON in line 2, column "),
+        ("set.jsonl", '{"question": "a", "answ', "is not JSON in line 1"),
+        ("set.json", '[{"question": "a", "answ', "is not JSON in line 1"),
+        ("set.parquet", '{"question": "a", "answ', "cannot be read: "),
+        ("set.csv", "question,answer\n", r"must end in \.parquet, \.jsonl or \.json"),
+        ("none.jsonl", None, r"does not exist\. Give a Parquet or JSON file"),
+    ],
+)
+def test_files_that_cannot_be_read(tmp_path: Path, name: str, text: str | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match=f"{name}: {message}"):
         rows_of(tmp_path / name)
-
-
-def test_broken_json_is_said_with_its_line(tmp_path: Path) -> None:
-    (tmp_path / "set.jsonl").write_text('{"question": "a", "answer": 1}\n\n{"question": }\n')
-    (tmp_path / "set.json").write_text('[\n{"question": "a", "answer": 1},\n{"question": }]\n')
-    for name in ("set.jsonl", "set.json"):
-        with pytest.raises(ConfigError, match=rf"{name}: is not JSON in line 3, column 14 "):
-            rows_of(tmp_path / name)
-
-
-def test_a_line_that_ends_too_early_is_the_one_that_is_said(tmp_path: Path) -> None:
-    (tmp_path / "set.jsonl").write_text('{"question": "a", "answer": 1}\n{"question": "b",\n')
-    with pytest.raises(ConfigError, match="is not JSON in line 2, column "):
-        rows_of(tmp_path / "set.jsonl")
-
-
-def test_a_folder_without_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("datasets")
-    monkeypatch.chdir(tmp_path)
-    for folder in (tmp_path, Path()):
-        with pytest.raises(ConfigError, match=r"doesn't contain any data files\)\. Give a Parquet or JSON file, or a "):
-            rows_of(folder)
-
-
-def test_files_that_are_not_there_or_of_another_kind(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"does not exist\. Give a Parquet or JSON file"):
-        rows_of(tmp_path / "none.jsonl")
-    (tmp_path / "set.csv").write_text("question,answer\n")
-    with pytest.raises(ConfigError, match=r"must end in \.parquet, \.jsonl or \.json"):
-        rows_of(tmp_path / "set.csv")

@@ -56,15 +56,13 @@ def test_every_page_of_docs_is_on_the_site(site: Path) -> None:
         assert title in text_of(page), page
     assert "the reward never notices" in text_of(site / "index.html")
     assert "0.1.0" in text_of(site / "changes.html")
-
-
-def test_a_link_to_a_file_of_the_repository_leads_to_its_text(site: Path) -> None:
+    # A link to a file of the repository leads to its text.
     assert "../repository/examples/calculator_agent.py.html" in (site / "recipes/tools.html").read_text()
     shown = text_of(site / "repository/examples/calculator_agent.py.html")
     assert (REPOSITORY / "examples/calculator_agent.py").read_text().splitlines()[0].strip('"')[:60] in shown
 
 
-def test_the_search_knows_settings_classes_and_troubles(site: Path) -> None:
+def test_search_and_reference_know_settings_every_exported_class_and_troubles(site: Path) -> None:
     entries = json.loads((site / "search/search_index.json").read_text())["docs"]
     places = {entry["location"]: entry["title"] + unescape(entry["text"]) for entry in entries}
     for term, page in {
@@ -75,20 +73,15 @@ def test_the_search_knows_settings_classes_and_troubles(site: Path) -> None:
     }.items():
         assert any(term in text for place, text in places.items() if place.startswith(page)), term
     assert not any(place.startswith("repository/") for place in places)
-
-
-def test_the_reference_has_every_exported_name_with_its_docstring(site: Path) -> None:
-    page = site / "api.html"
-    headings = re.findall(r'<h3 id="meds_openrlhf\.[\w.]*?(\w+)"', page.read_text())
+    headings = re.findall(r'<h3 id="meds_openrlhf\.[\w.]*?(\w+)"', (site / "api.html").read_text())
     assert set(meds_openrlhf.__all__) <= set(headings)
-    assert "Records layer logits of a causal language model during a forward pass." in text_of(page)
+    assert "Records layer logits of a causal language model during a forward pass." in text_of(site / "api.html")
 
 
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
     for page in site.rglob("*.html"):
-        loaded = re.findall(
-            r'<(?:script|img|iframe)[^>]*src="([^"]*)|<link[^>]*stylesheet[^>]*href="([^"]*)', page.read_text()
-        )
+        sources = r'<(?:script|img|iframe)[^>]*src="([^"]*)|<link[^>]*stylesheet[^>]*href="([^"]*)'
+        loaded = re.findall(sources, page.read_text())
         assert loaded
         assert not [address for found in loaded for address in found if re.match(r"(\w+:)?//", address)], page
 

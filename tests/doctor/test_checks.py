@@ -21,6 +21,7 @@ from meds_openrlhf.doctor.checks import (
     installed,
     room_for_checkpoints,
 )
+from tests.failing import failing
 from tests.placement.clusters import found_shape
 from tests.ports import free_ports
 
@@ -39,9 +40,8 @@ def test_a_folder_that_is_not_shared_or_not_writable(tmp_path: Path) -> None:
     assert storage(tmp_path).word == "ok"
     assert [path.name for path in tmp_path.iterdir()] == [TOKEN]
     (tmp_path / TOKEN).unlink()
-    assert f"WRONG  10.0.0.1         storage   {tmp_path} is not the folder that other nodes see; name a folder" in str(
-        storage(tmp_path)
-    )
+    line = f"WRONG  10.0.0.1         storage   {tmp_path} is not the folder that other nodes see; name a folder"
+    assert line in str(storage(tmp_path))
     assert storage(Path("/proc")).word == "WRONG"
     assert storage(tmp_path / "none").found == f"{tmp_path}/none: No such file or directory"
 
@@ -67,10 +67,7 @@ def test_every_node_of_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(ConfigError, match=rf"^--folder={folder}: cannot be written to"):
             list(examine_nodes(Path(folder)))
 
-    def breaks(*_: object) -> None:
-        raise ModuleNotFoundError("No module named 'meds_openrlhf'")
-
-    monkeypatch.setattr(checks, "examine", breaks)
+    monkeypatch.setattr(checks, "examine", failing(ModuleNotFoundError("No module named 'meds_openrlhf'")))
     (broken,) = examine_nodes(tmp_path)
     assert (broken.check, broken.found) == ("node", "ModuleNotFoundError: No module named 'meds_openrlhf'")
     assert broken.word == "WRONG"
@@ -122,8 +119,5 @@ def test_a_wandb_server_that_answers_and_one_that_does_not() -> None:
     lost = examine_wandb({"WANDB_API_KEY": KEY, "WANDB_BASE_URL": address})
     assert (lost.word, lost.found[:38]) == ("slow", "a key is set, but 127.0.0.1 does not a")
     assert KEY not in str(lost)
-
-
-def test_no_server_is_asked_if_nothing_is_sent() -> None:
     assert "WANDB_API_KEY is not set" in str(examine_wandb({}))
     assert "offline" in str(examine_wandb({"WANDB_MODE": "offline", "WANDB_API_KEY": KEY}))

@@ -48,9 +48,8 @@ def test_with_two_gpus_the_mode_of_recipes_is_tried_too(
         return SimpleNamespace(returncode=2, stderr="a warning\nmeds: ds.x=1: must be 2.\n")
 
     monkeypatch.setattr(subprocess, "run", train)
-    monkeypatch.setattr(
-        "meds_openrlhf.arithmetic.warm_start.prepare", lambda *_, **__: SimpleNamespace(policy="p", train="t")
-    )
+    made = SimpleNamespace(policy="p", train="t")
+    monkeypatch.setattr("meds_openrlhf.arithmetic.warm_start.prepare", lambda *_, **__: made)
     nodes = {f"node {number}": count for number, count in enumerate(gpus)}
     findings = list(trials(tmp_path, nodes, made_up=False, verbose=False))
     names = ("actor.num_nodes", "actor.num_gpus_per_node", "ds.zero_stage")

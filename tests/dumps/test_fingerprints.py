@@ -1,7 +1,5 @@
 """Fingerprints from a tiny model in a folder: what a whole forward pass gives, in any batches."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -48,10 +46,8 @@ def of_whole_pass(folder: Path, prompt: str, text: str) -> np.ndarray:
     ids = tokenizer.encode(prompt + text, add_special_tokens=False)
     at = AnswerLocator(tokenizer).locate(ids, [token >= len(prompt) for token in range(len(ids))])
     assert at is not None
-    with (
-        torch.no_grad(),
-        LayerLogitRecorder(whole).record(torch.tensor([at]), torch.tensor([ids[at + 1]])) as recording,
-    ):
+    recorder, places = LayerLogitRecorder(whole), (torch.tensor([at]), torch.tensor([ids[at + 1]]))
+    with torch.no_grad(), recorder.record(*places) as recording:
         whole(torch.tensor([ids]))
     assert recording.layer_logits is not None
     return recording.layer_logits.numpy()[0]
@@ -66,35 +62,24 @@ def test_as_a_whole_pass_without_padding_gives_them(model: Path, batch_tokens: i
     np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
-def test_what_the_model_cannot_read_is_counted(model: Path) -> None:
-    found, logits, too_long = Fingerprints(str(model), FeatureSettings(), 100).of(
-        rollouts(TEXTS[0], "1" * 60 + TEXTS[0])
-    )
-    assert (found.tolist(), logits.shape, too_long) == ([0], (1, LAYERS), 1)
-    found, logits, too_long = Fingerprints(str(model), FeatureSettings(), 100).of([])
-    assert (found.tolist(), logits.shape, too_long) == ([], (0, LAYERS), 0)
-
-
-def test_a_conversation_is_read_through_the_chat_template(model: Path) -> None:
+def test_what_the_model_cannot_read_is_counted_or_refused_and_its_chat_template_counts(model: Path) -> None:
     prints = Fingerprints(str(model), FeatureSettings(), 100)
+    found, logits, too_long = prints.of(rollouts(TEXTS[0], "1" * 60 + TEXTS[0]))
+    assert (found.tolist(), logits.shape, too_long) == ([0], (1, LAYERS), 1)
+    found, logits, too_long = prints.of([])
+    assert (found.tolist(), logits.shape, too_long) == ([], (0, LAYERS), 0)
+    prints.require_fit(rollouts(*TEXTS))
+    with pytest.raises(ConfigError, match=r"has no token <\|eot_id\|>, which the texts contain"):
+        prints.require_fit(rollouts("\\boxed{7}<|eot_id|>"))
+    # A conversation is read through the chat template.
     prints._tokenizer.chat_template = "{% for m in messages %}({{ m.content }}){% endfor %}="
     talk = Rollout("ignored", TEXTS[0], 0.0, messages=({"role": "user", "content": "2+3"},))
     np.testing.assert_allclose(prints.of([talk])[1], prints.of(rollouts(TEXTS[0], prompt="(2+3)="))[1])
 
 
-def test_texts_of_another_models_tokenizer_are_refused(model: Path) -> None:
-    prints = Fingerprints(str(model), FeatureSettings(), 100)
-    prints.require_fit(rollouts(*TEXTS))
-    with pytest.raises(ConfigError, match=r"has no token <\|eot_id\|>, which the texts contain"):
-        prints.require_fit(rollouts("\\boxed{7}<|eot_id|>"))
-
-
-def test_a_model_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_without_the_hub_a_model_has_to_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"--model=.*: cannot be loaded"):
         Fingerprints(str(tmp_path), FeatureSettings(), 100)
-
-
-def test_without_the_hub_a_model_has_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("meds_openrlhf.runtime.hub.hub_answers", lambda: False)
     with pytest.raises(ConfigError, match="--model=Someone/Model: is not a folder here, and the hub cannot be reached"):
         Fingerprints("Someone/Model", FeatureSettings(), 100)

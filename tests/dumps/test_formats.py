@@ -1,7 +1,5 @@
 """A line of each trainer's dump, by the schema in its source; TRL's own files are in tests/e2e/test_trl.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -12,6 +10,7 @@ from meds_openrlhf.dumps.formats import LeftOut, Rollout, recognise
 QUESTION = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "2+2"}]
 REPLY = [{"role": "assistant", "content": "\\boxed{5}"}]
 VERL = {"input": "user\n2+2\nassistant\n", "output": "\\boxed{5}", "gts": "4", "score": -1.0, "step": 3, "acc": False}
+VERL_BY_SCORE = {name: value for name, value in VERL.items() if name != "acc"}
 NEMO = {"content": [["<user>2+2", "\\boxed{5}"]], "rewards": [0.0], "input_lengths": [17], "idx": 0}
 SLIME = {
     "group_index": 0, "index": 7, "prompt": QUESTION, "tokens": [1, 2], "response": "\\boxed{5}", "response_length": 1,
@@ -47,6 +46,7 @@ def read(row: dict[str, Any], name: str = "auto", **columns: str) -> tuple[str, 
         (OPENRLHF, "openrlhf", Rollout("2+2=", "\\boxed{5}", 0.0)),
         (TRL, "trl", Rollout("2+2=", "\\boxed{5}", 0.0, None, 3)),
         ({"question": "2+2", "output": "5", "correct": True}, "plain", Rollout("2+2", "5", 1.0)),
+        ({**VERL_BY_SCORE, "output": "a\ud800b"}, "verl", Rollout("user\n2+2\nassistant\n", "a?b", -1.0, "4", 3)),
     ],
 )
 def test_a_line_of_each_trainer_is_recognised_and_read(row: dict[str, Any], name: str, rollout: Rollout) -> None:
@@ -54,61 +54,39 @@ def test_a_line_of_each_trainer_is_recognised_and_read(row: dict[str, Any], name
     assert read(row, name) == (name, rollout)
 
 
-def test_verls_score_counts_where_there_is_no_accuracy() -> None:
-    assert read({name: value for name, value in VERL.items() if name != "acc"})[1].reward == -1.0
-
-
-def test_columns_can_be_named_also_parts_of_a_mapping() -> None:
+def test_columns_can_be_named_and_some_have_to_be() -> None:
     assert read({"q": "2+2", "a": "5", "r": 2}, prompt="q", response="a", reward="r")[1] == Rollout("2+2", "5", 2.0)
     row = {**SLIME, "reward": {"right": 1.0, "format": 0.5}}
     assert read(row, reward="reward.right")[1].reward == 1.0
-
-
-def test_one_reward_of_several_has_to_be_named() -> None:
     row = {**TRL, "format": 0.5}
+    assert read(row, reward="format")[1].reward == 0.5
     with pytest.raises(ConfigError, match=r"FILES: .*is_right, format.*--columns reward=NAME"):
         read(row)
-    assert read(row, reward="format")[1].reward == 0.5
-
-
-def test_unknown_columns_are_listed() -> None:
     with pytest.raises(ConfigError, match=r"FILES=FILE: has columns of no known trainer: q, a. Name them"):
         read({"q": "2+2", "a": "5"})
     with pytest.raises(ConfigError, match="has columns not of slime"):
         read(OPENRLHF, "slime")
 
 
+NO_TRACES = [{"rewards": {"a": "b"}}, {"nodes": [{"sampled": True}]}, {"nodes": [{"sampled": True, "parent": 9}]}]
+
+
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("row", "change", "reason"),
     [
-        ({"output": None}, "without output"),
-        ({"acc": float("nan")}, "whose acc is not a finite number"),
-        ({"acc": "yes"}, "whose acc is not a finite number"),
-        ({"step": "last"}, "whose step is not a finite number"),
-        ({"output": 7}, "whose prompt or response is neither a text nor messages"),
+        (VERL, {"output": None}, "without output"),
+        (VERL, {"acc": float("nan")}, "whose acc is not a finite number"),
+        (VERL, {"acc": "yes"}, "whose acc is not a finite number"),
+        (VERL, {"step": "last"}, "whose step is not a finite number"),
+        (VERL, {"output": 7}, "whose prompt or response is neither a text nor messages"),
+        (TRACE, {"errors": ["timeout"]}, "of a rollout that failed"),
+        *[(TRACE, change, "whose nodes or rewards are not those of a trace") for change in NO_TRACES],
     ],
 )
-def test_a_line_that_is_no_rollout_says_why(change: dict[str, Any], reason: str) -> None:
-    _, form = recognise("auto", {}, VERL, "FILE")
+def test_a_line_that_is_no_rollout_says_why(row: dict[str, Any], change: dict[str, Any], reason: str) -> None:
+    _, form = recognise("auto", {}, row, "FILE")
     with pytest.raises(LeftOut, match=f"^{reason}$"):
-        form.rollout({**VERL, **change})
-
-
-def test_a_failed_rollout_of_prime_rl_is_left_out() -> None:
-    _, form = recognise("auto", {}, TRACE, "FILE")
-    with pytest.raises(LeftOut, match="of a rollout that failed"):
-        form.rollout({**TRACE, "errors": ["timeout"]})
-    for change in (
-        {"rewards": {"a": "b"}},
-        {"nodes": [{"sampled": True}]},
-        {"nodes": [{"sampled": True, "parent": 9}]},
-    ):
-        with pytest.raises(LeftOut, match="whose nodes or rewards are not those of a trace"):
-            form.rollout({**TRACE, **change})
-
-
-def test_texts_can_be_written_as_utf8() -> None:
-    assert read({**OPENRLHF, "output": "a\ud800b"})[1].response == "a?b"
+        form.rollout({**row, **change})
 
 
 def test_of_a_conversation_the_last_generated_message_and_those_before_it_count() -> None:

@@ -1,7 +1,5 @@
 """Dumps of several files: their order, what is left out, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -29,23 +27,32 @@ def steps(*files: Path) -> list[tuple[int, list[str]]]:
     return [(step, [one.response for one in rollouts]) for step, rollouts in Dump(files)]
 
 
-def test_files_come_in_the_order_of_the_steps_that_their_names_say(tmp_path: Path) -> None:
-    for step in (10, 9, 2):
-        write(tmp_path / f"{step}.jsonl", row(str(step)))
-    assert steps(tmp_path) == [(2, ["2"]), (9, ["9"]), (10, ["10"])]
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({f"{step}.jsonl": str(step) for step in (10, 9, 2)}, [(2, ["2"]), (9, ["9"]), (10, ["10"])]),
+        ({f"rank{rank}-step_3.jsonl": str(rank) for rank in (0, 1)}, [(3, ["0", "1"])]),
+        # Folders counted from zero, with evaluations beside.
+        (
+            {f"step_{n}/{kind}_rollouts.jsonl": f"{n}" for kind in ("train", "eval") for n in (0, 1)},
+            [(1, ["0"]), (2, ["1"])],
+        ),
+    ],
+)
+def test_names_of_files_say_their_steps(tmp_path: Path, files: dict, found: list) -> None:
+    for name, response in files.items():
+        write(tmp_path / name, row(response))
+    assert steps(tmp_path) == found
 
 
-def test_steps_in_folders_counted_from_zero_are_numbered_from_one(tmp_path: Path) -> None:
-    for step in (0, 1):
-        write(tmp_path / f"step_{step}" / "train_rollouts.jsonl", row(str(step)))
-        write(tmp_path / f"step_{step}" / "eval_rollouts.jsonl", row("evaluated"))
-    assert steps(tmp_path) == [(1, ["0"]), (2, ["1"])]
-
-
-def test_files_of_one_step_in_one_folder_belong_together(tmp_path: Path) -> None:
-    for rank in (0, 1):
-        write(tmp_path / f"rank{rank}-step_3.jsonl", row(str(rank)))
-    assert steps(tmp_path) == [(3, ["0", "1"])]
+def test_two_runs_and_steps_out_of_order_are_refused(tmp_path: Path) -> None:
+    for run in ("a", "b"):
+        write(tmp_path / run / "1.jsonl", row(run))
+    with pytest.raises(ConfigError, match=r"has step 1, as .*a does. Make an atlas of each run"):
+        steps(tmp_path)
+    file = write(tmp_path / "a.jsonl", row("a", step=1), row("b", step=4), row("c", step=3))
+    with pytest.raises(ConfigError, match=r"has step 3 after step 4 of .*Sort the lines"):
+        steps(file)
 
 
 def test_without_steps_portions_are_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,19 +71,14 @@ def test_lines_that_are_no_rollouts_are_counted_with_their_first_place(tmp_path:
         "that are not JSON": 2, "that are not JSON objects": 1, "without reward": 1, "of the model n, not of m": 1,
     }  # fmt: skip
     assert dump.counts.examples["that are not JSON"] == f"{file}, line 2"
-
-
-def test_two_runs_are_refused(tmp_path: Path) -> None:
-    for run in ("a", "b"):
-        write(tmp_path / run / "1.jsonl", row(run))
-    with pytest.raises(ConfigError, match=r"has step 1, as .*a does. Make an atlas of each run"):
-        steps(tmp_path)
-
-
-def test_steps_out_of_order_are_refused(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.jsonl", row("a", step=1), row("b", step=4), row("c", step=3))
-    with pytest.raises(ConfigError, match=r"has step 3 after step 4 of .*Sort the lines"):
-        steps(file)
+    nodes = [{"parent": None, "sampled": True, "message": {"role": "assistant", "content": "a"}}]
+    traces = (
+        {"nodes": [], "errors": ["timeout"]},
+        {"nodes": nodes, "rewards": {"right": 0.0}},
+    )  # the first does not decide
+    dump = Dump([write(tmp_path / "traces.jsonl", *traces)])
+    assert [one.response for _, rollouts in dump for one in rollouts] == ["a"]
+    assert (dump.format_name, dump.counts.left_out) == ("prime-rl", {"of a rollout that failed": 1})
 
 
 @pytest.mark.parametrize(
@@ -91,10 +93,8 @@ def test_what_holds_no_dump_is_refused(tmp_path: Path, name: str, problem: str) 
 
 
 def test_parquet(tmp_path: Path) -> None:
-    table = pa.table(
-        {"step": [3, 3], "prompt": ["p", "p"], "completion": ["a", "b"], "f": [0.0, 1.0], "advantage": [1.0, -1.0]}
-    )
-    pq.write_table(table, tmp_path / "completions_00003.parquet")
+    rows = {"step": [3, 3], "prompt": ["p", "p"], "completion": ["a", "b"], "f": [0.0, 1.0]}
+    pq.write_table(pa.table({**rows, "advantage": [1.0, -1.0]}), tmp_path / "completions_00003.parquet")
     assert steps(tmp_path) == [(3, ["a", "b"])]
     (tmp_path / "completions_00004.parquet").write_text("no parquet")
     with pytest.raises(ConfigError, match=r"completions_00004\.parquet: cannot be read as Parquet"):
@@ -110,25 +110,10 @@ def test_torch_files_hold_plain_values_and_nothing_in_them_runs(tmp_path: Path) 
         steps(tmp_path)
 
 
-def test_a_first_line_that_failed_does_not_decide(tmp_path: Path) -> None:
-    nodes = [{"parent": None, "sampled": True, "message": {"role": "assistant", "content": "a"}}]
-    trace = {"nodes": nodes, "rewards": {"right": 0.0}}
-    file = write(tmp_path / "a.jsonl", {"nodes": [], "errors": ["timeout"]}, trace)
-    dump = Dump([file])
-    assert [one.response for _, rollouts in dump for one in rollouts] == ["a"]
-    assert (dump.format_name, dump.counts.left_out) == ("prime-rl", {"of a rollout that failed": 1})
-
-
 def test_a_generation_that_trl_logs_again_counts_once(tmp_path: Path) -> None:
     for step, texts in ((1, "ab"), (2, "ab"), (3, "ac")):
-        rows = {
-            "step": [step] * 2,
-            "prompt": ["p"] * 2,
-            "completion": list(texts),
-            "f": [0.0] * 2,
-            "advantage": [0.0] * 2,
-        }
-        pq.write_table(pa.table(rows), tmp_path / f"completions_{step:05d}.parquet")
+        rows = {"step": [step] * 2, "prompt": ["p"] * 2, "completion": list(texts), "f": [0.0] * 2}
+        pq.write_table(pa.table({**rows, "advantage": [0.0] * 2}), tmp_path / f"completions_{step:05d}.parquet")
     dump = Dump([tmp_path])
     assert [(step, len(rollouts)) for step, rollouts in dump] == [(1, 2), (3, 2)]
     assert dump.counts.rollouts == 4

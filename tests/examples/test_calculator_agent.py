@@ -50,24 +50,13 @@ def test_values(expression: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("expression", "reason"),
     [
-        ("x + 1", "only numbers"),
+        *[(text, "only numbers") for text in ("x + 1", "'a' * 9", "True + 1", "1j", "(-8) ** 0.5", "[1, 2]", "1 << 9")],
         ("__import__('os').getcwd()", "only numbers"),
-        ("'a' * 9", "only numbers"),
-        ("True + 1", "only numbers"),
-        ("1j", "only numbers"),
-        ("(-8) ** 0.5", "only numbers"),
-        ("[1, 2]", "only numbers"),
-        ("1 << 9", "only numbers"),
-        ("9**9**9**9", "too large"),
-        ("10**18 + 1", "too large"),
-        ("1e999 - 1e999", "too large"),
-        ("2.5**64**0.5 * 9e17", "too large"),
-        ("7 / (2 - 2)", "division by zero"),
-        ("0**-1", "division by zero"),
+        *[(text, "too large") for text in ("9**9**9**9", "10**18 + 1", "1e999 - 1e999", "2.5**64**0.5 * 9e17")],
+        *[(text, "division by zero") for text in ("7 / (2 - 2)", "0**-1")],
         ("-" * 30 + "1", "too deep"),
         ("1+" * 60 + "1", "more than 100 characters"),
-        ("(1", "cannot be read"),
-        ("", "cannot be read"),
+        *[(text, "cannot be read") for text in ("(1", "")],
     ],
 )
 def test_refused(expression: str, reason: str) -> None:
@@ -119,9 +108,8 @@ def play(engine: ScriptedEngine, label: str, executor: Any = None, max_length: i
 
 
 def experience_of(response: dict[str, Any]) -> Any:
-    return SamplesGenerator(SimpleNamespace(args=None), None, None, None, [])._process_response_into_experience(
-        response, max_len=400
-    )
+    generator = SamplesGenerator(SimpleNamespace(args=None), None, None, None, [])
+    return generator._process_response_into_experience(response, max_len=400)
 
 
 def test_the_policy_reads_results_and_is_trained_on_its_own_words_alone() -> None:

@@ -63,8 +63,5 @@ def test_every_axis_has_a_label_and_every_figure_is_committed(tour: Tour) -> Non
     figures = [one for cell in CELLS for one in cell["outputs"] if "image/png" in one.get("data", {})]
     assert len(figures) == len(tour.labels) == 2
     assert all(x and y for x, y in tour.labels)
-
-
-def test_it_stays_small() -> None:
     assert sum(file.stat().st_size for file in (EXAMPLES / "tour_run").rglob("*") if file.is_file()) < 150_000
     assert (EXAMPLES / "tour.ipynb").stat().st_size < 150_000

@@ -3,8 +3,6 @@
 python -m tests.features.distributed_worker RANK FOLDER MODE...
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """Tiny random models of every architecture that the recorder must be right for, and the long way to their logits."""
 
-from __future__ import annotations
-
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import (
@@ -74,10 +72,7 @@ def with_adapters(model: torch.nn.Module, modules: tuple[str, ...] = ("q_proj", 
 
 
 def the_long_way(
-    model: torch.nn.Module,
-    inputs: dict[str, torch.Tensor],
-    tokens: torch.Tensor,
-    targets: torch.Tensor,
+    model: torch.nn.Module, inputs: dict[str, torch.Tensor], tokens: torch.Tensor, targets: torch.Tensor
 ) -> torch.Tensor:
     """Logits (B, N) of ``targets`` at flat ``tokens`` by output_hidden_states and the whole unembedding."""
     with torch.no_grad():

@@ -31,9 +31,8 @@ def byte_level(tokens: list[str]) -> PreTrainedTokenizerFast:
 
 def sentencepiece(tokens: list[str]) -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.BPE({t: i for i, t in enumerate(tokens)}, []))
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
+    spaces = decoders.Replace("▁", " "), decoders.Strip(" ", 1, 0)
+    tokenizer.decoder = decoders.Sequence([spaces[0], decoders.ByteFallback(), decoders.Fuse(), spaces[1]])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
 
@@ -53,6 +52,9 @@ TOKENS = ["\\boxed{", "\\", "boxed", "{", "{4", "2", "}", "x", "\\box", "ed{"]
         (["x", "\\boxed{"], None),  # cut off: nothing follows
         (["x", "2", "}"], None),
         ([], None),
+        (["\\boxed{", "{", "2", "}", "}"], 0),  # nested braces: what follows the box's own
+        (["\\", "boxed", "x", "{", "2"], None),  # a word between makes it another command
+        (["\\boxed{", "2", "x", "\\boxed{"], None),  # cut off at the last opening: the earlier one is not the answer
     ],
 )
 def test_index_of_the_token_that_ends_the_last_opening(pieces: list[str], expected: int | None) -> None:
@@ -60,52 +62,44 @@ def test_index_of_the_token_that_ends_the_last_opening(pieces: list[str], expect
     assert locator.locate([TOKENS.index(piece) for piece in pieces]) == expected
 
 
-def test_byte_level_tokens_are_read_as_bytes() -> None:
-    tokens = ["Ġ\\", "boxed", "{", "Ã", "©", "Ċ", "4"]  # "Ã" + "©" are the two bytes of é
+def test_tokens_are_read_as_bytes() -> None:
+    tokens = ["Ġ\\", "boxed", "{", "Ã", "©", "Ċ", "4", "日本"]  # "Ã" + "©" are the two bytes of é
     tokenizer = byte_level(tokens)
-    assert token_bytes(tokenizer) == [b" \\", b"boxed", b"{", b"\xc3", b"\xa9", b"\n", b"4"]
+    tokenizer.add_special_tokens({"eos_token": "<|im_end|>"})
+    found = [b" \\", b"boxed", b"{", b"\xc3", b"\xa9", b"\n", b"4", "日本".encode(), b"<|im_end|>"]
+    assert token_bytes(tokenizer) == found  # what is of other symbols or special stands for its own text
     assert AnswerLocator(tokenizer).locate([3, 4, 0, 1, 2, 6]) == 4
+    assert token_bytes_module._bytes_of_symbols() == {symbol: byte for byte, symbol in bytes_to_unicode().items()}
+    pieces = sentencepiece(["▁\\", "boxed", "<0x7B>", "▁4", "}", "<0xFF>"])  # 0x7B is the brace
+    assert token_bytes(pieces) == [b" \\", b"boxed", b"{", b" 4", b"}", b"\xff"]
+    assert AnswerLocator(pieces).locate([0, 1, 2, 3, 4]) == 2
+    assert AnswerLocator(pieces).answer([0, 1, 2, 5, 3, 4]) == "\ufffd 4"
 
 
-def test_sentencepiece_spaces_and_byte_fallback() -> None:
-    tokens = ["▁\\", "boxed", "<0x7B>", "▁4", "}"]  # 0x7B is the brace
-    tokenizer = sentencepiece(tokens)
-    assert token_bytes(tokenizer) == [b" \\", b"boxed", b"{", b" 4", b"}"]
-    assert AnswerLocator(tokenizer).locate([0, 1, 2, 3, 4]) == 2
+class Vocabulary:
+    """A tokenizer with ids of its own; slow without a backend."""
+
+    def __init__(self, vocabulary: dict[str, int], **backend: object) -> None:
+        self.get_vocab, self.get_added_vocab = lambda: vocabulary, dict[str, int]
+        vars(self).update(backend)
+
+
+def test_vocabularies_with_gaps_have_empty_tokens_and_slow_ones_are_refused() -> None:
+    backend = byte_level(["a"]).backend_tokenizer
+    assert token_bytes(Vocabulary({"a": 2}, backend_tokenizer=backend)) == [b"", b"", b"a"]
+    assert token_bytes(Vocabulary({}, backend_tokenizer=backend)) == []
+    with pytest.raises(ValueError, match=r"Vocabulary is not a fast tokenizer"):
+        token_bytes(Vocabulary({"a": 0}))
 
 
 def test_other_openings_and_ids_beyond_the_vocabulary() -> None:
-    tokens = ["<answer>", "#### ", "7", "x"]
-    locator = AnswerLocator(plain(tokens), ["<answer>", "#### "])
-    assert locator.locate([0, 2, 1, 2]) == 2
-    assert locator.locate([1, 2, 0, 2]) == 2
-    for beyond in (len(tokens), 999):  # engines pad the vocabulary
-        assert locator.locate([beyond, 0, 2]) == 1
-
-
-def test_special_tokens_stand_for_their_own_text() -> None:
-    tokenizer = byte_level(["a", "b"])
-    tokenizer.add_special_tokens({"eos_token": "<|im_end|>"})
-    assert token_bytes(tokenizer) == [b"a", b"b", b"<|im_end|>"]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("Answer: 7", "7"),
-        ("answer is 12, no: ANSWER = 34", "3"),
-        ("\\boxed{5} and the answer: 6", "6"),
-        ("é answer: 8", "8"),  # offsets count bytes, whatever the characters
-        ("Answer: ", None),
-        ("nothing", None),
-    ],
-)
-def test_a_regular_expression_on_the_text(text: str, expected: str | None) -> None:
-    tokenizer = build_char_tokenizer()
-    locator = AnswerLocator(tokenizer, pattern=r"(?i)answer(?: is)?\s*[:= ]\s*(\S*)")
-    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    found = locator.locate(ids)
-    assert (None if found is None else tokenizer.decode([ids[found + 1]])) == expected
+    locator = AnswerLocator(plain(["<answer>", "#### ", "7", "x"]), ["<answer>", "#### "])
+    assert locator.locate([0, 2, 1, 2]) == locator.locate([1, 2, 0, 2]) == 2
+    assert locator.locate([4, 0, 2]) == locator.locate([999, 0, 2]) == 1  # engines pad the vocabulary
+    tokenizer = build_char_tokenizer()  # without a brace an answer ends with the line
+    ids = tokenizer.encode("1 + 2 = 3 \n4", add_special_tokens=False)
+    assert AnswerLocator(tokenizer, openings=["= "]).answer(ids) == "3"
+    assert AnswerLocator(tokenizer, openings=["= "]).answer(ids, [False] * len(ids)) is None
 
 
 @pytest.mark.parametrize(
@@ -116,6 +110,13 @@ def test_a_regular_expression_on_the_text(text: str, expected: str | None) -> No
         (r"(\d+)\D*$", "7 or 12!<|im_end|>", "12", "7 or "),  # the end is that of the text, without special tokens
         ("Answer:(?: (\\d))?", "Answer: 4 Answer: x", None, ""),  # the last match counts, though it has no group
         ("Answer: (.*)", "\\boxed{3}", None, ""),  # boxes do not count then
+        (
+            r"(?i)answer(?: is)?\s*[:= ]\s*(\S*)",
+            "é answer is 12, no: ANSWER = 34",
+            "34",
+            "é answer is 12, no: ANSWER = ",
+        ),
+        ("Answer: (.*)", "Answer: ", None, ""),
     ],
 )
 def test_a_pattern_marks_the_answer_alike_everywhere(
@@ -149,6 +150,11 @@ def test_a_pattern_marks_the_answer_alike_everywhere(
         (r"\boxed{7} \boxed{ }", None),
         (r"\boxed{7} \boxed{8", None),
         (r"\boxed{\text{é} {2}} etc.", r"\text{é} {2}"),
+        (r"\boxed{1} and \boxed{ \frac{1}{2} }", r"\frac{1}{2}"),
+        (r"\boxed{\boxed{7}}", "7"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{}", None),
+        (r"\boxed 7 or \fbox{7}", None),
     ],
 )
 def test_a_box_holds_the_same_answer_everywhere(text: str, answer: str | None, tmp_path: Path) -> None:
@@ -158,9 +164,8 @@ def test_a_box_holds_the_same_answer_everywhere(text: str, answer: str | None, t
     tokenizer.backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
     reader = ResponseReader(str(tmp_path / "tokenizer.json"), (), AnswerOpenings())
     (logged,) = reader.read(np.array(ids, np.int32), np.array([len(ids)]), np.ones(len(ids), bool))
-    found = AnswerOpenings().last_answer(text.encode())
-    assert found is not None
-    assert [answer_of(text), logged.answer, AnswerLocator(tokenizer).answer(ids), found[1]] == [answer] * 4
+    _, found = AnswerOpenings().last_answer(text.encode()) or (0, None)
+    assert [answer_of(text), logged.answer, AnswerLocator(tokenizer).answer(ids), found] == [answer] * 4
 
 
 def test_the_answers_first_token_may_begin_with_a_space_and_be_the_first_of_the_response() -> None:
@@ -190,50 +195,24 @@ def test_only_generated_tokens_and_no_opening_across_others() -> None:
     assert locator.locate(ids, [False] * 7) is None
 
 
-@pytest.mark.parametrize(
-    ("pieces", "expected"),
-    [
-        (["\\boxed{", "{", "2", "}", "}"], 0),  # nested braces: what follows the box's own
-        (["\\", "boxed", "x", "{", "2"], None),  # a word between makes it another command
-        (["\\boxed{", "2", "x", "\\boxed{"], None),  # cut off at the last opening: the earlier one is not the answer
-    ],
-)
-def test_odd_boxes(pieces: list[str], expected: int | None) -> None:
-    assert AnswerLocator(plain(TOKENS)).locate([TOKENS.index(piece) for piece in pieces]) == expected
-
-
-def test_slow_tokenizers_are_refused() -> None:
-    class Slow:
-        def get_vocab(self) -> dict[str, int]:
-            return {"a": 0}
-
-        get_added_vocab = get_vocab
-
-    with pytest.raises(ValueError, match=r"Slow is not a fast tokenizer"):
-        token_bytes(Slow())
-
-
 CORPUS = ["so \\boxed{42} and \\boxed{x+1}", "the answer is \\boxed{7}.", "\\boxed{{1}}", "x=3 {a} \\box {b}"] * 5
 
 
 def trained(style: str) -> PreTrainedTokenizerFast:
     """A small tokenizer of the style of Qwen and Llama 3 (byte-level BPE) or of Llama 2 (SentencePiece with bytes)."""
     tokenizer = Tokenizer(models.BPE(byte_fallback=style == "sentencepiece", unk_token="<unk>"))
+    special, alphabet = ["<unk>"], list[str]()
     if style == "sentencepiece":
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
         tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-        special = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
+        special += [f"<0x{byte:02X}>" for byte in range(256)]
     else:
         pattern = r"\p{N}{1,3}| ?\p{L}+|[^\s\p{L}\p{N}]+|\s+" if style == "llama-3" else r"\p{N}| ?\p{L}+|\S|\s+"
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [
-                pre_tokenizers.Split(Regex(pattern), "isolated"),
-                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-            ]
-        )
+        bytes_alone = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        split = pre_tokenizers.Split(Regex(pattern), "isolated")
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, bytes_alone])
         tokenizer.decoder = decoders.ByteLevel()
-        special = ["<unk>"]
-    alphabet = [] if style == "sentencepiece" else pre_tokenizers.ByteLevel.alphabet()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=special, initial_alphabet=alphabet)
     tokenizer.train_from_iterator(CORPUS, trainer)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
@@ -254,50 +233,5 @@ def test_agrees_with_the_tokenizers_own_offsets(style: str, pieces: list[str]) -
     assert AnswerLocator(TRAINED[style]).locate(encoded["input_ids"]) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("so \\boxed{12}. Done", "12"),
-        ("\\boxed{1} and \\boxed{ \\frac{1}{2} }", "\\frac{1}{2}"),
-        ("\\boxed{12", None),  # cut off
-        ("\\boxed{}", None),
-        ("12", None),
-    ],
-)
-def test_text_of_the_final_answer(text: str, expected: str | None) -> None:
-    tokenizer = byte_level(sorted(set(text.replace(" ", "Ġ"))))
-    ids = [tokenizer.convert_tokens_to_ids(character) for character in text.replace(" ", "Ġ")]
-    assert AnswerLocator(tokenizer).answer(ids) == expected
-
-
-def test_an_opening_without_brace_ends_with_the_line() -> None:
-    tokenizer = build_char_tokenizer()
-    locator = AnswerLocator(tokenizer, openings=["= "])
-    ids = tokenizer.encode("1 + 2 = 3 \n4", add_special_tokens=False)
-    assert locator.answer(ids) == "3"
-    assert locator.answer(ids, [False] * len(ids)) is None
-
-
-def test_an_answer_may_hold_bytes_that_are_no_text() -> None:
-    tokens = ["\\boxed{", "<0xFF>", "4", "}"]
-    assert AnswerLocator(sentencepiece(tokens)).answer([0, 1, 2, 3]) == "\ufffd4"
-
-
 def test_byte_level_symbols_are_gpt2s() -> None:
     assert token_bytes_module._bytes_of_symbols() == {symbol: byte for byte, symbol in bytes_to_unicode().items()}
-
-
-def test_a_token_without_an_id_below_it_leaves_a_gap_and_an_empty_vocabulary_no_table() -> None:
-    class Vocabulary:
-        backend_tokenizer = byte_level(["a"]).backend_tokenizer
-
-        def __init__(self, vocabulary: dict[str, int]) -> None:
-            self.get_vocab = lambda: vocabulary
-            self.get_added_vocab = lambda: {}
-
-    assert token_bytes(Vocabulary({"a": 2})) == [b"", b"", b"a"]
-    assert token_bytes(Vocabulary({})) == []
-
-
-def test_a_byte_level_token_of_other_symbols_stands_for_its_own_text() -> None:
-    assert token_bytes(byte_level(["a", "日本"])) == [b"a", "日本".encode()]

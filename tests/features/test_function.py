@@ -27,13 +27,18 @@ def write(tmp_path: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_function_of_texts_is_tried_and_called(tmp_path: Path) -> None:
+def test_a_function_of_texts_is_tried_and_called_and_other_code_is_another_feature(tmp_path: Path) -> None:
     function = load_function(write(tmp_path, LENGTHS), layers=0, hidden=0)
     assert (function.name, function.values) == ("from_texts", 2)
     found = function(2, ["a", "bb"], ["ccc", ""])
     assert found.dtype == np.float32
     assert found.tolist() == [[1, 3], [2, 0]]
     assert function(0, [], []).shape == (0, 2)
+    digest = function.digest
+    assert load_function(write(tmp_path, LENGTHS), 0, 0).digest == digest
+    assert load_function(write(tmp_path, LENGTHS + "\n# other\n"), 0, 0).digest != digest
+    with pytest.raises(ConfigError, match=r"does not exist\. Name a Python file"):
+        load_function(str(tmp_path / "none.py"), 4, 8)
 
 
 def test_a_function_of_hidden_states_gets_float32_of_every_layer(tmp_path: Path) -> None:
@@ -41,12 +46,6 @@ def test_a_function_of_hidden_states_gets_float32_of_every_layer(tmp_path: Path)
     assert (function.name, function.values) == ("from_hidden_states", 3)
     hidden = torch.arange(5 * 4 * 8.0).reshape(5, 4, 8).requires_grad_()
     assert np.array_equal(function(5, hidden), hidden[:, -1, :3].detach().numpy())
-
-
-def test_other_code_is_another_feature(tmp_path: Path) -> None:
-    first = load_function(write(tmp_path, LENGTHS), 0, 0).digest
-    assert load_function(write(tmp_path, LENGTHS), 0, 0).digest == first
-    assert load_function(write(tmp_path, LENGTHS + "\n# other\n"), 0, 0).digest != first
 
 
 @pytest.mark.parametrize(
@@ -57,28 +56,17 @@ def test_other_code_is_another_feature(tmp_path: Path) -> None:
         ("import sys\nsys.exit(3)", "cannot be run: SystemExit: 3"),
         ("x = 1", "has neither from_hidden_states nor from_texts. Define one of them"),
         (LENGTHS + LAST_LAYER, "has both from_hidden_states and from_texts. Define one of them"),
-        ("def from_texts(prompts):\n    return 1", "fails on 2 made-up inputs: TypeError"),
-        ("def from_texts(prompts, responses):\n    return [[0.0]]", r"returns values of shape \(1, 1\) for 2 inputs"),
-        ("def from_texts(prompts, responses):\n    return [0.0, 1.0]", r"returns values of shape \(2,\) for 2 inputs"),
-        ("def from_texts(prompts, responses):\n    return [[], []]", r"returns values of shape \(2, 0\)"),
-        (
-            "def from_texts(prompts, responses):\n    return [[1.0], [float('nan')]]",
-            "returns NaN or infinite values for 2 made-up inputs. Return numbers",
-        ),
-        (
-            "def from_texts(prompts, responses):\n    return [['a'], ['b']]",
-            "fails on 2 made-up inputs",
-        ),
+        ("from_texts = lambda prompts: 1", "fails on 2 made-up inputs: TypeError"),
+        ("from_texts = lambda prompts, responses: [[0.0]]", r"returns values of shape \(1, 1\) for 2 inputs"),
+        ("from_texts = lambda prompts, responses: [0.0, 1.0]", r"returns values of shape \(2,\) for 2 inputs"),
+        ("from_texts = lambda prompts, responses: [[], []]", r"returns values of shape \(2, 0\)"),
+        ("from_texts = lambda prompts, responses: [[1.0], [float('nan')]]", "returns NaN or infinite values for 2"),
+        ("from_texts = lambda prompts, responses: [['a'], ['b']]", "fails on 2 made-up inputs"),
     ],
 )
 def test_what_does_not_work_is_refused_before_a_run(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=f"meds.features.function=.*my_features.py: {message}"):
         load_function(write(tmp_path, text), 4, 8)
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"does not exist\. Name a Python file"):
-        load_function(str(tmp_path / "none.py"), 4, 8)
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,10 @@ MASK = torch.tensor([[1, 1, 1, 0], [0, 1, 1, 1], [1, 1, 0, 0]])
 POSITIONS = torch.tensor([2, 1, -1])
 
 
-def test_padded() -> None:
+def test_flat_positions_of_padded_and_packed_rows() -> None:
     assert padded_positions(POSITIONS, 4).tolist() == [2, 5, -1]
     assert padded_positions(torch.tensor([0, 3, 0]), 4).tolist() == [0, 7, 8]
-
-
-def test_packed_with_padding_on_either_side() -> None:
-    assert packed_positions(POSITIONS, MASK).tolist() == [2, 3, -1]
+    assert packed_positions(POSITIONS, MASK).tolist() == [2, 3, -1]  # padding on either side
     assert packed_positions(torch.tensor([0, 3, 1]), MASK).tolist() == [0, 5, 7]
 
 
@@ -37,27 +34,6 @@ def test_every_token_is_on_one_rank_where_ring_attention_puts_it(total: int, ran
         assert everywhere[own].tolist() == piece[pieces[rank][own]].tolist()
 
 
-def test_an_agents_answer_is_its_own_never_a_tools() -> None:
-    """Two turns with a tool's reply between: its box is no answer, and no opening reaches across it."""
-    turns = [
-        ("ask ", False),
-        ("\\boxed{5} ", True),
-        ("tool: \\boxed{9} ", False),
-        ("I see \\box", True),
-        ("ed{7}", False),
-    ]
-    ids, own = [], []
-    for text, generated in turns:
-        tokens = TOKENIZER(text, add_special_tokens=False)["input_ids"]
-        ids += tokens
-        own += [generated] * len(tokens)
-    sequences = torch.tensor([ids])
-    positions, targets = locate_answers(AnswerLocator(TOKENIZER), sequences, torch.tensor([own]))
-    text = "".join(text for text, _ in turns)
-    assert positions.tolist() == [text.index("{5")]
-    assert TOKENIZER.decode(targets.tolist()) == "5"
-
-
 @pytest.mark.parametrize(
     ("prompt", "response", "found"),
     [
@@ -67,9 +43,7 @@ def test_an_agents_answer_is_its_own_never_a_tools() -> None:
         ("ask", "\\boxed{5}", "{5"),
     ],
 )
-def test_generated_tokens_begin_with_the_response_and_end_with_it(
-    prompt: str, response: str, found: str | None
-) -> None:
+def test_generated_tokens_begin_and_end_with_the_response(prompt: str, response: str, found: str | None) -> None:
     ids = TOKENIZER(prompt + response, add_special_tokens=False)["input_ids"]
     sequences = torch.tensor([ids])
     own = torch.tensor([[token >= len(prompt) for token in range(len(ids))]])

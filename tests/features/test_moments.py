@@ -25,20 +25,16 @@ def test_merging_equals_the_whole_matrix(seed: int, sizes: list[int], order: lis
         assert merged.eigen_ratio() == pytest.approx(values[-1] / values.sum(), rel=1e-9)
 
 
-def test_vectors_along_one_line_have_ratio_one() -> None:
-    line = np.outer(np.arange(5.0), [1.0, 2.0, -1.0])
-    assert Moments.of(line).eigen_ratio() == pytest.approx(1.0)
-
-
-def test_a_round_cloud_has_the_same_share_in_every_direction() -> None:
-    cross = np.concatenate([np.eye(4), -np.eye(4)])
-    assert Moments.of(cross).eigen_ratio() == pytest.approx(0.25)
-
-
-def test_one_direction_twice_as_wide_as_the_other() -> None:
-    """Variances 4 and 1: shares 0.8 and 0.2."""
-    vectors = np.array([[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-    assert Moments.of(vectors).eigen_ratio() == pytest.approx(0.8)
+@pytest.mark.parametrize(
+    ("vectors", "ratio"),
+    [
+        (np.outer(np.arange(5.0), [1.0, 2.0, -1.0]), 1.0),  # along a line
+        (np.concatenate([np.eye(4), -np.eye(4)]), 0.25),  # round
+        (np.array([[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]]), 0.8),  # variances 4 and 1
+    ],
+)
+def test_the_ratio_is_the_share_of_the_widest_direction(vectors: np.ndarray, ratio: float) -> None:
+    assert Moments.of(vectors).eigen_ratio() == pytest.approx(ratio)
 
 
 def test_the_mean_far_from_zero_costs_no_digits() -> None:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,9 @@ def padded_batch(side: str) -> tuple[dict[str, torch.Tensor], torch.Tensor, torc
     return inputs, positions, ids[torch.arange(4), positions + 1]
 
 
-def record(
-    model: torch.nn.Module, inputs: dict, tokens: torch.Tensor, targets: torch.Tensor, **options: Any
-) -> torch.Tensor:
-    recorder = LayerLogitRecorder(model, **options)
-    with torch.no_grad(), recorder.record(tokens, targets) as recording:
+def record(model: torch.nn.Module, inputs: dict, *at: torch.Tensor, **options: Any) -> torch.Tensor:
+    """Layer logits, by a recorder with these options, ``at`` flat tokens and their targets."""
+    with torch.no_grad(), LayerLogitRecorder(model, **options).record(*at) as recording:
         model(**inputs)
     assert recording.layer_logits is not None
     return recording.layer_logits
@@ -57,6 +55,20 @@ def test_equals_the_long_way_in_float32(name: str, side: str) -> None:
     expected = the_long_way(model, inputs, tokens[HAVE], targets[HAVE])
     torch.testing.assert_close(recorded[HAVE], expected, atol=1e-5, rtol=1e-5)
     assert recorded[2].isnan().all()
+    assert record(model, inputs, torch.full((4,), -1), targets).isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "close"), [(torch.float32, dict(atol=1e-5, rtol=1e-5)), (torch.bfloat16, dict(atol=2**-9, rtol=2**-7))]
+)
+def test_the_first_token_and_the_unembeddings_first_and_last_rows(dtype: torch.dtype, close: dict) -> None:
+    model = make_model("qwen2", dtype)
+    inputs, positions, _ = padded_batch("right")
+    tokens, targets = padded_positions(positions, WIDTH), torch.tensor([0, VOCABULARY - 1, 0, 1])
+    tokens[0] = 0
+    expected = the_long_way(model, inputs, tokens[HAVE], targets[HAVE])
+    recorded = record(model, inputs, tokens, targets)[HAVE]
+    torch.testing.assert_close(recorded.to(dtype).float(), expected, **close)
 
 
 def test_a_function_of_the_users_gets_the_hidden_states_at_the_answers() -> None:
@@ -80,16 +92,9 @@ def test_a_function_of_the_users_gets_the_hidden_states_at_the_answers() -> None
     none = record(model, inputs, torch.full((4,), -1), targets, function=function)
     assert none.isnan().all()
     assert len(seen) == 1
-
-
-def test_the_unembeddings_first_and_last_rows() -> None:
-    model = make_model("qwen2")
-    inputs, positions, _ = padded_batch("right")
-    targets = torch.tensor([0, VOCABULARY - 1, 0, 1])
-    tokens = padded_positions(positions, WIDTH)
-    tokens[0] = 0  # the very first token of the batch
-    expected = the_long_way(model, inputs, tokens[HAVE], targets[HAVE])
-    torch.testing.assert_close(record(model, inputs, tokens, targets)[HAVE], expected, atol=1e-5, rtol=1e-5)
+    recording = recorder_module.Recording(torch.tensor([1]), torch.tensor([0]), torch.device("cpu"))
+    recording.keep_hidden(None, None, (torch.tensor([[[1.0, 2], [3, 4]]]), None))  # a layer may return more
+    assert recording._hidden[0].tolist() == [[3.0, 4.0]]
 
 
 @pytest.mark.parametrize("name", ["qwen2", "qwen3", "llama"])
@@ -98,27 +103,14 @@ def test_packed_sequences(name: str) -> None:
     model = make_model(name)
     inputs, positions, targets = padded_batch("right")
     mask = inputs["attention_mask"].bool()
-    packed = {
-        "input_ids": inputs["input_ids"][mask][None],
-        "position_ids": inputs["position_ids"][mask][None],
-        "use_cache": False,  # as OpenRLHF sets it; with a cache transformers does not look for packed rows
-    }
+    packed = {name: inputs[name][mask][None] for name in ("input_ids", "position_ids")}
+    packed["use_cache"] = False  # as OpenRLHF sets it; with a cache transformers does not look for packed rows
     tokens = packed_positions(positions, inputs["attention_mask"])
     recorded = record(model, packed, tokens, targets)
-    torch.testing.assert_close(
-        recorded[HAVE], the_long_way(model, packed, tokens[HAVE], targets[HAVE]), atol=1e-5, rtol=1e-5
-    )
+    expected = the_long_way(model, packed, tokens[HAVE], targets[HAVE])
+    torch.testing.assert_close(recorded[HAVE], expected, atol=1e-5, rtol=1e-5)
     padded = record(model, inputs, padded_positions(positions, WIDTH), targets)
     torch.testing.assert_close(recorded, padded, atol=1e-4, rtol=1e-4, equal_nan=True)
-
-
-def test_rounds_to_the_long_way_in_bfloat16() -> None:
-    model = make_model("qwen2", torch.bfloat16)
-    inputs, positions, targets = padded_batch("left")
-    tokens = padded_positions(positions, WIDTH)
-    recorded = record(model, inputs, tokens, targets)[HAVE]
-    expected = the_long_way(model, inputs, tokens[HAVE], targets[HAVE])
-    torch.testing.assert_close(recorded.bfloat16().float(), expected, atol=2**-9, rtol=2**-7)
 
 
 @pytest.mark.parametrize("modules", [("q_proj", "down_proj"), ("q_proj", "lm_head")])
@@ -150,18 +142,7 @@ def test_gradient_checkpointing(reentrant: bool) -> None:
     assert not recording.layer_logits.requires_grad
 
 
-@pytest.mark.parametrize("how", ["wrapped", "in place"])
-def test_a_compiled_model_is_refused(how: str) -> None:
-    model = make_model("qwen2")
-    if how == "wrapped":
-        model = torch.compile(model)
-    else:
-        model.compile()
-    with pytest.raises(ValueError, match="the policy is compiled"):
-        LayerLogitRecorder(model)
-
-
-def test_leaves_no_hook_and_changes_no_output() -> None:
+def test_leaves_no_hook_and_changes_no_output_also_where_a_pass_fails() -> None:
     model = make_model("qwen2")
     inputs, positions, targets = padded_batch("right")
     with torch.no_grad():
@@ -170,36 +151,26 @@ def test_leaves_no_hook_and_changes_no_output() -> None:
             during = model(**inputs).logits
     assert torch.equal(before, during)
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
-
-
-def test_a_failing_pass_removes_the_hooks_and_keeps_its_own_error() -> None:
-    model = make_model("qwen2")
     none = torch.tensor([-1])
     with pytest.raises(KeyError, match="mine"), LayerLogitRecorder(model).record(none, none):
         raise KeyError("mine")
     assert not any(module._forward_hooks for module in model.modules())
 
 
-def test_a_block_without_a_pass_is_an_error() -> None:
-    none = torch.tensor([-1])
-    recorder = LayerLogitRecorder(make_model("qwen2"))
-    with pytest.raises(RuntimeError, match="expected one pass over 5 layers"), recorder.record(none, none):
+def test_what_cannot_be_recorded_is_refused() -> None:
+    model, none = make_model("qwen2"), torch.tensor([-1])
+    with (
+        pytest.raises(RuntimeError, match="expected one pass over 5 layers"),
+        LayerLogitRecorder(model).record(none, none),
+    ):
         pass
-
-
-def test_no_answer_in_the_whole_batch_gives_nan_rows() -> None:
-    none = torch.full((2,), -1)
-    recorded = record(make_model("llama"), {"input_ids": torch.zeros(2, 4, dtype=torch.long)}, none, none)
-    assert recorded.shape == (2, LAYERS)
-    assert recorded.isnan().all()
-
-
-def test_the_model_class_is_named_where_the_rule_finds_no_decoder() -> None:
-    class Odd(torch.nn.Module):
-        pass
-
-    with pytest.raises(ValueError, match="the decoder layers of Odd cannot be found"):
-        LayerLogitRecorder(Odd())
+    with pytest.raises(ValueError, match="the decoder layers of Linear cannot be found"):
+        LayerLogitRecorder(torch.nn.Linear(1, 1))
+    with pytest.raises(ValueError, match="the policy is compiled"):
+        LayerLogitRecorder(torch.compile(model))
+    model.compile()
+    with pytest.raises(ValueError, match="the policy is compiled"):
+        LayerLogitRecorder(model)
 
 
 def test_nothing_of_a_hidden_state_outlives_its_layer() -> None:
@@ -214,31 +185,20 @@ def test_nothing_of_a_hidden_state_outlives_its_layer() -> None:
 @contextmanager
 def gathered_when_used(model: torch.nn.Module) -> Iterator[None]:
     """As under ZeRO-3: the weights of the final norm and the unembedding are there for the module's own pass only."""
-    handles = []
-    for module in (model.model.norm, model.lm_head):
-        whole, weight = module.weight.data, module.weight
+    whole = {module: module.weight.data for module in (model.model.norm, model.lm_head)}
 
-        def gather(*_: object, weight: Any = weight, whole: torch.Tensor = whole) -> None:
-            weight.data = whole
+    def gather(module: Any, *_: object) -> None:
+        module.weight.data = whole[module]
 
-        def partition(*_: object, weight: Any = weight) -> None:
-            weight.data = torch.empty(0)
+    def partition(module: Any, *_: object) -> None:
+        module.weight.data = torch.empty(0)
 
-        partition()
-        handles += [module.register_forward_pre_hook(gather), module.register_forward_hook(partition, always_call=True)]
-    yield
-    for handle in handles:
-        handle.remove()
-
-
-def test_weights_that_are_gathered_for_their_own_pass_only() -> None:
-    model = make_model("qwen2")
-    inputs, positions, targets = padded_batch("right")
-    tokens = padded_positions(positions, WIDTH)
-    expected = record(model, inputs, tokens, targets)
-    with gathered_when_used(model):
-        found = record(model, inputs, tokens, targets)
-    torch.testing.assert_close(found, expected, equal_nan=True)
+    with ExitStack() as hooks:
+        for module in whole:
+            partition(module)
+            hooks.enter_context(module.register_forward_pre_hook(gather))
+            hooks.enter_context(module.register_forward_hook(partition, always_call=True))
+        yield
 
 
 def test_a_rank_with_a_part_of_the_unembedding_leaves_the_other_rows_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,20 +233,14 @@ def test_a_rank_with_a_part_of_the_unembedding_leaves_the_other_rows_to_others(m
 
 
 @pytest.mark.parametrize("gathered", [False, True])
-def test_every_hook_adds_its_time(monkeypatch: pytest.MonkeyPatch, gathered: bool) -> None:
+def test_weights_may_be_gathered_and_every_hook_adds_its_time(monkeypatch: pytest.MonkeyPatch, gathered: bool) -> None:
     clock = itertools.count(100)
     monkeypatch.setattr(recorder_module.time, "perf_counter", lambda: next(clock))
     model = make_model("qwen2")
-    recorder = LayerLogitRecorder(model)
-    with (
-        gathered_when_used(model) if gathered else nullcontext(),
-        recorder.record(torch.tensor([3]), torch.tensor([7])) as recording,
-    ):
-        model(torch.ones(1, 8, dtype=torch.long))
+    inputs, positions, targets = padded_batch("right")
+    at = padded_positions(positions, WIDTH), targets
+    expected, recorder = record(model, inputs, *at), LayerLogitRecorder(model)
+    with gathered_when_used(model) if gathered else nullcontext(), recorder.record(*at) as recording:
+        model(**inputs)
     assert recording.seconds == LAYERS + 2  # each layer, the unembedding, the end
-
-
-def test_a_layer_may_return_more_than_its_hidden_state() -> None:
-    recording = recorder_module.Recording(torch.tensor([1]), torch.tensor([0]), torch.device("cpu"))
-    recording.keep_hidden(None, None, (torch.tensor([[[1.0, 2], [3, 4]]]), torch.zeros(1, 2, 2)))
-    assert recording._hidden[0].tolist() == [[3.0, 4.0]]
+    torch.testing.assert_close(recording.layer_logits, expected, equal_nan=True)

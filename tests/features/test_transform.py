@@ -12,12 +12,16 @@ def test_last_half_scaled_to_unit_length_is_the_default() -> None:
     features = FeatureTransform()(LOGITS)
     assert features.dtype == np.float64
     np.testing.assert_allclose(features, [[4 / 80**0.5, 8 / 80**0.5], [0.6, 0.8]])
+    np.testing.assert_allclose(FeatureTransform()(np.array([[9.0, 9.0, 0.3, 0.4]])), [[0.6, 0.8]])
+    np.testing.assert_array_equal(FeatureTransform()(np.zeros((1, 4))), [[0, 0]])
+    assert FeatureTransform().select(np.ones((1, 5))).shape == (1, 2)  # rounded down
 
 
 @pytest.mark.parametrize(
     ("settings", "first_row"),
     [
         ({"layers": "all"}, [1, 2, 4, 8]),
+        ({"layers": 4}, [1, 2, 4, 8]),
         ({"layers": 3}, [2, 4, 8]),
         ({"layers": 0.75}, [2, 4, 8]),
         ({"layers": "last-half", "difference": "before"}, [2, 4]),  # the ablation's 14-diff
@@ -31,35 +35,16 @@ def test_selection(settings: dict, first_row: list[float]) -> None:
     np.testing.assert_array_equal(FeatureTransform(**settings, normalize="none")(LOGITS)[0], first_row)
 
 
-def test_a_zero_vector_stays_zero() -> None:
-    np.testing.assert_array_equal(FeatureTransform()(np.zeros((1, 4))), [[0, 0]])
-
-
-def test_a_short_vector_gets_unit_length_too() -> None:
-    np.testing.assert_allclose(FeatureTransform()(np.array([[9.0, 9.0, 0.3, 0.4]])), [[0.6, 0.8]])
-
-
-def test_an_odd_number_of_layers_rounds_the_half_down() -> None:
-    assert FeatureTransform().select(np.ones((1, 5))).shape == (1, 2)
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_values_that_are_not_finite_are_refused(bad: float) -> None:
     with pytest.raises(ValueError, match="must be finite"):
         FeatureTransform()(np.array([[1.0, bad]]))
 
 
-def test_more_layers_than_the_model_has_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"meds.features.layers=9: selects 9 of the model's 4 layers"):
-        FeatureTransform(layers=9)(LOGITS)
-
-
-def test_a_difference_after_the_selection_takes_two_layers() -> None:
+def test_layers_that_the_model_does_not_have_are_refused_and_a_difference_takes_two() -> None:
     assert FeatureTransform(layers=1).dimensions(4) == 1
     assert FeatureTransform(layers=2, difference="after").dimensions(4) == 1
     with pytest.raises(ValueError, match=r"meds.features.layers=1: selects 1 of the model's 4 layers"):
         FeatureTransform(layers=1, difference="after").dimensions(4)
-
-
-def test_as_many_layers_as_the_model_has_are_all() -> None:
-    np.testing.assert_array_equal(FeatureTransform(layers=4).select(LOGITS), FeatureTransform("all").select(LOGITS))
+    with pytest.raises(ValueError, match=r"meds.features.layers=9: selects 9 of the model's 4 layers"):
+        FeatureTransform(layers=9)(LOGITS)

@@ -1,4 +1,4 @@
-"""Every micro-batch of an update by tokens reaches the weights, under every ZeRO stage and on both devices.
+"""DeepSpeed's own stages on both devices: updates by tokens, and recording while the unembedding is trained.
 
 tests/training/step/test_accumulation.py has whole updates of policy and critic, on CPUs alone.
 """
@@ -8,17 +8,29 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
-from tests.gpu.test_zero3 import ON_GPU
 from tests.ports import free_ports
 
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])]
 
-@pytest.mark.e2e
-@pytest.mark.timeout(120)
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+
+def last_line(device: str, stage: int, program: str) -> str:
+    command = [sys.executable, "-m", "tests.gpu.rank", device, str(free_ports(1)[0]), str(stage), program]
+    rank = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    assert rank.returncode == 0, rank.stderr[-3000:]
+    return rank.stdout.splitlines()[-1]
+
+
 @pytest.mark.parametrize("stage", [1, 2, 3])
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_GPU)])
+@pytest.mark.parametrize("device", DEVICES)
 def test_every_micro_batch_changes_its_weight(device: str, stage: int) -> None:
-    command = [sys.executable, "-m", "tests.gpu.gradients_worker", device, str(stage), str(free_ports(1)[0])]
-    worker = subprocess.run(command, capture_output=True, text=True, timeout=110)
-    assert worker.returncode == 0, worker.stderr[-3000:]
-    assert json.loads(worker.stdout.splitlines()[-1]) == pytest.approx([-0.125] * 4)
+    assert json.loads(last_line(device, stage, "gradients")) == pytest.approx([-0.125] * 4)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_record_train_record_under_zero3(device: str) -> None:
+    assert last_line(device, 3, "recorder") == "equal before and after an update"

@@ -3,8 +3,6 @@
 Its settings are those of the preset "reference".
 """
 
-from __future__ import annotations
-
 import hdbscan
 import numpy as np
 from sklearn.neighbors import NearestNeighbors

@@ -1,10 +1,7 @@
 """Recorded-feature streams for the memory's tests: prompts that come back with errors of a few kinds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from meds_openrlhf.memory.rows import make_rows
 
@@ -32,11 +29,3 @@ def stream(steps: int, prompts: int = 6, per_step: int = 4, rollouts: int = 6, s
                 logits.append(mode + scatter * generator.normal(size=LAYERS))
         batches.append(make_rows(sample, keys, [False] * len(sample), np.array(logits, dtype=np.float32)))
     return batches
-
-
-def rows_by_prompt(rows: pa.RecordBatch) -> dict[str, NDArray[np.intp]]:
-    """Indices of each prompt's rows, in row order; prompts in the order of their first row."""
-    groups: dict[str, list[int]] = {}
-    for index, prompt in enumerate(rows.column("prompt").to_pylist()):
-        groups.setdefault(prompt, []).append(index)
-    return {prompt: np.array(indices) for prompt, indices in groups.items()}

@@ -103,6 +103,8 @@ def test_ties_to_the_smallest_against_the_reference(visits: list[int], seed: int
 @settings(max_examples=30)
 def test_sets_do_not_see_each_other(shape: list, seed: int, ties: str) -> None:
     sets, method = some_sets(shape, seed), Method(ties=ties, noise="cluster")
+    for array in sets:
+        array.flags.writeable = False  # which is accepted
     together, sizes = assign(sets, method)
     for group in range(len(shape)):
         asked, rows = slice(*sets.new_offsets[group : group + 2]), slice(*sets.offsets[group : group + 2])
@@ -113,45 +115,20 @@ def test_sets_do_not_see_each_other(shape: list, seed: int, ties: str) -> None:
         np.testing.assert_array_equal(sizes[asked], alone_sizes)
 
 
-def label_of(query: list[float], stored: list[list[float]], labels: list[int], ties: str = "nearest") -> int:
-    """The label of one query in one set."""
-    rows = np.array(stored).reshape(-1, len(query))
-    sets = Sets(np.array([query]), np.array([0, 1]), rows, np.array([0, len(rows)]), np.array(labels, np.int32))
-    return int(vote(sets, Method(ties=ties))[0])
-
-
-QUARTER = [[1.0, 0.0], [0.96, 0.28], [0.8, 0.6], [0.6, 0.8], [0.0, 1.0]]  # ever farther from [1, 0]
-
-
 @pytest.mark.parametrize("ties", ["nearest", "smallest"])
-def test_the_majority_wins_and_noise_votes(ties: str) -> None:
-    assert label_of([1.0, 0.0], QUARTER, [0, 1, 1, 2, 2], ties) == 1
-    assert label_of([1.0, 0.0], QUARTER, [0, -1, -1, 2, 2], ties) == -1
-    assert label_of([1.0, 0.0], QUARTER[:2], [4, 4], ties) == 4
-    assert label_of([1.0, 0.0], QUARTER[:1], [7], ties) == 7
-    assert label_of([1.0, 0.0], [], [], ties) == UNASSIGNED
-
-
-def test_who_wins_a_tie() -> None:
-    assert label_of([1.0, 0.0], QUARTER, [5, 3, -1, 0, 0], "nearest") == 5
-    assert label_of([1.0, 0.0], QUARTER, [5, 3, -1, 0, 0], "smallest") == -1
-    assert label_of([1.0, 0.0], QUARTER[:2], [6, 2], "nearest") == 6
-
-
-@pytest.mark.parametrize("ties", ["nearest", "smallest"])
-def test_a_zero_vector_is_similar_to_nothing(ties: str) -> None:
-    """Farther than rows at a right angle or less, nearer than those that point away."""
-    stored = [[0.0, 0.0], [0.8, 0.6], [0.9, 0.1], [-1.0, 0.0], [0.7, 0.1]]
-    assert label_of([1.0, 0.0], stored, [0, 1, 1, 0, 0], ties) == 1
-    assert label_of([1.0, 0.0], [[-1.0, 0.0], [0.0, 0.0], [-0.9, 0.1], [0.0, 0.0]], [0, 1, 0, 1], ties) == 1
-    assert label_of([0.0, 0.0], [[1.0, 0.0], [0.8, 0.6]], [4, 4], ties) == 4
-
-
-@pytest.mark.parametrize("ties", ["nearest", "smallest"])
-def test_lengths_do_not_matter(ties: str) -> None:
-    stored = [[0.0, 8.0], [6.0, 8.0], [0.6, 0.8], [0.0, 1.0], [3.0, 4.1]]
-    for scale in (1.0, 10.0):
-        assert label_of([0.6 * scale, 0.8 * scale], stored, [0, 1, 1, 0, 0], ties) == 1
+@pytest.mark.parametrize(
+    ("query", "stored", "labels", "expected"),
+    [  # A zero vector is farther than rows at a right angle or less, and nearer than those that point away.
+        ([1.0, 0.0], [[0.0, 0.0], [0.8, 0.6], [0.9, 0.1], [-1.0, 0.0], [0.7, 0.1]], [0, 1, 1, 0, 0], 1),
+        ([1.0, 0.0], [[-1.0, 0.0], [0.0, 0.0], [-0.9, 0.1], [0.0, 0.0]], [0, 1, 0, 1], 1),
+        ([0.0, 0.0], [[1.0, 0.0], [0.8, 0.6]], [4, 4], 4),
+        ([1.0, 0.0], [[1.0, 0.0], [0.96, 0.28], [0.8, 0.6], [0.6, 0.8]], [0, -1, -1, 2], -1),  # noise votes
+    ],
+)
+def test_the_nearest_three_vote(query: list, stored: list, labels: list[int], expected: int, ties: str) -> None:
+    count = len(stored)
+    sets = Sets(np.array([query]), np.array([0, 1]), np.array(stored), np.array([0, count]), np.array(labels, np.int32))
+    assert vote(sets, Method(ties=ties)).tolist() == [expected]
 
 
 def test_sizes_count_stored_rows_of_the_same_set() -> None:
@@ -164,22 +141,6 @@ def test_sizes_count_stored_rows_of_the_same_set() -> None:
     assert counted.dtype == np.int32
 
 
-def test_a_read_only_array_is_accepted() -> None:
-    sets = some_sets([(9, 2)], seed=1)
-    for array in sets:
-        array.flags.writeable = False
-    for ties in ("nearest", "smallest"):
-        assert assign(sets, Method(ties=ties, noise="cluster"))[1].min() >= 1
-
-
-def test_equal_rows_are_a_cluster_in_their_set_only() -> None:
-    stored, offsets = np.array([[1.0, 2], [3, 4], [1, 2]]), np.array([0, 3, 3])
-    new, new_offsets = np.array([[3.0, 4], [3, 5], [1, 2]]), np.array([0, 2, 3])
-    labels = np.array([0, 1, 0], np.int32)
-    assigned = vote(Sets(new, new_offsets, stored, offsets, labels), Method(algorithm="equal"))
-    assert assigned.tolist() == [1, -1, UNASSIGNED]  # the second set holds nothing yet
-
-
 def test_what_does_not_fit_together_is_refused() -> None:
     sets = some_sets([(9, 2), (3, 1)], seed=0)
     with pytest.raises(ValueError, match=r"in 2 sets do not fit stored .* in 2 sets with 11 labels"):
@@ -188,3 +149,10 @@ def test_what_does_not_fit_together_is_refused() -> None:
         vote(sets._replace(offsets=np.array([0, 12])), Method())
     with pytest.raises(ValueError, match="must rise from 0 to the number of rows, 12"):
         vote(sets._replace(offsets=sets.offsets + 1), Method())
+
+
+def test_an_equal_row_of_the_set_gives_its_label() -> None:
+    stored, offsets = np.array([[1.0, 2], [3, 4], [1, 2]]), np.array([0, 3, 3])
+    new, labels = np.array([[3.0, 4], [3, 5], [1, 2]]), np.array([0, 1, 0], np.int32)
+    sets = Sets(new, np.array([0, 2, 3]), stored, offsets, labels)
+    assert vote(sets, Method(algorithm="equal")).tolist() == [1, -1, UNASSIGNED]  # the second set holds nothing yet

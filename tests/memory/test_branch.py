@@ -4,7 +4,6 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from meds_openrlhf.config import ConfigError
@@ -35,7 +34,7 @@ def old(tmp_path: Path) -> WrittenMemory:
 @pytest.fixture
 def expected(tmp_path: Path) -> list:
     """What one shard that is never interrupted answers to each step."""
-    return as_lists(run(make_shard(tmp_path / "whole"), BATCHES))
+    return [sorted(zip(*answer)) for answer in as_lists(run(make_shard(tmp_path / "whole"), BATCHES))]
 
 
 def open_at(memory: WrittenMemory, snapshot: str, step: int) -> None:
@@ -46,7 +45,7 @@ def open_at(memory: WrittenMemory, snapshot: str, step: int) -> None:
 
 @pytest.mark.parametrize("shards", [1, 2, 3])
 @pytest.mark.parametrize("step", [2, 4])
-def test_a_branch_goes_on_from_another_runs_snapshot(
+def test_a_branch_goes_on_from_a_snapshot(
     old: WrittenMemory, tmp_path: Path, expected: list, step: int, shards: int
 ) -> None:
     paths, wanted = MemoryPaths(tmp_path / "new" / "memory"), replace(FORMAT, shards=shards)
@@ -55,18 +54,15 @@ def test_a_branch_goes_on_from_another_runs_snapshot(
     assert made == replace(wanted, step_offset=step)
     new = WrittenMemory(paths.root, shards=shards)
     open_at(new, BRANCH_SNAPSHOT, step)
-    assert answers_of(new.observe(*BATCHES[step:7])) == [sorted(zip(*one)) for one in expected[step:7]]
-    assert answers_of(old.observe(*BATCHES[5:])) == [sorted(zip(*one)) for one in expected[5:]]
-
-
-def test_a_branch_of_a_memory_without_rows_begins_at_the_beginning(tmp_path: Path) -> None:
-    memory = WrittenMemory(tmp_path / "memory")
-    memory.snapshot("global_step3")
-    assert make_branch(memory.paths.snapshot("global_step3"), MemoryPaths(tmp_path / "new"), FORMAT).step_offset == 0
+    assert answers_of(new.observe(*BATCHES[step:7])) == expected[step:7]
+    assert answers_of(old.observe(*BATCHES[5:])) == expected[5:]
 
 
 def test_what_cannot_be_branched_from_is_refused(old: WrittenMemory, tmp_path: Path) -> None:
     manifest, new = old.paths.snapshot("global_step4"), MemoryPaths(tmp_path / "new")
+    empty = WrittenMemory(tmp_path / "empty")
+    empty.snapshot("s")
+    assert make_branch(empty.paths.snapshot("s"), MemoryPaths(tmp_path / "beginning"), FORMAT).step_offset == 0
     with pytest.raises(ConfigError, match=r"meds.memory.branch_from=.*nowhere: is not a file"):
         make_branch(tmp_path / "nowhere", new, FORMAT)
     with pytest.raises(ConfigError, match=r"meds.memory.branch_from=.*: holds the memory of another model or feature"):
@@ -87,20 +83,24 @@ def test_what_cannot_be_branched_from_is_refused(old: WrittenMemory, tmp_path: P
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (3, 2), (2, 5), (2, 2)])
 @pytest.mark.parametrize("step", [2, 4])
 def test_another_number_of_shards_gives_the_same_answers(
-    tmp_path: Path, expected: list, before: int, after: int, step: int
+    tmp_path: Path, expected: list, caplog: pytest.LogCaptureFixture, before: int, after: int, step: int
 ) -> None:
     memory = WrittenMemory(tmp_path / "memory", shards=before)
     for rows in BATCHES[:5]:
         memory.observe(rows)
         memory.snapshot(f"global_step{memory.step}")
+    memory.restore(read_snapshot(memory.paths.snapshot("global_step4")).state)  # step 5's was not saved to the end
     memory.stop()
     rewrite_memory(memory.paths, replace(memory.format, shards=after))
+    if before != after:
+        assert {path.stem for path in memory.paths.snapshots.iterdir()} == {f"global_step{n}" for n in range(1, 5)}
+        assert caplog.text.count("a snapshot is left out") == 1
     assert read_format(memory.paths) == replace(memory.format, shards=after)
     assert not memory.paths.before.root.exists()
     memory.shards = after
     open_at(memory, f"global_step{step}", step)
     assert sum(shard.stats().rows for shard in memory.open) == sum(map(len, BATCHES[:step]))
-    assert answers_of(memory.observe(*BATCHES[step:])) == [sorted(zip(*one)) for one in expected[step:]]
+    assert answers_of(memory.observe(*BATCHES[step:])) == expected[step:]
 
 
 @pytest.mark.parametrize("interrupted", ["write_rows", "commit_snapshot", "write_format", "rmtree"])
@@ -124,24 +124,16 @@ def test_a_rewriting_that_is_interrupted_goes_on_at_the_next_start(
     assert not old.paths.before.root.exists()
     old.shards = wanted.shards
     open_at(old, "global_step4", 4)
-    assert answers_of(old.observe(*BATCHES[4:])) == [sorted(zip(*one)) for one in expected[4:]]
+    assert answers_of(old.observe(*BATCHES[4:])) == expected[4:]
 
 
-def test_a_snapshot_that_does_not_fit_is_left_out_with_a_warning(
-    old: WrittenMemory, caplog: pytest.LogCaptureFixture
-) -> None:
-    old.snapshot("global_step5")
-    old.restore(read_snapshot(old.paths.snapshot("global_step4")).state)  # its checkpoint was never saved to the end
-    old.stop()
-    rewrite_memory(old.paths, replace(old.format, shards=1))
-    assert sorted(path.stem for path in old.paths.snapshots.iterdir()) == ["global_step2", "global_step4"]
-    assert "a snapshot is left out" in caplog.text
-
-
-def test_a_memory_that_is_damaged_or_in_use_is_not_rewritten(old: WrittenMemory) -> None:
+def test_a_memory_that_fits_or_is_damaged_or_in_use_is_not_rewritten(old: WrittenMemory) -> None:
+    before = {path: path.stat().st_mtime_ns for path in old.root.rglob("*") if path.is_file()}
+    rewrite_memory(old.paths, old.format)  # which fits
     wanted = replace(old.format, shards=1)
     with pytest.raises(MemoryBusyError, match=rf"is in use by process {os.getpid()}"):
         rewrite_memory(old.paths, wanted, lock_seconds=0)
+    assert {path: path.stat().st_mtime_ns for path in old.root.rglob("*") if path.is_file()} == before
     old.stop()
     file = next(old.paths.shard(1).glob("*.arrow"))
     file.write_bytes(file.read_bytes()[:-1])
@@ -149,10 +141,3 @@ def test_a_memory_that_is_damaged_or_in_use_is_not_rewritten(old: WrittenMemory)
         with pytest.raises(MemoryCorruptionError, match=rf"{file.name}: is damaged"):
             rewrite_memory(old.paths, wanted)
     assert list(old.paths.before.root.rglob("*.arrow"))
-
-
-def test_a_memory_that_fits_is_left_alone(old: WrittenMemory) -> None:
-    before = {path: path.stat().st_mtime_ns for path in old.root.rglob("*") if path.is_file()}
-    rewrite_memory(old.paths, old.format)
-    assert {path: path.stat().st_mtime_ns for path in old.root.rglob("*") if path.is_file()} == before
-    assert isinstance(BATCHES[0], pa.RecordBatch)

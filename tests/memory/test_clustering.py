@@ -28,26 +28,6 @@ def cluster(points: np.ndarray, method: Method) -> np.ndarray:
     return cluster_sets(points, np.array([0, len(points)]), method)
 
 
-def blobs(sizes: list[int], seed: int = 0) -> np.ndarray:
-    """Unit vectors around as many orthogonal directions as there are sizes."""
-    generator = np.random.default_rng(seed)
-    centres = np.eye(8)[: len(sizes)]
-    points = np.concatenate([centre + 0.05 * generator.normal(size=(n, 8)) for centre, n in zip(centres, sizes)])
-    return points / np.linalg.norm(points, axis=1, keepdims=True)
-
-
-def test_two_blobs_are_told_apart() -> None:
-    labels = cluster(blobs([12, 9]), Method(min_cluster_size=5))
-    first, second = set(labels[:12]) - {-1}, set(labels[12:]) - {-1}
-    assert len(first) == len(second) == 1
-    assert first != second
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 3])
-def test_fewer_than_four_are_noise_under_the_papers_setting(count: int) -> None:
-    np.testing.assert_array_equal(cluster(blobs([count]), PAPER), [-1] * count)
-
-
 def modes(sizes: list[int], apart: float, spread: float, seed: int = 0) -> np.ndarray:
     """Unit vectors (n, 14) around as many centres as there are sizes, each ``apart`` from the others."""
     generator = np.random.default_rng(seed)
@@ -66,9 +46,7 @@ def directions(count: int, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize("apart", [0.01, 0.13, 1.0])
 @pytest.mark.parametrize("looseness", [0.02, 0.05])
 @pytest.mark.parametrize("sizes", [[8], [48], [24, 24], [44, 4], [16, 16, 16], [8] * 6])
-def test_the_robust_preset_finds_each_mode_whole_at_every_scale(
-    sizes: list[int], looseness: float, apart: float
-) -> None:
+def test_the_robust_preset_finds_modes_whole_at_every_scale(sizes: list[int], looseness: float, apart: float) -> None:
     labels = cluster(modes(sizes, apart, looseness * apart), ROBUST)
     np.testing.assert_array_equal(labels.min(), 0)
     assert labels.max() == len(sizes) - 1
@@ -76,16 +54,25 @@ def test_the_robust_preset_finds_each_mode_whole_at_every_scale(
         assert len(set(mode)) == 1
 
 
-def test_the_papers_setting_breaks_one_mode_up() -> None:
-    assert cluster(modes([48], 0.13, 0.01), PAPER).max() > 0
+@pytest.mark.parametrize(
+    ("points", "method", "labels"),
+    [
+        *[(directions(count), PAPER, [-1] * count) for count in (0, 1, 2, 3)],  # fewer than four are noise
+        *[(np.ones((count, 14)), ROBUST, [0] * count) for count in (2, 8, 48)],
+        (np.repeat(np.eye(3) * 1.7, 6, axis=0), PAPER, np.repeat([1, 2, 0], 6)),  # copies are at distance zero
+        (np.array([[0.0], [0.01], [0.03], [0.05], [1.0], [1.02], [1.04]]), ROBUST, [0, 0, 0, 0, 1, 1, 1]),
+    ],
+)
+def test_labels_that_are_known(points: np.ndarray, method: Method, labels: list[int]) -> None:
+    points.flags.writeable = False  # which is accepted
+    np.testing.assert_array_equal(cluster(points, method), labels)
 
 
-@pytest.mark.parametrize("count", [2, 8, 48])
-def test_identical_rows_are_one_robust_cluster(count: int) -> None:
-    np.testing.assert_array_equal(cluster(np.ones((count, 14)), ROBUST), [0] * count)
-
-
-def test_random_directions_are_noise_to_the_robust_preset() -> None:
+def test_settings_differ() -> None:
+    loose = modes([50, 60, 30], 0.13, 0.02)
+    expected = hdbscan.HDBSCAN(min_cluster_size=3, min_samples=1).fit(loose).labels_
+    np.testing.assert_array_equal(cluster(loose, Method(min_cluster_size=3, algorithm="library")), expected)
+    assert cluster(modes([48], 0.13, 0.01), PAPER).max() > 0  # breaks one mode up
     assert (cluster(directions(60), ROBUST) == -1).mean() > 0.9
 
 
@@ -107,17 +94,6 @@ def test_answers_word_for_word_stay_apart(rare: int) -> None:
     assert len(set(repeated[:, 0])) == 3
 
 
-def test_the_library_is_hdbscan_as_it_comes() -> None:
-    points = modes([50, 60, 30], 0.13, 0.02)
-    expected = hdbscan.HDBSCAN(min_cluster_size=3, min_samples=1).fit(points).labels_
-    np.testing.assert_array_equal(cluster(points, Method(min_cluster_size=3, algorithm="library")), expected)
-
-
-def test_copies_are_at_distance_zero() -> None:
-    points = np.repeat(directions(3) * 1.7, 6, axis=0)
-    np.testing.assert_array_equal(np.bincount(cluster(points, PAPER)), [6, 6, 6])
-
-
 @pytest.mark.parametrize("settings", [PAPER, ROBUST, REFERENCE, PRESETS["answers"]])
 def test_sets_are_clustered_as_if_alone(settings: Method) -> None:
     sets = [modes([20, 9], 0.13, 0.01), directions(1), np.empty((0, 14)), directions(12), np.ones((5, 14))]
@@ -137,13 +113,6 @@ def test_offsets_that_do_not_cover_the_rows_are_refused(offsets: list[int]) -> N
 def test_values_that_are_not_finite_are_refused(settings: Method, value: float) -> None:
     with pytest.raises(ValueError, match="NaN or infinite"):
         cluster(np.array([[value, 1.0]] * 4), settings)
-
-
-@pytest.mark.parametrize("settings", [PAPER, REFERENCE])
-def test_a_read_only_array_is_accepted(settings: Method) -> None:
-    points = blobs([6, 6])
-    points.flags.writeable = False
-    assert cluster(points, settings).dtype == np.int32
 
 
 # ── the compiled steps ──
@@ -181,15 +150,9 @@ def compiled(points: np.ndarray, smallest: int = 2, single: bool = False, epsilo
 def by_hdbscan(points: np.ndarray, smallest: int, single: bool, epsilon: float) -> np.ndarray:
     if len(points) < 2:
         return np.full(len(points), -1)
-    model = hdbscan.HDBSCAN(
-        min_cluster_size=smallest,
-        min_samples=1,
-        metric="precomputed",
-        algorithm="generic",
-        approx_min_span_tree=False,
-        allow_single_cluster=single,
-        cluster_selection_epsilon=epsilon,
-    )
+    exact = dict(metric="precomputed", algorithm="generic", approx_min_span_tree=False)
+    chosen = dict(allow_single_cluster=single, cluster_selection_epsilon=epsilon)
+    model = hdbscan.HDBSCAN(min_cluster_size=smallest, min_samples=1, **exact, **chosen)
     return model.fit(cdist(points, points)).labels_
 
 
@@ -213,9 +176,7 @@ def test_labels_are_hdbscans(rows, seed: int, count: int, smallest: int, single:
 @settings(max_examples=250)
 @example(206, 8, 2, True, 2.0)  # a cluster split off at exactly epsilon
 @given(SEEDS, SIZES, SMALLEST, st.booleans(), st.sampled_from([0.0, 0.5, 1.0, 1.2, 2.0]))
-def test_tied_distances_are_taken_first_row_first(
-    seed: int, count: int, smallest: int, single: bool, epsilon: float
-) -> None:
+def test_ties_are_taken_first_row_first(seed: int, count: int, smallest: int, single: bool, epsilon: float) -> None:
     points, single = tied_rows(np.random.default_rng(seed), count), single or epsilon > 0
     expected = by_hdbscan_with_a_stable_sort(points, smallest, single, epsilon)
     np.testing.assert_array_equal(compiled(points, smallest, single, epsilon), expected)
@@ -243,10 +204,6 @@ def test_stability_is_summed_in_single_precision() -> None:
     np.testing.assert_array_equal(_excess_of_mass(parent, first_child, stability, True), [False, True, True])
 
 
-def test_distances_that_overflow_or_vanish_are_no_error() -> None:
-    assert set(compiled(np.array([[1e200], [-1e200], [1e-200], [2e-200], [0.0]]))) <= {-1, 0, 1}
-
-
 @pytest.mark.parametrize(
     ("positions", "expected"),
     [
@@ -268,16 +225,9 @@ def test_the_automatic_epsilon(positions: list[float], expected: float) -> None:
     assert automatic_epsilon(left, right, heights, 0.45) == pytest.approx(expected)
 
 
-def test_rows_exactly_as_far_as_the_bound_count() -> None:
-    ends = np.arange(4)
-    left, right, heights, _ = _single_linkage(ends[:-1], ends[1:], np.array([2**-6, 0.5, 0.5]))
+def test_a_distance_of_exactly_the_bound_counts_for_the_automatic_epsilon() -> None:
+    left, right, heights, _ = _single_linkage(np.arange(3), np.arange(1, 4), np.array([2**-6, 0.5, 0.5]))
     assert automatic_epsilon(left, right, heights, 0.5) == 0.5  # else twice 2**-6
-
-
-def test_the_automatic_epsilon_is_the_one_that_clusters() -> None:
-    points = np.array([[0.0], [0.01], [0.03], [0.05], [1.0], [1.02], [1.04]])
-    np.testing.assert_array_equal(compiled(points, 2, True, np.nan), compiled(points, 2, True, 0.04))
-    assert len(set(compiled(points, 2, True, np.nan))) == 2
 
 
 def test_scatter_is_dropped_and_labels_close_ranks() -> None:
@@ -285,10 +235,7 @@ def test_scatter_is_dropped_and_labels_close_ranks() -> None:
     lambdas = np.array([1.0, 1.0, 9.0, 9.0, 1.0, np.inf, 4.0, 9.0])
     drop_scatter(labels, lambdas, 0.25, 2)
     np.testing.assert_array_equal(labels, [-1, -1, 0, 0, -1, 1, 1, -1])
-
-
-def test_a_cluster_that_keeps_too_few_rows_is_dissolved() -> None:
-    labels = np.array([0, 0, 0, 1, 1, 1], dtype=np.int32)
+    labels = np.array([0, 0, 0, 1, 1, 1], dtype=np.int32)  # the first keeps too few rows
     drop_scatter(labels, np.array([9.0, 9.0, 1.0, 9.0, 9.0, 9.0]), 0.25, 3)
     np.testing.assert_array_equal(labels, [-1, -1, -1, 0, 0, 0])
 
@@ -297,6 +244,8 @@ def test_what_is_far_grows_with_the_rows() -> None:
     points = np.array([[3.0, 4.0], [0.0, 5.0]])
     assert farthest_distance(points) == pytest.approx(5 * FARTHEST)
     assert farthest_distance(points / 5) == pytest.approx(FARTHEST)
+    # Distances that overflow or vanish are no error.
+    assert set(compiled(np.array([[1e200], [-1e200], [1e-200], [2e-200], [0.0]]))) <= {-1, 0, 1}
 
 
 def test_where_half_of_the_rows_have_copies_each_repeated_row_stays_a_cluster() -> None:

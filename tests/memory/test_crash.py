@@ -8,6 +8,7 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,23 +25,19 @@ def die_at_a_call(generator: random.Random, _whole_log: float) -> None:
     """At one of the calls that make a file durable, before or after it; in a sync with a part of the bytes."""
     left = [generator.randrange(1, 30)]
 
-    def deadly(real: Callable[..., object]) -> Callable[..., object]:
-        def call(*arguments: object, **options: object) -> object:
-            left[0] -= 1
-            if left[0] > 0:
-                return real(*arguments, **options)
-            if real is fsync and stat.S_ISREG(os.fstat(arguments[0]).st_mode):  # type: ignore[arg-type]
-                os.ftruncate(arguments[0], generator.randrange(os.fstat(arguments[0]).st_size + 1))  # type: ignore[arg-type]
-            elif generator.random() < 0.5:
-                real(*arguments, **options)
-            os.kill(os.getpid(), signal.SIGKILL)
-            return None
-
-        return call
+    def deadly(real: Callable[..., object], *arguments: Any, **options: object) -> object:
+        left[0] -= 1
+        if left[0] > 0:
+            return real(*arguments, **options)
+        if real is fsync and stat.S_ISREG(os.fstat(arguments[0]).st_mode):
+            os.ftruncate(arguments[0], generator.randrange(os.fstat(arguments[0]).st_size + 1))
+        elif generator.random() < 0.5:
+            real(*arguments, **options)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     fsync = os.fsync
     for name in ("fsync", "replace", "unlink"):
-        setattr(os, name, deadly(getattr(os, name)))
+        setattr(os, name, functools.partial(deadly, getattr(os, name)))
 
 
 def die_at_an_instant(generator: random.Random, whole_log: float) -> None:

@@ -39,13 +39,16 @@ def test_labels_are_kept_and_totals_follow() -> None:
     for prompt, count in (("a", 4), ("b", 2), ("a", 2)):
         add(history, prompt, False, count)
     groups = history.find([("a", False), ("b", False)])
+    add(history, "c", False, 1)
+    assert list(history.stale) == [*groups, *history.find([("c", False)])]  # in the order of their rows
+    history.set_labels(history.select(history.find([("c", False)])), np.array([-1], np.int32))
     assert list(history.stale) == groups
     history.set_labels(history.select(groups), np.array([0, 0, 1, 1, -1, 0, -1, -1], np.int32))
-    assert (history.clusters, history.noise, len(history.stale)) == (2, 3, 0)
+    assert (history.clusters, history.noise, len(history.stale)) == (2, 4, 0)
     again = history.select(groups[:1])
     assert history.labels[again.rows].tolist() == [0, 0, 1, 1, -1, 0]
     history.set_labels(again, np.zeros(6, np.int32))
-    assert (history.clusters, history.noise) == (1, 2)
+    assert (history.clusters, history.noise) == (1, 3)
 
 
 @pytest.mark.parametrize("clustered_since", [True, False])
@@ -63,13 +66,3 @@ def test_a_clustering_of_fewer_rows_than_there_are_now_is_dropped(clustered_sinc
     assert list(history.stale) == ([] if clustered_since else groups[:1])
     assert history.labels.tolist() == ([0, 0, 0, 0, 1] if clustered_since else [-2, -2, 0, 0, -2])
     assert history.clusters == (3 if clustered_since else 1)
-
-
-def test_groups_wait_in_the_order_of_their_rows_until_they_are_clustered() -> None:
-    history = History(1)
-    for prompt in "abca":
-        add(history, prompt, False, 1)
-    a, b, c = history.find([("a", False), ("b", False), ("c", False)])
-    assert list(history.stale) == [a, b, c]
-    history.set_labels(history.select([a, b]), np.zeros(3, np.int32))
-    assert list(history.stale) == [c]

@@ -1,9 +1,11 @@
 """The pool over real Ray actors: the same answers on any number of shards, after a death, after a restore."""
 
 import os
+import re
 import signal
 import threading
 import time
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,12 +20,13 @@ from meds_openrlhf.locks import try_lock
 from meds_openrlhf.memory import pool as pool_module
 from meds_openrlhf.memory.branch import rewrite_memory
 from meds_openrlhf.memory.log import LOCK_NAME
-from meds_openrlhf.memory.pool import MemoryPool, add_stats, start_shards
+from meds_openrlhf.memory.pool import GAUGES, MemoryPool, start_shards
 from meds_openrlhf.memory.rows import Sharding, layer_logits_of
-from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings, ShardStats
+from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import MemoryPaths
+from tests.conftest import RayCluster
 from tests.memory.streams import LAYERS, stream
 
 FORMAT = MemoryFormat(shards=1, layers=LAYERS, model={})
@@ -31,8 +34,8 @@ FORMAT = MemoryFormat(shards=1, layers=LAYERS, model={})
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
-def make_pool(root: Path, shards: int) -> tuple[MemoryPool, list]:
-    memory_format = replace(FORMAT, shards=shards)
+def make_pool(root: Path, shards: int, **changes: int) -> tuple[MemoryPool, list]:
+    memory_format = replace(FORMAT, shards=shards, **changes)
     options = [{"num_cpus": 0.1}] * shards
     handles = start_shards(MemoryPaths(root), memory_format, ShardSettings(layers=LAYERS), options)
     pool = MemoryPool(handles, root, memory_format)
@@ -131,31 +134,16 @@ def test_a_snapshot_of_another_model_and_other_rows_of_a_step_are_refused(tmp_pa
 
 
 def test_restore_to_nothing_then_prune(tmp_path: Path) -> None:
-    pool, _ = make_pool(tmp_path, 2)
+    pool, _ = make_pool(tmp_path, 2, step_offset=100)
+    write_format(MemoryPaths(tmp_path), replace(FORMAT, shards=2, step_offset=100))
     run(pool, stream(2))
+    assert [step for step, _ in open_memory(tmp_path).rows_by_step()] == [101, 102]  # a branch counts from its origin
     for name in ("global_step1", "global_step2"):
         pool.snapshot(name)
     pool.prune_snapshots({"global_step2"})
     assert [path.name for path in (tmp_path / "snapshots").iterdir()] == ["global_step2.json"]
     assert pool.restore(None).rows == 0
     assert not list(tmp_path.glob("shard-*/*.arrow"))
-
-
-def test_a_branched_memory_counts_its_steps_from_where_it_began(tmp_path: Path) -> None:
-    options = [{"num_cpus": 0.1}]
-    memory_format = replace(FORMAT, step_offset=100)
-    handles = start_shards(MemoryPaths(tmp_path), memory_format, ShardSettings(layers=LAYERS), options)
-    pool = MemoryPool(handles, tmp_path, memory_format)
-    run(pool, stream(2))
-    pool.snapshot("global_step2")
-    write_format(MemoryPaths(tmp_path), memory_format)
-    assert [step for step, _ in open_memory(tmp_path).rows_by_step()] == [101, 102]
-
-
-def test_the_statistics_of_shards_add_up() -> None:
-    total = add_stats([ShardStats(1, 2, 3, 4, 5, 6), ShardStats(10, 20, 30, 40, 50, 60)])
-    assert total == ShardStats(rows=11, prompts=22, clusters=33, noise=44, bytes=55, stale=66)
-    assert add_stats([]) == ShardStats()
 
 
 class PatientShard(MemoryShard):
@@ -176,3 +164,27 @@ def test_no_step_waits_for_a_clustering_that_is_under_way(tmp_path: Path, monkey
     ray.get(pool._reclustering)
     assert answers_of(got) == expected_answers(tmp_path / "one", batches)
     kill(handles)
+
+
+def test_every_gauge_is_exported_for_every_shard(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    pool, _ = make_pool(tmp_path / "my-run" / "memory", 2)
+    for step, batch in enumerate(stream(3), start=1):
+        pool.observe(step, batch)
+        ray.wait(pool._reclustering, num_returns=2, timeout=30)  # so that the next step hears of it
+    pattern = re.compile(r'ray_(meds_memory_\w+)\{.*run="my-run".*shard="(\d)".*\} (\S+)|'
+                         r'ray_(meds_memory_\w+)\{.*shard="(\d)".*run="my-run".*\} (\S+)')  # fmt: skip
+
+    def exported() -> dict[tuple[str, str], float]:
+        text = urllib.request.urlopen(ray_cluster.metrics).read().decode()
+        return {(m[1] or m[4], m[2] or m[5]): float(m[3] or m[6]) for m in pattern.finditer(text)}
+
+    def rows() -> float:
+        return sum(value for (name, _), value in found.items() if name == "meds_memory_rows")
+
+    deadline, found, stored = time.monotonic() + 60, exported(), pool.stats().rows
+    while time.monotonic() < deadline and rows() < stored:  # what an earlier step said is exported first
+        time.sleep(0.3)
+        found = exported()
+    assert rows() == stored
+    assert set(found) == {(name, shard) for name in GAUGES for shard in "01"}
+    assert found["meds_memory_cluster_seconds", "0"] > 0

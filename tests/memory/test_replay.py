@@ -101,18 +101,21 @@ def test_every_row_is_what_the_reference_algorithm_says(tmp_path: Path, remember
     assert summary.penalty == pytest.approx(sum(penalty for *_, penalty in expected))
 
 
-@pytest.mark.parametrize("preset", ["paper", "robust"])
-def test_a_run_and_a_stream_of_its_rows_give_what_the_run_gave(tmp_path: Path, preset: str) -> None:
-    memory = WrittenMemory(tmp_path / "memory", settings=replace(SETTINGS, method=PRESETS[preset]))
+@pytest.mark.parametrize(("preset", "own"), [("paper", {}), ("robust", {"layers": "all", "difference": "before"})])
+def test_a_run_and_a_stream_of_its_rows_give_what_the_run_gave(tmp_path: Path, preset: str, own: dict) -> None:
+    """Also where its features are others than the default."""
+    transform = FeatureTransform(**own)
+    memory = WrittenMemory(tmp_path / "memory", settings=replace(SETTINGS, transform=transform, method=PRESETS[preset]))
     memory.observe(*stream(8))
     memory.stop()
     stored = open_memory(tmp_path / "memory")
     log = pa.Table.from_batches([rows for _, rows in stored.rows_by_step()])
-    replay(recording_of(stored), settings_with(preset), tmp_path / "run.arrow")
+    settings = replace(settings_with(preset), features=FeatureSettings(**own))
+    replay(recording_of(stored), settings, tmp_path / "run.arrow")
     with pa.OSFile(str(tmp_path / "run.arrow")) as file:
         from_run = pa.ipc.open_file(file).read_all()
     columns = log.rename_columns(["prompt_key" if name == "prompt" else name for name in log.column_names])
-    from_stream, _ = replayed(write_stream(tmp_path / "in.arrow", columns), settings_with(preset))
+    from_stream, _ = replayed(write_stream(tmp_path / "in.arrow", columns), settings)
     for name in ("label", "cluster_size"):
         assert from_run.column(name).to_pylist() == log.column(name).to_pylist()
         assert from_stream.column(name).to_pylist() == log.column(name).to_pylist()
@@ -124,23 +127,15 @@ def test_a_run_and_a_stream_of_its_rows_give_what_the_run_gave(tmp_path: Path, p
 def test_settings_change_what_comes_out(tmp_path: Path) -> None:
     source = write_stream(tmp_path / "in.arrow", mixed_table(12))
     base, _ = replayed(source, settings_with("robust"))
-    for other in (
-        settings_with("paper"),
-        settings_with("robust", layers="all"),
-        settings_with("robust", min_cluster_size=4),
-    ):
-        assert replayed(source, other)[0].column("cluster_size") != base.column("cluster_size")
+    for words in ({"preset": "paper"}, {"layers": "all"}, {"min_cluster_size": 4}):
+        other, _ = replayed(source, settings_with(**{"preset": "robust", **words}))
+        assert other.column("cluster_size") != base.column("cluster_size")
     weaker, _ = replayed(source, replace(settings_with("robust"), penalty=PenaltySettings(alpha=0.035, beta=0.075)))
     np.testing.assert_allclose(weaker.column("penalty").to_numpy() * 2, base.column("penalty").to_numpy(), rtol=1e-6)
-
-
-def test_rows_of_one_step_do_not_see_each_other(tmp_path: Path) -> None:
-    """One step of equal errors: nothing was stored before it, whichever batches they came in."""
-    table = mixed_table(1)
-    source = write_stream(tmp_path / "in.arrow", table, rows_per_batch=2)
-    out, summary = replayed(source, settings_with("robust"))
-    assert out.column("label").null_count == len(table)
-    assert summary.penalized == 0
+    again, _ = replayed(write_stream(tmp_path / "again.arrow", base), settings_with("robust"))  # a replay is a stream
+    assert again.equals(base)
+    with pytest.raises(ConfigError, match=r"meds.features.layers=9: does not fit rows of 8 layers"):
+        replayed(source, replace(settings_with(), features=FeatureSettings(layers=LAYERS + 1)))
 
 
 def test_features_that_are_not_finite_count_as_none_and_are_counted(tmp_path: Path) -> None:
@@ -183,38 +178,22 @@ def test_other_ways_to_write_the_same_rows(tmp_path: Path, form: str) -> None:
         assert found.column(name).to_pylist()[-len(table) :] == expected.column(name).to_pylist()
 
 
-def test_a_replay_can_be_replayed(tmp_path: Path) -> None:
-    first, _ = replayed(write_stream(tmp_path / "in.arrow", mixed_table(6)), settings_with("robust"))
-    again, _ = replayed(write_stream(tmp_path / "again.arrow", first), settings_with("robust"))
-    assert again.equals(first)
-
-
-def _changed(table: pa.Table, column: str, values: list) -> pa.Table:
-    return table.set_column(table.column_names.index(column), column, pa.array(values))
-
-
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("column", "values", "message"),
     [
-        (lambda t: t.drop_columns(["correct"]), "needs one column correct"),
-        (lambda t: _changed(t, "step", [*range(len(t) - 1), 3]), r"step 3 follows step 22. Sort the rows by step"),
-        (lambda t: _changed(t, "step", [None, *range(len(t) - 1)]), "the column step is null in some rows"),
-        (lambda t: _changed(t, "prompt_key", [None] * len(t)), "prompt_key"),
-        (lambda t: _changed(t, "correct", [1] * len(t)), "the column correct has type int64, and must be bool"),
-        (
-            lambda t: _changed(t, "layer_logits", [1.0] * len(t)),
-            r"the column layer_logits has type double, and must be fixed_size_list<float32>",
-        ),
-        (
-            lambda t: _changed(t, "layer_logits", [[1.0], [1.0, 2.0]] * (len(t) // 2)),
-            "some rows have 1 layers and others 2",
-        ),
+        ("correct", None, "needs one column correct"),
+        ("step", [*range(23), 3], r"step 3 follows step 22. Sort the rows by step"),
+        ("step", [None, *range(23)], "the column step is null in some rows"),
+        ("prompt_key", [None] * 24, "prompt_key"),
+        ("correct", [1] * 24, "the column correct has type int64, and must be bool"),
+        ("layer_logits", [1.0] * 24, r"the column layer_logits has type double, and must be fixed_size_list<float32>"),
+        ("layer_logits", [[1.0], [1.0, 2.0]] * 12, "some rows have 1 layers and others 2"),
     ],
 )
-def test_rows_that_make_no_sense_are_refused_and_nothing_is_written(
-    tmp_path: Path, change: object, message: str
-) -> None:
-    table = change(mixed_table(2))  # type: ignore[operator]
+def test_rows_that_make_no_sense_are_refused(tmp_path: Path, column: str, values: list | None, message: str) -> None:
+    table = mixed_table(2).drop_columns([column])
+    if values is not None:
+        table = table.append_column(column, pa.array(values))
     source = write_stream(tmp_path / "in.arrow", table, 100)
     with pytest.raises(ConfigError, match=message):
         replayed(source, settings_with())
@@ -231,25 +210,3 @@ def test_what_is_no_arrow_file_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(ConfigError, match=r"cut\.arrow: cannot be read as Arrow"):
         replayed(path, settings_with())
-
-
-def test_more_layers_than_there_are_is_refused(tmp_path: Path) -> None:
-    settings = replace(settings_with(), features=FeatureSettings(layers=LAYERS + 1))
-    with pytest.raises(ConfigError, match=r"meds.features.layers=9: does not fit rows of 8 layers"):
-        replayed(write_stream(tmp_path / "in.arrow", mixed_table(2)), settings)
-
-
-def test_the_transform_is_the_runs(tmp_path: Path) -> None:
-    """A run with other features than the default is replayed with them."""
-    transform = FeatureTransform("all", "before", "none")
-    memory = WrittenMemory(tmp_path, settings=replace(SETTINGS, transform=transform, method=PRESETS["robust"]))
-    memory.observe(*stream(5))
-    settings = replace(
-        settings_with("robust"), features=FeatureSettings(layers="all", difference="before", normalize="none")
-    )
-    stored = open_memory(tmp_path)
-    replay(recording_of(stored), settings, tmp_path.with_suffix(".arrow"))
-    with pa.OSFile(str(tmp_path.with_suffix(".arrow"))) as file:
-        out = pa.ipc.open_file(file).read_all()
-    log = pa.Table.from_batches([rows for _, rows in stored.rows_by_step()])
-    assert out.column("cluster_size").to_pylist() == log.column("cluster_size").to_pylist()

@@ -20,11 +20,14 @@ def test_keys_and_routing_are_the_same_everywhere() -> None:
     assert [shard_of(key, 4) for key in "abcd"] == [3, 1, 3, 3]
 
 
-def test_layer_logits_survive_the_round_trip() -> None:
+def test_rows_hold_their_logits_and_only_the_label_may_be_null() -> None:
     logits = np.arange(6, dtype=np.float32).reshape(2, 3)
     rows = make_rows([4, 9], ["a", "b"], [False, False], logits)
     np.testing.assert_array_equal(layer_logits_of(rows), logits)
     np.testing.assert_array_equal(layer_logits_of(rows.slice(1)), logits[1:])
+    assert step_of(with_answer(7, rows.slice(1), np.array([0], np.int32), np.array([1], np.int32))) == 7
+    assert [field.name for field in incoming_schema(3) if field.nullable] == []
+    assert [field.name for field in log_schema(3) if field.nullable] == ["label"]
 
 
 @pytest.mark.parametrize(
@@ -39,13 +42,3 @@ def test_layer_logits_survive_the_round_trip() -> None:
 def test_refused(sample: list[int], logits: list[list[float]], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_rows(sample, ["p"] * len(sample), [False] * len(sample), np.array(logits, dtype=np.float32))
-
-
-def test_only_what_the_memory_may_not_know_may_be_null() -> None:
-    assert [field.name for field in incoming_schema(3) if field.nullable] == []
-    assert [field.name for field in log_schema(3) if field.nullable] == ["label"]
-
-
-def test_a_step_may_have_one_row() -> None:
-    rows = make_rows(np.array([0]), ["p"], np.array([False]), np.zeros((1, 2), np.float32))
-    assert step_of(with_answer(7, rows, np.array([0], np.int32), np.array([1], np.int32))) == 7

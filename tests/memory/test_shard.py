@@ -1,6 +1,7 @@
 """One shard, driven directly: what it answers, when, and what is left after it dies."""
 
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +13,14 @@ from meds_openrlhf.config.method import PRESETS, Method, make_method
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory import history as history_module
 from meds_openrlhf.memory import shard as shard_module
-from meds_openrlhf.memory.assignment import UNASSIGNED, Sets, assign
+from meds_openrlhf.memory.assignment import Sets, assign
 from meds_openrlhf.memory.clustering import cluster_sets
-from meds_openrlhf.memory.errors import MemoryCorruptionError
-from meds_openrlhf.memory.log import EMPTY_LOG, LogState
+from meds_openrlhf.memory.log import LogState
 from meds_openrlhf.memory.rows import Sharding, layer_logits_of, make_rows
 from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings, ShardStats
 from meds_openrlhf.paths import MemoryPaths
-from tests.memory.streams import LAYERS, rows_by_prompt, stream
+from tests.failing import failing
+from tests.memory.streams import LAYERS, stream
 
 SETTINGS = ShardSettings(layers=LAYERS)
 PAPER = PRESETS["paper"]
@@ -46,58 +47,36 @@ def crash(shard: MemoryShard) -> None:
     shard._log._lock.close()
 
 
-def test_labels_and_sizes_follow_from_the_rows_seen_before(tmp_path: Path) -> None:
-    """The method's loop written out plainly, without a log, caches or incremental state."""
+@pytest.mark.parametrize("method", [PAPER, make_method("robust", assignment="joint")])
+def test_labels_and_sizes_follow_from_the_rows_seen_before(tmp_path: Path, method: Method) -> None:
+    """The method's loop written out plainly, without a log, caches or incremental state.
+
+    By joint assignment rows are clustered with the stored ones and count themselves, except on a first visit.
+    """
     batches = stream(9)
-    answers = run(make_shard(tmp_path), batches)
+    answers = run(make_shard(tmp_path, replace(SETTINGS, method=method)), batches)
     history: dict[str, np.ndarray] = {}
     penalized = 0
     for rows, answer in zip(batches, answers):
-        features = SETTINGS.transform(layer_logits_of(rows))
-        for prompt, indices in rows_by_prompt(rows).items():
+        features, prompts = SETTINGS.transform(layer_logits_of(rows)), np.array(rows.column("prompt").to_pylist())
+        for prompt in set(prompts):
+            indices = np.flatnonzero(prompts == prompt)
             stored = history.get(prompt, np.empty((0, features.shape[1])))
             whole, bounds = np.array([0, len(stored)]), np.array([0, len(indices)])
-            known = cluster_sets(stored, whole, PAPER)
-            labels, sizes = assign(Sets(features[indices], bounds, stored, whole, known), PAPER)
+            both = np.concatenate([stored, features[indices]])
+            if method is PAPER or len(stored) == 0:
+                known = cluster_sets(stored, whole, PAPER)
+                labels, sizes = assign(Sets(features[indices], bounds, stored, whole, known), PAPER)
+            else:
+                clusters = cluster_sets(both, np.array([0, len(both)]), method)
+                labels = clusters[len(stored) :]
+                sizes = np.array([(clusters == label).sum() if label >= 0 else 0 for label in labels])
             np.testing.assert_array_equal(answer.label[indices], labels)
             np.testing.assert_array_equal(answer.size[indices], sizes)
-            history[prompt] = np.concatenate([stored, features[indices]])
+            history[prompt] = both
             penalized += int((sizes > 0).sum())
     assert penalized > 10  # the stream does exercise clusters
     assert answers[-1].stats.rows == sum(len(rows) for rows in batches)
-
-
-def test_a_shard_without_rows_counts_nothing(tmp_path: Path) -> None:
-    assert make_shard(tmp_path).stats() == ShardStats()
-
-
-def test_a_first_visit_has_no_label_and_size_zero(tmp_path: Path) -> None:
-    answer = make_shard(tmp_path).observe(1, stream(1)[0])
-    assert set(answer.label) == {UNASSIGNED}
-    assert set(answer.size) == {0}
-
-
-def test_the_first_step_may_be_number_zero(tmp_path: Path) -> None:
-    assert len(make_shard(tmp_path).observe(0, stream(1)[0]).label) == len(stream(1)[0])
-
-
-def test_jointly_assigned_rows_count_themselves(tmp_path: Path) -> None:
-    """Clustering stored and new rows together, written out plainly; a first visit only fills the memory."""
-    method = make_method("robust", assignment="joint")
-    batches = stream(6)
-    answers = run(make_shard(tmp_path, replace(SETTINGS, method=method)), batches)
-    history: dict[str, np.ndarray] = {}
-    for rows, answer in zip(batches, answers):
-        features = SETTINGS.transform(layer_logits_of(rows))
-        for prompt, indices in rows_by_prompt(rows).items():
-            first = prompt not in history
-            both = np.concatenate([history.get(prompt, np.empty((0, features.shape[1]))), features[indices]])
-            labels = cluster_sets(both, np.array([0, len(both)]), method)
-            new = labels[-len(indices) :]
-            sizes = [0 if first or label < 0 else (labels == label).sum() for label in new]
-            np.testing.assert_array_equal(answer.label[indices], np.full(len(new), UNASSIGNED) if first else new)
-            np.testing.assert_array_equal(answer.size[indices], sizes)
-            history[prompt] = both
 
 
 def test_right_and_wrong_rollouts_of_a_prompt_are_kept_apart(tmp_path: Path) -> None:
@@ -110,22 +89,8 @@ def test_right_and_wrong_rollouts_of_a_prompt_are_kept_apart(tmp_path: Path) -> 
     assert answer.stats.prompts == 1
 
 
-def test_rows_of_a_prompt_need_not_lie_together(tmp_path: Path) -> None:
-    """Prompts dealt out like cards, each prompt's own rows in the same order."""
-    batches = stream(6)
-    dealt = [
-        batch.take(pa.array(np.argsort(batch.column("sample").to_numpy() % 6, kind="stable"))) for batch in batches
-    ]
-    assert len(set(dealt[0].column("prompt").to_pylist()[:3])) == 3
-    together, apart = run(make_shard(tmp_path / "a"), batches), run(make_shard(tmp_path / "b"), dealt)
-    for one, other in zip(together, apart):
-        assert sorted(zip(*as_lists([one])[0])) == sorted(zip(*as_lists([other])[0]))
-
-
 @pytest.mark.parametrize("normalize", ["l2", "none"])
-def test_results_do_not_depend_on_when_clustering_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, normalize: str
-) -> None:
+def test_when_clustering_runs_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, normalize: str) -> None:
     """Clustered at once, never before it is needed, or slowly beside the next steps: the same answers."""
     settings = replace(SETTINGS, transform=FeatureTransform(normalize=normalize))
     batches = stream(12, prompts=4, per_step=3)
@@ -133,17 +98,12 @@ def test_results_do_not_depend_on_when_clustering_runs(
     late = make_shard(tmp_path / "late", settings)
     assert as_lists([late.observe(step, rows) for step, rows in enumerate(batches, 1)]) == as_lists(at_once)
 
-    real = shard_module.cluster_sets
-    in_background = threading.local()
+    real, asking = shard_module.cluster_sets, threading.current_thread()
 
     def slow(*arguments: object) -> np.ndarray:
-        if getattr(in_background, "yes", False):
-            threading.Event().wait(0.02)
+        if threading.current_thread() is not asking:
+            time.sleep(0.02)
         return real(*arguments)
-
-    def work(shard: MemoryShard) -> None:
-        in_background.yes = True
-        shard.recluster()
 
     monkeypatch.setattr(shard_module, "cluster_sets", slow)
     monkeypatch.setattr(shard_module, "GROUPS_AT_ONCE", 1)
@@ -151,7 +111,7 @@ def test_results_do_not_depend_on_when_clustering_runs(
     answers, threads = [], []
     for step, rows in enumerate(batches, 1):
         answers.append(beside.observe(step, rows))
-        threads.append(threading.Thread(target=work, args=[beside]))
+        threads.append(threading.Thread(target=beside.recluster))
         threads[-1].start()
     for thread in threads:
         thread.join()
@@ -160,29 +120,24 @@ def test_results_do_not_depend_on_when_clustering_runs(
     assert beside.stats() == late.stats()
 
 
-def test_only_the_prompts_asked_about_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_prompts_that_are_asked_about_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = make_shard(tmp_path)
-    shard.observe(1, stream(1, prompts=8, per_step=8)[0])
+    assert 0 <= shard.recluster() < 1  # nothing was asked before
+    first = shard.observe(1, stream(1, prompts=8, per_step=8)[0])
+    assert min(first.seconds["assign"], first.seconds["append"]) > 0
+    assert max(first.seconds["assign"], first.seconds["append"]) < 60
     clustered = []
     real = history_module.cluster_sets
     monkeypatch.setattr(
         history_module, "cluster_sets", lambda f, offsets, s: clustered.append(len(offsets) - 1) or real(f, offsets, s)
     )
     few = make_rows([0, 1], ["prompt-2", "prompt-5"], [False] * 2, np.ones((2, LAYERS), np.float32))
-    answer = shard.observe(2, few)
+    assert shard.observe(2, few).seconds["wait"] > 0
+    assert shard.observe(2, few).seconds == {"wait": 0, "assign": 0, "append": 0}  # asked again
     assert clustered == [2]
-    assert answer.seconds["wait"] > 0
-
-
-def test_asked_again_it_answers_the_same_and_stores_nothing(tmp_path: Path) -> None:
-    shard, batches = make_shard(tmp_path), stream(5)
-    answers = run(shard, batches)
-    rows = shard.stats().rows
-    for step in (5, 2):  # the latest comes from memory, an older one from the log
-        again = shard.observe(step, batches[step - 1])
-        assert as_lists([again]) == as_lists([answers[step - 1]])
-    assert shard.stats().rows == rows
-    assert shard.snapshot().step == 5
+    assert 0 <= shard.recluster() < 10
+    shard.observe(3, few)
+    assert clustered == [2, 0]
 
 
 def test_rows_that_could_not_be_stored_are_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,11 +146,8 @@ def test_rows_that_could_not_be_stored_are_not_remembered(tmp_path: Path, monkey
     answers = run(shard, batches[:2])
     before = shard.stats()
 
-    def full(_batch: pa.RecordBatch) -> None:
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as patch:
-        patch.setattr(shard._log, "append", full)
+        patch.setattr(shard._log, "append", failing(OSError(28, "No space left on device")))
         with pytest.raises(OSError, match="No space left"):
             shard.observe(3, batches[2])
     assert shard.stats() == before
@@ -203,69 +155,18 @@ def test_rows_that_could_not_be_stored_are_not_remembered(tmp_path: Path, monkey
     assert as_lists(answers) == as_lists(run(make_shard(tmp_path / "sound"), batches))
 
 
-def test_a_step_that_was_passed_over_is_refused(tmp_path: Path) -> None:
+def test_a_step_that_was_passed_over_and_rows_of_another_model_are_refused(tmp_path: Path) -> None:
     shard, batches = make_shard(tmp_path), stream(2)
     shard.observe(4, batches[0])
     with pytest.raises(ValueError, match="step: 3 comes after step 4 was stored"):
         shard.observe(3, batches[1])
-
-
-def test_rows_of_another_model_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="rows: columns"):
-        make_shard(tmp_path).observe(1, make_rows([0], ["p"], [False], np.ones((1, LAYERS + 1), np.float32)))
-
-
-def test_another_process_goes_on_where_a_killed_one_stopped(tmp_path: Path) -> None:
-    batches = stream(8)
-    unbroken = run(make_shard(tmp_path / "a"), batches)
-    first = make_shard(tmp_path / "b")
-    run(first, batches[:5])
-    crash(first)
-    second = make_shard(tmp_path / "b")
-    assert as_lists([second.observe(5, batches[4])]) == as_lists([unbroken[4]])
-    assert as_lists(run(second, batches[5:], first=6)) == as_lists(unbroken[5:])
-    assert second.stats().rows == unbroken[-1].stats.rows
-    answer = second.observe(8, batches[7])
-    np.testing.assert_allclose(answer.moments.scatter, unbroken[-1].moments.scatter, rtol=1e-9)
-
-
-def test_restore_cuts_later_rows_away_and_repeats_the_run(tmp_path: Path) -> None:
-    batches = stream(8)
-    shard = make_shard(tmp_path)
-    unbroken = run(shard, batches[:4])
-    moment = shard.snapshot()
-    unbroken += run(shard, batches[4:], first=5)
-    crash(shard)
-    other = make_shard(tmp_path)
-    other.restore(moment)
-    assert other.stats().rows == sum(len(rows) for rows in batches[:4])
-    assert as_lists(run(other, batches[4:], first=5)) == as_lists(unbroken[4:])
-
-
-def test_restore_to_nothing_empties_the_shard(tmp_path: Path) -> None:
-    shard = make_shard(tmp_path)
-    run(shard, stream(3))
-    shard.restore(EMPTY_LOG)
-    assert shard.stats().rows == 0
-    assert not list(tmp_path.rglob("*.arrow"))
-    assert shard.observe(1, stream(1)[0]).stats.rows > 0
-
-
-def test_restore_refuses_a_changed_file_and_cuts_nothing(tmp_path: Path) -> None:
-    shard = make_shard(tmp_path)
-    run(shard, stream(3))
-    moment = shard.snapshot()
-    shard.close()
-    path = tmp_path / "shard-0000" / "000001-000003.arrow"
-    content = path.read_bytes()
-    path.write_bytes(content[:40] + b"x" + content[41:])
-    with pytest.raises(MemoryCorruptionError, match=r"000001-000003\.arrow"):
-        make_shard(tmp_path).restore(moment)
-    assert path.stat().st_size == len(content)
+        shard.observe(5, make_rows([0], ["p"], [False], np.ones((1, LAYERS + 1), np.float32)))
 
 
 def test_a_step_without_rows_leaves_no_batch(tmp_path: Path) -> None:
     shard = make_shard(tmp_path)
+    assert shard.stats() == ShardStats()
     empty = make_rows([], [], [], np.empty((0, LAYERS), dtype=np.float32))
     answer = shard.observe(1, empty)
     assert len(answer.label) == 0
@@ -274,20 +175,7 @@ def test_a_step_without_rows_leaves_no_batch(tmp_path: Path) -> None:
     assert len(shard.observe(1, empty).label) == 0
 
 
-def test_statistics_count_clusters_and_noise(tmp_path: Path) -> None:
-    shard = make_shard(tmp_path)
-    run(shard, stream(8))
-    labels = [shard.labels(f"prompt-{i}") for i in range(6)]
-    stats = shard.stats()
-    assert stats.prompts == 6
-    assert stats.noise == sum((one == -1).sum() for one in labels)
-    assert stats.clusters == sum(one.max() + 1 for one in labels) > 0
-    assert stats.bytes == sum(path.stat().st_size for path in tmp_path.rglob("*.arrow"))
-
-
-def test_a_clustering_that_ends_after_a_restore_leaves_no_labels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clustering_that_ends_after_a_restore_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batches = stream(6)
     shard = make_shard(tmp_path / "restored")
     run(shard, batches[:3])
@@ -325,43 +213,15 @@ def test_whatever_is_asked_first_a_new_process_has_read_the_log(tmp_path: Path) 
     questions = (
         lambda one: one.stats().rows,
         lambda one: one.observe(4, batches[3]).moments.count,
+        lambda one: one.observe(4, batches[3]).moments.scatter.round(6).tolist(),
+        lambda one: as_lists([one.observe(2, batches[1])]),
         lambda one: one.labels(prompt).tolist(),
         lambda one: one.snapshot(),
     )
     expected = [question(shard) for question in questions]
     assert expected[:2] == [sum(map(len, batches))] * 2
-    shard.close()
+    crash(shard)
     for question, answer in zip(questions, expected):
         fresh = make_shard(tmp_path)
         assert question(fresh) == answer
         fresh.close()
-
-
-def test_a_step_that_is_asked_about_again_took_no_time(tmp_path: Path) -> None:
-    shard, (rows,) = make_shard(tmp_path), stream(1)
-    first, again = shard.observe(1, rows), shard.observe(1, rows)
-    assert min(first.seconds["assign"], first.seconds["append"]) > 0
-    assert max(first.seconds["assign"], first.seconds["append"]) < 60
-    assert again.seconds == {"wait": 0, "assign": 0, "append": 0}
-
-
-def test_clustering_says_how_long_it_took(tmp_path: Path) -> None:
-    shard = make_shard(tmp_path)
-    assert 0 <= shard.recluster() < 1  # nothing was asked before
-    run(shard, stream(2))
-    assert 0 <= shard.recluster() < 10
-
-
-def test_what_was_clustered_in_the_background_is_not_clustered_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shard, batches = make_shard(tmp_path), stream(4)
-    run(shard, batches[:3])
-    real = history_module.cluster_sets
-
-    def nothing_to_do(features: np.ndarray, offsets: np.ndarray, method: Method) -> np.ndarray:
-        assert len(features) == 0, "it was clustered already"
-        return real(features, offsets, method)
-
-    monkeypatch.setattr(history_module, "cluster_sets", nothing_to_do)
-    shard.observe(4, batches[3])

@@ -20,7 +20,7 @@ from meds_openrlhf.memory.rows import Sharding, log_schema, make_rows
 from meds_openrlhf.memory.stored import Overview, Verification, open_memory, survey, verify_memory
 from meds_openrlhf.paths import MemoryPaths, RunPaths
 from tests.memory.streams import LAYERS, stream
-from tests.memory.written import SETTINGS, WrittenMemory, files_of, flip
+from tests.memory.written import SETTINGS, WrittenMemory, files_of
 
 
 def test_numbers_are_those_of_the_shards(tmp_path: Path) -> None:
@@ -42,9 +42,15 @@ def test_numbers_are_those_of_the_shards(tmp_path: Path) -> None:
 
 
 def test_the_biggest_clusters_come_first_with_their_steps(tmp_path: Path) -> None:
+    def logits_of(kinds: list[int]) -> np.ndarray:
+        """Logits of errors of these kinds, no two kinds alike."""
+        return np.eye(8, LAYERS, dtype=np.float32)[kinds] * 5
+
     memory = WrittenMemory(tmp_path)
-    kinds = make_rows(range(6), ["p"] * 4 + ["q"] * 2, [False] * 3 + [True] + [False] * 2, _kinds([0, 0, 1, 0, 0, 1]))
-    memory.observe(kinds, make_rows([0], ["p"], [True], _kinds([5])), kinds)
+    kinds = make_rows(
+        range(6), ["p"] * 4 + ["q"] * 2, [False] * 3 + [True] + [False] * 2, logits_of([0, 0, 1, 0, 0, 1])
+    )
+    memory.observe(kinds, make_rows([0], ["p"], [True], logits_of([5])), kinds)
     found = surveyed(tmp_path, 2, {"meds.memory.preset": "robust", "meds.features.layers": "all"})
     assert (found.wrong, found.right, found.prompts) == (10, 3, 2)
     biggest = found.biggest[0]
@@ -54,24 +60,21 @@ def test_the_biggest_clusters_come_first_with_their_steps(tmp_path: Path) -> Non
     assert [cluster.size for cluster in found.biggest] == [4, 2]
 
 
-def test_an_empty_memory_has_an_overview(tmp_path: Path) -> None:
-    WrittenMemory(tmp_path)
-    found = surveyed(tmp_path, 10, {})
-    assert (found.prompts, found.clusters, found.first_step, found.biggest) == (0, 0, None, [])
-
-
 def surveyed(folder: Path, top: int, changed: dict[str, object]) -> Overview:
     """The overview of the memory in ``folder`` with these settings."""
     memory = open_memory(folder)
     return survey(memory, memory.settings(changed), top)
 
 
-def _kinds(kinds: list[int]) -> np.ndarray:
-    """Logits of errors of these kinds, no two kinds alike."""
-    return np.eye(8, LAYERS, dtype=np.float32)[kinds] * 5
-
-
 # ── verification ──
+
+
+def verified(root: Path) -> Verification:
+    return verify_memory(open_memory(root))
+
+
+def damage(root: Path) -> list[str]:
+    return [line.removeprefix(f"{root}/") for line in verified(root).damage]
 
 
 @pytest.fixture
@@ -86,22 +89,11 @@ def root(tmp_path: Path) -> Path:
     return memory.root
 
 
-def verified(root: Path) -> Verification:
-    return verify_memory(open_memory(root))
-
-
-def damage(root: Path) -> list[str]:
-    return [line.removeprefix(f"{root}/") for line in verified(root).damage]
-
-
-def test_a_sound_memory_has_no_damage(root: Path) -> None:
-    assert verified(root) == Verification(rows=sum(map(len, stream(6))), snapshots=2, damage=[])
-    assert verified(root) == verified(root.parent)  # a memory given by its own folder or by its run's is the same
-
-
 def test_a_run_that_goes_on_is_sound_at_any_moment(tmp_path: Path) -> None:
     memory = WrittenMemory(tmp_path)
     assert verified(tmp_path).damage == []
+    found = surveyed(tmp_path, 10, {})
+    assert (found.prompts, found.clusters, found.first_step, found.biggest) == (0, 0, None, [])
     for step, rows in enumerate(stream(4), start=1):
         memory.observe(rows)
         assert verified(tmp_path).damage == []
@@ -109,47 +101,26 @@ def test_a_run_that_goes_on_is_sound_at_any_moment(tmp_path: Path) -> None:
         assert verified(tmp_path).damage == []
 
 
-def test_every_flipped_byte_is_found(root: Path) -> None:
-    generator = np.random.default_rng(0)
-    files = [*files_of(root), *files_of(root, shard=1)]
-    assert len(files) > 5
-    for path in files:
-        content = path.read_bytes()
-        for position in generator.integers(len(content), size=6).tolist():
-            flip(path, position)
-            assert f"{path.relative_to(root)}: is damaged (it does not match its checksum)" in damage(root)[0]
-            path.write_bytes(content)
-    assert damage(root) == []
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rows": {"../../etc": 3}}, "global_step4.json: names .* which are not folders of a memory"),
         ({"rows": {"shard-0000": 1000}}, "global_step4.json: has 1000 rows in shard-0000, of which [0-9]+ are there"),
         ({"rows": {"shard-0009": 3}}, "global_step4.json: has 3 rows in shard-0009, of which 0 are there"),
-        ({"rows": {"shard-0000": -1}}, "global_step4.json: its step or a count of its rows is not a number"),
         ({"step": 3}, "global_step4.json: has [0-9]+ rows in shard-000"),
     ],
 )
-def test_a_manifest_that_is_wrong_is_found(root: Path, changes: dict, message: str) -> None:
+def test_a_manifest_that_is_wrong_or_whose_files_are_missing_is_found(root: Path, changes: dict, message: str) -> None:
     path = MemoryPaths(root).snapshot("global_step4")
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, **changes}))
     found = damage(root)
     assert all("global_step4.json" in text for text in found)
     assert any(re.search(message, text) for text in found)
-
-
-def test_a_manifest_that_is_no_json_or_of_another_model_is_found(root: Path) -> None:
-    path = MemoryPaths(root).snapshot("global_step2")
-    content = path.read_text()
+    path.write_text(json.dumps(content).replace('"architecture": "Test"', '"architecture": "Other"'))
+    assert damage(root) == ["snapshots/global_step4.json: is of another model than format.json"]
     path.write_text("{")
-    assert [text.split(": ")[0] for text in damage(root)] == ["snapshots/global_step2.json"]
-    path.write_text(content.replace('"architecture": "Test"', '"architecture": "Other"'))
-    assert damage(root) == ["snapshots/global_step2.json: is of another model than format.json"]
-
-
-def test_a_missing_file_is_found_by_the_snapshots(root: Path) -> None:
+    assert [text.split(": ")[0] for text in damage(root)] == ["snapshots/global_step4.json"]
+    path.write_text(json.dumps(content))
     files_of(root, shard=1)[1].unlink()
     assert {text.split(":")[0] for text in damage(root)} == {"snapshots/global_step4.json"}
 
@@ -177,21 +148,19 @@ def test_a_snapshot_that_a_restart_has_undone_is_not_checked_unless_a_checkpoint
 
 def test_rows_that_are_there_twice_or_in_another_shard_are_found(root: Path) -> None:
     """The last step once more, under the name of the next; then that file in the folder of the other shard."""
+    assert verified(root) == Verification(rows=sum(map(len, stream(6))), snapshots=2, damage=[])
+    assert verified(root) == verified(root.parent)  # a memory given by its own folder or by its run's is the same
     last = files_of(root)[-1]
-    again = Path(shutil.copyfile(last, root / "shard-0000" / "000007.arrow"))
+    shutil.copyfile(last, root / "shard-0000" / "000007.arrow")
     (batch,) = read_rows(last, log_schema(LAYERS))
     assert damage(root)[0] == "shard-0000/000007.arrow: does not hold the steps of its name; restore it from a backup"
-    write_rows(root / "shard-0000", [with_step(batch, 7)], Sharding(0, 2))
-    write_rows(root / "shard-0001", [with_step(batch, 7)], Sharding(0, 2))
+    again = batch.set_column(0, batch.schema.field("step"), pa.array([7] * len(batch), pa.int32()))
+    for folder in ("shard-0000", "shard-0001"):
+        write_rows(root / folder, [again], Sharding(0, 2))
     assert damage(root) == [
         "shard-0001: step 7 has rows that belong to another shard",
         f"{root}: {len(batch)} rows are stored twice",
     ]
-    assert again.exists()
-
-
-def with_step(batch: pa.RecordBatch, step: int) -> pa.RecordBatch:
-    return batch.set_column(0, batch.schema.field("step"), pa.array([step] * len(batch), pa.int32()))
 
 
 def test_what_is_no_memory_is_refused(root: Path, tmp_path: Path) -> None:

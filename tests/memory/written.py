@@ -1,7 +1,5 @@
 """Memories on the disk for the tests of what reads them: written by real shards, with restarts and snapshots."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

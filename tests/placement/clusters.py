@@ -26,14 +26,8 @@ def found_shape(name: str) -> FoundShape:
 
 def node(name: str, gpus: float, cpus: float, free_gpus: float | None = None, free_cpus: float | None = None) -> Node:
     """A node of GPUs with 140 GB, all free unless said."""
-    return Node(
-        name,
-        gpus,
-        cpus,
-        free_gpus=gpus if free_gpus is None else free_gpus,
-        free_cpus=cpus if free_cpus is None else free_cpus,
-        gpu_memory_gb=140.0,
-    )
+    free = gpus if free_gpus is None else free_gpus, cpus if free_cpus is None else free_cpus
+    return Node(name, gpus, cpus, *free, gpu_memory_gb=140.0)
 
 
 def request_of(plan: Plan, role: str) -> RoleRequest:

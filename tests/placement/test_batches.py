@@ -70,6 +70,8 @@ def test_dynamic_batches_have_a_piece_for_every_rank() -> None:
     assert run.takes(3)  # works, though its batches are not quite those of the file
     assert not run.takes(3, "reference")  # DeepSpeed asserts the batch of what is not trained
     assert not batching(dynamic=True, train_batch=64, whole_prompts=True).takes(3)
+    assert listed([1, 2, 4, 8, 16, 32]) == "1, 2, 4, 8, 16, 32"
+    assert listed(batching().even_counts()) == "1, 2, 4, 8, 16, … 256"  # many counts are shortened
 
 
 @pytest.mark.parametrize("size", [24, 8, 48])
@@ -78,8 +80,3 @@ def test_minibatches_that_cannot_be_made_of_whole_prompts(size: int) -> None:
     with pytest.raises(ConfigError, match=message):
         batching(train_batch=size).require_whole_prompts()
     batching().require_whole_prompts()
-
-
-def test_many_counts_are_shortened() -> None:
-    assert listed([1, 2, 4, 8, 16, 32]) == "1, 2, 4, 8, 16, 32"
-    assert listed(batching().even_counts()) == "1, 2, 4, 8, 16, … 256"

@@ -21,23 +21,27 @@ SPLIT = [RoleRequest("policy", 1, 4), RoleRequest("engines", 2, 2)]
 COLOCATED = [RoleRequest("policy", 1, 8), RoleRequest("engines", 4, 2, "policy")]
 
 
-@pytest.fixture
-def _all_free(ray_cluster: object) -> None:
+def wait_until_all_is_free() -> None:
     """Ray reports what was given back within a moment."""
     wait_until(lambda: all(node.free_gpus == node.gpus and node.free_cpus == node.cpus for node in inventory()))
+
+
+@pytest.fixture
+def _all_free(ray_cluster: object) -> None:
+    wait_until_all_is_free()
 
 
 def plan_of(requests: list[RoleRequest], shards: int = 2) -> Plan:
     return make_plan(requests, inventory(), shards, controller_cpus=1)
 
 
+def free_gpus() -> float:
+    return sum(node.free_gpus for node in inventory())
+
+
 def nodes_of(group: PlacementGroup) -> list[str]:
     placed = placement_group_table(group)["bundles_to_node_id"]
     return [placed[index] for index in sorted(placed)]
-
-
-def free_gpus() -> float:
-    return sum(node.free_gpus for node in inventory())
 
 
 @ray.remote(num_cpus=0.2, num_gpus=0.2)
@@ -46,7 +50,7 @@ class Rank:
         return str(ray.get_runtime_context().get_node_id())
 
 
-def test_every_bundle_lands_on_its_planned_node() -> None:
+def test_every_bundle_lands_on_its_planned_node_and_everything_is_given_back() -> None:
     plan = plan_of(SPLIT)
     groups = reserve(plan, timeout_seconds=20)
     try:
@@ -59,9 +63,7 @@ def test_every_bundle_lands_on_its_planned_node() -> None:
         ray.kill(rank)
     finally:
         release(groups)
-
-
-def test_colocated_roles_get_one_group_and_everything_is_given_back() -> None:
+    wait_until(lambda: free_gpus() == GPUS)
     groups = reserve(plan_of(COLOCATED), timeout_seconds=20)
     assert groups["engines"] is groups["policy"]
     wait_until(lambda: free_gpus() == 0)

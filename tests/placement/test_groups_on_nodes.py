@@ -7,13 +7,12 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 from ray.util.placement_group import placement_group_table
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from meds_openrlhf.placement.groups import release, reserve
 from meds_openrlhf.placement.plan import RoleRequest
 from meds_openrlhf.placement.ray_cluster import inventory
 from tests.placement.clusters import request_of
-from tests.placement.test_groups import Rank, nodes_of, plan_of
+from tests.placement.test_groups import nodes_of, plan_of, wait_until_all_is_free
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -36,8 +35,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(autouse=True)
 def _all_free() -> None:
-    """Ray reports what was given back within a moment."""
-    wait_until(lambda: all(node.free_gpus == node.gpus and node.free_cpus == node.cpus for node in inventory()))
+    wait_until_all_is_free()
 
 
 def test_the_inventory_tells_nodes_of_one_machine_apart() -> None:
@@ -63,34 +61,11 @@ def test_every_bundle_lands_on_its_planned_node(requests: list[RoleRequest]) -> 
         assert set(groups) == {"policy", "engines", "memory"}
         for group in plan.groups:
             assert nodes_of(groups[group.roles[0]]) == [node.id for node in group.nodes]
+        assert nodes_of(groups["memory"]) == [ray.get_runtime_context().get_node_id()] * 2
         engines = request_of(plan, "engines")
         # OpenRLHF's own way to the bundles of an engine: they follow each other, on one node.
         indices = [get_bundle_indices(groups["engines"], index, 2) for index in range(engines.blocks)]
         assert indices == [[2 * index, 2 * index + 1] for index in range(engines.blocks)]
-    finally:
-        release(groups)
-
-
-def test_ranks_run_where_the_plan_says() -> None:
-    plan = plan_of(SPLIT)
-    groups = reserve(plan, timeout_seconds=20)
-    ranks = []
-    try:
-        for index in (0, 3):
-            strategy = PlacementGroupSchedulingStrategy(groups["engines"], placement_group_bundle_index=index)
-            ranks.append(Rank.options(scheduling_strategy=strategy).remote())
-        (group,) = (group for group in plan.groups if "engines" in group.roles)
-        assert ray.get([rank.node.remote() for rank in ranks], timeout=60) == [group.nodes[0].id, group.nodes[3].id]
-    finally:
-        for rank in ranks:
-            ray.kill(rank)
-        release(groups)
-
-
-def test_the_memory_is_on_the_drivers_node() -> None:
-    groups = reserve(plan_of([RoleRequest("policy", 1, 1)], shards=2), timeout_seconds=20)
-    try:
-        assert nodes_of(groups["memory"]) == [ray.get_runtime_context().get_node_id()] * 2
     finally:
         release(groups)
 

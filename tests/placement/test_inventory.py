@@ -6,29 +6,30 @@ from meds_openrlhf.config import ConfigError
 from meds_openrlhf.placement.inventory import Node, describe_nodes, imagined_cluster, smallest_gpu_memory
 from tests.placement.clusters import node
 
+NO_SHAPES = ["8", "4y8", "0x8", "4x0", "4x8x2", "-1x8", ""]
+
 
 def test_an_imagined_cluster_has_equal_empty_nodes() -> None:
     nodes = imagined_cluster("4x8", 80.0)
     assert [node.name for node in nodes] == ["node 0", "node 1", "node 2", "node 3"]
-    assert {(one.gpus, one.free_gpus, one.cpus, one.free_cpus, one.gpu_memory_gb) for one in nodes} == {
-        (8, 8, 128, 128, 80.0)
-    }
+    sizes = {(one.gpus, one.free_gpus, one.cpus, one.free_cpus, one.gpu_memory_gb) for one in nodes}
+    assert sizes == {(8, 8, 128, 128, 80.0)}
     assert imagined_cluster("1x4", 80.0, cpus=9)[0].cpus == 9
-
-
-@pytest.mark.parametrize("shape", ["8", "4y8", "0x8", "4x0", "4x8x2", "-1x8", ""])
-def test_other_shapes_are_refused(shape: str) -> None:
-    with pytest.raises(ConfigError, match=rf"--cluster={shape}: must be nodes x GPUs per node, e.g. 4x8"):
-        imagined_cluster(shape, 140.0)
+    assert smallest_gpu_memory([*nodes, *imagined_cluster("1x8", 140.0)]) == 80.0
+    assert smallest_gpu_memory([]) is smallest_gpu_memory([*nodes, Node("x", 1, 1, 1, 1)]) is None
 
 
 @pytest.mark.parametrize(
-    ("memory", "cpus", "message"),
-    [(0.0, None, "--gpu-memory=0.0: must be above 0"), (80.0, 0, "--cpus=0: must be at least 1")],
+    ("words", "message"),
+    [
+        *[((shape, 140.0), f"--cluster={shape}: must be nodes x GPUs per node, e.g. 4x8") for shape in NO_SHAPES],
+        (("1x8", 0.0), "--gpu-memory=0.0: must be above 0"),
+        (("1x8", 80.0, 0), "--cpus=0: must be at least 1"),
+    ],
 )
-def test_impossible_nodes_are_refused(memory: float, cpus: int | None, message: str) -> None:
+def test_impossible_clusters_are_refused(words: tuple, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        imagined_cluster("1x8", memory, cpus)
+        imagined_cluster(*words)
 
 
 def test_room_is_what_has_a_gpu_and_a_cpu() -> None:
@@ -41,16 +42,8 @@ def test_room_is_what_has_a_gpu_and_a_cpu() -> None:
 
 def test_equal_nodes_are_described_together_and_single_ones_are_named() -> None:
     nodes = [node("a", 0, 4), node("b", 8, 128), node("c", 8, 128, free_gpus=7, free_cpus=100), node("d", 8, 128)]
-    assert describe_nodes(nodes) == (
-        "2 nodes with 8 GPUs and 128 CPUs each, c with 7 of 8 GPUs and 100 of 128 CPUs, a with 0 GPUs and 4 CPUs"
-    )
+    text = "2 nodes with 8 GPUs and 128 CPUs each, c with 7 of 8 GPUs and 100 of 128 CPUs, a with 0 GPUs and 4 CPUs"
+    assert describe_nodes(nodes) == text
     assert describe_nodes([]) == "no nodes"
     many = [node(f"n{i:02}", 8, 32, free_gpus=i // 5) for i in range(30)]
     assert describe_nodes(many).endswith(", 5 nodes with 2 of 8 GPUs and 32 CPUs each, and 2 other kinds with less")
-
-
-def test_the_smallest_gpu_counts_and_an_unknown_one_makes_it_unknown() -> None:
-    nodes = [*imagined_cluster("1x8", 140.0), *imagined_cluster("1x8", 80.0)]
-    assert smallest_gpu_memory(nodes) == 80.0
-    assert smallest_gpu_memory([]) is None
-    assert smallest_gpu_memory([*nodes, Node("x", 1, 1, 1, 1)]) is None

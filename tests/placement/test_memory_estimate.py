@@ -11,18 +11,22 @@ P = 7_615_616_512
 H200 = 140 * GB
 
 
-def peak(role: str = "policy", ranks: int = 8, **changes: object) -> float:
-    found = footprints(recipe(("policy", "engines", "reference", "critic"), **changes), _all(ranks), H200)
-    return found[role].peak / GB
+def footprint(role: str, ranks: int = 8, tensor_parallel: int = 1, **changes: Any) -> Footprint:
+    roles = ("policy", "engines", "reference", "critic")
+    counts = dict.fromkeys(roles, ranks)
+    return footprints(recipe(roles, **changes), counts, H200, tensor_parallel=tensor_parallel)[role]
 
 
-def resting(role: str, ranks: int = 8, **changes: object) -> float:
-    found = footprints(recipe(("policy", "engines", "reference", "critic"), **changes), _all(ranks), H200)
-    return found[role].resting / GB
+def peak(role: str = "policy", **changes: Any) -> float:
+    return footprint(role, **changes).peak / GB
 
 
-def _all(ranks: int) -> dict[str, int]:
-    return dict.fromkeys(("policy", "engines", "reference", "critic"), ranks)
+def resting(role: str, **changes: Any) -> float:
+    return footprint(role, **changes).resting / GB
+
+
+def on_node(role: str, **changes: Any) -> float:
+    return footprint(role, **changes).on_node
 
 
 def test_the_states_of_zero_are_deepspeeds_own_figures() -> None:
@@ -72,13 +76,6 @@ def test_the_cache_is_what_utilization_leaves() -> None:
     assert held(16) < held(8) * 1.02  # eight GPUs and four heads: every GPU stores one head
 
 
-def on_node(role: str = "policy", tensor_parallel: int = 1, **changes: object) -> float:
-    found = footprints(
-        recipe(("policy", "engines", "reference"), **changes), _all(8), H200, tensor_parallel=tensor_parallel
-    )
-    return found[role].on_node
-
-
 def test_what_sleeps_or_is_offloaded_lies_in_the_nodes_memory() -> None:
     assert on_node("engines") == on_node("policy") == on_node("reference") == 0
     # Per layer 32 + 32 + 512 + 256 MiB for 31.5 + 24.5 + 259 + 129.5; embedding and LM head 2 GiB each for 1.02.
@@ -98,10 +95,7 @@ def test_roles_on_one_gpu_work_in_turn_while_the_others_rest() -> None:
     assert resting("engines", engines_sleep=True) == 5
     assert resting("engines") == peak("engines") == pytest.approx(0.95 * 140 + 1)
     assert resting("reference", offloaded=frozenset({"reference"})) == 2
-
-
-def test_without_sizes_there_is_no_estimate() -> None:
-    assert footprints(recipe(model=None), {"policy": 8, "engines": 8}, H200) == {}
+    assert footprints(recipe(model=None), {"policy": 8, "engines": 8}, H200) == {}  # no estimate without sizes
 
 
 def limits(sequences: float | None, **changes: Any) -> tuple[int, int]:
@@ -118,9 +112,7 @@ def test_engines_work_on_what_their_cache_holds_of_half_generated_sequences() ->
     assert limits(1.6) == (3, 6553)
     assert limits(0.1) == (1, 409)  # too small a cache, which the plan says
     assert limits(None) == limits(100.0, model=None) == (256, 8192)
-
-
-def test_limits_that_the_user_sets_hold() -> None:
+    # Limits that the user sets hold.
     assert limits(369.4, max_num_seqs=64) == (64, 16_384)
     assert limits(369.4, max_num_batched_tokens=2048) == (738, 2048)
     assert limits(369.4, max_num_batched_tokens=512) == (512, 512)

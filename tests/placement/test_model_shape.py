@@ -24,17 +24,17 @@ def test_the_models_of_the_shipped_recipes_have_the_parameters_that_they_have() 
     }
 
 
+SMALL = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, vocab_size=128)
+
+
 @pytest.mark.parametrize(
     "config",
     [
-        LlamaConfig(hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, vocab_size=128),
-        Qwen2Config(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, vocab_size=128),
-        Qwen3Config(
-            hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-            head_dim=24, vocab_size=128, tie_word_embeddings=True,
-        ),
+        LlamaConfig(**SMALL),
+        Qwen2Config(**SMALL),
+        Qwen3Config(**SMALL, num_key_value_heads=2, head_dim=24, tie_word_embeddings=True),
     ],
-)  # fmt: skip
+)
 def test_parameters_are_those_of_the_model_itself(config: PretrainedConfig) -> None:
     import torch
     from transformers import AutoModelForCausalLM
@@ -46,25 +46,19 @@ def test_parameters_are_those_of_the_model_itself(config: PretrainedConfig) -> N
     assert shape.parameters == sum(parameter.numel() for parameter in model.parameters())
 
 
-def test_experts_are_not_guessed() -> None:
-    assert shape_of(MixtralConfig()) is None
-
-
-def test_the_sizes_in_a_folder(tmp_path: Path) -> None:
-    Qwen2Config(hidden_size=64, intermediate_size=96, num_hidden_layers=2, vocab_size=128).save_pretrained(tmp_path)
-    found = find_shape(str(tmp_path))
-    assert found.shape is not None
-    assert (found.shape.layers, found.shape.hidden, found.unknown) == (2, 64, "")
-
-
-def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
+def test_the_sizes_in_a_folder_and_why_others_are_not_known(tmp_path: Path) -> None:
     unknown = find_shape("some/model")
     assert unknown.shape is None
     assert unknown.unknown == (
         "configuration not readable: not in the hub's cache, and the hub does not answer. Try `hf download some/model "
         "config.json`"
     )
+    Qwen2Config(**SMALL).save_pretrained(tmp_path)
+    found = find_shape(str(tmp_path))
+    assert found.shape is not None
+    assert (found.shape.layers, found.shape.hidden, found.unknown) == (2, 64, "")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "no-such-type"}))
     broken = find_shape(str(tmp_path))
     assert broken.shape is None
     assert "no-such-type" in broken.unknown
+    assert shape_of(MixtralConfig()) is None  # experts are not guessed

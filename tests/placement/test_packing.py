@@ -13,10 +13,7 @@ def test_a_block_stays_on_one_node_and_small_ones_fill_up() -> None:
     assert pack([4, 8], [Demand(1, 8)]) == [[0, 1]]
     assert pack([4, 4], [Demand(1, 8)]) is None
     assert pack([7, 8], [Demand(4, 2)]) == [[0, 4]]
-
-
-def test_what_fits_one_node_takes_the_fullest_that_has_room() -> None:
-    assert pack([8, 3, 8], [Demand(3, 1)]) == [[0, 3, 0]]
+    assert pack([8, 3, 8], [Demand(3, 1)]) == [[0, 3, 0]]  # the fullest that has room
     assert pack([8, 8, 8], [Demand(2, 8), Demand(4, 1)]) == [[1, 1, 0], [0, 0, 4]]
 
 

@@ -53,12 +53,8 @@ RAY_CLUSTER = fields(
     workerGroupSpecs=listed(
         fields(
             "groupName minReplicas maxReplicas rayStartParams template",
-            groupName=NAME,
-            replicas=COUNT,
-            minReplicas=COUNT,
-            maxReplicas=COUNT,
-            rayStartParams=TEXTS,
-            template=TEMPLATE,
+            **{"groupName": NAME, "replicas": COUNT, "minReplicas": COUNT, "maxReplicas": COUNT},
+            **{"rayStartParams": TEXTS, "template": TEMPLATE},
         )
     ),
 )

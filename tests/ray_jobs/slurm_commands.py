@@ -1,7 +1,5 @@
 """Slurm's commands as far as ray_jobs/slurm.sh uses them, all nodes being this machine."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -52,24 +50,12 @@ def start_job(folder: Path, *arguments: str, restarts: int = 0, path: str = "", 
     write_command(folder, "srun", SRUN)
     write_command(folder, "scontrol", SCONTROL)
     slurm = {"SLURM_JOB_NODELIST": "node-[0-2]", "SLURM_JOB_ID": "77", "SLURM_CPUS_PER_TASK": "4"}
-    slurm["SLURM_SUBMIT_DIR"] = str(folder)
-    slurm["RAY_PORT"] = str(free_ports(1)[0])
-    if restarts:
-        slurm["SLURM_RESTART_COUNT"] = str(restarts)
-    return subprocess.Popen(
-        ["bash", str(SCRIPT), *arguments],
-        env={
-            **os.environ,
-            **slurm,
-            "SLURM_NOTES": str(folder),
-            "PATH": f"{folder}:{path}{os.environ['PATH']}",
-            **environment,
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    slurm |= {"SLURM_SUBMIT_DIR": str(folder), "SLURM_NOTES": str(folder), "RAY_PORT": str(free_ports(1)[0])}
+    slurm |= {"SLURM_RESTART_COUNT": str(restarts)} if restarts else {}
+    path = f"{folder}:{path}{os.environ['PATH']}"
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    environment = {**os.environ, **slurm, "PATH": path, **environment}
+    return subprocess.Popen(["bash", str(SCRIPT), *arguments], env=environment, start_new_session=True, **streams)
 
 
 def notes(folder: Path, command: str) -> list[str]:

@@ -3,7 +3,6 @@
 import argparse
 import re
 import shlex
-import subprocess
 import zipfile
 from importlib.metadata import requires, version
 from pathlib import Path
@@ -33,17 +32,6 @@ def pods() -> list[dict[str, Any]]:
     return [group["template"]["spec"] for group in groups]
 
 
-@pytest.mark.parametrize("script", ["submit.sh", "slurm.sh"])
-def test_scripts_are_valid_shell(script: str) -> None:
-    assert subprocess.run(["bash", "-n", RAY_JOBS / script], capture_output=True).stderr == b""
-
-
-def test_a_job_that_is_stopped_has_time_for_its_checkpoint() -> None:
-    environment = yaml.safe_load((RAY_JOBS / "runtime_env.yaml").read_text())
-    assert environment["env_vars"] == {"RAY_JOB_STOP_WAIT_TIME_S": "900"}
-    assert yaml.safe_load(MANIFEST["spec"]["runtimeEnvYAML"])["env_vars"] == environment["env_vars"]
-
-
 def test_runs_caches_and_keys_stay_out_of_the_jobs_copy(tmp_path: Path) -> None:
     kept = {".gitignore", "run.yaml", "code/a.py", "code/runs/kept.txt", "data/small.jsonl", "big/.rayignore"}
     left_out = """
@@ -54,23 +42,22 @@ def test_runs_caches_and_keys_stay_out_of_the_jobs_copy(tmp_path: Path) -> None:
     for name in (*kept, *left_out.split()):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text({".gitignore": "*.tmp\n", "big/.rayignore": "*.bin\n"}.get(name, "x"))
-    excludes = yaml.safe_load((RAY_JOBS / "runtime_env.yaml").read_text())["excludes"]
+    environment = yaml.safe_load((RAY_JOBS / "runtime_env.yaml").read_text())
+    assert environment["env_vars"] == {"RAY_JOB_STOP_WAIT_TIME_S": "900"}  # time for the checkpoint of a stopped job
+    assert yaml.safe_load(MANIFEST["spec"]["runtimeEnvYAML"])["env_vars"] == environment["env_vars"]
     archive = tmp_path.with_suffix(".zip")
-    excludes += ray_constants.get_runtime_env_default_excludes()
+    excludes = environment["excludes"] + ray_constants.get_runtime_env_default_excludes()
     create_package(str(tmp_path), archive, include_gitignore=True, excludes=excludes)
     with zipfile.ZipFile(archive) as packed:
         assert {name for name in packed.namelist() if not name.endswith("/")} == kept
-
-
-def test_the_manifest_is_a_rayjob() -> None:
-    jsonschema.validate(MANIFEST, RAY_JOB)
 
 
 @pytest.mark.parametrize(
     ("path", "value"),
     [(("spec", "backoffLimits"), 3), (("spec", "backoffLimit"), "3"), (("spec", "submissionMode"), "K8sMode")],
 )
-def test_the_schema_refuses_what_kuberay_refuses(path: tuple[str, str], value: object) -> None:
+def test_the_manifest_is_a_rayjob_and_what_kuberay_refuses_is_none(path: tuple[str, str], value: object) -> None:
+    jsonschema.validate(MANIFEST, RAY_JOB)
     wrong = {**MANIFEST, path[0]: {**MANIFEST[path[0]], path[1]: value}}
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(wrong, RAY_JOB)
@@ -99,28 +86,18 @@ def test_all_pods_run_our_image_with_the_pinned_ray_and_see_the_same() -> None:
         assert container["resources"]["requests"] == container["resources"]["limits"]
     assert f"-t meds-openrlhf:{__version__} ." in CONTAINERFILE
     assert CLUSTER["rayVersion"] == version("ray")
+    head, workers = (pod["containers"][0]["resources"]["limits"] for pod in pods())
+    assert "nvidia.com/gpu" not in head  # GPUs are on the workers alone
+    assert CLUSTER["headGroupSpec"]["rayStartParams"]["num-gpus"] == "0"
+    assert CLUSTER["workerGroupSpecs"][0]["replicas"] * int(workers["nvidia.com/gpu"]) == 4 * 8
     claim = yaml.safe_load((RAY_JOBS / "kuberay/storage.yaml").read_text())
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
     assert pods()[0]["volumes"][0]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
 
 
-def test_gpus_are_on_the_workers_alone() -> None:
-    head, workers = pods()
-    assert "nvidia.com/gpu" not in head["containers"][0]["resources"]["limits"]
-    assert CLUSTER["headGroupSpec"]["rayStartParams"]["num-gpus"] == "0"
-    assert (
-        CLUSTER["workerGroupSpecs"][0]["replicas"]
-        * int(workers["containers"][0]["resources"]["limits"]["nvidia.com/gpu"])
-        == 4 * 8
-    )
-
-
 def test_the_image_is_built_from_files_that_are_there_and_pinned_versions() -> None:
-    pinned = {
-        match[1]: match[2]
-        for match in map(re.compile(r"([\w.-]+)(?:\[\w+\])?==([\d.]+)").match, requires("openrlhf"))
-        if match
-    }
+    pins = map(re.compile(r"([\w.-]+)(?:\[\w+\])?==([\d.]+)").match, requires("openrlhf"))
+    pinned = dict(match.groups() for match in pins if match)
     assert re.findall(r"^FROM (\S+)", CONTAINERFILE, re.MULTILINE) == ["${VLLM_IMAGE}"] * 2
     assert f"\nARG VLLM_IMAGE=docker.io/vllm/vllm-openai:v{pinned['vllm']}\n" in CONTAINERFILE
     assert "-c requirements/gpu.lock '.[gpu,gym,dev]'" in CONTAINERFILE

@@ -53,6 +53,8 @@ def test_every_node_gets_ray_and_the_first_one_the_driver(folder: Path) -> None:
     assert asked[-1] == "node-0 meds train c.yaml --a.b=it's"
     assert "meds train c.yaml --a.b=it's\n" in output
     assert notes(folder, "scontrol") == []
+    code, output = finish(start_job(folder))  # without a configuration
+    assert (code, output.split()[:2]) == (2, ["usage:", "sbatch"])
 
 
 @pytest.mark.parametrize("given", ["", " --container-name=mine"])
@@ -80,7 +82,7 @@ def test_ray_and_driver_share_a_container_at_the_address_that_is_given(folder: P
         ("0", 1, 1, 0, []),
     ],
 )
-def test_a_failure_is_queued_again_some_times(
+def test_failures_are_queued_again(
     folder: Path, end: str, failed: int, restarts: int, code: int, requeued: list[str]
 ) -> None:
     failures = folder / "meds-77.failures"
@@ -126,8 +128,3 @@ def test_a_time_limit_too_short_to_start_counts_as_a_failure(folder: Path) -> No
     job.send_signal(signal.SIGUSR1)
     assert finish(job)[0] == 1
     assert notes(folder, "scontrol") == []
-
-
-def test_without_a_configuration_it_says_what_it_wants(folder: Path) -> None:
-    code, output = finish(start_job(folder))
-    assert (code, output.split()[:2]) == (2, ["usage:", "sbatch"])

@@ -13,6 +13,7 @@ import yaml
 from meds_openrlhf.cli.main import SUBCOMMANDS, main
 from meds_openrlhf.training.start import placing
 from tests.placement.clusters import found_shape
+from tests.processes import is_alive
 
 REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / "ray_jobs" / "validate"
@@ -42,9 +43,7 @@ def test_every_check_says_what_it_proves_and_names_commands_that_exist(path: Pat
             assert (REPOSITORY / file).exists()
 
 
-def test_the_runs_of_the_list_for_one_gpu_are_accepted_and_fit(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_runs_for_one_gpu_are_accepted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(REPOSITORY)
     monkeypatch.setattr(placing, "find_shape", found_shape)
     text = (FOLDER / "one_gpu.yaml").read_text().replace("\n", " ").replace('"', "")
@@ -56,52 +55,36 @@ def test_the_runs_of_the_list_for_one_gpu_are_accepted_and_fit(
         assert status == 0, (config, flags, capsys.readouterr())
 
 
-def test_a_report_has_all_checks_also_after_one_that_failed(tmp_path: Path) -> None:
+def test_a_report_has_all_checks_also_after_one_that_failed_and_one_that_hangs_is_ended(tmp_path: Path) -> None:
+    hangs = f"echo began; sleep 300 & echo $! > {tmp_path}/pid; wait"
     checks = [
         {"name": "first", "proves": "a", "look": "b", "command": "echo one; echo '1%\r2%' >&2; exit 3"},
         {"name": "second", "proves": "c", "look": "d", "command": "false | true"},
         {"name": "third", "proves": "e", "look": "f", "command": "seq 100"},
+        {"name": "hangs", "proves": "g", "look": "h", "command": hangs, "minutes": 0.02},
     ]
     (tmp_path / "list.yaml").write_text(yaml.safe_dump(checks))
     finished = run(tmp_path / "list.yaml", tmp_path / "report.md")
     assert finished.returncode == 1, finished.stderr
-    assert finished.stdout.splitlines()[-1] == f"2 of 3 failed; {tmp_path}/report.md"
+    assert finished.stdout.splitlines()[-1] == f"3 of 4 failed; {tmp_path}/report.md"
+    assert "    | began\n" in finished.stdout
     report = (tmp_path / "report.md").read_text()
     assert re.findall(r"^## (.*), 0.0 min", report, re.MULTILINE) == [
         "1. first: FAILED, exit code 3",
         "2. second: FAILED, exit code 1",
         "3. third: ok",
+        "4. hangs: FAILED, ended after 0.02 minutes",
     ]
+    assert not is_alive(int((tmp_path / "pid").read_text()))  # it ends with all that it started
     assert "    one\n    2%\n" in report
-    assert re.search(
-        r"Proves: e\n\nLook at: f\n\nNode: [\d.]+ to [\d.]+ GB of memory in use.\n\n    \$ seq 100\n    61\n", report
-    )
-
-
-def test_one_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
-    hangs = f"echo began; sleep 300 & echo $! > {tmp_path}/pid; wait"
-    checks = [
-        {"name": "hangs", "proves": "a", "look": "b", "command": hangs, "minutes": 0.02},
-        {"name": "next", "proves": "c", "look": "d", "command": "true"},
-    ]
-    (tmp_path / "list.yaml").write_text(yaml.safe_dump(checks))
-    finished = run(tmp_path / "list.yaml", tmp_path / "report.md")
-    assert finished.returncode == 1
-    assert "    | began\n" in finished.stdout
-    report = (tmp_path / "report.md").read_text()
-    assert "## 1. hangs: FAILED, ended after 0.02 minutes, 0.0 min\n" in report
-    assert "## 2. next: ok, 0.0 min\n" in report
-    state = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
-    assert not state.exists() or state.read_text().split()[2] == "Z"
+    memory = r"Node: [\d.]+ to [\d.]+ GB of memory in use."
+    assert re.search(rf"Proves: e\n\nLook at: f\n\n{memory}\n\n    \$ seq 100\n    61\n", report)
 
 
 @pytest.mark.parametrize(
-    ("options", "names"),
-    [((), "abc"), (("--from", "2"), "bc"), (("--only", "2"), "b"), (("--only", "1"), "a")],
+    ("options", "names"), [((), "abc"), (("--from", "2"), "bc"), (("--only", "2"), "b"), (("--only", "1"), "a")]
 )
-def test_checks_are_chosen_by_their_number_and_share_a_folder(
-    tmp_path: Path, options: tuple[str, ...], names: str
-) -> None:
+def test_checks_are_chosen_by_number_and_share_a_folder(tmp_path: Path, options: tuple[str, ...], names: str) -> None:
     common = {"proves": "", "look": ""}
     checks = [{**common, "name": name, "command": f'echo {name} >> "$RUN/names"'} for name in "abc"]
     (tmp_path / "list.yaml").write_text(yaml.safe_dump(checks))
@@ -110,13 +93,8 @@ def test_checks_are_chosen_by_their_number_and_share_a_folder(
     refused = run(tmp_path / "list.yaml", tmp_path / "report.md", "--only", "4")
     assert refused.returncode == 2
     assert "there is no check 4: the list has 3" in refused.stderr
-
-
-def test_without_a_folder_every_start_gets_an_empty_one(tmp_path: Path) -> None:
-    check = {"name": "a", "proves": "", "look": "", "command": 'test -z "$(ls "$RUN")" && touch "$RUN/x"'}
-    (tmp_path / "list.yaml").write_text(yaml.safe_dump([check]))
-    for _ in range(2):
-        command = [sys.executable, str(FOLDER / "run.py"), "list.yaml"]
+    command = [sys.executable, str(FOLDER / "run.py"), "list.yaml", *options]
+    for _ in range(2):  # without a folder every start gets an empty one
         assert subprocess.run(command, cwd=tmp_path, stdout=subprocess.DEVNULL).returncode == 0
     assert len(list((tmp_path / "runs").iterdir())) == 2
 

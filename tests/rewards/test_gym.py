@@ -22,10 +22,14 @@ COUNTDOWN = gym_problem.label(
 )
 
 
-def test_scores_as_openrlhf_calls_it() -> None:
+def test_scores_as_openrlhf_and_an_evaluation_call_it(monkeypatch: pytest.MonkeyPatch) -> None:
     queries = [f"What is it? {answer}<|im_end|>" for answer in (r"\boxed{2*(7-3)}", r"\boxed{2+7-1}", "8")]
     found = loaded("gym").reward_func(queries, ["What is it? "] * 3, [COUNTDOWN] * 3)
     assert found["rewards"].tolist() == found["scores"].tolist() == [1.0, 0.0, 0.0]
+    assert verdict("so \\boxed{2*(7-3)}", COUNTDOWN) == ("2*(7-3)", True)
+    monkeypatch.setattr(grading, "_scorers", None)  # which other labels do not need
+    assert verdict("so \\boxed{42.0}", "42") == ("42.0", True)
+    assert verdict("so 42", "42") == (None, False)
 
 
 @pytest.mark.parametrize(
@@ -54,30 +58,20 @@ def test_a_threshold_lets_partial_credit_count() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        "oracle_answer",
-        "entry['answer']",
+        *("oracle_answer", "entry['answer']", "open('/tmp/x', 'w')", "(exec)('1')", "''.join('AB')", "(lambda: 1)()"),
+        *("[exec][0]('1')", "(x:=1)", "().\\\n__class__", "f'{exec(1)}'", "\uff45ntry['ans' + 'wer']"),
         "[_\uff3fimport_\uff3f('os')]",  # which Python reads as __import__
-        "\uff45ntry['ans' + 'wer']",
-        "open('/tmp/x', 'w')",
-        "(exec)('1')",
-        "''.join('AB')",
-        "(lambda: 1)()",
-        "[exec][0]('1')",
-        "(x:=1)",
-        "().\\\n__class__",
-        "f'{exec(1)}'",
     ],
 )
 def test_an_answer_that_a_scorer_would_evaluate_may_only_compute(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def evaluating(self: Any, answer: str, entry: dict[str, Any]) -> float:
+        oracle_answer = entry["answer"]
+        return float(eval(answer) is not None or bool(oracle_answer))
+
     task = reasoning_gym.create_dataset("string_insertion", size=1, seed=0)
-    monkeypatch.setattr(type(task), "score_answer", _evaluating_scorer, raising=True)
+    monkeypatch.setattr(type(task), "score_answer", evaluating)
     assert gym_problem.score(task, "['A', 'B']", task[0]) == 1.0
     assert gym_problem.score(task, answer, task[0]) == 0.0
-
-
-def _evaluating_scorer(self: Any, answer: str, entry: dict[str, Any]) -> float:
-    oracle_answer = entry["answer"]
-    return float(eval(answer) is not None or bool(oracle_answer))
 
 
 def test_tuples_and_numpy_survive_the_label() -> None:
@@ -88,7 +82,7 @@ def test_tuples_and_numpy_survive_the_label() -> None:
         gym_problem.label("chain_sum", {}, 1.0, {"answer": "1", "metadata": {1, 2}})
 
 
-def test_boards_of_tuples_and_long_answers_are_graded() -> None:
+def test_boards_of_tuples_long_answers_and_tasks_with_settings_are_graded() -> None:
     board = label("arc_agi")
     answer = gym_problem.read_entry(board)["answer"]
     assert solves(f"\\boxed{{{answer}}}", board)
@@ -96,9 +90,6 @@ def test_boards_of_tuples_and_long_answers_are_graded() -> None:
     answer = gym_problem.read_entry(tower)["answer"]
     assert len(answer) > 2000
     assert solves(f"\\boxed{{{answer}}}", tower)
-
-
-def test_settings_of_the_task_count() -> None:
     given = label("decimal_arithmetic", max_num_decimal_places=6)
     assert json.loads(given)["settings"] == {"max_num_decimal_places": 6}
     assert solves(f"\\boxed{{{gym_problem.read_entry(given)['answer']}}}", given)
@@ -115,10 +106,3 @@ def test_settings_of_the_task_count() -> None:
 def test_other_labels_are_errors_and_no_verdicts(text: str, error: str) -> None:
     with pytest.raises(ValueError, match=error):
         solves("\\boxed{42}", text)
-
-
-def test_an_evaluation_takes_the_scorer_that_the_label_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert verdict("so \\boxed{2*(7-3)}", COUNTDOWN) == ("2*(7-3)", True)
-    monkeypatch.setattr(grading, "_scorers", None)  # nobody is asked
-    assert verdict("so \\boxed{42.0}", "42") == ("42.0", True)
-    assert verdict("so 42", "42") == (None, False)

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from meds_openrlhf.features.answer import LONGEST_ANSWER
 from meds_openrlhf.rewards import equality, grading
-from meds_openrlhf.rewards.boxed import answer_of, last_boxed
+from meds_openrlhf.rewards.boxed import answer_of
 from meds_openrlhf.rewards.grading import is_right
 
 FILES = Path(grading.__file__).parent
@@ -29,42 +28,12 @@ def loaded(name: str) -> Any:
     return module
 
 
-@pytest.mark.parametrize(
-    ("text", "content"),
-    [
-        ("\\boxed{7}", "7"),
-        ("\\boxed{1} then \\boxed{2}", "2"),
-        ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
-        ("\\boxed{\\boxed{7}}", "7"),
-        ("\\boxed{\\{1, 2\\}}", "\\{1, 2\\}"),
-        ("\\boxed{\\left\\{1\\right.}", "\\left\\{1\\right."),
-        ("\\boxed{ 7 }", "7"),
-        ("\\boxed{}", None),
-        ("\\boxed{" + "7" * LONGEST_ANSWER + "}", "7" * LONGEST_ANSWER),
-        ("\\boxed{" + "7" * (LONGEST_ANSWER + 1) + "}", None),
-        ("\\boxed{7", None),
-        ("\\boxed{7} or \\boxed{8", None),
-        ("\\boxed 7", None),
-        ("\\fbox{7}", None),
-        ("no box", None),
-    ],
-)
-def test_last_boxed(text: str, content: str | None) -> None:
-    assert last_boxed(text) == content
-
-
 def test_a_derivation_in_a_box_is_an_answer_but_not_right() -> None:
     text = "\\boxed{" + "7+" * 127 + "7" + "}"
     assert is_right(text, answer_of(text)) is True
     longer = text.replace("7+", "70+", 2)
     assert len(answer_of(longer)) == 257
     assert is_right(longer, answer_of(longer)) is False
-
-
-@pytest.mark.parametrize("text", ["\\boxed{ }", "\\boxed{7", "7"])
-def test_no_answer(text: str) -> None:
-    assert answer_of(text) is None
-    assert is_right(text, "7") is False
 
 
 @pytest.mark.parametrize("text", ["\\boxed{" + "{" * 10**6, "\\boxed{" * 10**5, "\\boxed{" + "9" * 10**6 + "}"])
@@ -81,6 +50,7 @@ def test_a_megabyte_is_wrong_and_quick(text: str, monkeypatch: pytest.MonkeyPatc
         ("math", RIGHT),
         ("math_signed", [-1.0, 1.0, -1.0, -1.0, -1.0, 1.0]),
         ("math_format", [0.0, 1.0, 0.1, 0.0, 0.0, 1.0]),
+        ("math_string", [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]),  # 7.0 is another string
     ],
 )
 def test_rewards_and_scores(name: str, rewards: list[float]) -> None:
@@ -89,19 +59,14 @@ def test_rewards_and_scores(name: str, rewards: list[float]) -> None:
     result = loaded(name).reward_func(queries, prompts, ["7"] * len(RESPONSES))
     assert set(result) == {"rewards", "scores", "extra_logs"}
     torch.testing.assert_close(result["rewards"], torch.tensor(rewards))
-    torch.testing.assert_close(result["scores"], torch.tensor(RIGHT))
-
-
-def test_all_files_share_one_pool() -> None:
-    assert loaded("math").grading.equal is loaded("math_signed").grading.equal
+    torch.testing.assert_close(result["scores"], torch.tensor(rewards if name == "math_string" else RIGHT))
+    if name != "math_string":
+        assert loaded(name).grading.equal is grading.equal  # one pool for all files
 
 
 @pytest.mark.parametrize("before", ["", "<s>"])
 def test_only_the_response_counts(before: str) -> None:
     assert grading.responses([f"{before}{PROMPT}so {PROMPT}"], [PROMPT]) == [f"so {PROMPT}"]
     assert grading.scores([f"{before}{PROMPT}no idea"], [PROMPT], ["7"]).tolist() == [0.0]
-
-
-def test_lists_of_different_lengths_are_an_error() -> None:
     with pytest.raises(ValueError, match="shorter"):
         grading.scores(["a", "b"], ["a"], ["7", "7"])

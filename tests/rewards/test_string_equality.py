@@ -5,10 +5,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import torch
 
 from meds_openrlhf.rewards.string_equality import is_right, normalized
-from tests.rewards.test_math import PROMPT, RESPONSES, loaded
 from tests.rewards.verdicts import LIMITS, VERDICTS
 
 DOCUMENTATION = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text()
@@ -17,51 +15,29 @@ DOCUMENTATION = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text()
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ("x = 7", "7"),
-        ("xyz = 7", "xyz=7"),  # the name is too long
-        ("x = y = 7", "x=y=7"),
-        ("1, 2", "1,2"),
-        ("1,234", "1,234"),
-        (r"5\text{ cm}", "5"),
-        (r"50\%", "50"),
-        (r"\frac12", r"\frac{1}{2}"),
-        (r"\frac1{72}", r"\frac{1}{72}"),
-        (r"\dfrac{1}{2}", r"\frac{1}{2}"),
-        ("3/4", r"\frac{3}{4}"),
-        ("a/4", "a/4"),
-        ("0.5", r"\frac{1}{2}"),
-        (".5 + .25", "0.5+0.25"),
+        *[("x = 7", "7"), ("xyz = 7", "xyz=7"), ("x = y = 7", "x=y=7")],  # one short name is left out
+        *[("1, 2", "1,2"), ("1,234", "1,234"), (r"\left( 1,\!000 \right)", "(1,000)")],
+        *[(r"5\text{ cm}", "5"), (r"50\%", "50"), (r"90^\circ", "90"), (r"\$5", "5")],
+        *[(r"\frac12", r"\frac{1}{2}"), (r"\frac1{72}", r"\frac{1}{72}"), (r"\dfrac{1}{2}", r"\frac{1}{2}")],
+        *[("3/4", r"\frac{3}{4}"), ("a/4", "a/4"), ("0.5", r"\frac{1}{2}"), (".5 + .25", "0.5+0.25")],
         (r"\sqrt2", r"\sqrt{2}"),
-        (r"90^\circ", "90"),
-        (r"\left( 1,\!000 \right)", "(1,000)"),
-        (r"\$5", "5"),
     ],
 )
 def test_normalized(answer: str, expected: str) -> None:
     assert normalized(answer) == expected
 
 
-def test_more_than_one_unit_is_compared_as_it_is() -> None:
-    label = r"5\text{ feet }6\text{ inches}"
-    assert is_right(f"\\boxed{{{label}}}", label)
-    assert not is_right(r"\boxed{5\text{ feet}}", label)
-
-
 def test_the_last_box_counts_and_an_empty_one_is_wrong() -> None:
     assert is_right("\\boxed{8} no, \\boxed{7}", 7)
-    assert not is_right("\\boxed{7} no, \\boxed{8}", "7")
-    assert not is_right("\\boxed{}", "")
-    assert not is_right("7", "7")
-
-
-def test_the_reward_of_strings() -> None:
-    found = loaded("math_string").reward_func([PROMPT + text for text in RESPONSES], [PROMPT] * 6, ["7"] * 6)
-    assert found["scores"].tolist() == [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]  # 7.0 is another string
-    assert torch.equal(found["rewards"], found["scores"])
+    for text, label in (("\\boxed{7} no, \\boxed{8}", 7), ("\\boxed{}", ""), ("7", 7)):
+        assert not is_right(text, label)
+    units = r"5\text{ feet }6\text{ inches}"  # more than one unit is compared as it is
+    assert is_right(f"\\boxed{{{units}}}", units)
+    assert not is_right(r"\boxed{5\text{ feet}}", units)
 
 
 def test_the_documentation_counts_the_disagreements() -> None:
-    rows = [row for group in [*VERDICTS.values(), LIMITS] for row in group]
+    rows = [*VERDICTS, *LIMITS]
     found = Counter((right, is_right(f"\\boxed{{{answer}}}", label)) for answer, label, right in rows)
     counts = re.search(r"Of the (\d+) pairs .*?(\d+) are right by `math` alone and (\d+) by", DOCUMENTATION, re.DOTALL)
     assert counts is not None

@@ -12,7 +12,7 @@ from meds_openrlhf.rewards.grading import is_right
 from meds_openrlhf.rewards.verifier import AnswerVerifier
 from tests.rewards.verdicts import HOSTILE, LIMITS, VERDICTS
 
-ROWS = [(group, *row) for group, rows in {**VERDICTS, "limits": LIMITS}.items() for row in rows]
+ROWS = [*VERDICTS, *LIMITS]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -22,17 +22,14 @@ def verifier() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("answer", "label", "right"), [row[1:] for row in ROWS], ids=[f"{group}: {row[0]!a}" for group, *row in ROWS]
+    ("answer", "label", "right"), ROWS, ids=[f"{label!a}: {answer!a}" for answer, label, _ in ROWS]
 )
 def test_verdict(answer: str, label: str, right: bool) -> None:
     assert is_right(f"I think \\boxed{{{answer}}}.", label) is right
 
 
-def test_every_label_is_right_as_an_answer() -> None:
-    assert all(is_right(f"\\boxed{{{label}}}", label) for _, _, label, _ in ROWS)
-
-
-def test_a_label_may_be_a_number() -> None:
+def test_every_label_is_right_as_an_answer_also_a_number() -> None:
+    assert all(is_right(f"\\boxed{{{label}}}", label) for _, label, _ in ROWS)
     assert is_right("\\boxed{33}", 33) is True
     assert is_right("\\boxed{2.50}", 2.5) is True
 

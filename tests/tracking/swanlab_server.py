@@ -1,4 +1,4 @@
-"""A small SwanLab for tests: what the real client says to it is kept, and it can refuse or lose what it is sent."""
+"""A small SwanLab for tests: what the real client says to it is kept, and it can refuse what it is sent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-KEY = "right-key-of-swanlab"
+from tests.tracking.written_run import KEY
+
 LOGIN = {"sid": "sid", "expiredAt": "2999-01-01T00:00:00.000Z", "userInfo": {"username": "someone"}}
 PROJECT = {
     "cuid": "P", "name": "fruit", "version": 1, "path": "/someone/fruit", "group": {"username": "someone"},
@@ -22,18 +23,11 @@ class SwanlabServer:
 
     def __init__(self) -> None:
         self.status = 200
-        self.scalars: list[tuple[str, int, Any]] = []  # name, step and value
-        self.media: list[tuple[str, int]] = []
+        self.points: dict[str, list[tuple[int, Any]]] = {}  # step and value, by name
         self.experiments: list[dict[str, Any]] = []  # each request to open one
         self.config: dict[str, Any] = {}
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"state": self}))
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.http.server_port}"
-
-    def points(self, name: str) -> list[tuple[int, Any]]:
-        return [(step, value) for key, step, value in self.scalars if key == name]
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
 
     def answer(self, method: str, path: str, key: str | None, body: dict[str, Any]) -> tuple[int, Any]:
         """Status and content for a request."""
@@ -44,19 +38,14 @@ class SwanlabServer:
             content = {"cuid": body["cuid"], "slug": body["cuid"], "name": body["name"], "createdAt": "2026-01-01"}
             return 201 if len(self.experiments) == 1 else 200, content
         if path.startswith("/house/metrics/summaries"):
-            last: dict[str, int] = {}
-            for name, step, _ in self.scalars:
-                last[name] = max(step, last.get(name, -1))
-            media = {name: step for name, step in self.media}
-            kinds = {"scalar": last, "media": media}
-            return 200, {kind: [{"key": k, "step": s} for k, s in steps.items()] for kind, steps in kinds.items()}
+            last = {name: {"key": name, "step": points[-1][0]} for name, points in self.points.items()}
+            media = [last.pop("train/biggest_clusters")] if "train/biggest_clusters" in last else []
+            return 200, {"scalar": list(last.values()), "media": media}
         if path == "/house/metrics":
             if self.status != 200:
                 return self.status, {"message": "not now"}
-            if body["type"] == "scalar":
-                self.scalars += [(one["key"], one["index"], one["data"]) for one in body["metrics"]]
-            if body["type"] == "media":
-                self.media += [(one["key"], one["index"]) for one in body["metrics"]]
+            for one in body["metrics"] if body["type"] in ("scalar", "media") else ():
+                self.points.setdefault(one["key"], []).append((one["index"], one.get("data")))
         if path == "/resources/presigned/put":
             return 200, {"urls": [f"{self.url}/store" for _ in body["paths"]]}
         if path.endswith("/profile"):
@@ -90,7 +79,7 @@ class _Handler(BaseHTTPRequestHandler):
 def swanlab_server() -> Iterator[SwanlabServer]:
     """A server that runs for the block."""
     server = SwanlabServer()
-    threading.Thread(target=server.http.serve_forever, daemon=True).start()
+    threading.Thread(target=server.http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     try:
         yield server
     finally:

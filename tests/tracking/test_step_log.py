@@ -1,4 +1,4 @@
-"""The metrics file of a run that was killed and resumed."""
+"""The metrics file of a run that was killed and resumed, and the console's lines."""
 
 import io
 import resource
@@ -11,8 +11,9 @@ from meds_openrlhf.tracking.console import RunConsole, step_line
 from meds_openrlhf.tracking.step_log import StepLog
 
 
-def test_a_resumed_run_has_every_step_once(tmp_path: Path) -> None:
+def test_a_resumed_run_has_every_step_once_and_half_a_line_never(tmp_path: Path) -> None:
     log = StepLog(tmp_path / "metrics.jsonl")
+    assert log.read() == []
     for step in (1, 2, 3):
         log.append(step, {"reward": float(step)})
     with (tmp_path / "metrics.jsonl").open("a") as file:
@@ -20,6 +21,10 @@ def test_a_resumed_run_has_every_step_once(tmp_path: Path) -> None:
     log.cut_after(2)
     log.append(3, {"reward": 30.0})
     assert log.read() == [{"step": 1, "reward": 1.0}, {"step": 2, "reward": 2.0}, {"step": 3, "reward": 30.0}]
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4, "rew')
+    log.append(4, {})
+    assert [line["step"] for line in log.read()] == [1, 2, 3, 4]
 
 
 def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
@@ -39,19 +44,6 @@ def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
     assert [line["step"] for line in log.read()] == [1, 3]
 
 
-def test_a_line_after_one_that_a_killed_process_left_half_written(tmp_path: Path) -> None:
-    log = StepLog(tmp_path / "clusters.jsonl")
-    log.append(1, {})
-    with (tmp_path / "clusters.jsonl").open("a") as file:
-        file.write('{"step": 2, "his')
-    log.append(2, {"whole": 1})
-    assert log.read() == [{"step": 1}, {"step": 2, "whole": 1}]
-
-
-def test_a_run_without_steps_is_empty(tmp_path: Path) -> None:
-    assert StepLog(tmp_path / "metrics.jsonl").read() == []
-
-
 def test_the_console_tells_the_time_left() -> None:
     stream = io.StringIO()
     console = RunConsole(stream)
@@ -61,11 +53,7 @@ def test_the_console_tells_the_time_left() -> None:
     assert stream.getvalue().splitlines()[-1] == "step  3/40 | reward 0.500 | 3.0 s, 0:01:51 left"
 
 
-def test_the_step_line_with_and_without_a_memory() -> None:
-    assert (
-        step_line(7, 40, {"rollout/reward_mean": 0.25, "timing/step_total": 1.25})
-        == "step  7/40 | reward 0.250 | 1.2 s"
-    )
+def test_the_step_line_with_a_memory() -> None:
     metrics = {
         "meds/reward_raw": 0.5, "meds/reward_shaped": 0.45, "meds/penalized_share": 0.25, "meds/rows": 42.0,
         "meds/clusters": 6.0, "meds/noise_share": 0.1, "meds/eigen_ratio_step": 0.66, "timing/step_total": 2.0,

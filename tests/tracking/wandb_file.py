@@ -23,32 +23,33 @@ def read_wandb_file(path: Path) -> list[Any]:
             at += left
             continue
         _, length, kind = _HEADER.unpack_from(content, at)
-        part += content[at + _HEADER.size : at + _HEADER.size + length]
-        at += _HEADER.size + length
+        at += _HEADER.size
+        part += content[at : at + length]
+        at += length
         if kind in (1, 4):
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(part)
-            records.append(record)
+            records.append(wandb_internal_pb2.Record.FromString(part))
             part = b""
     return records
+
+
+def records_of(records: list[Any], kind: str) -> list[Any]:
+    return [getattr(record, kind) for record in records if record.WhichOneof("record_type") == kind]
 
 
 def history_of(records: list[Any]) -> list[dict[str, Any]]:
     """What was logged, record by record."""
     history = []
-    for record in records:
-        if record.WhichOneof("record_type") == "history":
-            history.append({})
-            for item in record.history.item:
-                *outer, name = item.nested_key or [item.key]
-                place = history[-1]
-                for key in outer:
-                    place = place.setdefault(key, {})
-                place[name] = json.loads(item.value_json)
+    for record in records_of(records, "history"):
+        history.append({})
+        for item in record.item:
+            *outer, name = item.nested_key or [item.key]
+            place = history[-1]
+            for key in outer:
+                place = place.setdefault(key, {})
+            place[name] = json.loads(item.value_json)
     return history
 
 
 def axes_of(records: list[Any]) -> dict[str, str]:
     """The axis of each metric for which one is defined."""
-    metrics = [record.metric for record in records if record.WhichOneof("record_type") == "metric"]
-    return {metric.name or metric.glob_name: metric.step_metric for metric in metrics}
+    return {metric.name or metric.glob_name: metric.step_metric for metric in records_of(records, "metric")}

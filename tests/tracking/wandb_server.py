@@ -1,11 +1,10 @@
-"""A small W&B for tests: what the real client says to it is kept, and it can hang, refuse or be slow."""
+"""A small W&B for tests: what the real client says to it is kept, and it can hang or refuse."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,21 +15,13 @@ class WandbServer:
     """Keeps what it is told; ``behaviour`` is "answers", "hangs" or "refuses", and may change at any time."""
 
     def __init__(self) -> None:
-        self.behaviour, self.delay = "answers", 0.0
+        self.behaviour = "answers"
         self.history: dict[int, dict[str, Any]] = {}  # by the offset of the line
         self.summary: dict[str, Any] = {}
         self.runs: list[dict[str, Any]] = []  # the variables of each UpsertBucket
-        self.artifacts: list[dict[str, Any]] = []
-        self.manifests: list[dict[str, Any]] = []
-        self.log = False
-        self.operations: list[str] = []
         self.let_go = threading.Event()
-        handler = type("Handler", (_Handler,), {"state": self})
-        self.http = _Server(("127.0.0.1", 0), handler)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.http.server_port}"
+        self.http = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"state": self}))
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
 
     def points(self, name: str) -> list[Any]:
         """The values of one metric, in the order in which they are kept."""
@@ -38,10 +29,7 @@ class WandbServer:
         return [line[name] for line in lines if name in line]
 
     def answer(self, query: str, variables: dict[str, Any]) -> dict[str, Any]:
-        if self.log:
-            print(query)
         operation = query.split("(")[0].split("{")[0].split()[-1]
-        self.operations.append(operation)
         run = self.runs[-1]["name"] if self.runs else None
         project = {"id": "P", "name": "p", "entity": {"id": "E", "name": "someone"}}
         bucket = {
@@ -61,35 +49,11 @@ class WandbServer:
         if operation == "UpsertBucket":
             self.runs.append(variables)
             return {"upsertBucket": {"bucket": {**bucket, "name": variables["name"] or run}, "inserted": not run}}
-        if operation == "GetDefaultEntity":
-            return {"viewer": {"id": "V", "entity": "someone"}}
-        if operation in ("Run", "RunHistoryKeys"):
-            keys = {"lastStep": max([line["_step"] for line in self.history.values()], default=-1)}
-            return {"project": {"internalId": "1", "run": {**bucket, "state": "running", "historyKeys": keys}}}
         if operation == "CreateRunFiles":
             files = [{"name": name, "uploadUrl": f"{self.url}/upload/{name}"} for name in variables["files"]]
             return {"createRunFiles": {"runID": "B", "uploadHeaders": [], "files": files}}
-        return self._answer_about_artifacts(operation, variables)
-
-    def _answer_about_artifacts(self, operation: str, variables: dict[str, Any]) -> dict[str, Any]:
-        file = {"id": "F", "uploadUrl": f"{self.url}/upload/manifest", "uploadHeaders": []}
-        if operation == "CreateArtifact":
-            self.artifacts.append(variables["input"])
-            artifact = {"id": f"A{len(self.artifacts)}", "state": "PENDING", "artifactSequence": None}
-            return {"createArtifact": {"artifact": artifact}}
-        if operation == "CreateArtifactManifest":
-            return {"createArtifactManifest": {"artifactManifest": {"id": "M", "file": file}}}
-        if operation == "UpdateArtifactManifest":
-            return {"updateArtifactManifest": {"artifactManifest": {"id": "M", "file": file}}}
-        if operation == "CreateArtifactFiles":
-            nodes = [
-                {"storagePath": None, "uploadUrl": f"{self.url}/upload/artifact", "uploadHeaders": [],
-                 "uploadMultipartUrls": None, "artifact": {"id": f"A{len(self.artifacts)}"}}
-                for _ in variables["input"]["artifactFiles"]
-            ]  # fmt: skip
-            return {"createArtifactFiles": {"files": {"edges": [{"node": node} for node in nodes]}}}
-        if operation == "CommitArtifact":
-            return {"commitArtifact": {"artifact": {"id": variables["artifactID"], "digest": "d"}}}
+        if operation == "CreateArtifact":  # of a table
+            return {"createArtifact": {"artifact": {"id": "A", "state": "COMMITTED", "artifactSequence": None}}}
         return {"project": None}  # nothing of that name is there yet
 
     def stream(self, content: dict[str, Any]) -> None:
@@ -118,7 +82,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.state.let_go.wait()
             self.close_connection = True
             return
-        time.sleep(self.state.delay)
         if self.state.behaviour == "refuses":
             self._say(401, {"errors": [{"message": "bad key"}]})
         elif self.path.endswith("/graphql"):
@@ -128,10 +91,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.state.stream(json.loads(body))
             self._say(200, {"exitcode": None, "limits": {}})
 
+    do_GET = do_POST
+
     def do_PUT(self) -> None:
-        body = self._body()
-        if self.path.endswith("/manifest"):
-            self.state.manifests.append(json.loads(body))
+        self._body()
         self._say(200, {})
 
     def _body(self) -> bytes:
@@ -160,8 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def wandb_server() -> Iterator[WandbServer]:
     server = WandbServer()
-    thread = threading.Thread(target=server.http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
+    threading.Thread(target=server.http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     try:
         yield server
     finally:

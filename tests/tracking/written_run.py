@@ -1,10 +1,15 @@
-"""A run's folder, written as the driver writes it."""
+"""A run's folder, written as the driver writes it, and what is sent of it."""
 
 from __future__ import annotations
 
 import json
 import math
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.sending import Trackers
@@ -21,6 +26,8 @@ logger:
   wandb:
     project: fruit
 """
+KEY = "b7" * 20
+DEADLINE = 60.0  # of a test that hangs
 
 
 class WrittenRun:
@@ -30,22 +37,24 @@ class WrittenRun:
         self.paths = RunPaths(folder)
         folder.mkdir(parents=True)
         self.paths.config.write_text(CONFIG)
+        self.tensorboard = self.paths.tensorboard / folder.name
         files = {"metrics": self.paths.metrics, "evaluations": self.paths.evaluations, "clusters": self.paths.clusters}
         self.logs = {stream: StepLog(path) for stream, path in files.items()}
-
-    @property
-    def tensorboard(self) -> Path:
-        return self.paths.tensorboard / self.paths.root.name
 
     def step(self, step: int, **metrics: float) -> None:
         self.logs["metrics"].append(step, metrics)
 
+    def steps(self, *steps: int, times: float = 1.0) -> None:
+        """Steps whose loss is their number, ``times`` a factor."""
+        for step in steps:
+            self.step(step, loss=step * times)
+
     def evaluation(self, step: int, **metrics: float) -> None:
         self.logs["evaluations"].append(step, metrics)
 
-    def clusters(self, step: int, size: int = 12, answer: str | None = "17", response: str | None = "so 17") -> None:
+    def clusters(self, step: int, answer: str | None = "17", response: str | None = "so 17") -> None:
         biggest = {
-            "prompt": "k1", "prompt_text": "9 + 9?", "label": 3, "size": size, "members": 4,
+            "prompt": "k1", "prompt_text": "9 + 9?", "label": 3, "size": 12, "members": 4,
             "answer": answer, "response": response,
         }  # fmt: skip
         histograms = {"meds/cluster_sizes": {"edges": [1, 2, 4], "counts": [5, 7]}}
@@ -55,11 +64,17 @@ class WrittenRun:
         for log in self.logs.values():
             log.cut_after(step)
 
+    def write_secrets(self) -> None:
+        """A configuration with a secret by name, and one by the environment's value."""
+        self.paths.config.write_text(CONFIG + f"reward:\n  api_key: very-secret\n  note: {KEY}\n")
+
     def send(self, *packages: str, first_step: float = math.inf) -> None:
         """One session from its start to its end, in which all is sent."""
-        trackers = Trackers(self.paths, list(packages), first_step=first_step)
-        assert trackers.finish(60) == []
-        assert trackers.left == []
+        assert Trackers(self.paths, list(packages), first_step=first_step).finish(DEADLINE) == []
+
+    def rest_of(self, name: str) -> str:
+        """The last line about a tracker that has not everything."""
+        return f"not everything was sent to {name}. Send the rest with: meds track {self.paths.root}"
 
     def id(self) -> str:
         return str(json.loads(self.paths.tracking.read_text())["id"])
@@ -70,3 +85,24 @@ class WrittenRun:
         written = [content for content in files if content != self.paths.config.read_bytes()]
         assert written
         return any(secret.encode() in content for content in written for secret in secrets)
+
+    def board(self) -> Any:
+        """TensorBoard's own reader of the run."""
+        accumulator = EventAccumulator(str(self.tensorboard))
+        accumulator.Reload()
+        return accumulator
+
+    def on_the_board(self) -> list[int]:
+        """The steps whose loss TensorBoard shows."""
+        is_there = self.tensorboard.exists() and "train/loss" in self.board().Tags()["scalars"]
+        return [event.step for event in self.board().Scalars("train/loss")] if is_there else []
+
+
+def follow_until(trackers: Trackers, happened: Callable[[list[str]], bool]) -> list[str]:
+    """What was said until something happened, which may be that something was said."""
+    said, deadline = trackers.poll(), time.monotonic() + DEADLINE
+    while not happened(said):
+        assert time.monotonic() < deadline, said
+        said += trackers.poll()
+        time.sleep(0.05)
+    return said + trackers.poll()

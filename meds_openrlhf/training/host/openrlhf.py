@@ -12,6 +12,7 @@ import importlib.util
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -38,6 +39,22 @@ def module_alone(name: str) -> ModuleType:
 def plain_class(actor_class: Any) -> Any:
     """Return the class that ``@ray.remote`` decorated; Ray does not allow subclassing the decorated class."""
     return actor_class.__ray_metadata__.modified_class.__ray_actor_class__
+
+
+@dataclass(frozen=True)
+class BoundActor:
+    """Looks like a Ray actor class to OpenRLHF, with ``arguments`` of its constructor that OpenRLHF does not pass."""
+
+    actor: Any
+    arguments: Mapping[str, Any]
+
+    def options(self, **options: Any) -> BoundActor:
+        """Like the actor class's."""
+        return BoundActor(self.actor.options(**options), self.arguments)
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        """Start an actor."""
+        return self.actor.remote(*args, **kwargs, **self.arguments)
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""Starts all actors of a run: the memory, vLLM engines, OpenRLHF's models and trainer, each in its placement group."""
+"""Starts all actors of a run: the memory, vLLM engines, OpenRLHF's models and trainer, each in its placement group.
+
+Imports OpenRLHF, which takes many seconds, so it is imported itself when the checks of a run have passed.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import ray
+from openrlhf.trainer.ray.launcher import RayActorGroup, ReferenceModelActor, RewardModelActor
+from openrlhf.trainer.ray.vllm_engine import create_vllm_engines
+from openrlhf.utils import get_strategy
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from transformers import AutoTokenizer
 
 from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.features.answer import AnswerOpenings
@@ -20,11 +27,16 @@ from meds_openrlhf.memory.shard import ShardSettings
 from meds_openrlhf.memory.snapshot import write_format
 from meds_openrlhf.placement.groups import shard_options
 from meds_openrlhf.placement.memory_estimate import EngineLimits
+from meds_openrlhf.rewards.boxed import answer_environment
 from meds_openrlhf.tracking.response_texts import ResponseReader
 from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder
 from meds_openrlhf.training.host.openrlhf import duplicates
 from meds_openrlhf.training.start.placing import Placement
 from meds_openrlhf.training.start.prepare import Job
+from meds_openrlhf.training.step.engine import restartable_engines
+from meds_openrlhf.training.step.policy import PolicyActor
+from meds_openrlhf.training.step.trainer import MedsPPOTrainer, MedsPPOTrainerAsync
+from meds_openrlhf.training.step.update import CriticActor
 from meds_openrlhf.training.watch.control import TrainerContext, start_run_control, this_node
 
 
@@ -41,8 +53,6 @@ class Actors:
 
 def start_actors(job: Job, placement: Placement, groups: dict[str, Any]) -> Actors:
     """Start mailbox, memory, engines, models and trainer, each in its placement group; return when all are ready."""
-    from openrlhf.utils import get_strategy
-
     args, meds = placement.args, _for_workers(job.config.meds)
     control = start_run_control(job.paths)
     shards, pool = _start_memory(job, groups)
@@ -60,9 +70,7 @@ def start_actors(job: Job, placement: Placement, groups: dict[str, Any]) -> Acto
     engines = _start_engines(args, groups, meds.features.answer_pattern, placement.report.limits)
     models = _start_models(args, groups)
     trainer = _start_trainer(args, strategy, models, engines, groups, context)
-    ray.get(models["policy"].async_run_method("use_settings", meds.policy))
-    _load_models(args, strategy, models, engines, trainer)
-    ray.get(models["policy"].async_run_method("set_up_recording", meds.features, context.records_layers))
+    _load_models(args, strategy, models, engines, trainer, context)
     return Actors(control, shards, engines, models, trainer)
 
 
@@ -104,11 +112,6 @@ def _start_recorder(job: Job) -> Any:
 
 def _start_models(args: SimpleNamespace, groups: dict[str, Any]) -> dict[str, Any]:
     """Start the ranks of each role that the run has."""
-    from openrlhf.trainer.ray.launcher import RayActorGroup, ReferenceModelActor, RewardModelActor
-
-    from meds_openrlhf.training.step.policy import PolicyActor
-    from meds_openrlhf.training.step.update import CriticActor
-
     roles = {
         "policy": (args.actor, ray.remote(num_gpus=1, **policy_options(args))(PolicyActor)),
         "reference": (args.ref, ReferenceModelActor),
@@ -145,10 +148,6 @@ def policy_options(args: SimpleNamespace) -> dict[str, Any]:
 def _start_engines(
     args: SimpleNamespace, groups: dict[str, Any], answer_pattern: str | None, limits: EngineLimits
 ) -> list[Any]:
-    from openrlhf.trainer.ray.vllm_engine import create_vllm_engines
-
-    from meds_openrlhf.training.step.engine import restartable_engines
-
     of_vllm = {"max_num_seqs": limits.max_num_seqs, "max_num_batched_tokens": limits.max_num_batched_tokens}
     with restartable_engines(_answer_environment(args, answer_pattern), **of_vllm):
         engines: list[Any] = create_vllm_engines(
@@ -175,10 +174,6 @@ def _answer_environment(args: SimpleNamespace, pattern: str | None) -> dict[str,
     """Return what tells the rewards, which the engines call, how to find answers; nothing for those in boxes."""
     if pattern is None:
         return {}
-    from transformers import AutoTokenizer
-
-    from meds_openrlhf.rewards.boxed import answer_environment
-
     tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
     return answer_environment(pattern, tokenizer.all_special_tokens)
 
@@ -191,8 +186,6 @@ def _start_trainer(
     groups: dict[str, Any],
     context: Any,
 ) -> Any:
-    from meds_openrlhf.training.step.trainer import MedsPPOTrainer, MedsPPOTrainerAsync
-
     trainer_class = MedsPPOTrainerAsync if args.train.async_enable else MedsPPOTrainer
     # On the node of the policy's first rank, whose loss ends the run anyway; otherwise Ray would choose any node.
     beside = PlacementGroupSchedulingStrategy(groups["policy"], placement_group_bundle_index=0)
@@ -218,12 +211,19 @@ def _start_trainer(
 
 
 def _load_models(
-    args: SimpleNamespace, strategy: Any, models: dict[str, Any], engines: list[Any], trainer: Any
+    args: SimpleNamespace,
+    strategy: Any,
+    models: dict[str, Any],
+    engines: list[Any],
+    trainer: Any,
+    context: TrainerContext,
 ) -> None:
     """Load the weights; the critic's schedule needs the policy's, so it comes second."""
     max_steps = ray.get(trainer.get_max_steps.remote())
     pretrained = args.actor.model_name_or_path
-    loading = models["policy"].async_init_model_from_pretrained(strategy, pretrained, max_steps, engines)
+    loading = models["policy"].async_init_model_from_pretrained(
+        strategy, pretrained, max_steps, engines, meds=context.meds, records_layers=context.records_layers
+    )
     if "reference" in models:
         loading += models["reference"].async_init_model_from_pretrained(strategy, pretrained)
     if "reward" in models and args.reward.model_name_or_path:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from meds_openrlhf.checkpoints import Checkpoint, newest_complete
+from meds_openrlhf.checkpoints import Checkpoint, newest_complete, ranks_saved
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.config.method import ANSWERS
 from meds_openrlhf.features.function import FROM_TEXTS, load_function
@@ -25,8 +24,6 @@ from meds_openrlhf.training.start import checks, dataset
 from meds_openrlhf.training.start.placing import Request, place, request_of
 
 REWARD_FILES = Path(__file__).parents[2] / "rewards"
-# DeepSpeed's optimizer files, one per rank: zero_pp_rank_3_mp_rank_00_optim_states.pt
-OPTIMIZER_PART = re.compile(r"(bf16_)?zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt")
 
 
 @dataclass(frozen=True)
@@ -132,16 +129,6 @@ def _prompts_of(data: Any, args: SimpleNamespace) -> Prompts:
     tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
     too_long = dataset.count_too_long(data, args, tokenizer)
     return Prompts(len(data) - too_long, too_long, longest_prompt(args))
-
-
-def ranks_saved(paths: RunPaths, tag: str) -> dict[str, int]:
-    """Return how many ranks of policy and critic saved their part of the optimizer in the checkpoint ``tag``."""
-    folders = {"policy": paths.checkpoints / "_actor" / tag, "critic": paths.checkpoints / "_critic" / tag}
-    parts = {
-        role: sum(1 for file in folder.iterdir() if OPTIMIZER_PART.fullmatch(file.name)) if folder.is_dir() else 0
-        for role, folder in folders.items()
-    }
-    return {role: count for role, count in parts.items() if count}
 
 
 def openrlhf_flags(config: RunConfig, paths: RunPaths, on_cpu: bool, load: bool) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import ray
+from openrlhf.trainer.ppo_trainer import BasePPOTrainer
 
 from meds_openrlhf.checkpoints import mark_complete, newest_complete, remove_stale, saved_tags
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.memory.snapshot import BRANCH_SNAPSHOT
-from meds_openrlhf.tracking.diversity import DiversityTracker
+from meds_openrlhf.tracking.metrics import DiversityTracker
 from meds_openrlhf.training.step.log import RolloutSender, eval_line
 from meds_openrlhf.training.watch.control import StepReport, Stopped, TrainerContext
 
@@ -21,16 +21,11 @@ class TrainingStopped(Exception):
     """Training ends after a step, on request, when it was just saved."""
 
 
-class CheckpointedTraining:
+class CheckpointedTraining(BasePPOTrainer):  # type: ignore[misc]
     """A mixin for OpenRLHF's trainers that saves policy, data and memory atomically and handles stop requests."""
-
-    # Attributes of the OpenRLHF trainer.
-    args: Any
-    best_eval_metric_value: float
 
     # Attributes of the subclass in this package.
     _context: TrainerContext
-    _pool: MemoryPool | None
     _diversity: DiversityTracker | None
     _rollouts: RolloutSender
 
@@ -56,12 +51,8 @@ class CheckpointedTraining:
         raise TrainingStopped(step, None if self.args.ckpt.disable_ds else tag)
 
     def _save_if_due(self, step: int, logs_dict: Any, client_states: dict[str, Any]) -> None:
-        saves = step % self.args.ckpt.save_steps == 0 and not self.args.ckpt.disable_ds
-        tag = f"global_step{step}"
-        states = self._save_ours(tag, client_states) if saves else client_states
-        super().save_logs_and_checkpoints(step, logs_dict, states)  # type: ignore[misc]
-        if saves:
-            self._mark_complete(tag, step)
+        with self._saving(step % self.args.ckpt.save_steps == 0, f"global_step{step}", step, client_states) as states:
+            super().save_logs_and_checkpoints(step, logs_dict, states)
 
     def save_best_checkpoint(self, eval_metrics: Any, global_step: int, client_states: Any = None) -> None:
         """Save OpenRLHF's best checkpoint, with the current memory.
@@ -74,33 +65,56 @@ class CheckpointedTraining:
             ray.get(self._context.control.report_evaluation.remote(evaluated, line))
         client_states = client_states or {}
         step = client_states.get("global_step", global_step)
-        tag = f"best_global_step{global_step}"
-        saves = self._is_best(eval_metrics or {}) and not self.args.ckpt.disable_ds
-        states = self._save_ours(tag, client_states) if saves else client_states
-        super().save_best_checkpoint(eval_metrics, global_step, states)  # type: ignore[misc]
-        if saves:
-            self._mark_complete(tag, step)
+        is_best = self._is_best(eval_metrics or {})
+        with self._saving(is_best, f"best_global_step{global_step}", step, client_states) as states:
+            super().save_best_checkpoint(eval_metrics, global_step, states)
         if step == global_step and ray.get(self._context.control.stop_is_requested.remote()):
             self._stop_after(step, None, client_states)
 
     def _is_best(self, eval_metrics: dict[str, float]) -> bool:
-        key = self._detect_eval_metric_key(eval_metrics) if eval_metrics else None  # type: ignore[attr-defined]
+        key = self._detect_eval_metric_key(eval_metrics) if eval_metrics else None
         return key in eval_metrics and eval_metrics[key] > self.best_eval_metric_value
+
+    @contextmanager
+    def _saving(self, is_due: bool, tag: str, step: int, client_states: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Before OpenRLHF saves a checkpoint that ``is_due``, save what it does not, and then mark all as complete.
+
+        Yields the client state for OpenRLHF to save, a copy that refers to the memory's snapshot.
+        """
+        if not is_due or self.args.ckpt.disable_ds:
+            yield client_states
+            return
+        paths, pool = self._context.paths, self._context.pool
+        self._rollouts.flush()
+        if self._diversity is not None:
+            self._diversity.save(paths.diversity(tag))
+        if pool is not None:
+            pool.snapshot(tag)
+        yield client_states if pool is None else {**client_states, "memory_snapshot": tag}
+        mark_complete(paths, tag, step)
+        # On a shared disk, files from another node may appear with a delay.
+        saved = saved_tags(paths) | {tag}
+        remove_stale(paths, saved)
+        if pool is not None:
+            pool.prune_snapshots({*saved, BRANCH_SNAPSHOT})
 
     def init_checkpoint_states(self) -> dict[str, Any]:
         """Load a checkpoint's state except the weights, and restore the memory to the same step or to empty.
 
         Raises ConfigError if the run has a memory and the checkpoint has none.
         """
-        states: dict[str, Any] = super().init_checkpoint_states()  # type: ignore[misc]
-        if self._pool is not None:
-            name = states.get("memory_snapshot")
-            if states["global_step"] > 0 and name is None:
-                raise ConfigError("meds.enabled", True, "does not fit this checkpoint; it was saved without a memory")
-            start = BRANCH_SNAPSHOT if self._context.paths.memory.snapshot(BRANCH_SNAPSHOT).exists() else None
-            self._pool.restore(name or start)
-            if self._diversity is not None and name is not None and self._context.paths.diversity(name).exists():
-                self._diversity.load(self._context.paths.diversity(name))
+        states: dict[str, Any] = super().init_checkpoint_states()
+        paths, pool = self._context.paths, self._context.pool
+        if pool is None:
+            return states
+        name = states.get("memory_snapshot")
+        if states["global_step"] > 0 and name is None:
+            hint = "the checkpoint was saved without a memory. Set false, or begin a new run."
+            raise ConfigError("meds.enabled", True, hint)
+        start = BRANCH_SNAPSHOT if paths.memory.snapshot(BRANCH_SNAPSHOT).exists() else None
+        pool.restore(name or start)
+        if self._diversity is not None and name is not None and paths.diversity(name).exists():
+            self._diversity.load(paths.diversity(name))
         return states
 
     @contextmanager
@@ -112,23 +126,3 @@ class CheckpointedTraining:
         except TrainingStopped as stopped:
             self._rollouts.flush()
             self._context.tell(Stopped(*stopped.args))
-
-    def _save_ours(self, tag: str, client_states: dict[str, Any]) -> dict[str, Any]:
-        """Save what OpenRLHF does not; return a copy of the client state that refers to it."""
-        ours = dict(client_states)
-        self._rollouts.flush()
-        if self._diversity is not None:
-            self._diversity.save(self._context.paths.diversity(tag))
-        if self._pool is not None:
-            self._pool.snapshot(tag)
-            ours["memory_snapshot"] = tag
-        return ours
-
-    def _mark_complete(self, tag: str, step: int) -> None:
-        """Mark a checkpoint complete, as its last write, and remove files of checkpoints that no longer exist."""
-        mark_complete(self._context.paths, tag, step)
-        # On a shared disk, files from another node may appear with a delay.
-        saved = saved_tags(self._context.paths) | {tag}
-        remove_stale(self._context.paths, saved)
-        if self._pool is not None:
-            self._pool.prune_snapshots({*saved, BRANCH_SNAPSHOT})

@@ -1,4 +1,4 @@
-"""OpenRLHF's vLLM engine as a restartable actor that tracks which of the policy's weights it has.
+"""OpenRLHF's vLLM engine as a restartable actor that knows whether it has the policy's weights.
 
 A restarted engine has the weights from disk and belongs to no weight-sync group. It answers `status`, rejects requests
 to generate, and joins again at the policy's next weight sync (`step.engine_fleet`). If engines sleep while
@@ -13,7 +13,6 @@ import os
 import traceback
 import uuid
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,10 +23,8 @@ from vllm.sampling_params import RequestOutputKind
 
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.runtime.processes import end_children_with_this_process
-from meds_openrlhf.training.host.openrlhf import plain_class, replaced
+from meds_openrlhf.training.host.openrlhf import BoundActor, plain_class, replaced
 from meds_openrlhf.training.step.engine_fleet import (
-    AS_STARTED,
-    NONE,
     EngineStatus,
     SharedTokenizer,
     StaleWeightsError,
@@ -49,8 +46,7 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
     async def __init__(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[misc]
         restarted = ray.get_runtime_context().was_current_actor_reconstructed
         self._life = uuid.uuid4().hex
-        # An engine that was never restarted has the same initial weights as the policy.
-        self._weights = NONE if restarted else AS_STARTED
+        self._has_weights = not restarted  # at the start, those on disk are the policy's
         self._loaded = False
         self._tokenizer: asyncio.Future[Any] | None = None
         self._given = (args, kwargs)
@@ -83,11 +79,11 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
         """Return the engine's status; also works while responses are generated."""
         if self._loaded and self.llm.errored:
             os._exit(1)  # the vLLM process inside is gone; Ray starts both again
-        return EngineStatus(self._life, self._weights, self._loaded)
+        return EngineStatus(self._life, self._has_weights, self._loaded)
 
-    async def has_received(self, weights: int) -> None:
-        """Record that the weight sync with this number has finished."""
-        self._weights = weights
+    async def has_received(self, life: str) -> None:
+        """Record that this ``life`` of the engine was part of a weight sync that has ended."""
+        self._has_weights |= life == self._life
 
     async def generate_responses(
         self, *, hf_tokenizer: SharedTokenizer, sampling_params: SamplingParams, **kwargs: Any
@@ -97,9 +93,9 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
         Raises StaleWeightsError if the engine lacks the policy's weights, and RunLostError if a user's agent raised.
 
         vLLM hands a response over when it is finished. By default it does so again with each of its tokens, which is
-        half of the work of the one thread that all the engine's responses go through (docs/benchmarks.md).
+        half of the work of the one thread that all the engine's responses go through.
         """
-        if self._weights == NONE:
+        if not self._has_weights:
             raise StaleWeightsError("restarted since the last weight sync")
         if self._tokenizer is None:  # before the first await, so that it is loaded once
             self._tokenizer = asyncio.wrap_future(hf_tokenizer.reference.future())
@@ -137,20 +133,4 @@ def restartable_engines(environment: dict[str, str], **arguments: Any) -> Abstra
     """
     options: dict[str, Any] = {"runtime_env": {"env_vars": environment}} if environment else {}
     actor = ray.remote(max_restarts=MAX_RESTARTS, max_concurrency=MOST_CALLS, **options)(RestartableEngine)
-    return replaced(vllm_engine, RolloutRayActor=_WithArguments(actor, arguments))
-
-
-@dataclass(frozen=True)
-class _WithArguments:
-    """Looks like a Ray actor class to OpenRLHF, which does not pass these ``arguments`` of its constructor."""
-
-    actor: Any
-    arguments: dict[str, Any]
-
-    def options(self, **options: Any) -> _WithArguments:
-        """Like the actor class's."""
-        return _WithArguments(self.actor.options(**options), self.arguments)
-
-    def remote(self, **given: Any) -> Any:
-        """Start an actor."""
-        return self.actor.remote(**given, **self.arguments)
+    return replaced(vllm_engine, RolloutRayActor=BoundActor(actor, arguments))

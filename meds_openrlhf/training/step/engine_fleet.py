@@ -1,6 +1,6 @@
 """Sends prompts to vLLM engines from one process: drops lost engines and adds restarted engines again.
 
-Weight syncs are numbered, and an engine reports the last sync that it received. Only engines with the newest are used.
+An engine knows whether it has the policy's weights. Only those that do are used.
 """
 
 from __future__ import annotations
@@ -16,16 +16,12 @@ import ray
 
 from meds_openrlhf.runtime.errors import RunLostError, innermost
 
-# Ray reports a lost engine within seconds. A silent engine counts as busy for this long.
+# Ray reports a lost engine within seconds. A silent engine counts as busy for this long, and is then started again.
 STATUS_SECONDS = 300.0
 RESTART_SECONDS = 900.0
 POLL_SECONDS = 2.0
-# For how long a sync's number may be under way to the engines.
-NUMBERING_SECONDS = 10.0
 # Engines abort a prompt within a decoding step.
 CANCEL_SECONDS = 60.0
-# Values instead of a sync's number: the policy's initial weights from disk; stale weights after a restart.
-AS_STARTED, NONE = 0, -1
 
 
 class StaleWeightsError(RuntimeError):
@@ -34,10 +30,10 @@ class StaleWeightsError(RuntimeError):
 
 @dataclass(frozen=True)
 class EngineStatus:
-    """The life (process) of an engine, the last weight sync that it received, and whether vLLM is running."""
+    """The life (process) of an engine, whether it has the policy's weights, and whether vLLM is running."""
 
     life: str
-    weights: int
+    has_weights: bool = True
     loaded: bool = True
 
 
@@ -52,22 +48,17 @@ class SharedTokenizer:
 
 
 class EngineFleet:
-    """All engines of a run. ``usable`` is the list that OpenRLHF's trainer and generator use, updated in place.
+    """All engines of a run. ``usable`` is the list that OpenRLHF's trainer and generator use, updated in place."""
 
-    ``syncs_meanwhile``: another process may sync weights at any time, as in asynchronous runs with partial rollouts.
-    """
-
-    def __init__(self, engines: list[Any], tell: Callable[[str], None], syncs_meanwhile: bool = False) -> None:
+    def __init__(self, engines: list[Any], tell: Callable[[str], None]) -> None:
         self.usable = list(engines)
         self.tell = tell
         self._engines = list(engines)
-        self._syncs_meanwhile = syncs_meanwhile
         self._given_up: set[Any] = set()
         self._lives: dict[Any, str] = {}  # of the usable engines
         self._group: list[str] | None = None  # the lives in the weight-sync group; None: as started
-        self._weights = AS_STARTED  # the newest sync that this process knows of
         self._sent: dict[Any, tuple[Any, str]] = {}  # the engine that has the call, and its life then
-        self._load: Counter[Any] = Counter()  # calls by engine
+        self._running: Counter[Any] = Counter()  # calls by engine
 
     # ── prompts ──
 
@@ -77,10 +68,10 @@ class EngineFleet:
 
     def generate(self, **request: Any) -> Any:
         """Send a prompt to the engine with the fewest; return the call."""
-        engine = min(self.usable, key=self._load.__getitem__)
+        engine = min(self.usable, key=self._running.__getitem__)
         call = engine.generate_responses.remote(**request)
         self._sent[call] = engine, self._lives.get(engine, "")
-        self._load[engine] += 1
+        self._running[engine] += 1
         return call
 
     def wait(self, calls: Sequence[Any]) -> list[Any]:
@@ -114,16 +105,14 @@ class EngineFleet:
     def _forget(self, call: Any) -> str:
         """Count a call no more; return the life of the engine that had it."""
         engine, life = self._sent.pop(call)
-        self._load[engine] -= 1
+        self._running[engine] -= 1
         return life
 
     # ── engines ──
 
     def keep_those_with_weights(self) -> None:
-        """Drop engines that are unavailable or lack the newest weights; called before responses are generated."""
-        statuses = self._numbered() if self._syncs_meanwhile else self._statuses()
-        self._weights = max([self._weights, *(status.weights for status in statuses.values())])
-        self._use({engine: status for engine, status in statuses.items() if status.weights == self._weights})
+        """Drop engines that are unavailable or lack the weights; called before responses are generated."""
+        self._use({engine: status for engine, status in self._statuses().items() if status.has_weights})
 
     def take_in_restarted(self) -> bool:
         """Use every engine that answers; called before a weight sync.
@@ -134,16 +123,15 @@ class EngineFleet:
         self._use(statuses)
         lives = [status.life for status in statuses.values()]
         if self._group is None:
-            changed = len(lives) < len(self._engines) or any(status.weights == NONE for status in statuses.values())
+            changed = len(lives) < len(self._engines) or not all(status.has_weights for status in statuses.values())
         else:
             changed = lives != self._group
         self._group = lives
         return changed
 
     def note_sync(self) -> None:
-        """Record that the engines in use have the newest weights; called after a weight sync."""
-        self._weights += 1
-        ray.get([engine.has_received.remote(self._weights) for engine in self.usable])
+        """Tell the engines in use that they have the weights; called after a weight sync."""
+        ray.get([engine.has_received.remote(self._lives[engine]) for engine in self.usable])
 
     def drop(self, life: str, error: Exception) -> None:
         """Drop the engine whose call failed with ``error`` in this life, until Ray has restarted it.
@@ -197,22 +185,14 @@ class EngineFleet:
                 raise RunLostError("every vLLM engine was lost, and none came back")
             time.sleep(POLL_SECONDS)
 
-    def _numbered(self) -> dict[Any, EngineStatus]:
-        """Return the engines' statuses when no engine can still be about to get the newest sync's number."""
-        deadline = time.monotonic() + NUMBERING_SECONDS
-        while True:
-            statuses = self._statuses()
-            found = {status.weights for status in statuses.values()} - {NONE}
-            if not found or max(found) - 1 not in found or time.monotonic() > deadline:
-                return statuses
-            time.sleep(POLL_SECONDS / 20)
-
     def _statuses(self) -> dict[Any, EngineStatus]:
         """Return the statuses of the engines that are available, in the order of the engines."""
         references = {engine.status.remote(): engine for engine in self._engines}
-        done = set(ray.wait(list(references), num_returns=len(references), timeout=STATUS_SECONDS)[0])
+        done, silent = ray.wait(list(references), num_returns=len(references), timeout=STATUS_SECONDS)
+        for reference in silent:
+            ray.kill(references[reference], no_restart=False)
         statuses: dict[Any, EngineStatus] = {}
-        for reference in [reference for reference in references if reference in done]:
+        for reference in [reference for reference in references if reference in set(done)]:
             engine = references[reference]
             try:
                 statuses[engine] = ray.get(reference)

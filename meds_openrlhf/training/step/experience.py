@@ -1,13 +1,13 @@
 """From rollouts to advantages: OpenRLHF's experience maker with a memory.
 
-    make_experience    OpenRLHF's forward passes, while the policy's ranks record layer logits
+    run the models     OpenRLHF's forward passes, while the policy's ranks record layer logits
     collect            rewards, verdicts and what was recorded, in the order of the samples
     ask                the memory for the cluster and its size of each rollout that it remembers
-    shape              the rewards by these sizes
+    shape              the rewards by these sizes (`shaping.methods`)
     advantages         OpenRLHF's from the shaped rewards; for a wrong rollout at most 0, or what the raw rewards give
 
 The raw reward stays unchanged: dynamic filtering uses it earlier, and ``info["reward"]`` and all of OpenRLHF's metrics
-keep it. The reward that the policy is trained on is ``info["shaped_reward"]``.
+keep it. The reward that the policy is trained on is ``info["shaped_reward"]``; without a memory it is the raw one.
 """
 
 from __future__ import annotations
@@ -28,22 +28,19 @@ from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 from scipy.signal import lfilter
 
-from meds_openrlhf.config.method import Method
-from meds_openrlhf.config.schema import PenaltySettings
 from meds_openrlhf.features.final_answer import answer_rows
+from meds_openrlhf.features.function import load_function
 from meds_openrlhf.memory.assignment import UNASSIGNED
-from meds_openrlhf.memory.clustering import NOISE, cluster_sets
 from meds_openrlhf.memory.rows import group_codes, make_rows, remembered_rows
 from meds_openrlhf.memory.shard import MemoryAnswer
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.shaping.exploration import answer_bonus, pass_at_k_advantages
-from meds_openrlhf.shaping.penalty import cluster_penalty, rarity_bonus, shaped_reward
-from meds_openrlhf.tracking.diversity import DiversityTracker
-from meds_openrlhf.tracking.metrics import StepFacts, step_metrics
+from meds_openrlhf.shaping.batch_clusters import sizes_in_batch
+from meds_openrlhf.shaping.methods import advantages_added, advantages_instead, shape
+from meds_openrlhf.tracking.metrics import DiversityTracker, StepFacts, step_metrics
 from meds_openrlhf.training.host.openrlhf import duplicates, ranks_of_roles
 from meds_openrlhf.training.step.batches import even_batches, padded_batches
 from meds_openrlhf.training.step.policy import Recorded
-from meds_openrlhf.training.step.samples import in_order, is_right, prompt_keys, values_in_order
+from meds_openrlhf.training.step.samples import TextFeatures, in_order, is_right, prompt_keys, values_in_order
 from meds_openrlhf.training.watch.control import TrainerContext
 
 # From a step's experiences and what was recorded: which rollouts can have a row (n,), and the rows (n, d).
@@ -58,6 +55,16 @@ def rows_of_layers(_experiences: object, recorded: Recorded) -> tuple[NDArray[np
 def rows_of_answers(_experiences: object, recorded: Recorded) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
     """Make the rows of final answers (n, 2)."""
     return np.array([answer is not None for answer in recorded.answers]), answer_rows(recorded.answers)
+
+
+def row_maker(context: TrainerContext, tokenizer: Any) -> RowMaker:
+    """Return what makes the memory's rows: of layer logits, of final answers, or by a function of the user's."""
+    if context.pool is None or context.records_layers:
+        return rows_of_layers
+    function = context.meds.features.function
+    if function is None:
+        return rows_of_answers
+    return TextFeatures(tokenizer, load_function(function, layers=0, hidden=0)).rows_of
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,7 @@ class Judged:
 
     correct: NDArray[np.bool_]
     label: NDArray[np.int32]  # UNASSIGNED if the memory gave no label
-    cluster_size: NDArray[np.int32]
+    cluster_size: NDArray[np.int32]  # 0 for a rollout that no memory was asked about
 
 
 @dataclass(frozen=True)
@@ -91,20 +98,35 @@ class StepResult:
 
 
 class ExperienceMaker(RemoteExperienceMaker):
-    """OpenRLHF's experience maker without its loops over samples and tokens in Python; the results are the same."""
+    """Turns rollouts into experiences with rewards shaped by the memory of past errors, if the run has one.
 
-    def __init__(self, *args: Any, correct_threshold: float, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._correct_threshold = correct_threshold
+    Without OpenRLHF's loops over samples and tokens in Python; without a penalty the results are the same.
+    """
+
+    def __init__(
+        self, *args: Any, strategy: Any, context: TrainerContext, diversity: DiversityTracker | None, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, strategy=_without_length_penalties(strategy), **kwargs)
+        self._length_args = strategy.args
+        self._context = context
+        self._rows_of = row_maker(context, self.tokenizer)
+        self._diversity = diversity
 
     @torch.no_grad()
     def make_step(self, rollout_samples: list[Experience], step: int) -> StepResult:
-        """Do the work of OpenRLHF's ``make_experience_batch``; scores of at least ``correct_threshold`` are right."""
+        """Do the work of OpenRLHF's ``make_experience_batch``."""
         experiences, recorded = self._run_models(rollout_samples)
-        correct = self._verdicts(experiences)
-        nothing = np.full(len(correct), UNASSIGNED, np.int32), np.zeros(len(correct), np.int32)
-        experiences = self.compute_advantages_and_returns(experiences)
-        return StepResult(experiences, Judged(correct, *nothing), metrics_of_policy(experiences, recorded))
+        collected = self._collect(experiences, recorded, step)
+        metrics = metrics_of_policy(experiences, recorded)
+        shaped: NDArray[np.floating] = collected.raw
+        if self._context.pool is None:
+            nothing = np.full(len(collected.raw), UNASSIGNED, np.int32), np.zeros(len(collected.raw), np.int32)
+            judged = Judged(collected.correct, *nothing)
+        else:
+            answer, judged = self._ask(collected, step)
+            shaped = shape(collected.raw, judged.correct, judged.cluster_size, self._context.meds.penalty)
+            metrics |= self._metrics_of_memory(collected, shaped, answer, recorded.seconds)
+        return StepResult(self._advantages(experiences, collected, judged, shaped), judged, metrics)
 
     def _run_models(self, rollout_samples: list[Experience]) -> tuple[list[Experience], Recorded]:
         """Run OpenRLHF's forward passes, and fetch from the policy's ranks what they recorded."""
@@ -118,10 +140,6 @@ class ExperienceMaker(RemoteExperienceMaker):
             seconds=sum(batch.seconds for batch in batches),
         )
         return experiences, recorded
-
-    def _verdicts(self, experiences: Sequence[Experience]) -> NDArray[np.bool_]:
-        """Return which rollouts (n,) are right, in the order of the samples' index."""
-        return values_in_order(experiences, [is_right(batch, self._correct_threshold) for batch in experiences])
 
     def split_rollout_samples(self, rollout_samples: list[Experience]) -> list[Experience]:
         """Number the samples, and join them to micro-batches.
@@ -144,63 +162,11 @@ class ExperienceMaker(RemoteExperienceMaker):
         size = self.args.rollout.micro_batch_size
         return [np.arange(start, min(start + size, len(samples))) for start in range(0, len(samples), size)]
 
-    def get_cumulative_returns(
-        self, rewards: torch.Tensor, action_mask: torch.Tensor | None, gamma: float
-    ) -> torch.Tensor:
-        """Return the discounted sum (B, A) of each token's and all later rewards (B, A), of generated tokens only.
-
-        It is the filter ``returns[t] = rewards[t] + gamma * returns[t + 1]``, in OpenRLHF's order of operations.
-        """
-        if rewards.dtype != torch.float32:
-            returns: torch.Tensor = super().get_cumulative_returns(rewards, action_mask, gamma)
-            return returns
-        masked = rewards if action_mask is None else action_mask * rewards
-        backwards = lfilter(np.ones(1, np.float32), np.array([1, -gamma], np.float32), masked.numpy()[:, ::-1])
-        return torch.from_numpy(backwards[:, ::-1].copy())
-
-
-class MemoryExperienceMaker(ExperienceMaker):
-    """Turns rollouts into experiences with rewards shaped by the memory of past errors."""
-
-    def __init__(
-        self,
-        *args: Any,
-        strategy: Any,
-        context: TrainerContext,
-        rows_of: RowMaker = rows_of_layers,
-        diversity: DiversityTracker | None = None,
-        **kwargs: Any,
-    ) -> None:
-        threshold = context.meds.penalty.correct_threshold
-        super().__init__(*args, strategy=_without_length_penalties(strategy), correct_threshold=threshold, **kwargs)
-        self._length_args = strategy.args
-        self._context = context
-        self._rows_of = rows_of
-        self._diversity = diversity
-
-    @torch.no_grad()
-    def make_step(self, rollout_samples: list[Experience], step: int) -> StepResult:
-        """Do the work of OpenRLHF's ``make_experience_batch``, with rewards shaped by the memory."""
-        experiences, recorded = self._run_models(rollout_samples)
-        collected = self._collect(experiences, recorded, step)
-        answer, judged = self._ask(collected, step)
-        shaped = shape(collected, judged, self._context.meds.penalty)
-        experiences = self._advantages(experiences, collected, judged, shaped)
-        facts = StepFacts(
-            raw_reward=collected.raw,
-            shaped_reward=shaped,
-            correct=judged.correct,
-            group_size=self.args.rollout.n_samples_per_prompt,
-            has_row=len(collected.remembered),
-            recording_seconds=recorded.seconds,
-            diversity=self._diversity_of(collected, answer),
-        )
-        metrics = {**metrics_of_policy(experiences, recorded), **step_metrics(facts, answer)}
-        return StepResult(experiences, judged, metrics)
-
     def _collect(self, experiences: list[Experience], recorded: Recorded, step: int) -> Collected:
         """Put a step's rollouts into the order of the samples, and select those for the memory."""
-        correct = self._verdicts(experiences)  # before length penalties change the rewards
+        threshold = self._context.meds.penalty.correct_threshold
+        # Before length penalties, which change the rewards.
+        correct = values_in_order(experiences, [is_right(batch, threshold) for batch in experiences])
         for experience in experiences:
             experience.rewards = experience.rewards.to(torch.promote_types(experience.rewards.dtype, torch.float32))
         apply_length_penalties(experiences, self._length_args)
@@ -247,65 +213,78 @@ class MemoryExperienceMaker(ExperienceMaker):
         trained = self._from_rewards(experiences, shaped)
         if not np.array_equal(shaped, collected.raw):
             _limit_wrong(trained, self._from_rewards(experiences, collected.raw), collected.correct)
-        exploration = self._context.meds.exploration
-        if weight := exploration.answer_bonus:
-            bonus = answer_bonus(judged.cluster_size, weight=weight, baseline=exploration.answer_baseline)
-            _add_to_advantages(trained, np.where(collected.has_feature, bonus, 0.0).astype(np.float32))
+        _add(trained, advantages_added(judged.cluster_size, collected.has_feature, self._context.meds.exploration))
         for experience in trained:
             experience.rewards = torch.from_numpy(shaped[experience.index])
             experience.info["reward"] = torch.from_numpy(collected.raw[experience.index])
             experience.info["shaped_reward"] = experience.rewards.clone()
         return trained
 
-    def _from_rewards(self, experiences: list[Experience], rewards: NDArray[Any]) -> list[Experience]:
-        """Return copies of the experiences with OpenRLHF's advantages from ``rewards`` (n,), or those of pass@k."""
-        k = self._context.meds.exploration.pass_at_k
-        given = self._without_equal_groups(rewards) if k is None else np.zeros_like(rewards)
+    def _from_rewards(self, experiences: list[Experience], rewards: NDArray[np.float32]) -> list[Experience]:
+        """Return copies of the experiences with advantages from ``rewards`` (n,).
+
+        They are the estimator's, or those of a method that takes its place; then OpenRLHF's estimator still adds what
+        does not come from rewards, such as the penalty for KL divergence, so it gets rewards of 0.
+        """
+        groups = rewards.reshape(-1, self.args.rollout.n_samples_per_prompt)  # responses to a prompt are adjacent
+        instead = advantages_instead(groups, self._context.meds.exploration)
+        given = self._without_equal_groups(groups) if instead is None else np.zeros_like(rewards)
         copies = [copy.copy(experience) for experience in experiences]
         for experience in copies:
             experience.info = dict(experience.info)
             experience.rewards = torch.from_numpy(given[experience.index])
         self.compute_advantages_and_returns(copies)  # of these objects
-        if k is not None:
-            groups = self._in_groups(rewards)
-            _add_to_advantages(copies, pass_at_k_advantages(groups, k).reshape(-1).astype(rewards.dtype))
+        if instead is not None:
+            _add(copies, instead)
             deviation = groups.std(axis=1, ddof=1).repeat(groups.shape[1])
             for experience in copies:
                 experience.info["group_reward_std"] = torch.from_numpy(deviation[experience.index])
         return copies
 
-    def _without_equal_groups(self, rewards: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Set rewards to 0 in groups with equal rewards, if the estimator subtracts the group's mean anyway.
+    def _without_equal_groups(self, groups: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the rewards (n,) of ``groups`` (g, N), 0 in those with equal rewards if the estimator is group_norm.
 
         In float32 the mean of sixteen values of -0.2 is not exactly -0.2, and OpenRLHF divides the difference by a
         deviation of 0 plus 1e-9. Without this correction a group at the limit of the penalty would get advantages of 15
         instead of 0.
         """
-        if self.advantage_estimator != "group_norm":
-            return rewards
-        groups = self._in_groups(rewards)
         equal = groups.max(axis=1, keepdims=True) == groups.min(axis=1, keepdims=True)
-        return np.where(equal, np.float32(0), groups).reshape(-1)
+        is_relative = self.advantage_estimator == "group_norm"
+        return np.where(equal & is_relative, np.float32(0), groups).reshape(-1)
 
-    def _in_groups(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return values of samples (n,) as (prompts, responses to each)."""
-        return values.reshape(-1, self.args.rollout.n_samples_per_prompt)
+    def get_cumulative_returns(
+        self, rewards: torch.Tensor, action_mask: torch.Tensor | None, gamma: float
+    ) -> torch.Tensor:
+        """Return the discounted sum (B, A) of each token's and all later rewards (B, A), of generated tokens only.
 
-    def _diversity_of(self, collected: Collected, answer: MemoryAnswer) -> dict[str, float]:
-        """Return metrics of the remembered layer logits and of the layer logits of right answers."""
-        if self._diversity is None:
-            return {}
-        select, right = self._context.transform.select, collected.correct & collected.has_feature
-        remembered = collected.features[collected.remembered]
-        return self._diversity.add(select(remembered), select(collected.features[right]), answer.moments)
+        It is the filter ``returns[t] = rewards[t] + gamma * returns[t + 1]``, in OpenRLHF's order of operations.
+        """
+        if rewards.dtype != torch.float32:
+            returns: torch.Tensor = super().get_cumulative_returns(rewards, action_mask, gamma)
+            return returns
+        masked = rewards if action_mask is None else action_mask * rewards
+        backwards = lfilter(np.ones(1, np.float32), np.array([1, -gamma], np.float32), masked.numpy()[:, ::-1])
+        return torch.from_numpy(backwards[:, ::-1].copy())
 
-
-def shape(collected: Collected, judged: Judged, penalty: PenaltySettings) -> NDArray[np.float64]:
-    """Return the shaped rewards (n,) of all samples of the step."""
-    limits = {"alpha": penalty.alpha, "beta": penalty.beta}
-    if penalty.scope == "batch":
-        return collected.raw + rarity_bonus(judged.cluster_size, **limits)
-    return shaped_reward(collected.raw, cluster_penalty(judged.cluster_size, **limits), judged.correct)
+    def _metrics_of_memory(
+        self, collected: Collected, shaped: NDArray[np.floating], answer: MemoryAnswer, recording_seconds: float
+    ) -> dict[str, float]:
+        """Return the metrics of what the memory did, and of the layer logits of wrong and of right answers."""
+        diversity: dict[str, float] = {}
+        if self._diversity is not None:
+            select, right = self._context.transform.select, collected.correct & collected.has_feature
+            remembered = collected.features[collected.remembered]
+            diversity = self._diversity.add(select(remembered), select(collected.features[right]), answer.moments)
+        facts = StepFacts(
+            raw_reward=collected.raw,
+            shaped_reward=shaped,
+            correct=collected.correct,
+            group_size=self.args.rollout.n_samples_per_prompt,
+            has_row=len(collected.remembered),
+            recording_seconds=recording_seconds,
+            diversity=diversity,
+        )
+        return step_metrics(facts, answer)
 
 
 def metrics_of_policy(experiences: Sequence[Experience], recorded: Recorded) -> dict[str, float]:
@@ -321,10 +300,12 @@ def metrics_of_policy(experiences: Sequence[Experience], recorded: Recorded) -> 
     return {"rollout/unanswered_rate": unanswered, "policy_entropy": -total / max(tokens, 1)}
 
 
-def _add_to_advantages(experiences: Sequence[Experience], added: NDArray[np.float32]) -> None:
+def _add(experiences: Sequence[Experience], added: NDArray[np.floating] | None) -> None:
     """Add a value of each sample (n,) to the advantages and returns of all its tokens."""
+    if added is None:
+        return
     for experience in experiences:
-        values = torch.from_numpy(added[experience.index])
+        values = torch.from_numpy(added[experience.index].astype(np.float32))
         tokens = values[:, None] * experience.action_mask
         experience.advantages = experience.advantages + tokens
         experience.returns = experience.returns + tokens
@@ -347,17 +328,3 @@ def _without_length_penalties(strategy: Any) -> Any:
     changed.args.reward.overlong_buffer_len = None
     changed.args.reward.stop_properly_penalty_coef = None
     return changed
-
-
-def sizes_in_batch(features: NDArray[np.float64], codes: NDArray[np.int64], method: Method) -> NDArray[np.int32]:
-    """Return for each row the size (n,) int32 of its cluster, including the row itself; 1 for noise.
-
-    Rows of ``features`` (n, d) with the same value in ``codes`` (n,) are clustered together. For training without a
-    memory (meds.penalty.scope: batch).
-    """
-    order = np.argsort(codes, kind="stable")
-    offsets = np.flatnonzero(np.diff(codes[order], prepend=-1, append=-1)) if len(codes) else np.zeros(1, np.int64)
-    labels = np.empty(len(codes), np.int32)
-    labels[order] = cluster_sets(features[order], offsets, method)
-    _, cluster_of, counts = np.unique(np.stack([codes, labels]), axis=1, return_inverse=True, return_counts=True)
-    return np.where(labels == NOISE, 1, counts[cluster_of.reshape(-1)]).astype(np.int32)

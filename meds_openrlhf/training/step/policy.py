@@ -13,7 +13,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from openrlhf.trainer.ray import ppo_actor
 
-from meds_openrlhf.config.schema import FeatureSettings, PolicySettings
+from meds_openrlhf.config.schema import FeatureSettings, MedsSettings
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.function import load_function
 from meds_openrlhf.features.layout import locate_answers, packed_positions, padded_positions, positions_on_rank
@@ -38,17 +38,21 @@ class Recorded:
 class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc]
     """OpenRLHF's DeepSpeed policy with replaceable engines, a recorder, and the settings under ``meds.policy``."""
 
-    _recorder: LayerLogitRecorder | None = None
-
-    def use_settings(self, settings: PolicySettings) -> None:
-        """Set the settings of the update; called once, before the model is loaded."""
-        self._policy_settings = settings
-
     def init_model_from_pretrained(
-        self, strategy: Any, pretrain: str, max_steps: int | None = None, vllm_engines: list[Any] | None = None
+        self,
+        strategy: Any,
+        pretrain: str,
+        max_steps: int | None = None,
+        vllm_engines: list[Any] | None = None,
+        *,
+        meds: MedsSettings,
+        records_layers: bool,
     ) -> None:
-        """Load the model, with the warm-up counted in training steps and the settings' additions to the loss."""
-        settings = self._policy_settings
+        """Load the model, with the warm-up counted in training steps and the settings' additions to the loss.
+
+        ``records_layers``: whether the log-prob recomputes record layer logits.
+        """
+        settings = self._policy_settings = meds.policy
         if settings.warmup_steps is not None and max_steps is not None:
             strategy.args.actor.lr_warmup_ratio = warmup_ratio(settings.warmup_steps, strategy.args, max_steps)
         with replaced(ppo_actor, ActorPPOTrainer=PolicyTrainer):
@@ -57,6 +61,7 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
             loss = EntropyAdvantageLoss(self.trainer.actor_loss_fn, settings.entropy_advantage)
             self.actor.register_forward_hook(loss.keep_entropy)
             self.trainer.actor_loss_fn = loss
+        self.set_up_recording(meds.features, records_layers)
 
     def fit(self, kl_ctl: float = 0) -> dict[str, float]:
         """Run OpenRLHF's updates; with mini-batches of whole prompts, samples keep their order."""
@@ -98,16 +103,16 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
     # ── recording ──
 
     def set_up_recording(self, features: FeatureSettings, records_layers: bool) -> None:
-        """Create the answer locator, and the recorder if it is wanted; called once, after the model is loaded."""
+        """Create what finds answers and, if it is wanted, what records layer logits, for a model that is loaded."""
         self._recorded: list[Recorded] = []
         self._locator = AnswerLocator(self.tokenizer, features.answer_openings, features.answer_pattern)
-        if not records_layers:
-            return
-        function = None
-        if features.function is not None:
-            model = self.actor.model.module.config.get_text_config()
-            function = load_function(features.function, model.num_hidden_layers, model.hidden_size)
-        self._recorder = LayerLogitRecorder(self.actor.model, groups=self._groups_of_one_batch(), function=function)
+        self._recorder: LayerLogitRecorder | None = None
+        if records_layers:
+            model, function = self.actor.model, None
+            if features.function is not None:
+                config = model.module.config.get_text_config()
+                function = load_function(features.function, config.num_hidden_layers, config.hidden_size)
+            self._recorder = LayerLogitRecorder(model, groups=self._groups_of_one_batch(), function=function)
 
     def forward(
         self, sequences: torch.Tensor, action_mask: torch.Tensor, attention_mask: torch.Tensor, **kwargs: Any

@@ -5,7 +5,6 @@ The trainers also survive lost engines and stop after a step on request.
 
 from __future__ import annotations
 
-import functools
 import time
 from typing import Any
 
@@ -14,80 +13,43 @@ import openrlhf.trainer.ppo_trainer_async as async_module
 import ray
 import transformers
 from openrlhf.trainer.ppo_trainer import BasePPOTrainer, PPOTrainer
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from meds_openrlhf.features.function import load_function
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.tracking.diversity import DiversityTracker
-from meds_openrlhf.training.host.openrlhf import plain_class, replaced
+from meds_openrlhf.tracking.metrics import DiversityTracker
+from meds_openrlhf.training.host.openrlhf import BoundActor, plain_class, replaced
 from meds_openrlhf.training.step.batches import arranged
 from meds_openrlhf.training.step.checkpoint import CheckpointedTraining
 from meds_openrlhf.training.step.engine_fleet import EngineFleet
-from meds_openrlhf.training.step.experience import (
-    ExperienceMaker,
-    MemoryExperienceMaker,
-    RowMaker,
-    rows_of_answers,
-    rows_of_layers,
-)
+from meds_openrlhf.training.step.experience import ExperienceMaker
 from meds_openrlhf.training.step.log import RolloutSender, evaluation_metrics, step_rollouts
 from meds_openrlhf.training.step.rollout import RolloutGenerator
-from meds_openrlhf.training.step.samples import TextFeatures
-from meds_openrlhf.training.watch.control import TrainerContext
+from meds_openrlhf.training.watch.control import TrainerContext, this_node
 
 
 class MedsTraining(CheckpointedTraining):
     """A mixin for OpenRLHF's trainers that adds the memory, if there is one, the rollout log and the engine fleet."""
 
-    # Attributes of the OpenRLHF trainer.
-    args: Any
-    experience_maker: Any
     vllm_engines: list[Any]
-    actor_model_group: Any
-    critic_model_group: Any
-    reward_model_group: Any
-    reference_model_group: Any
-    kl_ctl: Any
-    tokenizer: Any
-    ppo_train: Any
-    _compute_rollout_stats: Any
-    best_eval_metric_value: float
 
     def __init__(self, *args: Any, context: TrainerContext, strategy: Any, **kwargs: Any) -> None:
         transformers.set_seed(strategy.args.train.seed)  # the order of the prompts depends on it
-        super().__init__(*args, strategy=strategy, **kwargs)  # type: ignore[call-arg]
+        super().__init__(*args, strategy=strategy, **kwargs)
         self._context = context
-        self._pool = context.pool
         self._diversity = DiversityTracker() if context.records_layers else None
         self._rollouts = RolloutSender(context.recorder, context.tell)
         self._fleet = EngineFleet(self.vllm_engines, context.tell)
         self.vllm_engines = self._fleet.usable
-        self.experience_maker = self._make_experience_maker(strategy)
-
-    def _make_experience_maker(self, strategy: Any) -> ExperienceMaker:
-        models = {
-            "actor_model_group": self.actor_model_group,
-            "critic_model_group": self.critic_model_group,
-            "reward_model_group": self.reward_model_group,
-            "initial_model_group": self.reference_model_group,
-            "kl_controller": self.kl_ctl,
-            "strategy": strategy,
-            "tokenizer": self.tokenizer,
-        }
-        context = self._context
-        if context.pool is None:
-            return ExperienceMaker(**models, correct_threshold=context.meds.penalty.correct_threshold)
-        rows_of = self._row_maker()
-        return MemoryExperienceMaker(**models, context=context, rows_of=rows_of, diversity=self._diversity)
-
-    def _row_maker(self) -> RowMaker:
-        """Return what makes the memory's rows: of layer logits, of final answers, or by a function of the user's."""
-        function = self._context.meds.features.function
-        if self._context.records_layers:
-            return rows_of_layers
-        if function is None:
-            return rows_of_answers
-        return TextFeatures(self.tokenizer, load_function(function, layers=0, hidden=0)).rows_of
+        self.experience_maker = ExperienceMaker(
+            actor_model_group=self.actor_model_group,
+            critic_model_group=self.critic_model_group,
+            reward_model_group=self.reward_model_group,
+            initial_model_group=self.reference_model_group,
+            kl_controller=self.kl_ctl,
+            strategy=strategy,
+            tokenizer=self.tokenizer,
+            context=context,
+            diversity=self._diversity,
+        )
 
     def train_step(self, rollout_samples: Any, global_step: int) -> tuple[dict[str, Any], int]:
         """Train one step; its number, also in the memory, is ``global_step + 1``. Takes the place of OpenRLHF's."""
@@ -113,15 +75,6 @@ class MedsTraining(CheckpointedTraining):
         }
         return {**status, **times, **rollout_stats, **result.metrics}, step
 
-    def broadcast_to_vllm(self) -> None:
-        """Run OpenRLHF's weight sync. Raises RunLostError if an engine is lost meanwhile."""
-        try:
-            super().broadcast_to_vllm()  # type: ignore[misc]
-        except ray.exceptions.RayError as error:
-            if not self._fleet.is_loss(error):
-                raise
-            raise RunLostError("a vLLM engine was lost while it received the policy's weights") from error
-
 
 class EngineSync(BasePPOTrainer):  # type: ignore[misc]
     """Comes after OpenRLHF's trainers in the method resolution order, so asynchronous runs call it under their lock."""
@@ -129,19 +82,26 @@ class EngineSync(BasePPOTrainer):  # type: ignore[misc]
     _fleet: EngineFleet
 
     def broadcast_to_vllm(self) -> None:
-        """Run OpenRLHF's weight sync with all usable engines, including restarted ones."""
+        """Run OpenRLHF's weight sync with all engines that are there, including restarted ones.
+
+        Raises RunLostError if an engine is lost meanwhile.
+        """
         if self._fleet.take_in_restarted():
             if self.args.vllm.sync_with_ray:
                 raise RunLostError("a vLLM engine was lost, and with vllm.sync_with_ray none can be taken in again")
             ray.get(self.actor_model_group.async_run_method("use_engines", engines=list(self._fleet.usable)))
-        super().broadcast_to_vllm()
-        self._fleet.note_sync()
+        try:
+            super().broadcast_to_vllm()
+            self._fleet.note_sync()
+        except ray.exceptions.RayError as error:
+            if not self._fleet.is_loss(error):
+                raise
+            raise RunLostError("a vLLM engine was lost while it received the policy's weights") from error
 
 
 class MedsPPOTrainer(MedsTraining, plain_class(PPOTrainer), EngineSync):  # type: ignore[misc]
     """OpenRLHF's synchronous trainer with the additions of this package."""
 
-    prompts_dataloader: Any
     samples_generator: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -185,7 +145,6 @@ class MedsTrainingActor(MedsTraining, plain_class(async_module.TrainingActor), E
 class MedsSamplesActor(plain_class(async_module.GenerateSamplesActor)):  # type: ignore[misc]
     """The generating half, with a fixed order of prompts; no rollouts are lost if an engine dies."""
 
-    prompts_dataloader: Any
     samples_generator: Any
 
     def __init__(
@@ -194,7 +153,7 @@ class MedsSamplesActor(plain_class(async_module.GenerateSamplesActor)):  # type:
         transformers.set_seed(strategy.args.train.seed)
         super().__init__(pretrain, strategy, vllm_engines, **kwargs)
         self._eval_metrics = evaluation_metrics(context.meds, self.samples_generator.tokenizer)
-        fleet = EngineFleet(vllm_engines, context.tell, syncs_meanwhile=strategy.args.train.partial_rollout_enable)
+        fleet = EngineFleet(vllm_engines, context.tell)
         self.samples_generator = RolloutGenerator(self.samples_generator, fleet, context, sync_weights=None)
         self.prompts_dataloader = self.samples_generator.prompts_dataloader
 
@@ -209,18 +168,8 @@ class MedsPPOTrainerAsync(plain_class(async_module.PPOTrainerAsync)):  # type: i
     """OpenRLHF's asynchronous trainer; it looks up its two halves by name, so `__init__` replaces the names."""
 
     def __init__(self, *args: Any, context: TrainerContext, **kwargs: Any) -> None:
-        ours = {
-            "TrainingActor": _Remote(MedsTrainingActor, context=context),
-            "GenerateSamplesActor": _Remote(MedsSamplesActor, context=context),
-        }
-        with replaced(async_module, **ours):
+        near = {"num_cpus": 0, "scheduling_strategy": this_node(soft=True)}
+        ours = {"TrainingActor": MedsTrainingActor, "GenerateSamplesActor": MedsSamplesActor}
+        halves = {name: BoundActor(ray.remote(**near)(half), {"context": context}) for name, half in ours.items()}
+        with replaced(async_module, **halves):
             super().__init__(*args, **kwargs)
-
-
-class _Remote:
-    """Looks like a Ray actor class with some arguments bound; prefers this node for its actors."""
-
-    def __init__(self, plain: type, **given: Any) -> None:
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-        actor = ray.remote(num_cpus=0)(plain).options(scheduling_strategy=here)
-        self.remote = functools.partial(actor.remote, **given)

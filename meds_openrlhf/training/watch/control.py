@@ -76,9 +76,12 @@ def start_run_control(paths: RunPaths) -> Any:
     return ray.remote(num_cpus=0)(RunControl).options(scheduling_strategy=this_node()).remote(paths)
 
 
-def this_node() -> Any:
-    """Return a scheduling strategy that pins actors to the driver's node, so they survive the loss of other nodes."""
-    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+def this_node(soft: bool = False) -> Any:
+    """Return the scheduling strategy for actors on this node, the driver's; with ``soft``, elsewhere if it has no room.
+
+    There they survive the loss of other nodes.
+    """
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=soft)
 
 
 @dataclass(frozen=True)

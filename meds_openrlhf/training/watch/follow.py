@@ -1,4 +1,4 @@
-"""The driver follows a run: passes news and stop requests on, and names the processes whose loss ends the run."""
+"""The driver follows a run: passes news and stop requests on, and watches the processes whose loss ends the run."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import ray
-import ray._private.state
 
-from meds_openrlhf.runtime.errors import RunLostError, innermost
+from meds_openrlhf.runtime.errors import RunLostError
+from meds_openrlhf.runtime.losses import Member, actors_of_this_job, first_loss
 from meds_openrlhf.runtime.signals import Interruptions, WatchdogExpired
 from meds_openrlhf.tracking.sending import Trackers
 from meds_openrlhf.training.watch.control import StepReport, Stopped
 
 POLL_SECONDS = 0.5
 CENSUS_SECONDS = 5.0
-# Callers and other ranks learn of a dead actor shortly before the cluster's actor table shows it.
-EXPLANATION_SECONDS = 10.0
 
 
 class RunListener(Protocol):
@@ -92,16 +90,7 @@ class Following:
         return None
 
 
-@dataclass(frozen=True)
-class Member:
-    """A Ray actor of the run; ``vital`` if its loss ends the run (Ray restarts the others)."""
-
-    name: str
-    actor_id: str
-    vital: bool
-
-
-# The halves of an asynchronous trainer, which can only be identified by class name.
+# The halves of an asynchronous trainer, which the driver only knows by the names of their classes.
 HALVES = {"MedsTrainingActor": "training half", "MedsSamplesActor": "generating half"}
 
 
@@ -115,65 +104,4 @@ def members_of(trainer: Any, engines: list[Any], groups: dict[str, Any], shards:
     known = [Member(name, handle._actor_id.hex(), vital=True) for name, handle in vital]
     known += [Member(name, handle._actor_id.hex(), vital=False) for name, handle in others]
     ids = {member.actor_id for member in known}
-    return known + [member for member in actors_of_this_job() if member.actor_id not in ids]
-
-
-def actor_table() -> dict[str, Any]:
-    """Return what the cluster knows of all actors that this driver has started, by id; one request, no dashboard."""
-    job = ray.JobID(bytes.fromhex(ray.get_runtime_context().get_job_id()))
-    table: dict[str, Any] = ray._private.state.actors(job_id=job)
-    return table
-
-
-def actors_of_this_job() -> list[Member]:
-    """Return all actors that this driver has started, named by their classes."""
-    return [_by_class(actor["ActorClassName"], actor["ActorID"]) for actor in actor_table().values()]
-
-
-def _by_class(name: str, actor_id: str) -> Member:
-    half = HALVES.get(name)
-    return Member(half or f"{name} {actor_id[:8]}", actor_id, vital=half is not None)
-
-
-def first_loss(members: list[Member]) -> str | None:
-    """Describe the first vital member that died; None if all are alive."""
-    table = actor_table()
-    dead = [m for m in members if m.vital and m.actor_id in table and table[m.actor_id]["State"] == "DEAD"]
-    if not dead:
-        return None
-    # The trainer usually dies because another member did, so it comes last.
-    first = min(dead, key=lambda member: (member.name == "trainer", table[member.actor_id]["EndTime"]))
-    return f"{first.name} was lost: {_reason(table[first.actor_id])}"
-
-
-def loss_behind(error: BaseException, members: list[Member]) -> str | None:
-    """Describe the loss that caused ``error``; None if it has another cause.
-
-    Any error may be the loss of a member: it breaks the collectives of other ranks, which report whatever their backend
-    raises. An actor whose constructor raised an error does not count as lost, because the user needs to see that error.
-    """
-    cause = innermost(error)
-    if isinstance(cause, ray.exceptions.RayActorError) and cause.actor_init_failed:
-        return None
-    deadline = time.monotonic() + EXPLANATION_SECONDS
-    while time.monotonic() < deadline:
-        loss = first_loss(members)
-        if loss is not None:
-            return loss
-        time.sleep(0.5)
-    if not isinstance(cause, ray.exceptions.RayActorError):
-        return None
-    actor = actor_table().get(cause.actor_id)
-    names = {member.actor_id: member.name for member in members}
-    name = names.get(cause.actor_id, actor["ActorClassName"] if actor else "an actor")
-    return f"{name} was lost: {_reason(actor) if actor else cause}"
-
-
-def _reason(actor: Any) -> str:
-    address, process = actor["Address"]["IPAddress"], actor["Pid"]
-    where = f"process {process} on {address}"
-    cause = actor["DeathCause"]
-    kind = cause.WhichOneof("context") if hasattr(cause, "WhichOneof") else None
-    text = getattr(getattr(cause, kind), "error_message", "") if kind else ""
-    detail = text.split("Worker exit detail: ")[-1].split(" Some common causes")[0].strip()
-    return f"{where}: {detail.rstrip('.')}" if detail else where
+    return known + [member for member in actors_of_this_job(HALVES) if member.actor_id not in ids]

@@ -80,14 +80,15 @@ def train(rank: int, ranks: int, port: str, stage: int, paths: RunPaths) -> None
 def load(rank: int, ranks: int, port: str, flags: dict[str, Any]) -> Any:
     from openrlhf.utils import get_strategy
 
-    from meds_openrlhf.config.schema import PolicySettings
+    from meds_openrlhf.config import MedsSettings
     from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
     from meds_openrlhf.training.step.policy import PolicyActor
 
     args = parse_openrlhf_arguments(flags)
     policy = PolicyActor(ranks, rank, "127.0.0.1", port)
-    policy.use_settings(PolicySettings())
-    policy.init_model_from_pretrained(get_strategy(args), args.actor.model_name_or_path, max_steps=10)
+    policy.init_model_from_pretrained(
+        get_strategy(args), args.actor.model_name_or_path, 10, meds=MedsSettings(run_dir="x"), records_layers=False
+    )
     return policy
 
 

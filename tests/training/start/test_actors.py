@@ -10,15 +10,14 @@ import ray
 from meds_openrlhf.training.start.actors import _wait_for, policy_options
 
 
-class Engine:
-    def __init__(self, reward: str) -> None:
-        open(reward).close()
-
-    def status(self) -> None: ...
-
-
 @pytest.mark.usefixtures("ray_cluster")
 def test_an_engine_that_cannot_start_ends_the_wait_for_the_policy(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    class Engine:  # here, so that its process does not import this module, and OpenRLHF
+        def __init__(self, reward: str) -> None:
+            open(reward).close()
+
+        def status(self) -> None: ...
+
     (tmp_path / "there").touch()
     engine = ray.remote(num_cpus=0)(Engine)
     _wait_for([ray.put(1)], [engine.remote(str(tmp_path / "there"))])
@@ -27,14 +26,13 @@ def test_an_engine_that_cannot_start_ends_the_wait_for_the_policy(tmp_path) -> N
         _wait_for([for_ever], [engine.remote(str(tmp_path / "nowhere"))])
 
 
-class Rank:
-    def threads(self) -> str:
-        return os.environ["OMP_NUM_THREADS"]
-
-
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize(("offload", "threads"), [(True, "2"), (False, "1")])
 def test_the_ranks_share_the_cpus_of_their_node_where_the_optimizer_is_there(offload: bool, threads: str) -> None:
+    class Rank:
+        def threads(self) -> str:
+            return os.environ["OMP_NUM_THREADS"]
+
     options = policy_options(SimpleNamespace(ds=SimpleNamespace(adam_offload=offload)))
     rank = ray.remote(num_cpus=1, **options)(Rank).remote()  # the tests' node has 16 CPUs, and 8 GPUs made up
     assert ray.get(rank.threads.remote()) == threads

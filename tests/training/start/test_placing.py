@@ -1,19 +1,17 @@
 """A run's flags and a cluster's nodes become OpenRLHF's arguments and a plan."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig
 from meds_openrlhf.config.schema import PlacementSettings, PolicySettings
-from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement import shortage
 from meds_openrlhf.placement.inventory import imagined_cluster
 from meds_openrlhf.placement.recipe import Recipe
 from meds_openrlhf.placement.shortage import Shortage
-from meds_openrlhf.training.start import placing, prepare
+from meds_openrlhf.training.start import placing
 from meds_openrlhf.training.start.placing import (
     Placement,
     Request,
@@ -180,19 +178,6 @@ def test_a_checkpoint_is_loaded_by_as_many_ranks_as_saved_it() -> None:
         placed("colocate", "1x8", saved={"policy": 16})
     universal = {"ds__use_universal_ckpt": True, "vllm__num_engines": 1, "actor__num_gpus_per_node": 4}
     assert placed("flags", "1x8", saved={"policy": 16}, **universal).args.actor.num_gpus_per_node == 4
-
-
-def test_the_ranks_of_a_checkpoint_are_its_optimizers_parts(tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path)
-    for role, count in (("_actor", 3), ("_critic", 2)):
-        folder = paths.checkpoints / role / "global_step4"
-        folder.mkdir(parents=True)
-        (folder / "mp_rank_00_model_states.pt").touch()
-        for rank in range(count):
-            (folder / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").touch()
-            (folder / f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt").touch()
-    assert prepare.ranks_saved(paths, "global_step4") == {"policy": 3, "critic": 2}
-    assert prepare.ranks_saved(paths, "global_step8") == {}
 
 
 FREE = imagined_cluster("1x8", 140.0)

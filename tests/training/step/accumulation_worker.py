@@ -89,7 +89,7 @@ def updated(role: str, rank: int, ranks: int, port: str, base: Path, mode: tuple
     import deepspeed
     from openrlhf.utils import get_strategy
 
-    from meds_openrlhf.config.schema import PolicySettings
+    from meds_openrlhf.config.schema import MedsSettings, PolicySettings
     from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
     from meds_openrlhf.training.step import update as accumulation
     from meds_openrlhf.training.step.batches import arranged
@@ -100,12 +100,14 @@ def updated(role: str, rank: int, ranks: int, port: str, base: Path, mode: tuple
     dealt = pickle.loads(pickle.dumps(arranged(experiences(), args, 1, "prompts")[rank]))  # as Ray sends them
     always_last = {"_say_whether_last": lambda *_: None} if mode in CONTROLS else {}
     with replaced(accumulation, **always_last):
-        if role == "policy":
-            model = PolicyActor(ranks, rank, "127.0.0.1", port)
-            model.use_settings(PolicySettings(minibatches="prompts"))
-        else:
-            model = accumulation.CriticActor(ranks, rank, "127.0.0.1", port)
-        model.init_model_from_pretrained(get_strategy(args), str(base), 10)
+        meds = MedsSettings(run_dir="x", policy=PolicySettings(minibatches="prompts"))
+        actors = {
+            "policy": (PolicyActor, {"meds": meds, "records_layers": False}),
+            "critic": (accumulation.CriticActor, {}),
+        }
+        actor_class, settings = actors[role]
+        model = actor_class(ranks, rank, "127.0.0.1", port)
+        model.init_model_from_pretrained(get_strategy(args), str(base), 10, **settings)
         model.append(dealt)
         model.fit()
     trained = model.actor.model if role == "policy" else model.critic

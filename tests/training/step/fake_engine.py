@@ -6,7 +6,7 @@ from typing import Any
 
 import ray
 
-from meds_openrlhf.training.step.engine_fleet import AS_STARTED, NONE, EngineStatus, StaleWeightsError
+from meds_openrlhf.training.step.engine_fleet import EngineStatus, StaleWeightsError
 
 SAMPLES = 2
 
@@ -17,20 +17,20 @@ class Engine:
     def __init__(self, number: int, dies_at: int | None = None) -> None:
         reborn = ray.get_runtime_context().was_current_actor_reconstructed
         self.number, self.dies_at = number, None if reborn else dies_at
-        self.weights = NONE if reborn else AS_STARTED
+        self.life, self.has_weights = f"{number}-{os.getpid()}", not reborn
         self.answered = 0
 
     async def status(self) -> EngineStatus:
-        return EngineStatus(f"{self.number}-{os.getpid()}", self.weights)
+        return EngineStatus(self.life, self.has_weights)
 
-    async def has_received(self, weights: int) -> None:
-        self.weights = weights
+    async def has_received(self, life: str) -> None:
+        self.has_weights |= life == self.life
 
     def get_num_unfinished_requests(self) -> int:
         return 0
 
     async def generate_responses(self, prompt: str, label: str, **_: Any) -> list[dict[str, Any]]:
-        if self.weights == NONE:
+        if not self.has_weights:
             raise StaleWeightsError
         self.answered += 1
         if self.answered == self.dies_at:

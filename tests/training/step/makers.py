@@ -18,7 +18,7 @@ from meds_openrlhf.features.moments import NO_MOMENTS
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.shard import MemoryAnswer, ShardSettings, ShardStats
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.training.step.experience import ExperienceMaker, MemoryExperienceMaker
+from meds_openrlhf.training.step.experience import ExperienceMaker
 from meds_openrlhf.training.watch.control import TrainerContext
 from tests.training.step.rollouts import (
     FakeCriticGroup,
@@ -39,9 +39,15 @@ def plain_maker(args: Any) -> RemoteExperienceMaker:
 
 def our_maker(args: Any, correct_threshold: float = 0.5) -> ExperienceMaker:
     """Ours without a memory."""
+    meds = MedsSettings(run_dir="x", penalty=PenaltySettings(correct_threshold=correct_threshold))
+    return maker_of(args, replace(context_of(meds, pool=None), records_layers=False))
+
+
+def maker_of(args: Any, context: TrainerContext) -> ExperienceMaker:
+    critic = FakeCriticGroup() if args.algo.advantage.estimator == "gae" else None
     return ExperienceMaker(
-        FakePolicyGroup(True), None, None, None, FixedKLController(0.0), SimpleNamespace(args=args), TOKENIZER,
-        correct_threshold=correct_threshold,
+        FakePolicyGroup(True), critic, None, None, FixedKLController(0.0), strategy=SimpleNamespace(args=args),
+        tokenizer=TOKENIZER, context=context, diversity=None,
     )  # fmt: skip
 
 
@@ -70,7 +76,7 @@ def memory_maker(
     settings: ShardSettings | None = None,
     exploration: ExplorationSettings = ExplorationSettings(),  # noqa: B008
     **penalty: Any,
-) -> tuple[MemoryExperienceMaker, OneShardPool]:
+) -> tuple[ExperienceMaker, OneShardPool]:
     pool = OneShardPool(folder, settings)
     meds = MedsSettings(
         run_dir=str(folder),
@@ -78,16 +84,10 @@ def memory_maker(
         penalty=PenaltySettings(**penalty),
         exploration=exploration,
     )
-    context = context_of(meds, pool)
-    critic = FakeCriticGroup() if args.algo.advantage.estimator == "gae" else None
-    maker = MemoryExperienceMaker(
-        FakePolicyGroup(True), critic, None, None, FixedKLController(0.0), strategy=SimpleNamespace(args=args),
-        tokenizer=TOKENIZER, context=context,
-    )  # fmt: skip
-    return maker, pool
+    return maker_of(args, context_of(meds, pool)), pool
 
 
-def use_pool(maker: MemoryExperienceMaker, pool: Any) -> None:
+def use_pool(maker: ExperienceMaker, pool: Any) -> None:
     """From now on the maker asks this memory."""
     maker._context = replace(maker._context, pool=pool)
 

@@ -15,7 +15,7 @@ from vllm.sampling_params import RequestOutputKind
 
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.training.step.engine import RestartableEngine, in_arrays
-from meds_openrlhf.training.step.engine_fleet import AS_STARTED, SharedTokenizer
+from meds_openrlhf.training.step.engine_fleet import SharedTokenizer
 from tests.training.step.test_batches import require_equal
 
 
@@ -59,7 +59,7 @@ def responses_of(agent: Any, errored: bool = False) -> list[dict[str, Any]]:
 
     async def responses() -> Any:
         engine = RestartableEngine.__new__(RestartableEngine)
-        engine._weights, engine._tokenizer = AS_STARTED, asyncio.get_running_loop().create_future()
+        engine._has_weights, engine._tokenizer = True, asyncio.get_running_loop().create_future()
         engine._tokenizer.set_result("tokenizer")
         engine._given = (), {"agent_func_path": "mine.py"}
         engine.executor, engine.llm = agent, SimpleNamespace(errored=errored)

@@ -1,5 +1,6 @@
 """Which engines are used, from what they say of themselves."""
 
+import asyncio
 import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -8,15 +9,13 @@ from typing import Any
 import pytest
 import ray
 
+from meds_openrlhf.runtime.losses import actor_table
 from meds_openrlhf.training.step import engine_fleet
 from meds_openrlhf.training.step.engine_fleet import (
-    AS_STARTED,
-    NONE,
     EngineFleet,
     EngineStatus,
     StaleWeightsError,
 )
-from meds_openrlhf.training.watch.follow import actor_table
 
 
 @dataclass
@@ -25,11 +24,10 @@ class Fleet(EngineFleet):
 
     answers: list[EngineStatus | None] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
-    syncs_meanwhile: bool = False
 
     def __post_init__(self) -> None:
         names: list[Any] = [Name(number) for number in range(len(self.answers))]
-        super().__init__(names, self.told.append, self.syncs_meanwhile)
+        super().__init__(names, self.told.append)
 
     def _statuses(self) -> dict[Any, EngineStatus]:
         return {engine: status for engine, status in zip(self._engines, self.answers) if status is not None}
@@ -55,7 +53,7 @@ class Name:
 
 
 def first_life(number: int) -> EngineStatus:
-    return EngineStatus(f"first-{number}", AS_STARTED)
+    return EngineStatus(f"first-{number}")
 
 
 def test_as_long_as_nothing_is_lost_the_group_stays() -> None:
@@ -69,12 +67,12 @@ def test_as_long_as_nothing_is_lost_the_group_stays() -> None:
 def test_a_restarted_engine_is_left_out_until_the_next_sync_and_the_group_is_formed_anew() -> None:
     fleet = Fleet([first_life(0), first_life(1)])
     assert fleet.take_in_restarted() is False
-    fleet.answers = [EngineStatus("second-0", NONE), first_life(1)]
+    fleet.answers = [EngineStatus("second-0", has_weights=False), first_life(1)]
     fleet.keep_those_with_weights()
     assert fleet.used == [1]
     assert fleet.take_in_restarted() is True
     assert fleet.used == [0, 1]
-    fleet.answers = [EngineStatus("second-0", AS_STARTED), first_life(1)]
+    fleet.answers = [EngineStatus("second-0"), first_life(1)]
     assert fleet.take_in_restarted() is False
     assert fleet.told == ["vLLM engine 0 is away; 1 go on without it", "vLLM engine 0 is back"]
 
@@ -85,47 +83,50 @@ def test_an_engine_that_is_away_at_a_sync_leaves_the_group_and_joins_it_later() 
     fleet.answers = [None, first_life(1)]
     assert fleet.take_in_restarted() is True
     assert fleet.take_in_restarted() is False
-    fleet.answers = [EngineStatus("second-0", NONE), first_life(1)]
+    fleet.answers = [EngineStatus("second-0", has_weights=False), first_life(1)]
     assert fleet.take_in_restarted() is True
 
 
 def test_a_loss_before_the_first_sync_is_noticed() -> None:
-    fleet = Fleet([EngineStatus("second-0", NONE), first_life(1)])
+    fleet = Fleet([EngineStatus("second-0", has_weights=False), first_life(1)])
     assert fleet.take_in_restarted() is True
 
 
-def test_one_that_missed_a_sync_is_not_used_though_it_is_in_its_first_life() -> None:
-    fleet = Fleet([EngineStatus("first-0", 4), EngineStatus("first-1", 5)])
+def test_engines_without_the_weights_are_not_used_also_when_no_other_is_there() -> None:
+    fleet = Fleet([EngineStatus("second-0", has_weights=False), first_life(1)])
     fleet.keep_those_with_weights()
     assert fleet.used == [1]
-    fleet.answers = [EngineStatus("first-0", 4), None]
+    fleet.answers[1] = None
     fleet.keep_those_with_weights()
-    assert fleet.used == []  # old weights are none, also when nobody has newer ones
+    assert fleet.used == []
 
 
-def test_while_a_syncs_number_is_under_way_no_engine_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_fleet, "POLL_SECONDS", 0.0)
-    fleet = Fleet([first_life(0), first_life(1)], syncs_meanwhile=True)
-    later = iter([(5, 4), (5, 4), (5, 5)])
+class Silent:
+    """An engine that never says how it is."""
 
-    def statuses() -> dict[Any, EngineStatus]:
-        return {Name(number): EngineStatus(f"first-{number}", weights) for number, weights in enumerate(next(later))}
+    async def status(self) -> None:
+        await asyncio.sleep(3600)
 
-    monkeypatch.setattr(fleet, "_statuses", statuses)
-    fleet._weights = 4
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_an_engine_that_stays_silent_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may miss a sync meanwhile: what it then has are not the policy's weights."""
+    monkeypatch.setattr(engine_fleet, "STATUS_SECONDS", 1.0)
+    engine = ray.remote(num_cpus=0, max_restarts=1)(Silent).remote()
+    ray.get(engine.__ray_ready__.remote())
+    fleet = EngineFleet([engine], [].append)
     fleet.keep_those_with_weights()
-    assert (fleet.used, fleet.told) == ([0, 1], [])
-    later = iter([(5, 4)] * 1000)
-    monkeypatch.setattr(engine_fleet, "NUMBERING_SECONDS", 0.0)
-    fleet.keep_those_with_weights()  # this one has missed it
-    assert fleet.used == [0]
+    assert fleet.usable == []
+    while actor_table()[engine._actor_id.hex()]["NumRestarts"] != 1:
+        time.sleep(0.1)
+    ray.kill(engine)
 
 
 def test_an_engine_that_waits_to_be_loaded_is_loaded_at_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = Fleet([EngineStatus("second-0", NONE, loaded=False), first_life(1)])
+    fleet = Fleet([EngineStatus("second-0", has_weights=False, loaded=False), first_life(1)])
 
     def load() -> None:
-        fleet.answers[0] = EngineStatus("second-0", NONE)
+        fleet.answers[0] = EngineStatus("second-0", has_weights=False)
 
     fleet._engines[0] = Name(0, load=SimpleNamespace(remote=load))
     monkeypatch.setattr(ray, "wait", lambda calls, **_: (calls, []))
@@ -141,7 +142,7 @@ def test_a_late_error_of_an_earlier_life_drops_nobody(life: str) -> None:
     fleet.keep_those_with_weights()
     fleet.drop("first-0", ray.exceptions.RayActorError())
     assert fleet.used == [1]
-    fleet.answers = [EngineStatus("second-0", AS_STARTED), first_life(1)]
+    fleet.answers = [EngineStatus("second-0"), first_life(1)]
     fleet.keep_those_with_weights()
     fleet.drop(life, ray.exceptions.RayActorError())
     assert fleet.used == [0, 1]

@@ -153,8 +153,8 @@ def trained_order(minibatches: str) -> list[int]:
         replay_buffer=Buffer(range(40)), dataloader_pin_memory=False, training_step=training_step,
     )  # fmt: skip
     actor = PolicyActor.__new__(PolicyActor)
-    actor.__dict__.update(trainer=trainer, actor=torch.nn.Identity())
-    actor.use_settings(PolicySettings(minibatches=minibatches))
+    settings = PolicySettings(minibatches=minibatches)
+    actor.__dict__.update(trainer=trainer, actor=torch.nn.Identity(), _policy_settings=settings)
     actor.fit()
     return seen
 

@@ -12,7 +12,7 @@ from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
-from meds_openrlhf.config.schema import EntropyAdvantageSettings, FeatureSettings, PolicySettings
+from meds_openrlhf.config.schema import EntropyAdvantageSettings, FeatureSettings, MedsSettings, PolicySettings
 from meds_openrlhf.training.host.openrlhf import plain_class
 from meds_openrlhf.training.step import policy as actor
 from meds_openrlhf.training.step.policy import PolicyActor, Recorded
@@ -136,10 +136,12 @@ def test_the_settings_of_the_policy_reach_the_loss(monkeypatch: pytest.MonkeyPat
         policy.trainer = SimpleNamespace(actor_loss_fn=torch.nn.Identity())
 
     monkeypatch.setattr(actor.PolicyActor.__mro__[1], "init_model_from_pretrained", load)
+    monkeypatch.setattr(actor.PolicyActor, "set_up_recording", lambda *_: None)
     policy = actor.PolicyActor.__new__(actor.PolicyActor)
     for alpha in (0.0, 0.4):
-        policy.use_settings(PolicySettings(entropy_advantage=EntropyAdvantageSettings(alpha=alpha)))
-        policy.init_model_from_pretrained(SimpleNamespace(), "model")
+        settings = PolicySettings(entropy_advantage=EntropyAdvantageSettings(alpha=alpha))
+        meds = MedsSettings(run_dir="x", policy=settings)
+        policy.init_model_from_pretrained(SimpleNamespace(), "model", meds=meds, records_layers=False)
         wrapped = isinstance(policy.trainer.actor_loss_fn, EntropyAdvantageLoss)
         assert (wrapped, len(policy.actor._forward_hooks)) == ((True, 1) if alpha else (False, 0))
 

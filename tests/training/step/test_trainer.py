@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import ray
+from openrlhf.trainer.ppo_trainer import BasePPOTrainer
 
 from meds_openrlhf.checkpoints import Checkpoint, newest_complete
 from meds_openrlhf.config import ConfigError
@@ -15,8 +16,9 @@ from meds_openrlhf.config.schema import MedsSettings, PolicySettings
 from meds_openrlhf.features.moments import Moments
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.diversity import DiversityTracker
+from meds_openrlhf.tracking.metrics import DiversityTracker
 from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.training.step import trainer as trainer_module
 from meds_openrlhf.training.step.experience import StepResult
 from meds_openrlhf.training.step.trainer import MedsTraining
 from meds_openrlhf.training.watch.control import StepReport, Stopped, TrainerContext, start_run_control
@@ -24,11 +26,12 @@ from meds_openrlhf.training.watch.control import StepReport, Stopped, TrainerCon
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
-class SavingTrainer:
+class SavingTrainer(BasePPOTrainer):
     """Saves like OpenRLHF's: a folder per tag; a best one only where the metric got better."""
 
     def __init__(self, strategy: Any) -> None:
-        self.args = strategy.args
+        self.args, self.tokenizer, self.kl_ctl = strategy.args, None, None
+        self.actor_model_group = self.critic_model_group = self.reward_model_group = self.reference_model_group = None
         self.vllm_engines: list[Any] = []
         self.best_eval_metric_value = float("-inf")
         self.saved_states: dict[str, dict] = {}
@@ -57,8 +60,7 @@ class SavingTrainer:
 
 
 class Trainer(MedsTraining, SavingTrainer):
-    def _make_experience_maker(self, strategy: Any) -> Any:
-        return None
+    pass
 
 
 class RecordingPool:
@@ -79,7 +81,8 @@ class RecordingPool:
 
 
 @pytest.fixture
-def trainer(tmp_path: Path) -> Trainer:
+def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trainer:
+    monkeypatch.setattr(trainer_module, "ExperienceMaker", lambda **_: None)
     args = SimpleNamespace(
         folder=tmp_path, train=SimpleNamespace(seed=1), ckpt=SimpleNamespace(save_steps=3, disable_ds=False)
     )
@@ -122,7 +125,7 @@ def test_a_best_checkpoint_counts_as_the_step_that_it_holds(trainer: Trainer) ->
 def test_an_evaluation_that_is_not_the_best_leaves_no_snapshot(trainer: Trainer) -> None:
     trainer.save_best_checkpoint({"pass1": 0.4}, 4, {"global_step": 4})
     trainer.save_best_checkpoint({"pass1": 0.3}, 8, {"global_step": 8})
-    assert trainer._pool.snapshots == ["best_global_step4"]
+    assert trainer._context.pool.snapshots == ["best_global_step4"]
     assert newest_complete(trainer._context.paths) == Checkpoint("best_global_step4", 4)
 
 
@@ -130,9 +133,9 @@ def test_the_memory_goes_back_to_the_checkpoints_moment_or_to_nothing(trainer: T
     trainer.init_checkpoint_states()
     trainer.loaded = {"global_step": 3, "memory_snapshot": "global_step3"}
     trainer.init_checkpoint_states()
-    assert trainer._pool.restored == [None, "global_step3"]
+    assert trainer._context.pool.restored == [None, "global_step3"]
     trainer.loaded = {"global_step": 3}
-    with pytest.raises(ConfigError, match="it was saved without a memory"):
+    with pytest.raises(ConfigError, match="was saved without a memory"):
         trainer.init_checkpoint_states()
 
 
@@ -141,7 +144,7 @@ def test_a_branched_memory_goes_back_to_where_it_began(trainer: Trainer) -> None
     trainer.init_checkpoint_states()
     trainer.loaded = {"global_step": 3, "memory_snapshot": "global_step3"}
     trainer.init_checkpoint_states()
-    assert trainer._pool.restored == ["branch", "global_step3"]
+    assert trainer._context.pool.restored == ["branch", "global_step3"]
 
 
 def test_a_stop_that_was_asked_for_ends_the_step_with_a_checkpoint(trainer: Trainer) -> None:

@@ -1,18 +1,14 @@
 """Returns are OpenRLHF's to the last bit."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 
-from meds_openrlhf.training.step.experience import ExperienceMaker
+from tests.training.step.makers import our_maker, plain_maker
+from tests.training.step.rollouts import arguments
 
-ARGS = SimpleNamespace(algo=SimpleNamespace(advantage=SimpleNamespace(estimator="reinforce")))
-OURS = ExperienceMaker(None, None, None, None, None, SimpleNamespace(args=ARGS), None, correct_threshold=0.5)
-OPENRLHFS = RemoteExperienceMaker(None, None, None, None, None, SimpleNamespace(args=ARGS), None)
+OURS, OPENRLHFS = our_maker(arguments()), plain_maker(arguments())
 
 
 @given(

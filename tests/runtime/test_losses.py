@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import ray
 
-from meds_openrlhf.training.watch import follow as members
-from meds_openrlhf.training.watch.follow import Member, first_loss, loss_behind, members_of
+from meds_openrlhf.runtime import losses
+from meds_openrlhf.runtime.losses import Member, actors_of_this_job, first_loss, loss_behind
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -25,8 +25,8 @@ class Rank:
         raise ValueError("a defect")
 
 
-class MedsSamplesActor(Rank):
-    """Named as the generating half."""
+class Generator(Rank):
+    pass
 
 
 class Broken:
@@ -72,7 +72,7 @@ def test_the_one_that_was_lost_is_named_and_not_who_waited_for_it() -> None:
 def test_one_that_the_run_can_do_without_is_named_where_its_loss_ended_a_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(members, "EXPLANATION_SECONDS", 0.5)
+    monkeypatch.setattr(losses, "EXPLANATION_SECONDS", 0.5)
     engine = start(Rank)
     ray.kill(engine)
     error = error_of(engine.work.remote())
@@ -100,16 +100,16 @@ def test_the_one_that_was_lost_is_named_and_not_the_collective_that_broke_with_i
 
 
 def test_defects_are_no_losses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(members, "EXPLANATION_SECONDS", 0.5)
+    monkeypatch.setattr(losses, "EXPLANATION_SECONDS", 0.5)
     rank = start(Rank)
     assert loss_behind(error_of(rank.fail.remote()), [as_member("policy rank 0", rank)]) is None
     broken = ray.remote(num_cpus=0)(Broken).remote()
     assert loss_behind(error_of(broken.work.remote()), [as_member("vLLM engine 0", broken)]) is None
 
 
-def test_the_halves_of_an_asynchronous_trainer_belong_to_it() -> None:
-    trainer, half, other = start(Rank), start(MedsSamplesActor), start(Rank)
-    found = {member.actor_id: member for member in members_of(trainer, [], {}, [])}
-    assert found[trainer._actor_id.hex()].name == "trainer"
-    assert found[half._actor_id.hex()] == as_member("generating half", half)
-    assert not found[other._actor_id.hex()].vital
+def test_all_actors_of_this_driver_are_known_by_their_class_and_some_by_a_name() -> None:
+    named, other = start(Generator), start(Rank)
+    found = {member.actor_id: member for member in actors_of_this_job({"Generator": "generating half"})}
+    assert found[named._actor_id.hex()] == as_member("generating half", named)
+    identity = other._actor_id.hex()
+    assert found[identity] == as_member(f"Rank {identity[:8]}", other, vital=False)

@@ -9,7 +9,7 @@ import pytest
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.locks import try_lock
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.training.run import run_paths_of, sole_driver_of
+from meds_openrlhf.run_folder import run_paths_of, sole_driver_of
 from tests.test_locks import without_locks
 
 
@@ -44,6 +44,17 @@ def test_without_locks_one_line_says_how_to_go_on(tmp_path: Path, monkeypatch: p
         pass
 
 
+def test_a_folder_that_cannot_be_made_or_lies_in_a_jobs_copy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = sole_driver_of(RunPaths(Path("/proc/no/run")), False, 180.0)
+    with pytest.raises(ConfigError, match=r"meds.run_dir=/proc/no/run: cannot be written to"), driver:
+        raise AssertionError("it was made")
+    config = SimpleNamespace(meds=SimpleNamespace(run_dir="runs/x"))
+    assert run_paths_of(config).root == Path("runs/x").absolute()
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    with pytest.raises(ConfigError, match=r"meds.run_dir=runs/x: .* Name an absolute path"):
+        run_paths_of(config)
+
+
 def test_a_refused_run_leaves_no_folder_and_a_started_one_stays(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path / "run")
     with pytest.raises(ConfigError), sole_driver_of(paths, False, 180.0):
@@ -59,17 +70,3 @@ def test_a_refused_run_leaves_no_folder_and_a_started_one_stays(tmp_path: Path) 
         sole_driver_of(paths, False, 180.0),
     ):
         raise AssertionError("started twice")
-
-
-def test_a_folder_that_cannot_be_made_is_named() -> None:
-    driver = sole_driver_of(RunPaths(Path("/proc/no/run")), False, 180.0)
-    with pytest.raises(ConfigError, match=r"meds.run_dir=/proc/no/run: cannot be written to"), driver:
-        raise AssertionError("it was made")
-
-
-def test_a_submitted_job_needs_a_folder_named_from_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = SimpleNamespace(meds=SimpleNamespace(run_dir="runs/x"))
-    assert run_paths_of(config).root == Path("runs/x").absolute()
-    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
-    with pytest.raises(ConfigError, match=r"meds.run_dir=runs/x: .* Name an absolute path"):
-        run_paths_of(config)

@@ -1,0 +1,38 @@
+"""What a step is trained on, by the run's settings: the penalty of the memory, or another method against collapse.
+
+The only place where a method enters the step. Arrays are of a step's n rollouts, or of their g groups of N responses.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meds_openrlhf.config.schema import ExplorationSettings, PenaltySettings
+from meds_openrlhf.shaping.exploration import answer_bonus, pass_at_k_advantages
+from meds_openrlhf.shaping.penalty import cluster_penalty, rarity_bonus, shaped_reward
+
+
+def shape(
+    raw: NDArray[np.floating], correct: NDArray[np.bool_], sizes: NDArray[np.integer], settings: PenaltySettings
+) -> NDArray[np.float64]:
+    """Return the shaped rewards (n,) float64 of rollouts in clusters of these ``sizes`` (n,)."""
+    limits = {"alpha": settings.alpha, "beta": settings.beta}
+    if settings.scope == "batch":
+        return raw + rarity_bonus(sizes, **limits)
+    return shaped_reward(raw, cluster_penalty(sizes, **limits), correct)
+
+
+def advantages_instead(rewards: NDArray[np.floating], settings: ExplorationSettings) -> NDArray[np.float64] | None:
+    """Return advantages (n,) from ``rewards`` (g, N) that take the place of the estimator's; None to leave those."""
+    return None if settings.pass_at_k is None else pass_at_k_advantages(rewards, settings.pass_at_k).reshape(-1)
+
+
+def advantages_added(
+    sizes: NDArray[np.integer], has_row: NDArray[np.bool_], settings: ExplorationSettings
+) -> NDArray[np.float64] | None:
+    """Return what is added to the advantages (n,) of rollouts that have a row in the memory; None for nothing."""
+    if not settings.answer_bonus:
+        return None
+    bonus = answer_bonus(sizes, weight=settings.answer_bonus, baseline=settings.answer_baseline)
+    return np.where(has_row, bonus, 0.0)
