@@ -40,10 +40,8 @@ def test_auto_shares_all_gpus(cluster: str, expected: tuple) -> None:
 @pytest.mark.parametrize(
     ("cluster", "expected"),
     [
-        ("1x8", (1, 4, 4, 1)),
-        ("2x8", (1, 8, 8, 1)),
+        *[("1x8", (1, 4, 4, 1)), ("2x8", (1, 8, 8, 1)), ("4x8", (2, 8, 16, 1))],
         ("3x8", (1, 8, 16, 1)),  # whole nodes
-        ("4x8", (2, 8, 16, 1)),
         ("1x7", (1, 2, 5, 1)),  # 3 ranks do not divide the batch; what they leave generates
     ],
 )
@@ -145,11 +143,9 @@ def test_what_is_sized_fits(shape: tuple[int, int], mode: str, train_batch: int,
 @pytest.mark.parametrize(
     ("mode", "named", "value", "given"),
     [
-        ("split", "train.colocate_all", True, {}),
-        ("split", "vllm.enable_sleep", True, {}),
+        *[("split", name, True, {}) for name in ("train.colocate_all", "vllm.enable_sleep")],
+        *[(mode, "train.colocate_all", False, {}) for mode in ("colocate", "auto")],
         ("colocate", "train.async_enable", True, {}),
-        ("colocate", "train.colocate_all", False, {}),
-        ("auto", "train.colocate_all", False, {}),
         ("auto", "vllm.enable_sleep", True, {"train.async_enable": True}),
     ],
 )

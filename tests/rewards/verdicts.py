@@ -192,12 +192,9 @@ TABLE: list[tuple[str, list[str], list[str]]] = [
     ("78", [], ["7 8"]),
 ]
 # Pairs of an answer and a label, and whether it is right.
-VERDICTS = [
-    (answer, label, right)
-    for label, *answers in TABLE
-    for right, texts in zip((True, False), answers)
-    for answer in texts
-]
+VERDICTS = [(answer, label, True) for label, right, _ in TABLE for answer in right]
+VERDICTS += [(answer, label, False) for label, _, wrong in TABLE for answer in wrong]
+
 
 LIMITS: list[tuple[str, str, bool]] = [
     (r"500\text{ cm}", r"5\text{ m}", False),  # units are not converted
