@@ -23,23 +23,12 @@ MODELS = ["qwen2.5-math-7b", "qwen3-1.7b", "qwen3-8b"]
 METHODS = ["grpo", "grpo-entropy", "dapo", "meds"]
 ABLATIONS = CONFIGS / "ablations.yaml"
 RIVALS = CONFIGS / "rivals.yaml"
-GRPO = {
-    "actor.eps_clip_low_high": [0.2, 0.2],
-    "algo.kl.init_coef": 1e-3,
-    "algo.kl.use_loss": True,
-    "algo.advantage.estimator": "group_norm",
-    "algo.dynamic_filtering_enable": None,
-    "reward.overlong_buffer_len": None,
-}
-DAPO = {
-    "actor.eps_clip_low_high": [0.2, 0.28],
-    "actor.loss_agg_mode": "token-mean",
-    "algo.kl.init_coef": 0,
-    "algo.advantage.estimator": "group_norm",
-    "algo.dynamic_filtering_enable": True,
-    "reward.overlong_buffer_len": 512,
-    "reward.overlong_penalty_factor": 1.0,
-}
+KL = {"algo.kl.init_coef": 1e-3, "algo.kl.use_loss": True}
+GRPO = {**KL, "actor.eps_clip_low_high": [0.2, 0.2], "algo.advantage.estimator": "group_norm"}
+GRPO |= {"algo.dynamic_filtering_enable": None, "reward.overlong_buffer_len": None}
+DAPO = {"actor.eps_clip_low_high": [0.2, 0.28], "actor.loss_agg_mode": "token-mean", "algo.kl.init_coef": 0}
+DAPO |= {"algo.advantage.estimator": "group_norm", "algo.dynamic_filtering_enable": True}
+DAPO |= {"reward.overlong_buffer_len": 512, "reward.overlong_penalty_factor": 1.0}
 
 
 def settings(model: str, method: str) -> dict[str, object]:

@@ -41,11 +41,6 @@ def run_meds(site: Path, *words: str, cwd: Path, program: str | None = None) -> 
     """`meds` with ``words``, or a ``program``, importing from the standard library and ``site`` only."""
     what = ["-m", "meds_openrlhf.cli.main", *words] if program is None else ["-c", program]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB_", "RAY_"))}
-    return subprocess.run(
-        [sys.executable, "-S", *what],
-        cwd=cwd,
-        env={**environment, "PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    environment["PYTHONPATH"] = str(site)
+    command = [sys.executable, "-S", *what]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=100)

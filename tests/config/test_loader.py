@@ -39,12 +39,8 @@ def test_overrides_win_and_may_be_written_in_every_usual_way(tmp_path: Path) -> 
     memory = "meds.memory: {preset: robust, min_cluster_size: 3, noise: null}\n"
     config = load_config(write(tmp_path, MINIMAL + memory), words.split())
     assert (config.meds.penalty.alpha, config.meds.penalty.beta, config.meds.enabled) == (0.05, 0.1, False)
-    assert config.openrlhf == {
-        "actor.model_name_or_path": "m",
-        "rollout.temperature": 0.9,
-        "train.async_enable": True,
-        "actor.eps_clip_low_high": [0.2, 0.28],
-    }
+    flags = {"actor.model_name_or_path": "m", "rollout.temperature": 0.9, "train.async_enable": True}
+    assert config.openrlhf == {**flags, "actor.eps_clip_low_high": [0.2, 0.28]}
     single = dict(min_cluster_size=3, assignment="joint")
     assert config.meds.memory == MemorySettings(preset="robust", remember="both", **single)
     assert config.meds.memory.method == Method(algorithm="robust", **single)
@@ -90,11 +86,8 @@ COUNT = "must be an integer that is at least 1"
 ONE_GROUP = "must be a text that is a regular expression with one group, e.g. 'Answer: (.*)', or null."
 NO_LOGITS = 'concerns layer logits, but the preset "answers" remembers final answers. Leave it out.'
 TEXTS = "must be a list of texts that are not empty."
-FUNCTION, ANSWERS, OPENINGS = (
-    "--meds.features.function=f.py",
-    "--meds.memory.preset=answers",
-    "meds.features.answer_openings",
-)
+FUNCTION, ANSWERS = "--meds.features.function=f.py", "--meds.memory.preset=answers"
+OPENINGS = "meds.features.answer_openings"
 PASS, BONUS = "--meds.exploration.pass_at_k=4", "--meds.exploration.answer_bonus=0.1"
 BOTH = f"{BONUS} {ANSWERS} --meds.memory.remember=both"
 

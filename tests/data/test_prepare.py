@@ -52,14 +52,10 @@ def test_training_sets_make_one_file_and_benchmarks_one_each(sources: list[Sourc
     assert lines_of(out / "aime24.jsonl") == [{**row, "prompt": qwen_math_prompt("tested ?")}]
     dapo = {"read": 9, "kept": 2, "dropped": {"duplicate": 6, "in a benchmark": 1}}
     math = {"read": 3, "kept": 1, "dropped": {"level": 1, "duplicate": 1}}
-    assert json.loads((out / "train.counts.json").read_text()) == {
-        "file": "train.jsonl",
-        "problems": 3,
-        "sets": {
-            name: {"source": str(tmp_path / f"{name}.jsonl"), **counts}
-            for name, counts in {"dapo-math-17k": dapo, "math": math}.items()
-        },
-    }
+    sets = {"dapo-math-17k": dapo, "math": math}
+    sets = {name: {"source": str(tmp_path / f"{name}.jsonl"), **counts} for name, counts in sets.items()}
+    counts = json.loads((out / "train.counts.json").read_text())
+    assert counts == {"file": "train.jsonl", "problems": 3, "sets": sets}
     prepare(sources, again)
     assert all(path.read_bytes() == (again / path.name).read_bytes() for path in out.iterdir())
 

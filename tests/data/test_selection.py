@@ -14,17 +14,9 @@ from meds_openrlhf.data.templates import qwen_math_prompt
 
 DAPO, MATH = CATALOG["dapo-math-17k"], CATALOG["math"]
 
-ROWS = st.lists(
-    st.builds(
-        Row,
-        question=st.sampled_from(
-            ["a?", "A ?", "b?", "$c$?", "c?", "d<|im_end|>", "put your answer on its own line", None]
-        ),
-        answer=st.sampled_from(["1", "2", None]),
-        level=st.sampled_from(["", "2", "3"]),
-    ),
-    max_size=12,
-)
+QUESTIONS = ["a?", "A ?", "b?", "$c$?", "c?", "d<|im_end|>", "put your answer on its own line", None]
+FIELDS = {"question": QUESTIONS, "answer": ["1", "2", None], "level": ["", "2", "3"]}
+ROWS = st.lists(st.builds(Row, **{name: st.sampled_from(values) for name, values in FIELDS.items()}), max_size=12)
 
 
 def selected(dataset: DataSet, rows: list[Row], held_out: set[str] | None = None) -> tuple[list[str], Counter[str]]:
@@ -64,10 +56,8 @@ def test_across_sets_the_first_named_wins_and_each_counts_its_own_rows() -> None
     selection.add(DAPO, [Row("a", "1", ""), Row("b", "2", "")])
     selection.add(MATH, [Row("A", "1", "3"), Row("c", "3", "5"), Row("b", "two", "4")])
     problems = selection.finish()
-    assert [(problem.question, problem.datasource, problem.level) for problem in problems] == [
-        ("a", "dapo-math-17k", ""),
-        ("c", "math", "5"),
-    ]
+    found = [(problem.question, problem.datasource, problem.level) for problem in problems]
+    assert found == [("a", "dapo-math-17k", ""), ("c", "math", "5")]
     assert selection.counts["dapo-math-17k"].dropped == Counter({"conflicting answers": 1})
     assert selection.counts["math"].dropped == Counter({"duplicate": 2})
     assert [counts.kept for counts in selection.counts.values()] == [1, 1]

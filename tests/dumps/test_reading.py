@@ -45,6 +45,12 @@ def test_names_of_files_say_their_steps(tmp_path: Path, files: dict, found: list
     assert steps(tmp_path) == found
 
 
+def test_without_steps_portions_are_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "PORTION", 2)
+    files = write(tmp_path / "gsm8k.jsonl", row("a"), row("b"), row("c")), write(tmp_path / "math.jsonl", row("d"))
+    assert steps(*files) == [(1, ["a", "b"]), (2, ["c"]), (3, ["d"])]
+
+
 def test_two_runs_and_steps_out_of_order_are_refused(tmp_path: Path) -> None:
     for run in ("a", "b"):
         write(tmp_path / run / "1.jsonl", row(run))
@@ -53,12 +59,6 @@ def test_two_runs_and_steps_out_of_order_are_refused(tmp_path: Path) -> None:
     file = write(tmp_path / "a.jsonl", row("a", step=1), row("b", step=4), row("c", step=3))
     with pytest.raises(ConfigError, match=r"has step 3 after step 4 of .*Sort the lines"):
         steps(file)
-
-
-def test_without_steps_portions_are_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "PORTION", 2)
-    files = write(tmp_path / "gsm8k.jsonl", row("a"), row("b"), row("c")), write(tmp_path / "math.jsonl", row("d"))
-    assert steps(*files) == [(1, ["a", "b"]), (2, ["c"]), (3, ["d"])]
 
 
 def test_lines_that_are_no_rollouts_are_counted_with_their_first_place(tmp_path: Path) -> None:

@@ -102,6 +102,23 @@ def test_other_openings_and_ids_beyond_the_vocabulary() -> None:
     assert AnswerLocator(tokenizer, openings=["= "]).answer(ids, [False] * len(ids)) is None
 
 
+BOXES = [
+    (r"so \boxed{\left\{ x \right.}", r"\left\{ x \right."),  # an escaped brace opens no group
+    (r"\boxed{\}} or \boxed{a\\}", "a\\\\"),
+    ("\\boxed{" + "7" * LONGEST_ANSWER + "}", "7" * LONGEST_ANSWER),
+    ("\\boxed{" + "7" * (LONGEST_ANSWER + 1) + "}", None),
+    (r"\boxed{7} \boxed{ }", None),
+    (r"\boxed{7} \boxed{8", None),
+    (r"\boxed{\text{é} {2}} etc.", r"\text{é} {2}"),
+    (r"\boxed{1} and \boxed{ \frac{1}{2} }", r"\frac{1}{2}"),
+    (r"\boxed{\boxed{7}}", "7"),
+    (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+    (r"\boxed{}", None),
+    (r"\boxed 7 or \fbox{7}", None),
+]
+PATTERN = r"(?i)answer(?: is)?\s*[:= ]\s*(\S*)"
+
+
 @pytest.mark.parametrize(
     ("pattern", "text", "answer", "before"),
     [
@@ -110,62 +127,36 @@ def test_other_openings_and_ids_beyond_the_vocabulary() -> None:
         (r"(\d+)\D*$", "7 or 12!<|im_end|>", "12", "7 or "),  # the end is that of the text, without special tokens
         ("Answer:(?: (\\d))?", "Answer: 4 Answer: x", None, ""),  # the last match counts, though it has no group
         ("Answer: (.*)", "\\boxed{3}", None, ""),  # boxes do not count then
-        (
-            r"(?i)answer(?: is)?\s*[:= ]\s*(\S*)",
-            "é answer is 12, no: ANSWER = 34",
-            "34",
-            "é answer is 12, no: ANSWER = ",
-        ),
+        (PATTERN, "é answer is 12, no: ANSWER = 34", "34", "é answer is 12, no: ANSWER = "),
         ("Answer: (.*)", "Answer: ", None, ""),
+        *[(None, text, answer, None) for text, answer in BOXES],
     ],
 )
-def test_a_pattern_marks_the_answer_alike_everywhere(
-    pattern: str, text: str, answer: str | None, before: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_an_answer_is_the_same_everywhere(
+    pattern: str | None,
+    text: str,
+    answer: str | None,
+    before: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
+    """For the reward, the log of rollouts, the memory of answers and the atlas of others' rollouts."""
     tokenizer = build_char_tokenizer()
     special = tuple(tokenizer.all_special_tokens)
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     locator = AnswerLocator(tokenizer, pattern=pattern)
-    assert locator.answer(ids) == answer
-    found = locator.locate(ids)
-    assert (None if found is None else tokenizer.decode(ids[: found + 1])) == (before if answer else None)
-
     tokenizer.backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
     reader = ResponseReader(str(tmp_path / "tokenizer.json"), special, AnswerOpenings(pattern=pattern))
     (logged,) = reader.read(np.array(ids, np.int32), np.array([len(ids)]), np.ones(len(ids), bool))
-    assert (logged.answer, logged.answer_start) == (answer, len(before) if answer else None)
-
-    for name, value in answer_environment(pattern, special).items():
-        monkeypatch.setenv(name, value)
-    assert answer_of(text) == answer
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        (r"so \boxed{\left\{ x \right.}", r"\left\{ x \right."),  # an escaped brace opens no group
-        (r"\boxed{\}} or \boxed{a\\}", "a\\\\"),
-        ("\\boxed{" + "7" * LONGEST_ANSWER + "}", "7" * LONGEST_ANSWER),
-        ("\\boxed{" + "7" * (LONGEST_ANSWER + 1) + "}", None),
-        (r"\boxed{7} \boxed{ }", None),
-        (r"\boxed{7} \boxed{8", None),
-        (r"\boxed{\text{é} {2}} etc.", r"\text{é} {2}"),
-        (r"\boxed{1} and \boxed{ \frac{1}{2} }", r"\frac{1}{2}"),
-        (r"\boxed{\boxed{7}}", "7"),
-        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
-        (r"\boxed{}", None),
-        (r"\boxed 7 or \fbox{7}", None),
-    ],
-)
-def test_a_box_holds_the_same_answer_everywhere(text: str, answer: str | None, tmp_path: Path) -> None:
-    """For the reward, the log of rollouts, the memory of answers and the atlas of others' rollouts."""
-    tokenizer = build_char_tokenizer()
-    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    tokenizer.backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
-    reader = ResponseReader(str(tmp_path / "tokenizer.json"), (), AnswerOpenings())
-    (logged,) = reader.read(np.array(ids, np.int32), np.array([len(ids)]), np.ones(len(ids), bool))
-    _, found = AnswerOpenings().last_answer(text.encode()) or (0, None)
-    assert [answer_of(text), logged.answer, AnswerLocator(tokenizer).answer(ids), found] == [answer] * 4
+    if pattern is not None:
+        found = locator.locate(ids)
+        assert (None if found is None else tokenizer.decode(ids[: found + 1])) == (before if answer else None)
+        assert logged.answer_start == (len(before) if answer else None)
+        for name, value in answer_environment(pattern, special).items():
+            monkeypatch.setenv(name, value)
+    else:
+        assert (AnswerOpenings().last_answer(text.encode()) or (0, None))[1] == answer
+    assert [answer_of(text), logged.answer, locator.answer(ids)] == [answer] * 3
 
 
 def test_the_answers_first_token_may_begin_with_a_space_and_be_the_first_of_the_response() -> None:
@@ -231,7 +222,3 @@ def test_agrees_with_the_tokenizers_own_offsets(style: str, pieces: list[str]) -
     holders = [i for i, (start, stop) in enumerate(encoded["offset_mapping"]) if start <= end < stop]
     expected = holders[0] if "\\boxed{" in text and holders[0] + 1 < len(encoded["input_ids"]) else None
     assert AnswerLocator(TRAINED[style]).locate(encoded["input_ids"]) == expected
-
-
-def test_byte_level_symbols_are_gpt2s() -> None:
-    assert token_bytes_module._bytes_of_symbols() == {symbol: byte for byte, symbol in bytes_to_unicode().items()}

@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import threading
 import time
 import urllib.request
 from dataclasses import replace
@@ -16,10 +15,8 @@ import ray
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.features.moments import Moments
-from meds_openrlhf.locks import try_lock
 from meds_openrlhf.memory import pool as pool_module
 from meds_openrlhf.memory.branch import rewrite_memory
-from meds_openrlhf.memory.log import LOCK_NAME
 from meds_openrlhf.memory.pool import GAUGES, MemoryPool, start_shards
 from meds_openrlhf.memory.rows import Sharding, layer_logits_of
 from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings
@@ -89,19 +86,6 @@ def test_a_shard_that_is_killed_comes_back_with_its_rows(tmp_path: Path) -> None
             os.kill(ray.get(handle.__ray_call__.remote(lambda self: os.getpid())), signal.SIGKILL)
         got += run(pool, batches[step - 1 : step], first=step)
     assert answers_of(got) == expected_answers(tmp_path / "whole", batches)
-
-
-def test_a_shard_waits_for_the_lock_that_a_lost_node_still_holds(tmp_path: Path) -> None:
-    root = tmp_path / "memory"
-    MemoryPaths(root).shard(0).mkdir(parents=True)
-    held = (MemoryPaths(root).shard(0) / LOCK_NAME).open("w")
-    assert try_lock(held.fileno())
-    pool, handles = make_pool(root, 2)
-    threading.Timer(2.0, held.close).start()
-    batches = stream(1)
-    assert answers_of(run(pool, batches)) == expected_answers(tmp_path / "alone", batches)
-    assert held.closed
-    kill(handles)
 
 
 def test_restore_repeats_the_steps_after_the_snapshot(tmp_path: Path) -> None:

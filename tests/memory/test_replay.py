@@ -19,12 +19,8 @@ from tests.memory.written import SETTINGS, WrittenMemory
 
 
 def settings_with(preset: str = "paper", layers: str = "last-half", **memory: object) -> MedsSettings:
-    return MedsSettings(
-        run_dir=".",
-        features=FeatureSettings(layers=layers),
-        memory=MemorySettings(preset=preset, **memory),  # type: ignore[arg-type]
-        penalty=PenaltySettings(alpha=0.07, beta=0.15),
-    )
+    sections = {"features": FeatureSettings(layers=layers), "penalty": PenaltySettings(alpha=0.07, beta=0.15)}
+    return MedsSettings(run_dir=".", memory=MemorySettings(preset=preset, **memory), **sections)
 
 
 def mixed_table(steps: int, seed: int = 0, prompts: int = 4, rollouts: int = 6) -> pa.Table:
@@ -41,14 +37,8 @@ def mixed_table(steps: int, seed: int = 0, prompts: int = 4, rollouts: int = 6) 
                 scatter = 0.0 if generator.random() < 0.3 else 0.2
                 values = modes[prompt, generator.integers(3)] + scatter * generator.normal(size=LAYERS)
                 logits.append(None if generator.random() < 0.15 else values.astype(np.float32).tolist())
-    return pa.table(
-        {
-            "step": pa.array(step, pa.int32()),
-            "prompt_key": pa.array(keys, pa.string()),
-            "correct": pa.array(correct, pa.bool_()),
-            "layer_logits": pa.array(logits, pa.list_(pa.float32(), LAYERS)),
-        }
-    )
+    columns = {"step": pa.array(step, pa.int32()), "prompt_key": keys, "correct": correct}
+    return pa.table({**columns, "layer_logits": pa.array(logits, pa.list_(pa.float32(), LAYERS))})
 
 
 def write_stream(path: Path, table: pa.Table, rows_per_batch: int = 7) -> Path:
@@ -61,8 +51,7 @@ def write_stream(path: Path, table: pa.Table, rows_per_batch: int = 7) -> Path:
 def replayed(source: Path, settings: MedsSettings) -> tuple[pa.Table, ReplaySummary]:
     target = source.with_name("replayed.arrow")
     summary = replay(read_recording(source), settings, target)
-    with pa.OSFile(str(target)) as file:
-        return pa.ipc.open_file(file).read_all(), summary
+    return pa.ipc.open_file(target.read_bytes()).read_all(), summary
 
 
 def by_reference(table: pa.Table, remember: str) -> list[tuple[int | None, int, float]]:
@@ -112,8 +101,7 @@ def test_a_run_and_a_stream_of_its_rows_give_what_the_run_gave(tmp_path: Path, p
     log = pa.Table.from_batches([rows for _, rows in stored.rows_by_step()])
     settings = replace(settings_with(preset), features=FeatureSettings(**own))
     replay(recording_of(stored), settings, tmp_path / "run.arrow")
-    with pa.OSFile(str(tmp_path / "run.arrow")) as file:
-        from_run = pa.ipc.open_file(file).read_all()
+    from_run = pa.ipc.open_file((tmp_path / "run.arrow").read_bytes()).read_all()
     columns = log.rename_columns(["prompt_key" if name == "prompt" else name for name in log.column_names])
     from_stream, _ = replayed(write_stream(tmp_path / "in.arrow", columns), settings)
     for name in ("label", "cluster_size"):

@@ -27,13 +27,10 @@ class WrittenMemory:
     open: list[MemoryShard] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.paths = MemoryPaths(self.root)
         self.format = MemoryFormat(self.shards, self.settings.layers, {"architecture": "Test", "layers": LAYERS})
         write_format(self.paths, self.format)
         self.start()
-
-    @property
-    def paths(self) -> MemoryPaths:
-        return MemoryPaths(self.root)
 
     def start(self) -> None:
         """A restart."""

@@ -20,6 +20,7 @@ COLOCATED = [
     RoleRequest("engines", 4, 2, "policy"),
     RoleRequest("reference", 1, 8, "policy"),
 ]
+FEWER_GPUS = "Lower actor.num_gpus_per_node or add nodes."
 FEWER_SHARDS = "Lower meds.memory.shards or add nodes."
 NODE = node("10.0.0.1", gpus=8, cpus=32)
 
@@ -48,9 +49,7 @@ def test_a_block_of_the_policy_stays_on_a_node_and_bundles_follow_the_nodes() ->
     plan = plan_of([RoleRequest("policy", 2, 8), RoleRequest("engines", 2, 2)], nodes)
     assert names(plan.groups[0].nodes) == ["a"] * 8 + ["c"] * 8
     assert names(plan.groups[1].nodes) == ["b"] * 4
-
-
-def test_engines_that_share_gpus_are_not_torn_by_small_blocks_of_the_policy() -> None:
+    # Engines that share GPUs are not torn by small blocks of the policy.
     nodes = [node("a", 6, 32), node("b", 6, 32), node("c", 6, 32)]
     plan = plan_of([RoleRequest("policy", 4, 2), RoleRequest("engines", 2, 4, "policy")], nodes)
     assert Counter(names(plan.groups[0].nodes)) == {"a": 4, "b": 4}
@@ -69,12 +68,7 @@ def test_the_memory_is_on_the_drivers_node() -> None:
     assert text.startswith("2 x 8 GPUs on one node for policy")
 
 
-def shortage(
-    requests: list[RoleRequest],
-    nodes: list[Node],
-    shards: int = 2,
-    advice: str = "Lower actor.num_gpus_per_node or add nodes.",
-) -> str:
+def shortage(requests: list[RoleRequest], nodes: list[Node], shards: int = 2, advice: str = FEWER_GPUS) -> str:
     with pytest.raises(Shortage) as caught:
         plan_of(requests, nodes, shards)
     assert str(caught.value) == f"cluster: has no room for {caught.value.text}. {advice}"
@@ -88,9 +82,8 @@ def test_what_lacks_is_counted_by_role_and_the_largest_is_to_be_lowered() -> Non
         "GPUs and 32 CPUs each, 10.0.0.3 with 7 of 8 GPUs and 32 CPUs"
     )
     roles, advice = [RoleRequest("policy", 1, 1), RoleRequest("engines", 16, 1)], "Lower vllm.num_engines or add nodes."
-    assert shortage(roles, [NODE], shards=0, advice=advice) == (
-        "1 GPU for policy, 16 GPUs for engines and 18 CPUs; free are 10.0.0.1 with 8 GPUs and 32 CPUs"
-    )
+    text = "1 GPU for policy, 16 GPUs for engines and 18 CPUs; free are 10.0.0.1 with 8 GPUs and 32 CPUs"
+    assert shortage(roles, [NODE], shards=0, advice=advice) == text
     assert shortage(roles, [], advice=advice).endswith("; free are no nodes")
     wide = [RoleRequest("policy", 1, 4), RoleRequest("engines", 1, 16)]
     text = "1 x 4 GPUs on one node for policy, 1 x 16 GPUs on one node for engines and 23 CPUs"

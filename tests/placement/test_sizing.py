@@ -40,10 +40,8 @@ def test_auto_shares_all_gpus(cluster: str, expected: tuple) -> None:
 @pytest.mark.parametrize(
     ("cluster", "expected"),
     [
-        ("1x8", (1, 4, 4, 1)),
-        ("2x8", (1, 8, 8, 1)),
+        *[("1x8", (1, 4, 4, 1)), ("2x8", (1, 8, 8, 1)), ("4x8", (2, 8, 16, 1))],
         ("3x8", (1, 8, 16, 1)),  # whole nodes
-        ("4x8", (2, 8, 16, 1)),
         ("1x7", (1, 2, 5, 1)),  # 3 ranks do not divide the batch; what they leave generates
     ],
 )
@@ -99,12 +97,10 @@ def test_ranks_divide_openrlhfs_batches_and_leave_cpus_for_the_memory() -> None:
 
 def test_a_refusal_names_the_flag_that_the_ranks_follow_from() -> None:
     requests = [RoleRequest("policy", 1, 6), RoleRequest("engines", 6, 1, "policy")]
+    batches = r"8192 responses in micro-batches of 4, train.batch_size 256 in micro-batches of 1"
+    rest = rf"and the batches \({batches}\) do not divide among them. Use 1, 2, 4, 8, 16, … 256 ranks.$"
     for named, decided in (("vllm.num_engines=6", {"actor.num_nodes": 1}), ("actor.num_gpus_per_node", {})):
-        message = (
-            rf"^{named}: makes 6 policy ranks, and the batches \(8192 responses in micro-batches of 4, "
-            r"train.batch_size 256 in micro-batches of 1\) do not divide among them. Use 1, 2, 4, 8, 16, … 256 ranks.$"
-        )
-        with pytest.raises(ConfigError, match=message):
+        with pytest.raises(ConfigError, match=f"^{named}: makes 6 policy ranks, {rest}"):
             require_batches(recipe(given={"vllm.num_engines": 6}), requests, decided)
     with pytest.raises(ConfigError, match="Use other batches, which divide among any ranks"):
         require_batches(recipe(train_batch=100, train_micro_batch=3), requests, {})
@@ -147,11 +143,9 @@ def test_what_is_sized_fits(shape: tuple[int, int], mode: str, train_batch: int,
 @pytest.mark.parametrize(
     ("mode", "named", "value", "given"),
     [
-        ("split", "train.colocate_all", True, {}),
-        ("split", "vllm.enable_sleep", True, {}),
+        *[("split", name, True, {}) for name in ("train.colocate_all", "vllm.enable_sleep")],
+        *[(mode, "train.colocate_all", False, {}) for mode in ("colocate", "auto")],
         ("colocate", "train.async_enable", True, {}),
-        ("colocate", "train.colocate_all", False, {}),
-        ("auto", "train.colocate_all", False, {}),
         ("auto", "vllm.enable_sleep", True, {"train.async_enable": True}),
     ],
 )

@@ -46,17 +46,16 @@ TEMPLATE = fields(
     "spec",
     spec=fields("containers", containers=listed(CONTAINER), volumes=listed(VOLUME), tolerations=listed(TOLERATION)),
 )
+WORKERS = fields(
+    "groupName minReplicas maxReplicas rayStartParams template",
+    **{"groupName": NAME, "replicas": COUNT, "minReplicas": COUNT, "maxReplicas": COUNT},
+    **{"rayStartParams": TEXTS, "template": TEMPLATE},
+)
 RAY_CLUSTER = fields(
     "headGroupSpec rayVersion",
     rayVersion=TEXT,
     headGroupSpec=fields("rayStartParams template", rayStartParams=TEXTS, template=TEMPLATE),
-    workerGroupSpecs=listed(
-        fields(
-            "groupName minReplicas maxReplicas rayStartParams template",
-            **{"groupName": NAME, "replicas": COUNT, "minReplicas": COUNT, "maxReplicas": COUNT},
-            **{"rayStartParams": TEXTS, "template": TEMPLATE},
-        )
-    ),
+    workerGroupSpecs=listed(WORKERS),
 )
 RAY_JOB = fields(
     "apiVersion kind metadata spec",

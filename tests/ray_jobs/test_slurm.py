@@ -72,14 +72,9 @@ def test_ray_and_driver_share_a_container_at_the_address_that_is_given(folder: P
 @pytest.mark.parametrize(
     ("end", "failed", "restarts", "code", "requeued"),
     [
-        ("1", 0, 0, 0, REQUEUE),
-        ("1", 2, 2, 0, REQUEUE),
-        ("1", 3, 3, 1, []),
+        *[("1", 0, 0, 0, REQUEUE), ("1", 2, 2, 0, REQUEUE), ("1", 3, 3, 1, []), ("137", 0, 0, 0, REQUEUE)],
         ("1", 0, 9, 0, REQUEUE),  # nine times at the time limit
-        ("137", 0, 0, 0, REQUEUE),
-        ("2", 1, 1, 2, []),
-        ("130", 0, 0, 130, []),
-        ("0", 1, 1, 0, []),
+        *[("2", 1, 1, 2, []), ("130", 0, 0, 130, []), ("0", 1, 1, 0, [])],
     ],
 )
 def test_failures_are_queued_again(

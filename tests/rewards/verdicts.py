@@ -5,13 +5,11 @@ careful grader would not share; docs/rewards.md lists them.
 """
 
 TABLE: list[tuple[str, list[str], list[str]]] = [
-    # integers
-    ("7", ["7", " 7 ", "+7", "007", "{7}", "(7)", "3 + 4"], ["8", "77", "71"]),
+    # numbers
+    ("7", ["7", " 7 ", "+7", "007", "{7}", "(7)", "3 + 4", "7.0"], ["8", "77", "71"]),
     ("-3", ["-3", "−3"], ["3"]),  # the typographic minus
     ("100000000000000000000", [], ["100000000000000000001"]),
     ("3628800", ["10!"], []),
-    # decimals
-    ("7", ["7.0"], []),
     ("2.5", ["2.50"], []),
     ("0.5", [".5"], ["0.51"]),
     (".5", ["0.5"], []),
@@ -24,15 +22,24 @@ TABLE: list[tuple[str, list[str], list[str]]] = [
     (r"-\frac{7}{6}", [r"-1.1\overline{6}"], []),
     ("1", [r".\overline{9}"], []),
     ("0.3", [], [r"0.\overline{3}"]),
-    # thousands
     ("1234", ["1,234", "1{,}234"], ["1,235", "(1,234)", "1, 234"]),  # a point; two numbers
     ("1,234", ["1234"], []),
     ("12345", [r"12\,345", "12 345"], []),
     ("12345678", [r"12\ 345\ 678"], []),
     ("1234567.5", ["1,234,567.5"], []),
-    # fractions
-    ("0.5", [r"\frac{1}{2}"], []),
-    (r"\frac{1}{2}", [r"\frac12"], [r"\frac{2}{1}"]),
+    ("120000", [r"1.2\times10^5"], []),
+    (r"1.2\times 10^5", [r"1.2 \cdot 10^{5}"], []),
+    (r"6\times10^{23}", ["6×10^{23}"], []),
+    (r"1.6\times 10^{-19}", [r"1.6\times10^{-19}"], [r"1.7\times10^{-19}"]),
+    ("0.00000016", [r"1.6\times10^{-7}"], [r"1.6\times10^{-8}"]),
+    (r"6.63\times10^{-34}", ["6.63e-34"], []),
+    ("1001_{2}", ["1001_2"], []),
+    ("1001_2", ["1001"], ["1001_3", "9"]),
+    ("a_2", [], ["a_1"]),
+    ("2a", [], ["2a_1"]),
+    # fractions and percent
+    ("0.5", [r"\frac{1}{2}", r"x = 50\%"], ["50"]),
+    (r"\frac{1}{2}", [r"\frac12", r"50\%"], [r"\frac{2}{1}"]),
     ("3/4", [r"\dfrac{3}{4}"], []),
     (r"\frac{3}{4}", [r"\tfrac{3}{4}", r"\frac{6}{8}"], []),
     ("0.75", ["3/4"], []),
@@ -40,18 +47,14 @@ TABLE: list[tuple[str, list[str], list[str]]] = [
     (r"-\frac{1}{2}", [r"\frac{1}{-2}"], []),
     (r"\frac{1}{3}", ["0.333333"], ["0.3333", "0.33"]),  # six digits
     ("7", [r"\frac{14}{2}"], ["7/2"]),
-    # mixed numbers
     ("2.5", [r"2\frac{1}{2}", "2 1/2"], []),
     (r"\frac{5}{2}", [r"2\frac12"], []),
     ("-2.5", [r"-2\frac{1}{2}"], []),
     ("1", [r"2\cdot\frac{1}{2}"], [r"2\frac{1}{2}"]),  # no product
-    # percent
     (r"50\%", [r"50\%", "50", "0.5"], [r"51\%", r"0.5\%"]),
     ("50", [r"50\%", r"50\text{ percent}"], [r"0.5\%"]),
-    (r"\frac{1}{2}", [r"50\%"], []),
     ("9.5", [r"9.5\%"], []),
     ("0.095", ["9.5%"], []),
-    ("0.5", [r"x = 50\%"], ["50"]),
     # units
     ("5", [r"5\text{ cm}", r"5 \mathrm{~cm}", r"\$5"], [r"5\text{ or maybe }6"]),
     (r"5\text{ cm}", ["5 cm", "5", r"5\text{ centimeters}"], [r"5\text{ m}"]),
@@ -70,47 +73,56 @@ TABLE: list[tuple[str, list[str], list[str]]] = [
     ("2", [], ["2m"]),  # m is a variable
     ("3", [], ["3t"]),
     (r"\frac{\pi}{2}", [r"\frac{\pi}{2}\text{ units}"], []),
-    # radicals
+    # roots, powers, constants and functions
     (r"2\sqrt{2}", [r"\sqrt{8}"], []),
     (r"2\sqrt2", [r"\sqrt8"], []),
-    ("3", [r"\sqrt[3]{27}"], []),
+    ("3", [r"\sqrt[3]{27}", r"\log_2 8"], []),
     (r"\frac{\sqrt{2}}{2}", [r"\frac{1}{\sqrt{2}}"], []),
     (r"\sqrt{5}", [], [r"\sqrt{2}+\sqrt{3}"]),
     (r"\sqrt{2}-1", [r"\sqrt{3-2\sqrt{2}}"], []),
     ("1.41421", [], [r"\sqrt{2}"]),
-    ("2", [], [r"\sqrt{2}"]),
-    # powers
+    ("2", [], [r"\sqrt{2}", r"\pm 2"]),
     ("1024", ["2^{10}", "2^10", "2**10"], []),
     ("2^{10}", ["4^5"], []),
     ("0.5", ["2^{-1}"], []),
     ("4", [r"8^{2/3}"], []),
     ("2^{101}", [], ["2^{100}"]),
-    # pi
     (r"\pi \cdot 2", [r"2\pi"], []),
     (r"2\pi", ["2π"], []),
     ("1.570796", [r"\frac{\pi}{2}"], []),
     (r"\pi", [], ["3.14", r"\frac{22}{7}"]),
     ("180", [], [r"\pi"]),
-    # scientific notation
-    ("120000", [r"1.2\times10^5"], []),
-    (r"1.2\times 10^5", [r"1.2 \cdot 10^{5}"], []),
-    (r"6\times10^{23}", ["6×10^{23}"], []),
-    (r"1.6\times 10^{-19}", [r"1.6\times10^{-19}"], [r"1.7\times10^{-19}"]),
-    ("0.00000016", [r"1.6\times10^{-7}"], [r"1.6\times10^{-8}"]),
-    (r"6.63\times10^{-34}", ["6.63e-34"], []),
-    # intervals
+    ("1", [r"\ln e", r"\sin^2 x+\cos^2 x"], []),
+    (r"3\ln 2", [r"\ln 8"], []),
+    (r"\frac12", [r"\sin\frac{\pi}{6}"], []),
+    (r"\log_{10} 2", [], [r"\ln 2"]),
+    (r"\infty", [r"\infty"], [r"-\infty"]),
+    ("4i+3", ["3+4i"], []),
+    (r"2+i\sqrt{3}", [r"2+\sqrt{3}i"], []),
+    ("2i", ["(1+i)^2"], []),
+    ("i", [r"\sqrt{-1}"], []),
+    ("-1", [r"e^{i\pi}"], []),
+    ("3+4i", [], ["3-4i"]),
+    ("-i", [r"\frac{1}{i}"], []),
+    ("2,-2", [r"\pm 2"], []),
+    (r"1+\sqrt{2}, 1-\sqrt{2}", [r"1\pm\sqrt{2}"], []),
+    (r"\pm 2", [], ["2"]),
+    # intervals and inequalities
     ("(1, 2)", ["(1,2)"], []),
     ("[1,2)", ["[1,2)"], ["[1,2]"]),
     ("[1,2]", [r"x\in[1,2]"], ["(1,2)"]),
     ("(1,2)", [r"\left(1, 2\right)"], []),
     (r"(-\infty,3)", [r"(-\infty, 3)", "(-∞, 3)", "x<3"], [r"(-\infty, 3]"]),
-    ("x<3", [r"(-\infty,3)"], []),
+    ("x<3", [r"(-\infty,3)", "3>x"], [r"x\le 3", "x>3"]),
     ("(1,3)", ["1<x<3"], []),
     (r"(2,\infty)\cup(-\infty,1)", [r"(-\infty,1)\cup(2,\infty)"], [r"(-\infty,1]\cup(2,\infty)"]),
     (r"(-\infty,1)\cup(2,\infty)", [], [r"(-\infty,1)"]),
-    # sets and lists
+    (r"x\leq 3", [r"x\le 3"], []),
+    (r"x \leq 3", ["x≤3"], []),
+    ("7", [], ["x>7", r"x\neq 7", "7<8"]),
+    # sets, lists, tuples and matrices
     (r"\{2,1\}", [r"\{1,2\}"], []),
-    (r"\{1,2\}", [r"\left\{1, 2\right\}", "1,2"], [r"\{1,2,3\}", r"\{1\}"]),
+    (r"\{1,2\}", [r"\left\{1, 2\right\}", "1,2"], [r"\{1,2,3\}", r"\{1\}", "(1,2)"]),
     ("1, 2", ["2, 1"], []),
     ("1,2", [r"1 \text{ and } 2", "x=1, x=2", r"x = 1 \text{ or } x = 2"], ["1"]),
     (r"1\text{ or }2", [r"2\text{ or }1"], []),
@@ -118,16 +130,13 @@ TABLE: list[tuple[str, list[str], list[str]]] = [
     (r"\{\}", [r"\emptyset"], []),
     (r"\emptyset", [r"\varnothing"], []),
     ("5", [r"\{5\}"], []),
-    # tuples
     ("(2,1)", ["(2,1)"], ["(1,2)", "(3,1)"]),
     ("(1,2,3)", ["(1,2,3)"], ["(1,3,2)"]),
     (r"(\frac{1}{2}, 3)", ["(0.5, 3)"], []),
     ("(1,2)", [r"\langle 1,2\rangle", "1,2"], [r"\{1,2\}", "2,1"]),
-    (r"\{1,2\}", [], ["(1,2)"]),
     ("7", [], ["(7,7)"]),
     (r"\left( 3, \frac{\pi}{2} \right)", [r"(3, \frac{\pi}{2})"], []),
     (r"(1.7\times10^{-19}, 5, 0)", [], [r"(1.6\times10^{-19}, 5, 0)"]),
-    # matrices and vectors
     (r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", [r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"], []),
     (
         r"\begin{pmatrix}1&2\\3&4\end{pmatrix}",
@@ -136,7 +145,7 @@ TABLE: list[tuple[str, list[str], list[str]]] = [
     ),
     (r"\begin{pmatrix}1/2\\2\end{pmatrix}", [r"\begin{pmatrix}0.5\\2\end{pmatrix}"], []),
     (r"\begin{pmatrix}1&2\end{pmatrix}", [], [r"\begin{pmatrix}1\\2\end{pmatrix}"]),
-    # equations
+    # equations and algebra
     ("5", ["x=5"], ["x=6"]),
     ("x=5", ["5", "x = 5"], ["y=5"]),
     ("2x+1", ["y=2x+1"], []),
@@ -148,11 +157,16 @@ TABLE: list[tuple[str, list[str], list[str]]] = [
     ("b=2,a=1", ["a=1,b=2"], []),
     ("3.14", [r"x \approx 3.14"], []),
     (r"\frac{\pi}{4}", [r"\frac{\pi}{4} \approx 0.785"], []),
-    # inequalities
-    ("x<3", ["3>x"], [r"x\le 3", "x>3"]),
-    (r"x\leq 3", [r"x\le 3"], []),
-    (r"x \leq 3", ["x≤3"], []),
-    ("7", [], ["x>7", r"x\neq 7", "7<8"]),
+    ("(x+1)^2", ["x^2+2x+1"], ["x^2+2x+2"]),
+    ("x^2-x", ["x(x-1)"], []),
+    ("x+1", [r"\frac{x^2-1}{x-1}"], []),
+    ("2x", [], ["2y"]),
+    ("ab", ["ba"], []),
+    ("3", ["|-3|"], []),
+    ("x", [], ["|x|"]),
+    ("10", [r"\binom{5}{2}"], []),
+    ("6", [r"\sum_{k=1}^{3}k"], []),
+    (r"\frac{n^2+n}{2}", [r"\frac{n(n+1)}{2}"], []),
     # words
     ("east", [r"\text{east}"], []),
     (r"\text{east}", ["East"], ["seat", r"\textbf{west}"]),  # no product of letters
@@ -164,64 +178,23 @@ TABLE: list[tuple[str, list[str], list[str]]] = [
     ("(A)", [r"\textbf{(A)}"], []),
     (r"\text{Tuesday}", [], [r"\text{Monday}"]),
     ("7", [r"\text{7}"], ["seven"]),
-    # complex numbers
-    ("4i+3", ["3+4i"], []),
-    (r"2+i\sqrt{3}", [r"2+\sqrt{3}i"], []),
-    ("2i", ["(1+i)^2"], []),
-    ("i", [r"\sqrt{-1}"], []),
-    ("-1", [r"e^{i\pi}"], []),
-    ("3+4i", [], ["3-4i"]),
-    ("-i", [r"\frac{1}{i}"], []),
-    # algebra
-    ("(x+1)^2", ["x^2+2x+1"], ["x^2+2x+2"]),
-    ("x^2-x", ["x(x-1)"], []),
-    ("x+1", [r"\frac{x^2-1}{x-1}"], []),
-    ("2x", [], ["2y"]),
-    ("ab", ["ba"], []),
-    ("3", ["|-3|"], []),
-    ("x", [], ["|x|"]),
-    ("10", [r"\binom{5}{2}"], []),
-    ("6", [r"\sum_{k=1}^{3}k"], []),
-    (r"\frac{n^2+n}{2}", [r"\frac{n(n+1)}{2}"], []),
-    # plus or minus
-    ("2,-2", [r"\pm 2"], []),
-    (r"1+\sqrt{2}, 1-\sqrt{2}", [r"1\pm\sqrt{2}"], []),
-    ("2", [], [r"\pm 2"]),
-    (r"\pm 2", [], ["2"]),
-    # logarithms and angles
-    ("3", [r"\log_2 8"], []),
-    ("1", [r"\ln e", r"\sin^2 x+\cos^2 x"], []),
-    (r"3\ln 2", [r"\ln 8"], []),
-    (r"\frac12", [r"\sin\frac{\pi}{6}"], []),
-    (r"\log_{10} 2", [], [r"\ln 2"]),
-    (r"\infty", [r"\infty"], [r"-\infty"]),
-    # number bases
-    ("1001_{2}", ["1001_2"], []),
-    ("1001_2", ["1001"], ["1001_3", "9"]),
-    ("a_2", [], ["a_1"]),
-    ("2a", [], ["2a_1"]),
-    # noise
+    # noise, and several candidates
     ("7", ["$7$", r"\(7\)", "7.", r"\!7\,", r"\mathrm{7}", r"\(7\).", "\n7\n"], ["", "?", r"\text{}"]),
-    ("7", ["７", "٧"], []),  # a full-width digit; an Arabic one
+    ("7", ["７", "٧"], ["1,2,3,4,5,6,7,8,9"]),  # a full-width digit; an Arabic one
     ("$7$.", ["7"], []),
     ("0.5", [r"\displaystyle\frac{1}{2}", r"\left(\frac{1}{2}\right)"], []),
     ("5", [], [r"\displaystyle .5"]),
     (r"\boxed{7}", ["7"], []),
-    # several candidates
     ("7", [], ["7 or 8", r"7\text{ or }8", "7, 8", "8; 7", r"\{7, 8\}", "[7,8]", "7 8", r"7\neq 8", "7, 7"]),
     ("7", [], [r"8 \fbox{7}", "8 $7$", "The final answer is $7$. I hope", "not 7", r"7\text{garbage}"]),
-    ("7", [], ["1,2,3,4,5,6,7,8,9"]),
     ("8", [], [r"7\text{ or }8", r"7\to 8"]),
     ("15", [], ["7 8", r"7\quad 8"]),
     ("78", [], ["7 8"]),
 ]
 # Pairs of an answer and a label, and whether it is right.
-VERDICTS = [
-    (answer, label, right)
-    for label, *answers in TABLE
-    for right, texts in zip((True, False), answers)
-    for answer in texts
-]
+VERDICTS = [(answer, label, True) for label, right, _ in TABLE for answer in right]
+VERDICTS += [(answer, label, False) for label, _, wrong in TABLE for answer in wrong]
+
 
 LIMITS: list[tuple[str, str, bool]] = [
     (r"500\text{ cm}", r"5\text{ m}", False),  # units are not converted
