@@ -24,14 +24,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from analysis.command_line import exit_code_of
-from analysis.feature_variants import LOGIT_PRESETS, TRANSFORMS, VARIANTS, labels_of_feature, own_transform
-from analysis.logged_rollouts import prompt_codes
 from analysis.results import add_result_arguments, write_numbers
-from analysis.run_rows import layer_logits, remembered_wrong, run_rows
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.features.final_answer import same_answer_form
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.report.output import markdown_table, write_figure
+from meds_openrlhf.runs.clusters import LOGIT_PRESETS, TRANSFORMS, VARIANTS, labels_of_feature, own_transform
+from meds_openrlhf.runs.log import prompt_codes
+from meds_openrlhf.runs.rows import layer_logits, remembered_wrong, run_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,10 +15,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from analysis.agreement import pairwise_agreement, separate_noise
-from analysis.feature_variants import SINGLE, TRANSFORMS, VARIANTS, labels_of_feature
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.report.output import markdown_table, shown
+from meds_openrlhf.runs.clusters import SINGLE, TRANSFORMS, VARIANTS, labels_of_feature
 
 
 @dataclass(frozen=True)

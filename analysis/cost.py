@@ -15,8 +15,8 @@ from pathlib import Path
 
 from analysis.command_line import exit_code_of, positive
 from analysis.results import write_numbers
-from analysis.run_metrics import Curve, logged_curves
 from meds_openrlhf.report.output import markdown_table, shown
+from meds_openrlhf.runs.metrics import Curve, logged_curves
 
 METRIC = "timing/step_total"  # seconds
 

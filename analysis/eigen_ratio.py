@@ -24,14 +24,14 @@ import numpy as np
 
 from analysis.command_line import exit_code_of
 from analysis.results import add_result_arguments, write_numbers
-from analysis.run_metrics import Curve, logged_curves
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.features.moments import NO_MOMENTS, Moments, merge_moments
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.rows import layer_logits_of
 from meds_openrlhf.memory.stored import StoredMemory, open_memory
 from meds_openrlhf.report.output import markdown_table, write_figure
-from meds_openrlhf.report.run_names import names_of
+from meds_openrlhf.runs.metrics import Curve, logged_curves
+from meds_openrlhf.runs.settings import names_of
 from meds_openrlhf.tracking.diversity import WINDOW
 
 if TYPE_CHECKING:

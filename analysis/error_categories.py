@@ -23,16 +23,16 @@ from numpy.typing import NDArray
 
 from analysis.category_agreement import VariantAgreement, agreement_table, agreements
 from analysis.command_line import add_drawing_arguments, exit_code_of, positive
-from analysis.feature_variants import LOGIT_PRESETS, own_transform
 from analysis.groups import GroupIndex, index_groups
 from analysis.judge.client import Answer, JudgeClient, cost_line, judged_by
 from analysis.judge.question import Question, ReplyLine, shortened, tagged
 from analysis.judge.settings import add_judge_arguments, judge_settings
-from analysis.logged_rollouts import Exchange, texts_of
 from analysis.results import add_result_arguments, write_numbers
-from analysis.run_rows import remembered_wrong, run_rows
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.report.output import markdown_table, shown, write_figure
+from meds_openrlhf.runs.clusters import LOGIT_PRESETS, own_transform
+from meds_openrlhf.runs.log import Exchange, texts_of
+from meds_openrlhf.runs.rows import remembered_wrong, run_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,8 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.logged_rollouts import logged_steps
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.runs.log import logged_steps
 
 Visit = tuple[int, str]  # (step, prompt)
 

@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 
 from analysis.agreement import NOISE_READINGS, Agreement, agreement
 from analysis.command_line import exit_code_of
-from analysis.feature_variants import LOGIT_PRESETS, SINGLE, VARIANTS, labels_of_variant
-from analysis.logged_rollouts import prompt_codes
 from analysis.mistakes import Explanation, explain_all
 from analysis.results import add_result_arguments, write_numbers
-from analysis.run_rows import remembered_wrong, run_rows
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.report.output import markdown_table, write_figure
+from meds_openrlhf.runs.clusters import LOGIT_PRESETS, SINGLE, VARIANTS, labels_of_variant
+from meds_openrlhf.runs.log import prompt_codes
+from meds_openrlhf.runs.rows import remembered_wrong, run_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,9 +22,7 @@ from pathlib import Path
 from analysis import case_study, cost, eigen_ratio, error_categories, new_paths, step_diversity
 from analysis.category_agreement import name_of
 from analysis.command_line import INTERRUPTED, exit_code_of, positive
-from analysis.feature_variants import SINGLE, own_transform
 from analysis.judge.settings import add_judge_arguments
-from analysis.run_metrics import logged_curves
 from meds_openrlhf.config import load_config
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.benchmarks import PAPERS, find_benchmarks
@@ -35,8 +33,9 @@ from meds_openrlhf.evaluation.settings import read_settings
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.report.history import read_lines
 from meds_openrlhf.report.output import markdown_table, shown, write_figure
+from meds_openrlhf.runs.clusters import SINGLE, own_transform
+from meds_openrlhf.runs.metrics import logged_curves, read_lines
 
 CONFIGS, RUNS = Path("configs"), Path("runs")
 ABLATIONS = CONFIGS / "ablations.yaml"

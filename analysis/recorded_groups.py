@@ -14,12 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from analysis.gibbs import Floats, gain_by_covariance, repeats_score_no_higher, repeats_score_no_higher_on_average
-from analysis.logged_rollouts import prompt_codes
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import load_config
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.output import markdown_table
-from meds_openrlhf.report.rollout_rows import place_key
+from meds_openrlhf.runs.log import place_key, prompt_codes
 from meds_openrlhf.shaping.penalty import cluster_penalty
 
 COLUMNS = ("reward", "cluster_size")  # of the log

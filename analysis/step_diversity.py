@@ -26,7 +26,7 @@ from analysis.judge.settings import add_judge_arguments, judge_settings
 from analysis.results import add_result_arguments, write_numbers
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.report.output import markdown_table, shown, write_figure
-from meds_openrlhf.report.run_names import names_of
+from meds_openrlhf.runs.settings import names_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

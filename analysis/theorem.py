@@ -26,12 +26,12 @@ import numpy as np
 
 from analysis.command_line import exit_code_of
 from analysis.gibbs import Floats, gain, gain_by_covariance, gibbs, repeats_score_no_higher
-from analysis.logged_rollouts import logged_rollouts
 from analysis.recorded_groups import COLUMNS, RunCheck, check_run, table_of, weights_of
 from analysis.results import add_result_arguments, write_numbers
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.report.output import markdown_table, write_figure
-from meds_openrlhf.report.run_names import names_of
+from meds_openrlhf.runs.log import logged_rollouts
+from meds_openrlhf.runs.settings import names_of
 from meds_openrlhf.shaping.penalty import cluster_penalty
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ import numpy as np
 
 from analysis.known_mistakes import COLUMNS, scores_of
 from analysis.mistakes import explain_all
-from analysis.run_rows import remembered_wrong, run_rows
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.evaluation.estimators import pass_at_k
 from meds_openrlhf.evaluation.samples import iterate_samples
-from meds_openrlhf.report.history import read_lines
+from meds_openrlhf.runs.metrics import read_lines
+from meds_openrlhf.runs.rows import remembered_wrong, run_rows
 from studies.study import PASS_AT, Key, Run, Study
 
 # Curves of training that are kept, beside those that the study names.

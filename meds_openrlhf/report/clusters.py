@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meds_openrlhf.report.error_rows import ErrorRows
-from meds_openrlhf.report.rollout_rows import NONE, RolloutRows, place_key
+from meds_openrlhf.runs.log import NONE, RolloutLog, place_key
 
 _EARLY = 1 << 31  # added to steps, which are negative before a branch
 
@@ -56,51 +56,45 @@ class Visits:
         return after
 
 
-def visits_of(rows: ErrorRows, rollouts: RolloutRows) -> Visits:
+def visits_of(rows: ErrorRows, log: RolloutLog) -> Visits:
     """Find the visits from the stored rows and from the log, which also has visits without stored rows."""
-    of_log = _numbers_in(rows, rollouts)
-    logged = of_log != NONE
+    of_log = numbers_in(rows, log)
+    logged, correct = of_log != NONE, log.correct[of_log != NONE]
+    seen = place_key(of_log[logged], log.step[logged] + _EARLY)
     stored = place_key(rows.prompt, rows.step + _EARLY)
-    seen = place_key(of_log[logged], rollouts.step[logged] + _EARLY)
-    key, counts = np.unique(seen, return_counts=True)
-    right, right_counts = np.unique(seen[rollouts.correct[logged]], return_counts=True)
-    every = np.union1d(key, stored)
-    totals, correct = np.zeros(len(every), np.int64), np.zeros(len(every), np.int64)
-    totals[np.searchsorted(every, key)] = counts
-    correct[np.searchsorted(every, right)] = right_counts
-    return Visits(every >> 32, (every & 0xFFFFFFFF) - _EARLY, totals, correct)
+    every, visit = np.unique(np.concatenate([seen, stored]), return_inverse=True)
+    visit = visit[: len(seen)]
+    rollouts, right = (np.bincount(some, minlength=len(every)) for some in (visit, visit[correct]))
+    return Visits(every >> 32, (every & 0xFFFFFFFF) - _EARLY, rollouts, right)
 
 
 def find_clusters(rows: ErrorRows, visits: Visits) -> tuple[Clusters, ErrorRows]:
     """All clusters, and the rows with labels renumbered to match: 0 is a prompt's biggest wrong cluster."""
     member = np.flatnonzero(rows.label >= 0)
-    prompt, label = rows.prompt[member], rows.label[member]
-    _, of_member = np.unique(place_key(prompt, label), return_inverse=True)
-    order = np.argsort(of_member, kind="stable")
-    starts = np.flatnonzero(np.r_[True, np.diff(of_member[order]) > 0]) if len(order) else order
-    steps = rows.step[member][order]
-    size = np.diff(np.r_[starts, len(order)])
-    first = np.minimum.reduceat(steps, starts) if len(starts) else steps
-    last = np.maximum.reduceat(steps, starts) if len(starts) else steps
-    of_prompt, right = prompt[order][starts], rows.right[member][order][starts]
-    rank = np.lexsort((first, -size, right, of_prompt))
-    number = np.arange(len(rank)) - np.searchsorted(of_prompt[rank], of_prompt[rank])
-    facts = Clusters(
-        of_prompt[rank], number, right[rank], size[rank], size[rank] / _group_sizes(rows, of_prompt, right)[rank],
-        first[rank], last[rank], visits.after(of_prompt[rank], last[rank]),
-    )  # fmt: skip
+    found, cluster = np.unique(place_key(rows.prompt[member], rows.label[member]), return_inverse=True)
+    prompt, size = found >> 32, np.bincount(cluster, minlength=len(found))
+    right = np.zeros(len(found), bool)
+    right[cluster] = rows.right[member]
+    first, last = np.full(len(found), np.iinfo(np.int64).max), np.full(len(found), np.iinfo(np.int64).min)
+    np.minimum.at(first, cluster, rows.step[member])
+    np.maximum.at(last, cluster, rows.step[member])
+    of_verdict = np.bincount(2 * rows.prompt + rows.right, minlength=2 * len(rows.prompts))
+    share = size / of_verdict[2 * prompt + right]
+    rank = np.lexsort((first, -size, right, prompt))
+    number = np.arange(len(rank)) - np.searchsorted(prompt[rank], prompt[rank])
+    columns = (column[rank] for column in (right, size, share, first, last, visits.after(prompt, last)))
     new = np.empty(len(rank), np.int64)
     new[rank] = number
     renumbered = rows.label.copy()
-    renumbered[member] = new[of_member]
-    return facts, replace(rows, label=renumbered)
+    renumbered[member] = new[cluster]
+    return Clusters(prompt[rank], number, *columns), replace(rows, label=renumbered)
 
 
-def right_answers(rows: ErrorRows, rollouts: RolloutRows) -> NDArray[np.int64]:
+def right_answers(rows: ErrorRows, log: RolloutLog) -> NDArray[np.int64]:
     """The most frequent answer (p,) of each prompt's right rollouts, NONE if there is none."""
-    of_log = _numbers_in(rows, rollouts)
-    right = np.flatnonzero((of_log != NONE) & rollouts.correct & (rollouts.answer != NONE))
-    pairs, counts = np.unique(place_key(of_log[right], rollouts.answer[right]), return_counts=True)
+    of_log = numbers_in(rows, log)
+    right = np.flatnonzero((of_log != NONE) & log.correct & (log.answer != NONE))
+    pairs, counts = np.unique(place_key(of_log[right], log.answer[right]), return_counts=True)
     order = np.lexsort((-counts, pairs >> 32))
     prompt, first = np.unique((pairs >> 32)[order], return_index=True)
     answers = np.full(len(rows.prompts), NONE, np.int64)
@@ -108,15 +102,8 @@ def right_answers(rows: ErrorRows, rollouts: RolloutRows) -> NDArray[np.int64]:
     return answers
 
 
-def _numbers_in(rows: ErrorRows, rollouts: RolloutRows) -> NDArray[np.int64]:
+def numbers_in(rows: ErrorRows, log: RolloutLog) -> NDArray[np.int64]:
     """For each logged rollout (n,) its prompt's index in ``rows.prompts``, or NONE."""
     known = {key: number for number, key in enumerate(rows.prompts)}
-    numbers = np.array([known.get(key, NONE) for key in rollouts.prompts] or [NONE], dtype=np.int64)
-    return numbers[rollouts.prompt]
-
-
-def _group_sizes(rows: ErrorRows, prompt: NDArray[np.int64], right: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The number of rows (c,) of each prompt and verdict, including noise."""
-    counts = np.bincount(2 * rows.prompt + rows.right, minlength=2 * len(rows.prompts))
-    sizes: NDArray[np.int64] = counts[2 * prompt + right]
-    return sizes
+    numbers = np.array([known.get(key, NONE) for key in log.prompts], dtype=np.int64)
+    return numbers[log.prompt]

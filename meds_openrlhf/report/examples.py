@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from meds_openrlhf.report.rollout_rows import NONE, Response, RolloutRows
+from meds_openrlhf.runs.log import NONE, Response, RolloutLog
 
 TEXT, ANSWER, LEFT_OUT = 0, 1, 2
 _AROUND_ANSWER = 0.7  # share of a shortened response around its answer; the rest is its beginning
@@ -21,7 +21,7 @@ class Example:
     parts: list[tuple[int, str | int]]
 
 
-def candidates(places: NDArray[np.int64], rollouts: RolloutRows, wanted: int) -> list[int]:
+def candidates(places: NDArray[np.int64], rollouts: RolloutLog, wanted: int) -> list[int]:
     """Up to twice ``wanted`` of the rollouts ``places`` (m,) that have a text, the best first.
 
     The first has the most frequent answer of all ``places``. The next alternate between rollouts spread over the steps

@@ -18,16 +18,16 @@ from meds_openrlhf.config.loader import RunConfig
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.atlas import Atlas, portions, read_atlas, tables_of
-from meds_openrlhf.report.history import history_of, read_lines, summary_of
 from meds_openrlhf.report.limits import Limits
 from meds_openrlhf.report.page import render
 from meds_openrlhf.report.panels import panels_of
-from meds_openrlhf.report.run_names import names_of
-from meds_openrlhf.report.settings import (
+from meds_openrlhf.runs.metrics import history_of, read_lines, summary_of
+from meds_openrlhf.runs.settings import (
     compare_settings,
     config_of,
     flat_settings,
     method_in_words,
+    names_of,
     planned_steps,
 )
 

@@ -8,9 +8,9 @@ import pytest
 
 from analysis import eigen_ratio
 from analysis.eigen_ratio import METRICS, largest_differences, main, recomputed_curves, table_of
-from analysis.run_metrics import curves_of, logged_curves
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.runs.metrics import curves_of, logged_curves
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.analysis.runs import LAYERS, Rollout, write_run
 

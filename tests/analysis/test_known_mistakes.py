@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from analysis.known_mistakes import COLUMNS, coverage_of, main, score, scores_of
 from analysis.mistakes import Explanation, explain, explain_all, expression_of, kinds_of, written_steps
-from analysis.run_rows import remembered_wrong, run_rows
 from meds_openrlhf.arithmetic.problems import MISTAKES, draw_problems, work, write_solution
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.data.templates import qwen_math_prompt
+from meds_openrlhf.runs.rows import remembered_wrong, run_rows
 from tests.analysis.arithmetic_runs import write_arithmetic_run
 from tests.analysis.runs import Rollout, kind, write_run
 

@@ -17,11 +17,11 @@ from analysis.gibbs import (
     repeats_score_no_higher,
     repeats_score_no_higher_on_average,
 )
-from analysis.logged_rollouts import logged_rollouts
 from analysis.recorded_groups import PenaltyWeights, check_run, weights_of
 from analysis.theorem import Problem, check_random, main
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.runs.log import logged_rollouts
 from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA
 from tests.analysis.runs import Rollout, kind, write_run
 

@@ -1,13 +1,14 @@
-"""A run's settings, its method in words, and its planned number of steps."""
+"""A run's name, its settings, its method in words, and its planned number of steps."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import RunConfig, flatten, load_config, read_mapping
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.paths import RunPaths
@@ -28,6 +29,20 @@ ESTIMATORS = {
     "group_norm": "GRPO", "dr_grpo": "Dr. GRPO", "rloo": "RLOO", "reinforce": "REINFORCE",
     "reinforce_baseline": "REINFORCE++ with baseline", "gae": "PPO", "flash_reinforce": "FlashREINFORCE",
 }  # fmt: skip
+
+
+def names_of(runs: Sequence[Path]) -> list[str]:
+    """A short unique name for each folder. Raises ConfigError if a run is given twice."""
+    folders = [run.resolve() for run in runs]
+    for parts in (1, 2):
+        names = ["/".join(folder.parts[-parts:]) for folder in folders]
+        if len(set(names)) == len(names):
+            return names
+    names = [str(folder) for folder in folders]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError("RUN", name, "is named twice. Name each run once.")
+    return names
 
 
 @dataclass(frozen=True)
@@ -52,12 +67,12 @@ def flat_settings(paths: RunPaths) -> dict[str, Any]:
 
 def compare_settings(runs: list[dict[str, Any]]) -> list[SettingRow]:
     """The settings of all runs side by side: key settings first, then by name."""
-    names = sorted({name for settings in runs for name in settings if name not in NOT_COMPARED})
-    ordered = [*(name for name in KEY_SETTINGS if name in names), *(n for n in names if n not in KEY_SETTINGS)]
+    found = {name for settings in runs for name in settings} - set(NOT_COMPARED)
+    names = [name for name in KEY_SETTINGS if name in found] + sorted(found - set(KEY_SETTINGS))
     rows = []
-    for name in ordered:
+    for name in names:
         values = [_as_text(settings[name]) if name in settings else None for settings in runs]
-        rows.append(SettingRow(name, values, name in KEY_SETTINGS, any(a != b for a, b in pairwise(values))))
+        rows.append(SettingRow(name, values, name in KEY_SETTINGS, len(set(values)) > 1))
     return rows
 
 
@@ -75,16 +90,11 @@ def method_in_words(config: RunConfig | None) -> str:
         words.append("dynamic sampling")
     if meds.policy.entropy_advantage.alpha > 0:
         words.append(f"entropy advantage {meds.policy.entropy_advantage.alpha}")
-    words += [text.format(value) for text, value in _other_methods(meds) if value]
+    if meds.exploration.pass_at_k:
+        words.append(f"pass@{meds.exploration.pass_at_k} advantages")
+    if meds.exploration.answer_bonus:
+        words.append(f"answer bonus {meds.exploration.answer_bonus}")
     return ", ".join([*words, _memory_in_words(meds)])
-
-
-def _other_methods(meds: MedsSettings) -> list[tuple[str, float | None]]:
-    explore = meds.exploration
-    return [
-        ("pass@{} advantages", explore.pass_at_k),
-        ("answer bonus {}", explore.answer_bonus),
-    ]
 
 
 def _memory_in_words(meds: MedsSettings) -> str:
