@@ -111,4 +111,6 @@ function bytes(value) {
   return `${Number(value.toPrecision(3))} ${units[place]}`;
 }
 
+const sum = (values) => values.reduce((a, b) => a + b, 0);
+
 const count = (number, what) => `${integer(number)} ${what}${number === 1 ? "" : "s"}`;

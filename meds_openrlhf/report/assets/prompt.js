@@ -30,8 +30,6 @@ function promptView(page, params) {
 
 const stepsInWords = (first, last) => (first === last ? `step ${integer(first)}` : `steps ${integer(first)} to ${integer(last)}`);
 
-const sum = (values) => values.reduce((a, b) => a + b, 0);
-
 function noiseInWords(prompt) {
   const noise = sum(prompt.noise.wrong) + sum(prompt.noise.right);
   return ` and ${count(noise, "rollout")} in none`;
@@ -66,7 +64,7 @@ function visitsChart(prompt) {
   layers.push({ label: "wrong, not remembered", kind: "rest", values: prompt.rollouts.map((n, i) => Math.max(n - prompt.correct[i] - remembered[i], 0)) });
   layers.push({ label: "right", kind: "right", values: prompt.correct.map((n, i) => Math.max(n - rightRows[i], 0)) });
   const shown = layers.filter((layer) => layer.values.some(Boolean));
-  return h("figure", { class: "panel wide" }, stackedBars("Rollouts", prompt.visits, shown, "", { width: drawnWidth(860), height: 260 }), stackLegend(shown));
+  return h("figure", { class: "panel wide" }, stackedBars("Rollouts", prompt.visits, shown, "", { width: drawnWidth(860), height: 260 }));
 }
 
 function clusterCards(errors, prompt, selected, details) {
@@ -100,7 +98,7 @@ function clusterDetail(errors, prompt, cluster, details) {
   return h("section", { class: `detail ${clusterKind(cluster)}`, id: "cluster" },
     h("h2", {}, h("i", { class: `swatch ${clusterKind(cluster)}` }), `Cluster ${cluster.label}`, h("small", {}, ` ${count(cluster.size, "rollout")}, ${stepsInWords(cluster.first, cluster.last)}`), " ", fate(cluster)),
     h("div", { class: "twin" },
-      h("figure", { class: "panel" }, h("figcaption", {}, h("h3", {}, "Growth")), stackedBars("Growth", prompt.visits, [before, ...layers], "", { width: drawnWidth(560), height: 200 }), stackLegend([before, ...layers])),
+      h("figure", { class: "panel" }, h("figcaption", {}, h("h3", {}, "Growth")), stackedBars("Growth", prompt.visits, [before, ...layers], "", { width: drawnWidth(560), height: 200 })),
       h("div", { class: "panel" }, h("h3", {}, "Answers"), answerBars(cluster))),
     holder);
 }
