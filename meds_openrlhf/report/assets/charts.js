@@ -190,7 +190,8 @@ function sparkline(values, kind, label) {
   const [width, height] = [112, 24];
   const slot = width / values.length;
   const bar = round1(Math.max(Math.min(slot - 1, 10), 0.7));
-  const scaled = values.map((value) => round1((value / Math.max(...values, 1)) * (height - 2)));
+  const high = Math.max(...values, 1);
+  const scaled = values.map((value) => round1((value / high) * (height - 2)));
   const d = scaled.map((value, i) => (value ? `M${round1(i * slot)} ${height}v${-value}h${bar}V${height}z` : "")).join("");
   return s("svg", { viewBox: `0 0 ${width} ${height}`, class: "spark", role: "img", "aria-label": label },
     s("line", { x1: 0, x2: width, y1: height - 0.5, y2: height - 0.5, class: "ground" }), s("path", { d, class: `bar ${kind}` }));

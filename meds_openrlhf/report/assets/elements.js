@@ -114,3 +114,8 @@ function bytes(value) {
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 
 const count = (number, what) => `${integer(number)} ${what}${number === 1 ? "" : "s"}`;
+
+const short = (text, most) => {
+  const line = text.replace(/\s+/g, " ");
+  return line.length > most ? `${line.slice(0, most - 1)}…` : line;
+};
