@@ -74,3 +74,12 @@ def test_only_the_training_imports_openrlhf() -> None:
         if any(imported.split(".")[0] == "openrlhf" for imported in imports_of(tree))
     ]
     assert users == []
+
+
+def test_runs_are_read_in_one_room_that_no_room_below_knows() -> None:
+    below = {"config", "data", "features", "memory", "tracking"}
+    for name, tree in modules("runs"):
+        inside = {imported.split(".")[1] for imported in imports_of(tree) if imported.startswith("meds_openrlhf.")}
+        assert inside <= {"runs", "paths", *below}, name
+    for name, tree in modules(*below, "rewards", "shaping", "placement", "training"):
+        assert not [imported for imported in imports_of(tree) if imported.startswith("meds_openrlhf.runs")], name
