@@ -19,7 +19,7 @@ from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.clusters import Clusters, Visits, find_clusters, numbers_in, right_answers, visits_of
 from meds_openrlhf.report.error_rows import ErrorRows, rows_of_log, rows_of_memory
-from meds_openrlhf.report.examples import candidates, choose
+from meds_openrlhf.report.examples import candidates, choose, parts_of
 from meds_openrlhf.report.heatmap import heatmap_of
 from meds_openrlhf.report.limits import Limits
 from meds_openrlhf.runs.log import NONE, Response, RolloutLog, read_log
@@ -141,9 +141,15 @@ class _Details:
         return {"right": right, "clusters": entries}
 
     def _examples(self, places: list[int], most: int) -> list[dict[str, Any]]:
-        log = self.atlas.rollouts
-        chosen = choose(places, self.responses, most, self.atlas.limits.example_characters)
-        return [{"s": int(log.step[row.place]), "i": int(log.sample[row.place]), "p": row.parts} for row in chosen]
+        log, most_characters = self.atlas.rollouts, self.atlas.limits.example_characters
+        return [
+            {
+                "s": int(log.step[place]),
+                "i": int(log.sample[place]),
+                "p": parts_of(self.responses[place], most_characters),
+            }
+            for place in choose(places, self.responses, most)
+        ]
 
 
 def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:

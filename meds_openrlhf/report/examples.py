@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,14 +9,6 @@ from meds_openrlhf.runs.log import NONE, Response, RolloutLog
 
 TEXT, ANSWER, LEFT_OUT = 0, 1, 2
 _AROUND_ANSWER = 0.7  # share of a shortened response around its answer; the rest is its beginning
-
-
-@dataclass(frozen=True)
-class Example:
-    """A shortened response: ``parts`` are texts, the answer, and the numbers of characters left out."""
-
-    place: int  # index in the log
-    parts: list[tuple[int, str | int]]
 
 
 def candidates(places: NDArray[np.int64], rollouts: RolloutLog, wanted: int) -> list[int]:
@@ -37,18 +27,21 @@ def candidates(places: NDArray[np.int64], rollouts: RolloutLog, wanted: int) -> 
     return list(dict.fromkeys([one_of_each[0], *others, *fine]))[: 2 * wanted]
 
 
-def choose(places: list[int], responses: dict[int, Response], most: int, characters: int) -> list[Example]:
+def choose(places: list[int], responses: dict[int, Response], most: int) -> list[int]:
     """Choose up to ``most`` of ``places`` with distinct texts: the first, then the others in the order of steps."""
     chosen: dict[str, int] = {}
     for place in places:
         if place in responses and len(chosen) < most:
             chosen.setdefault(responses[place].text, place)
-    typical, others = list(chosen.values())[:1], list(chosen.values())[1:]
-    return [Example(place, parts_of(responses[place], characters)) for place in typical + sorted(others)]
+    found = list(chosen.values())
+    return found[:1] + sorted(found[1:])
 
 
 def parts_of(response: Response, characters: int) -> list[tuple[int, str | int]]:
-    """The response with its answer marked; a long response is reduced to its beginning and the part at the answer."""
+    """The response as texts, the answer, and numbers of characters left out, each with its kind.
+
+    A long response is reduced to its beginning and the part at the answer.
+    """
     text = response.text
     begin, end = _answer_span(response)
     cuts = _kept(len(text), end, characters)

@@ -92,30 +92,22 @@ class Curve:
         return float(self.values[-max(len(self.values) // 4, 1) :].mean())
 
 
-def curves_of(run: Path, name: str, metrics: Sequence[str]) -> list[Curve]:
-    """Curves of those ``metrics`` that the run has; ``name`` is the run's name.
-
-    Raises ConfigError if the folder has no metrics, or a line of them is damaged.
-    """
-    lines = read_lines(RunPaths(run).metrics)
-    if not lines:
-        problem = "has no metrics.jsonl with a step in it" if run.is_dir() else "does not exist"
-        raise ConfigError("RUN", str(run), f"{problem}. Name the folder of a run that has trained.")
-    curves = []
-    for metric in metrics:
-        points = [(line["step"], line[metric]) for line in lines if metric in line]
-        if points:
-            steps, values = zip(*points)
-            curves.append(Curve(name, metric, np.array(steps, np.int64), np.array(values, np.float64)))
-    return curves
-
-
 def logged_curves(runs: Sequence[Path], metrics: Sequence[str], none_logged: str) -> list[Curve]:
-    """The curves of ``metrics`` of all runs. Raises ConfigError, with the hint ``none_logged``, for a run with none."""
+    """The curves of those ``metrics`` that each run has.
+
+    Raises ConfigError if a run has no metrics, a line of them is damaged, or, with the hint ``none_logged``, it has
+    none of ``metrics``.
+    """
     curves: list[Curve] = []
     for run, name in zip(runs, names_of(runs)):
-        found = curves_of(run, name, metrics)
-        if not found:
+        lines = read_lines(RunPaths(run).metrics)
+        if not lines:
+            problem = "has no metrics.jsonl with a step in it" if run.is_dir() else "does not exist"
+            raise ConfigError("RUN", str(run), f"{problem}. Name the folder of a run that has trained.")
+        logged = [metric for metric in metrics if any(metric in line for line in lines)]
+        if not logged:
             raise ConfigError("RUN", str(run), none_logged)
-        curves += found
+        for metric in logged:
+            steps, values = zip(*((line["step"], line[metric]) for line in lines if metric in line))
+            curves.append(Curve(name, metric, np.array(steps, np.int64), np.array(values, np.float64)))
     return curves

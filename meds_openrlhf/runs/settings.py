@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,16 +44,6 @@ def names_of(runs: Sequence[Path]) -> list[str]:
     return names
 
 
-@dataclass(frozen=True)
-class SettingRow:
-    """A setting of all runs, as strings; None if a run does not set it."""
-
-    name: str
-    values: list[str | None]
-    key: bool
-    differs: bool
-
-
 def config_of(paths: RunPaths) -> RunConfig | None:
     """The run's configuration; None if the folder has none. Raises ConfigError if it cannot be read."""
     return load_config(paths.config) if paths.config.exists() else None
@@ -65,14 +54,18 @@ def flat_settings(paths: RunPaths) -> dict[str, Any]:
     return flatten(redacted(read_mapping(paths.config, "RUN"), os.environ)) if paths.config.exists() else {}
 
 
-def compare_settings(runs: list[dict[str, Any]]) -> list[SettingRow]:
-    """The settings of all runs side by side: key settings first, then by name."""
+def compare_settings(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The settings of all runs side by side: key settings first, then by name.
+
+    ``values`` are strings, or None for a run that does not set it; ``key`` and ``differs`` say why it is of interest.
+    """
     found = {name for settings in runs for name in settings} - set(NOT_COMPARED)
     names = [name for name in KEY_SETTINGS if name in found] + sorted(found - set(KEY_SETTINGS))
     rows = []
     for name in names:
         values = [_as_text(settings[name]) if name in settings else None for settings in runs]
-        rows.append(SettingRow(name, values, name in KEY_SETTINGS, len(set(values)) > 1))
+        key, differs = name in KEY_SETTINGS, len(set(values)) > 1
+        rows.append({"name": name, "values": values, "key": key, "differs": differs})
     return rows
 
 
@@ -86,15 +79,14 @@ def method_in_words(config: RunConfig | None) -> str:
     clip = flags.get("actor.eps_clip_low_high")
     if isinstance(clip, list) and len(clip) == 2 and clip[0] != clip[1]:
         words.append(f"clip {clip[0]} to {clip[1]}")
-    if flags.get("algo.dynamic_filtering_enable") is True:
-        words.append("dynamic sampling")
-    if meds.policy.entropy_advantage.alpha > 0:
-        words.append(f"entropy advantage {meds.policy.entropy_advantage.alpha}")
-    if meds.exploration.pass_at_k:
-        words.append(f"pass@{meds.exploration.pass_at_k} advantages")
-    if meds.exploration.answer_bonus:
-        words.append(f"answer bonus {meds.exploration.answer_bonus}")
-    return ", ".join([*words, _memory_in_words(meds)])
+    entropy, pass_at_k = meds.policy.entropy_advantage.alpha, meds.exploration.pass_at_k
+    others = {
+        "dynamic sampling": flags.get("algo.dynamic_filtering_enable") is True,
+        f"entropy advantage {entropy}": entropy > 0,
+        f"pass@{pass_at_k} advantages": pass_at_k,
+        f"answer bonus {meds.exploration.answer_bonus}": meds.exploration.answer_bonus,
+    }
+    return ", ".join([*words, *(word for word, used in others.items() if used), _memory_in_words(meds)])
 
 
 def _memory_in_words(meds: MedsSettings) -> str:

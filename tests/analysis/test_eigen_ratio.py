@@ -10,7 +10,7 @@ from analysis import eigen_ratio
 from analysis.eigen_ratio import METRICS, largest_differences, main, recomputed_curves, table_of
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.runs.metrics import curves_of, logged_curves
+from meds_openrlhf.runs.metrics import logged_curves
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.analysis.runs import LAYERS, Rollout, write_run
 
@@ -90,7 +90,7 @@ def test_differences_are_taken_where_both_have_a_value(tmp_path: Path) -> None:
 
 def test_the_late_mean_is_of_the_last_quarter(tmp_path: Path) -> None:
     run = written(tmp_path / "one", [{"meds/eigen_ratio_all": step / 10} for step in range(1, 9)])
-    curve = curves_of(run, "one", ["meds/eigen_ratio_all"])[0]
+    curve = logged_curves([run], ["meds/eigen_ratio_all"], "none")[0]
     assert curve.late == pytest.approx(0.75)
     assert table_of([curve]).splitlines()[2].split("|")[1:8] == [
         " one ", " all ", "     8 ", " 0.1000 ", " 0.1000 ", " 0.8000 ", " 0.7500 ",
@@ -122,7 +122,7 @@ def test_a_damaged_line_is_named_and_a_torn_last_one_is_not_there(tmp_path: Path
     path = run / "metrics.jsonl"
     whole = path.read_text()
     path.write_text(whole + '{"step": 2, "meds/eig')
-    assert curves_of(run, "one", ["meds/eigen_ratio_all"])[0].values.tolist() == [0.5]
+    assert logged_curves([run], ["meds/eigen_ratio_all"], "none")[0].values.tolist() == [0.5]
     path.write_text(whole + "half a line\n")
     with pytest.raises(ConfigError, match="has a line that is not JSON"):
-        curves_of(run, "one", ["meds/eigen_ratio_all"])
+        logged_curves([run], ["meds/eigen_ratio_all"], "none")

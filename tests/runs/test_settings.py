@@ -41,7 +41,7 @@ def test_the_method_in_words() -> None:
 
 def test_settings_side_by_side() -> None:
     rows = compare_settings([{"z": 1, "meds.penalty.alpha": 0.1, "meds.run_dir": "a"}, {"z": 1, "y": [True, 2]}])
-    assert [(row.name, row.values, row.key, row.differs) for row in rows] == [
+    assert [tuple(row.values()) for row in rows] == [
         ("meds.penalty.alpha", ["0.1", None], True, True),
         ("y", [None, "True, 2"], False, True),
         ("z", ["1", "1"], False, False),
