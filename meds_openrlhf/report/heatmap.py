@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meds_openrlhf.report.error_rows import PromptLogits
+from meds_openrlhf.report.examples import spread
 
 LEVELS = 255
 
@@ -20,7 +21,7 @@ def heatmap_of(prompt: PromptLogits, member: NDArray[np.bool_], rows: int) -> di
     layer.
     """
     inside, outside = np.flatnonzero(member), np.flatnonzero(~member)
-    shown = inside[np.unique(np.linspace(0, len(inside) - 1, min(rows, len(inside))).round().astype(np.int64))]
+    shown = spread(inside, rows)
     center = prompt.features[inside].mean(axis=0)
     distance = ((prompt.features[outside] - center) ** 2).sum(axis=1)
     nearest = outside[np.argsort(distance, kind="stable")[:rows]]
