@@ -6,7 +6,7 @@ unpacks on demand.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,10 @@ class Atlas:
     shown: NDArray[np.int64]  # prompt indices, in the order of the prompts' biggest clusters
     texts: dict[str, str]
     limits: Limits
+
+    def responses(self, places: Iterable[int]) -> dict[int, Response]:
+        """Read the responses of the rollouts at ``places`` of the log, by place; those without a text are left out."""
+        return self.rollouts.responses(places)
 
     def is_member(self, cluster: int) -> NDArray[np.bool_]:
         """A mask (n,) over the rows of the cluster's prompt: which of them are in the cluster."""
@@ -110,7 +114,7 @@ def portions(atlas: Atlas) -> Iterator[dict[int, dict[str, Any]]]:
         sources[cluster] = candidates(places, atlas.rollouts, atlas.limits.examples)
     right = _right_places(atlas, list(wanted))
     every = {*right.values(), *(place for places in sources.values() for place in places)}
-    details = _Details(atlas, sources, right, atlas.rollouts.responses(every))  # each file has rows of many prompts
+    details = _Details(atlas, sources, right, atlas.responses(every))  # each file has rows of many prompts
     place_of = {number: place for place, number in enumerate(atlas.shown.tolist())}
     prompts = list(wanted)
     for start in range(0, len(prompts), PROMPTS_IN_PORTION):
