@@ -1,10 +1,6 @@
 // All curves: a colour per run and a heading per group of panels; runs can be hidden and lines smoothed.
 
 const curveState = { hidden: new Set(), off: new Map(), smoothing: 0, open: false };
-const GROUP_NOTES = {
-  Diversity: "Of the layer logits of wrong and of right rollouts. Step: those of one step; window: those of the last steps (50); "
-    + "all: those of the run so far. Window and all are off at first; the names below a chart switch lines on and off.",
-};
 const OTHERS = "All other metrics";
 const MOST_BARS = 150;
 
@@ -42,7 +38,7 @@ function panelGroups(page) {
     const draw = () => inside.replaceChildren(...panels.flatMap((panel) => drawPanel(page, panel)));
     if (title !== OTHERS) {
       draw();
-      return h("section", {}, h("h2", {}, title), GROUP_NOTES[title] && h("p", { class: "note" }, GROUP_NOTES[title]), inside);
+      return h("section", {}, h("h2", {}, title), inside);
     }
     if (curveState.open) draw();
     const opened = (event) => {
