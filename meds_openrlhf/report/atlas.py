@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from meds_openrlhf.data.prompt_texts import questions
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.report.clusters import Clusters, Visits, find_clusters, numbers_in, right_answers, visits_of
+from meds_openrlhf.report.clusters import find_clusters, numbers_in, right_answers, visits_of
 from meds_openrlhf.report.error_rows import ErrorRows, rows_of_log, rows_of_memory
 from meds_openrlhf.report.examples import candidates, choose, parts_of
 from meds_openrlhf.report.heatmap import heatmap_of
@@ -34,8 +35,8 @@ class Atlas:
 
     rows: ErrorRows
     rollouts: RolloutLog
-    clusters: Clusters
-    visits: Visits
+    clusters: pd.DataFrame  # see `find_clusters`
+    visits: pd.DataFrame  # see `visits_of`
     in_log: NDArray[np.int64]  # (n,): each row's index in the log, or NONE
     listed: NDArray[np.int64]  # cluster indices
     shown: NDArray[np.int64]  # prompt indices, in the order of the prompts' biggest clusters
@@ -48,8 +49,8 @@ class Atlas:
 
     def is_member(self, cluster: int) -> NDArray[np.bool_]:
         """A mask (n,) over the rows of the cluster's prompt: which of them are in the cluster."""
-        of_prompt = self.rows.of(self.clusters.prompt[cluster])
-        member: NDArray[np.bool_] = self.rows.label[of_prompt] == self.clusters.label[cluster]
+        of_prompt = self.rows.of(self.clusters["prompt"][cluster])
+        member: NDArray[np.bool_] = self.rows.label[of_prompt] == self.clusters["number"][cluster]
         return member
 
 
@@ -64,11 +65,11 @@ def read_atlas(paths: RunPaths, limits: Limits | None = None) -> Atlas | None:
         return None
     visits = visits_of(rows, rollouts)
     clusters, rows = find_clusters(rows, visits)
-    order = np.argsort(-clusters.size, kind="stable")
-    every = np.concatenate([clusters.prompt[order], np.arange(len(rows.prompts))])  # the last: prompts without clusters
-    shown = every[np.sort(np.unique(every, return_index=True)[1])][: limits.prompts]
+    by_size = clusters.sort_values("size", ascending=False, kind="stable")["prompt"]
+    every = np.concatenate([by_size, np.arange(len(rows.prompts))])  # the last: prompts without clusters
+    shown = pd.unique(every)[: limits.prompts]
     shown = shown[: max(int((np.cumsum(np.diff(rows.offsets)[shown]) <= limits.rows).sum()), 1)]
-    listed = order[np.isin(clusters.prompt[order], shown)][: limits.listed_clusters]
+    listed = by_size.index[by_size.isin(shown)].to_numpy()[: limits.listed_clusters]
     texts = questions([rows.prompts[number] for number in shown.tolist()], rollouts.prompt_texts, config)
     in_log = rollouts.find(rows.step, rows.sample)
     return Atlas(rows, rollouts, clusters, visits, in_log, listed, shown, texts, limits)
@@ -76,13 +77,13 @@ def read_atlas(paths: RunPaths, limits: Limits | None = None) -> Atlas | None:
 
 def tables_of(atlas: Atlas) -> dict[str, Any]:
     """The tables that the page lists, sorts and searches."""
-    rows, clusters, listed = atlas.rows, atlas.clusters, atlas.listed
+    rows, clusters = atlas.rows, atlas.clusters.iloc[atlas.listed]
     place = np.full(len(rows.prompts), NONE, np.int64)
     place[atlas.shown] = np.arange(len(atlas.shown))
     return {
         "basis": rows.basis,
         "totals": {
-            "prompts": len(rows.prompts), "rows": len(rows), "clusters": len(clusters),
+            "prompts": len(rows.prompts), "rows": len(rows), "clusters": len(atlas.clusters),
             "noise": int((rows.label == NOISE).sum()),
             "rollouts": len(atlas.rollouts), "texts": int(atlas.rollouts.has_text.sum()),
             "before": int((rows.step <= 0).sum()),
@@ -90,14 +91,11 @@ def tables_of(atlas: Atlas) -> dict[str, Any]:
         "heatmaps": rows.logits is not None,
         "compared": [] if rows.compared is None else np.flatnonzero(rows.compared).tolist(),
         "clusters": {
-            "prompt": place[clusters.prompt[listed]].tolist(),
-            "label": clusters.label[listed].tolist(),
-            "right": clusters.right[listed].astype(int).tolist(),
-            "size": clusters.size[listed].tolist(),
-            "share": clusters.share[listed].round(4).tolist(),
-            "first": clusters.first[listed].tolist(),
-            "last": clusters.last[listed].tolist(),
-            "since": clusters.visits_since[listed].tolist(),
+            "prompt": place[clusters["prompt"]].tolist(),
+            "label": clusters["number"].tolist(),
+            "right": clusters["right"].astype(int).tolist(),
+            "share": clusters["share"].to_numpy().round(4).tolist(),
+            **{name: clusters[name].tolist() for name in ("size", "first", "last", "since")},
         },
         "prompts": _prompt_tables(atlas),
     }  # fmt: skip
@@ -108,7 +106,7 @@ def portions(atlas: Atlas) -> Iterator[dict[int, dict[str, Any]]]:
     wanted: dict[int, list[int]] = {}  # clusters by prompt
     sources: dict[int, list[int]] = {}  # of a cluster's examples, as places in the log
     for cluster in atlas.listed[: atlas.limits.detailed_clusters].tolist():
-        prompt = int(atlas.clusters.prompt[cluster])
+        prompt = int(atlas.clusters["prompt"][cluster])
         wanted.setdefault(prompt, []).append(cluster)
         places = atlas.in_log[atlas.rows.of(prompt)][atlas.is_member(cluster)]
         sources[cluster] = candidates(places, atlas.rollouts, atlas.limits.examples)
@@ -140,7 +138,7 @@ class _Details:
             entry: dict[str, Any] = {"examples": self._examples(self.sources[cluster], limits.examples)}
             if logits is not None:
                 entry["heatmap"] = heatmap_of(logits, self.atlas.is_member(cluster), limits.heatmap_rows)
-            entries[int(self.atlas.clusters.label[cluster])] = entry
+            entries[int(self.atlas.clusters["number"][cluster])] = entry
         right = self._examples([self.right[prompt]], 1) if prompt in self.right else []
         return {"right": right, "clusters": entries}
 
@@ -161,7 +159,8 @@ def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:
     rows, log, visits, most = atlas.rows, atlas.rollouts, atlas.visits, atlas.limits.answer_characters
     answer = np.where(atlas.in_log == NONE, NONE, log.answer[atlas.in_log]) if len(log) else atlas.in_log
     right = right_answers(rows, log)
-    visit_ends = np.searchsorted(visits.prompt, np.arange(len(rows.prompts) + 1))
+    visit_ends = np.searchsorted(visits["prompt"], np.arange(len(rows.prompts) + 1))
+    seen_columns = [visits[name].to_numpy() for name in ("step", "rollouts", "correct")]
     entries = []
     for number in atlas.shown.tolist():
         of_prompt, key = rows.of(number), rows.prompts[number]
@@ -171,13 +170,13 @@ def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:
         entry = {
             "key": key,
             "text": _cut(atlas.texts.get(key, ""), atlas.limits.prompt_characters),
-            "right": None if right[number] == NONE else _cut(log.answers[right[number]], most),
+            "right": _cut(log.answers[right[number]], most) if number in right else None,
             "steps": _delta(rows.step[of_prompt]),
             "labels": rows.label[of_prompt].tolist(),
             "first_right": int((~rows.right[of_prompt]).sum()),
             "answer": (numbered - (len(used) - len(known))).tolist(),  # NONE sorts first
             "answers": [_cut(text, most) for text in known],
-            "seen": [column[seen].tolist() for column in (visits.step, visits.rollouts, visits.correct)],
+            "seen": [column[seen].tolist() for column in seen_columns],
         }
         entries.append(entry)
     return {name: [entry[name] for entry in entries] for name in entries[0]}
