@@ -32,7 +32,7 @@ FIRST = ("head", "tests/e2e/test_staying_alive.py", "ray")
 # missing module is an error.
 BEYOND_BASE = (
     "datasets", "deepspeed", "huggingface_hub", "math_verify", "mkdocs", "mlflow", "openai", "openrlhf",
-    "pandas", "pydantic", "ray", "reasoning_gym", "regex", "requests", "swanlab", "tensorboard", "tokenizers",
+    "pydantic", "ray", "reasoning_gym", "regex", "requests", "swanlab", "tensorboard", "tokenizers",
     "tomllib", "torch", "transformers", "vllm", "wandb", "wandb_workspaces", "wrapt",
 )  # fmt: skip
 MISSING = re.compile(rf"No module named '({'|'.join(BEYOND_BASE)})[.']")
