@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, read_rollouts, read_step
 
-NONE = -1  # of a code or an index: there is none
+NONE = -1  # of a code or an index: there is none, as for pandas
 KEYS = ("step", "sample", "prompt", "correct")  # always read
 TEXTS = ("prompt_text", "response", "ground_truth")
 
@@ -28,14 +29,6 @@ def place_key(step: NDArray[np.integer], sample: NDArray[np.integer]) -> NDArray
     """A sort key (n,) for each rollout, by step, then by sample."""
     key: NDArray[np.int64] = (step.astype(np.int64) << 32) + sample.astype(np.int64)
     return key
-
-
-def places_in(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The index (m,) in the sorted ``keys`` (n,) of each of ``wanted`` (m,), or NONE."""
-    if not len(keys):
-        return np.full(len(wanted), NONE)
-    place = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
-    return np.where(keys[place] == wanted, place, NONE)
 
 
 def codes_of(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
@@ -140,7 +133,8 @@ class RolloutLog:
 
     def find(self, step: NDArray[np.int64], sample: NDArray[np.int64]) -> NDArray[np.int64]:
         """The indices (m,) of rollouts, NONE for those that are not in the log."""
-        return places_in(place_key(self.step, self.sample), place_key(step, sample))
+        places: NDArray[np.int64] = pd.Index(place_key(self.step, self.sample)).get_indexer(place_key(step, sample))
+        return places
 
     def responses(self, places: Iterable[int]) -> dict[int, Response]:
         """Read the responses of the rollouts at ``places``, by place; those without a text are left out."""

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.stored import open_memory
-from meds_openrlhf.runs.log import NONE, logged_rollouts, place_key, places_in
+from meds_openrlhf.runs.log import NONE, logged_rollouts, place_key
 
 
 def run_rows(run: Path, columns: Sequence[str] = ()) -> pa.Table:
@@ -27,8 +28,8 @@ def run_rows(run: Path, columns: Sequence[str] = ()) -> pa.Table:
     if memory.format.holds_answers:
         raise ConfigError("RUN", str(run), "remembers final answers, not layer logits. Name another run.")
     stored, offset = memory.table(), memory.format.step_offset
-    keys = place_key(rows["step"].to_numpy(), rows["sample"].to_numpy())
-    place = places_in(keys, place_key(stored["step"].to_numpy() - offset, stored["sample"].to_numpy()))
+    keys = pd.Index(place_key(rows["step"].to_numpy(), rows["sample"].to_numpy()))
+    place = keys.get_indexer(place_key(stored["step"].to_numpy() - offset, stored["sample"].to_numpy()))
     stored, place = stored.filter(pa.array(place != NONE)), place[place != NONE]
     logged = rows.select(["prompt", "correct"]).take(pa.array(place))
     same = pc.and_(*(pc.equal(logged[name], stored[name]) for name in logged.column_names))
