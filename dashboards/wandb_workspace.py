@@ -10,7 +10,6 @@ log runs to the same project to compare them.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -27,13 +26,13 @@ if TYPE_CHECKING:
     import wandb_workspaces.workspaces as ws
 
 AXIS = "train/global_step"
-NAME = "MEDS"
+NAME = "MEDS"  # of the view
 MOST_RUNS = 20  # shown in a panel
 EVALUATIONS = (("pass@k", f"eval/{PASS_AT_K}"), ("responses without an answer", f"eval/{UNANSWERED}"))
 BIGGEST_CLUSTERS = "train/biggest_clusters"
 
 
-def make_dashboard(entity: str, project: str, name: str = NAME) -> ws.Workspace:
+def make_dashboard(entity: str, project: str) -> ws.Workspace:
     """Build the workspace from W&B's own models; nothing is sent."""
     import wandb_workspaces.reports.v2 as wr
     import wandb_workspaces.workspaces as ws
@@ -47,7 +46,7 @@ def make_dashboard(entity: str, project: str, name: str = NAME) -> ws.Workspace:
     return ws.Workspace(
         entity=entity,
         project=project,
-        name=name,
+        name=NAME,
         sections=[ws.Section(name=title, panels=panels, is_open=True) for title, panels in sections.items()],
         settings=ws.WorkspaceSettings(x_axis=AXIS, max_runs=MOST_RUNS),
     )
@@ -65,12 +64,6 @@ def _plots(chart: Chart) -> list[Any]:
         wr.LinePlot(title=title, x=AXIS, y=[f"train/{metric.name}" for metric in metrics], **options)  # type: ignore[attr-defined]
         for title, metrics in panels.items()
     ]
-
-
-def specification(dashboard: ws.Workspace) -> dict[str, Any]:
-    """The dashboard in W&B's storage format."""
-    specified: dict[str, Any] = json.loads(dashboard._to_model().spec.model_dump_json(by_alias=True, exclude_none=True))
-    return specified
 
 
 def save(dashboard: ws.Workspace) -> str:
@@ -96,22 +89,21 @@ def publish(arguments: argparse.Namespace) -> None:
     """Write the file and print the panels, or save the view and print its address."""
     if arguments.offline is None and arguments.entity is None:
         raise ConfigError("--entity", None, "must be given. Name the user or team that owns the project.")
-    dashboard = make_dashboard(arguments.entity or "", arguments.project, arguments.name)
+    dashboard = make_dashboard(arguments.entity or "", arguments.project)
     if arguments.offline is None:
         print(save(dashboard))
         return
-    write_atomically(arguments.offline, json.dumps(specification(dashboard), indent=2) + "\n")
+    specified = dashboard._to_model().spec.model_dump_json(by_alias=True, exclude_none=True, indent=2)
+    write_atomically(arguments.offline, specified + "\n")
     for section in dashboard.sections:
         print(f"{section.name}: {len(section.panels)} panels")
 
 
 def main(command_line: Sequence[str] | None = None) -> int:
     """Run the script and return its exit code."""
-    summary = (__doc__ or "").split("\n")[0]
-    parser = argparse.ArgumentParser(prog="python -m dashboards.wandb_workspace", description=summary)
+    parser = argparse.ArgumentParser("python -m dashboards.wandb_workspace", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--entity", help="user or team at W&B that owns the project")
     parser.add_argument("--project", default=PROJECT, help="project at W&B; default: %(default)s, as for runs")
-    parser.add_argument("--name", default=NAME, help="of the view; default: %(default)s")
     parser.add_argument("--offline", type=Path, metavar="FILE", help="write the specification as JSON, save nothing")
     arguments = parser.parse_args(command_line)
     return exit_code_of(lambda: publish(arguments))

@@ -5,27 +5,30 @@ import json
 import re
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
 from wandb_workspaces.workspaces.internal import WorkspaceViewspec
 
-from dashboards.wandb_workspace import AXIS, BIGGEST_CLUSTERS, main, make_dashboard, specification
+from dashboards.wandb_workspace import AXIS, BIGGEST_CLUSTERS, main
 from meds_openrlhf.runs.catalogue import CHARTS
 from meds_openrlhf.tracking import trackers
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 
 
-def panels_of(specified: dict[str, Any]) -> list[dict[str, Any]]:
-    return [panel for section in specified["section"]["panelBankConfig"]["sections"] for panel in section["panels"]]
+@pytest.fixture(scope="module")
+def content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    file = tmp_path_factory.mktemp("wandb") / "dashboard.json"
+    assert main(["--offline", str(file)]) == 0
+    specified: dict[str, Any] = json.loads(file.read_text())
+    return specified
 
 
 @pytest.fixture(scope="module")
-def panels() -> list[dict[str, Any]]:
-    return panels_of(specification(make_dashboard("me", "meds")))
+def panels(content: dict[str, Any]) -> list[dict[str, Any]]:
+    return [panel for section in content["section"]["panelBankConfig"]["sections"] for panel in section["panels"]]
 
 
 def test_every_metric_of_the_catalogue_is_drawn_over_training_steps(panels: list[dict[str, Any]]) -> None:
@@ -52,11 +55,7 @@ def test_evaluations_of_any_source_are_found(panels: list[dict[str, Any]]) -> No
     assert not re.fullmatch(pass_at_k, "eval/eval_arithmetic_truncated_rate")
 
 
-def test_wandbs_own_models_read_the_file_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target = tmp_path / "dashboard.json"
-    assert main(["--offline", str(target)]) == 0
-    assert "Time: 3 panels" in capsys.readouterr().out
-    content = json.loads(target.read_text())
+def test_wandbs_own_models_read_the_file_back(content: dict[str, Any]) -> None:
     again = WorkspaceViewspec.model_validate(content).model_dump(mode="json", by_alias=True, exclude_none=True)
     assert again == content
 
@@ -109,10 +108,10 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 def test_it_is_saved_as_a_view_of_the_project(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["--entity", "me", "--project", "errors", "--name", "Ours"]
+    command = ["--entity", "me", "--project", "errors"]
     assert main(command) == 0
     (saved,) = server.saved
-    assert (saved["entityName"], saved["projectName"], saved["displayName"]) == ("me", "errors", "Ours")
+    assert (saved["entityName"], saved["projectName"], saved["displayName"]) == ("me", "errors", "MEDS")
     printed = capsys.readouterr()
     assert re.search(r"/me/errors\?nw=abc\n", printed.out)
     server.refuses = True
