@@ -27,15 +27,12 @@ function s(tag, attributes, ...children) {
 
 /** A toggle button with its state in `aria-pressed`. */
 function toggle(label, pressed, change) {
-  const button = h("button", {
-    type: "button", class: "toggle", "aria-pressed": String(pressed),
-    onclick: () => {
-      const now = button.getAttribute("aria-pressed") !== "true";
-      button.setAttribute("aria-pressed", String(now));
-      change(now);
-    },
-  }, label);
-  return button;
+  const press = ({ currentTarget }) => {
+    const now = currentTarget.getAttribute("aria-pressed") !== "true";
+    currentTarget.setAttribute("aria-pressed", String(now));
+    change(now);
+  };
+  return h("button", { type: "button", class: "toggle", "aria-pressed": String(pressed), onclick: press }, label);
 }
 
 /** A group of buttons to choose a value: `options` are [value, label]. */

@@ -70,11 +70,13 @@ function clusterCard(errors, prompt, cluster, current, details) {
 
 function clusterDetail(errors, prompt, cluster, details) {
   const holder = h("div", {}, h("p", { class: "hint" }, "Unpacking …"));
+  const note = (text) => h("p", { class: "note" }, text);
   details.then((found) => {
     const own = found?.clusters[cluster.label];
-    holder.replaceChildren(...(own ? [examplesOf(own, errors), own.heatmap ? heatmap(errors, prompt, cluster, own.heatmap)
-      : h("p", { class: "note" }, "Rows of this run are final answers, which have no layer logits.")] : [noDetails(errors)]));
-    showAnswers(holder);
+    if (own) {
+      holder.replaceChildren(examplesOf(own, errors), own.heatmap ? heatmap(errors, prompt, cluster, own.heatmap) : note("Rows of this run are final answers, which have no layer logits."));
+      showAnswers(holder);
+    } else holder.replaceChildren(note(`This report has example responses and heatmaps of the ${integer(errors.detailed)} biggest of ${integer(errors.totals.clusters)} clusters; this is not one of them.`));
   });
   let total = 0;
   const layers = [
@@ -102,12 +104,8 @@ function answerBars({ answers, unknown, size }) {
 
 function shareBar(part) {
   const bar = h("div", { class: "share", role: "img", "aria-label": percent(part) });
-  bar.style.width = `${100 * part}%`;
+  bar.style.width = `${100 * part}%`; // the page's policy allows no attribute of style
   return bar;
-}
-
-function noDetails(errors) {
-  return h("p", { class: "note" }, `This report has example responses and heatmaps of the ${integer(errors.detailed)} biggest of ${integer(errors.totals.clusters)} clusters; this is not one of them.`);
 }
 
 function examplesOf(own, errors) {
