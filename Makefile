@@ -36,7 +36,7 @@ help:
 	@echo "make test     the tests of every day;  make test-unit: without training;  make test-all: before a release"
 	@echo "make test-base    what needs no extra, on any Python: PYTHON=python3.12;  make release: build and check, publish nothing"
 	@echo "make lint | types | format"
-	@echo "make docs     build the documentation as a site;  make settings: its table of settings, from the schema"
+	@echo "make docs     build the documentation as a site;  make settings: its tables of settings and metrics, Grafana's file"
 
 setup: $(STAMP)
 
@@ -118,6 +118,7 @@ format: $(STAMP)
 
 settings: $(STAMP)
 	$(BIN)/python -m docsite.settings
+	$(BIN)/python -m dashboards.grafana
 
 docs: $(STAMP)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

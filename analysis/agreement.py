@@ -22,10 +22,10 @@ from sklearn.metrics import (  # type: ignore[import-untyped]
     rand_score,
 )
 
-from analysis.feature_variants import SINGLE, TRANSFORMS, VARIANTS, labels_of_feature
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.results.tables import shown
+from meds_openrlhf.runs.clusters import SINGLE, TRANSFORMS, VARIANTS, labels_of_feature
 
 Labels = NDArray[np.integer]
 

@@ -22,13 +22,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from analysis.command_line import Command, Finding
-from analysis.feature_variants import LOGIT_PRESETS, TRANSFORMS, VARIANTS, labels_of_feature, own_transform
-from analysis.logged_rollouts import prompt_codes
-from analysis.run_rows import layer_logits, remembered_wrong, run_rows
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.features.final_answer import same_answer_form
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.results.tables import markdown
+from meds_openrlhf.runs.clusters import LOGIT_PRESETS, TRANSFORMS, VARIANTS, labels_of_feature, own_transform
+from meds_openrlhf.runs.log import prompt_codes
+from meds_openrlhf.runs.rows import layer_logits, remembered_wrong, run_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

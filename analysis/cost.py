@@ -16,8 +16,8 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.command_line import Command, Finding, positive
-from analysis.run_metrics import Curve, logged_curves
 from meds_openrlhf.results.tables import markdown, shown
+from meds_openrlhf.runs.metrics import Curve, logged_curves
 
 METRIC = "timing/step_total"  # seconds
 

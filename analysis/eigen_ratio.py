@@ -24,14 +24,14 @@ import numpy as np
 import pandas as pd
 
 from analysis.command_line import Command, Finding
-from analysis.run_metrics import Curve, logged_curves
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.features.moments import NO_MOMENTS, Moments, merge_moments
 from meds_openrlhf.memory.rows import layer_logits_of
 from meds_openrlhf.memory.stored import StoredMemory, open_memory
-from meds_openrlhf.report.run_names import names_of
 from meds_openrlhf.results.figures import COLORS, label_axes, legend_below, panels
 from meds_openrlhf.results.tables import markdown
+from meds_openrlhf.runs.metrics import Curve, logged_curves
+from meds_openrlhf.runs.settings import names_of
 from meds_openrlhf.tracking.metrics import WINDOW
 
 if TYPE_CHECKING:

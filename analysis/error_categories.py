@@ -24,17 +24,17 @@ from numpy.typing import NDArray
 
 from analysis.agreement import VariantAgreement, agreement_table, agreements
 from analysis.command_line import Command, Finding, positive
-from analysis.feature_variants import LOGIT_PRESETS, own_transform
 from analysis.groups import index_groups
 from analysis.judge.client import Answer
 from analysis.judge.question import Question, ReplyLine
 from analysis.judge.settings import JudgeSettings
 from analysis.judged import Judging, add_drawing_arguments
-from analysis.logged_rollouts import Exchange, texts_of
-from analysis.run_rows import remembered_wrong, run_rows
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.results.figures import COLORS, panels
 from meds_openrlhf.results.tables import markdown, shown
+from meds_openrlhf.runs.clusters import LOGIT_PRESETS, own_transform
+from meds_openrlhf.runs.log import Exchange, texts_of
+from meds_openrlhf.runs.rows import remembered_wrong, run_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,8 +12,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.logged_rollouts import logged_steps
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.runs.log import logged_steps
 
 Visit = tuple[int, str]  # (step, prompt)
 

@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 
 from analysis.agreement import Agreement, agreement, separate_noise
 from analysis.command_line import Command, Finding
-from analysis.feature_variants import LOGIT_PRESETS, SINGLE, VARIANTS, labels_of_variant
-from analysis.logged_rollouts import prompt_codes
 from analysis.mistakes import Explanation, explain_all
-from analysis.run_rows import remembered_wrong, run_rows
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.results.figures import COLORS, legend_below, panels
 from meds_openrlhf.results.tables import markdown
+from meds_openrlhf.runs.clusters import LOGIT_PRESETS, SINGLE, VARIANTS, labels_of_variant
+from meds_openrlhf.runs.log import prompt_codes
+from meds_openrlhf.runs.rows import remembered_wrong, run_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -23,9 +23,7 @@ import pandas as pd
 from analysis import case_study, cost, eigen_ratio, error_categories, new_paths, step_diversity
 from analysis.agreement import name_of
 from analysis.command_line import Finding, exit_code_of, positive
-from analysis.feature_variants import SINGLE, own_transform
 from analysis.judge.settings import JudgeSettings, add_judge_arguments, judge_settings
-from analysis.run_metrics import logged_curves
 from meds_openrlhf.config import load_config
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.problems import PAPERS, find_benchmarks
@@ -36,9 +34,10 @@ from meds_openrlhf.files import write_atomically
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.report.history import read_lines
 from meds_openrlhf.results.figures import look, panels, write_figure
 from meds_openrlhf.results.tables import markdown, shown, write_numbers
+from meds_openrlhf.runs.clusters import SINGLE, own_transform
+from meds_openrlhf.runs.metrics import logged_curves, read_lines
 
 CONFIGS, RUNS, SAMPLES, DATA, OUT = map(Path, ("configs", "runs", "eval", "data", "paper"))
 ABLATIONS = CONFIGS / "ablations.yaml"

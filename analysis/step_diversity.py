@@ -25,9 +25,9 @@ from analysis.judge.question import Question, ReplyLine
 from analysis.judge.settings import JudgeSettings
 from analysis.judged import Judging, Numbers, add_drawing_arguments, mean_and_error
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.report.run_names import names_of
 from meds_openrlhf.results.figures import look, panels
 from meds_openrlhf.results.tables import markdown, shown
+from meds_openrlhf.runs.settings import names_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -29,13 +29,13 @@ import pyarrow as pa
 from analysis.command_line import Command, Finding
 from analysis.gibbs import Floats, gain, gain_by_covariance, gibbs, repeats_score_no_higher
 from analysis.gibbs import repeats_score_no_higher_on_average as on_average
-from analysis.logged_rollouts import logged_rollouts, prompt_codes
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import load_config
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.report.run_names import names_of
 from meds_openrlhf.results.figures import look, panels
 from meds_openrlhf.results.tables import markdown, shown
+from meds_openrlhf.runs.log import logged_rollouts, prompt_codes
+from meds_openrlhf.runs.settings import names_of
 from meds_openrlhf.shaping.penalty import cluster_penalty
 
 if TYPE_CHECKING:

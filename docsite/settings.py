@@ -1,4 +1,4 @@
-"""Writes the table of settings in docs/configuration.md from the docstrings of the schema: `make settings`."""
+"""Writes what docs/ takes from the code, `make settings`: settings from the schema, metrics from their catalogue."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from meds_openrlhf.config.schema import MedsSettings
+from meds_openrlhf.runs.catalogue import CHARTS
 
-PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
-BEGIN, END = "<!-- settings: made from the schema by `make settings` -->\n", "<!-- end of settings -->\n"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = ("configuration.md", "metrics.md")
+BEGIN, END = "<!-- made by `make settings` -->\n", "<!-- end -->\n"
 
 
 def table() -> str:
@@ -23,10 +25,24 @@ def table() -> str:
     return "| key | default | meaning |\n|---|---|---|\n" + "".join(rows)
 
 
-def page() -> str:
-    """Return docs/configuration.md with the table as it should be."""
-    before, rest = PAGE.read_text().split(BEGIN)
-    return before + BEGIN + table() + END + rest.split(END)[1]
+def table_of_metrics() -> str:
+    """Return the table of metrics in Markdown; a metric without a meaning shares that of the next in its chart."""
+    lines = ["| name | chart | meaning |\n|---|---|---|\n"]
+    for chart in CHARTS:
+        names: list[str] = []
+        for metric in chart.metrics:
+            names.append(f"`{metric.name}`")
+            if metric.meaning:
+                lines.append(f"| {', '.join(names)} | {chart.title} | {metric.meaning} |\n")
+                names = []
+    return "".join(lines)
+
+
+def page(name: str) -> str:
+    """Return one of `PAGES` with its table as it should be."""
+    before, rest = (DOCS / name).read_text().split(BEGIN)
+    made = table() if name == "configuration.md" else table_of_metrics()
+    return before + BEGIN + made + END + rest.split(END)[1]
 
 
 def _settings(section: type, name: str) -> Iterator[tuple[str, str, str]]:
@@ -65,4 +81,5 @@ def _as_markdown(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    for name in PAGES:
+        (DOCS / name).write_text(page(name))

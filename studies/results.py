@@ -12,8 +12,8 @@ import numpy as np
 from analysis.known_mistakes import scores_of, wrong_and_explained
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.evaluation.samples import iterate_samples
-from meds_openrlhf.report.history import read_lines
 from meds_openrlhf.results.estimators import pass_at_k
+from meds_openrlhf.runs.metrics import read_lines
 from studies.study import PASS_AT, Key, Run, Study
 
 # Curves of training that are kept, beside those that the study names.

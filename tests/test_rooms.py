@@ -62,3 +62,12 @@ def test_training_alone_imports_openrlhf_and_its_own_commands_alone_import_train
     assert found == users
     outside = {one.split(".")[0] for _, tree in modules(*rooms) for one in imports_of(tree)}
     assert "openrlhf" not in outside
+
+
+def test_runs_are_read_in_one_room_that_no_room_below_knows() -> None:
+    below = {"config", "data", "features", "memory", "tracking"}
+    for name, tree in modules("runs"):
+        inside = {imported.split(".")[1] for imported in imports_of(tree) if imported.startswith("meds_openrlhf.")}
+        assert inside <= {"runs", "paths", *below}, name
+    for name, tree in modules(*below, "rewards", "shaping", "placement", "training"):
+        assert not [imported for imported in imports_of(tree) if imported.startswith("meds_openrlhf.runs")], name

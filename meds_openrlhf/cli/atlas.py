@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
 
 def _config_of(arguments: argparse.Namespace, rest: list[str]) -> RunConfig:
     """The settings of the folder's config.yaml."""
-    from meds_openrlhf.report.settings import RIGHT_FROM
+    from meds_openrlhf.runs.settings import RIGHT_FROM
 
     with_model = arguments.model != NO_MODEL
     preset, training = "robust" if with_model else "answers", {"meds.memory.shards": 1, "meds.penalty.alpha": 0.0}

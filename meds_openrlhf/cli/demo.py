@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
 
 def summarize(paths: RunPaths) -> str:
     """The report's table of first and last steps for the console, and the paths of the run's files."""
-    from meds_openrlhf.report.history import WINDOW, read_lines, summary_of
+    from meds_openrlhf.runs.metrics import WINDOW, read_lines, summary_of
 
     steps = read_lines(paths.metrics)
     if not steps:

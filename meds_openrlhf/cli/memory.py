@@ -53,8 +53,8 @@ def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
     from meds_openrlhf.data.prompt_texts import texts_of_data_set, without_template
     from meds_openrlhf.memory.stored import open_memory, survey
     from meds_openrlhf.paths import RunPaths
-    from meds_openrlhf.report.rollout_rows import read_rollout_rows
-    from meds_openrlhf.report.settings import config_of
+    from meds_openrlhf.runs.log import read_log
+    from meds_openrlhf.runs.settings import config_of
 
     if arguments.top < 0:
         raise ConfigError("--top", arguments.top, "must be at least 0.")
@@ -62,7 +62,7 @@ def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
     settings = memory.settings(_changed(arguments.preset, []))
     overview = survey(memory, settings, arguments.top)
     texts = texts_of_data_set(None if memory.run is None else config_of(memory.run))
-    texts = texts or read_rollout_rows(RunPaths(arguments.folder)).prompt_texts
+    texts = texts or read_log(RunPaths(arguments.folder)).prompt_texts
     if arguments.json:
         content = asdict(overview)
         for cluster in content["biggest"]:

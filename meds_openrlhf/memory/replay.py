@@ -76,8 +76,7 @@ def read_recording(path: Path) -> Recording:
 
 def recording_of(memory: StoredMemory) -> Recording:
     """Return all rows of a run's log as a recording, with the columns renamed to those of a stream."""
-    table = pa.Table.from_batches([rows for _, rows in memory.rows_by_step()], memory.schema)
-    chosen = table.select(["step", "sample", "prompt", "correct", "layer_logits"])
+    chosen = memory.table().select(["step", "sample", "prompt", "correct", "layer_logits"])
     return _recording(chosen.rename_columns({"prompt": "prompt_key"}), memory.paths.root)
 
 

@@ -103,6 +103,10 @@ class StoredMemory:
             rows = pa.concat_batches([batch.replace_schema_metadata(None) for batch in batches])
             yield step, rows.take(pa.array(np.argsort(rows.column("sample").to_numpy(), kind="stable")))
 
+    def table(self) -> pa.Table:
+        """Return all rows, ordered by step and ``sample``; raises as `batches_in`."""
+        return pa.Table.from_batches([rows for _, rows in self.rows_by_step()], self.schema)
+
     def load(self, meds: MedsSettings) -> LoadedRows:
         """Read all rows and cluster them with these settings; raises as `transform` and `batches_in`."""
         transform = self.transform(meds)

@@ -11,19 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from meds_openrlhf.data.prompt_texts import questions
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.report.clusters import Clusters, Visits, find_clusters, right_answers, visits_of
+from meds_openrlhf.report.clusters import find_clusters, numbers_in, right_answers, visits_of
 from meds_openrlhf.report.error_rows import ErrorRows, rows_of_log, rows_of_memory
-from meds_openrlhf.report.examples import candidates, choose
+from meds_openrlhf.report.examples import candidates, choose, parts_of
 from meds_openrlhf.report.heatmap import heatmap_of
 from meds_openrlhf.report.limits import Limits
-from meds_openrlhf.report.rollout_rows import NONE, Response, RolloutRows, read_responses, read_rollout_rows
-from meds_openrlhf.report.settings import config_of
+from meds_openrlhf.runs.log import NONE, Response, RolloutLog, read_log
+from meds_openrlhf.runs.settings import config_of
 
 PROMPTS_IN_PORTION = 64
 
@@ -32,11 +33,10 @@ PROMPTS_IN_PORTION = 64
 class Atlas:
     """All data about a run's errors. ``listed`` are clusters, the biggest first; ``shown`` are their prompts."""
 
-    paths: RunPaths
     rows: ErrorRows
-    rollouts: RolloutRows
-    clusters: Clusters
-    visits: Visits
+    rollouts: RolloutLog
+    clusters: pd.DataFrame  # see `find_clusters`
+    visits: pd.DataFrame  # see `visits_of`
     in_log: NDArray[np.int64]  # (n,): each row's index in the log, or NONE
     listed: NDArray[np.int64]  # cluster indices
     shown: NDArray[np.int64]  # prompt indices, in the order of the prompts' biggest clusters
@@ -45,7 +45,13 @@ class Atlas:
 
     def responses(self, places: Iterable[int]) -> dict[int, Response]:
         """Read the responses of the rollouts at ``places`` of the log, by place; those without a text are left out."""
-        return read_responses(self.paths, self.rollouts, places)
+        return self.rollouts.responses(places)
+
+    def is_member(self, cluster: int) -> NDArray[np.bool_]:
+        """A mask (n,) over the rows of the cluster's prompt: which of them are in the cluster."""
+        of_prompt = self.rows.of(self.clusters["prompt"][cluster])
+        member: NDArray[np.bool_] = self.rows.label[of_prompt] == self.clusters["number"][cluster]
+        return member
 
 
 def read_atlas(paths: RunPaths, limits: Limits | None = None) -> Atlas | None:
@@ -53,32 +59,31 @@ def read_atlas(paths: RunPaths, limits: Limits | None = None) -> Atlas | None:
 
     Raises ConfigError or MemoryCorruptionError if a file cannot be read.
     """
-    config, rollouts, limits = config_of(paths), read_rollout_rows(paths), limits or Limits()
+    config, rollouts, limits = config_of(paths), read_log(paths), limits or Limits()
     rows = rows_of_memory(open_memory(paths.root), config) if paths.memory.format.exists() else rows_of_log(rollouts)
     if not len(rows):
         return None
     visits = visits_of(rows, rollouts)
     clusters, rows = find_clusters(rows, visits)
-    order = np.argsort(-clusters.size, kind="stable")
-    shown = _first_seen(clusters.prompt[order])
-    rest = np.setdiff1d(np.arange(len(rows.prompts)), shown)  # prompts without clusters
-    shown = np.concatenate([shown, rest])[: limits.prompts]
+    by_size = clusters.sort_values("size", ascending=False, kind="stable")["prompt"]
+    every = np.concatenate([by_size, np.arange(len(rows.prompts))])  # the last: prompts without clusters
+    shown = pd.unique(every)[: limits.prompts]
     shown = shown[: max(int((np.cumsum(np.diff(rows.offsets)[shown]) <= limits.rows).sum()), 1)]
-    listed = order[np.isin(clusters.prompt[order], shown)][: limits.listed_clusters]
+    listed = by_size.index[by_size.isin(shown)].to_numpy()[: limits.listed_clusters]
     texts = questions([rows.prompts[number] for number in shown.tolist()], rollouts.prompt_texts, config)
     in_log = rollouts.find(rows.step, rows.sample)
-    return Atlas(paths, rows, rollouts, clusters, visits, in_log, listed, shown, texts, limits)
+    return Atlas(rows, rollouts, clusters, visits, in_log, listed, shown, texts, limits)
 
 
 def tables_of(atlas: Atlas) -> dict[str, Any]:
     """The tables that the page lists, sorts and searches."""
-    rows, clusters, listed = atlas.rows, atlas.clusters, atlas.listed
+    rows, clusters = atlas.rows, atlas.clusters.iloc[atlas.listed]
     place = np.full(len(rows.prompts), NONE, np.int64)
     place[atlas.shown] = np.arange(len(atlas.shown))
     return {
         "basis": rows.basis,
         "totals": {
-            "prompts": len(rows.prompts), "rows": len(rows), "clusters": len(clusters),
+            "prompts": len(rows.prompts), "rows": len(rows), "clusters": len(atlas.clusters),
             "noise": int((rows.label == NOISE).sum()),
             "rollouts": len(atlas.rollouts), "texts": int(atlas.rollouts.has_text.sum()),
             "before": int((rows.step <= 0).sum()),
@@ -86,14 +91,11 @@ def tables_of(atlas: Atlas) -> dict[str, Any]:
         "heatmaps": rows.logits is not None,
         "compared": [] if rows.compared is None else np.flatnonzero(rows.compared).tolist(),
         "clusters": {
-            "prompt": place[clusters.prompt[listed]].tolist(),
-            "label": clusters.label[listed].tolist(),
-            "right": clusters.right[listed].astype(int).tolist(),
-            "size": clusters.size[listed].tolist(),
-            "share": clusters.share[listed].round(4).tolist(),
-            "first": clusters.first[listed].tolist(),
-            "last": clusters.last[listed].tolist(),
-            "since": clusters.visits_since[listed].tolist(),
+            "prompt": place[clusters["prompt"]].tolist(),
+            "label": clusters["number"].tolist(),
+            "right": clusters["right"].astype(int).tolist(),
+            "share": clusters["share"].to_numpy().round(4).tolist(),
+            **{name: clusters[name].tolist() for name in ("size", "first", "last", "since")},
         },
         "prompts": _prompt_tables(atlas),
     }  # fmt: skip
@@ -101,112 +103,91 @@ def tables_of(atlas: Atlas) -> dict[str, Any]:
 
 def portions(atlas: Atlas) -> Iterator[dict[int, dict[str, Any]]]:
     """The details of the biggest clusters, some prompts at a time, keyed by index in `Atlas.shown`."""
-    clusters = atlas.clusters
-    detailed = atlas.listed[: atlas.limits.detailed_clusters]
-    wanted: dict[int, list[int]] = {}
-    for cluster in detailed.tolist():
-        wanted.setdefault(int(clusters.prompt[cluster]), []).append(cluster)
-    sources = {cluster: _sources(atlas, cluster) for cluster in detailed.tolist()}
+    wanted: dict[int, list[int]] = {}  # clusters by prompt
+    sources: dict[int, list[int]] = {}  # of a cluster's examples, as places in the log
+    for cluster in atlas.listed[: atlas.limits.detailed_clusters].tolist():
+        prompt = int(atlas.clusters["prompt"][cluster])
+        wanted.setdefault(prompt, []).append(cluster)
+        places = atlas.in_log[atlas.rows.of(prompt)][atlas.is_member(cluster)]
+        sources[cluster] = candidates(places, atlas.rollouts, atlas.limits.examples)
     right = _right_places(atlas, list(wanted))
-    places = {place for chosen in sources.values() for place in chosen} | set(right.values())
-    responses = atlas.responses(places)  # read once: each file has rows of many prompts
-    chooser = _Chooser(atlas, sources, right, responses)
+    every = {*right.values(), *(place for places in sources.values() for place in places)}
+    details = _Details(atlas, sources, right, atlas.responses(every))  # each file has rows of many prompts
     place_of = {number: place for place, number in enumerate(atlas.shown.tolist())}
     prompts = list(wanted)
     for start in range(0, len(prompts), PROMPTS_IN_PORTION):
         some = prompts[start : start + PROMPTS_IN_PORTION]
-        yield {place_of[prompt]: chooser.details(prompt, wanted[prompt]) for prompt in some}
+        yield {place_of[prompt]: details.of(prompt, wanted[prompt]) for prompt in some}
 
 
 @dataclass(frozen=True)
-class _Chooser:
-    """Candidates for examples by cluster, candidates for right responses by prompt, and their responses."""
+class _Details:
+    """Candidates for examples by cluster, a right response by prompt, and the texts of both by place in the log."""
 
     atlas: Atlas
     sources: dict[int, list[int]]
     right: dict[int, int]
     responses: dict[int, Response]
 
-    def details(self, prompt: int, clusters: list[int]) -> dict[str, Any]:
+    def of(self, prompt: int, clusters: list[int]) -> dict[str, Any]:
         """Examples and heatmaps of some clusters of a prompt, and a right response to the prompt."""
-        right = self._examples([self.right[prompt]], 1) if prompt in self.right else []
-        stored = self.atlas.rows.logits(prompt) if self.atlas.rows.logits else None
+        limits, read_logits = self.atlas.limits, self.atlas.rows.logits
+        logits = None if read_logits is None else read_logits(prompt)
         entries = {}
         for cluster in clusters:
-            entry: dict[str, Any] = {"examples": self._examples(self.sources[cluster], self.atlas.limits.examples)}
-            if stored is not None:
-                member = _is_member(self.atlas, cluster)
-                entry["heatmap"] = heatmap_of(stored, member, self.atlas.limits.heatmap_rows).as_json()
-            entries[int(self.atlas.clusters.label[cluster])] = entry
+            entry: dict[str, Any] = {"examples": self._examples(self.sources[cluster], limits.examples)}
+            if logits is not None:
+                entry["heatmap"] = heatmap_of(logits, self.atlas.is_member(cluster), limits.heatmap_rows)
+            entries[int(self.atlas.clusters["number"][cluster])] = entry
+        right = self._examples([self.right[prompt]], 1) if prompt in self.right else []
         return {"right": right, "clusters": entries}
 
     def _examples(self, places: list[int], most: int) -> list[dict[str, Any]]:
-        rollouts = self.atlas.rollouts
-        chosen = choose(places, self.responses, most, self.atlas.limits.example_characters)
+        log, most_characters = self.atlas.rollouts, self.atlas.limits.example_characters
         return [
-            {"s": int(rollouts.step[row.place]), "i": int(rollouts.sample[row.place]), "p": row.parts} for row in chosen
+            {
+                "s": int(log.step[place]),
+                "i": int(log.sample[place]),
+                "p": parts_of(self.responses[place], most_characters),
+            }
+            for place in choose(places, self.responses, most)
         ]
 
 
 def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:
     """Columns over the shown prompts. ``steps`` are run-length encoded (`_delta`); ``seen`` are the visits."""
-    rows, rollouts, limits = atlas.rows, atlas.rollouts, atlas.limits
-    answer = np.where(atlas.in_log == NONE, NONE, rollouts.answer[atlas.in_log]) if len(rollouts) else atlas.in_log
-    right = right_answers(rows, rollouts)
-    visit_ends = np.searchsorted(atlas.visits.prompt, np.arange(len(rows.prompts) + 1))
-    table: dict[str, list[Any]] = {
-        name: [] for name in ("key", "text", "right", "steps", "labels", "first_right", "answer", "answers", "seen")
-    }
+    rows, log, visits, most = atlas.rows, atlas.rollouts, atlas.visits, atlas.limits.answer_characters
+    answer = np.where(atlas.in_log == NONE, NONE, log.answer[atlas.in_log]) if len(log) else atlas.in_log
+    right = right_answers(rows, log)
+    visit_ends = np.searchsorted(visits["prompt"], np.arange(len(rows.prompts) + 1))
+    seen_columns = [visits[name].to_numpy() for name in ("step", "rollouts", "correct")]
+    entries = []
     for number in atlas.shown.tolist():
-        of_prompt = rows.of(number)
-        visits = slice(visit_ends[number], visit_ends[number + 1])
+        of_prompt, key = rows.of(number), rows.prompts[number]
+        seen = slice(visit_ends[number], visit_ends[number + 1])
         used, numbered = np.unique(answer[of_prompt], return_inverse=True)
-        known = [rollouts.answers[code] for code in used.tolist() if code != NONE]
-        table["key"].append(rows.prompts[number])
-        table["text"].append(_cut(atlas.texts.get(rows.prompts[number], ""), limits.prompt_characters))
-        table["right"].append(
-            None if right[number] == NONE else _cut(rollouts.answers[right[number]], limits.answer_characters)
-        )
-        table["steps"].append(_delta(rows.step[of_prompt]))
-        table["labels"].append(rows.label[of_prompt].tolist())
-        table["first_right"].append(int((~rows.right[of_prompt]).sum()))
-        table["answer"].append((numbered - (len(used) - len(known))).tolist())  # NONE sorts first
-        table["answers"].append([_cut(text, limits.answer_characters) for text in known])
-        table["seen"].append(
-            [c[visits].tolist() for c in (atlas.visits.step, atlas.visits.rollouts, atlas.visits.correct)]
-        )
-    return table
-
-
-def _is_member(atlas: Atlas, cluster: int) -> NDArray[np.bool_]:
-    """A mask (n,) over the rows of the cluster's prompt: which of them are in the cluster."""
-    of_prompt = atlas.rows.of(atlas.clusters.prompt[cluster])
-    member: NDArray[np.bool_] = atlas.rows.label[of_prompt] == atlas.clusters.label[cluster]
-    return member
-
-
-def _sources(atlas: Atlas, cluster: int) -> list[int]:
-    """Indices of logged rollouts that can serve as a cluster's examples."""
-    start = atlas.rows.offsets[atlas.clusters.prompt[cluster]]
-    places = atlas.in_log[start + np.flatnonzero(_is_member(atlas, cluster))]
-    return candidates(places, atlas.rollouts, atlas.limits.examples)
+        known = [log.answers[code] for code in used.tolist() if code != NONE]
+        entry = {
+            "key": key,
+            "text": _cut(atlas.texts.get(key, ""), atlas.limits.prompt_characters),
+            "right": _cut(log.answers[right[number]], most) if number in right else None,
+            "steps": _delta(rows.step[of_prompt]),
+            "labels": rows.label[of_prompt].tolist(),
+            "first_right": int((~rows.right[of_prompt]).sum()),
+            "answer": (numbered - (len(used) - len(known))).tolist(),  # NONE sorts first
+            "answers": [_cut(text, most) for text in known],
+            "seen": [column[seen].tolist() for column in seen_columns],
+        }
+        entries.append(entry)
+    return {name: [entry[name] for entry in entries] for name in entries[0]}
 
 
 def _right_places(atlas: Atlas, prompts: list[int]) -> dict[int, int]:
     """The newest right rollout with a text of each of ``prompts``, if the log has any."""
-    rollouts = atlas.rollouts
-    numbers = {key: number for number, key in enumerate(rollouts.prompts)}
-    codes = {numbers[atlas.rows.prompts[prompt]]: prompt for prompt in prompts if atlas.rows.prompts[prompt] in numbers}
-    fits = np.flatnonzero(rollouts.correct & rollouts.has_text)
-    fits = fits[np.isin(rollouts.prompt[fits], list(codes))]
-    return {codes[code]: place for code, place in zip(rollouts.prompt[fits].tolist(), fits.tolist())}
-
-
-def _first_seen(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The distinct elements of ``values`` (n,), in the order of first occurrence."""
-    distinct, first = np.unique(values, return_index=True)
-    ordered: NDArray[np.int64] = distinct[np.argsort(first)]
-    return ordered
+    fits = np.flatnonzero(atlas.rollouts.correct & atlas.rollouts.has_text)
+    number = numbers_in(atlas.rows, atlas.rollouts)[fits]
+    wanted = np.isin(number, prompts)
+    return dict(zip(number[wanted].tolist(), fits[wanted].tolist()))
 
 
 def _delta(steps: NDArray[np.int64]) -> list[list[int]]:

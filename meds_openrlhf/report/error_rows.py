@@ -7,17 +7,16 @@ identify clusters: a prompt's clusters are renumbered each time that the prompt 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meds_openrlhf.config.loader import RunConfig
 from meds_openrlhf.features.final_answer import same_answer_form
-from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.memory.stored import StoredMemory
-from meds_openrlhf.report.rollout_rows import NONE, RolloutRows
+from meds_openrlhf.runs.log import NONE, RolloutLog
 
 
 @dataclass(frozen=True)
@@ -67,54 +66,50 @@ def rows_of_memory(memory: StoredMemory, config: RunConfig | None) -> ErrorRows:
     Raises MemoryCorruptionError if a segment is damaged.
     """
     meds = config.meds if config is not None else memory.settings()
-    rows = memory.load(meds)
-    history = rows.history
+    stored = memory.load(meds)
+    history = stored.history
     keys = sorted({prompt for prompt, _ in history.groups})
     groups = history.find([(key, correct) for key in keys for correct in (False, True)])
-    everything = history.select(groups)
-    label = history.labels[everything.rows].astype(np.int64)
-    right = np.repeat(np.arange(len(groups)) % 2 == 1, np.diff(everything.offsets))
-
-    def logits(prompt: int) -> PromptLogits:
-        numbers = history.select(groups[2 * prompt : 2 * prompt + 2]).rows
-        return PromptLogits(rows.logits[numbers], history.features[numbers])
-
-    holds_logits = not memory.format.holds_answers
-    return ErrorRows(
+    selection = history.select(groups)
+    numbers, offsets = selection.rows, selection.offsets
+    right = np.repeat(np.arange(len(groups)) % 2 == 1, np.diff(offsets))
+    label = history.labels[numbers].astype(np.int64)
+    basis = f"clustered by the run's settings (preset {meds.memory.preset})"
+    rows = ErrorRows(
         prompts=keys,
-        offsets=everything.offsets[::2].copy(),
-        step=rows.step[everything.rows].astype(np.int64) - memory.format.step_offset,
-        sample=rows.sample[everything.rows].astype(np.int64),
+        offsets=offsets[::2].copy(),
+        step=stored.step[numbers].astype(np.int64) - memory.format.step_offset,
+        sample=stored.sample[numbers].astype(np.int64),
         right=right,
         label=np.where(label >= 0, 2 * label + right, label),  # keep wrong and right clusters distinct
-        basis=f"clustered by the run's settings (preset {meds.memory.preset})"
-        if config is not None
-        else "clustered by the preset paper: the folder has no config.yaml",
-        logits=logits if holds_logits else None,
-        compared=_compared(memory.transform(meds), memory.format.layers) if holds_logits else None,
+        basis=basis if config is not None else "clustered by the preset paper: the folder has no config.yaml",
     )
+    if memory.format.holds_answers:
+        return rows
+
+    def logits(prompt: int) -> PromptLogits:
+        of_prompt = numbers[rows.of(prompt)]
+        return PromptLogits(stored.logits[of_prompt], history.features[of_prompt])
+
+    compared = (memory.transform(meds).matrix(memory.format.layers) != 0).any(axis=0)
+    return replace(rows, logits=logits, compared=compared)
 
 
-def rows_of_log(rollouts: RolloutRows) -> ErrorRows:
+def rows_of_log(log: RolloutLog) -> ErrorRows:
     """For a run without a memory: the logged wrong rollouts. Equal answers form a cluster; single answers are noise."""
-    wrong = np.flatnonzero(~rollouts.correct & (rollouts.answer != NONE))
-    wrong = wrong[np.argsort(rollouts.prompt[wrong], kind="stable")]
-    numbers, prompt = np.unique(rollouts.prompt[wrong], return_inverse=True)
+    wrong = np.flatnonzero(~log.correct & (log.answer != NONE))
+    wrong = wrong[np.argsort(log.prompt[wrong], kind="stable")]
+    numbers, prompt = np.unique(log.prompt[wrong], return_inverse=True)
     forms: dict[str, int] = {}
-    of_answer = np.array([forms.setdefault(same_answer_form(text), len(forms)) for text in rollouts.answers] or [0])
-    pairs = prompt * (len(forms) + 1) + of_answer[rollouts.answer[wrong]]
+    form = np.array([forms.setdefault(same_answer_form(text), len(forms)) for text in log.answers], np.int64)
+    pairs = prompt * len(forms) + form[log.answer[wrong]]
     _, pair, counts = np.unique(pairs, return_inverse=True, return_counts=True)
     return ErrorRows(
-        prompts=[rollouts.prompts[number] for number in numbers.tolist()],
+        prompts=[log.prompts[number] for number in numbers.tolist()],
         offsets=np.searchsorted(prompt, np.arange(len(numbers) + 1)),
-        step=rollouts.step[wrong],
-        sample=rollouts.sample[wrong],
+        step=log.step[wrong],
+        sample=log.sample[wrong],
         right=np.zeros(len(wrong), bool),
         label=np.where(counts[pair] > 1, pair, NOISE),
         basis="the run has no memory; equal wrong answers are put together",
     )
-
-
-def _compared(transform: FeatureTransform, layers: int) -> NDArray[np.bool_]:
-    compared: NDArray[np.bool_] = (transform.matrix(layers) != 0).any(axis=0)
-    return compared

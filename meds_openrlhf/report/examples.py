@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meds_openrlhf.report.rollout_rows import NONE, Response, RolloutRows
+from meds_openrlhf.runs.log import NONE, Response, RolloutLog
 
 TEXT, ANSWER, LEFT_OUT = 0, 1, 2
 _AROUND_ANSWER = 0.7  # share of a shortened response around its answer; the rest is its beginning
 
 
-@dataclass(frozen=True)
-class Example:
-    """A shortened response: ``parts`` are texts, the answer, and the numbers of characters left out."""
-
-    place: int  # index in the log
-    parts: list[tuple[int, str | int]]
-
-
-def candidates(places: NDArray[np.int64], rollouts: RolloutRows, wanted: int) -> list[int]:
+def candidates(places: NDArray[np.int64], rollouts: RolloutLog, wanted: int) -> list[int]:
     """Up to twice ``wanted`` of the rollouts ``places`` (m,) that have a text, the best first.
 
     The first has the most frequent answer of all ``places``. The next alternate between rollouts spread over the steps
@@ -32,29 +24,33 @@ def candidates(places: NDArray[np.int64], rollouts: RolloutRows, wanted: int) ->
     if not len(with_text):
         return []
     one_of_each = _by_frequency(with_text, rollouts.answer[with_text], rollouts.answer[known])
-    coarse, fine = _spread(with_text, wanted), _spread(with_text, 2 * wanted)
-    others = _in_turn(coarse[:1] + coarse[:0:-1], one_of_each[:wanted])
+    coarse, fine = (spread(with_text, number).tolist() for number in (wanted, 2 * wanted))
+    in_turn = zip_longest(coarse[:1] + coarse[:0:-1], one_of_each[:wanted])
+    others = [place for pair in in_turn for place in pair if place is not None]
     return list(dict.fromkeys([one_of_each[0], *others, *fine]))[: 2 * wanted]
 
 
-def choose(places: list[int], responses: dict[int, Response], most: int, characters: int) -> list[Example]:
+def choose(places: list[int], responses: dict[int, Response], most: int) -> list[int]:
     """Choose up to ``most`` of ``places`` with distinct texts: the first, then the others in the order of steps."""
     chosen: dict[str, int] = {}
     for place in places:
         if place in responses and len(chosen) < most:
             chosen.setdefault(responses[place].text, place)
-    typical, others = list(chosen.values())[:1], list(chosen.values())[1:]
-    return [Example(place, parts_of(responses[place], characters)) for place in typical + sorted(others)]
+    found = list(chosen.values())
+    return found[:1] + sorted(found[1:])
 
 
 def parts_of(response: Response, characters: int) -> list[tuple[int, str | int]]:
-    """The response with its answer marked; a long response is reduced to its beginning and the part at the answer."""
+    """The response as texts, the answer, and numbers of characters left out, each with its kind.
+
+    A long response is reduced to its beginning and the part at the answer.
+    """
     text = response.text
     begin, end = _answer_span(response)
-    cuts = _kept(len(text), end, characters)
+    kept = _kept(len(text), end, characters)
     parts: list[tuple[int, str | int]] = []
     at = 0
-    for start, stop in cuts:
+    for start, stop in [*kept, (len(text), len(text))]:
         if start > at:
             parts.append((LEFT_OUT, start - at))
         for kind, low, high in ((TEXT, start, begin), (ANSWER, begin, end), (TEXT, end, stop)):
@@ -62,8 +58,6 @@ def parts_of(response: Response, characters: int) -> list[tuple[int, str | int]]
             if low < high:
                 parts.append((kind, text[low:high]))
         at = stop
-    if at < len(text):
-        parts.append((LEFT_OUT, len(text) - at))
     return parts
 
 
@@ -94,20 +88,13 @@ def _by_frequency(places: NDArray[np.int64], answer: NDArray[np.int64], every_an
     Ties are sorted by first occurrence; rollouts without an answer come last.
     """
     codes, first, counts = np.unique(every_answer, return_index=True, return_counts=True)
-    of_answer = {int(code): (code == NONE, -n, at) for code, n, at in zip(codes, counts, first)}
-    place_of: dict[int, int] = {}
-    for place, code in zip(places.tolist(), answer.tolist()):
-        place_of.setdefault(code, place)
-    return [place_of[code] for code in sorted(place_of, key=of_answer.__getitem__)]
+    rank = {int(code): (code == NONE, -n, at) for code, n, at in zip(codes, counts, first)}
+    found, first = np.unique(answer, return_index=True)
+    return [int(places[at]) for _, at in sorted(zip(found.tolist(), first), key=lambda pair: rank[pair[0]])]
 
 
-def _spread(places: NDArray[np.int64], most: int) -> list[int]:
-    """Up to ``most`` of ``places``, evenly spaced, including the first and the last."""
-    numbers = np.linspace(0, len(places) - 1, min(most, len(places))).round().astype(np.int64)
-    spread: list[int] = places[np.unique(numbers)].tolist()
-    return spread
-
-
-def _in_turn(first: list[int], other: list[int]) -> list[int]:
-    both = [place for pair in zip(first, other) for place in pair]
-    return both + first[len(other) :] + other[len(first) :]
+def spread(values: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Up to ``most`` of ``values`` (n,), evenly spaced, including the first and the last."""
+    numbers = np.linspace(0, len(values) - 1, min(most, len(values))).round().astype(np.int64)
+    chosen: NDArray[np.int64] = values[np.unique(numbers)]
+    return chosen

@@ -3,47 +3,31 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meds_openrlhf.report.error_rows import PromptLogits
+from meds_openrlhf.report.examples import spread
 
 LEVELS = 255
 
 
-@dataclass(frozen=True)
-class Heatmap:
-    """``members`` and ``neighbours`` are indices into the prompt's rows; ``levels`` (rows, N) uint8 has members first.
+def heatmap_of(prompt: PromptLogits, member: NDArray[np.bool_], rows: int) -> dict[str, object]:
+    """Up to ``rows`` members, spread over time, and up to ``rows`` others, nearest to the members' mean first.
 
-    A value is ``low + (high - low) * level / 255``, with its layer's entries of ``low`` and ``high`` (N,).
+    ``m`` and ``o`` are the indices of members and others among the prompt's rows; ``q`` has a byte for each of these
+    rows and layers, row by row, in base64. A value is ``lo + (hi - lo) * byte / 255``, with ``lo`` and ``hi`` of its
+    layer.
     """
-
-    members: list[int]
-    neighbours: list[int]
-    low: list[float]
-    high: list[float]
-    levels: NDArray[np.uint8]
-
-    def as_json(self) -> dict[str, object]:
-        """The JSON for the page, with the levels in base64, row by row."""
-        coded = base64.b64encode(self.levels.tobytes()).decode()
-        return {"m": self.members, "o": self.neighbours, "lo": self.low, "hi": self.high, "q": coded}
-
-
-def heatmap_of(prompt: PromptLogits, member: NDArray[np.bool_], rows: int) -> Heatmap:
-    """Up to ``rows`` members, spread over time, and up to ``rows`` others, nearest to the members' mean first."""
     inside, outside = np.flatnonzero(member), np.flatnonzero(~member)
-    shown = inside[np.unique(np.linspace(0, len(inside) - 1, min(rows, len(inside))).round().astype(np.int64))]
+    shown = spread(inside, rows)
     center = prompt.features[inside].mean(axis=0)
     distance = ((prompt.features[outside] - center) ** 2).sum(axis=1)
     nearest = outside[np.argsort(distance, kind="stable")[:rows]]
     values = prompt.logits[np.concatenate([shown, nearest])].astype(np.float64)
     low, high = values.min(axis=0), values.max(axis=0)
     levels = np.round((values - low) / np.where(high > low, high - low, 1.0) * LEVELS).astype(np.uint8)
-    return Heatmap(shown.tolist(), nearest.tolist(), _short(low), _short(high), levels)
-
-
-def _short(values: NDArray[np.float64]) -> list[float]:
-    return [float(f"{value:.5g}") for value in values.tolist()]
+    low, high = ([float(f"{value:.5g}") for value in bound] for bound in (low, high))
+    coded = base64.b64encode(levels.tobytes()).decode()
+    return {"m": shown.tolist(), "o": nearest.tolist(), "lo": low, "hi": high, "q": coded}

@@ -27,12 +27,6 @@ class Limits:
 
     def shared_by(self, runs: int) -> Limits:
         """The limits of each of ``runs`` runs."""
-        return replace(
-            self,
-            prompts=max(self.prompts // runs, 1),
-            rows=max(self.rows // runs, 1),
-            listed_clusters=max(self.listed_clusters // runs, 1),
-            detailed_clusters=max(self.detailed_clusters // runs, 1),
-            page_bytes=self.page_bytes // runs,
-            steps=max(self.steps // runs, 200),
-        )
+        shared = ("prompts", "rows", "listed_clusters", "detailed_clusters", "page_bytes")
+        parts = {name: max(getattr(self, name) // runs, 1) for name in shared}
+        return replace(self, **parts, steps=max(self.steps // runs, 200))

@@ -11,8 +11,7 @@ import hashlib
 from importlib.resources import files
 
 SCRIPTS = (
-    "elements.js", "data.js", "scales.js", "lines.js", "stacks.js", "overview.js", "curves.js", "list.js",
-    "heatmap.js", "prompt.js", "main.js",
+    "elements.js", "data.js", "charts.js", "overview.js", "curves.js", "list.js", "heatmap.js", "prompt.js", "main.js",
 )  # fmt: skip
 
 

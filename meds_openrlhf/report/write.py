@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import errno
 import gzip
 import json
 import os
@@ -14,27 +13,23 @@ from typing import Any
 
 from meds_openrlhf import __version__
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.config.loader import RunConfig
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.atlas import Atlas, portions, read_atlas, tables_of
-from meds_openrlhf.report.history import history_of, read_lines, summary_of
 from meds_openrlhf.report.limits import Limits
 from meds_openrlhf.report.page import render
 from meds_openrlhf.report.panels import panels_of
-from meds_openrlhf.report.run_names import names_of
-from meds_openrlhf.report.settings import (
+from meds_openrlhf.runs.metrics import history_of, read_lines, summary_of
+from meds_openrlhf.runs.settings import (
     compare_settings,
     config_of,
     flat_settings,
     method_in_words,
+    names_of,
     planned_steps,
 )
 
 _HOUR = 3600
-# Errors about the output's path, not about the disk.
-_NAMING = (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS,
-           errno.ENAMETOOLONG, errno.ELOOP)  # fmt: skip
 _LEVEL = 4  # of compression: higher levels take 50 % longer and save only 2 %
 
 
@@ -47,27 +42,27 @@ def write_report(runs: list[Path], output: Path, limits: Limits | None = None) -
     _require_names(runs, output)
     names, limits = names_of(runs), (limits or Limits()).shared_by(len(runs))
     settings = [flat_settings(RunPaths(run)) for run in runs]
-    facts: list[dict[str, Any]] = []
-    atlases: list[Atlas | None] = []
-    for name, folder, flat in zip(names, runs, settings):
-        paths = RunPaths(folder)
-        config = config_of(paths)
-        atlas = read_atlas(paths, limits)
-        facts.append(_facts(name, paths, config, flat, limits))
-        _require_something(folder, facts[-1], atlas)
-        atlases.append(atlas)
+    atlases = [read_atlas(RunPaths(run), limits) for run in runs]
+    facts = [_facts(name, RunPaths(run), flat, limits) for name, run, flat in zip(names, runs, settings)]
+    for run, atlas in zip(facts, atlases):
+        if atlas is None and not run["history"]["steps"] and not run["evaluations"]["steps"]:
+            problem = "has nothing to report yet: no finished step and no wrong answer"
+            raise ConfigError("RUN", run["folder"], f"{problem}. Name the folder of a run that has trained.")
     page = {
         "version": __version__,
         "made": _iso(datetime.now(timezone.utc).timestamp()),
         "runs": facts,
-        "settings": [asdict(row) for row in compare_settings(settings)],
+        "settings": compare_settings(settings),
         "panels": [asdict(panel) for panel in panels_of(_names(facts, "history"), _names(facts, "evaluations"))],
     }
     details: list[str] = []
     for run, atlas in zip(facts, atlases):
         run["atlas"], packed = (None, []) if atlas is None else _packed_atlas(atlas, len(details), limits)
         details += packed
-    _publish(output, render(pack(page), details))
+    try:
+        write_atomically(output, render(pack(page), details))
+    except OSError as error:
+        raise ConfigError("--output", str(output), f"cannot be written ({error.strerror}). Name another.") from error
     return output
 
 
@@ -100,11 +95,9 @@ def _packed_atlas(atlas: Atlas, first: int, limits: Limits) -> tuple[dict[str, A
     return tables, packed
 
 
-def _facts(
-    name: str, paths: RunPaths, config: RunConfig | None, settings: dict[str, Any], limits: Limits
-) -> dict[str, Any]:
+def _facts(name: str, paths: RunPaths, settings: dict[str, Any], limits: Limits) -> dict[str, Any]:
     """The page's data about a run, except its errors."""
-    lines = read_lines(paths.metrics)
+    config, lines = config_of(paths), read_lines(paths.metrics)
     seconds = [line["timing/step_total"] for line in lines if isinstance(line.get("timing/step_total"), (int, float))]
     return {
         "name": name,
@@ -125,8 +118,6 @@ def _facts(
 
 
 def _require_names(runs: list[Path], output: Path) -> None:
-    if not output.name:  # "" and "/"
-        raise ConfigError("--output", "" if output == Path() else str(output), "is not a file name. Name a file.")
     if os.path.isdir(output):  # pathlib's raises for a name that is too long
         raise ConfigError("--output", str(output), "is a folder. Name a file.")
     for run in runs:
@@ -135,23 +126,8 @@ def _require_names(runs: list[Path], output: Path) -> None:
             raise ConfigError("RUN", str(run), f"{problem}. Name the folder of a run that has trained.")
 
 
-def _require_something(folder: Path, facts: dict[str, Any], atlas: Atlas | None) -> None:
-    if atlas is None and not facts["history"]["steps"] and not facts["evaluations"]["steps"]:
-        problem = "has nothing to report yet: no finished step and no wrong answer"
-        raise ConfigError("RUN", str(folder), f"{problem}. Name the folder of a run that has trained.")
-
-
 def _names(facts: list[dict[str, Any]], kind: str) -> set[str]:
     return {name for run in facts for name in run[kind]["columns"]}
-
-
-def _publish(output: Path, html: str) -> None:
-    try:
-        write_atomically(output, html)
-    except OSError as error:
-        if error.errno not in _NAMING:
-            raise
-        raise ConfigError("--output", str(output), f"cannot be written ({error.strerror}). Name another.") from error
 
 
 def _changed(path: Path) -> str | None:

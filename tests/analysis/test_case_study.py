@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from analysis.case_study import COLUMNS, Case, chosen_case, draw, main, patterns_of, table_of
-from analysis.feature_variants import labels_of_variant
-from analysis.run_rows import remembered_wrong, run_rows
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.runs.clusters import labels_of_variant
+from meds_openrlhf.runs.rows import remembered_wrong, run_rows
 from tests.analysis.runs import Rollout, kind, write_run
 
 # Two rollouts a step. plain: two answers, two kinds. split: one answer of two kinds. both: that, and 6 beside 5.

@@ -7,8 +7,8 @@ import pytest
 
 from analysis import eigen_ratio
 from analysis.eigen_ratio import METRICS, largest_differences, main, recomputed_curves, table_of
-from analysis.run_metrics import logged_curves
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.runs.metrics import logged_curves
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.analysis.runs import LAYERS, Rollout, write_run
 

@@ -17,10 +17,10 @@ from analysis.gibbs import (
     repeats_score_no_higher,
     repeats_score_no_higher_on_average,
 )
-from analysis.logged_rollouts import logged_rollouts
 from analysis.theorem import Problem, check_random, check_run, main, weights_of
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.runs.log import logged_rollouts
 from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA
 from tests.analysis.runs import Rollout, kind, write_run
 

@@ -1,13 +1,16 @@
-"""The table of settings is what the schema says."""
+"""What is made by `make settings` is what the schema and the catalogue of metrics say."""
 
-from docsite.settings import PAGE, page, table
+import pytest
+
+from docsite.settings import DOCS, PAGES, page, table
 from meds_openrlhf.config.loader import load_config
 from tests.test_configs import CONFIGS
 
 
-def test_the_page_has_the_table_of_the_schema() -> None:
-    """`make settings` writes it."""
-    assert PAGE.read_text() == page()
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_have_the_tables_of_schema_and_catalogue(name: str) -> None:
+    """`make settings` writes them."""
+    assert (DOCS / name).read_text() == page(name)
 
 
 def test_every_setting_is_there_once_with_its_meaning() -> None:

@@ -181,14 +181,14 @@ def test_the_facts_are_those_of_a_plain_count(tmp_path: Path) -> None:
     atlas = atlas_of(paths)
     rows, clusters = atlas.rows, atlas.clusters
     for number in range(len(clusters)):
-        prompt, label = clusters.prompt[number], clusters.label[number]
+        prompt, label = clusters["prompt"][number], clusters["number"][number]
         own = slice(rows.offsets[prompt], rows.offsets[prompt + 1])
         member = rows.label[own] == label
         seen = [i for i, step in enumerate(steps, 1) if any(r.prompt == rows.prompts[prompt] for r in step)]
         last = rows.step[own][member].max()
-        assert clusters.size[number] == member.sum()
-        assert clusters.share[number] == pytest.approx(member.mean())
-        assert (clusters.first[number], clusters.last[number]) == (rows.step[own][member].min(), last)
-        assert clusters.visits_since[number] == sum(step > last for step in seen)
-        assert label == 0 or clusters.size[number] <= clusters.size[number - 1]
+        assert clusters["size"][number] == member.sum()
+        assert clusters["share"][number] == pytest.approx(member.mean())
+        assert (clusters["first"][number], clusters["last"][number]) == (rows.step[own][member].min(), last)
+        assert clusters["since"][number] == sum(step > last for step in seen)
+        assert label == 0 or clusters["size"][number] <= clusters["size"][number - 1]
     assert len(clusters) >= 9

@@ -1,11 +1,14 @@
 """Cutting responses to size with the answer in sight."""
 
+from pathlib import Path
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.examples import ANSWER, LEFT_OUT, candidates, choose, parts_of
-from meds_openrlhf.report.rollout_rows import NONE, Response, RolloutRows
+from meds_openrlhf.runs.log import NONE, Response, RolloutLog
 
 
 def test_the_answer_is_marked_where_it_stands() -> None:
@@ -23,10 +26,12 @@ def test_of_a_long_response_the_beginning_and_what_is_around_the_answer_stay() -
     ]  # fmt: skip
 
 
-def rollouts_with(answers: list[int], has_text: list[bool]) -> RolloutRows:
+def rollouts_with(answers: list[int], has_text: list[bool]) -> RolloutLog:
     every = np.arange(len(answers))
     wrong = np.zeros(len(answers), bool)
-    return RolloutRows(every, every, every, np.array(answers), wrong, np.array(has_text))
+    return RolloutLog(
+        RunPaths(Path()), every, every, every, np.array(answers), wrong, np.array(has_text), [], [], {}
+    )  # fmt: skip
 
 
 def test_the_first_example_has_the_most_frequent_answer() -> None:
@@ -42,7 +47,7 @@ def test_the_first_example_has_the_most_frequent_answer() -> None:
 
 def test_the_others_are_in_the_order_of_their_steps_and_no_text_comes_twice() -> None:
     responses = {place: Response(text, None, None) for place, text in enumerate(["a", "b", "a", "c", "d"])}
-    assert [one.place for one in choose([3, 2, 9, 1, 0, 4], responses, 3, 10)] == [3, 1, 2]
+    assert choose([3, 2, 9, 1, 0, 4], responses, 3) == [3, 1, 2]
 
 
 @given(st.text(max_size=60), st.text(max_size=5), st.none() | st.integers(-2, 70), st.integers(1, 50))

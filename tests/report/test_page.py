@@ -42,20 +42,13 @@ def test_texts_of_a_run_are_no_markup(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     evil = [[replace(one, text=HOSTILE, answer=HOSTILE) for one in step] for step in RUN]
     write_log(run, evil, HOSTILE + "{}")
-    write_metrics(run, 3, **{HOSTILE: 1.0})
+    write_metrics(run, 3, **{HOSTILE: 1.0, "half \ud83d": 1.0})
     html = write_report([run.root], tmp_path / "r.html").read_text()
     assert "owned" not in html
     core = unpacked(html, "core")
     assert core["runs"][0]["atlas"]["prompts"]["text"][0].startswith("</script><script>")
-    assert HOSTILE in core["runs"][0]["history"]["columns"]
+    assert {HOSTILE, "half \ud83d"} < set(core["runs"][0]["history"]["columns"])
     assert unpacked(html, "details-0")["0"]["clusters"]["0"]["examples"][0]["p"] == [[1, HOSTILE]]
-
-
-def test_half_a_character_is_no_error(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
-    write_metrics(run, 1, **{"half \ud83d": 1.0})
-    html = write_report([run.root], tmp_path / "r.html").read_text()
-    assert "half \ud83d" in unpacked(html, "core")["runs"][0]["history"]["columns"]
 
 
 def test_details_end_where_the_file_would_be_too_large(tmp_path: Path) -> None:
@@ -78,8 +71,8 @@ def test_runs_share_the_limits_and_number_their_details_on(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("output", "problem"),
-    [("", "--output=: is not a file name"), ("/", "--output=/: is not a file"), ("/proc/x.html", "cannot be written"),
-     ("{}", "is a folder. Name a file"), ("x" * 300, "cannot be written")],
+    [("", "--output=.: is a folder"), ("/proc/x.html", "cannot be written"), ("{}", "is a folder. Name a file"),
+     ("x" * 300, "cannot be written")],
 )  # fmt: skip
 def test_an_output_that_is_no_file_is_named(tmp_path: Path, output: str, problem: str) -> None:
     run = write_run(tmp_path / "run")
@@ -106,6 +99,6 @@ def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkey
     write_report([run.root], run.report)
     before = run.report.read_bytes()
     monkeypatch.setattr("os.fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(ConfigError, match="No space left"):
         write_report([run.root], run.report)
     assert run.report.read_bytes() == before

@@ -7,13 +7,17 @@ async function unpack(id) {
   return JSON.parse(await new Response(stream).text());
 }
 
-const portions = new Map();
+/** `make(key)`, made once for each key. */
+function remembered(make) {
+  const known = new Map();
+  return (key) => {
+    if (!known.has(key)) known.set(key, make(key));
+    return known.get(key);
+  };
+}
 
 /** A promise of a portion of details, by number. */
-function portion(number) {
-  if (!portions.has(number)) portions.set(number, unpack(`details-${number}`));
-  return portions.get(number);
-}
+const portion = remembered((number) => unpack(`details-${number}`));
 
 /** The errors of a run; what is derived from the tables is computed on first use. */
 class Errors {
@@ -22,58 +26,51 @@ class Errors {
     this.run = run;
     this.size = tables.clusters.size.length;
     this.place = new Map(tables.prompts.key.map((key, place) => [key, place]));
-    this.expanded = new Map();
-    this.responses = new Map(); // per prompt: label -> example texts, and the same joined in lower case
-  }
-
-  /** A prompt with its individual rows and its clusters. */
-  prompt(place) {
-    if (!this.expanded.has(place)) this.expanded.set(place, this.expand(place));
-    return this.expanded.get(place);
+    this.responses = new Map(); // per prompt: example texts by label
+    this.prompt = remembered((place) => this.expand(place)); // a prompt with its individual rows and its clusters
   }
 
   expand(place) {
-    const table = this.prompts;
-    const [values, counts] = table.steps[place];
-    const steps = values.flatMap((value, i) => Array(counts[i]).fill(value));
-    const [visits, rollouts, correct] = table.seen[place];
-    const column = new Map(visits.map((step, i) => [step, i]));
+    const of = (name) => this.prompts[name][place];
+    const [values, counts] = of("steps");
+    const [visits, rollouts, correct] = of("seen");
+    const none = () => Array(visits.length).fill(0);
     const prompt = {
-      place, key: table.key[place], text: table.text[place] || table.key[place], right: table.right[place],
-      steps, labels: table.labels[place], answer: table.answer[place], answers: table.answers[place],
-      firstRight: table.first_right[place], visits, rollouts, correct, column, clusters: [],
-      noise: { right: Array(visits.length).fill(0), wrong: Array(visits.length).fill(0) },
+      place, key: of("key"), text: of("text") || of("key"), right: of("right"), steps: values.flatMap((value, i) => Array(counts[i]).fill(value)),
+      labels: of("labels"), answer: of("answer"), answers: of("answers"), visits, rollouts, correct, clusters: [],
+      rows: { right: none(), wrong: none() }, noise: none(), // of each visit
     };
-    prompt.labels.forEach((label, row) => this.count(prompt, label, row));
-    for (const one of prompt.clusters) this.finish(prompt, one);
+    const column = new Map(visits.map((step, i) => [step, i]));
+    const firstRight = of("first_right");
+    prompt.labels.forEach((label, row) => {
+      const visit = column.get(prompt.steps[row]);
+      const right = row >= firstRight;
+      prompt.rows[right ? "right" : "wrong"][visit] += 1;
+      if (label === -1) {
+        prompt.noise[visit] += 1;
+        return;
+      }
+      prompt.clusters[label] ||= { label, right, growth: none(), rows: [] };
+      prompt.clusters[label].growth[visit] += 1;
+      prompt.clusters[label].rows.push(row);
+    });
+    for (const cluster of prompt.clusters) this.finish(prompt, cluster);
     return prompt;
   }
 
-  count(prompt, label, row) {
-    const visit = prompt.column.get(prompt.steps[row]);
-    const right = row >= prompt.firstRight;
-    if (label === -1) prompt.noise[right ? "right" : "wrong"][visit] += 1;
-    else {
-      prompt.clusters[label] ||= { label, right, size: 0, growth: Array(prompt.visits.length).fill(0), rows: [] };
-      const cluster = prompt.clusters[label];
-      cluster.size += 1;
-      cluster.growth[visit] += 1;
-      cluster.rows.push(row);
-    }
-  }
-
   finish(prompt, cluster) {
-    const seen = cluster.growth.map((n, i) => (n ? i : -1)).filter((i) => i >= 0);
-    cluster.first = prompt.visits[seen[0]];
-    cluster.last = prompt.visits[seen[seen.length - 1]];
-    cluster.since = prompt.visits.length - 1 - seen[seen.length - 1];
-    const inside = prompt.labels.filter((label, row) => label >= -1 && (row >= prompt.firstRight) === cluster.right);
-    cluster.share = cluster.size / inside.length;
+    const first = cluster.growth.findIndex(Boolean);
+    const last = cluster.growth.findLastIndex(Boolean);
+    const size = cluster.rows.length;
     const counts = new Map();
     for (const row of cluster.rows) counts.set(prompt.answer[row], (counts.get(prompt.answer[row]) || 0) + 1);
-    cluster.unknown = counts.get(-1) || 0;
+    const unknown = counts.get(-1) || 0;
     counts.delete(-1);
-    cluster.answers = [...counts].map(([code, n]) => [prompt.answers[code], n]).sort((a, b) => b[1] - a[1]);
+    Object.assign(cluster, {
+      size, unknown, first: prompt.visits[first], last: prompt.visits[last], since: prompt.visits.length - 1 - last,
+      share: size / sum(prompt.rows[cluster.right ? "right" : "wrong"]),
+      answers: [...counts].map(([code, n]) => [prompt.answers[code], n]).sort((a, b) => b[1] - a[1]),
+    });
   }
 
   /** A promise of the details of a prompt's clusters, or of null if the report has none. */
@@ -82,23 +79,16 @@ class Errors {
     return number < 0 ? null : (await portion(number))[place];
   }
 
-  /** Unpack all responses for searching. `tell` gets the progress and returns whether to continue. */
-  async loadResponses(tell) {
+  /** Unpack all responses for searching, unless `goesOn`, which is told the progress, says no; whether all are unpacked. */
+  async loadResponses(goesOn) {
     const numbers = [...new Set(this.portion.filter((number) => number >= 0))];
     for (const [done, number] of numbers.entries()) {
-      if (!tell(done, numbers.length)) return;
-      const content = await portion(number);
-      this.portion.forEach((of, place) => {
-        if (of !== number || this.responses.has(place)) return;
-        const texts = new Map();
-        for (const [label, one] of Object.entries(content[place].clusters)) {
-          const own = one.examples.map(plainText);
-          texts.set(Number(label), { texts: own, lower: own.join("\n").toLowerCase() });
-        }
-        this.responses.set(place, texts);
-      });
+      if (!goesOn(done, numbers.length)) return false;
+      for (const [place, { clusters }] of Object.entries(await portion(number))) {
+        this.responses.set(Number(place), Object.fromEntries(Object.entries(clusters).map(([label, one]) => [label, one.examples.map(plainText)])));
+      }
     }
-    tell(numbers.length, numbers.length);
+    return goesOn(numbers.length, numbers.length);
   }
 }
 

@@ -26,14 +26,13 @@ function s(tag, attributes, ...children) {
 }
 
 /** A toggle button with its state in `aria-pressed`. */
-function toggle(label, pressed, change, attributes) {
-  const button = h("button", { type: "button", class: "toggle", "aria-pressed": String(pressed), ...attributes }, label);
-  button.addEventListener("click", () => {
-    const now = button.getAttribute("aria-pressed") !== "true";
-    button.setAttribute("aria-pressed", String(now));
+function toggle(label, pressed, change) {
+  const press = ({ currentTarget }) => {
+    const now = currentTarget.getAttribute("aria-pressed") !== "true";
+    currentTarget.setAttribute("aria-pressed", String(now));
     change(now);
-  });
-  return button;
+  };
+  return h("button", { type: "button", class: "toggle", "aria-pressed": String(pressed), onclick: press }, label);
 }
 
 /** A group of buttons to choose a value: `options` are [value, label]. */
@@ -54,16 +53,8 @@ function choice(name, options, chosen, change) {
 /** A text with every occurrence of `query` (lower case) marked. */
 function marked(text, query) {
   if (!query) return [text];
-  const parts = [];
-  const lower = text.toLowerCase();
-  if (lower.length !== text.length) return [text];
-  let at = 0;
-  for (let found = lower.indexOf(query); found >= 0; found = lower.indexOf(query, at)) {
-    parts.push(text.slice(at, found), h("mark", {}, text.slice(found, found + query.length)));
-    at = found + query.length;
-  }
-  parts.push(text.slice(at));
-  return parts;
+  const plain = query.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  return text.split(new RegExp(`(${plain})`, "i")).map((part, i) => (i % 2 ? h("mark", {}, part) : part));
 }
 
 /** The part of a text around the first occurrence of `query`. */
@@ -103,12 +94,15 @@ function figure(value, unit) {
 
 function bytes(value) {
   const units = ["B", "kB", "MB", "GB", "TB"];
-  let place = 0;
-  while (Math.abs(value) >= 1000 && place < units.length - 1) {
-    value /= 1000;
-    place += 1;
-  }
-  return `${Number(value.toPrecision(3))} ${units[place]}`;
+  const place = Math.min(Math.floor(Math.log10(Math.max(Math.abs(value), 1)) / 3), units.length - 1);
+  return `${Number((value / 1000 ** place).toPrecision(3))} ${units[place]}`;
 }
 
+const sum = (values) => values.reduce((a, b) => a + b, 0);
+
 const count = (number, what) => `${integer(number)} ${what}${number === 1 ? "" : "s"}`;
+
+const short = (text, most) => {
+  const line = text.replace(/\s+/g, " ");
+  return line.length > most ? `${line.slice(0, most - 1)}…` : line;
+};

@@ -36,39 +36,37 @@ function atlasList(page) {
   const table = h("div", {});
   const status = h("p", { class: "hint", role: "status" });
   const redraw = () => drawList(errors, table, status);
-  const box = h("input", { type: "search", id: "search", value: listState.query, placeholder: "words of a prompt, an answer, a response", autocomplete: "off" });
+  const change = (changes) => {
+    Object.assign(listState, { page: 0 }, changes);
+    redraw();
+  };
   let waiting = 0;
-  box.addEventListener("input", () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(() => search(errors, box.value, redraw, status), 200);
+  const box = h("input", {
+    type: "search", id: "search", value: listState.query, placeholder: "words of a prompt, an answer, a response", autocomplete: "off",
+    oninput: () => {
+      clearTimeout(waiting);
+      waiting = setTimeout(() => search(errors, box.value, redraw, status), 200);
+    },
   });
-  if (listState.query) queueMicrotask(() => search(errors, listState.query, redraw, status, true)); // after this view is shown
+  if (listState.query) queueMicrotask(() => search(errors, listState.query, redraw, status, listState.page)); // after this view is shown
   else redraw();
-  const hasRight = errors.clusters.right.includes(1);
   return [
     h("h1", {}, "Atlas of recurring errors"),
     atlasNotes(errors, page.runs[listState.run]),
-    h("div", { class: "controls" }, runPicker(page),
-      h("label", { for: "search" }, "Search"), box,
-      choice("Which", WHICH, listState.which, (value) => {
-        listState.which = value;
-        listState.page = 0;
-        redraw();
-      }),
-      hasRight && choice("Verdict", VERDICTS, listState.verdict, (value) => {
-        listState.verdict = value;
-        listState.page = 0;
-        redraw();
-      })),
+    h("div", { class: "controls" }, runPicker(page), h("label", { for: "search" }, "Search"), box,
+      choice("Which", WHICH, listState.which, (which) => change({ which })),
+      errors.clusters.right.includes(1) && choice("Verdict", VERDICTS, listState.verdict, (verdict) => change({ verdict }))),
     status, table,
   ];
 }
 
 function runPicker(page) {
-  const runs = page.errors.map((errors, i) => [i, errors]).filter(([, errors]) => errors);
-  if (runs.length < 2) return null;
-  return [h("label", { for: "run" }, "Run"), h("select", { id: "run", onchange: (event) => go({ ...listRoute(), run: Number(event.target.value), q: null, page: null }) },
-    runs.map(([i]) => h("option", { value: i, selected: i === listState.run }, page.runs[i].name)))];
+  const runs = [...page.errors.entries()].filter(([, errors]) => errors);
+  return runs.length > 1 && [
+    h("label", { for: "run" }, "Run"),
+    h("select", { id: "run", onchange: (event) => go({ ...listRoute(), run: Number(event.target.value), q: null, page: null }) },
+      runs.map(([i]) => h("option", { value: i, selected: i === listState.run }, page.runs[i].name))),
+  ];
 }
 
 /** The contents of the list and what was left out, in words. */
@@ -76,76 +74,65 @@ function atlasNotes(errors, run) {
   const totals = errors.totals;
   const notes = [
     `${count(totals.rows, "rollout")} of ${count(totals.prompts, "prompt")}, ${errors.basis}: ${count(totals.clusters, "cluster")}, ${count(totals.noise, "rollout")} in none.`,
+    countedOtherwise(run),
+    errors.size < totals.clusters && `Listed are the ${integer(errors.size)} biggest of ${integer(totals.clusters)} clusters.`,
+    errors.prompts.key.length < totals.prompts && `The pages are of ${integer(errors.prompts.key.length)} of ${integer(totals.prompts)} prompts, those with the biggest clusters.`,
+    errors.detailed < totals.clusters && `Examples and heatmaps are of the ${integer(errors.detailed)} biggest of ${integer(totals.clusters)} clusters${errors.cut_short ? ", as many as the size of this file allows" : ""}.`,
+    !totals.rollouts && "The run has no log of rollouts, so there are no responses and no answers.",
+    totals.texts < totals.rollouts && `The log keeps the texts of ${integer(totals.texts)} of ${integer(totals.rollouts)} rollouts.`,
+    totals.before > 0 && `${count(totals.before, "rollout")} are of the run that this one was branched from; their steps are 0 and below.`,
   ];
-  if (countedOtherwise(run)) notes.push(countedOtherwise(run));
-  if (errors.size < totals.clusters) notes.push(`Listed are the ${integer(errors.size)} biggest of ${integer(totals.clusters)} clusters.`);
-  if (errors.prompts.key.length < totals.prompts) notes.push(`The pages are of ${integer(errors.prompts.key.length)} of ${integer(totals.prompts)} prompts, those with the biggest clusters.`);
-  if (errors.detailed < totals.clusters) notes.push(`Examples and heatmaps are of the ${integer(errors.detailed)} biggest of ${integer(totals.clusters)} clusters${errors.cut_short ? ", as many as the size of this file allows" : ""}.`);
-  if (!totals.rollouts) notes.push("The run has no log of rollouts, so there are no responses and no answers.");
-  else if (totals.texts < totals.rollouts) notes.push(`The log keeps the texts of ${integer(totals.texts)} of ${integer(totals.rollouts)} rollouts.`);
-  if (totals.before > 0) notes.push(`${count(totals.before, "rollout")} are of the run that this one was branched from; their steps are 0 and below.`);
-  return h("p", { class: "note" }, notes.join(" "));
+  return h("p", { class: "note" }, notes.filter(Boolean).join(" "));
+}
+
+/** Where a cluster has `query` (lower case): [the kind of place, its text]; only in those responses that are unpacked. */
+function matchOf(errors, i, query) {
+  const has = (text) => text.toLowerCase().includes(query);
+  const place = errors.clusters.prompt[i];
+  const label = errors.clusters.label[i];
+  const [key, text] = [errors.prompts.key[place], errors.prompts.text[place]];
+  if (has(text)) return ["prompt", text];
+  if (has(key)) return ["key", key];
+  const answer = errors.prompts.answers[place].some(has) && errors.prompt(place).clusters[label].answers.find(([one]) => has(one));
+  if (answer) return ["answer", answer[0]];
+  const response = errors.responses.get(place)?.[label]?.find(has);
+  return response !== undefined && ["response", response];
 }
 
 /** Find the clusters that match `query`: first in prompts and answers, then in the responses as they are unpacked. */
-async function search(errors, query, redraw, status, keepPage) {
+async function search(errors, query, redraw, status, page = 0) {
   const wanted = query.trim().toLowerCase();
-  listState.query = query;
-  listState.matches = new Map();
-  if (!keepPage) listState.page = 0;
+  Object.assign(listState, { query, page, matches: new Map() });
   if (!wanted) return redraw();
-  const inTables = new Map();
-  errors.prompts.key.forEach((key, place) => {
-    const text = errors.prompts.text[place];
-    if (text.toLowerCase().includes(wanted)) inTables.set(place, ["prompt", text]);
-    else if (key.toLowerCase().includes(wanted)) inTables.set(place, ["key", key]);
-    else if (errors.prompts.answers[place].some((answer) => answer.toLowerCase().includes(wanted))) inTables.set(place, ["answers", null]);
-  });
   const find = () => {
     for (let i = 0; i < errors.size; i += 1) {
-      const place = errors.clusters.prompt[i];
-      const label = errors.clusters.label[i];
-      const [kind, text] = inTables.get(place) || [];
-      if (kind === "prompt" || kind === "key") listState.matches.set(i, [kind, text]);
-      else if (kind === "answers") {
-        const found = errors.prompt(place).clusters[label].answers.find(([answer]) => answer.toLowerCase().includes(wanted));
-        if (found) listState.matches.set(i, ["answer", found[0]]);
-      }
-      const responses = errors.responses.get(place)?.get(label);
-      if (!listState.matches.has(i) && responses?.lower.includes(wanted)) {
-        listState.matches.set(i, ["response", responses.texts.find((one) => one.toLowerCase().includes(wanted))]);
-      }
+      const match = !listState.matches.has(i) && matchOf(errors, i, wanted);
+      if (match) listState.matches.set(i, match);
     }
     redraw();
   };
   find();
   status.setAttribute("aria-busy", "true");
-  await errors.loadResponses((done, all) => {
-    if (listState.query !== query || !status.isConnected) return false;
-    if (done < all) status.textContent = `${count(listState.matches.size, "cluster")} so far; searching the responses, ${done} of ${all} parts …`;
-    return true;
+  const finished = await errors.loadResponses((done, all) => {
+    const current = listState.query === query && status.isConnected;
+    if (current) status.textContent = `${count(listState.matches.size, "cluster")} so far; searching the responses, ${done} of ${all} parts …`;
+    return current;
   });
-  if (listState.query !== query || !status.isConnected) return undefined;
+  if (!finished) return undefined;
   status.setAttribute("aria-busy", "false");
   return find();
 }
 
 function chosen(errors) {
   const { clusters } = errors;
-  const wanted = listState.query.trim();
-  const places = [];
-  for (let i = 0; i < errors.size; i += 1) {
-    if (wanted && !listState.matches.has(i)) continue;
-    if (listState.which !== "all" && (listState.which === "alive") !== (clusters.since[i] === 0)) continue;
-    if (listState.verdict !== "all" && (listState.verdict === "right") !== (clusters.right[i] === 1)) continue;
-    places.push(i);
-  }
-  const sign = listState.down ? -1 : 1;
-  const column = clusters[listState.sort];
-  const texts = errors.prompts.text;
-  const name = (i) => texts[column[i]] || errors.prompts.key[column[i]];
-  const compare = listState.sort === "prompt" ? (a, b) => sign * COLLATOR.compare(name(a), name(b)) : (a, b) => sign * (column[a] - column[b]);
-  return places.sort((a, b) => compare(a, b) || a - b);
+  const { query, matches, which, verdict, sort, down } = listState;
+  const places = Array.from({ length: errors.size }, (_, i) => i).filter((i) => (!query.trim() || matches.has(i))
+    && (which === "all" || (which === "alive") === (clusters.since[i] === 0))
+    && (verdict === "all" || (verdict === "right") === (clusters.right[i] === 1)));
+  const column = clusters[sort];
+  const name = (i) => errors.prompts.text[column[i]] || errors.prompts.key[column[i]];
+  const compare = sort === "prompt" ? (a, b) => COLLATOR.compare(name(a), name(b)) : (a, b) => column[a] - column[b];
+  return places.sort((a, b) => (down ? -1 : 1) * compare(a, b) || a - b);
 }
 
 function drawList(errors, holder, status) {
@@ -155,8 +142,9 @@ function drawList(errors, holder, status) {
   const current = Math.min(listState.page, pages - 1); // a running search may still add pages
   const from = current * ROWS;
   const shown = places.slice(from, from + ROWS);
+  const query = listState.query.trim();
   status.textContent = places.length
-    ? `${count(places.length, "cluster")}${listState.query.trim() ? ` with “${listState.query.trim()}”` : ""}; ${integer(from + 1)} to ${integer(from + shown.length)} shown.`
+    ? `${count(places.length, "cluster")}${query ? ` with “${query}”` : ""}; ${integer(from + 1)} to ${integer(from + shown.length)} shown.`
     : errors.size ? "No cluster fits." : "Nothing recurs: no two remembered rollouts of a prompt form a cluster yet.";
   const redraw = () => drawList(errors, holder, status);
   const again = holder.contains(document.activeElement) && document.activeElement.dataset.focus;
@@ -169,16 +157,14 @@ function drawList(errors, holder, status) {
 function heading([name, title, kind], redraw) {
   if (!name) return h("th", { scope: "col" }, title);
   const active = listState.sort === name;
+  const sort = () => {
+    const down = active ? !listState.down : !["prompt", "first", "since"].includes(name);
+    Object.assign(listState, { sort: name, page: 0, down });
+    redraw();
+  };
   return h("th", { scope: "col", class: kind, "aria-sort": active ? (listState.down ? "descending" : "ascending") : "none" },
-    h("button", {
-      type: "button", class: "sort", "data-focus": `sort-${name}`,
-      onclick: () => {
-        listState.down = active ? !listState.down : !["prompt", "first", "since"].includes(name);
-        listState.sort = name;
-        listState.page = 0;
-        redraw();
-      },
-    }, title, h("span", { "aria-hidden": "true" }, active ? (listState.down ? " ▾" : " ▴") : " ▵")));
+    h("button", { type: "button", class: "sort", "data-focus": `sort-${name}`, onclick: sort },
+      title, h("span", { "aria-hidden": "true" }, active ? (listState.down ? " ▾" : " ▴") : " ▵")));
 }
 
 function listRow(errors, i) {
@@ -200,36 +186,30 @@ function listRow(errors, i) {
 }
 
 /** Alive, or the number of visits since the last new member; unknown after a single visit. */
-function fate(cluster) {
-  if (cluster.growth.length === 1) return h("span", { class: "fate died" }, "◌ one visit so far");
-  return cluster.since
-    ? h("span", { class: "fate died", title: `no new member in the prompt's last ${count(cluster.since, "visit")}` }, `○ died, ${count(cluster.since, "visit")} since`)
-    : h("span", { class: "fate alive", title: "got a member when the prompt was last seen" }, "● alive");
+function fate({ growth, since }) {
+  if (growth.length === 1) return h("span", { class: "fate died" }, "◌ one visit so far");
+  if (!since) return h("span", { class: "fate alive", title: "got a member when the prompt was last seen" }, "● alive");
+  const visits = count(since, "visit");
+  return h("span", { class: "fate died", title: `no new member in the prompt's last ${visits}` }, `○ died, ${visits} since`);
 }
 
-function answerChips(cluster, query) {
-  if (!cluster.answers.length) return h("span", { class: "faint" }, "not known");
-  const hit = cluster.answers.findIndex(([answer]) => query && answer.toLowerCase().includes(query));
-  const shown = cluster.answers.slice(0, 3);
-  if (hit > 2) shown.push(cluster.answers[hit]);
+function answerChips({ answers }, query) {
+  if (!answers.length) return h("span", { class: "faint" }, "not known");
+  const hit = answers.findIndex(([answer]) => query && answer.toLowerCase().includes(query));
+  const shown = answers.filter((_, i) => i < 3 || i === hit);
   return h("span", { class: "chips" }, shown.map(([answer, n]) => h("span", { class: "chip" }, h("code", {}, marked(short(answer, 40), query)), ` ×${n}`)),
-    cluster.answers.length > shown.length && h("span", { class: "faint" }, `+${cluster.answers.length - shown.length}`));
+    answers.length > shown.length && h("span", { class: "faint" }, `+${answers.length - shown.length}`));
 }
 
 function pager(current, pages, redraw) {
   if (pages < 2) return [];
-  const turn = (name, to, label) => h("button", {
-    type: "button", class: "plain", disabled: to < 0 || to >= pages || to === current, "data-focus": `page-${name}`, "aria-label": label,
+  const turn = (name, page, label) => h("button", {
+    type: "button", class: "plain", disabled: page < 0 || page >= pages || page === current, "data-focus": `page-${name}`, "aria-label": label,
     onclick: () => {
-      listState.page = to;
+      listState.page = page;
       redraw();
     },
   }, name);
   return [h("nav", { class: "pager", "aria-label": "Pages" }, turn("«", 0, "first page"), turn("‹", current - 1, "previous page"),
     h("span", {}, `page ${integer(current + 1)} of ${integer(pages)}`), turn("›", current + 1, "next page"), turn("»", pages - 1, "last page"))];
 }
-
-const short = (text, most) => {
-  const line = text.replace(/\s+/g, " ");
-  return line.length > most ? `${line.slice(0, most - 1)}…` : line;
-};

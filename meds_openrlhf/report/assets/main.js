@@ -42,12 +42,8 @@ function place(view, name, params) {
 }
 
 function drawView(page, name, params) {
-  if ((name === "atlas" || name === "prompt") && !page.errors[listState.run]) return noAtlas();
-  if (name === "prompt") return promptView(page, params);
-  return { overview, curves, atlas: atlasList }[name](page);
-}
-
-function noAtlas() {
+  if (name in { overview, curves }) return { overview, curves }[name](page);
+  if (page.errors[listState.run]) return name === "prompt" ? promptView(page, params) : atlasList(page);
   return [h("h1", {}, "Atlas of recurring errors"), h("p", { class: "note" }, "The run has neither remembered nor logged a wrong rollout, so there is no atlas.")];
 }
 

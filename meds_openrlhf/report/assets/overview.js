@@ -52,12 +52,11 @@ function errorsInWords(run) {
 }
 
 function summaryTable(runs) {
-  const titles = [...new Map(runs.flatMap((run) => run.summary.map(([title, , , kind]) => [title, kind])))];
+  const titles = [...new Map(runs.flatMap((run) => run.summary.map(([title, , , unit]) => [title, unit])))];
   if (!titles.length) return h("p", { class: "note" }, "No step is finished yet, so there are no figures.");
-  const cells = (run, title, kind) => {
+  const cells = (run, title, unit) => {
     const row = run.summary.find(([name]) => name === title);
     if (!row) return [h("td", { class: "num", colspan: 3 }, "–")];
-    const unit = kind === "share" ? "share" : "";
     const change = row[1] === null || row[2] === null ? null : row[2] - row[1];
     const sign = change > 0 ? "+" : change < 0 ? "−" : "±";
     return [
@@ -70,7 +69,7 @@ function summaryTable(runs) {
       h("thead", {},
         runs.length > 1 && h("tr", {}, h("td", {}), runs.map((run, i) => h("th", { colspan: 3, scope: "colgroup" }, h("i", { class: `swatch c${i % 8}` }), run.name))),
         h("tr", {}, h("td", {}), runs.map(() => ["first", "last", "change"].map((name) => h("th", { class: "num", scope: "col" }, name))))),
-      h("tbody", {}, titles.map(([title, kind]) => h("tr", {}, h("th", { scope: "row" }, title), runs.map((run) => cells(run, title, kind))))))));
+      h("tbody", {}, titles.map(([title, unit]) => h("tr", {}, h("th", { scope: "row" }, title), runs.map((run) => cells(run, title, unit))))))));
 }
 
 function settingsTable(page) {

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from meds_openrlhf.config import MedsSettings, MemorySettings, PenaltySettings, RunConfig
+from meds_openrlhf.config import ConfigError, MedsSettings, MemorySettings, PenaltySettings, RunConfig
 from meds_openrlhf.config.schema import EntropyAdvantageSettings, ExplorationSettings, PolicySettings
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.report.settings import compare_settings, flat_settings, method_in_words, planned_steps
+from meds_openrlhf.runs.settings import compare_settings, flat_settings, method_in_words, names_of, planned_steps
 
 
 def config(
@@ -41,7 +41,7 @@ def test_the_method_in_words() -> None:
 
 def test_settings_side_by_side() -> None:
     rows = compare_settings([{"z": 1, "meds.penalty.alpha": 0.1, "meds.run_dir": "a"}, {"z": 1, "y": [True, 2]}])
-    assert [(row.name, row.values, row.key, row.differs) for row in rows] == [
+    assert [tuple(row.values()) for row in rows] == [
         ("meds.penalty.alpha", ["0.1", None], True, True),
         ("y", [None, "True, 2"], False, True),
         ("z", ["1", "1"], False, False),
@@ -73,3 +73,11 @@ def test_settings_are_shown_without_credentials(tmp_path: Path, monkeypatch: pyt
     assert flat_settings(paths) == {
         "meds.memory.archive": "***", "meds.memory.preset": "paper", "ckpt.path": "***",
     }  # fmt: skip
+
+
+def test_names_of_runs_are_short_and_different() -> None:
+    assert names_of([Path("/x/a"), Path("/x/b")]) == ["a", "b"]
+    assert names_of([Path("/x/a"), Path("/y/a")]) == ["x/a", "y/a"]
+    assert names_of([Path("/1/x/a"), Path("/2/x/a")]) == ["/1/x/a", "/2/x/a"]
+    with pytest.raises(ConfigError, match="is named twice"):
+        names_of([Path("/x/a"), Path("/x/a")])

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from analysis.logged_rollouts import Exchange, logged_rollouts, prompt_codes, texts_of
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.runs.log import Exchange, logged_rollouts, prompt_codes, texts_of
 from meds_openrlhf.tracking.rollout_log import read_step, write_rollouts
 from tests.analysis.logged import write_log
 

@@ -7,14 +7,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from analysis.feature_variants import VARIANTS, labels_of_variant, own_transform
-from analysis.logged_rollouts import prompt_codes
-from analysis.run_rows import layer_logits, remembered_wrong, run_rows
 from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.snapshot import write_format
 from meds_openrlhf.memory.stored import open_memory
+from meds_openrlhf.runs.clusters import VARIANTS, labels_of_variant, own_transform
+from meds_openrlhf.runs.log import prompt_codes
+from meds_openrlhf.runs.rows import layer_logits, remembered_wrong, run_rows
 from tests.analysis.runs import LAYERS, Rollout, kind, write_run
 
 A, B = kind(1), kind(2)

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.logged_rollouts import logged_rollouts
-from analysis.run_rows import layer_logits, remembered_wrong, run_rows
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.snapshot import ANSWERS, read_format, write_format
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.runs.log import logged_rollouts
+from meds_openrlhf.runs.rows import layer_logits, remembered_wrong, run_rows
 from meds_openrlhf.tracking.rollout_log import read_step, write_rollouts
 from tests.analysis.runs import LAYERS, Rollout, write_run
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from analysis.logged_rollouts import prompt_codes
-from analysis.run_rows import layer_logits
 from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE, cluster_sets
 from meds_openrlhf.memory.stored import open_memory
+from meds_openrlhf.runs.log import prompt_codes
+from meds_openrlhf.runs.rows import layer_logits
 
 # The paper's names for a model of 28 layers are 28, 14, 28-diff, 14-diff; "single" needs no features.
 TRANSFORMS = {
@@ -56,15 +55,11 @@ def labels_of_feature(rows: pa.Table, transform: FeatureTransform | None, preset
     if transform is None:
         return prompts
     order = np.argsort(prompts, kind="stable")  # by prompt, oldest rows first
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(prompts))]).astype(np.int64)
-    features = transform(layer_logits(rows))[order]
-    labels = np.empty(len(rows), dtype=np.int64)
-    labels[order] = _unique(cluster_sets(features, offsets, PRESETS[preset]), offsets)
-    return labels
-
-
-def _unique(labels: NDArray[np.int32], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Shift the labels of each set, which start from 0, so that they are unique over all sets."""
-    clusters = np.array([labels[begin:end].max(initial=NOISE) + 1 for begin, end in pairwise(offsets)])
-    before = np.repeat(np.cumsum(clusters) - clusters, np.diff(offsets))
-    return np.where(labels == NOISE, NOISE, labels + before)
+    sizes = np.bincount(prompts)
+    labels = cluster_sets(transform(layer_logits(rows))[order], np.cumsum([0, *sizes]), PRESETS[preset])
+    clusters = np.zeros(len(sizes), np.int64)  # of each prompt
+    np.maximum.at(clusters, prompts[order], labels + 1)
+    before = np.repeat(np.cumsum(clusters) - clusters, sizes)
+    unique = np.empty(len(rows), dtype=np.int64)
+    unique[order] = np.where(labels == NOISE, NOISE, labels + before)
+    return unique

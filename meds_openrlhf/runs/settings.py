@@ -1,13 +1,13 @@
-"""A run's settings, its method in words, and its planned number of steps."""
+"""A run's name, its settings, its method in words, and its planned number of steps."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import RunConfig, flatten, load_config, read_mapping
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.paths import RunPaths
@@ -30,14 +30,18 @@ ESTIMATORS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class SettingRow:
-    """A setting of all runs, as strings; None if a run does not set it."""
-
-    name: str
-    values: list[str | None]
-    key: bool
-    differs: bool
+def names_of(runs: Sequence[Path]) -> list[str]:
+    """A short unique name for each folder. Raises ConfigError if a run is given twice."""
+    folders = [run.resolve() for run in runs]
+    for parts in (1, 2):
+        names = ["/".join(folder.parts[-parts:]) for folder in folders]
+        if len(set(names)) == len(names):
+            return names
+    names = [str(folder) for folder in folders]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError("RUN", name, "is named twice. Name each run once.")
+    return names
 
 
 def config_of(paths: RunPaths) -> RunConfig | None:
@@ -50,14 +54,18 @@ def flat_settings(paths: RunPaths) -> dict[str, Any]:
     return flatten(redacted(read_mapping(paths.config, "RUN"), os.environ)) if paths.config.exists() else {}
 
 
-def compare_settings(runs: list[dict[str, Any]]) -> list[SettingRow]:
-    """The settings of all runs side by side: key settings first, then by name."""
-    names = sorted({name for settings in runs for name in settings if name not in NOT_COMPARED})
-    ordered = [*(name for name in KEY_SETTINGS if name in names), *(n for n in names if n not in KEY_SETTINGS)]
+def compare_settings(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The settings of all runs side by side: key settings first, then by name.
+
+    ``values`` are strings, or None for a run that does not set it; ``key`` and ``differs`` say why it is of interest.
+    """
+    found = {name for settings in runs for name in settings} - set(NOT_COMPARED)
+    names = [name for name in KEY_SETTINGS if name in found] + sorted(found - set(KEY_SETTINGS))
     rows = []
-    for name in ordered:
+    for name in names:
         values = [_as_text(settings[name]) if name in settings else None for settings in runs]
-        rows.append(SettingRow(name, values, name in KEY_SETTINGS, any(a != b for a, b in pairwise(values))))
+        key, differs = name in KEY_SETTINGS, len(set(values)) > 1
+        rows.append({"name": name, "values": values, "key": key, "differs": differs})
     return rows
 
 
@@ -71,20 +79,14 @@ def method_in_words(config: RunConfig | None) -> str:
     clip = flags.get("actor.eps_clip_low_high")
     if isinstance(clip, list) and len(clip) == 2 and clip[0] != clip[1]:
         words.append(f"clip {clip[0]} to {clip[1]}")
-    if flags.get("algo.dynamic_filtering_enable") is True:
-        words.append("dynamic sampling")
-    if meds.policy.entropy_advantage.alpha > 0:
-        words.append(f"entropy advantage {meds.policy.entropy_advantage.alpha}")
-    words += [text.format(value) for text, value in _other_methods(meds) if value]
-    return ", ".join([*words, _memory_in_words(meds)])
-
-
-def _other_methods(meds: MedsSettings) -> list[tuple[str, float | None]]:
-    explore = meds.exploration
-    return [
-        ("pass@{} advantages", explore.pass_at_k),
-        ("answer bonus {}", explore.answer_bonus),
-    ]
+    entropy, pass_at_k = meds.policy.entropy_advantage.alpha, meds.exploration.pass_at_k
+    others = {
+        "dynamic sampling": flags.get("algo.dynamic_filtering_enable") is True,
+        f"entropy advantage {entropy}": entropy > 0,
+        f"pass@{pass_at_k} advantages": pass_at_k,
+        f"answer bonus {meds.exploration.answer_bonus}": meds.exploration.answer_bonus,
+    }
+    return ", ".join([*words, *(word for word, used in others.items() if used), _memory_in_words(meds)])
 
 
 def _memory_in_words(meds: MedsSettings) -> str:

@@ -1,0 +1,113 @@
+"""A run's metrics over its steps: as columns, as curves, and as a comparison of first and last steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.runs.catalogue import SUMMARY
+from meds_openrlhf.runs.settings import names_of
+from meds_openrlhf.tracking.step_log import StepLog
+
+DIGITS = 6  # significant digits of a value
+WINDOW = 5  # number of first and of last steps that are averaged
+Line = dict[str, float]
+
+
+def read_lines(path: Path) -> list[Line]:
+    """The complete lines of a metrics log. Raises ConfigError if a line is not a JSON object with a step."""
+    try:
+        lines = StepLog(path).read()
+    except IsADirectoryError as error:
+        raise ConfigError("RUN", str(path), "is a folder, but must be a file. Move it away.") from error
+    except ValueError as error:
+        raise ConfigError("RUN", str(path), f"has a line that is not JSON ({error}). Remove that line.") from error
+    if not all(isinstance(line, dict) and isinstance(line.get("step"), int) for line in lines):
+        raise ConfigError("RUN", str(path), "has a line without a step. Remove that line.")
+    return lines
+
+
+@dataclass(frozen=True)
+class History:
+    """Metrics by name, with a value for each of ``steps``, or None. ``every`` is the number of steps per point."""
+
+    steps: list[int]
+    columns: dict[str, list[float | None]]
+    every: int = 1
+
+
+def history_of(lines: list[Line], most: int) -> History:
+    """Columns of at most ``most`` points; if there are more steps, each point is the mean of several."""
+    every = max(-(-len(lines) // most), 1)
+    points = [lines[begin : begin + every] for begin in range(0, len(lines), every)]
+    names = sorted({name for line in lines for name in line} - {"step"})
+    columns = {name: [_mean(point, name) for point in points] for name in names}
+    known = {name: column for name, column in columns.items() if any(value is not None for value in column)}
+    return History([int(point[-1]["step"]) for point in points], known, every)
+
+
+def summary_of(lines: list[Line]) -> list[tuple[str, float | None, float | None, str]]:
+    """Title, mean of the first steps, mean of the last steps, and unit of each metric of the summary that the run has.
+
+    A row of the summary can be of several metrics, the first of which counts that the run has.
+    """
+    rows: dict[str, tuple[str, float | None, float | None, str]] = {}
+    for title, name, unit in SUMMARY:
+        if title not in rows and any(_number(line, name) is not None for line in lines):
+            rows[title] = title, _mean(lines[:WINDOW], name), _mean(lines[-WINDOW:], name), unit
+    return list(rows.values())
+
+
+def _mean(lines: list[Line], name: str) -> float | None:
+    """The mean of the finite values, rounded; None if there are none."""
+    values = [value for line in lines if (value := _number(line, name)) is not None]
+    return float(f"{math.fsum(values) / len(values):.{DIGITS}g}") if values else None
+
+
+def _number(line: Line, name: str) -> float | None:
+    value = line.get(name)
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return value if known else None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric of a run: ``values`` (n,) at the ``steps`` (n,) that have it."""
+
+    run: str
+    metric: str
+    steps: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+    @property
+    def late(self) -> float:
+        """Mean over the last quarter of the steps, at least one step."""
+        return float(self.values[-max(len(self.values) // 4, 1) :].mean())
+
+
+def logged_curves(runs: Sequence[Path], metrics: Sequence[str], none_logged: str) -> list[Curve]:
+    """The curves of those ``metrics`` that each run has.
+
+    Raises ConfigError if a run has no metrics, a line of them is damaged, or, with the hint ``none_logged``, it has
+    none of ``metrics``.
+    """
+    curves: list[Curve] = []
+    for run, name in zip(runs, names_of(runs)):
+        lines = read_lines(RunPaths(run).metrics)
+        if not lines:
+            problem = "has no metrics.jsonl with a step in it" if run.is_dir() else "does not exist"
+            raise ConfigError("RUN", str(run), f"{problem}. Name the folder of a run that has trained.")
+        logged = [metric for metric in metrics if any(metric in line for line in lines)]
+        if not logged:
+            raise ConfigError("RUN", str(run), none_logged)
+        for metric in logged:
+            steps, values = zip(*((line["step"], line[metric]) for line in lines if metric in line))
+            curves.append(Curve(name, metric, np.array(steps, np.int64), np.array(values, np.float64)))
+    return curves
