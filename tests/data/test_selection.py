@@ -29,8 +29,8 @@ ROWS = st.lists(
 
 def selected(dataset: DataSet, rows: list[Row], held_out: set[str] | None = None) -> tuple[list[str], Counter[str]]:
     selection = Selection(held_out or set())
-    counts = selection.add(dataset, rows)
-    return [problem.question for problem in selection.finish()], counts.dropped
+    selection.add(dataset, rows)
+    return [problem.question for problem in selection.finish()], selection.counts[dataset.name].dropped
 
 
 @pytest.mark.parametrize(
