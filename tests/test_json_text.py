@@ -8,7 +8,6 @@ import pytest
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.data.catalog import CATALOG
-from meds_openrlhf.data.prompt_texts import _json_rows
 from meds_openrlhf.data.sources import Source, _parsed
 from meds_openrlhf.evaluation.problems import _fields
 from meds_openrlhf.json_text import parse_json
@@ -25,12 +24,10 @@ def test_what_is_nested_too_deeply_is_no_json() -> None:
 
 def test_readers_name_the_line_and_the_atlas_counts_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "set.jsonl"
-    file.write_text(f'{DEEP}\n{{"prompt": "1+1"}}\n')
-    assert list(_json_rows(file)) == [{"prompt": "1+1"}]
     file.write_text(DEEP)
     assert main(["atlas", str(file), "--out", str(tmp_path / "atlas"), "--model", "none"]) == 2
     assert "that are not JSON" in capsys.readouterr().err
     with pytest.raises(ConfigError, match=r"line 7.*nested too deeply"):
-        _fields(file, 7, DEEP.encode())
+        _fields(f"{file}: line 7", DEEP.encode())
     with pytest.raises(ConfigError, match=r"line 7.*nested too deeply"):
         _parsed(Source(CATALOG["math"], path=file), DEEP, 7)

@@ -99,15 +99,10 @@ def _prepare_gym(names: Sequence[str], options: dict[str, Any]) -> int:
             raise ConfigError("--set", f"{key}={value}", f"must be a JSON value ({error}). Quote it.") from error
     tasks = [name.removeprefix(PREFIX) for name in names]
     given = {name: options[name] for name in GYM_ONLY if name in options and name != "set"}
-    from tqdm import tqdm
-
     from meds_openrlhf.data.gym import prepare_gym
 
-    def watch(numbers: Any, total: int) -> Any:
-        return tqdm(numbers, total=total, disable=None, leave=False)
-
     out = options.get("out", DATA / "-".join(tasks))  # never over the other training sets
-    prepared = prepare_gym(GymRequest(tasks=tasks, settings=settings, **given), out, report=_say, watch=watch)
+    prepared = prepare_gym(GymRequest(tasks=tasks, settings=settings, **given), out, report=_say)
     print(_table(prepared), *_where(out, prepared), sep="\n")
     return 0
 
@@ -120,20 +115,18 @@ def _table(prepared: Sequence[Prepared]) -> str:
     rows = [("set", "read", "kept", "in the paper", "dropped")]
     for file in prepared:
         for name, counts in file.counts.items():
-            dropped = ", ".join(f"{reason} {number:,}" for reason, number in counts.reasons().items())
             paper = CATALOG[name].paper if name in CATALOG else None
-            rows.append((name, f"{counts.read:,}", f"{counts.kept:,}", paper or "-", dropped or "-"))
+            rows.append((name, f"{counts.read:,}", f"{counts.kept:,}", paper or "-", counts.as_text() or "-"))
     return f"\n{aligned(rows, '<>>><')}\n"
 
 
 def _overlap(prepared: Sequence[Prepared]) -> list[str]:
     """A line on how many training questions were dropped because a benchmark contains them."""
     benchmarks = [file.name for file in prepared if file.name != TRAINING_FILE]
-    trained = [file for file in prepared if file.name == TRAINING_FILE]
-    found = sum(counts.dropped[IN_BENCHMARK] for file in trained for counts in file.counts.values())
-    return (
-        [f"{found:,} training questions dropped that are in {', '.join(benchmarks)}"] if trained and benchmarks else []
-    )
+    if not benchmarks or len(benchmarks) == len(prepared):
+        return []
+    found = sum(counts.dropped[IN_BENCHMARK] for file in prepared for counts in file.counts.values())
+    return [f"{found:,} training questions dropped that are in {', '.join(benchmarks)}"]
 
 
 def _changed(sources: Sequence[Source], prepared: Sequence[Prepared]) -> list[str]:

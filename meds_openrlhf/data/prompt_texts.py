@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import os.path
 import re
-from collections.abc import Collection, Iterator, Mapping
-from itertools import takewhile
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 from meds_openrlhf.config.loader import RunConfig
 from meds_openrlhf.json_text import parse_json
@@ -29,19 +28,24 @@ def texts_of_data_set(config: RunConfig | None) -> dict[str, str]:
     """The texts of the run's data set, a local JSON Lines file, by prompt key; empty for any other data set.
 
     A key is the hash of a text as sent to the engines, which is known for plain texts and input templates; with a chat
-    template the result is empty.
+    template the result is empty. Lines that are not JSON objects are skipped.
     """
-    if config is None:
-        return {}
-    flags = config.openrlhf
+    flags = config.openrlhf if config else {}
     path = Path(str(flags.get("data.prompt_dataset")))
     if path.suffix not in (".jsonl", ".json") or not path.is_file() or flags.get("data.apply_chat_template"):
         return {}
+    column, template = str(flags.get("data.input_key", OPENRLHF_INPUT_KEY)), flags.get("data.input_template")
     texts = {}
-    for row in _json_rows(path):
-        text = row.get(str(flags.get("data.input_key", OPENRLHF_INPUT_KEY)))
-        if isinstance(text, str):
-            texts[prompt_key(_as_sent(text, flags.get("data.input_template")))] = text
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                row = parse_json(line)
+            except ValueError:
+                continue
+            text = row.get(column) if isinstance(row, dict) else None
+            if isinstance(text, str):
+                sent = template.replace("{}", text, 1) if isinstance(template, str) else text
+                texts[prompt_key(sent)] = text
     return texts
 
 
@@ -50,34 +54,12 @@ def without_template(texts: dict[str, str]) -> dict[str, str]:
     distinct = sorted(set(texts.values()))
     if len(distinct) < 2:
         return {key: _plain(text) for key, text in texts.items()}
-    head = _common_start(distinct[0], distinct[-1])
+    head = os.path.commonprefix(distinct)  # noqa: RUF071  (of texts, not of paths)
     head = head[: head.rfind("\n") + 1]
-    turned = sorted(text[::-1] for text in distinct)
-    tail = _common_start(turned[0], turned[-1])[::-1]
+    tail = os.path.commonprefix([text[::-1] for text in distinct])[::-1]  # noqa: RUF071
     tail = tail[tail.find("\n") :] if "\n" in tail else ""
     return {key: _plain(text[len(head) :].removesuffix(tail)) or text for key, text in texts.items()}
 
 
-def _common_start(first: str, other: str) -> str:
-    """The common prefix of two texts; for the first and last of sorted texts, it is the common prefix of all."""
-    return "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, other)))
-
-
 def _plain(text: str) -> str:
     return CHAT_MARKER.sub("", text).strip()
-
-
-def _as_sent(text: str, template: Any) -> str:
-    return template.replace("{}", text, 1) if isinstance(template, str) else text
-
-
-def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON Lines file; other lines are skipped."""
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            try:
-                row = parse_json(line)
-            except ValueError:
-                continue
-            if isinstance(row, dict):
-                yield row

@@ -49,14 +49,9 @@ class Counts:
         """``dropped`` in the order of `REASONS`, then any others, without zeros."""
         return {reason: self.dropped[reason] for reason in (*REASONS, *self.dropped) if self.dropped[reason]}
 
-
-@dataclass(frozen=True)
-class _Candidate:
-    """A row that may be kept."""
-
-    question: str  # normalised
-    answer: str  # normalised
-    problem: Problem
+    def as_text(self) -> str:
+        """The reasons and their numbers of rows: ``duplicate 6, in a benchmark 1``."""
+        return ", ".join(f"{reason} {rows:,}" for reason, rows in self.reasons().items())
 
 
 class Selection:
@@ -69,7 +64,7 @@ class Selection:
     def __init__(self, held_out: Collection[str] = ()) -> None:
         self.counts: dict[str, Counts] = {}
         self._held_out = held_out
-        self._first: dict[str, _Candidate] = {}
+        self._first: dict[str, Problem] = {}  # by normalised question
         self._conflicting: set[str] = set()
 
     @property
@@ -77,10 +72,10 @@ class Selection:
         """Every normalised question that could have been kept, those with conflicting answers included."""
         return self._first.keys()
 
-    def add(self, dataset: DataSet, rows: Iterable[Row]) -> Counts:
+    def add(self, dataset: DataSet, rows: Iterable[Row]) -> None:
         """Add a set's rows. Its counts are final after `finish`; ``kept`` is 0 until then."""
         counts = self.counts.setdefault(dataset.name, Counts())
-        judged: dict[Row, _Candidate | str] = {}  # DAPO repeats its rows: judge each once
+        judged: dict[Row, tuple[str, Problem] | str] = {}  # DAPO repeats its rows: judge each once
         for row in rows:
             counts.read += 1
             verdict = judged.get(row)
@@ -88,36 +83,33 @@ class Selection:
                 verdict = judged[row] = _judge(dataset, row)
             if isinstance(verdict, str):
                 counts.dropped[verdict] += 1
-            elif self._is_repeated(verdict):
-                counts.dropped[DUPLICATE] += 1
-        return counts
-
-    def _is_repeated(self, candidate: _Candidate) -> bool:
-        first = self._first.get(candidate.question)
-        if first is None:
-            self._first[candidate.question] = candidate
-            return False
-        if first.answer != candidate.answer:
-            self._conflicting.add(candidate.question)
-        return True
+                continue
+            question, problem = verdict
+            first = self._first.get(question)
+            if first is None:
+                self._first[question] = problem
+                continue
+            counts.dropped[DUPLICATE] += 1
+            if first.answer != problem.answer and normalised(first.answer) != normalised(problem.answer):
+                self._conflicting.add(question)
 
     def finish(self) -> list[Problem]:
         """The problems to keep, in the order in which they were added; counts the others as dropped."""
         kept = []
-        for question, candidate in self._first.items():
-            counts = self.counts[candidate.problem.datasource]
+        for question, problem in self._first.items():
+            counts = self.counts[problem.datasource]
             if question in self._held_out:
                 counts.dropped[IN_BENCHMARK] += 1
             elif question in self._conflicting:
                 counts.dropped[CONFLICTING] += 1
             else:
                 counts.kept += 1
-                kept.append(candidate.problem)
+                kept.append(problem)
         return kept
 
 
-def _judge(dataset: DataSet, row: Row) -> _Candidate | str:
-    """The row as a candidate, or the reason to drop it."""
+def _judge(dataset: DataSet, row: Row) -> tuple[str, Problem] | str:
+    """The row's normalised question and its problem, or the reason to drop it."""
     question = normalised(row.question or "")
     if row.question is None or not question:
         return NO_QUESTION
@@ -132,5 +124,4 @@ def _judge(dataset: DataSet, row: Row) -> _Candidate | str:
     except ValueError:  # not empty, so it has a chat marker
         return CHAT_MARKER
     name = dataset.name
-    problem = Problem(problem_id(name, question), prompt, row.question, row.answer, name, row.level)
-    return _Candidate(question, normalised(row.answer), problem)
+    return question, Problem(problem_id(name, question), prompt, row.question, row.answer, name, row.level)

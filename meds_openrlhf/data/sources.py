@@ -1,4 +1,4 @@
-"""Read data sets: records from the hub, a folder, a Parquet or JSON file, each as a row of three strings.
+"""Read data sets from the hub, a folder copied from there, a Parquet or a JSON file, each record as three texts.
 
 Records are read in batches and yielded one by one, so that a large set is never in memory at once.
 """
@@ -6,15 +6,15 @@ Records are read in batches and yielded one by one, so that a large set is never
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.data.answers import answer_text
 from meds_openrlhf.data.catalog import DataSet
-from meds_openrlhf.data.questions import question_text
+from meds_openrlhf.data.questions import answer_text, question_text
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.rewards.boxed import last_boxed
 from meds_openrlhf.runtime.hub import hub_answers
@@ -52,37 +52,9 @@ class Source:
     def __str__(self) -> str:
         return str(self.path or self.dataset.hub)
 
-    @property
-    def needs_hub(self) -> bool:
-        """Whether the set is on the hub, rather than in a file or folder."""
-        return self.path is None and not Path(str(self.dataset.hub)).exists()
-
     def error(self, hint: str) -> ConfigError:
         """The error to raise for this source."""
-        if self.path is None:
-            return ConfigError(self.dataset.name, self.dataset.hub, hint)
-        return ConfigError("--from", str(self.path), hint)
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The columns that make up a row."""
-
-    question: str
-    answer: str
-    level: str | None
-
-    @property
-    def heads(self) -> list[str]:
-        """The top-level columns of the file that contain them."""
-        return [column.split(".")[0] for column in (self.question, self.answer, self.level) if column]
-
-
-@dataclass(frozen=True)
-class _Opened:
-    names: list[str]
-    read: Callable[[list[str]], Iterable[Record]]
-    """Returns the records, with at least the requested columns."""
+        return ConfigError("--from" if self.path else self.dataset.name, str(self), hint)
 
 
 def read_rows(source: Source) -> Iterator[Row]:
@@ -92,60 +64,54 @@ def read_rows(source: Source) -> Iterator[Row]:
     set is filtered by it, the level.
     """
     try:
-        opened = _open(source)
-        columns = pick_columns(source, opened.names)
-        for number, record in enumerate(opened.read(columns.heads), 1):
+        records = _records(source)
+        first = next(records, None)
+        if first is None:
+            raise source.error(f"is empty. {WANTED}")
+        question, answer, level = _pick_columns(source, list(first))
+        answer_as_text = _boxed_answer if answer == WORKED_ANSWER else answer_text
+        for number, record in enumerate(chain([first], records), 1):
             try:
-                row = _row(record, columns)
-            except TypeError as error:
+                grade = _text(record, level, answer_text) or ""
+                row = Row(_text(record, question, question_text), _text(record, answer, answer_as_text), grade)
+            except (TypeError, UnicodeEncodeError) as error:
                 raise source.error(f"record {number} cannot be read: {error}. Correct or remove it.") from error
-            yield row
+            yield row._replace(level=grade.removeprefix("Level").strip())
     except ConfigError:
         raise
-    except (OSError, ValueError) as error:  # Arrow's and JSON's errors are ValueErrors
+    except (OSError, ValueError) as error:  # Arrow's errors are ValueErrors
         raise source.error(f"cannot be read: {_first_line(error)}") from error
 
 
-def pick_columns(source: Source, names: list[str]) -> Columns:
-    """Choose the columns to read from ``names``. Raises ConfigError if a required column is missing."""
-    own_question, own_answer = [[column] for column in source.dataset.columns] if source.dataset.columns else ([], [])
-    question = _first_present([*own_question, *QUESTION_COLUMNS], names)
-    answer = _first_present([*own_answer, *ANSWER_COLUMNS], names)
-    level = _first_present((LEVEL_COLUMN,), names)
-    found = f"It has {', '.join(names) or 'none'}."
+def _pick_columns(source: Source, names: list[str]) -> tuple[str, str, str]:
+    """The columns of question, answer and level among ``names``. Raises ConfigError if a required one is missing."""
+    own_question, own_answer = source.dataset.columns
+    question = _first_present([own_question, *QUESTION_COLUMNS], names)
+    answer = _first_present([own_answer, *ANSWER_COLUMNS], names)
+    found = f"It has {', '.join(names)}."
     if question is None:
         raise source.error(f"has no column for the question ({', '.join(QUESTION_COLUMNS)}). {found}")
     if answer is None:
         raise source.error(f"has no column for the answer ({', '.join(ANSWER_COLUMNS)}). {found}")
-    if source.dataset.levels and level is None:
+    if source.dataset.levels and LEVEL_COLUMN not in names:
         raise source.error(f"has no column {LEVEL_COLUMN}, by which {source.dataset.name} is filtered. {found}")
-    return Columns(question, answer, level)
+    return question, answer, LEVEL_COLUMN
 
 
-def _first_present(wanted: Iterable[str], names: list[str]) -> str | None:
+def _first_present(wanted: Sequence[str], names: list[str]) -> str | None:
     return next((column for column in wanted if column.split(".")[0] in names), None)
 
 
-# ── a record ──
-
-
-def _row(record: Record, columns: Columns) -> Row:
-    question = _text_of(record, columns.question, question_text)
-    answer = _text_of(record, columns.answer, _boxed_answer if columns.answer == WORKED_ANSWER else answer_text)
-    level = _text_of(record, columns.level, answer_text) if columns.level else None
-    return Row(question, answer, (level or "").removeprefix("Level").strip())
-
-
-def _text_of(record: Record, column: str, as_text: Callable[[Any], str | None]) -> str | None:
-    value = _value(record, column)
+def _text(record: Record, column: str, as_text: Callable[[Any], str | None]) -> str | None:
+    """The column's text. Raises TypeError, or UnicodeEncodeError for half of a character, which JSON can hold."""
+    value: Any = record
+    for name in column.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
     try:
         text = as_text(value)
-        (text or "").encode()  # JSON can hold a lone surrogate, which UTF-8 cannot encode
     except TypeError as error:
         raise TypeError(f"{column}: {error}") from error
-    except UnicodeEncodeError as error:
-        half = error.object[error.start]
-        raise TypeError(f"{column}: {half!r} is half of a character") from error
+    (text or "").encode()
     return text
 
 
@@ -153,56 +119,24 @@ def _boxed_answer(value: Any) -> str | None:
     return answer_text(last_boxed(value) if isinstance(value, str) else value)
 
 
-def _value(record: Record, column: str) -> Any:
-    value: Any = record
-    for name in column.split("."):
-        if value is None:
-            return None
-        if not isinstance(value, dict):
-            raise TypeError(f"{column}: {value!r:.80} is not a record with {name}")
-        value = value.get(name)
-    return value
-
-
-# ── sources of records ──
-
-
-def _open(source: Source) -> _Opened:
+def _records(source: Source) -> Iterator[Record]:
     path = source.path
     if path is None or path.is_dir():
-        return _open_hub(source)
+        return _hub_records(source)
     if not path.exists():
         raise source.error(f"does not exist. {WANTED}")
     if path.suffix == ".parquet":
-        return _open_parquet(path)
+        return _parquet_records(path)
     if path.suffix in (".jsonl", ".json"):
-        return _open_json(source, path)
+        return _json_records(source, path)
     raise source.error("must end in .parquet, .jsonl or .json.")
 
 
-def _open_parquet(path: Path) -> _Opened:
+def _parquet_records(path: Path) -> Iterator[Record]:
     from pyarrow.parquet import ParquetFile
 
-    file = ParquetFile(path)
-
-    def read(columns: list[str]) -> Iterator[Record]:
-        for batch in file.iter_batches(BATCH_ROWS, columns=columns):
-            yield from batch.to_pylist()
-
-    return _Opened(file.schema_arrow.names, read)
-
-
-def _open_json(source: Source, path: Path) -> _Opened:
-    records = _json_records(source, path)
-    first = next(records, None)
-    if first is None:
-        raise source.error("is empty. Give one JSON object per line.")
-
-    def read(_columns: list[str]) -> Iterator[Record]:
-        yield first
-        yield from records
-
-    return _Opened(list(first), read)
+    for batch in ParquetFile(path).iter_batches(BATCH_ROWS):
+        yield from batch.to_pylist()
 
 
 def _json_records(source: Source, path: Path) -> Iterator[Record]:
@@ -227,52 +161,18 @@ def _parsed(source: Source, text: str, line: int = 1) -> Any:
         raise source.error(f"is not JSON in {place} ({error.msg}). Give one JSON object per line.") from error
 
 
-# ── the hub ──
-
-
-def check_hub(sources: Sequence[Source]) -> None:
-    """Raise ConfigError, naming all of them, if the hub is unreachable and sets are not in its local cache either."""
-    wanted = [source for source in sources if source.needs_hub]
-    if not wanted:
-        return
-    datasets = _client(wanted[0])
-    if hub_answers():
-        return
-    import huggingface_hub.constants
-
-    # Offline, the client reads its cache without trying the hub first.
-    datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
-    missing = [source for source in wanted if not _is_cached(source)]
-    if missing:
-        files = " ".join(_offline(source) for source in missing)
-        names = " ".join(source.dataset.name for source in missing)
-        raise ConfigError("SET", names, f"the hub cannot be reached. Give files: {files}")
-
-
-def _is_cached(source: Source) -> bool:
-    try:
-        _open_hub(source)
-    except ConfigError:
-        return False
-    return True
-
-
-def _client(source: Source) -> Any:
-    """Import the package `datasets` and silence its output."""
+def _hub_records(source: Source) -> Iterator[Record]:
+    """The records of the set's split on the hub, or in a folder copied from there."""
+    dataset, hint = source.dataset, f"Give a file: --from {source.dataset.name}=FILE"
     try:
         import datasets
-        from huggingface_hub.utils import logging as hub_logging
+        import huggingface_hub
     except ModuleNotFoundError as error:
-        hint = f"needs the package {error.name}. Install meds-openrlhf[gpu], or give a file: {_offline(source)}"
-        raise source.error(hint) from error
-    hub_logging.set_verbosity_error()  # it would print a warning for every retry
+        raise source.error(f"needs the package {error.name}. Install meds-openrlhf[gpu]. {hint}") from error
+    huggingface_hub.logging.set_verbosity_error()  # it would print a warning for every retry
     datasets.disable_progress_bars()
-    return datasets
-
-
-def _open_hub(source: Source) -> _Opened:
-    """Open the set's split on the hub, or in a folder copied from there."""
-    datasets, dataset = _client(source), source.dataset
+    if not source.path and not hub_answers():  # the client would retry for half a minute before it reads its cache
+        datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
     try:
         # Resolve the folder: the client would turn "." into an empty name.
         place = str(source.path.resolve() if source.path else dataset.hub)
@@ -280,18 +180,9 @@ def _open_hub(source: Source) -> _Opened:
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         # The client's messages about an unreachable hub are only class names.
         reason = "the hub cannot be reached" if isinstance(error, ConnectionError) else _first_line(error)
-        hint = WANTED if source.path else f"Give a file: {_offline(source)}"
-        raise source.error(f"cannot be loaded ({reason}). {hint}") from error
-
-    def read(columns: list[str]) -> Iterator[Record]:
-        for table in data.select_columns(columns).with_format("arrow").iter(BATCH_ROWS):
-            yield from table.to_pylist()
-
-    return _Opened(data.column_names, read)
-
-
-def _offline(source: Source) -> str:
-    return f"--from {source.dataset.name}=FILE"
+        raise source.error(f"cannot be loaded ({reason}). {WANTED if source.path else hint}") from error
+    for table in data.with_format("arrow").iter(BATCH_ROWS):
+        yield from table.to_pylist()
 
 
 def _first_line(error: Exception) -> str:

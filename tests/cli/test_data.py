@@ -81,7 +81,7 @@ def test_a_set_that_has_changed_is_noted(capsys: pytest.CaptureFixture[str], mon
         ("amc23 --from amc.jsonl", "--from=amc.jsonl: must be SET=FILE, with a different SET each time."),
         ("amc23 --from=amc23=a --from=amc23=b", "--from=amc23=b: must be SET=FILE, with a different SET"),
         *[(f"amc23 --from=amc23=amc.jsonl --out {out}", f"--out={out}: ") for out in ("amc.jsonl", "amc.jsonl/a/b")],
-        ("amc23 --from=amc23=none.jsonl --out /proc/x", "--out=/proc/x: "),
+        ("amc23 --from=amc23=amc.jsonl --out /proc/x", "--out=/proc/x: "),
         ("amc23 --from=amc23=amc.jsonl --levels 3", "--levels=3: applies only to math, which is not among"),
         ("math --from=math=amc.jsonl", "level"),
         ("amc23 --held-out 3", "--held-out=3: applies only to gym:TASK. Leave it out."),

@@ -83,23 +83,23 @@ def test_problems_that_cannot_be_trained_on_are_dropped(
     counts = json.loads(Path("data/chain_sum/train.counts.json").read_text())["sets"]["chain_sum"]
     reasons = ("no question", "no answer", "chat marker", "own answer wrong", "no JSON")
     assert counts["dropped"] == dict.fromkeys(reasons, 1)
-    # A task whose problems change in JSON is refused.
+    # So are problems that their scorer cannot judge as they come from JSON.
     made_ab = ABDataset.__getitem__
     monkeypatch.setattr(ABDataset, "__getitem__", lambda self, number: {**made_ab(self, number), "metadata": {1: 2}})
     monkeypatch.setattr(ABDataset, "score_answer", lambda self, answer, entry: float(1 in entry["metadata"]))
     assert make("gym:ab", "--size", "3", "--out", "none") == 2
-    assert "scores its own answer 1, but 0 when its problem comes from JSON. Choose another" in capsys.readouterr().err
+    assert "none of its 3 problems can be used: own answer wrong 3" in capsys.readouterr().err
     assert not Path("none").exists()
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("gym:chain_sun", "SET=gym:chain_sun: is not a task of reasoning-gym. The closest are chain_sum"),
+        ("gym:chain_sun", "SET=gym:chain_sun: is not a task of reasoning-gym. Did you mean chain_sum?"),
         ("gym:propositional_logic", "SET=gym:propositional_logic: has no answers, so its scorer cannot be checked"),
         ("gym:composite", "SET=gym:composite: is refused by gym:composite (Must specify at least one dataset"),
-        ("gym:ab --set lenght=3", "--set=lenght=3: is not a setting of gym:ab. Did you mean length?"),
-        ("gym:ab --set seed=3", "--set=seed=3: is not a setting of gym:ab. Its settings: "),
+        ("gym:ab --set lenght=3", "--set=lenght=3: is refused by gym:ab ("),
+        ("gym:ab --set seed=3", "--set=seed=3: is refused by gym:ab ("),
         *[(f"gym:ab --set {word}", f"--set={word}: is refused by gym:ab (") for word in ("length=-1", "length=many")],
         ("gym:ab gym:bf --set length=3", "--set=length: is for 1 task"),
         ("gym:ab gym:ab", "SET=gym:ab: "),

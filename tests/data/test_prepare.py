@@ -69,36 +69,31 @@ def test_a_set_that_fails_leaves_the_files_as_they_were(sources: list[Source], t
         prepare([*sources[:1], bad], out)
     train = source(tmp_path, "dapo-math-17k", [{"prompt": "q", "answer": "1"}])
     test = source(tmp_path, "amc23", [{"question": "Q", "answer": "1"}])
-    with pytest.raises(ConfigError, match=r"has no usable problem for train\.jsonl: in a benchmark 1"):
+    with pytest.raises(ConfigError, match=r"none of its 1 rows can be used: in a benchmark 1"):
         prepare([train, test], out)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
-def test_a_file_of_another_selection_or_not_compared_with_a_benchmark_is_noted(
-    sources: list[Source], tmp_path: Path
-) -> None:
+def test_a_training_file_that_was_not_compared_with_a_benchmark_is_noted(sources: list[Source], tmp_path: Path) -> None:
     lines: list[str] = []
-    for _ in range(2):
-        prepare(sources, tmp_path / "data", lines.append)
-        assert not any(line.startswith("note") for line in lines)
     repeated = source(tmp_path, "math", [{"problem": "B", "level": "Level 3", "solution": "\\boxed{1}"}])
     (train,) = prepare([sources[0], repeated], tmp_path / "data", lines.append)
-    notes = [line for line in lines if line.startswith("note")]
-    assert notes[0].endswith(". It contained another selection of problems: 2 of dapo-math-17k and 1 of math")
     assert train.counts["math"].reasons() == {"duplicate": 1}  # a set that an earlier one holds already is no mistake
     prepare([sources[1], sources[3]], tmp_path / "data", lines.append)
-    note = f"note: {tmp_path}/data/train.jsonl was not compared with aime24, math500. Prepare both in one call."
-    assert lines[-1] == note
+    notes = [line for line in lines if line.startswith("note")]
+    assert notes == [
+        f"note: {tmp_path}/data/train.jsonl was not compared with aime24, math500. Prepare both in one call."
+    ]
 
 
-@pytest.mark.parametrize("out", ["/proc/x", "/sys/kernel/x", "link/x", "n" * 300])
+@pytest.mark.parametrize("out", ["file", "file/x"])
 def test_a_folder_that_cannot_be_written_to_is_said_first(
     out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("link").symlink_to("nowhere")
+    Path("file").touch()
     lines: list[str] = []
-    with pytest.raises(ConfigError, match=r"--out=.*: (cannot be created|is not writable)"):
+    with pytest.raises(ConfigError, match=r"--out=.*: is not writable: file is not\. Name another folder"):
         prepare([Source(CATALOG["math"], Path("none.jsonl"))], Path(out), lines.append)
     assert not lines
 

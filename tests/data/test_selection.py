@@ -21,8 +21,8 @@ ROWS = st.lists(st.builds(Row, **{name: st.sampled_from(values) for name, values
 
 def selected(dataset: DataSet, rows: list[Row], held_out: set[str] | None = None) -> tuple[list[str], Counter[str]]:
     selection = Selection(held_out or set())
-    counts = selection.add(dataset, rows)
-    return [problem.question for problem in selection.finish()], counts.dropped
+    selection.add(dataset, rows)
+    return [problem.question for problem in selection.finish()], selection.counts[dataset.name].dropped
 
 
 @pytest.mark.parametrize(
