@@ -90,9 +90,10 @@ class Judged:
 
 @dataclass(frozen=True)
 class StepResult:
-    """The result of a step: experiences to train on, verdicts, and metrics."""
+    """The result of a step: experiences to train on, the keys (n) of the rollouts' prompts, verdicts, and metrics."""
 
     experiences: list[Experience]
+    keys: list[str]
     judged: Judged
     metrics: dict[str, float]
 
@@ -126,7 +127,8 @@ class ExperienceMaker(RemoteExperienceMaker):
             answer, judged = self._ask(collected, step)
             shaped = shape(collected.raw, judged.correct, judged.cluster_size, self._context.meds.penalty)
             metrics |= self._metrics_of_memory(collected, shaped, answer, recorded.seconds)
-        return StepResult(self._advantages(experiences, collected, judged, shaped), judged, metrics)
+        trained = self._advantages(experiences, collected, judged, shaped)
+        return StepResult(trained, collected.keys, judged, metrics)
 
     def _run_models(self, rollout_samples: list[Experience]) -> tuple[list[Experience], Recorded]:
         """Run OpenRLHF's forward passes, and fetch from the policy's ranks what they recorded."""

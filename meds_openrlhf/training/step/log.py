@@ -22,7 +22,6 @@ from meds_openrlhf.training.step.samples import (
     generated_tokens,
     in_order,
     is_right,
-    prompt_keys,
     responses_of,
     values_in_order,
 )
@@ -71,7 +70,7 @@ def step_rollouts(step: int, result: StepResult) -> StepRollouts:
     return StepRollouts(
         step=step,
         sample=np.arange(len(texts), dtype=np.int32),
-        prompt=prompt_keys(experiences),
+        prompt=result.keys,
         prompt_text=texts,
         ground_truth=[
             None if label is None else str(label) or None

@@ -210,7 +210,7 @@ class Models:
 
 def test_a_step_makes_experiences_trains_on_them_and_sends_the_weights(trainer: Trainer) -> None:
     calls: list[Any] = []
-    result = StepResult(["of this step"], judged=None, metrics={"meds/rows": 7.0})  # type: ignore[list-item,arg-type]
+    result = StepResult(["of this step"], keys=[], judged=None, metrics={"meds/rows": 7.0})  # type: ignore[list-item,arg-type]
 
     def make_step(samples: Any, step: int) -> StepResult:
         calls.append(("make", samples, step))
