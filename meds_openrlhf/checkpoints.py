@@ -91,7 +91,7 @@ def point_latest_to(paths: RunPaths, tag: str) -> None:
 
 def ranks_saved(paths: RunPaths, tag: str) -> dict[str, int]:
     """Return how many ranks of policy and critic saved their part of the optimizer in the checkpoint ``tag``."""
-    folders = {"policy": paths.checkpoints / "_actor" / tag, "critic": paths.checkpoints / "_critic" / tag}
+    folders = {name: paths.checkpoints / role / tag for name, role in zip(("policy", "critic"), ROLES)}
     parts = {
         role: sum(1 for file in folder.iterdir() if OPTIMIZER_PART.fullmatch(file.name)) if folder.is_dir() else 0
         for role, folder in folders.items()

@@ -13,7 +13,7 @@ from analysis.known_mistakes import scores_of, wrong_and_explained
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.evaluation.samples import iterate_samples
 from meds_openrlhf.results.estimators import pass_at_k
-from meds_openrlhf.runs.metrics import read_lines
+from meds_openrlhf.runs.metrics import late_mean, read_lines
 from studies.study import PASS_AT, Key, Run, Study
 
 # Curves of training that are kept, beside those that the study names.
@@ -64,7 +64,7 @@ class Result:
         if name.startswith("agreement:"):
             return self.agreement.get(name.removeprefix("agreement:"))
         values = [value for _, value in self.curves.get(name, [])]
-        return float(np.mean(values[-max(len(values) // 4, 1) :])) if values else None
+        return late_mean(values) if values else None
 
 
 def collect(run: Run, commit: tuple[str | None, bool | None], hours: float | None) -> Result:

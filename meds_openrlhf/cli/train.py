@@ -55,4 +55,4 @@ def quiet_start(verbose: bool) -> None:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
-    logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)  # its level it sets itself
+    logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)  # it resets a level

@@ -89,7 +89,12 @@ class Curve:
     @property
     def late(self) -> float:
         """Mean over the last quarter of the steps, at least one step."""
-        return float(self.values[-max(len(self.values) // 4, 1) :].mean())
+        return late_mean(self.values)
+
+
+def late_mean(values: Sequence[float] | NDArray[np.float64]) -> float:
+    """Return the mean of the last quarter of the values (n,), n > 0, of at least one."""
+    return float(np.mean(values[-max(len(values) // 4, 1) :]))
 
 
 def logged_curves(runs: Sequence[Path], metrics: Sequence[str], none_logged: str) -> list[Curve]:
