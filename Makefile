@@ -99,9 +99,14 @@ test-base:
 	$(subst $(BIN),$(BASE)/bin,$(PYTEST)) --base -m "not slow and not e2e" $(PYTEST_ARGS)
 
 # Of what is committed, and the wheel tried in a fresh environment. To publish: git tag, and `uv publish dist/*`.
+# PyPI does not resolve relative links, so those of its README begin with REPOSITORY.
+REPOSITORY ?=
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' meds_openrlhf/__init__.py)
 release: $(STAMP)
+	@test -n "$(REPOSITORY)" || { echo "make: REPOSITORY is not set; name the project's address: make release REPOSITORY=https://github.com/OWNER/NAME" >&2; exit 2; }
 	rm -rf dist build/release && mkdir -p build/release
 	git archive HEAD | tar -x -C build/release
+	sed -i -E 's#\]\(([^():]+\.png)\)#]($(REPOSITORY)/raw/v$(VERSION)/\1)#g; s#\]\(([^():]+)\)#]($(REPOSITORY)/blob/v$(VERSION)/\1)#g' build/release/README.md
 	$(BIN)/uv build --no-build-isolation --python $(BIN)/python --out-dir dist build/release
 	$(BIN)/uv tool run --isolated --python $(BIN)/python --from dist/*.whl meds report examples/tour_run --output build/report.html
 

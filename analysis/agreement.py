@@ -7,10 +7,8 @@ the same cluster, or both into different clusters; over all pairs, the Rand inde
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pandas as pd
@@ -25,7 +23,8 @@ from sklearn.metrics import (  # type: ignore[import-untyped]
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.results.tables import shown
-from meds_openrlhf.runs.clusters import SINGLE, TRANSFORMS, VARIANTS, labels_of_feature
+from meds_openrlhf.runs.clusters import FEATURES, SINGLE, labels_of_feature
+from meds_openrlhf.runs.log import prompt_codes
 
 Labels = NDArray[np.integer]
 
@@ -63,10 +62,11 @@ def agreement(labels: Labels, truth: Labels) -> Agreement:
     )
 
 
-def agreement_of_pairs(labels: Labels, truth: Labels, pairs: NDArray[np.int64]) -> float:
-    """The share of ``pairs`` (p, 2) of rows, p > 0, that both labellings (n,) call the same, or both different."""
-    first, second = pairs.T
-    return float(((labels[first] == labels[second]) == (truth[first] == truth[second])).mean())
+def agreement_by_prompt(labels: Labels, truth: Labels, prompts: Labels) -> pd.DataFrame:
+    """The `Agreement` within each of the ``prompts`` (n,) that has several rows, a line each."""
+    places = [np.flatnonzero(prompts == prompt) for prompt in np.unique(prompts)]
+    found = [agreement(labels[rows], truth[rows]) for rows in places if len(rows) > 1]
+    return pd.DataFrame(found, columns=[entry.name for entry in fields(Agreement)])
 
 
 def separate_noise(labels: Labels) -> NDArray[np.int64]:
@@ -95,37 +95,30 @@ class VariantAgreement:
 
 
 def agreements(
-    wrong: pa.Table,
-    rows: NDArray[np.int64],
-    categories: NDArray[np.int64],
-    own: FeatureTransform,
-    preset: str,
-    most_pairs: int | None,
-    seed: int,
+    wrong: pa.Table, rows: NDArray[np.int64], categories: NDArray[np.int64], own: FeatureTransform, preset: str
 ) -> tuple[list[VariantAgreement], int]:
     """Agreement of each feature's clusters with the ``categories`` (k,) of ``rows`` (k,), and the number of pairs.
 
     The features are those of the paper's ablation, and the run's ``own`` if it is none of them. All rows of ``wrong``
-    are clustered, as in the memory.
+    are clustered, as in the memory. Pairs are of one prompt.
     """
     layers = wrong.schema.field("layer_logits").type.list_size
-    prompts = wrong["prompt"].take(pa.array(rows)).to_pylist()
-    pairs = pairs_of_prompts(prompts, most_pairs, seed)
-    found = []
+    prompts, found, pairs = prompt_codes(wrong)[rows], [], 0
     for name, transform in features_of(own, layers).items():
         labels = labels_of_feature(wrong, transform, preset)[rows]
-        together, alone = (
-            agreement_of_pairs(reading, categories, pairs) if len(pairs) else None
-            for reading in (labels, separate_noise(labels))
-        )
+        shares: list[float | None] = []
+        for reading in (labels, separate_noise(labels)):
+            table = agreement_by_prompt(reading, categories, prompts)
+            pairs = int(table.pairs.sum())
+            shares.append(float(np.average(table.pairwise, weights=table.pairs)) if pairs else None)
         noise = int((labels == NOISE).sum())
-        found.append(VariantAgreement(name, len(set(labels.tolist()) - {NOISE}), noise, together, alone))
-    return found, len(pairs)
+        found.append(VariantAgreement(name, len(set(labels.tolist()) - {NOISE}), noise, *shares))
+    return found, pairs
 
 
 def features_of(own: FeatureTransform, layers: int) -> dict[str, FeatureTransform | None]:
     """The features by name, in the paper's notation for a model of so many ``layers``; None is `SINGLE`."""
-    features = {_paper_name(variant, layers): TRANSFORMS.get(variant) for variant in VARIANTS}
+    features = {_paper_name(variant, layers): feature for variant, feature in FEATURES.items()}
     matrix = own.matrix(layers)
     if not any(feature is not None and np.array_equal(feature.matrix(layers), matrix) for feature in features.values()):
         features[f"{len(matrix)} (own)"] = own
@@ -143,17 +136,6 @@ def _paper_name(variant: str, layers: int) -> str:
     """A variant's name in the paper's notation, e.g. 14-diff for the last half's differences of 28 layers."""
     chosen = layers // 2 if variant.startswith("last-half") else layers
     return variant if variant == SINGLE else f"{chosen}{'-diff' if variant.endswith('-diff') else ''}"
-
-
-def pairs_of_prompts(prompts: Sequence[str], most: int | None, seed: int) -> NDArray[np.int64]:
-    """Pairs (p, 2) of rows with the same prompt: all, or a random sample of ``most``."""
-    rows: dict[str, list[int]] = {}
-    for row, prompt in enumerate(prompts):
-        rows.setdefault(prompt, []).append(row)
-    pairs = [pair for places in rows.values() for pair in combinations(places, 2)]
-    if most is not None and most < len(pairs):
-        pairs = random.Random(f"{seed}-pairs").sample(pairs, most)
-    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
 def agreement_table(found: Sequence[VariantAgreement]) -> pd.DataFrame:

@@ -10,11 +10,10 @@ results); the table shows both. Without --prompt, the script selects the prompt 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -25,10 +24,11 @@ from analysis.command_line import Command, Finding
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.features.final_answer import same_answer_form
 from meds_openrlhf.memory.clustering import NOISE
+from meds_openrlhf.options import folders, option
 from meds_openrlhf.results.tables import markdown
-from meds_openrlhf.runs.clusters import LOGIT_PRESETS, TRANSFORMS, VARIANTS, labels_of_feature, own_transform
+from meds_openrlhf.runs.clusters import FEATURES, LOGIT_PRESETS, VARIANTS, labels_of_feature, own_transform
 from meds_openrlhf.runs.log import prompt_codes
-from meds_openrlhf.runs.rows import layer_logits, remembered_wrong, run_rows
+from meds_openrlhf.runs.rows import layer_logits, wrong_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,10 +91,17 @@ class Case:
         return mixed + split + len(self.clusters) * min(mixed, split, 1)
 
 
-def analyse(run: Path, prompt: str | None = None, variant: str | None = None, preset: str = "paper") -> Finding:
+def analyse(
+    run: Annotated[Path, folders("a run's folder", None)],
+    prompt: Annotated[str | None, option("prompt to show (default: the most telling prompt)", "KEY")] = None,
+    variant: Annotated[
+        str | None, option("which logits to cluster (default: those of the run's memory)", choices=VARIANTS)
+    ] = None,
+    preset: Annotated[str, option("clustering preset", choices=LOGIT_PRESETS)] = "paper",
+) -> Finding:
     """The case of a prompt, or of the most telling one; clustered by a variant, or by the run's own feature."""
-    wrong = remembered_wrong(run_rows(run, COLUMNS))
-    transform = own_transform(run) if variant is None else TRANSFORMS.get(variant)
+    wrong = wrong_rows(run, COLUMNS)
+    transform = own_transform(run) if variant is None else FEATURES[variant]
     case = chosen_case(wrong, labels_of_feature(wrong, transform, preset), prompt)
     title = f"{case.prompt}: {len(case.clusters)} wrong rollouts, {case.clusters.max() + 1} clusters, of {case.text!r}"
     rows = zip(case.steps.tolist(), case.clusters.tolist(), case.answers, case.logits.tolist())
@@ -112,15 +119,14 @@ def chosen_case(wrong: pa.Table, labels: NDArray[np.int64], prompt: str | None) 
     """The case of a prompt from ``wrong`` rows and their ``labels`` (n,), as returned by `labels_of_feature`.
 
     Without a prompt, that with the largest `Case.telling`; ties go to the most rollouts, then to the first prompt.
-    Raises ConfigError if the prompt has no wrong rollout, or if there is none at all.
+    Raises ConfigError if the prompt has no wrong rollout.
     """
     if prompt is not None:
         places = np.flatnonzero(np.array(wrong["prompt"].to_pylist()) == prompt)
         if len(places) == 0:
-            raise ConfigError("--prompt", prompt, "has no wrong rollout with layer logits in this run. Leave it out.")
+            hint = "has no wrong rollout with layer logits in this run. Omit --prompt to let the script choose one."
+            raise ConfigError("--prompt", prompt, hint)
         return _case(wrong, labels, places)
-    if len(wrong) == 0:
-        raise ConfigError("RUN", None, "has no wrong rollouts with layer logits. Name another run.")
     codes = prompt_codes(wrong)
     cases = [_case(wrong, labels, np.flatnonzero(codes == code)) for code in range(codes.max() + 1)]
     return max(cases, key=lambda case: (case.telling, len(case.clusters)))
@@ -224,16 +230,7 @@ def _shortened(answer: str) -> str:
     return line if len(line) <= LONGEST_ANSWER else f"{line[: LONGEST_ANSWER - 1]}…"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `analyse`."""
-    parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
-    parser.add_argument("--prompt", metavar="KEY", help="the prompt to show; default: the most telling prompt")
-    hint = "which logits are clustered; default: those that the run's memory clusters"
-    parser.add_argument("--variant", choices=VARIANTS, help=hint)
-    parser.add_argument("--preset", choices=LOGIT_PRESETS, help="how; default: paper")
-
-
-main = Command("case_study", __doc__, add_arguments, analyse, "case_study")
+main = Command("case_study", __doc__, analyse)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -7,16 +7,18 @@ one line on stderr and exit code 2; a closed pipe is not an error.
 from __future__ import annotations
 
 import argparse
+import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.judge.settings import add_judge_arguments, judge_settings
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.exits import DISK_ERRORS, silence_if_closed
+from meds_openrlhf.judge.settings import add_judge_options, judge_settings
 from meds_openrlhf.memory.errors import MemoryCorruptionError
+from meds_openrlhf.options import add_options
 from meds_openrlhf.results.figures import SUFFIXES, write_figure
 from meds_openrlhf.results.tables import write_numbers
 
@@ -37,38 +39,33 @@ class Finding:
 class Command:
     """`python -m analysis.NAME`: called with the words of a command line, it returns the exit code.
 
-    ``add_arguments`` adds the options of ``analyse``, by the names of its parameters; one that is not given has the
-    parameter's default. ``files`` names the figure and the numbers. An analysis that is ``judged`` has a judge's
-    options too, as its parameter ``judge``.
+    The options are those that ``analyse`` declares, and a judge's if it has a parameter ``judge``. The name is also
+    that of the files of the figure and the numbers.
     """
 
     name: str
     doc: str | None
-    add_arguments: Callable[[argparse.ArgumentParser], None]
     analyse: Callable[..., Finding]
-    files: str
     draws: bool = True
-    judged: bool = False
 
     def __call__(self, words: Sequence[str] | None = None) -> int:
         """Run the analysis, print its text, and write its figure and its numbers."""
         summary = (self.doc or "").split("\n")[0]
-        parser = argparse.ArgumentParser(
-            prog=f"python -m analysis.{self.name}", description=summary, argument_default=argparse.SUPPRESS
-        )
-        self.add_arguments(parser)
-        add, default = parser.add_argument, "default: %(default)s"
+        parser = argparse.ArgumentParser(prog=f"python -m analysis.{self.name}", description=summary)
+        add_options(parser, self.analyse)
+        add, default = parser.add_argument, "(default: %(default)s)"
         if self.draws:
-            file = Path(f"{self.files}.png")
-            add("--figure", type=figure_path, default=file, help=f"PNG or SVG by suffix; {default}")
-        add("--json", type=Path, default=Path(f"{self.files}.json"), help=f"the numbers of the table; {default}")
-        if self.judged:
-            add_judge_arguments(parser)
+            file = Path(f"{self.name}.png")
+            add("--figure", type=figure_path, default=file, help=f"PNG or SVG file for the figure {default}")
+        add("--json", type=Path, default=Path(f"{self.name}.json"), help=f"JSON file for the table's numbers {default}")
+        judged = "judge" in inspect.signature(self.analyse).parameters
+        if judged:
+            add_judge_options(parser)
         given = vars(parser.parse_args(words))
         figure, numbers = given.pop("figure", None), given.pop("json")
 
         def run() -> None:
-            if self.judged:
+            if judged:
                 given["judge"] = judge_settings(given)
             finding = self.analyse(**given)
             print(finding.text)
@@ -99,13 +96,6 @@ def exit_code_of(script: Callable[[], None]) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     return 0
-
-
-def positive(text: str) -> int:
-    """An argument type: an integer above 0."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an integer above 0")
-    return int(text)
 
 
 def figure_path(text: str) -> Path:

@@ -1,4 +1,4 @@
-"""What does a method cost? Minutes a step of several runs side by side, mean of the first steps (Section 4.2).
+"""What does a method cost? Minutes per step of several runs, mean over the first steps (Section 4.2).
 
     python -m analysis.cost runs/dapo runs/meds --steps 50 100
 
@@ -8,25 +8,29 @@ count, only steps. (In asynchronous runs a step is the time since the one before
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import pandas as pd
 
-from analysis.command_line import Command, Finding, positive
+from analysis.command_line import Command, Finding
+from meds_openrlhf.options import folders, option, positive
 from meds_openrlhf.results.tables import markdown, shown
-from meds_openrlhf.runs.metrics import Curve, logged_curves
+from meds_openrlhf.runs.metrics import logged_curves
 
 METRIC = "timing/step_total"  # seconds
 
 
-def analyse(runs: Sequence[Path], steps: Sequence[int] = (50, 100)) -> Finding:
+def analyse(
+    runs: Annotated[Sequence[Path], folders("folders of runs; ratios are to the first")],
+    steps: Annotated[Sequence[int], option("average over first steps", "N", nargs="+", type=positive)] = (50, 100),
+) -> Finding:
     """A row per run: minutes a step over so many steps, and as a ratio to the first run."""
     curves = logged_curves(runs, [METRIC], f"has no {METRIC} in its metrics.jsonl")
-    minutes = {curve.run: {str(count): _minutes(curve, count) for count in steps} for curve in curves}
-    measure = minutes[curves[0].run]
+    minutes = {run: {str(count): _minutes(curve, count) for count in steps} for (run, _), curve in curves.items()}
+    measure = next(iter(minutes.values()))
     table = pd.DataFrame({"run": list(minutes)})
     for count in map(str, steps):
         table[f"minutes a step, {count} steps"] = [shown(found[count]) for found in minutes.values()]
@@ -34,9 +38,9 @@ def analyse(runs: Sequence[Path], steps: Sequence[int] = (50, 100)) -> Finding:
     return Finding(markdown(table), {"minutes_a_step": minutes})
 
 
-def _minutes(curve: Curve, steps: int) -> float | None:
+def _minutes(seconds: pd.Series[float], steps: int) -> float | None:
     """The minutes a step, mean of a run's first ``steps`` steps; None if it has not all of them."""
-    first = curve.values[curve.steps <= steps]
+    first = seconds[seconds.index <= steps]
     return float(first.mean()) / 60 if len(first) == steps else None
 
 
@@ -44,13 +48,7 @@ def _ratio(minutes: float | None, measure: float | None) -> str:
     return shown(minutes / measure if minutes and measure else None)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `analyse`."""
-    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="folders of runs; the first is the measure")
-    parser.add_argument("--steps", metavar="N", nargs="+", type=positive, help="(50 100, the paper's)")
-
-
-main = Command("cost", __doc__, add_arguments, analyse, "cost", draws=False)
+main = Command("cost", __doc__, analyse, draws=False)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -9,13 +9,12 @@ the paper's features (Section 5.3), agree with the judge on a pair of responses 
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -23,18 +22,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from analysis.agreement import VariantAgreement, agreement_table, agreements
-from analysis.command_line import Command, Finding, positive
+from analysis.command_line import Command, Finding
 from analysis.groups import index_groups
-from analysis.judge.client import Answer
-from analysis.judge.question import Question, ReplyLine
-from analysis.judge.settings import JudgeSettings
-from analysis.judged import Judging, add_drawing_arguments
+from analysis.judged import Judging
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.judge.client import Answer
+from meds_openrlhf.judge.question import Question, ReplyLine
+from meds_openrlhf.judge.settings import JudgeSettings
+from meds_openrlhf.options import ResponseCharacters, Seed, folders, option, positive
 from meds_openrlhf.results.figures import COLORS, panels
 from meds_openrlhf.results.tables import markdown, shown
 from meds_openrlhf.runs.clusters import LOGIT_PRESETS, own_transform
-from meds_openrlhf.runs.log import Exchange, texts_of
-from meds_openrlhf.runs.rows import remembered_wrong, run_rows
+from meds_openrlhf.runs.log import texts_of
+from meds_openrlhf.runs.rows import wrong_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,18 +61,17 @@ Follow its reasoning step by step, find where it goes wrong, and say which one o
 
 
 def analyse(
-    run: Path,
+    run: Annotated[Path, folders("folder of a run with meds.tracking.rollouts: all", None)],
     judge: JudgeSettings,
-    responses: int = 800,
-    per_prompt: int = 40,
-    pairs: int | None = None,
-    preset: str = "paper",
-    seed: int = 0,
-    response_characters: int | None = None,
+    responses: Annotated[int, option("wrong responses to label", "N", type=positive)] = 800,
+    per_prompt: Annotated[int, option("maximum responses per prompt", "N", type=positive)] = 40,
+    preset: Annotated[str, option("clustering preset", choices=LOGIT_PRESETS)] = "paper",
+    seed: Seed = 0,
+    response_characters: ResponseCharacters = None,
 ) -> Finding:
     """Let the judge label wrong ``responses``, and compare its categories with the clusters of each feature."""
     judging = Judging(judge, seed, response_characters)
-    index, wrong = index_groups(run), read_wrong(run)
+    index, wrong = index_groups(run), wrong_rows(run)
     rows = draw_responses(wrong, index.sizes, responses, per_prompt, seed)
     if not len(rows):
         raise ConfigError("RUN", str(run), "has no wrong response with layer logits and text. Name another.")
@@ -81,11 +80,11 @@ def analyse(
         reason = f"the run has no more with layer logits and texts, or --per-prompt {per_prompt} leaves them out."
         notes.append(f"{len(rows)} of {responses} wrong responses: {reason}")
     places = wrong.select(["step", "sample", "prompt"]).take(pa.array(rows))
-    questions = [_question(judging, exchange) for exchange in texts_of(run, places)]
+    questions = [_question(judging, texts) for texts in texts_of(run, places)]
     answers = judging.ask(questions, notes)
     labelled = [(row, *answer) for row, answer in zip(rows, answers) if answer]
     labelled_rows, categories = np.array(labelled, np.int64).reshape(-1, 2).T
-    found, compared = agreements(wrong, labelled_rows, categories, own_transform(run), preset, pairs, seed)
+    found, compared = agreements(wrong, labelled_rows, categories, own_transform(run), preset)
     counts = count_categories(answers)
     tables = [markdown(category_table(counts, answers.count(None))), f"{compared} pairs:"]
     labels = zip(places.to_pylist(), answers)
@@ -100,14 +99,6 @@ def analyse(
     }
     text = "\n\n".join([*tables, markdown(agreement_table(found))])
     return judging.finding(text, numbers, draw(counts, found))
-
-
-def read_wrong(run: Path) -> pa.Table:
-    """The run's wrong rollouts that have layer logits. Raises ConfigError if there are none."""
-    wrong = remembered_wrong(run_rows(run))
-    if not len(wrong):
-        raise ConfigError("RUN", str(run), "has no wrong rollouts with layer logits. Name another run.")
-    return wrong
 
 
 def draw_responses(
@@ -129,11 +120,11 @@ def draw_responses(
     return np.array(sorted(drawn), dtype=np.int64)
 
 
-def _question(judging: Judging, exchange: Exchange) -> Question:
+def _question(judging: Judging, texts: Mapping[str, Any]) -> Question:
     """The question which error this response makes."""
-    given = {"question": exchange.prompt}
-    given |= {} if exchange.ground_truth is None else {"correct answer": exchange.ground_truth}
-    return judging.question(RUBRIC, CATEGORY, given, {"wrong response": exchange.response})[0]
+    given = {"question": texts["prompt_text"], "correct answer": texts["ground_truth"]}
+    known = {tag: text for tag, text in given.items() if text is not None}
+    return judging.question(RUBRIC, CATEGORY, known, {"wrong response": texts["response"]})[0]
 
 
 def count_categories(answers: Sequence[Answer | None]) -> dict[int, int]:
@@ -162,17 +153,7 @@ def draw(counts: dict[int, int], found: Sequence[VariantAgreement]) -> Figure:
     return figure
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `analyse`."""
-    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run with meds.tracking.rollouts: all")
-    parser.add_argument("--responses", type=positive, metavar="N", help="to label; default: 800")
-    parser.add_argument("--per-prompt", type=positive, metavar="N", help="at most of a prompt; default: 40")
-    parser.add_argument("--pairs", type=positive, metavar="N", help="to draw; default: all pairs of one prompt")
-    parser.add_argument("--preset", choices=LOGIT_PRESETS, help="of clustering; default: paper")
-    add_drawing_arguments(parser)
-
-
-main = Command("error_categories", __doc__, add_arguments, analyse, "error-categories", judged=True)
+main = Command("error_categories", __doc__, analyse)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -14,12 +14,7 @@ Floats = NDArray[np.float64]
 
 
 def gibbs(policy: Floats, exponent: Floats) -> Floats:
-    """``policy * exp(exponent)`` (n,), normalised; ``policy`` (n,) holds probabilities, zeros allowed.
-
-    Raises ValueError if probabilities are negative or do not sum to 1.
-    """
-    if (policy < 0).any() or abs(policy.sum() - 1) > 1e-9:
-        raise ValueError(f"policy: must be probabilities with the sum 1, not {policy.sum()}.")
+    """``policy * exp(exponent)`` (n,), normalised; ``policy`` (n,) holds probabilities, zeros allowed."""
     with np.errstate(divide="ignore"):
         logits = np.log(policy) + exponent
     weights = np.exp(logits - logits.max())

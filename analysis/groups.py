@@ -71,13 +71,10 @@ def index_groups(run: Path) -> GroupIndex:
 def read_groups(run: Path, visits: Collection[Visit]) -> dict[Visit, Group]:
     """Read the groups of these visits, with responses in the order of their samples."""
     wanted, steps = set(visits), {step for step, _ in visits}
-    found: dict[Visit, tuple[str, list[str]]] = {}
+    found: dict[Visit, Group] = {}
     for table in logged_steps(run, ("prompt_text", "response")):
         step = table["step"][0].as_py()
-        if step not in steps:
-            continue
-        columns = [table[name].to_pylist() for name in ("prompt", "prompt_text", "response")]
-        for prompt, question, response in zip(*columns):
+        for prompt, rows in table.to_pandas().groupby("prompt") if step in steps else ():
             if (step, prompt) in wanted:
-                found.setdefault((step, prompt), (question, []))[1].append(response)
-    return {visit: Group(*visit, question, tuple(responses)) for visit, (question, responses) in found.items()}
+                found[step, prompt] = Group(step, prompt, rows.prompt_text.iloc[0], tuple(rows.response))
+    return found

@@ -6,17 +6,16 @@ once, and reports scores, those replies that stayed malformed left out.
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.command_line import Finding, positive
-from analysis.judge.client import Answer, JudgeClient
-from analysis.judge.question import Question, ReplyLine, shortened, tagged
-from analysis.judge.settings import JudgeSettings
+from analysis.command_line import Finding
+from meds_openrlhf.judge.client import Answer, JudgeClient
+from meds_openrlhf.judge.question import Question, ReplyLine, shortened, tagged
+from meds_openrlhf.judge.settings import JudgeSettings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,10 +63,3 @@ def mean_and_error(scores: Sequence[int]) -> tuple[float | None, float | None]:
     """The mean of scores and its standard error, None if there are too few."""
     mean = statistics.fmean(scores) if scores else None
     return mean, statistics.stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else None
-
-
-def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add ``--seed`` and ``--response-characters``."""
-    parser.add_argument("--seed", type=int, metavar="N", help="of all random draws; default: 0")
-    hint = "leave out the middle of responses that are longer; default: the judge gets them whole"
-    parser.add_argument("--response-characters", type=positive, metavar="N", help=hint)

@@ -9,29 +9,29 @@ that no mistake or several mistakes may explain are clustered but not compared.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from analysis.agreement import Agreement, agreement, separate_noise
+from analysis.agreement import agreement_by_prompt, separate_noise
 from analysis.command_line import Command, Finding
 from analysis.mistakes import Explanation, explain_all
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.clustering import NOISE
+from meds_openrlhf.options import folders, option
 from meds_openrlhf.results.figures import COLORS, legend_below, panels
 from meds_openrlhf.results.tables import markdown
-from meds_openrlhf.runs.clusters import LOGIT_PRESETS, SINGLE, VARIANTS, labels_of_variant
+from meds_openrlhf.runs.clusters import FEATURES, LOGIT_PRESETS, SINGLE, VARIANTS, labels_of_feature
 from meds_openrlhf.runs.log import prompt_codes
-from meds_openrlhf.runs.rows import remembered_wrong, run_rows
+from meds_openrlhf.runs.rows import wrong_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,7 +61,12 @@ class Score:
     over_all: dict[str, float]
 
 
-def analyse(run: Path, noise: str = "set") -> Finding:
+def analyse(
+    run: Annotated[Path, folders("folder of a run of the arithmetic task", None)],
+    noise: Annotated[
+        str, option("all noise is one cluster, as in the paper, or each noise row is alone", choices=("set", "alone"))
+    ] = "set",
+) -> Finding:
     """Compare clusters and mistakes; ``noise`` is one "set", or each of its rows is "alone"."""
     wrong, explanations = wrong_and_explained(run)
     coverage, scores = coverage_of(explanations), scores_of(wrong, explanations, noise=noise)
@@ -71,7 +76,7 @@ def analyse(run: Path, noise: str = "set") -> Finding:
 
 def wrong_and_explained(run: Path) -> tuple[pa.Table, list[Explanation]]:
     """The run's wrong rollouts with layer logits, and the mistakes that may explain each."""
-    wrong = remembered_wrong(run_rows(run, COLUMNS))
+    wrong = wrong_rows(run, COLUMNS)
     return wrong, explain_all(*(wrong[name].to_pylist() for name in COLUMNS))
 
 
@@ -94,22 +99,20 @@ def scores_of(wrong: pa.Table, explanations: Sequence[Explanation], *, noise: st
     """A `Score` for each variant and preset. Raises ConfigError if no prompt has two rows to compare."""
     kinds = sorted({case.kind for case in explanations if case.kind is not None})
     truth = np.array([-1 if case.kind is None else kinds.index(case.kind) for case in explanations], dtype=np.int64)
-    prompts = prompt_codes(wrong)
-    compared = [rows for code in np.unique(prompts) if (rows := (prompts == code) & (truth >= 0)).sum() >= 2]
-    if not compared:
-        hint = "has no two wrong rollouts of the same prompt that a mistake explains. Name a longer run."
-        raise ConfigError("RUN", None, hint)
+    explained, prompts = truth >= 0, prompt_codes(wrong)
     scores = []
     for variant, preset in [(v, p) for v in VARIANTS for p in ((ANY_PRESET,) if v == SINGLE else LOGIT_PRESETS)]:
-        labels = labels_of_variant(wrong, variant, LOGIT_PRESETS[0] if preset == ANY_PRESET else preset)
+        labels = labels_of_feature(wrong, FEATURES[variant], preset)
         counted = separate_noise(labels) if noise == "alone" else labels
-        found = [agreement(counted[rows], truth[rows]) for rows in compared]
-        scores.append(_summed_up(variant, preset, labels, found))
+        table = agreement_by_prompt(counted[explained], truth[explained], prompts[explained])
+        if not len(table):
+            hint = "has no two wrong rollouts of the same prompt that a mistake explains. Name a longer run."
+            raise ConfigError("RUN", None, hint)
+        scores.append(_summed_up(variant, preset, labels, table))
     return scores
 
 
-def _summed_up(variant: str, preset: str, labels: Labels, found: list[Agreement]) -> Score:
-    table = pd.DataFrame(found)
+def _summed_up(variant: str, preset: str, labels: Labels, table: pd.DataFrame) -> Score:
     weights = {name: table.pairs if name == "pairwise" else table.rows for name in MEASURES}
     return Score(
         variant=variant,
@@ -162,14 +165,7 @@ def draw(scores: Sequence[Score]) -> Figure:
     return figure
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `analyse`."""
-    parser.add_argument("run", metavar="RUN", type=Path, help="folder of a run of the arithmetic task")
-    hint = "one set, as in the paper, or each row of noise a separate cluster; default: set"
-    parser.add_argument("--noise", choices=("set", "alone"), help=hint)
-
-
-main = Command("known_mistakes", __doc__, add_arguments, analyse, "known_mistakes")
+main = Command("known_mistakes", __doc__, analyse)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Across-step diversity: does a run find ways to reason that it did not have an epoch before, in the eyes of a judge?
+"""Across-step diversity: does a run find ways to reason that it lacked an epoch earlier, as scored by a language model?
 
 A prompt is visited once per epoch. The judge sees a few responses of a visit and a few of the next visit, and scores
 the later responses 1, 2 or 3 for no, one, or at least two new reasoning paths. Pairs of steps are drawn, and prompts of
@@ -9,23 +9,23 @@ each; for several runs, the judge sees the same visits to the same prompts. From
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import pandas as pd
 
-from analysis.command_line import Command, Finding, positive
+from analysis.command_line import Command, Finding
 from analysis.groups import Group, GroupIndex, index_groups, read_groups
-from analysis.judge.question import Question, ReplyLine
-from analysis.judge.settings import JudgeSettings
-from analysis.judged import Judging, Numbers, add_drawing_arguments, mean_and_error
+from analysis.judged import Judging, Numbers, mean_and_error
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.judge.question import Question, ReplyLine
+from meds_openrlhf.judge.settings import JudgeSettings
+from meds_openrlhf.options import ResponseCharacters, Seed, folders, option, positive
 from meds_openrlhf.results.figures import panels
 from meds_openrlhf.results.tables import markdown, shown
 from meds_openrlhf.runs.settings import names_of
@@ -52,13 +52,13 @@ Steps = tuple[int, int]  # of these two visits
 
 
 def analyse(
-    runs: Sequence[Path],
+    runs: Annotated[Sequence[Path], folders("folders of runs with meds.tracking.rollouts: all")],
     judge: JudgeSettings,
-    pairs: int = 21,
-    groups: int = 10,
-    answers: int = 3,
-    seed: int = 0,
-    response_characters: int | None = None,
+    pairs: Annotated[int, option("pairs of steps", "N", type=positive)] = 21,
+    groups: Annotated[int, option("prompts per pair", "N", type=positive)] = 10,
+    answers: Annotated[int, option("responses compared per visit", "N", type=positive)] = 3,
+    seed: Seed = 0,
+    response_characters: ResponseCharacters = None,
 ) -> Finding:
     """Let the judge score ``groups`` prompts of each of ``pairs`` pairs of steps, with ``answers`` of each visit."""
     judging = Judging(judge, seed, response_characters)
@@ -178,17 +178,7 @@ def draw(summaries: Sequence[Numbers]) -> Figure:
     return figure
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `analyse`."""
-    hint = "folders of runs with meds.tracking.rollouts: all"
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=hint)
-    parser.add_argument("--pairs", type=positive, metavar="N", help="pairs of steps; default: 21")
-    parser.add_argument("--groups", type=positive, metavar="N", help="prompts per pair; default: 10")
-    parser.add_argument("--answers", type=positive, metavar="N", help="of each visit; default: 3")
-    add_drawing_arguments(parser)
-
-
-main = Command("new_paths", __doc__, add_arguments, analyse, "new-paths", judged=True)
+main = Command("new_paths", __doc__, analyse)
 
 if __name__ == "__main__":
     sys.exit(main())

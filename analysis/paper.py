@@ -22,8 +22,7 @@ import pandas as pd
 
 from analysis import case_study, cost, eigen_ratio, error_categories, new_paths, step_diversity
 from analysis.agreement import name_of
-from analysis.command_line import Finding, exit_code_of, positive
-from analysis.judge.settings import JudgeSettings, add_judge_arguments, judge_settings
+from analysis.command_line import Finding, exit_code_of
 from meds_openrlhf.config import load_config
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.problems import PAPERS, find_benchmarks
@@ -31,8 +30,10 @@ from meds_openrlhf.evaluation.report import PICTURE, results_of_labels, write_re
 from meds_openrlhf.evaluation.settings import read_settings
 from meds_openrlhf.evaluation.tables import papers_table
 from meds_openrlhf.files import write_atomically
+from meds_openrlhf.judge.settings import JudgeSettings, add_judge_options, judge_settings
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.stored import open_memory
+from meds_openrlhf.options import positive
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.results.figures import look, panels, write_figure
 from meds_openrlhf.results.tables import markdown, shown, write_numbers
@@ -47,14 +48,6 @@ TABLE, FIGURE, NUMBERS, PAGE = "table.md", "figure.png", "numbers.json", "README
 
 
 @dataclass(frozen=True)
-class Lack:
-    """What an item lacks, and the command that makes it, if there is one."""
-
-    what: str
-    command: str = ""
-
-
-@dataclass(frozen=True)
 class Run:
     """A run's folder, and the command that trains it."""
 
@@ -62,7 +55,8 @@ class Run:
     training: str
 
 
-Make = Callable[[Path, Sequence[Path]], list[Lack]]
+Lacks = dict[str, str]  # what is missing, and the command that makes it, empty if there is none
+Make = Callable[[Path, Sequence[Path]], Lacks]
 
 
 @dataclass
@@ -78,7 +72,7 @@ class Item:
     runs: Sequence[Run]
     make: Make
     least: int = 1
-    lacks: list[Lack] = field(default_factory=list)
+    lacks: Lacks = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -124,14 +118,14 @@ class Paper:
         """Make an item of what there is. Raises ConfigError or MemoryCorruptionError if that fails."""
         present = [run.path for run in item.runs if read_lines(RunPaths(run.path).metrics)]
         absent = [run for run in item.runs if run.path not in present]
-        item.lacks = [Lack(f"no run {run.path.name}", run.training) for run in absent]
+        item.lacks = {f"no run {run.path.name}": run.training for run in absent}
         if len(present) >= item.least:
-            item.lacks += item.make(item.folder, present)
+            item.lacks |= item.make(item.folder, present)
 
     def page(self) -> str:
         """All items that are there, and what the others lack, with the commands for it."""
         lines = [f"# The paper's tables and figures, from runs of {self._given.model}", "", self.overview(), ""]
-        commands = dict.fromkeys(lack.command for item in self.items for lack in item.lacks if lack.command)
+        commands = dict.fromkeys(command for item in self.items for command in item.lacks.values() if command)
         if commands:
             lines += ["What is missing is made by:", "", *(f"    {command}" for command in commands), ""]
         for item in self.items:
@@ -147,7 +141,7 @@ class Paper:
         rows = []
         for item in self.items:
             state = f"`{item.name}/`" if item.is_made else "not made"
-            rows.append([item.shows, state, "; ".join(lack.what for lack in item.lacks)])
+            rows.append([item.shows, state, "; ".join(item.lacks)])
         return markdown(pd.DataFrame(rows, columns=["in the paper", "here", "missing"]), left=3)
 
     def _run(self, method: str, *variants: str) -> Run:
@@ -162,12 +156,12 @@ class Paper:
         if self._judge is not None:
             return _found(script.analyse, one=script is error_categories, judge=self._judge)
         words = ["python", "-m", "analysis.paper", *self._given.words, "--judge-model", "NAME", "--judge-url", "URL"]
-        return lambda folder, _: [] if (folder / TABLE).is_file() else [Lack("no judge", shlex.join(words))]
+        return lambda folder, _: {} if (folder / TABLE).is_file() else {"no judge": shlex.join(words)}
 
-    def _pass_at_k(self, folder: Path, runs: Sequence[Path]) -> list[Lack]:
+    def _pass_at_k(self, folder: Path, runs: Sequence[Path]) -> Lacks:
         return self._evaluated(folder, [self._base, *map(str, runs)], {})
 
-    def _ablation(self, folder: Path, runs: Sequence[Path]) -> list[Lack]:
+    def _ablation(self, folder: Path, runs: Sequence[Path]) -> Lacks:
         """Table 2, with the agreement of each feature's clusters with the judge as the last column."""
         return self._evaluated(folder, [*map(str, runs)], {"agreement (%)": self._agreement(runs)})
 
@@ -188,7 +182,7 @@ class Paper:
 
     def _evaluated(
         self, folder: Path, models: Sequence[str], columns: Mapping[str, Mapping[str, float | None]]
-    ) -> list[Lack]:
+    ) -> Lacks:
         """Write the report of those models that were evaluated, with more columns; returns what the others lack."""
         given = self._given
         named = [model.rpartition("/")[2] for model in models]
@@ -206,48 +200,46 @@ class Paper:
                     table[name] = [shown(values.get(model)) for model in comparison.models]
                 write_atomically(folder / TABLE, f"### {title}\n\n{markdown(table)}\n")
         command = shlex.join(["meds", "eval", *models, "--benchmarks", *given.benchmarks, "--n", str(given.n)])
-        return [Lack(note, command) for note in notes]
+        return dict.fromkeys(notes, command)
 
 
 def _found(analyse: Callable[..., Finding], one: bool = False, **options: Any) -> Make:
     """Make an item by an analysis, of all runs or of ``one``."""
 
-    def make(folder: Path, runs: Sequence[Path]) -> list[Lack]:
+    def make(folder: Path, runs: Sequence[Path]) -> Lacks:
         finding = analyse(runs[0] if one else runs, **options)
         write_atomically(folder / TABLE, f"{finding.text}\n")
         write_numbers(finding.numbers, folder / NUMBERS)
         if finding.figure is not None:
             write_figure(finding.figure, folder / FIGURE)
-        return []
+        return {}
 
     return make
 
 
-def _entropy(folder: Path, runs: Sequence[Path]) -> list[Lack]:
+def _entropy(folder: Path, runs: Sequence[Path]) -> Lacks:
     figure, (axes,) = panels(["entropy of the policy"], width=5.0, height=3.2)
-    for number, curve in enumerate(logged_curves(runs, ["policy_entropy"], "logged no policy_entropy")):
-        axes.plot(curve.steps, curve.values, label=curve.run, color=look(number)["color"])
+    curves = logged_curves(runs, ["policy_entropy"], "logged no policy_entropy")
+    for number, ((run, _), curve) in enumerate(curves.items()):
+        axes.plot(curve.index, curve, label=run, color=look(number)["color"])
     axes.set(xlabel="training step", ylabel="nats per token")
     axes.legend(frameon=False)
     write_figure(figure, folder / FIGURE)
-    return []
+    return {}
 
 
 def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line; ``judge`` is whether it names one."""
+    """Parse the command line; ``words`` are it itself."""
     summary = (__doc__ or "").split("\n")[0]
     parser = argparse.ArgumentParser(prog="python -m analysis.paper", description=summary, allow_abbrev=False)
-    parser.add_argument("model", metavar="MODEL", help="a folder of configs/, whose runs are runs/MODEL-METHOD")
-    hint = "the run that stands for MEDS; default: %(default)s, the method of the paper's code"
+    parser.add_argument("model", metavar="MODEL", help="a folder in configs/; the runs are runs/MODEL-METHOD")
+    hint = "the run to take as MEDS (default: %(default)s, the method of the paper's code)"
     parser.add_argument("--meds", metavar="NAME", default="meds-reference", help=hint)
-    parser.add_argument("--benchmarks", nargs="+", default=list(PAPERS), help="default: the paper's")
-    parser.add_argument("--n", type=positive, default=128, metavar="N", help="samples of a problem; default: 128")
-    add_judge_arguments(parser, "the language model that three items need, and what it may cost for each of them")
+    parser.add_argument("--benchmarks", nargs="+", default=list(PAPERS), help="benchmarks (default: the paper's)")
+    parser.add_argument("--n", type=positive, default=128, metavar="N", help="samples per problem (default: 128)")
+    add_judge_options(parser, "the language model that three items need, and limits on its cost for each of them")
     given = parser.parse_args(words)
     given.words = sys.argv[1:] if words is None else words
-    given.judge = "judge model" in vars(given)
-    if not given.judge and any(name.startswith("judge ") for name in vars(given)):
-        parser.error("the following arguments are required: --judge-model")
     return given
 
 
@@ -257,13 +249,14 @@ def main(words: Sequence[str] | None = None) -> int:
     failed = []
 
     def write() -> None:
-        paper = Paper(given, judge_settings(vars(given)) if given.judge else None)
+        has_judge = any(name.startswith("judge_") for name in vars(given))
+        paper = Paper(given, judge_settings(vars(given)) if has_judge else None)
         for item in paper.items:
             try:
                 paper.attempt(item)
             except (ConfigError, MemoryCorruptionError) as error:
                 print(f"error: {error}", file=sys.stderr)
-                item.lacks.append(Lack(str(error)))
+                item.lacks[str(error)] = ""
                 failed.append(item)
         page = OUT / PAGE
         write_atomically(page, paper.page())

@@ -1,4 +1,4 @@
-"""Within-step diversity: which of two runs answers one question in more different ways, in the eyes of a judge?
+"""Within-step diversity: which of two runs answers a question in more different ways, as scored by a language model?
 
 For each question of a step, the judge sees the responses of both runs and scores how varied the reasoning within each
 set is, from 1 to 5. The order of the runs is random for each question. From the repository's root:
@@ -8,23 +8,23 @@ set is, from 1 to 5. The order of the runs is random for each question. From the
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import pandas as pd
 
-from analysis.command_line import Command, Finding, positive
+from analysis.command_line import Command, Finding
 from analysis.groups import Group, GroupIndex, Visit, index_groups, read_groups
-from analysis.judge.question import Question, ReplyLine
-from analysis.judge.settings import JudgeSettings
-from analysis.judged import Judging, Numbers, add_drawing_arguments, mean_and_error
+from analysis.judged import Judging, Numbers, mean_and_error
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.judge.question import Question, ReplyLine
+from meds_openrlhf.judge.settings import JudgeSettings
+from meds_openrlhf.options import ResponseCharacters, Seed, folders, option, positive
 from meds_openrlhf.results.figures import look, panels
 from meds_openrlhf.results.tables import markdown, shown
 from meds_openrlhf.runs.settings import names_of
@@ -62,14 +62,22 @@ class Pairing:
 
 
 def analyse(
-    runs: Sequence[Path],
+    runs: Annotated[Sequence[Path], folders("folders of runs with meds.tracking.rollouts: all", 2)],
     judge: JudgeSettings,
-    steps: Sequence[int] | None = None,
-    groups: int = 10,
-    answers: int = 16,
-    nearby: int = 0,
-    seed: int = 0,
-    response_characters: int | None = None,
+    steps: Annotated[
+        Sequence[int] | None,
+        option(
+            f"steps to compare (default: the paper's, {PAPER_STEPS[0]} to {PAPER_STEPS[-1]}, that both runs have)",
+            "N",
+            nargs="+",
+            type=int,
+        ),
+    ] = None,
+    groups: Annotated[int, option("questions per step", "N", type=positive)] = 10,
+    answers: Annotated[int, option("maximum responses of each run to a question", "N", type=positive)] = 16,
+    nearby: Annotated[int, option("maximum steps between the two runs' visits", "N", type=int)] = 0,
+    seed: Seed = 0,
+    response_characters: ResponseCharacters = None,
 ) -> Finding:
     """Let the judge compare up to ``groups`` questions per step, with up to ``answers`` of each run."""
     judging, names = Judging(judge, seed, response_characters), names_of(runs)
@@ -200,21 +208,7 @@ def draw(summaries: Sequence[Numbers], names: Sequence[str]) -> Figure:
     return figure
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `analyse`."""
-    hint = "folders of runs with meds.tracking.rollouts: all"
-    parser.add_argument("runs", nargs=2, type=Path, metavar="RUN", help=hint)
-    hint = f"default: the paper's that both runs have, of {PAPER_STEPS[0]} to {PAPER_STEPS[-1]}"
-    parser.add_argument("--steps", type=int, nargs="+", metavar="N", help=hint)
-    parser.add_argument("--groups", type=positive, metavar="N", help="questions per step; default: 10")
-    hint = "of each run to a question; default: 16, or all"
-    parser.add_argument("--answers", type=positive, metavar="N", help=hint)
-    hint = "how many steps away a question may have been; default: 0"
-    parser.add_argument("--nearby", type=int, metavar="N", help=hint)
-    add_drawing_arguments(parser)
-
-
-main = Command("step_diversity", __doc__, add_arguments, analyse, "step-diversity", judged=True)
+main = Command("step_diversity", __doc__, analyse)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,12 +15,11 @@ r - lambda c has at least the expected task reward of the update under r. The ch
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -31,6 +30,7 @@ from analysis.gibbs import Floats, gain, gain_by_covariance, gibbs, repeats_scor
 from analysis.gibbs import repeats_score_no_higher_on_average as on_average
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import load_config
+from meds_openrlhf.options import Seed, folders, option, positive
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.results.figures import look, panels
 from meds_openrlhf.results.tables import markdown, shown
@@ -79,21 +79,24 @@ Check = dict[str, Any]  # numbers by name
 
 
 def analyse(
-    runs: Sequence[Path] = (),
-    problems: int = 10_000,
-    seed: int = 0,
-    eta: Sequence[float] = (1.0, 10.0, 100.0),
-    alpha: float | None = None,
-    beta: float | None = None,
+    runs: Annotated[Sequence[Path], folders("folders of runs with a rollout log", "*")] = (),
+    problems: Annotated[int, option("number of random problems", "N", type=positive)] = 10_000,
+    seed: Seed = 0,
+    eta: Annotated[
+        Sequence[float], option("sizes of the update: 1 / the weight of the KL term", nargs="+", type=float)
+    ] = (1.0, 10.0, 100.0),
+    alpha: Annotated[float | None, option("alpha of the penalty (default: each run's)", type=float)] = None,
+    beta: Annotated[float | None, option("beta of the penalty (default: each run's)", type=float)] = None,
 ) -> Finding:
     """Check the theorem on random problems and on the groups of runs."""
-    if problems < 1:
-        raise ConfigError("--problems", problems, "must be at least 1.")
     for value in eta:
         if not 0 < value < np.inf:
             raise ConfigError("--eta", value, "must be above 0 and finite.")
     weights = [weights_of(run, alpha, beta) for run in runs]
-    random, worst = check_random(problems, seed)
+    generator = np.random.default_rng(seed)
+    free = [random_problem(generator) for _ in range(problems)]
+    fitting = [random_problem(generator, under_assumption=True) for _ in range(problems)]
+    random, worst = check_random(free, fitting), min(free, key=lambda problem: problem.relative_gain)
     checks = [
         check_run(name, logged_rollouts(run, COLUMNS), of_run, eta)
         for name, run, of_run in zip(names_of(runs), runs, weights)
@@ -101,7 +104,7 @@ def analyse(
     text = "\n\n".join([random_lines(random, worst), *([markdown(table_of(checks))] if checks else [])])
     facts = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(worst).items()}
     numbers = {"random": {**random, "worst": facts}, "runs": checks}
-    return Finding(text, numbers, draw(problems, seed, checks))
+    return Finding(text, numbers, draw(free, fitting, checks))
 
 
 # ── random problems ──
@@ -120,23 +123,16 @@ def random_problem(generator: np.random.Generator, *, under_assumption: bool = F
     return Problem(generator.dirichlet(np.ones(count)), reward, penalty, float(eta))
 
 
-def check_random(problems: int, seed: int) -> tuple[Check, Problem]:
-    """Check ``problems`` random problems and as many under the assumption; and the problem that loses most.
-
-    Gains are relative to the rewards' range.
-    """
-    generator = np.random.default_rng(seed)
-    free = [random_problem(generator) for _ in range(problems)]
-    fitting = [random_problem(generator, under_assumption=True) for _ in range(problems)]
+def check_random(free: Sequence[Problem], fitting: Sequence[Problem]) -> Check:
+    """Check random problems, and those under the assumption; gains are relative to the rewards' range."""
     violating = [problem for problem in free if not repeats_score_no_higher(problem.reward, problem.penalty)]
-    check = {
-        "problems": problems,
+    return {
+        "problems": len(free),
         "largest_identity_error": max(problem.identity_error for problem in (*free, *fitting)),
         "least_gain_under_assumption": min(problem.relative_gain for problem in fitting),
-        "assumption_holds_share": 1 - len(violating) / problems,
+        "assumption_holds_share": 1 - len(violating) / len(free),
         "negative_share_without": sum(problem.gain < 0 for problem in violating) / max(len(violating), 1),
     }
-    return check, min(free, key=lambda problem: problem.relative_gain)
 
 
 def random_lines(check: Check, worst: Problem) -> str:
@@ -168,10 +164,7 @@ def weights_of(run: Path, alpha: float | None, beta: float | None) -> dict[str, 
     """
     if alpha is not None and beta is not None:
         return {"alpha": alpha, "beta": beta}
-    config = RunPaths(run).config
-    if not config.exists():
-        raise ConfigError("RUN", str(run), "has no config.yaml with its penalty. Give --alpha and --beta.")
-    penalty = load_config(config).meds.penalty
+    penalty = load_config(RunPaths(run).config).meds.penalty
     if penalty.scope == "batch":
         hint = "gives a bonus within the step (meds.penalty.scope: batch), not a penalty. Give --alpha and --beta."
         raise ConfigError("RUN", str(run), hint)
@@ -235,14 +228,13 @@ def table_of(checks: Sequence[Check]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*header, "eta", "mean gain", "least gain", "losing"])
 
 
-def draw(problems: int, seed: int, checks: Sequence[Check]) -> Figure:
-    """Draw the gains of random problems with and without the assumption, and the runs' mean gains over eta."""
-    generator = np.random.default_rng(seed)
+def draw(free: Sequence[Problem], fitting: Sequence[Problem], checks: Sequence[Check]) -> Figure:
+    """Draw the gains of random problems without and with the assumption, and the runs' mean gains over eta."""
     titles = ["gain in task reward on random problems", *(["mean gain over the runs' groups"] if checks else [])]
     figure, grid = panels(titles, width=5.5, height=3.7)
-    for under, label in ((True, "more repeats, lower score"), (False, "repeats at random")):
-        gains = [random_problem(generator, under_assumption=under).gain for _ in range(problems)]
-        grid[0].hist(gains, bins=80, alpha=0.6, label=label, color=look(int(not under))["color"])
+    for number, (label, drawn) in enumerate({"more repeats, lower score": fitting, "repeats at random": free}.items()):
+        gains = [problem.gain for problem in drawn]
+        grid[0].hist(gains, bins=80, alpha=0.6, label=label, color=look(number)["color"])
     grid[0].axvline(0, color="black", linewidth=1)
     grid[0].set(xlabel="J(q2) - J(q1)", ylabel="problems")
     for number, check in enumerate(checks):
@@ -254,18 +246,7 @@ def draw(problems: int, seed: int, checks: Sequence[Check]) -> Figure:
     return figure
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `analyse`."""
-    parser.add_argument("runs", metavar="RUN", nargs="*", type=Path, help="folders of runs with a log of rollouts")
-    parser.add_argument("--problems", type=int, help="random problems; default: 10000")
-    parser.add_argument("--seed", type=int, help="of the random problems; default: 0")
-    hint = "how far the update goes, 1 over the weight of the KL term; default: 1 10 100"
-    parser.add_argument("--eta", type=float, nargs="+", help=hint)
-    parser.add_argument("--alpha", type=float, help="of the penalty; default: what each run's config.yaml says")
-    parser.add_argument("--beta", type=float, help="of the penalty; default: what each run's config.yaml says")
-
-
-main = Command("theorem", __doc__, add_arguments, analyse, "theorem")
+main = Command("theorem", __doc__, analyse)
 
 if __name__ == "__main__":
     sys.exit(main())

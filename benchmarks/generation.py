@@ -26,6 +26,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.training.host import cpu
 
 if not cpu.has_cuda():
@@ -201,7 +202,7 @@ def run_steps(make_fleet: Callable[[], SimulatedFleet], batch: int, steps: int, 
     }
     strategy, fleet = SimpleNamespace(args=parse_openrlhf_arguments(flags)), cast("Any", make_fleet())
     prompts = (([""], [str(number)], [""], [None]) for number in count())
-    context: Any = SimpleNamespace(keeps_scores_below=None, steps_left=None)
+    context: Any = SimpleNamespace(meds=MedsSettings(run_dir="unused"), first_step=0)
     theirs = SamplesGenerator(strategy, prompts, None, None, [])
     generator: Any = RolloutGenerator(theirs, fleet, context, sync_weights=None)
     if not ahead:

@@ -20,16 +20,14 @@ from analysis.command_line import exit_code_of
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.runs.catalogue import CHARTS, PASS_AT_K, UNANSWERED, Chart
-from meds_openrlhf.tracking.trackers import PROJECT
+from meds_openrlhf.tracking.trackers import AXIS, BIGGEST_CLUSTERS, PROJECT
 
 if TYPE_CHECKING:
     import wandb_workspaces.workspaces as ws
 
-AXIS = "train/global_step"
 NAME = "MEDS"  # of the view
 MOST_RUNS = 20  # shown in a panel
 EVALUATIONS = (("pass@k", f"eval/{PASS_AT_K}"), ("responses without an answer", f"eval/{UNANSWERED}"))
-BIGGEST_CLUSTERS = "train/biggest_clusters"
 
 
 def make_dashboard(entity: str, project: str) -> ws.Workspace:
@@ -103,8 +101,8 @@ def main(command_line: Sequence[str] | None = None) -> int:
     """Run the script and return its exit code."""
     parser = argparse.ArgumentParser("python -m dashboards.wandb_workspace", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--entity", help="user or team at W&B that owns the project")
-    parser.add_argument("--project", default=PROJECT, help="project at W&B; default: %(default)s, as for runs")
-    parser.add_argument("--offline", type=Path, metavar="FILE", help="write the specification as JSON, save nothing")
+    parser.add_argument("--project", default=PROJECT, help="project at W&B (default: %(default)s, as for runs)")
+    parser.add_argument("--offline", type=Path, metavar="FILE", help="write the specification to a JSON file instead")
     arguments = parser.parse_args(command_line)
     return exit_code_of(lambda: publish(arguments))
 

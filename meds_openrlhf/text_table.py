@@ -12,3 +12,8 @@ def aligned(rows: Sequence[Sequence[object]], sides: str = "") -> str:
     sides = sides or "<" * len(widths)
     lines = ["  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths)) for row in cells]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def counted(number: int, noun: str) -> str:
+    """A count with its noun: ``1 prompt``, ``2,000 prompts``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

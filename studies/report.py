@@ -164,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the report and print the verdicts."""
     parser = argparse.ArgumentParser(prog="python -m studies.report", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("file", type=Path, metavar="FILE", help="e.g. studies/laboratory.yaml")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder to write to (results/NAME)")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder to write to (default: results/NAME)")
     arguments = parser.parse_args(argv)
 
     def report() -> None:

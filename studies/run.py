@@ -145,8 +145,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code, 1 if a run failed."""
     parser = argparse.ArgumentParser(prog="python -m studies.run", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("file", type=Path, metavar="FILE", help="e.g. studies/laboratory.yaml")
-    parser.add_argument("--parallel", type=int, default=2, metavar="N", help="runs at a time (%(default)s)")
-    parser.add_argument("--only", nargs="+", default=[], metavar="RUN", help="these runs alone, as TASK-METHOD-SEED")
+    parser.add_argument("--parallel", type=int, default=2, metavar="N", help="runs at a time (default: %(default)s)")
+    parser.add_argument("--only", nargs="+", default=[], metavar="RUN", help="make only these: TASK-METHOD-SEED")
     given = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     succeeded = []

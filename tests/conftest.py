@@ -2,8 +2,6 @@
 
 import os
 import re
-import signal
-import subprocess
 import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
@@ -14,7 +12,8 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.ports import free_ports, wait_for_port
+from tests.ports import free_ports, listens
+from tests.servers import running
 
 # No test is about time, and a busy machine is no failure.
 settings.register_profile("untimed", deadline=None)
@@ -118,7 +117,7 @@ class RayCluster:
 
 
 @pytest.fixture(scope="session")
-def ray_head() -> Iterator[RayCluster]:
+def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
     """A cluster of this machine, for the whole session."""
     port, client, metrics = free_ports(3)
     command = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={port}"]
@@ -127,14 +126,8 @@ def ray_head() -> Iterator[RayCluster]:
     command += ['--system-config={"metrics_report_interval_ms": 500}']
     # Ray would start a process for each CPU as soon as anybody connects.
     environment = {**os.environ, "RAY_enable_open_telemetry": "true", "RAY_prestart_worker_first_driver": "false"}
-    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
-    process = subprocess.Popen(command, env=environment, **silent)
-    try:
-        wait_for_port(port)
+    with running(command, tmp_path_factory.mktemp("ray-head") / "log", lambda: listens(port), environment):
         yield RayCluster(f"127.0.0.1:{port}", f"http://127.0.0.1:{metrics}/metrics")
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(60)
 
 
 @pytest.fixture(scope="module")

@@ -2,32 +2,24 @@
 
 import random
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 def free_ports(count: int) -> list[int]:
     """Ports for servers that start some time later: from below the range that connections take theirs from."""
-    found: list[int] = []
+    found: set[int] = set()
     draws = random.SystemRandom()  # tests that seed `random` alike would all get the same ports
     while len(found) < count:
         port = draws.randint(20_000, 32_000)
-        with socket.socket() as probe:
-            if port not in found and probe.connect_ex(("127.0.0.1", port)) != 0:
-                found.append(port)
-    return found
+        found |= set() if listens(port) else {port}
+    return list(found)
 
 
-def wait_for_port(port: int, seconds: float = 60) -> None:
-    """Until somebody listens there."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    raise TimeoutError(f"nothing listens on port {port}")
+def listens(port: int) -> bool:
+    """Whether somebody listens there."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @contextmanager

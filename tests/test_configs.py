@@ -11,9 +11,9 @@ from meds_openrlhf.cli.eval import add_parser
 from meds_openrlhf.config import RunConfig, load_config
 from meds_openrlhf.config.loader import flatten
 from meds_openrlhf.config.method import Method
-from meds_openrlhf.evaluation.models.naming import length_of_training
+from meds_openrlhf.evaluation.models.naming import response_length
 from meds_openrlhf.evaluation.problems import PAPERS
-from meds_openrlhf.features.settings import feature_transform
+from meds_openrlhf.features.settings import transform_of
 from meds_openrlhf.memory.assignment import Sets, assign
 from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.results.estimators import ks_up_to
@@ -61,7 +61,7 @@ def test_every_model_has_every_method_and_neighbours_differ_only_in_it(model: st
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("method", METHODS)
-def test_the_papers_settings(model: str, method: str, tmp_path: Path) -> None:
+def test_the_papers_settings(model: str, method: str) -> None:
     found = settings(model, method)
     length = 3072 if model == "qwen2.5-math-7b" else 7168
     expected = {
@@ -84,8 +84,7 @@ def test_the_papers_settings(model: str, method: str, tmp_path: Path) -> None:
         **(DAPO if method in ("dapo", "meds") else GRPO),
     }
     assert {key: found.get(key) for key in expected} == expected
-    (tmp_path / "config.yaml").write_text((CONFIGS / model / f"{method}.yaml").read_text())
-    assert length_of_training([str(tmp_path)]) == length  # of the evaluation's responses too
+    assert response_length(load_config(CONFIGS / model / f"{method}.yaml")) == length  # of the evaluation too
 
 
 def test_the_papers_evaluation_and_clustering() -> None:
@@ -132,7 +131,7 @@ def test_every_rival_goes_with_every_model_and_penalty(model: str, method: str, 
 def test_the_papers_features(model: str, layers: int, columns: dict[str, int]) -> None:
     logits = np.random.default_rng(0).normal(size=(3, layers))
     for name, count in columns.items():
-        selected = feature_transform(ablation(name, model).meds.features).select(logits)
+        selected = transform_of(ablation(name, model).meds).select(logits)
         expected = np.diff(logits, axis=1) if "diff" in name else logits
         assert np.allclose(selected, expected[:, -count:])
 

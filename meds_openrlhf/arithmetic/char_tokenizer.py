@@ -1,7 +1,8 @@
 """A character-level tokenizer for the demo's tiny policy, in Hugging Face's fast format.
 
 There is one token per character, so that a policy of a million parameters has a small vocabulary. The two fixed parts
-of the Qwen-Math template are single tokens, so that a prompt has only two tokens more than its problem.
+of the Qwen-Math template are single tokens, so that a prompt has only two tokens more than its problem; so may be the
+phrases that responses consist of.
 
 The class is Qwen2's own tokenizer, with a vocabulary of single bytes and no merges. Next to a Qwen2 config,
 transformers 5 replaces the pre-tokenizer and the decoder of any saved tokenizer by Qwen2's; only this class survives
@@ -27,10 +28,8 @@ def build_char_tokenizer(longest_text: int = 512, pieces: Iterable[str] = ()) ->
 
     Printable ASCII and newline are one token each, other characters one per UTF-8 byte. Encoding and decoding restore a
     text exactly (in Unicode's composed form). `longest_text` is `model_max_length`, in tokens. The `pieces` are single
-    tokens too, wherever they occur; the longest match wins. Raises ValueError if `longest_text` is below 1.
+    tokens too, wherever they occur; the longest match wins.
     """
-    if longest_text < 1:
-        raise ValueError(f"longest_text={longest_text}: must be at least 1.")
     tokenizer = Qwen2Tokenizer(
         vocab={token: index for index, token in enumerate(_vocabulary())},
         merges=[],

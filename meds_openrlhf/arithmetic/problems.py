@@ -7,6 +7,8 @@ miniature the collapse that memory-enhanced shaping addresses: few recurring err
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import random
 import re
 from dataclasses import dataclass
@@ -18,7 +20,12 @@ EQUALS = ("=", " = ", " is ")
 JOINERS = (", ", "; ", ". ", ", then ", ", so ", " and ")
 CLOSINGS = (". ", ": ", ". So ", ". Thus ", " -> ", ", hence ")
 
-_RANK = {"+": 1, "-": 1, "*": 2}
+# The wording's texts of several characters, which are single tokens for the demo's policy.
+PIECES = ("\\boxed{", *(text for text in (*OPENINGS, *EQUALS, *JOINERS, *CLOSINGS) if len(text) > 1))
+
+# A calculation from left to right is parsed with operators that have the same rank in Python.
+_SAME_RANK = str.maketrans("+-", "/%")
+_SYMBOLS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "+", ast.Mod: "-"}
 _COLUMN_ADDITION = re.compile(r"(\d\d)\+(\d\d)")
 
 
@@ -95,7 +102,9 @@ def work(expression: str, mistake: Mistake = NO_MISTAKE) -> Working:
     columns = _COLUMN_ADDITION.fullmatch(expression)
     if columns:
         return _add_by_columns(int(columns[1]), int(columns[2]), mistake)
-    return _Reader(expression, mistake).read()
+    steps: list[tuple[str, int]] = []
+    value = _calculate(_parsed(expression, mistake), mistake, steps)
+    return Working(tuple(steps), value)
 
 
 def telling_mistakes(problem: Problem) -> tuple[Mistake, ...]:
@@ -187,7 +196,28 @@ def _add_without_carrying(left: int, right: int) -> int:
     return total
 
 
-def _calculate(operator: str, left: int, right: int, mistake: Mistake) -> int:
+def _parsed(expression: str, mistake: Mistake) -> ast.expr:
+    text = expression if mistake.keeps_brackets else expression.replace("(", "").replace(")", "")
+    if re.fullmatch(r"[\d+*()-]+", text):
+        with contextlib.suppress(SyntaxError):
+            return ast.parse(text if mistake.keeps_precedence else text.translate(_SAME_RANK), mode="eval").body
+    raise _unreadable(expression)
+
+
+def _calculate(node: ast.expr, mistake: Mistake, steps: list[tuple[str, int]]) -> int:
+    """The value of a parsed expression; adds its operations to ``steps`` in the order of their execution."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if not isinstance(node, ast.BinOp) or type(node.op) not in _SYMBOLS:
+        raise _unreadable(ast.unparse(node))
+    left, right = (_calculate(part, mistake, steps) for part in (node.left, node.right))
+    symbol = _SYMBOLS[type(node.op)]
+    result = _operated(symbol, left, right, mistake)
+    steps.append((f"{left}{symbol}{right}", result))
+    return result
+
+
+def _operated(operator: str, left: int, right: int, mistake: Mistake) -> int:
     if operator == "*":
         return left * right
     if operator == "-":
@@ -196,48 +226,5 @@ def _calculate(operator: str, left: int, right: int, mistake: Mistake) -> int:
     return (_add_without_carrying(left, right) if without_carry else left + right) + mistake.overshoot
 
 
-class _Reader:
-    """Parses an expression by precedence climbing and records each operation as it is executed."""
-
-    def __init__(self, expression: str, mistake: Mistake) -> None:
-        self.expression = expression
-        self.mistake = mistake
-        dropped = "" if mistake.keeps_brackets else "()"
-        # Reversed, so that the next symbol is popped from the end.
-        self.symbols = [symbol for symbol in re.findall(r"\d+|\S", expression) if symbol not in dropped][::-1]
-        self.steps: list[tuple[str, int]] = []
-
-    def read(self) -> Working:
-        value = self._read_operations(1)
-        if self.symbols:
-            raise self._unreadable()
-        return Working(tuple(self.steps), value)
-
-    def _read_operations(self, lowest_rank: int) -> int:
-        left = self._read_operand()
-        while self.symbols and self._rank(self.symbols[-1]) >= lowest_rank:
-            operator = self.symbols.pop()
-            right = self._read_operations(self._rank(operator) + 1)
-            result = _calculate(operator, left, right, self.mistake)
-            self.steps.append((f"{left}{operator}{right}", result))
-            left = result
-        return left
-
-    def _read_operand(self) -> int:
-        symbol = self.symbols.pop() if self.symbols else ""
-        if symbol.isdigit():
-            return int(symbol)
-        if symbol != "(":
-            raise self._unreadable()
-        value = self._read_operations(1)
-        if not self.symbols or self.symbols.pop() != ")":
-            raise self._unreadable()
-        return value
-
-    def _rank(self, symbol: str) -> int:
-        if symbol in _RANK:
-            return _RANK[symbol] if self.mistake.keeps_precedence else 1
-        return 0
-
-    def _unreadable(self) -> ValueError:
-        return ValueError(f"expression={self.expression}: must consist of integers, + - * and matched brackets.")
+def _unreadable(expression: str) -> ValueError:
+    return ValueError(f"expression={expression}: must consist of integers, + - * and matched brackets.")

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import transformers
 from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
 CONTEXT_LENGTH = 512  # tokens
+
+Example = tuple[list[int], list[int]]
+"""The tokens of a prompt, a response and the end of turn, and what to learn of each: nothing of the prompt's."""
 
 _WARM_UP_STEPS = 20
 _IGNORED = -100
@@ -32,32 +35,17 @@ class PolicyRecipe:
     layers: int = 6
     hidden_size: int = 96
     heads: int = 3
-    steps: int = 340
+    steps: int
     batch_size: int = 32
     matrix_learning_rate: float = 0.02
     """For the layers' weight matrices, which Muon trains; AdamW needs about 50 % more steps."""
     learning_rate: float = 3e-3
     """For all other weights, which AdamW trains."""
 
-    def __post_init__(self) -> None:
-        for name in ("layers", "hidden_size", "heads", "steps", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: must be at least 1.")
-        if self.hidden_size % (2 * self.heads):
-            raise ValueError(f"hidden_size={self.hidden_size}: must be an even multiple of heads, {self.heads}.")
-
     @property
     def examples(self) -> int:
         """The number of examples that the training takes, each once."""
         return self.steps * self.batch_size
-
-
-@dataclass(frozen=True)
-class _Example:
-    """A prompt and a response, including the end of turn."""
-
-    tokens: list[int]
-    prompt_length: int
 
 
 def make_policy(
@@ -78,24 +66,28 @@ def make_policy(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         policy = _new_policy(tokenizer, recipe)
-    with _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # two are 1.7 times as fast on an idle machine, but ten times as slow if a core is busy
+    try:
         _train(policy, batches, recipe, report)
+    finally:
+        torch.set_num_threads(threads)
     transformers.logging.disable_progress_bar()  # a single file takes a millisecond
     policy.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
-def _encode(tokenizer: PreTrainedTokenizerBase, prompt: str, response: str) -> _Example:
+def _encode(tokenizer: PreTrainedTokenizerBase, prompt: str, response: str) -> Example:
     before = tokenizer.encode(prompt, add_special_tokens=False)
-    after = tokenizer.encode(response, add_special_tokens=False)
-    return _Example([*before, *after, tokenizer.eos_token_id], prompt_length=len(before))
+    after = [*tokenizer.encode(response, add_special_tokens=False), tokenizer.eos_token_id]
+    return [*before, *after], [*[_IGNORED] * len(before), *after]
 
 
-def _batches(examples: Sequence[_Example], size: int, generator: random.Random) -> list[list[_Example]]:
+def _batches(examples: Sequence[Example], size: int, generator: random.Random) -> list[list[Example]]:
     """A batch per step, each with examples of similar length, to reduce padding."""
     batches = []
     for start in range(0, len(examples), _POOLED_BATCHES * size):
-        alike = sorted(examples[start : start + _POOLED_BATCHES * size], key=lambda example: len(example.tokens))
+        alike = sorted(examples[start : start + _POOLED_BATCHES * size], key=lambda example: len(example[0]))
         pooled = [alike[first : first + size] for first in range(0, len(alike), size)]
         generator.shuffle(pooled)
         batches += pooled
@@ -121,20 +113,9 @@ def _new_policy(tokenizer: PreTrainedTokenizerBase, recipe: PolicyRecipe) -> Qwe
     return Qwen2ForCausalLM(config)
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Use one thread: two are 1.7 times as fast on an idle machine, but up to ten times as slow if a core is busy."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 def _train(
     policy: Qwen2ForCausalLM,
-    batches: Sequence[Sequence[_Example]],
+    batches: Sequence[Sequence[Example]],
     recipe: PolicyRecipe,
     report: Callable[[str], None],
 ) -> None:
@@ -168,14 +149,12 @@ def _pace(step: int, steps: int) -> float:
     return min((step + 1) / _WARM_UP_STEPS, 1.0) * (1 - step / steps)
 
 
-def _response_loss(policy: Qwen2ForCausalLM, batch: Sequence[_Example]) -> torch.Tensor:
+def _response_loss(policy: Qwen2ForCausalLM, batch: Sequence[Example]) -> torch.Tensor:
     """Mean cross-entropy over the tokens of the responses, a scalar. Right padding needs no attention mask."""
-    longest = max(len(example.tokens) for example in batch)
-    tokens = torch.full((len(batch), longest), policy.config.pad_token_id)  # (B, T)
-    targets = torch.full((len(batch), longest), _IGNORED)  # (B, T)
-    for row, example in enumerate(batch):
-        length = len(example.tokens)
-        tokens[row, :length] = torch.tensor(example.tokens)
-        targets[row, example.prompt_length : length] = tokens[row, example.prompt_length : length]
+    pads = (policy.config.pad_token_id, _IGNORED)
+    tokens, targets = (
+        pad_sequence([torch.tensor(part) for part in parts], batch_first=True, padding_value=pad)  # (B, T)
+        for parts, pad in zip(zip(*batch), pads)
+    )
     logits = policy(input_ids=tokens, use_cache=False).logits[:, :-1]  # (B, T - 1, vocabulary)
     return cross_entropy(logits.flatten(0, 1), targets[:, 1:].flatten(), ignore_index=_IGNORED)

@@ -16,12 +16,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
-from meds_openrlhf.arithmetic.problems import NO_MISTAKE, Problem, dominant_mistakes, draw_problems, write_solution
+from meds_openrlhf.arithmetic.problems import (
+    NO_MISTAKE,
+    PIECES,
+    Problem,
+    dominant_mistakes,
+    draw_problems,
+    write_solution,
+)
 from meds_openrlhf.arithmetic.tiny_policy import CONTEXT_LENGTH, PolicyRecipe, make_policy
 from meds_openrlhf.data.templates import qwen_math_prompt
 
 # Increase this when problems, wording or training change in code: assets of earlier versions are then rebuilt.
-TASK_VERSION = 1
+TASK_VERSION = 2
 
 _RECIPE_FILE = "recipe.json"
 
@@ -30,27 +37,17 @@ _RECIPE_FILE = "recipe.json"
 class WarmStartRecipe(PolicyRecipe):
     """The settings of the supervised training; equal recipes and seeds give equal assets on the same machine."""
 
+    steps: int = 220
     train_problems: int = 64
     eval_problems: int = 32
     """Never seen in the supervised training."""
     other_problems: int = 600
     """Problems of the same family in neither of the two sets, for skill beyond the problems of `train`."""
-    train_share: float = 0.5
+    train_share: float = 0.7
     """Share of the solutions that solve a problem of `train`; the rest solve other problems."""
     right_share: float = 0.34
     first_mistake_share: float = 0.42
     """Share of the solutions that make the first dominant mistake; the remaining solutions make the second."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("train_problems", "eval_problems", "other_problems"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: must be at least 1.")
-        for name in ("train_share", "right_share", "first_mistake_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name}={getattr(self, name)}: must be from 0 to 1.")
-        if self.right_share + self.first_mistake_share > 1:
-            raise ValueError(f"first_mistake_share={self.first_mistake_share}: must be at most 1 with right_share.")
 
 
 DEFAULT_RECIPE = WarmStartRecipe()
@@ -109,7 +106,7 @@ def _build(folder: Path, seed: int, recipe: WarmStartRecipe, report: Callable[[s
 
     generator = random.Random(f"solutions-{seed}")
     texts = [_draw_text(train, others, generator, recipe) for _ in range(recipe.examples)]
-    make_policy(folder / "policy", build_char_tokenizer(CONTEXT_LENGTH), texts, recipe, seed, generator, report)
+    make_policy(folder / "policy", build_char_tokenizer(CONTEXT_LENGTH, PIECES), texts, recipe, seed, generator, report)
     write_rows(folder / "train.jsonl", train, first_number=0)
     write_rows(folder / "eval.jsonl", problems[recipe.train_problems : evaluated], first_number=recipe.train_problems)
 
@@ -134,7 +131,6 @@ def _draw_text(
     """A prompt and a solution of it, right or with one of its dominant mistakes."""
     problem = generator.choice(train if generator.random() < recipe.train_share else others)
     first, second = dominant_mistakes(problem)
-    wrong_share = 1 - recipe.right_share - recipe.first_mistake_share
-    shares = (recipe.right_share, recipe.first_mistake_share, wrong_share)
+    shares = (recipe.right_share, recipe.first_mistake_share, 1 - recipe.right_share - recipe.first_mistake_share)
     mistake = generator.choices((NO_MISTAKE, first, second), shares)[0]
     return qwen_math_prompt(problem.expression), write_solution(problem, mistake, generator)

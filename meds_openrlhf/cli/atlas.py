@@ -1,10 +1,10 @@
 """`meds atlas`: map the recurring errors in another trainer's rollouts.
 
 Map the errors that a model repeats, from rollouts that verl, TRL, NeMo-RL, prime-rl, slime, OpenRLHF or your own
-program wrote (docs/atlas.md). The wrong rollouts of each prompt are clustered by their final answers or, with
---model, by fingerprints from a forward pass of the model. Writes a folder that `meds report` and `meds memory` read,
-and its report. Run the same command again to continue after a stop, or to add new steps. Change settings with
---meds.features.X V and --meds.memory.X V.
+program wrote, or from the sample logs of lm-evaluation-harness or Inspect (docs/atlas.md). The wrong rollouts of each
+prompt are clustered by their final answers or, with --model, by fingerprints from a forward pass of the model. Writes
+a folder that `meds report` and `meds memory` read, and its report. Run the same command again to continue after a
+stop, or to add new steps. Change settings with --meds.features.X V and --meds.memory.X V.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from meds_openrlhf.cli.parsers import add_command, pairs_of
 from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig
 from meds_openrlhf.config.loader import parse_overrides, settings_of
-from meds_openrlhf.text_table import aligned
+from meds_openrlhf.text_table import aligned, counted
 
 if TYPE_CHECKING:
     from meds_openrlhf.dumps.reading import Dump
@@ -29,16 +29,19 @@ def add_parser(subparsers: Any) -> None:
     """Register the subcommand."""
     parser = add_command(subparsers, "atlas", run, __doc__, takes_overrides=True)
     add = parser.add_argument
-    add("files", metavar="FILES", type=Path, nargs="+", help="dumps (.jsonl, .parquet, .pt), or folders of dumps")
+    files = "dumps (.jsonl, .json, .parquet, .pt, .eval), or folders of dumps"
+    add("files", metavar="FILES", type=Path, nargs="+", help=files)
     model = "Hugging Face model that generated the rollouts, for fingerprints (default: none, use final answers)"
     add("--model", default=NO_MODEL, metavar="MODEL|none", help=model)
     add("--out", type=Path, default=Path("atlas"), metavar="FOLDER", help="folder to write to (default: %(default)s)")
-    add("--format", default="auto", metavar="NAME", help="verl, trl, ... (default: recognized by the columns)")
-    columns = "the dump's columns by role: prompt, response, reward, truth, step"
+    name = "format of the dumps, e.g. verl or trl (default: recognized by the columns)"
+    add("--format", default="auto", metavar="NAME", help=name)
+    columns = "the dump's columns by role: prompt, response, reward, truth, step; filter=NAME is a filter of lm-eval"
     add("--columns", nargs="+", metavar="ROLE=COLUMN", help=columns)
     right_from = "a rollout is right if its reward is at least X (default: %(default)s)"
     add("--right-from", type=float, default=0.5, metavar="X", help=right_from)
-    add("--batch-tokens", type=int, default=16_384, metavar="N", help="tokens per forward pass (default: %(default)s)")
+    batch_tokens = "maximum tokens per forward pass (default: %(default)s)"
+    add("--batch-tokens", type=int, default=16_384, metavar="N", help=batch_tokens)
 
 
 def run(arguments: argparse.Namespace, rest: list[str]) -> int:
@@ -55,8 +58,9 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
 
     if arguments.format not in ("auto", *FORMATS):
         raise ConfigError("--format", arguments.format, f"must be one of auto, {', '.join(FORMATS)}.")
-    for role in columns.keys() - set(COLUMNS):
-        raise ConfigError("--columns", f"{role}={columns[role]}", f"the role must be one of {', '.join(COLUMNS)}.")
+    roles = (*COLUMNS, "filter")
+    for role in columns.keys() - set(roles):
+        raise ConfigError("--columns", f"{role}={columns[role]}", f"the role must be one of {', '.join(roles)}.")
     dump = Dump(arguments.files, arguments.format, columns)
     folder = RunFolder(arguments.out, config, _fingerprints(arguments, config.meds), arguments.right_from)
     try:
@@ -105,14 +109,12 @@ def _summary(dump: Dump, filled: Filled, right_from: float) -> str:
     """What was read, and what was skipped and why."""
     counts, prompts = dump.counts, len(filled.prompts)
     clean, wrong = prompts - len(filled.wrong_prompts), counts.rollouts - filled.right
-    rows = [
-        ("read", f"{counts.rollouts:,} rollouts of {prompts:,} prompts, {counts.files:,} files ({dump.format_name})")
-    ]
+    found = f"{counted(counts.rollouts, 'rollout')} of {counted(prompts, 'prompt')}, {counted(counts.files, 'file')}"
+    rows = [("read", f"{found} ({dump.format_name})")]
     for reason, number in counts.left_out.most_common():
-        rows.append(("skipped", f"{number:,} lines {reason} (the first: {counts.examples[reason]})"))
-    rows.append(
-        ("right", f"{filled.right:,} (reward at least {right_from:g}); {clean:,} prompts have no wrong rollout")
-    )
+        rows.append(("skipped", f"{counted(number, 'line')} {reason} (the first: {counts.examples[reason]})"))
+    without_wrong = f"{counted(clean, 'prompt')} without a wrong rollout"
+    rows.append(("right", f"{filled.right:,} (reward at least {right_from:g}); {without_wrong}"))
     rows.append(("wrong", f"{wrong:,}, of which {filled.remembered:,} are in the memory"))
     in_log_only = {"without a final answer": filled.without_answer, "too long for the model": filled.too_long}
     rows += [("", f"{number:,} {reason}, only in the log") for reason, number in in_log_only.items() if number]

@@ -16,7 +16,7 @@ from meds_openrlhf.config.loader import value_of
 from meds_openrlhf.data.catalog import CATALOG, TRAINING_FILE, find_sets
 from meds_openrlhf.data.gym import PREFIX, GymRequest
 from meds_openrlhf.data.selection import IN_BENCHMARK
-from meds_openrlhf.text_table import aligned
+from meds_openrlhf.text_table import aligned, counted
 
 if TYPE_CHECKING:
     from meds_openrlhf.arithmetic.warm_start import ArithmeticAssets
@@ -33,19 +33,21 @@ def add_parser(subparsers: Any) -> None:
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
     parser = add_command(kinds, "prepare", run_prepare, run_prepare.__doc__)
     add = parser.add_argument
-    sets = f"{', '.join(CATALOG)} (default: all but math); a name of your own, with --from; or gym:TASK (reasoning-gym)"
+    sets = f"{', '.join(CATALOG)} (default: all except `math`); your own name, with --from; or gym:TASK (reasoning-gym)"
     add("sets", nargs="*", metavar="SET", help=sets)
     add("--out", type=Path, help="folder to write to (default: data; for gym:TASK data/TASK)")
     source = "read SET from a Parquet or JSON file, or from a folder copied from the hub; can be repeated"
     add("--from", action="append", metavar="SET=FILE", help=source)
-    add("--levels", nargs="+", metavar="LEVEL", choices=tuple("12345"), help="levels of math to keep (default: 3 4 5)")
+    levels = "difficulty levels to keep from the set `math` (default: 3 4 5)"
+    add("--levels", nargs="+", metavar="LEVEL", choices=tuple("12345"), help=levels)
     add = parser.add_argument_group("only for gym:TASK").add_argument
     add("--size", type=int, metavar="N", help=f"training problems of each task (default: {GymRequest.size})")
-    held_out = f"other problems of each task, in a file for `meds eval` (default: {GymRequest.held_out})"
+    held_out = f"held-out problems of each task, in a file for `meds eval` (default: {GymRequest.held_out})"
     add("--held-out", type=int, metavar="N", help=held_out)
     add("--seed", type=int, metavar="N", help=f"seed of the problems (default: {GymRequest.seed})")
-    add("--threshold", type=float, metavar="X", help=f"least score of a right answer (default: {GymRequest.threshold})")
-    add("--instruction", metavar="TEXT", help="system turn of the prompt (default: asks for the answer in a box)")
+    threshold = f"minimum score that counts as right (default: {GymRequest.threshold})"
+    add("--threshold", type=float, metavar="X", help=threshold)
+    add("--instruction", metavar="TEXT", help="system message (default: asks for the answer in a box)")
     add("--set", action="append", metavar="KEY=VALUE", help="a setting of the task; can be repeated")
     parser = add_command(kinds, "arithmetic", run_arithmetic, run_arithmetic.__doc__)
     out = "folder to write to (default: %(default)s)"
@@ -89,15 +91,15 @@ def _prepare_sets(names: Sequence[str], options: dict[str, Any]) -> int:
 
 def _prepare_gym(names: Sequence[str], options: dict[str, Any]) -> int:
     for name in names:
-        if not name.startswith(PREFIX) or names.count(name) > 1:
-            raise ConfigError("SET", name, f"name only {PREFIX}TASK here, and each task once.")
+        if not name.startswith(PREFIX):
+            raise ConfigError("SET", name, f"cannot be combined with {PREFIX}TASK. Prepare it in another call.")
     settings = {key: value_of(word) for key, word in pairs_of("--set", options.get("set"), "KEY=VALUE").items()}
     for key, value in settings.items():
         try:
             json.dumps(value)
         except TypeError as error:
             raise ConfigError("--set", f"{key}={value}", f"must be a JSON value ({error}). Quote it.") from error
-    tasks = [name.removeprefix(PREFIX) for name in names]
+    tasks = [name.removeprefix(PREFIX) for name in dict.fromkeys(names)]
     given = {name: options[name] for name in GYM_ONLY if name in options and name != "set"}
     from meds_openrlhf.data.gym import prepare_gym
 
@@ -126,22 +128,22 @@ def _overlap(prepared: Sequence[Prepared]) -> list[str]:
     if not benchmarks or len(benchmarks) == len(prepared):
         return []
     found = sum(counts.dropped[IN_BENCHMARK] for file in prepared for counts in file.counts.values())
-    return [f"{found:,} training questions dropped that are in {', '.join(benchmarks)}"]
+    return [f"{counted(found, 'training question')} dropped for being in {', '.join(benchmarks)}"]
 
 
 def _changed(sources: Sequence[Source], prepared: Sequence[Prepared]) -> list[str]:
     """A line for each set that has changed on the hub."""
     read = {name: counts.read for file in prepared for name, counts in file.counts.items()}
     return [
-        f"note: {source} has {read[source.dataset.name]:,} rows instead of {source.dataset.rows:,}; results may differ"
+        f"note: {source} has {counted(read[source.dataset.name], 'row')} instead of {source.dataset.rows:,}; "
+        "results may differ"
         for source in sources
         if source.path is None and source.dataset.rows not in (None, read[source.dataset.name])
     ]
 
 
 def _where(folder: Path, prepared: Sequence[Prepared]) -> list[str]:
-    numbers = [len(file.problems) for file in prepared]
-    return [f"{n:,} problem{'s' * (n != 1)} in {file.path(folder)}" for n, file in zip(numbers, prepared)]
+    return [f"{counted(len(file.problems), 'problem')} in {file.path(folder)}" for file in prepared]
 
 
 def run_arithmetic(arguments: argparse.Namespace, _rest: list[str]) -> int:

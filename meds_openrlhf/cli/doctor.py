@@ -29,8 +29,9 @@ def add_parser(subparsers: Any) -> None:
     add = parser.add_argument
     add("--address", help="address of a Ray cluster (default: RAY_ADDRESS; without it, this machine)")
     add("--folder", type=Path, default=Path("runs"), help="folder of runs, shared by all nodes (default: %(default)s)")
-    add("--recipe", type=Path, metavar="CONFIG", help="check that the checkpoints of this run fit on the disk")
-    add("--quick", action="store_true", help="skip the network and the trainings, which take minutes")
+    add("--recipe", type=Path, metavar="CONFIG", help="a run's YAML file: check that its checkpoints fit")
+    quick = "skip the all-reduce and the training runs, which take minutes"
+    add("--quick", action="store_true", help=quick)
     add("--json", action="store_true", help="print a JSON object per line")
     add("--verbose", action="store_true", help="print the output of the workers")
 

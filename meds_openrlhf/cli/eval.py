@@ -1,8 +1,8 @@
 """`meds eval`: sample models on benchmarks and report pass@k.
 
 Draw n samples of every problem with vLLM, on as many engines as there are GPUs, and report pass@k. Run the command
-again to draw only the samples that are missing, also for a larger --n. The report compares all labels in OUT that
-were sampled with the same settings. The default settings are the paper's.
+again to draw only the missing samples, for example after raising --n. The report compares all labels in OUT that were
+sampled with the same settings. The default settings are the paper's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from meds_openrlhf.cli.parsers import add_command
 from meds_openrlhf.cli.train import quiet_start
 from meds_openrlhf.evaluation.settings import MAX_TOKENS, Request
-from meds_openrlhf.runtime.errors import RunLostError
 
 if TYPE_CHECKING:
     from meds_openrlhf.evaluation.evaluate import Evaluation
@@ -32,19 +31,18 @@ def add_parser(subparsers: Any) -> None:
     models = "a run's folder (its trained policy, or its newest checkpoint), RUN@50 (the checkpoint of step 50), a "
     models += "Hugging Face folder, or a name on the hub; LABEL is its name in tables"
     add("models", metavar="[LABEL=]MODEL", nargs="+", help=models)
-    names = "aime24, amc23, math500, minerva, olympiadbench, or .jsonl files with id, prompt and answer; name them "
-    names += "after the models"
+    names = "aime24, amc23, math500, minerva, olympiadbench, or .jsonl files with id, prompt and answer; must follow "
+    names += "the models on the command line"
     add("--benchmarks", metavar="NAME|FILE", nargs="+", required=True, help=names)
     add("--data", metavar="FOLDER", type=Path, default=Path("data"), help=f"folder of named benchmarks {default}")
     add("--out", metavar="OUT", type=Path, default=Path("eval"), help=f"folder of samples and report {default}")
-    add("--step", metavar="N", type=int, help="evaluate the checkpoint of step N of every run, like RUN@N")
-    add("--n", metavar="N", type=int, default=128, help=f"samples of each problem {default}")
+    add("--n", metavar="N", type=int, default=128, help=f"samples per problem {default}")
     add("--temperature", metavar="T", type=float, default=1.0, help=f"sampling temperature {default}")
-    add("--top-p", metavar="P", type=float, default=1.0, help=f"total probability of tokens to sample {default}")
+    add("--top-p", metavar="P", type=float, default=1.0, help=f"nucleus sampling threshold {default}")
     add("--seed", metavar="N", type=int, default=0, help=f"seed of the samples {default}")
-    tokens = f"longest response, within the model's context (default: as in the run; without a run {MAX_TOKENS})"
+    tokens = f"maximum tokens of a response, within the model's context (default: the run's, or {MAX_TOKENS})"
     add("--max-tokens", metavar="N", type=int, help=tokens)
-    pattern = "how responses mark their answer (default: the run's meds.features.answer_pattern; without a run, boxes)"
+    pattern = "pattern of the answer (default: the run's meds.features.answer_pattern, or boxes)"
     add("--answer-pattern", metavar="REGEX", help=pattern)
     add("--engines", metavar="N", type=int, help="number of engines (default: as many as fit; 1 on a CPU)")
     add("--tensor-parallel", metavar="N", type=int, default=1, help=f"GPUs per engine {default}")
@@ -75,7 +73,6 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
 def _draw(evaluation: Evaluation, progress: Progress, verbose: bool) -> None:
     """Draw the missing samples; connects to Ray only if there are any."""
     from meds_openrlhf.evaluation.evaluate import draw_missing
-    from meds_openrlhf.evaluation.sampling.draw import EvaluationLostError
     from meds_openrlhf.runtime.ray_connection import ray_connection
     from meds_openrlhf.runtime.signals import interruptible
 
@@ -84,11 +81,8 @@ def _draw(evaluation: Evaluation, progress: Progress, verbose: bool) -> None:
             progress.say(f"all {sum(sampling.total for sampling in samplings)} samples are there already")
             return
         connection = ray_connection(on_cpu=evaluation.request.on_cpu, verbose=verbose)
-        try:
-            with connection, interruptible(watchdog_minutes=None):
-                draw_missing(evaluation, samplings, progress)
-        except EvaluationLostError as error:
-            raise RunLostError(f"{error}. Run the same command again to sample what is missing.") from error
+        with connection, interruptible(watchdog_minutes=None):
+            draw_missing(evaluation, samplings, progress)
 
 
 def _request(arguments: argparse.Namespace) -> Request:

@@ -9,6 +9,7 @@ EXTRAS = {
     **dict.fromkeys(("train", "eval", "plan", "doctor", "demo", "data"), "gpu"),
     "track": "track",
     "atlas": "atlas",
+    "report": "judge",
 }
 # Packages of trackers that not everyone uses, each the extra of its name.
 TRACKERS = ("swanlab", "mlflow")

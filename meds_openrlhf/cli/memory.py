@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from meds_openrlhf.memory.stored import Overview
 
 RUN_HELP = "folder of a run, or of a memory (which contains format.json); the run may still be training"
-PRESET_HELP = "preset of the clustering: paper, reference or robust (default: the run's)"
+PRESET_HELP = "clustering preset: paper, reference or robust (default: the run's{})"
 TEXT_WIDTH = 80  # characters of a prompt's beginning
 
 
@@ -28,20 +28,20 @@ def add_parser(subparsers: Any) -> None:
         "memory",
         help="look into a run's memory of past errors",
         description="Look into a run's memory of past errors, verify its files, or try other settings on it without "
-        "training. The memory is only read, and the run may still be training.",
+        "training. No command changes the memory, and the run may still be training.",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     parser = add_command(actions, "inspect", inspect, inspect.__doc__)
     parser.add_argument("folder", metavar="RUN", type=Path, help=RUN_HELP)
     parser.add_argument("--top", type=int, default=10, metavar="K", help="clusters to list (default: %(default)s)")
-    parser.add_argument("--preset", help=PRESET_HELP)
+    parser.add_argument("--preset", help=PRESET_HELP.format(""))
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser = add_command(actions, "verify", verify, verify.__doc__)
     parser.add_argument("folder", metavar="RUN", type=Path, help=RUN_HELP)
     parser = add_command(actions, "replay", replay, replay.__doc__, takes_overrides=True)
     source = "an Arrow file with the columns step, prompt_key, correct and layer_logits, or a run's folder"
-    parser.add_argument("source", metavar="STREAM|RUN", type=Path, help=source)
-    parser.add_argument("--preset", help=PRESET_HELP)
+    parser.add_argument("source", metavar="FILE|RUN", type=Path, help=source)
+    parser.add_argument("--preset", help=PRESET_HELP.format("; `paper` for a file"))
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="Arrow file to write")
 
 
@@ -92,9 +92,10 @@ def verify(arguments: argparse.Namespace, _rest: list[str]) -> int:
 def replay(arguments: argparse.Namespace, overrides: list[str]) -> int:
     """Compute what other settings would have penalized.
 
-    Feed recorded rollouts through other settings, and write the cluster, its size and the penalty of each: try alpha,
-    beta, layers and presets in minutes, without training. The settings are the run's, or the defaults for a file;
-    change them with --meds.memory.X V, --meds.penalty.X V and --meds.features.X V.
+    Feed recorded rollouts through other settings, and write the cluster of each rollout, the cluster's size and the
+    penalty: try alpha, beta, layers and presets in minutes, without training. The settings are the run's, or the
+    defaults for a file. You can change meds.penalty.alpha and beta; meds.features.layers, difference and normalize;
+    and meds.memory.remember, preset, min_cluster_size, assignment and noise, e.g. --meds.penalty.alpha 0.05.
     """
     from meds_openrlhf.memory.replay import replay as replay_rows
 
@@ -163,7 +164,7 @@ def _as_text(overview: Overview, texts: dict[str, str], preset: str) -> str:
 
 def _summary(summary: ReplaySummary, target: Path) -> str:
     rows = max(summary.rows, 1)
-    facts = [("rows", f"{summary.rows}, of which {summary.remembered} were remembered and {summary.assigned} labelled")]
+    facts = [("rows", f"{summary.rows}, of which {summary.remembered} were remembered and {summary.assigned} labeled")]
     if summary.broken:
         facts.append(("not finite", f"{summary.broken} rows with NaN or infinite logits, which are ignored"))
     facts += [

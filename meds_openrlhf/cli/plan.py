@@ -29,7 +29,7 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(subparsers, "plan", run, __doc__, takes_overrides=True)
     add = parser.add_argument
     add("config", metavar="CONFIG", help="a run's YAML file, e.g. configs/qwen2.5-math-7b/meds.yaml")
-    add("--cluster", metavar="NODESxGPUS", help="an imagined cluster, e.g. 4x8 (default: the running Ray cluster)")
+    add("--cluster", metavar="NODESxGPUS", help="a cluster to plan for, e.g. 4x8 (default: the running Ray cluster)")
     memory = f"memory of each GPU (default: the running cluster's; with --cluster {GPU_MEMORY_GB:g})"
     add("--gpu-memory", metavar="GB", type=float, help=memory)
     add("--cpus", metavar="N", type=int, help="CPUs of each node of --cluster (default: 16 per GPU)")
@@ -61,11 +61,11 @@ def _nodes(arguments: argparse.Namespace) -> list[Node]:
         memory = GPU_MEMORY_GB if arguments.gpu_memory is None else arguments.gpu_memory
         return imagined_cluster(arguments.cluster, memory, arguments.cpus)
     if arguments.cpus is not None:
-        raise ConfigError("--cpus", arguments.cpus, "applies only to an imagined cluster. Add --cluster, e.g. 4x8.")
+        raise ConfigError("--cpus", arguments.cpus, "applies only with --cluster. Add it, e.g. --cluster 4x8.")
     from meds_openrlhf.placement.ray_cluster import inventory
     from meds_openrlhf.runtime.ray_connection import joined
 
-    hint = "Add --cluster to imagine one, e.g. 4x8."
+    hint = "Describe a cluster with --cluster, e.g. 4x8."
     with joined(hint, address=os.environ.get("RAY_ADDRESS") or "auto"):  # starts no cluster
         nodes = inventory()
     return nodes if arguments.gpu_memory is None else [replace(n, gpu_memory_gb=arguments.gpu_memory) for n in nodes]

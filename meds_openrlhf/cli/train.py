@@ -33,13 +33,13 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
 def train(config: RunConfig, *, resume: bool, verbose: bool) -> None:
     """Train with status lines on the console."""
     quiet_start(verbose)
-    from meds_openrlhf.tracking.console import RunConsole
+    from meds_openrlhf.console import RunConsole
 
     console = RunConsole(sys.stdout)
     console.say(f"{config.meds.run_dir}: checking the configuration")
     from meds_openrlhf.training.run import run_training
 
-    run_training(config, resume=resume, verbose=verbose, listener=console)
+    run_training(config, resume=resume, verbose=verbose, console=console)
     console.say(f"{config.meds.run_dir}: done; the trained policy is in {config.meds.run_dir}/model")
 
 

@@ -31,7 +31,7 @@ class FeatureSettings(Section, name="meds.features"):
     """What is read from the policy at the answer token, and how it becomes a vector for clustering."""
 
     layers: Literal["last-half", "all"] | Count | Share = "last-half"
-    """The decoder layers whose logits are clustered: "last-half", "all", the number of last ones, or a share."""
+    """The decoder layers whose logits are clustered: "last-half", "all", the number of last layers, or a share."""
     difference: Literal["none", "before", "after"] = "none"
     """Cluster differences of adjacent layers: "none", or those taken "before" or "after" the layers are selected."""
     normalize: Literal["l2", "none"] = "l2"
@@ -129,7 +129,7 @@ class ExplorationSettings(Section, name="meds.exploration"):
     """Weight of ``min(1, sqrt(1 / N)) - answer_baseline`` in the advantage, where N counts how often the prompt was
     given this answer before; 0: none. Needs the preset "answers" and remember "both"."""
     answer_baseline: Annotated[float, That("is from 0 to 1", lambda bonus: 0 <= bonus <= 1)] = 0.5
-    """An answer that was given more than ``1 / answer_baseline ** 2`` times loses advantage, a rarer one gains."""
+    """An answer that was given more than ``1 / answer_baseline ** 2`` times loses advantage; a rarer one gains."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from meds_openrlhf.config.errors import ConfigError, suggestion
 
-TRAINING_FILE = "train"
+TRAINING_FILE = "train"  # of all training sets, without suffix; a benchmark's has its name
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,6 @@ class DataSet:
     """Number of problems that the paper's experiments have of it; these sets are prepared by default."""
     levels: tuple[str, ...] = ()
     """Values of the column `level` that are kept by default; empty: all rows."""
-
-    @property
-    def file(self) -> str:
-        """The name, without suffix, of the set's output file; all training sets share a file."""
-        return TRAINING_FILE if self.kind == "training" else self.name
 
 
 _SETS = (
@@ -64,16 +59,15 @@ def find_sets(names: Collection[str], from_file: Collection[str]) -> list[DataSe
     """The sets with these names, in this order; without names, the paper's.
 
     A name that is in ``from_file`` but not in the catalog is the user's own training set. Raises ConfigError if a name
-    is in neither or given twice, or if there is a file for a set that is not in ``names``.
+    is in neither, or if there is a file for a set that is not in ``names``.
     """
-    chosen = list(names) or [name for name, dataset in CATALOG.items() if dataset.paper]
+    chosen = list(dict.fromkeys(names)) or [name for name, dataset in CATALOG.items() if dataset.paper]
     for name in chosen:
-        if chosen.count(name) > 1:
-            raise ConfigError("SET", name, "is named twice. Name it once.")
         if name not in CATALOG and name not in from_file:
             hint = f"is not a known set. {suggestion(name, CATALOG)} Your own set needs a file: --from {name}=FILE"
             raise ConfigError("SET", name, hint)
     for name in from_file:
         if name not in chosen:
-            raise ConfigError("--from", name, f"is not a set to prepare ({', '.join(chosen)}). Name it as a SET.")
+            hint = f"is not among the sets to prepare ({', '.join(chosen)}). Add it as a SET."
+            raise ConfigError("--from", name, hint)
     return [CATALOG.get(name) or DataSet(name, "training") for name in chosen]

@@ -52,9 +52,9 @@ class GymRequest:
         if not 0 < self.threshold <= 1:
             raise ConfigError("--threshold", self.threshold, "must be above 0 and at most 1, a scorer's maximum.")
         if not self.instruction.strip() or "<|im_" in self.instruction:
-            raise ConfigError("--instruction", self.instruction, "is empty or has a chat marker. Say how to answer.")
-        if self.settings and len(self.tasks) > 1:
-            raise ConfigError("--set", " ".join(self.settings), "is for 1 task. Prepare the tasks in separate calls.")
+            fault = "contains a chat marker (`<|im_`)" if self.instruction.strip() else "is empty"
+            hint = f"{fault}. Write plain text that tells the model how to answer."
+            raise ConfigError("--instruction", self.instruction, hint)
 
 
 def prepare_gym(request: GymRequest, out: Path, report: Report = lambda line: None) -> list[Prepared]:

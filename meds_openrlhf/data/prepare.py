@@ -43,7 +43,7 @@ def prepare(sources: Sequence[Source], out: Path, report: Report = lambda line: 
     """
     check_writable(out)
     training = [source for source in sources if source.dataset.kind == "training"]
-    tested = {source.dataset.file: [source] for source in sources if source.dataset.kind == "benchmark"}
+    tested = {source.dataset.name: [source] for source in sources if source.dataset.kind == "benchmark"}
     files, held_out = [], set[str]()
     for name, together in {**tested, **({TRAINING_FILE: training} if training else {})}.items():
         selection = Selection(held_out if name == TRAINING_FILE else ())
@@ -54,9 +54,7 @@ def prepare(sources: Sequence[Source], out: Path, report: Report = lambda line: 
         held_out.update(selection.questions)
     files.sort(key=lambda file: file.name != TRAINING_FILE)
     if not training and (out / f"{TRAINING_FILE}.jsonl").exists():
-        report(
-            f"note: {out / TRAINING_FILE}.jsonl was not compared with {', '.join(tested)}. Prepare both in one call."
-        )
+        report(f"note: {out}/train.jsonl was not compared with {', '.join(tested)}. Prepare both in one call.")
     write(files, out, {source.dataset.name: str(source) for source in sources})
     return files
 
@@ -77,10 +75,7 @@ def write(files: Sequence[Prepared], out: Path, origins: dict[str, str]) -> None
         for file in files:
             lines = [json.dumps(asdict(problem)) + "\n" for problem in file.problems]
             write_atomically(file.path(out), "".join(lines))
-            sets = {
-                name: {"source": origins[name], "read": counts.read, "kept": counts.kept, "dropped": counts.reasons()}
-                for name, counts in file.counts.items()
-            }
+            sets = {name: {"source": origins[name], **vars(counts)} for name, counts in file.counts.items()}
             summary = {"file": f"{file.name}.jsonl", "problems": len(file.problems), "sets": sets}
             write_atomically(out / f"{file.name}.counts.json", json.dumps(summary, indent=2) + "\n")
     except OSError as error:
@@ -91,4 +86,4 @@ def check_writable(out: Path) -> None:
     """Raise ConfigError, before anything is read, if the folder cannot be created or written to."""
     folder = next(each for each in (out, *out.parents) if each.exists())
     if not (folder.is_dir() and os.access(folder, os.W_OK)):
-        raise ConfigError("--out", str(out), f"is not writable: {folder} is not. Name another folder.")
+        raise ConfigError("--out", str(out), f"is not writable, because {folder} is not. Name another folder.")

@@ -16,7 +16,7 @@ OPENRLHF_INPUT_KEY = "input"  # OpenRLHF's default for data.input_key
 
 
 def questions(keys: Collection[str], logged: Mapping[str, str], config: RunConfig | None) -> dict[str, str]:
-    """The prompts' texts by key, without template: from the log of rollouts, or else from the run's local data set."""
+    """The prompts' texts by key, without template: from the rollout log, or else from the run's local data set."""
     wanted = set(keys)
     if logged:
         return without_template({key: text for key, text in logged.items() if key in wanted})

@@ -1,6 +1,6 @@
 """Select the rows that become the problems of a file: distinct questions with a single answer, none in a benchmark.
 
-Every row is counted: it is kept, or dropped for one of `REASONS`.
+Every row is counted: it is kept, or dropped for a reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ LEVEL = "level"
 DUPLICATE = "duplicate"
 IN_BENCHMARK = "in a benchmark"
 CONFLICTING = "conflicting answers"
-REASONS = (NO_QUESTION, NO_ANSWER, ANSWER_FORMAT, CHAT_MARKER, LEVEL, DUPLICATE, IN_BENCHMARK, CONFLICTING)
 
 
 @dataclass(frozen=True)
@@ -45,13 +44,9 @@ class Counts:
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
 
-    def reasons(self) -> dict[str, int]:
-        """``dropped`` in the order of `REASONS`, then any others, without zeros."""
-        return {reason: self.dropped[reason] for reason in (*REASONS, *self.dropped) if self.dropped[reason]}
-
     def as_text(self) -> str:
-        """The reasons and their numbers of rows: ``duplicate 6, in a benchmark 1``."""
-        return ", ".join(f"{reason} {rows:,}" for reason, rows in self.reasons().items())
+        """The reasons and their numbers of rows, the most first: ``duplicate 6, in a benchmark 1``."""
+        return ", ".join(f"{reason} {rows:,}" for reason, rows in self.dropped.most_common())
 
 
 class Selection:

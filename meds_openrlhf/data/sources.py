@@ -6,7 +6,7 @@ Records are read in batches and yielded one by one, so that a large set is never
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -68,38 +68,33 @@ def read_rows(source: Source) -> Iterator[Row]:
         first = next(records, None)
         if first is None:
             raise source.error(f"is empty. {WANTED}")
-        question, answer, level = _pick_columns(source, list(first))
+        question, answer = _pick_columns(source, list(first))
         answer_as_text = _boxed_answer if answer == WORKED_ANSWER else answer_text
         for number, record in enumerate(chain([first], records), 1):
             try:
-                grade = _text(record, level, answer_text) or ""
-                row = Row(_text(record, question, question_text), _text(record, answer, answer_as_text), grade)
+                level = (_text(record, LEVEL_COLUMN, answer_text) or "").removeprefix("Level").strip()
+                row = Row(_text(record, question, question_text), _text(record, answer, answer_as_text), level)
             except (TypeError, UnicodeEncodeError) as error:
                 raise source.error(f"record {number} cannot be read: {error}. Correct or remove it.") from error
-            yield row._replace(level=grade.removeprefix("Level").strip())
+            yield row
     except ConfigError:
         raise
     except (OSError, ValueError) as error:  # Arrow's errors are ValueErrors
         raise source.error(f"cannot be read: {_first_line(error)}") from error
 
 
-def _pick_columns(source: Source, names: list[str]) -> tuple[str, str, str]:
-    """The columns of question, answer and level among ``names``. Raises ConfigError if a required one is missing."""
-    own_question, own_answer = source.dataset.columns
-    question = _first_present([own_question, *QUESTION_COLUMNS], names)
-    answer = _first_present([own_answer, *ANSWER_COLUMNS], names)
-    found = f"It has {', '.join(names)}."
-    if question is None:
-        raise source.error(f"has no column for the question ({', '.join(QUESTION_COLUMNS)}). {found}")
-    if answer is None:
-        raise source.error(f"has no column for the answer ({', '.join(ANSWER_COLUMNS)}). {found}")
+def _pick_columns(source: Source, names: list[str]) -> list[str]:
+    """The columns of question and answer among ``names``. Raises ConfigError if one, or a level to filter by, lacks."""
+    picked, found = [], f"It has {', '.join(names)}."
+    usual = {"question": QUESTION_COLUMNS, "answer": ANSWER_COLUMNS}
+    for own, (role, wanted) in zip(source.dataset.columns, usual.items()):
+        present = [column for column in (own, *wanted) if column.split(".")[0] in names]
+        if not present:
+            raise source.error(f"has no column for the {role} ({', '.join(wanted)}). {found}")
+        picked.append(present[0])
     if source.dataset.levels and LEVEL_COLUMN not in names:
         raise source.error(f"has no column {LEVEL_COLUMN}, by which {source.dataset.name} is filtered. {found}")
-    return question, answer, LEVEL_COLUMN
-
-
-def _first_present(wanted: Sequence[str], names: list[str]) -> str | None:
-    return next((column for column in wanted if column.split(".")[0] in names), None)
+    return picked
 
 
 def _text(record: Record, column: str, as_text: Callable[[Any], str | None]) -> str | None:

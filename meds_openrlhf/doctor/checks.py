@@ -113,7 +113,7 @@ def differences(node: str, there: Mapping[str, str], here: Mapping[str, str]) ->
     pairs = [(name, there[name], here[name]) for name in sorted(there.keys() & here.keys())]
     other = [f"{name} {its} (here: {ours})" for name, its, ours in pairs if its.split("+")[0] != ours.split("+")[0]]
     if other:
-        yield Finding(node, "versions", ", ".join(other), "processes of a run exchange objects: install one version")
+        yield Finding(node, "versions", ", ".join(other), "a run's processes exchange objects: install one version")
 
 
 def room_for_checkpoints(folder: Path, config: RunConfig) -> Finding:

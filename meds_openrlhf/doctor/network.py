@@ -46,7 +46,7 @@ def _timed(node: str, among: str, places: Sequence[str], size: int) -> Finding:
         advice = "other jobs use GPUs, or ranks cannot reach each other: see NCCL_SOCKET_IFNAME in docs/cluster.md"
         return Finding(node, "network", f"{what} did not end within {SECONDS:.0f} s", advice)
     except ray.exceptions.RayError as error:
-        advice = "a run would fail alike: see --verbose"
+        advice = "a run would fail too: see --verbose"
         return Finding(node, "network", f"{what} failed: {str(error).strip().splitlines()[-1]}", advice)
     return judge(node, what, size, max(seconds), len(places), set().union(*transports))
 

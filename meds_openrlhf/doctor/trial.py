@@ -51,7 +51,7 @@ def train_tiny_policy(folder: Path, check: str, nodes: int, ranks: int, flags: d
         done = subprocess.run(command, env={**os.environ, **NOWHERE}, capture_output=not verbose, text=True)
         if done.returncode:
             lines = [f"exit code {done.returncode}", *(done.stderr or "").strip().splitlines()]
-            return Finding("cluster", check, lines[-1].removeprefix("meds: "), "a run would fail alike: see --verbose")
+            return Finding("cluster", check, lines[-1].removeprefix("meds: "), "a run would fail too: see --verbose")
         return judge(check, StepLog(paths.metrics).read())
 
 

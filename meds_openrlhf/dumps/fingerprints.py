@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,21 +19,7 @@ from meds_openrlhf.features.layout import padded_positions
 from meds_openrlhf.features.recorder import LayerLogitRecorder
 from meds_openrlhf.runtime.hub import can_be_reached
 
-CHECKED = 64  # texts that the tokenizer is tried on
-
-
-@dataclass(frozen=True)
-class _Input:
-    """The tokens of a prompt and of its response up to the answer, whose first token is ``target``."""
-
-    row: int
-    tokens: list[int]
-    target: int
-
-    @property
-    def length(self) -> int:
-        """The number of tokens."""
-        return len(self.tokens)
+CHECKED = 64  # texts in which chat markers are looked for
 
 
 class Fingerprints:
@@ -47,8 +32,7 @@ class Fingerprints:
         from transformers import AutoModelForCausalLM, AutoTokenizer
         from transformers.utils.logging import disable_progress_bar
 
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        dtype = torch.bfloat16 if device == "cuda" else torch.float32
+        device, dtype = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
         disable_progress_bar()  # of loading
         unreachable = not can_be_reached(name)  # the hub's client would retry for minutes
         try:
@@ -69,17 +53,11 @@ class Fingerprints:
         self._name, self._batch_tokens = name, batch_tokens
 
     def require_fit(self, rollouts: Sequence[Rollout]) -> None:
-        """Raise ConfigError if the tokenizer is not that of the model that wrote the texts."""
-        texts = [text for rollout in rollouts[:CHECKED] for text in (rollout.prompt, rollout.response)]
-        known, unknown = set(self._tokenizer.get_vocab()), self._tokenizer.unk_token_id
-        strange = sorted({marker for text in texts for marker in CHAT_MARKER.findall(text)} - known)
+        """Raise ConfigError if the texts have a chat marker that is not a token of the model."""
+        text = "".join(rollout.prompt + rollout.response for rollout in rollouts[:CHECKED])
+        strange = sorted(set(CHAT_MARKER.findall(text)) - self._tokenizer.get_vocab().keys())
         if strange:
             hint = f"has no token {strange[0]}, which the texts contain. Name the model that wrote them."
-            raise ConfigError("--model", self._name, hint)
-        coded = [self._tokenizer.encode(text, add_special_tokens=False) for text in texts]
-        lost = sum(unknown is not None and unknown in ids for ids in coded)
-        if lost:
-            hint = f"has no tokens for characters of {lost} of {len(texts)} texts. Name the model that wrote them."
             raise ConfigError("--model", self._name, hint)
 
     def of(self, rollouts: Sequence[Rollout]) -> tuple[NDArray[np.int64], NDArray[np.float32], int]:
@@ -87,23 +65,25 @@ class Fingerprints:
 
         A rollout without a final answer has none.
         """
-        inputs = [found for row, rollout in enumerate(rollouts) if (found := self._located(row, rollout)) is not None]
-        fitting = sorted((item for item in inputs if item.length <= self._longest), key=lambda item: item.length)
+        located = [(row, *found) for row, rollout in enumerate(rollouts) if (found := self._located(rollout))]
+        fitting = sorted((item for item in located if len(item[1]) <= self._longest), key=lambda item: len(item[1]))
         rows: list[int] = []
         logits = [np.empty((0, self._recorder.layer_count), np.float32)]
         while fitting:
             batch = [fitting.pop()]  # the longest first: a batch that does not fit the GPU fails at once
-            while fitting and (len(batch) + 1) * batch[0].length <= self._batch_tokens:
+            while fitting and (len(batch) + 1) * len(batch[0][1]) <= self._batch_tokens:
                 batch.append(fitting.pop())
-            rows += [item.row for item in batch]
-            logits.append(self._forward(batch))
+            batch_rows, tokens, targets = zip(*batch)
+            rows += batch_rows
+            logits.append(self._forward(tokens, targets))
         order = np.argsort(rows).astype(np.int64)
-        return np.array(rows, np.int64)[order], np.concatenate(logits)[order], len(inputs) - len(rows)
+        return np.array(rows, np.int64)[order], np.concatenate(logits)[order], len(located) - len(rows)
 
-    def _located(self, row: int, rollout: Rollout) -> _Input | None:
+    def _located(self, rollout: Rollout) -> tuple[list[int], int] | None:
+        """The tokens of the prompt and of the response up to the answer, and the answer's first token."""
         response = self._tokenizer.encode(rollout.response, add_special_tokens=False)
         at = self._locator.locate(response)
-        return None if at is None else _Input(row, [*self._prompt(rollout), *response[: at + 1]], response[at + 1])
+        return None if at is None else ([*self._prompt(rollout), *response[: at + 1]], response[at + 1])
 
     def _prompt(self, rollout: Rollout) -> list[int]:
         """The prompt's tokens as the model reads it, with the special tokens that the text does not have yet."""
@@ -116,15 +96,14 @@ class Fingerprints:
         return tokens
 
     @torch.no_grad()
-    def _forward(self, batch: Sequence[_Input]) -> NDArray[np.float32]:
-        ids = pad_sequence([torch.tensor(item.tokens) for item in batch], batch_first=True)
-        lengths = torch.tensor([item.length for item in batch])
+    def _forward(self, tokens: Sequence[list[int]], targets: Sequence[int]) -> NDArray[np.float32]:
+        ids = pad_sequence([torch.tensor(row) for row in tokens], batch_first=True)
+        lengths = torch.tensor([len(row) for row in tokens])
         mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
         positions = padded_positions(lengths - 1, ids.shape[1])
-        targets = torch.tensor([item.target for item in batch])
         device = self._model.device
         try:
-            with self._recorder.record(positions, targets) as recording:
+            with self._recorder.record(positions, torch.tensor(targets)) as recording:
                 # Without the unembedding, whose logits of all tokens nobody reads.
                 self._model.base_model(input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False)
         except torch.OutOfMemoryError as error:

@@ -2,7 +2,8 @@
 
 The names are those of the trainers' sources: verl's ``rollout_data_dir``, TRL's ``completions_*.parquet``, NeMo-RL's
 ``train_data_step*.jsonl``, prime-rl's ``train_rollouts.jsonl`` (both of its shapes), slime's
-``--save-debug-rollout-data``, and what OpenRLHF's batch inference wrote.
+``--save-debug-rollout-data``, and what OpenRLHF's batch inference wrote. Evaluations are read alike: lm-eval's
+``--log_samples`` and the samples of Inspect's logs.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.json_text import parse_json
 
 Row = Mapping[str, Any]
 COLUMNS = ("prompt", "response", "reward", "truth", "step")  # their roles
+INSPECT_SAMPLE = "inspect_sample"  # the column that holds a sample of Inspect's
+_INSPECT_GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}  # correct, partial, incorrect, no answer
 
 
 class LeftOut(Exception):
@@ -55,17 +59,12 @@ class Format:
     def fitted(self, row: Row) -> Format | None:
         """The format with the names that ``row`` has; None if it lacks one. Raises ConfigError for several rewards."""
         row = columns_of(self, row)
-        found = [_first(names, row) for names in (self.prompt, self.response)]
-        reward = _first(self.reward, row) if self.reward else self._only_number(row)
-        if None in found or reward is None:
+        found = {role: tuple(name for name in getattr(self, role) if name in row)[:1] for role in COLUMNS}
+        if not self.reward:
+            found["reward"] = self._only_number(row)
+        if not (found["prompt"] and found["response"] and found["reward"]):
             return None
-        truth, step = _first(self.truth, row), _first(self.step, row)
-        return self.renamed(dict(zip(COLUMNS, (*found, reward, truth, step))))
-
-    def renamed(self, columns: Mapping[str, str | None]) -> Format:
-        """The format with other names of columns, by role; None for a column that the dump does not have."""
-        names: dict[str, Any] = {role: () if column is None else (column,) for role, column in columns.items()}
-        return replace(self, **names)
+        return replace(self, **found)  # type: ignore[arg-type]
 
     def rollout(self, row: Row) -> Rollout:
         """The rollout of a line, of a fitted format. Raises LeftOut."""
@@ -81,13 +80,13 @@ class Format:
             messages=_messages(prompt) if _is_conversation(prompt) else (),
         )
 
-    def _only_number(self, row: Row) -> str | None:
+    def _only_number(self, row: Row) -> tuple[str, ...]:
         taken = (*self.prompt, *self.response, *self.truth, *self.step, *self.marks)
         numbers = [name for name, value in row.items() if name not in taken and isinstance(value, (int, float))]
         if len(numbers) > 1:
             hint = f"have several columns of numbers ({', '.join(numbers)}). Choose one with --columns reward=NAME."
             raise ConfigError("FILES", None, hint)
-        return numbers[0] if numbers else None
+        return tuple(numbers)
 
 
 def columns_of(form: Format, row: Row) -> Row:
@@ -122,41 +121,80 @@ def _of_trace(row: Row) -> Row:
         rewards = row.get("rewards") or {}
         total = sum(rewards.values()) if rewards else None
     except (KeyError, IndexError, TypeError) as error:
-        raise LeftOut("whose nodes or rewards are not those of a trace") from error
+        raise LeftOut("whose nodes or rewards do not form a trace") from error
     return {"reward": total, **row, "prompt": before, "completion": [reply]}
+
+
+def _of_lm_eval(row: Row) -> Row:
+    """lm-eval: the prompt as sent, the first response, the metrics that the task names, and the texts of its problem.
+
+    If a request is repeated, lm-eval gives all its responses a single score: that of the first, by its default filter.
+    """
+    if "filtered_resps" not in row:
+        return row
+    try:
+        request, responses, scored = row["arguments"]["gen_args_0"], row["resps"][0], row["filtered_resps"][0]
+        prompt, response, generated = request["arg_0"], responses[0], isinstance(request["arg_1"], dict)
+        problem = {name: value for name, value in row["doc"].items() if isinstance(value, str)}
+        metrics = {name: row[name] for name in row["metrics"]}
+        if _is_sequence(prompt) and isinstance(prompt[0], str):  # a conversation for an API, as JSON
+            prompt = parse_json(prompt[0])
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        raise LeftOut("whose fields are not those of lm-eval") from error
+    if not generated:
+        raise LeftOut("of a multiple-choice task")
+    if _is_sequence(scored) and len(scored) > 1:
+        raise LeftOut("with a single score for several responses")
+    return {"prompt": prompt, "response": response, "target": row.get("target"), "doc": problem, **metrics}
+
+
+def _of_inspect(row: Row) -> Row:
+    """Inspect: the input as messages, the completion, and the values of all scorers by their names."""
+    if INSPECT_SAMPLE not in row:
+        return row
+    sample = row[INSPECT_SAMPLE]
+    try:
+        if sample.get("error"):
+            raise LeftOut("of a rollout that failed")
+        asked, target, completion = sample["input"], sample["target"], sample["output"]["completion"]
+        scores = {name: _graded(score["value"]) for name, score in (sample.get("scores") or {}).items()}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise LeftOut("whose fields are not those of a sample") from error
+    if not scores:
+        raise LeftOut("without a score")
+    return {
+        "prompt": [{"role": "user", "content": asked}] if isinstance(asked, str) else asked,
+        "response": completion,
+        "target": " or ".join(map(str, target)) if _is_sequence(target) else target,
+        **scores,
+    }
+
+
+def _graded(value: Any) -> Any:
+    """A score with Inspect's grades as numbers, also in one of several parts."""
+    if isinstance(value, dict):
+        return {name: _graded(part) for name, part in value.items()}
+    return _INSPECT_GRADES.get(value, value) if isinstance(value, str) else value
 
 
 # In the order in which they are tried.
 FORMATS = {
-    "verl": Format(prompt=("input",), response=("output",), reward=("acc", "score"), truth=("gts",)),
-    "openrlhf": Format(prompt=("input",), response=("output",), reward=("reward",)),
-    "nemo-rl": Format(
-        prompt=("prompt",), response=("response",), reward=("rewards",), marks=("content",), unpack=_of_texts
-    ),
-    "slime": Format(
-        prompt=("prompt",),
-        response=("response",),
-        reward=("reward",),
-        truth=("label",),
-        step=("rollout_id",),
-        marks=("rollout_id",),
-    ),
+    "verl": Format(("input",), ("output",), ("acc", "score"), ("gts",)),
+    "openrlhf": Format(("input",), ("output",), ("reward",)),
+    "nemo-rl": Format(("prompt",), ("response",), ("rewards",), marks=("content",), unpack=_of_texts),
+    "slime": Format(("prompt",), ("response",), ("reward",), ("label",), ("rollout_id",), marks=("rollout_id",)),
     "prime-rl": Format(
-        prompt=("prompt",),
-        response=("completion",),
-        reward=("reward",),
-        truth=("answer",),
-        marks=("nodes", "example_id", "trajectory"),
-        unpack=_of_trace,
+        ("prompt",), ("completion",), ("reward",), ("answer",),
+        marks=("nodes", "example_id", "trajectory"), unpack=_of_trace,
     ),
-    "trl": Format(prompt=("prompt",), response=("completion",), marks=("advantage",)),
+    "trl": Format(("prompt",), ("completion",), marks=("advantage",)),
+    "lm-eval": Format(("prompt",), ("response",), truth=("target",), marks=("filtered_resps",), unpack=_of_lm_eval),
+    "inspect": Format(("prompt",), ("response",), truth=("target",), marks=(INSPECT_SAMPLE,), unpack=_of_inspect),
     "plain": Format(
-        prompt=("prompt", "question", "problem", "input"),
-        response=("response", "completion", "output"),
-        reward=("reward", "score", "correct"),
-        truth=("ground_truth", "answer", "label"),
+        ("prompt", "question", "problem", "input"), ("response", "completion", "output"),
+        ("reward", "score", "correct"), ("ground_truth", "answer", "label"),
     ),
-}
+}  # fmt: skip
 
 
 def recognise(name: str, columns: Mapping[str, str], row: Row, source: str) -> tuple[str, Format]:
@@ -165,19 +203,18 @@ def recognise(name: str, columns: Mapping[str, str], row: Row, source: str) -> t
     ``columns`` replaces names of columns. Raises ConfigError, naming ``source``, if nothing fits, and LeftOut for a
     line that is no rollout.
     """
-    marked = {key: rules for key, rules in FORMATS.items() if not rules.marks or _first(rules.marks, row)}
-    for candidate, rules in marked.items() if name == "auto" else [(name, FORMATS[name])]:
-        fitted = rules.renamed(columns).fitted(row)
-        if fitted is not None:
-            return candidate, fitted
+    named = {role: (column,) for role, column in columns.items()}
+    nearest = FORMATS["plain"]
+    for candidate, rules in FORMATS.items():
+        if name == candidate or (name == "auto" and (not rules.marks or any(mark in row for mark in rules.marks))):
+            fitted = replace(rules, **named).fitted(row)  # type: ignore[arg-type]
+            if fitted is not None:
+                return candidate, fitted
+            nearest = rules if rules.marks else nearest
     wanted = "of no known trainer" if name == "auto" else f"not of {name}"
-    found = ", ".join(columns_of(FORMATS["plain"], row))
+    found = ", ".join(columns_of(nearest, row))
     hint = f"has columns {wanted}: {found}. Name them with --columns prompt=A response=B reward=C."
     raise ConfigError("FILES", source, hint)
-
-
-def _first(names: Sequence[str], row: Row) -> str | None:
-    return next((name for name in names if name in row), None)
 
 
 def _required(row: Row, name: str) -> Any:

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import pickle
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.dumps.formats import Format, LeftOut, Rollout, recognise
+from meds_openrlhf.dumps.formats import INSPECT_SAMPLE, Format, LeftOut, Rollout, recognise
 from meds_openrlhf.json_text import parse_json
 
-SUFFIXES = (".jsonl", ".json", ".parquet", ".pt")
+SUFFIXES = (".jsonl", ".json", ".parquet", ".pt", ".eval")
 PORTION = 4_096  # lines that count as a step where a dump does not say its steps
 _MODEL = ("model", "model_name", "model_name_or_path")
 _STEP = re.compile(r"step[_-]?(\d+)$")
+_BESIDE = re.compile(r"eval|results_.*\.json$")  # beside dumps: prime-rl's evaluations, lm-eval's results
+_INSPECT_SAMPLE = re.compile(r"samples/.*_epoch_\d+\.json")
+_ZSTD = 93  # in a zip
+_UNREADABLE = (
+    OSError, ValueError, TypeError, LookupError, RuntimeError, EOFError, pickle.UnpicklingError, BadZipFile, zlib.error,
+)  # fmt: skip
 
 
 @dataclass
@@ -38,6 +48,9 @@ class Counts:
 class Dump:
     """The dumps of a run: ``files``, and every dump in them that are folders.
 
+    ``columns`` replaces names of columns by their role; its ``filter`` is the filter of lm-eval whose lines count, by
+    default each file's first.
+
     Iterating yields (step, rollouts), steps in ascending order; `counts` and `format_name` are complete after it. If
     steps are counted from 0 they are numbered from 1. Raises ConfigError for files that cannot be read or whose steps
     are out of order.
@@ -46,7 +59,9 @@ class Dump:
     def __init__(self, files: Sequence[Path], format_name: str = "auto", columns: Mapping[str, str] | None = None):
         self._files = sorted(_found(files), key=_in_order)
         self._wanted = format_name
-        self._columns = columns or {}
+        self._columns = dict(columns or {})
+        self._wanted_filter = self._columns.pop("filter", None)
+        self._filter: str | None = None
         self._format: Format | None = None
         self._model: str | None = None
         self._shift: int | None = None
@@ -63,7 +78,8 @@ class Dump:
             if number <= last:
                 hint = f"has step {step} after step {last - self._shift} of {where}. Sort the lines by step."
                 if number == last:
-                    hint = f"has step {step}, as {where} does. Make an atlas of each run, and `meds report` of both."
+                    hint = f"has step {step}, which {where} also has. If these are two runs, make an atlas of each, "
+                    hint += "and `meds report` of both."
                 raise ConfigError("FILES", folder, hint)
             last, where = number, folder
             rollouts = [rollout for *_, rollout in placed]
@@ -89,27 +105,30 @@ class Dump:
 
     def _rollouts(self, path: Path) -> Iterator[Rollout]:
         self.counts.files += 1
+        self._filter = self._wanted_filter
         for place, row in _rows(path):
             try:
-                if isinstance(row, LeftOut):
-                    raise row
-                if self._format is None:
-                    self.format_name, self._format = recognise(self._wanted, self._columns, row, str(path))
-                self._require_one_model(row)
-                rollout = self._format.rollout(row)
+                rollout = self._rollout(row, path)
             except LeftOut as reason:
                 self.counts.leave_out(str(reason), place)
                 continue
             self.counts.rollouts += 1
             yield rollout
 
-    def _require_one_model(self, row: Mapping[str, Any]) -> None:
+    def _rollout(self, row: Any, path: Path) -> Rollout:
+        if not isinstance(row, dict):
+            raise LeftOut("that are not JSON objects")
+        if "filtered_resps" in row:  # lm-eval repeats a sample for each filter
+            self._filter = self._filter or row.get("filter")
+            if row.get("filter") != self._filter:
+                raise LeftOut(f"of the filter {row.get('filter')}, not of {self._filter}")
+        if self._format is None:
+            self.format_name, self._format = recognise(self._wanted, self._columns, row, str(path))
         model = next((row[name] for name in _MODEL if isinstance(row.get(name), str)), None)
-        if model is None:
-            return
         self._model = self._model or model
-        if model != self._model:
+        if model not in (None, self._model):
             raise LeftOut(f"of the model {model}, not of {self._model}")
+        return self._format.rollout(row)
 
 
 def _found(files: Sequence[Path]) -> list[Path]:
@@ -117,7 +136,7 @@ def _found(files: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for given in files:
         if given.is_dir():
-            inside = [path for path in given.rglob("*") if path.suffix in SUFFIXES and not path.name.startswith("eval")]
+            inside = [path for path in given.rglob("*") if path.suffix in SUFFIXES and not _BESIDE.match(path.name)]
             if not inside:
                 raise ConfigError("FILES", str(given), f"has no dump in it ({', '.join(SUFFIXES)}). Name another.")
             found += inside
@@ -133,8 +152,7 @@ def _found(files: Sequence[Path]) -> list[Path]:
 def _in_order(path: Path) -> tuple[int, list[Any]]:
     """By step, then by name, with numbers in it by value."""
     step = _step_of(path)
-    parts = [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", str(path)) if part]
-    return (-1 if step is None else step), parts
+    return (-1 if step is None else step), [int(p) if p.isdecimal() else p for p in re.split(r"(\d+)", str(path))]
 
 
 def _step_of(path: Path) -> int | None:
@@ -145,59 +163,88 @@ def _step_of(path: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any] | LeftOut]]:
-    """Each line with its place, or why it cannot be read. Raises ConfigError for a file that cannot be read at all."""
-    if path.suffix == ".parquet":
-        yield from _rows_of_parquet(path)
-    elif path.suffix == ".pt":
-        yield from _rows_of_torch(path)
-    else:
-        yield from _rows_of_lines(path)
-
-
-def _rows_of_lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any] | LeftOut]]:
+def _rows(path: Path) -> Iterator[tuple[str, Any]]:
+    """Each line with its place. Raises ConfigError for a file that cannot be read at all."""
+    readers = {".parquet": _rows_of_parquet, ".pt": _rows_of_torch, ".eval": _rows_of_inspect, ".json": _rows_of_json}
+    rows = readers.get(path.suffix, _rows_of_lines)
     try:
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield f"{path}, line {number}", _parsed(line)
-    except OSError as error:
-        raise ConfigError("FILES", str(path), f"cannot be read ({error.strerror}). Leave it out.") from error
+        yield from rows(path)
+    except ConfigError:
+        raise
+    except _UNREADABLE as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ConfigError("FILES", str(path), f"cannot be read ({reason}). Leave it out.") from error
 
 
-def _parsed(line: str) -> Mapping[str, Any] | LeftOut:
+def _rows_of_lines(path: Path) -> Iterator[tuple[str, Any]]:
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                yield f"{path}, line {number}", _parsed(line)
+
+
+def _parsed(line: str | bytes) -> Any:
     try:
-        row = parse_json(line)
+        return parse_json(line)
     except ValueError:
-        return LeftOut("that are not JSON")
-    return row if isinstance(row, dict) else LeftOut("that are not JSON objects")
+        return None
 
 
-def _rows_of_parquet(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def _rows_of_parquet(path: Path) -> Iterator[tuple[str, Any]]:
+    from pyarrow.parquet import ParquetFile
 
-    try:
-        with pq.ParquetFile(path) as file:
-            rows = (row for batch in file.iter_batches(PORTION) for row in batch.to_pylist())
-            for number, row in enumerate(rows, 1):
-                yield f"{path}, row {number}", row
-    except (pa.ArrowException, OSError) as error:
-        hint = f"cannot be read as Parquet ({' '.join(str(error).split())}). Leave it out."
-        raise ConfigError("FILES", str(path), hint) from error
+    with ParquetFile(path) as file:
+        rows = (row for batch in file.iter_batches(PORTION) for row in batch.to_pylist())
+        for number, row in enumerate(rows, 1):
+            yield f"{path}, row {number}", row
 
 
-def _rows_of_torch(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _rows_of_torch(path: Path) -> Iterator[tuple[str, Any]]:
     """slime's: a dict of plain values; nothing in the file is executed."""
-    import pickle
-
     import torch
 
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        samples, shared = content["samples"], {"rollout_id": content.get("rollout_id")}
-    except (pickle.UnpicklingError, OSError, RuntimeError, EOFError, KeyError, TypeError, AttributeError) as error:
-        hint = f"is not a dump of slime with only plain values ({type(error).__name__}). Leave it out."
-        raise ConfigError("FILES", str(path), hint) from error
-    for number, sample in enumerate(samples, 1):
-        yield f"{path}, sample {number}", {**sample, **shared}
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    for number, sample in enumerate(content["samples"], 1):
+        yield f"{path}, sample {number}", {**sample, "rollout_id": content.get("rollout_id")}
+
+
+def _rows_of_json(path: Path) -> Iterator[tuple[str, Any]]:
+    """Lines, or a single indented object: a log of Inspect's."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        if file.readline().strip() != "{":
+            yield from _rows_of_lines(path)
+            return
+        file.seek(0)
+        log = parse_json(file.read())
+    if not isinstance(log.get("samples"), list):
+        yield str(path), None
+        return
+    for number, sample in enumerate(log["samples"], 1):
+        yield f"{path}, sample {number}", _inspect_row(sample, log)
+
+
+def _rows_of_inspect(path: Path) -> Iterator[tuple[str, Any]]:
+    """Inspect's archive: a JSON file per sample; nothing in it is written to disk."""
+    with ZipFile(path) as archive:
+        names = dict.fromkeys(archive.namelist())  # of files with the same name, the last counts
+        start = "header.json" if "header.json" in names else "_journal/start.json"  # the latter while it runs
+        log = parse_json(_content(archive, start))
+        for name in filter(_INSPECT_SAMPLE.fullmatch, names):
+            yield f"{path}, {name}", _inspect_row(_parsed(_content(archive, name)), log)
+
+
+def _inspect_row(sample: Any, log: Mapping[str, Any]) -> dict[str, Any]:
+    return {"model": log["eval"]["model"], INSPECT_SAMPLE: sample}
+
+
+def _content(archive: ZipFile, name: str) -> bytes:
+    """The content of a file in the archive. What zstd compressed, zipfile reads only from Python 3.14 on."""
+    info = copy(archive.getinfo(name))
+    if info.compress_type != _ZSTD:
+        return archive.read(info)
+    from pyarrow import CompressedInputStream
+
+    # To zipfile, the compressed bytes are the content; the checksum is of the decompressed ones.
+    info.compress_type, info.file_size, info.CRC = ZIP_STORED, info.compress_size, None  # type: ignore[assignment]
+    with archive.open(info) as stored, CompressedInputStream(stored, "zstd") as content:
+        return bytes(content.read())

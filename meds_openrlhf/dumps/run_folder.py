@@ -19,8 +19,8 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import RunConfig, load_config
 from meds_openrlhf.dumps.formats import Rollout
 from meds_openrlhf.features.answer import AnswerOpenings
-from meds_openrlhf.features.final_answer import answer_row
-from meds_openrlhf.features.settings import features_of_rows, transform_of
+from meds_openrlhf.features.final_answer import answer_rows
+from meds_openrlhf.features.settings import transform_of
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.branch import rewrite_memory
@@ -147,18 +147,16 @@ class RunFolder:
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], int]:
         """The indices (m,) of wrong rollouts with a feature, the memory's rows (m, d), and how many were too long."""
         if self._fingerprints is not None:
-            found: tuple[NDArray[np.int64], NDArray[np.float32], int] = self._fingerprints.of(rollouts)
-            return found
-        place = np.array([row for row, answer in enumerate(answers) if answer is not None], np.int64)
-        return place, np.array([answer_row(answer) for answer in answers if answer is not None], np.float32), 0
+            return self._fingerprints.of(rollouts)  # type: ignore[no-any-return]
+        rows = answer_rows(answers)
+        place = np.flatnonzero(~np.isnan(rows[:, 0]))
+        return place, rows[place], 0
 
     def _require_same(self, step: int, rollouts: Sequence[Rollout], table: pa.Table) -> None:
         """Raise ConfigError unless the folder's rollouts of ``step`` are these."""
-        given = [[rollout.prompt for rollout in rollouts], [rollout.response for rollout in rollouts]]
-        same = [table.column(name).to_pylist() for name in ("prompt_text", "response")] == given
-        reward = np.array([rollout.reward for rollout in rollouts], np.float32)
-        same = same and step in self._lines and np.array_equal(table.column("reward").to_numpy(), reward)
-        self._require(same, step)
+        stored = zip(*(table.column(name).to_pylist() for name in ("prompt_text", "response", "reward")))
+        given = [(rollout.prompt, rollout.response, float(np.float32(rollout.reward))) for rollout in rollouts]
+        self._require(step in self._lines and list(stored) == given, step)
 
     def _require(self, same: bool, step: int) -> None:
         if not same:
@@ -181,7 +179,8 @@ class RunFolder:
         if not root.exists() or (root.is_dir() and not any(root.iterdir())):
             return
         if not self._paths.config.is_file() or load_config(self._paths.config) != self._config:
-            raise ConfigError("--out", str(root), "has other files, or an atlas with other settings. Name another.")
+            hint = "has other files, or an atlas with other settings. Name another folder."
+            raise ConfigError("--out", str(root), hint)
         stored = read_format(self._paths.memory)
         if stored is not None:
             self._format.require_match(stored, root, "--out")
@@ -190,7 +189,7 @@ class RunFolder:
         """The memory; made when the first wrong rollouts come."""
         if self._shard is None:
             meds, memory = self._config.meds, self._paths.memory
-            transform = transform_of(features_of_rows(meds.features, meds.memory), self._format.layers)
+            transform = transform_of(meds, self._format.layers)
             settings = ShardSettings(layers=self._format.layers, transform=transform, method=meds.memory.method)
             rewrite_memory(memory, self._format)
             write_format(memory, self._format)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from meds_openrlhf.evaluation.results import AVERAGE, Comparison, Curves
+from meds_openrlhf.evaluation.results import AVERAGE, Comparison
 from meds_openrlhf.results.figures import label_axes, legend_below, look, panels
 from meds_openrlhf.results.intervals import LEVEL
 from meds_openrlhf.results.tables import counted
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -26,10 +27,10 @@ def draw(comparison: Comparison) -> Figure:
     looks = {model: look(position) for position, model in enumerate(comparison.models)}
     for axes, benchmark in zip(grid, titles):
         found = {model: comparison.scores.get((model, benchmark)) for model in comparison.models}
-        curves = {model: curve for model, curve in found.items() if curve}
+        curves = {model: curve.loc["pass"] for model, curve in found.items() if curve is not None}
         for model, curve in curves.items():
             _draw_curve(axes, curve, looks[model])
-        _set_ticks(axes, sorted({k for curve in curves.values() for _, k in curve}))
+        _set_ticks(axes, sorted({k for curve in curves.values() for k in curve.index}))
     label_axes(grid, "k", "pass@k (%)")
     ns = sorted({result.n for result in results})
     figure.suptitle(f"n = {' and '.join(map(str, ns))}, bands: {100 * LEVEL:g} % intervals", fontsize=9)
@@ -37,15 +38,14 @@ def draw(comparison: Comparison) -> Figure:
     return figure
 
 
-def _draw_curve(axes: Axes, curves: Curves, shape: dict) -> None:
+def _draw_curve(axes: Axes, curve: pd.DataFrame, shape: dict) -> None:
     from matplotlib.colors import to_rgba
 
-    by_k = {k: estimate for (metric, k), estimate in curves.items() if metric == "pass"}
-    lows, highs = ([100 * getattr(estimate, end) for estimate in by_k.values()] for end in ("low", "high"))
     # Thin edges separate bands whose fills overlap.
     fill, edge = to_rgba(shape["color"], 0.07), to_rgba(shape["color"], 0.55)
-    axes.fill_between(list(by_k), lows, highs, facecolor=fill, edgecolor=edge, linewidth=0.6)
-    axes.plot(list(by_k), [100 * estimate.value for estimate in by_k.values()], linewidth=1.6, **shape)
+    percent = 100 * curve
+    axes.fill_between(curve.index, percent.low, percent.high, facecolor=fill, edgecolor=edge, linewidth=0.6)
+    axes.plot(curve.index, percent.value, linewidth=1.6, **shape)
 
 
 def _set_ticks(axes: Axes, ks: list[int]) -> None:

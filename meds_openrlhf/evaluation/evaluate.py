@@ -9,24 +9,16 @@ OUT/                           the report over all labels
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from meds_openrlhf.evaluation.models.loading import KnownModel, know
-from meds_openrlhf.evaluation.models.naming import (
-    agents_of_training,
-    answer_pattern_of_training,
-    find_models,
-    length_of_training,
-)
+from meds_openrlhf.evaluation.models.naming import agreed, find_models, response_length, runs_among
 from meds_openrlhf.evaluation.problems import find_benchmarks
 from meds_openrlhf.evaluation.samples import SampleStore
-from meds_openrlhf.evaluation.sampling.draw import Block, EngineSettings, draw, make_blocks
+from meds_openrlhf.evaluation.sampling.blocks import Block, EngineSettings, make_blocks
 from meds_openrlhf.evaluation.sampling.progress import Progress
 from meds_openrlhf.evaluation.settings import (
     MAX_TOKENS,
@@ -36,9 +28,6 @@ from meds_openrlhf.evaluation.settings import (
     problems_hash,
     write_settings,
 )
-
-if TYPE_CHECKING:
-    from meds_openrlhf.evaluation.sampling.fleet import RayFleet
 
 
 @dataclass(frozen=True)
@@ -68,11 +57,6 @@ class Sampling:
     present: int
     right: int
 
-    @property
-    def to_draw(self) -> str:
-        """What is missing, in words."""
-        return f"{self.subject.label}: {self.total - self.present} of {self.total} samples to draw"
-
 
 class Evaluation:
     """A request that has passed every check. Reads configurations and tokenizers, but starts and writes nothing."""
@@ -80,12 +64,16 @@ class Evaluation:
     def __init__(self, request: Request, say: Callable[[str], None] = lambda line: None) -> None:
         self.request = request
         self.benchmarks = find_benchmarks(request.benchmarks, request.data)
-        models = find_models(request.models, request.step)
-        self._max_tokens = request.max_tokens or length_of_training(request.models) or MAX_TOKENS
-        self._answer_pattern = request.answer_pattern or answer_pattern_of_training(request.models)
-        for run, agent in agents_of_training(request.models).items():
-            unused = "which is not used: responses are single turns without tools"
-            say(f"{run} was trained with the agent {agent}, {unused}")
+        models = find_models(request.models)
+        runs = runs_among(request.models)
+        self._max_tokens = request.max_tokens or agreed(runs, "--max-tokens", response_length) or MAX_TOKENS
+        self._answer_pattern = request.answer_pattern or agreed(
+            runs, "--answer-pattern", lambda config: config.meds.features.answer_pattern
+        )
+        for run, config in runs.items():
+            if agent := config.openrlhf.get("train.agent_func_path"):
+                unused = "which is not used: responses are single turns without tools"
+                say(f"{run} was trained with the agent {agent}, {unused}")
         say(f"reading tokenizers and prompts: {', '.join(model.label for model in models)}")  # imports transformers
         self.subjects = [self._subject(know(model, request.tensor_parallel)) for model in models]
 
@@ -149,9 +137,9 @@ def _weights(subject: Subject) -> str:
 def draw_missing(evaluation: Evaluation, samplings: Sequence[Sampling], progress: Progress) -> None:
     """Start engines on the Ray cluster and draw the missing samples, model by model.
 
-    Raises ConfigError if there is no room for the engines, and EvaluationLostError if no engine is left.
+    Raises ConfigError if there is no room for the engines, and RunLostError if an engine fails or is lost.
     """
-    from meds_openrlhf.evaluation.sampling.fleet import plan_engines, running_engines
+    from meds_openrlhf.evaluation.sampling.fleet import draw, plan_engines
     from meds_openrlhf.placement.groups import release, reserve
     from meds_openrlhf.placement.ray_cluster import inventory
     from meds_openrlhf.placement.shortage import when_free
@@ -162,40 +150,15 @@ def draw_missing(evaluation: Evaluation, samplings: Sequence[Sampling], progress
     plan = when_free(lambda nodes: plan_engines(nodes, *wanted), inventory, request.wait_seconds, progress.say)
     groups = reserve(plan, request.wait_seconds, setting="--wait", since=began)
     try:
-        for _, alike in groupby((sampling for sampling in samplings if sampling.blocks), key=_engine_key):
-            first, *others = alike
-            where = " (on the CPU)" if first.engine.on_cpu else ""
-            progress.say(f"{first.to_draw}; starting {plan}{where}")
-            with running_engines(groups["engines"], plan, first.engine, progress.say) as fleet:
-                _draw_one(first, fleet, progress)
-                for sampling in others:
-                    progress.say(f"{sampling.to_draw}, with the same engines")
-                    fleet.load(sampling.engine)
-                    _draw_one(sampling, fleet, progress)
+        for sampling in (sampling for sampling in samplings if sampling.blocks):
+            label, total, present = sampling.subject.label, sampling.total, sampling.present
+            where = " (on the CPU)" if request.on_cpu else ""
+            progress.say(f"{label}: {total - present} of {total} samples to draw; starting {plan}{where}")
+            drawing = draw(groups["engines"], plan, sampling.engine, sampling.blocks)
+            # Closed here: engines must end while the connection to Ray is open, also after an error or Ctrl-C.
+            with progress.of(label, total, present, sampling.right), closing(drawing):
+                for benchmark, samples in drawing:
+                    sampling.stores[benchmark].append(samples)
+                    progress.add(len(samples), sum(sample.right for sample in samples))
     finally:
         release(groups)
-
-
-def _engine_key(sampling: Sampling) -> tuple[object, ...]:
-    """Consecutive samplings with the same key share engines, which takes seconds for a model rather than a start.
-
-    Only on the CPU, where the samples were seen to be those of separate engines.
-    """
-    if not sampling.engine.on_cpu or not Path(sampling.engine.model).is_dir():
-        return (sampling.subject.label,)
-    return sampling.engine.max_model_len, sampling.subject.known.architecture
-
-
-def _draw_one(sampling: Sampling, fleet: RayFleet, progress: Progress) -> None:
-    label = sampling.subject.label
-    left = Counter(block.benchmark for block in sampling.blocks)
-    progress.begin(label, sampling.total, sampling.present, sampling.right)
-    try:
-        for block, samples in draw(fleet, sampling.blocks, sampling.engine.in_flight, progress.say):
-            sampling.stores[block.benchmark].append(samples)
-            progress.add(len(samples), sum(sample.right for sample in samples))
-            left[block.benchmark] -= 1
-            if not left[block.benchmark]:
-                progress.say(f"{label}: {block.benchmark} is sampled")
-    finally:
-        progress.close()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from meds_openrlhf.evaluation.problems import Problem
@@ -21,24 +22,12 @@ AVERAGE = "Avg."  # in place of a benchmark's name
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A mean over problems, from 0 to 1 (differences from -1), and the ends of its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-Curves = dict[tuple[str, int], Estimate]  # by metric and k, of a model or as the difference of two models
-Scores = Mapping[tuple[str, int], NDArray[np.float64]]  # each problem's, (P,), by metric and k
-
-
-@dataclass(frozen=True)
 class BenchmarkResult:
-    """A model's results on a benchmark: ``n`` samples of each of its ``problems``, named by ``ids``.
+    """A model's results on a benchmark: ``n`` samples of each of its ``problems``.
 
     ``truncated_share`` is the share of samples cut at the length limit, ``unanswered_share`` of those without an
-    answer; ``mean_tokens`` is the samples' mean length.
+    answer; ``mean_tokens`` is the samples' mean length. ``scores`` has a row for each problem, named by its id, and a
+    column for each metric and k; ``curves`` are the means (see `mean_curves`).
     """
 
     model: str
@@ -48,9 +37,8 @@ class BenchmarkResult:
     truncated_share: float
     unanswered_share: float
     mean_tokens: float
-    curves: Curves
-    ids: tuple[str, ...] = field(repr=False)
-    scores: Scores = field(repr=False, compare=False)
+    scores: pd.DataFrame = field(repr=False, compare=False)
+    curves: pd.DataFrame = field(repr=False, compare=False)
 
 
 def evaluate(
@@ -69,6 +57,7 @@ def evaluate(
         votes = np.array(list(threads.map(votes_of, by_problem)))
     scores = {("pass", k): pass_at_k(n, right, k) for k in ks_up_to(n)}
     scores |= {("maj", k): majority_at_k(votes, k) for k in ks_up_to(n)}
+    table = pd.DataFrame(scores, index=[problem.id for problem in problems])
     used = [sample for group in by_problem for sample in group]
     return BenchmarkResult(
         model=model,
@@ -78,9 +67,8 @@ def evaluate(
         truncated_share=sum(sample.truncated for sample in used) / len(used),
         unanswered_share=sum(sample.answer is None for sample in used) / len(used),
         mean_tokens=sum(sample.tokens for sample in used) / len(used),
-        curves=_curves([scores], SCORES),
-        ids=tuple(problem.id for problem in problems),
-        scores=scores,
+        scores=table,
+        curves=mean_curves([table], SCORES),
     )
 
 
@@ -120,27 +108,17 @@ def _vote(answer: str, known: list[str]) -> int:
     return len(known)
 
 
-def _curves(benchmarks: Sequence[Scores], corners: Corners) -> Curves:
-    """The unweighted means over benchmarks of all that they share, from the same resamples, so that curves are smooth.
+def mean_curves(benchmarks: Sequence[pd.DataFrame], corners: Corners) -> pd.DataFrame:
+    """A row for each metric and k, the benchmarks' columns: their scores' mean ``value``, and its interval's ends.
 
     Every benchmark has the same weight, however many problems it has, as in the paper's "average of five benchmarks".
+    All rows come from the same resamples, so that curves are smooth.
     """
-    keys = [key for key in benchmarks[0] if all(key in scores for scores in benchmarks)]
-    tables = [np.stack([scores[key] for key in keys], axis=1) for scores in benchmarks]  # (P_b, K) each
+    tables = [scores.to_numpy() for scores in benchmarks]  # (P_b, K) each
     values = np.mean([table.mean(axis=0) for table in tables], axis=0)
-    intervals = mean_intervals(tables, corners)
     # The last bits of a matrix product depend on the number of threads. Rounding makes reports reproducible.
-    rounded = np.round(np.column_stack([values, intervals]), 10).tolist()
-    return {key: Estimate(*row) for key, row in zip(keys, rounded)}
-
-
-def _difference(result: BenchmarkResult, baseline: BenchmarkResult) -> Scores:
-    """The gain over a baseline, problem by problem."""
-    if result.ids != baseline.ids:
-        models = f"{result.model} and {baseline.model}"
-        raise ValueError(f"{result.benchmark}: {models} were evaluated on different problems")
-    shared = result.scores.keys() & baseline.scores.keys()
-    return {key: result.scores[key] - baseline.scores[key] for key in result.scores if key in shared}
+    rounded = np.round(np.column_stack([values, mean_intervals(tables, corners)]), 10)
+    return pd.DataFrame(rounded, benchmarks[0].columns, ["value", "low", "high"])
 
 
 class Comparison:
@@ -148,21 +126,19 @@ class Comparison:
 
     ``ks`` are the k that all results share, and the only ones of averages and differences. ``scores`` and ``gains``
     are by model and benchmark or `AVERAGE`; gains are over the first model, the baseline. A model that lacks a
-    benchmark has no average. Raises ValueError if there are no results, if a model has two on a benchmark, or if two
-    models were evaluated on different problems under the same benchmark name.
+    benchmark has no average. Raises ValueError if a model has two results on a benchmark, or if two models were
+    evaluated on different problems under the same benchmark name.
     """
 
     def __init__(self, results: Sequence[BenchmarkResult]) -> None:
-        if not results:
-            raise ValueError("results: must not be empty.")
         self.results = {(result.model, result.benchmark): result for result in results}
         if len(self.results) != len(results):
             raise ValueError("results: a model has several results on a benchmark.")
         self.models = list(dict.fromkeys(result.model for result in results))
         self.benchmarks = list(dict.fromkeys(result.benchmark for result in results))
         self.ks = sorted(set.intersection(*(set(ks_up_to(result.n)) for result in results)))
-        self.scores: dict[tuple[str, str], Curves] = {place: found.curves for place, found in self.results.items()}
-        self.gains: dict[tuple[str, str], Curves] = {}
+        self.scores = {place: result.curves for place, result in self.results.items()}
+        self.gains: dict[tuple[str, str], pd.DataFrame] = {}
         for model in self.models:
             self._compare(model)
 
@@ -175,12 +151,15 @@ class Comparison:
             if result:
                 scores.append(self._shared(result.scores))
             if result and baseline and model != self.models[0]:
-                gains.append(self._shared(_difference(result, baseline)))
-                self.gains[model, benchmark] = _curves(gains[-1:], DIFFERENCES)
+                if not result.scores.index.equals(baseline.scores.index):
+                    both = f"{result.model} and {baseline.model}"
+                    raise ValueError(f"{benchmark}: {both} were evaluated on different problems")
+                gains.append(self._shared(result.scores) - self._shared(baseline.scores))
+                self.gains[model, benchmark] = mean_curves(gains[-1:], DIFFERENCES)
         if len(scores) == len(self.benchmarks):
-            self.scores[model, AVERAGE] = _curves(scores, SCORES)
+            self.scores[model, AVERAGE] = mean_curves(scores, SCORES)
         if len(gains) == len(self.benchmarks):
-            self.gains[model, AVERAGE] = _curves(gains, DIFFERENCES)
+            self.gains[model, AVERAGE] = mean_curves(gains, DIFFERENCES)
 
-    def _shared(self, scores: Scores) -> Scores:
-        return {key: values for key, values in scores.items() if key[1] in self.ks}
+    def _shared(self, scores: pd.DataFrame) -> pd.DataFrame:
+        return scores.loc[:, scores.columns.isin(self.ks, level=1)]

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import NoneType
+from typing import get_args, get_type_hints
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.problems import Problem
@@ -37,10 +37,7 @@ class Sample:
     right: bool
 
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    **{"problem": (str,), "index": (int,), "text": (str,), "tokens": (int,)},
-    **{"truncated": (bool,), "answer": (str, NoneType), "right": (bool,)},
-}
+_TYPES = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Sample).items()}
 
 
 class SampleStore:

@@ -37,7 +37,6 @@ class Request:
     benchmarks: tuple[str, ...]
     out: Path
     data: Path
-    step: int | None
     n: int
     temperature: float
     top_p: float
@@ -55,11 +54,11 @@ class Request:
             if number is not None and number < 1:
                 raise ConfigError(flag, number, "must be at least 1.")
         if not 0 <= self.temperature <= 2:
-            raise ConfigError("--temperature", self.temperature, "must be from 0 to 2.")
+            raise ConfigError("--temperature", self.temperature, "must be between 0 and 2.")
         if not 0 < self.top_p <= 1:
             raise ConfigError("--top-p", self.top_p, "must be above 0 and at most 1.")
         if not 0 <= self.wait_seconds < math.inf:
-            raise ConfigError("--wait", self.wait_seconds, "must be a number of seconds of at least 0.")
+            raise ConfigError("--wait", self.wait_seconds, "must be a finite number of seconds, 0 or more.")
         fit(self.answer_pattern, Pattern | None, "--answer-pattern")
 
 

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 
 import pandas as pd
 
-from meds_openrlhf.evaluation.results import AVERAGE, METRICS, Comparison, Curves, Estimate
+from meds_openrlhf.evaluation.results import AVERAGE, METRICS, Comparison
 from meds_openrlhf.evaluation.settings import Settings
 from meds_openrlhf.results.intervals import LEVEL
 from meds_openrlhf.results.tables import counted, markdown
 
-Table = Mapping[tuple[str, str], Curves]  # by model and benchmark
+Table = Mapping[tuple[str, str], pd.DataFrame]  # by model and benchmark
 
 
 def sections(comparison: Comparison) -> dict[str, str]:
@@ -61,66 +60,57 @@ def estimates(comparison: Comparison) -> pd.DataFrame:
         names = comparison.benchmarks if benchmark == AVERAGE else [benchmark]
         results = [comparison.results[model, name] for name in names]
         problems, n = sum(result.problems for result in results), min(result.n for result in results)
-        rows += [[model, benchmark, *key, *asdict(curves[key]).values(), problems, n] for key in curves]
+        rows += [[model, benchmark, *key, *row, problems, n] for key, row in zip(curves.index, curves.to_numpy())]
     return pd.DataFrame(rows, columns=["model", "benchmark", "metric", "k", "value", "low", "high", "problems", "n"])
 
 
 def json_text(comparison: Comparison) -> str:
     """Results, averages, and differences to the first model, with their intervals."""
     facts = ("model", "benchmark", "problems", "n", "truncated_share", "unanswered_share", "mean_tokens")
+    scores, gains, baseline = comparison.scores.items(), comparison.gains.items(), comparison.models[0]
     content = {
         "level": LEVEL,
         "results": [
-            {**{name: getattr(result, name) for name in facts}, **_by_metric(result.curves)}
+            _entry(result.curves, **{name: getattr(result, name) for name in facts})
             for result in comparison.results.values()
         ],
-        "averages": [
-            {"model": model, **_by_metric(curves)}
-            for (model, benchmark), curves in comparison.scores.items()
-            if benchmark == AVERAGE
+        "averages": [_entry(curves, model=model) for (model, name), curves in scores if name == AVERAGE],
+        "differences": [
+            _entry(curves, model=model, baseline=baseline, benchmark=name)
+            for (model, name), curves in gains
+            if name != AVERAGE
         ],
-        "differences": _differences(comparison, average=False),
-        "average_differences": _differences(comparison, average=True),
+        "average_differences": [
+            _entry(curves, model=model, baseline=baseline) for (model, name), curves in gains if name == AVERAGE
+        ],
     }
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-def _differences(comparison: Comparison, average: bool) -> list[dict[str, object]]:
-    return [
-        {
-            **{"model": model, "baseline": comparison.models[0]},
-            **({} if average else {"benchmark": benchmark}),
-            **_by_metric(curves),
-        }
-        for (model, benchmark), curves in comparison.gains.items()
-        if (benchmark == AVERAGE) == average
-    ]
-
-
-def _by_metric(curves: Curves) -> dict[str, dict[int, dict[str, float]]]:
-    return {metric: {k: asdict(curves[m, k]) for m, k in curves if m == metric} for metric in METRICS}
+def _entry(curves: pd.DataFrame, **facts: object) -> dict[str, object]:
+    return {**facts, **{metric: curves.loc[metric].to_dict("index") for metric in METRICS}}
 
 
 def _overview(
-    comparison: Comparison, table: Table, show: Callable[[Estimate], str], models: Sequence[str]
+    comparison: Comparison, table: Table, show: Callable[[pd.Series], str], models: Sequence[str]
 ) -> pd.DataFrame:
     """A row per model; pass@k of the first and last k for each benchmark and the average, empty if it is missing."""
     places = [(benchmark, k) for benchmark in _with_average(comparison) for k in _ends(comparison)]
     rows = []
     for model in models:
         found = [(table.get((model, benchmark)), k) for benchmark, k in places]
-        rows.append([model, *(show(curves["pass", k]) if curves else "" for curves, k in found)])
+        rows.append([model, *("" if curves is None else show(curves.loc["pass", k]) for curves, k in found)])
     return pd.DataFrame(rows, columns=["model", *(f"{benchmark} pass@{k}" for benchmark, k in places)])
 
 
 def _every_k(comparison: Comparison, metric: str) -> pd.DataFrame:
     """A row per benchmark and model, a column per k. Cells beyond a result's n stay empty."""
-    ks = sorted({k for curves in comparison.scores.values() for _, k in curves})
+    ks = sorted({k for curves in comparison.scores.values() for _, k in curves.index})
     rows = [
-        [benchmark, model, *(_percent(curves[metric, k]) if (metric, k) in curves else "" for k in ks)]
+        [benchmark, model, *(_percent(curves.loc[metric, k]) if (metric, k) in curves.index else "" for k in ks)]
         for benchmark in _with_average(comparison)
         for model in comparison.models
-        if (curves := comparison.scores.get((model, benchmark)))
+        if (curves := comparison.scores.get((model, benchmark))) is not None
     ]
     return pd.DataFrame(rows, columns=["benchmark", "model", *(f"{metric}@{k}" for k in ks)])
 
@@ -160,13 +150,13 @@ def _with_best_marked(table: pd.DataFrame) -> pd.DataFrame:
     return marked
 
 
-def _percent(estimate: Estimate) -> str:
+def _percent(estimate: pd.Series) -> str:
     return f"{estimate.value * 100:.2f}"
 
 
-def _range(estimate: Estimate) -> str:
+def _range(estimate: pd.Series) -> str:
     return f"{estimate.low * 100:.2f} – {estimate.high * 100:.2f}"
 
 
-def _gain(estimate: Estimate) -> str:
+def _gain(estimate: pd.Series) -> str:
     return f"{estimate.value * 100:+.2f} ({estimate.low * 100:+.2f} to {estimate.high * 100:+.2f})"

@@ -9,7 +9,9 @@ from __future__ import annotations
 import functools
 import logging
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, groupby
 from typing import Any
 
 from meds_openrlhf.features.token_bytes import token_bytes
@@ -136,9 +138,8 @@ class AnswerLocator:
         and an opening does not span them. Returns None if there is no opening, or if no generated token follows the
         last opening (the response is cut off there).
         """
-        find = self._last_opening if self._openings.pattern is None else self._before_marked
         for start, end in _last_first(token_ids, generated):
-            found = find(self._bytes_of(token_ids[start:end]))
+            found = self._before_answer(self._bytes_of(token_ids[start:end]))
             if found is not None:
                 return start + found if start + found >= 0 and start + found + 1 < end else None
         return None
@@ -162,29 +163,19 @@ class AnswerLocator:
             end -= 1
         return token_ids[:end]
 
-    def _before_marked(self, pieces: list[bytes]) -> int | None:
-        """Return the index of the token before the one with the answer's first byte, -1 if that is the first."""
-        span = self._openings.marked(b"".join(pieces))
-        if span is None:
-            return None
-        index, stop = 0, len(pieces[0])
-        while stop <= span[0]:
-            index += 1
-            stop += len(pieces[index])
-        return index - 1
-
-    def _last_opening(self, pieces: list[bytes]) -> int | None:
-        """Return the index of the token that contains the last byte of the last opening, or None."""
+    def _before_answer(self, pieces: list[bytes]) -> int | None:
+        """Return the index of the token before the answer's, -1 if that is the first; None if nothing opens one."""
         text = b"".join(pieces)
-        end = self._openings.end_of_last(text)
-        if end == 0:
-            return None
-        index = len(pieces)
-        start = len(text)
-        while start >= end:  # answers are near the end, so search backwards
-            index -= 1
-            start -= len(pieces[index])
-        return index
+        if self._openings.pattern is None:
+            opening = self._openings.end_of_last(text)
+            return _token_with(opening - 1, pieces) if opening else None
+        span = self._openings.marked(text)
+        return None if span is None else _token_with(span[0], pieces) - 1
+
+
+def _token_with(offset: int, pieces: list[bytes]) -> int:
+    """Return the index of the token that contains the byte at ``offset``."""
+    return bisect_right(list(accumulate(map(len, pieces))), offset)
 
 
 def _last_first(token_ids: Sequence[int], generated: Sequence[bool] | None) -> Iterator[tuple[int, int]]:
@@ -194,10 +185,7 @@ def _last_first(token_ids: Sequence[int], generated: Sequence[bool] | None) -> I
 
 def _spans(generated: Sequence[bool]) -> Iterator[tuple[int, int]]:
     """Yield start and end of each run of True."""
-    start = None
-    for index, marked in enumerate([*generated, False]):
-        if marked and start is None:
-            start = index
-        elif not marked and start is not None:
-            yield start, index
-            start = None
+    for marked, run in groupby(range(len(generated)), lambda index: bool(generated[index])):
+        if marked:
+            indices = list(run)
+            yield indices[0], indices[-1] + 1

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,10 +37,11 @@ def find_decoder_parts(model: torch.nn.Module) -> DecoderParts:
         raise _unknown(name, "it has no output embedding")
     decoder = inner.get_decoder()
     count = decoder.config.get_text_config().num_hidden_layers
-    for parent, layers in _lists_of(decoder, count):
+    for parent in decoder.modules():
         norms = [child for child in parent.children() if "norm" in type(child).__name__.lower()]
-        if len(norms) == 1:
-            return DecoderParts(layers=list(layers), final_norm=norms[0], unembedding=unembedding)
+        for layers in parent.children():
+            if isinstance(layers, torch.nn.ModuleList) and len(layers) == count and len(norms) == 1:
+                return DecoderParts(layers=list(layers), final_norm=norms[0], unembedding=unembedding)
     raise _unknown(name, f"no list of {count} layers with one norm beside it was found")
 
 
@@ -59,13 +59,6 @@ def _unwrap(model: torch.nn.Module) -> Any:
             inner = inner.module
         else:
             return inner
-
-
-def _lists_of(decoder: torch.nn.Module, count: int) -> Iterator[tuple[torch.nn.Module, torch.nn.ModuleList]]:
-    for module in decoder.modules():
-        for child in module.children():
-            if isinstance(child, torch.nn.ModuleList) and len(child) == count:
-                yield module, child
 
 
 def _unknown(name: str, reason: str) -> ValueError:

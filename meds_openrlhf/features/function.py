@@ -8,7 +8,7 @@ The file, ``meds.features.function``, has one of these two functions:
     def from_texts(prompts, responses):       # two lists of P texts
         return ...                            # numpy (P, d)
 
-It is tried on made-up input before a run starts, which also gives d, the number of values in a vector.
+It is tried on trial inputs before a run starts, which also gives d, the number of values in a vector.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from meds_openrlhf.config.errors import ConfigError
 
 SETTING = "meds.features.function"
 FROM_HIDDEN_STATES, FROM_TEXTS = "from_hidden_states", "from_texts"
-TRIED = 2  # made-up inputs
+TRIED = 2  # trial inputs
 
 
 class FeatureFunctionError(RuntimeError):
@@ -83,25 +83,21 @@ def load_function(file: str, layers: int, hidden: int) -> FeatureFunction:
         hint = f"{has.format(FROM_HIDDEN_STATES, FROM_TEXTS)}. Define one of them."
         raise ConfigError(SETTING, file, hint)
     (name,) = names
-    values = _values_of(file, content[name], _made_up(name, layers, hidden))
-    return FeatureFunction(path.absolute(), name, values, content[name])
-
-
-def _values_of(file: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> int:
     try:
-        found = _as_matrix(call(*arguments))
+        found = _as_matrix(content[name](*_trial_inputs(name, layers, hidden)))
     except (Exception, SystemExit) as error:  # of any kind: it is the user's code
-        hint = f"fails on {TRIED} made-up inputs: {type(error).__name__}: {error}"
+        hint = f"fails on {TRIED} trial inputs: {type(error).__name__}: {error}"
         raise ConfigError(SETTING, file, hint) from error
     if found.ndim != 2 or len(found) != TRIED or not found.shape[1]:
-        hint = f"returns values of shape {found.shape} for {TRIED} inputs. Return a matrix with a row for each."
+        hint = f"returns values of shape {found.shape} for {TRIED} inputs. Return a matrix with one row per input."
         raise ConfigError(SETTING, file, hint)
     if not np.isfinite(found).all():
-        raise ConfigError(SETTING, file, f"returns NaN or infinite values for {TRIED} made-up inputs. Return numbers.")
-    return int(found.shape[1])
+        hint = f"returns NaN or infinite values for {TRIED} trial inputs. Return finite numbers."
+        raise ConfigError(SETTING, file, hint)
+    return FeatureFunction(path.absolute(), name, found.shape[1], content[name])
 
 
-def _made_up(name: str, layers: int, hidden: int) -> tuple[Any, ...]:
+def _trial_inputs(name: str, layers: int, hidden: int) -> tuple[Any, ...]:
     if name == FROM_TEXTS:
         return ["What is 1+1?", "What is 2+3?"], ["It is \\boxed{2}.", "2+3 is 6, so \\boxed{6}."]
     import torch

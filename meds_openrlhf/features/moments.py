@@ -6,12 +6,20 @@ a pass over the data and with O(d^2) memory.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
+from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from meds_openrlhf.files import write_atomically
+
 FloatArray = NDArray[np.float64]
+WINDOW = 50  # steps
 
 
 @dataclass(frozen=True)
@@ -58,9 +66,55 @@ class Moments:
 NO_MOMENTS = Moments(0, np.zeros(0), np.zeros((0, 0)))
 
 
-def merge_moments(parts: list[Moments]) -> Moments:
+def merge_moments(parts: Iterable[Moments]) -> Moments:
     """Return the moments of all parts together."""
-    total = NO_MOMENTS
-    for part in parts:
-        total = total.merge(part)
-    return total
+    return reduce(Moments.merge, parts, NO_MOMENTS)
+
+
+class DiversityTracker:
+    """Eigen ratios of the layer logits of wrong and of right rollouts: of a step, of the last ``window`` and of all.
+
+    The memory's shards keep the moments of the stored (wrong) rollouts. Right rollouts are not stored, so their moments
+    are here, as those of the sliding window. Checkpoints include them.
+    """
+
+    def __init__(self, window: int = WINDOW) -> None:
+        self._remembered: deque[Moments] = deque(maxlen=window)  # of each step
+        self._right: deque[Moments] = deque(maxlen=window)
+        self._all_right = deque([NO_MOMENTS], maxlen=1)
+        self._saved = {"remembered": self._remembered, "right": self._right, "all_right": self._all_right}
+
+    def add(self, remembered: FloatArray, right: FloatArray, stored: Moments) -> dict[str, float]:
+        """Add a step's features: of the stored rollouts (n, d), and of all right rollouts (m, d); returns the metrics.
+
+        ``stored`` are the moments of all stored rows. A metric is left out if there are too few vectors for it.
+        """
+        self._remembered.append(Moments.of(remembered))
+        self._right.append(Moments.of(right))
+        self._all_right.append(self._all_right[0].merge(self._right[-1]))
+        return {**_ratios("", self._remembered, stored), **_ratios("_right", self._right, self._all_right[0])}
+
+    def save(self, path: Path) -> None:
+        """Write the state that a resumed run needs."""
+        arrays = {
+            f"{name}_{part}": np.array([getattr(moments, part) for moments in steps])
+            for name, steps in self._saved.items()
+            for part in ("count", "mean", "scatter")
+        }
+        content = BytesIO()
+        np.savez(content, **arrays)  # type: ignore[arg-type]
+        write_atomically(path, content.getvalue())
+
+    def load(self, path: Path) -> None:
+        """Restore the saved state, without unpickling."""
+        with np.load(path, allow_pickle=False) as saved:
+            for name, steps in self._saved.items():
+                steps.clear()
+                parts = zip(saved[f"{name}_count"].tolist(), saved[f"{name}_mean"], saved[f"{name}_scatter"])
+                steps.extend(Moments(count, mean, scatter) for count, mean, scatter in parts)
+
+
+def _ratios(kind: str, steps: deque[Moments], total: Moments) -> dict[str, float]:
+    spans = {"all": total, "window": merge_moments(steps), "step": steps[-1]}
+    ratios = {f"meds/eigen_ratio{kind}_{span}": moments.eigen_ratio() for span, moments in spans.items()}
+    return {name: ratio for name, ratio in ratios.items() if ratio is not None}

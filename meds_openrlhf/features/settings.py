@@ -1,14 +1,12 @@
-"""Builds the transform from stored logits to the vectors to cluster, from the settings under ``meds.features``."""
+"""Builds the transform from stored logits to the vectors to cluster, from a run's settings."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.method import ANSWERS
-from meds_openrlhf.config.schema import FeatureSettings, MemorySettings
+from meds_openrlhf.config.schema import FeatureSettings, MedsSettings, MemorySettings
 from meds_openrlhf.features.transform import FeatureTransform
 
 
@@ -19,16 +17,16 @@ def features_of_rows(features: FeatureSettings, memory: MemorySettings) -> Featu
     return features if features.function is None else replace(features, layers="all")
 
 
-def feature_transform(settings: FeatureSettings) -> FeatureTransform:
-    """Return the transform from the logits of all layers to the vectors to cluster."""
-    return FeatureTransform(settings.layers, settings.difference, settings.normalize)
+def transform_of(meds: MedsSettings, layers: int | None = None) -> FeatureTransform:
+    """Return the transform from the memory's rows to the vectors to cluster.
 
-
-def transform_of(settings: FeatureSettings, layers: int) -> FeatureTransform:
-    """Return the transform for rows of ``layers`` layers. Raises ConfigError if there are too few layers."""
-    transform = feature_transform(settings)
+    Raises ConfigError if the rows have ``layers`` layers and these are too few.
+    """
+    settings = features_of_rows(meds.features, meds.memory)
+    transform = FeatureTransform(settings.layers, settings.difference, settings.normalize)
     try:
-        transform.select(np.zeros((1, layers)))
+        if layers is not None:
+            transform.dimensions(layers)
     except ValueError as error:
         hint = f"does not fit rows of {layers} layers. Name fewer."
         raise ConfigError("meds.features.layers", settings.layers, hint) from error

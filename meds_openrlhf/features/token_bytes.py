@@ -44,12 +44,10 @@ def _token_converter(tokenizer: Any) -> Callable[[str], bytes]:
 
 @functools.cache
 def _bytes_of_symbols() -> dict[str, int]:
-    """Return GPT-2's reversible map: printable bytes map to themselves, the others to symbols from U+0100 up."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
-    others = [byte for byte in range(256) if byte not in set(printable)]
-    symbols = {chr(byte): byte for byte in printable}
-    symbols.update({chr(256 + offset): byte for offset, byte in enumerate(others)})
-    return symbols
+    """Return GPT-2's reversible map of bytes to printable symbols, inverted."""
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    return {symbol: byte for byte, symbol in bytes_to_unicode().items()}
 
 
 def _byte_level(token: str) -> bytes:

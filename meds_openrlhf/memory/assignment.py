@@ -1,4 +1,4 @@
-"""Assigns new rollouts to clusters of stored ones, for many prompts at once. Pure functions over sets."""
+"""Assigns new rollouts to clusters of stored rollouts, for many prompts at once. Pure functions over sets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meds_openrlhf.config.method import Method
 from meds_openrlhf.memory.clustering import NOISE, Floats, Labels, checked_offsets, cluster_sets, compiled, plain
 
 UNASSIGNED = -2  # a first visit: no rows are stored or clustered yet
-NEIGHBORS = 3  # stored rows that vote on a new one, as in the reference code
+NEIGHBORS = 3  # stored rows that vote on a new row, as in the reference code
 
 
 class Sets(NamedTuple):

@@ -64,13 +64,13 @@ def make_branch(manifest: Path, paths: MemoryPaths, wanted: MemoryFormat) -> Mem
 def rewrite_memory(paths: MemoryPaths, wanted: MemoryFormat, lock_seconds: float | None = WAIT_SECONDS) -> None:
     """Rewrite the memory at ``paths`` if it is of format 2 or has another number of shards than ``wanted``.
 
-    A start that is interrupted is continued by the next: the old files are in ``memory-before`` until ``format.json``,
-    the last of the new ones, is written. A snapshot that does not fit the files, such as one that a restart has undone,
-    is left out with a warning. Raises MemoryCorruptionError if a file of rows is damaged, and MemoryBusyError if
-    another process writes there.
+    The next start repeats an interrupted rewrite: the old files stay in ``memory-before`` until ``format.json``, the
+    last new file, is written. A snapshot that does not match the files, such as one of steps that a restart has undone,
+    is skipped with a warning. Raises MemoryCorruptionError if a file of rows is damaged, and MemoryBusyError if another
+    process writes to the memory.
     """
     found, old = read_format(paths), paths.before
-    if old.format.exists():  # a rewriting was interrupted, in the middle or at the very end
+    if old.format.exists():  # a rewrite was interrupted, in the middle or at the very end
         shutil.rmtree(old.root if paths.format.exists() else paths.root, ignore_errors=True)
     if found is None or (found.format_version, found.shards) == (FORMAT_VERSION, wanted.shards):
         return
@@ -85,7 +85,7 @@ def rewrite_memory(paths: MemoryPaths, wanted: MemoryFormat, lock_seconds: float
             try:
                 _commit(copied, paths, manifest.stem, replace(read_snapshot(manifest), format=changed))
             except MemoryCorruptionError as error:
-                logger.warning("a snapshot is left out: %s", error)
+                logger.warning("a snapshot is skipped: %s", error)
         write_format(paths, changed)
         shutil.rmtree(old.root)
 

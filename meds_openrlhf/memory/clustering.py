@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from meds_openrlhf.config.method import Method
 
 NOISE = -1
-# Chosen by simulation; the tables are in docs/clustering.md. The automatic epsilon is
-NEIGHBOR_QUANTILE = 0.75  # this quantile of the distinct rows' distances to their nearest neighbours,
-NEIGHBOR_FACTOR = 2.0  # times this factor,
-FARTHEST = 0.45  # but at most this fraction of the rows' length; rows farther from all others are scatter
+# The automatic epsilon is a factor times a quantile of distances. Chosen by simulation; see docs/clustering.md.
+NEIGHBOR_QUANTILE = 0.75  # of the distinct rows' distances to their nearest neighbours
+NEIGHBOR_FACTOR = 2.0
+FARTHEST = 0.45  # the limit of epsilon, in RMS lengths of the rows; rows farther from all others are scatter
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -8,4 +8,4 @@ class MemoryCorruptionError(RuntimeError):
 
 
 class MemoryBusyError(RuntimeError):
-    """Another process writes to the same folder; the message names both."""
+    """Another process writes to the same folder; the message names the folder and the process."""

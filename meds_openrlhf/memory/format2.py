@@ -26,10 +26,10 @@ SEGMENT_PATH = re.compile(r"shard-\d{4,}/\d{6}\.arrow")
 
 
 def batches_in(folder: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in a shard's folder, a batch for each step; the schema of a batch says whose prompts it holds.
+    """Yield the rows in a shard's folder, a batch for each step; the schema of a batch names the shard.
 
-    The end of a segment that cannot be read is left out with a warning: a process may have died while it wrote. If
-    the cause is damage instead, `state_of` finds that rows of a snapshot are missing.
+    An unreadable end of a segment is skipped with a warning, because a process may have died while it wrote. If the
+    segment is damaged instead, `state_of` finds that rows of a snapshot are missing.
     """
     for path in sorted(folder.glob("[0-9]" * 6 + ".arrow")):
         for batch, _ in _read_segment(path, schema):
@@ -58,7 +58,7 @@ def state_of(segments: list[dict[str, Any]], manifest: Path, layers: int) -> Log
 
 
 def _read_segment(path: Path, schema: pa.Schema) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Yield the batches of a segment up to the first that is not whole, with the number of bytes up to its end."""
+    """Yield the batches of a segment, each with the byte at which it ends, up to the first incomplete batch."""
     content = path.read_bytes()
     source = pa.BufferReader(content)
     end = 0
@@ -75,4 +75,4 @@ def _read_segment(path: Path, schema: pa.Schema) -> Iterator[tuple[pa.RecordBatc
             yield batch, end
     except (StopIteration, pa.ArrowException, OSError, EOFError):
         if end < len(content):
-            logger.warning("%s: its last %d bytes are torn or damaged, and are left out", path, len(content) - end)
+            logger.warning("%s: its last %d bytes are torn or damaged, and are skipped", path, len(content) - end)

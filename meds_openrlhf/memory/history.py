@@ -54,9 +54,9 @@ class History:
         self.groups: dict[Key, Group] = {}
         self.prompts = 0  # number of prompts with rows
         self.clusters = self.noise = 0  # totals over the groups
-        self.stale: dict[Group, None] = {}  # groups with rows newer than their last clustering, in order of waiting
+        self.stale: dict[Group, None] = {}  # groups with rows newer than their last clustering, oldest first
         self.features = np.empty((0, dimensions))  # (n, d) to cluster
-        self.labels = np.empty(0, np.int32)  # (n,) of the last clustering of a row's group; UNASSIGNED before
+        self.labels = np.empty(0, np.int32)  # (n,) from the last clustering of a row's group; UNASSIGNED before it
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -91,7 +91,7 @@ class History:
         self.set_labels(selection, cluster_sets(self.features[selection.rows], selection.offsets, method))
 
     def set_labels(self, selection: Selection, labels: NDArray[np.int32]) -> None:
-        """Store the clustering (n,) of a selection. A group that got rows meanwhile keeps its labels and waits."""
+        """Store the labels (n,) of a selection. A group that has new rows since keeps its labels and stays stale."""
         for group, begin, end in zip(selection.groups, selection.offsets[:-1], selection.offsets[1:]):
             if end - begin != len(group.rows) or begin == end:
                 continue

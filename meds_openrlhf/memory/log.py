@@ -1,6 +1,7 @@
-"""The log of one shard: an Arrow file for the rows of each step, and one for all steps up to a checkpoint.
+"""The log of one shard: an Arrow file for the rows of each step, merged into one file at a checkpoint.
 
-A file is written beside, synced and renamed, so a file that is there is whole. docs/storage.md is the specification.
+A file is written under a temporary name, synced and renamed, so every file of the log is complete. docs/storage.md is
+the specification.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from meds_openrlhf.paths import MemoryPaths, step_file, step_files
 
 LOCK_NAME = ".lock"
 CHECKSUM = re.compile(rb"crc32=([0-9a-f]{8})")
-NO_CHECKSUM = b"crc32=00000000"  # in its place while the checksum of a file is computed
+NO_CHECKSUM = b"crc32=00000000"  # placeholder while the checksum of a file is computed
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ EMPTY_LOG = LogState(-1, {})
 
 
 def write_rows(folder: Path, batches: list[pa.RecordBatch], sharding: Sharding) -> Path:
-    """Durably write whole steps, in order, to one file of a shard's folder, whose path it returns, or raise OSError."""
+    """Durably write whole steps, in order, to one file of a shard's folder; return its path. Raises OSError."""
     metadata = {"shard": str(sharding.shard), "shards": str(sharding.shards), "checksum": NO_CHECKSUM.decode()}
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batches[0].schema.with_metadata(metadata)) as writer:
@@ -73,7 +74,8 @@ def read_rows(path: Path, schema: pa.Schema) -> list[pa.RecordBatch]:
 def batches_in(folder: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows in a shard's folder, a batch for each step, also while a run writes there.
 
-    A file that the run merges meanwhile is found again by its steps. Raises MemoryCorruptionError if a file is damaged.
+    If the run merges files meanwhile, reading continues after the last step. Raises MemoryCorruptionError if a file is
+    damaged.
     """
     done = -1
     while True:
@@ -142,7 +144,7 @@ class ShardLog:
         return None
 
     def merge(self) -> LogState:
-        """Put the files of single steps into one, and return the state. Raises MemoryCorruptionError for damage."""
+        """Merge the files of single steps into one, and return the state. Raises MemoryCorruptionError for damage."""
         parts = [file.path for file in step_files(self._folder)[0] if file.first == file.last]
         if len(parts) > 1:
             batches = [batch for path in parts for batch in self._read(path)]
@@ -152,14 +154,14 @@ class ShardLog:
         return LogState(self.last_step, {self._folder.name: self.rows})
 
     def restore(self, state: LogState) -> None:
-        """Remove all rows that were stored after ``state``, that of the whole memory; call `open` afterwards.
+        """Remove all rows that were stored after ``state``, the state of the whole memory; call `open` afterwards.
 
         Raises MemoryCorruptionError, before it removes anything, if the number of rows up to the state's step differs.
         """
         self._lock = self._lock or lock_shard(self._folder, self._lock_seconds)
         files, doomed = step_files(self._folder)
         rows, wanted = 0, state.rows.get(self._folder.name, 0)
-        cut: list[pa.RecordBatch] = []  # what is kept of a file that has later steps as well
+        cut: list[pa.RecordBatch] = []  # rows to keep of files that also have later steps
         for file in files:
             batches = self._read(file.path) if file.first <= state.step else []
             kept = [batch for batch in batches if step_of(batch) <= state.step]

@@ -1,4 +1,4 @@
-"""The memory as the trainer sees it: shards in Ray actors on the driver's node; each prompt belongs to one of them.
+"""The memory as the trainer sees it: shards in Ray actors on the driver's node; each prompt belongs to one shard.
 
 observe(step, rows) ──► shard 0 ┐            shards answer at once; then, while the policy trains,
                     ──► shard 1 ├─► answer   recluster() runs on every shard, concurrently with
@@ -106,8 +106,9 @@ class MemoryPool:
             state = snapshot.state
         _get([shard.restore.remote(state) for shard in self._shards])
         total = self.stats()
-        if total.rows != sum(state.rows.values()):  # of a folder that no shard reads
-            raise MemoryCorruptionError(f"{self._paths.root}: holds {total.rows} rows of {sum(state.rows.values())}")
+        wanted = sum(state.rows.values())
+        if total.rows != wanted:  # the others are in a folder that no shard reads
+            raise MemoryCorruptionError(f"{self._paths.root}: holds {total.rows} of the {wanted} rows of its snapshot")
         self._recluster()
         return total
 
@@ -151,7 +152,7 @@ def _in_order_of(rows: pa.RecordBatch, chosen: NDArray[np.int64], answer: Memory
     wanted = rows.column("sample").to_numpy()[chosen]
     order, wanted_order = np.argsort(answer.sample), np.argsort(wanted)
     if not np.array_equal(answer.sample[order], wanted[wanted_order]):
-        raise ValueError("step: its rows are stored already, and they are not these; a step is observed only once")
+        raise ValueError("step: it is already stored with other rows; a step is observed only once")
     positions = order[np.argsort(wanted_order)]
     return answer.label[positions], answer.size[positions]
 

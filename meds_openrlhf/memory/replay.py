@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.schema import MedsSettings
-from meds_openrlhf.features.settings import features_of_rows, transform_of
+from meds_openrlhf.features.settings import transform_of
 from meds_openrlhf.files import published_file
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.rows import Sharding, make_rows, remembered_rows
@@ -43,7 +43,7 @@ _COLUMNS = {
 class Recording:
     """Rollouts (n) ordered by step: the ``table`` as recorded, and its columns as the memory takes them.
 
-    ``layer_logits`` (m, N) float32 are of the rows ``place`` (m,), which are those that have any.
+    ``layer_logits`` (m, N) float32 belong to the rows ``place`` (m,); the other rows have none.
     """
 
     table: pa.Table
@@ -165,7 +165,7 @@ def _answer(
     if not len(chosen):
         return labels, sizes, ShardStats()
     layers = recording.layer_logits.shape[1]
-    transform = transform_of(features_of_rows(settings.features, settings.memory), layers)
+    transform = transform_of(settings, layers)
     shard_settings = ShardSettings(layers=layers, transform=transform, method=settings.memory.method)
     steps = np.split(chosen, np.flatnonzero(np.diff(recording.step[recording.place[chosen]])) + 1)
     with (

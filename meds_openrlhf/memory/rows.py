@@ -15,7 +15,7 @@ from meds_openrlhf.memory.assignment import UNASSIGNED
 
 @dataclass(frozen=True)
 class Sharding:
-    """The prompts of shard number ``shard`` of ``shards``."""
+    """Identifies shard number ``shard`` of ``shards``."""
 
     shard: int
     shards: int
@@ -38,7 +38,7 @@ def prompt_key(prompt: str) -> str:
 
 
 def shard_of(key: str, shards: int) -> int:
-    """Return the shard that a prompt's key belongs to, the same in every process and run."""
+    """Return the number of the shard of a prompt's key, the same in every process and run."""
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") % shards
 
 
@@ -125,7 +125,7 @@ def step_of(batch: pa.RecordBatch) -> int:
 
 
 def visits_of(rows: pa.RecordBatch) -> list[tuple[tuple[str, bool], int]]:
-    """Return the runs of rows with one prompt and verdict: the two as a key, and the number of rows."""
+    """Return the key (prompt and verdict) and the number of rows of each run of rows with the same key."""
     code, names = group_codes(rows)
     first = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
     counts = np.diff(np.r_[first, len(rows)]).tolist()
@@ -133,7 +133,7 @@ def visits_of(rows: pa.RecordBatch) -> list[tuple[tuple[str, bool], int]]:
 
 
 def group_codes(rows: pa.RecordBatch) -> tuple[NDArray[np.int64], list[str]]:
-    """Return a code (n,) per row, ``2 * place + correct``, and the prompts, among which ``place`` is the row's."""
+    """Return a code (n,) per row, ``2 * place + correct``, and the prompts; ``place`` is the row's prompt's index."""
     keys, correct = rows.column("prompt").dictionary_encode(), rows.column("correct")
     codes = keys.indices.to_numpy().astype(np.int64) * 2 + correct.to_numpy(zero_copy_only=False)
     return codes, keys.dictionary.to_pylist()

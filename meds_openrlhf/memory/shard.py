@@ -89,7 +89,7 @@ class MemoryShard:
         self._settings = settings
         self._log = ShardLog(paths, sharding, log_schema(settings.layers), settings.lock_seconds)
         self._lock = threading.RLock()  # guards all attributes below; `recluster` releases it while it clusters
-        self._history: History | None = None  # until the first call reads the log
+        self._history: History | None = None  # None until the first call reads the log
         self._moments = NO_MOMENTS  # of the selected layer logits
 
     def observe(self, step: int, rows: pa.RecordBatch) -> MemoryAnswer:
@@ -109,7 +109,7 @@ class MemoryShard:
         while True:
             with self._lock:
                 history = self._history
-                if history is None:  # no other call has come yet, or a restore is in progress
+                if history is None:  # no other call has opened the log yet, or a restore is in progress
                     break
                 selection = history.select(list(islice(history.stale, GROUPS_AT_ONCE)))
                 features = history.features
@@ -127,7 +127,7 @@ class MemoryShard:
             return self._log.merge()
 
     def restore(self, state: LogState) -> None:
-        """Remove rows newer than ``state``, that of all shards. Raises MemoryCorruptionError if the others differ."""
+        """Remove rows newer than ``state``, that of all shards. Raises MemoryCorruptionError if other rows differ."""
         with self._lock:
             self._history = None
             self._log.restore(state)
@@ -166,7 +166,7 @@ class MemoryShard:
         visits = visits_of(rows)
         groups = history.find([key for key, _ in visits])
         started = time.perf_counter()
-        if self._settings.method.assignment == "knn":  # "joint" clusters the stored rows anew
+        if self._settings.method.assignment == "knn":  # "joint" clusters stored and new rows together
             history.cluster(groups, self._settings.method)
         clustered = time.perf_counter()
         stored, new_offsets = history.select(groups), np.cumsum([0, *(count for _, count in visits)])
@@ -186,7 +186,7 @@ class MemoryShard:
         return MemoryAnswer(sample, label, size, self.stats(), self._moments, seconds)
 
     def _opened(self) -> History:
-        """Return the rows in RAM, which are read from the log once."""
+        """Return the rows in RAM; the first call reads them from the log."""
         if self._history is None:
             transform, self._moments = self._settings.transform, NO_MOMENTS
             history = History(transform.dimensions(self._settings.layers))

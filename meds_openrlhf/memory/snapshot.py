@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,12 @@ from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.memory import format2
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.log import LogState
-from meds_openrlhf.paths import SHARD_NAME, MemoryPaths
+from meds_openrlhf.paths import MemoryPaths
 
 FORMAT_VERSION = 3
 READABLE_VERSIONS = (2, FORMAT_VERSION)
-BRANCH_SNAPSHOT = "branch"  # the snapshot of the rows that a memory got from another
-ANSWERS = {"rows": "final answers"}  # takes the place of the model if rows are final answers
+BRANCH_SNAPSHOT = "branch"  # the snapshot of the rows that were copied from another memory
+ANSWERS = {"rows": "final answers"}  # replaces the model if rows are final answers
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class MemoryFormat:
         """
         settings = features_of_rows(meds.features, meds.memory)
         features = {**asdict(settings), "answer_openings": list(settings.answer_openings)}
-        del features["function"]  # the file may move; its content counts
+        del features["function"]  # the file may move; the digest of its content is recorded below
         if meds.memory.preset == method.ANSWERS:
             return MemoryFormat(meds.memory.shards, final_answer.VALUES, dict(ANSWERS), features)
         text = policy.get_text_config()  # in a vision-language model, the decoder has a separate configuration
@@ -75,16 +76,12 @@ class MemoryFormat:
 
         ``folder`` contains the memory; ``setting`` is the setting that names it.
         """
-        if self.holds_answers != other.holds_answers:
-            rows = "final answers. Set answers" if self.holds_answers else "layer logits. Choose another preset"
-            hint = f"the rows of the memory in {folder} are {rows}, or name another run_dir."
-            raise ConfigError("meds.memory.preset", "answers" if other.holds_answers else "of logits", hint)
         if (self.model, self.layers) != (other.model, other.layers):
             here, there = (", ".join(f"{key} {item}" for key, item in of.items()) for of in (self.model, other.model))
             hint = f"holds the memory of another model or feature ({here}), not of {there}. Name another folder."
             raise ConfigError(setting, str(folder), hint)
         for name, value in self.features.items():
-            wanted = other.features.get(name, False)  # a setting that was removed since then is off
+            wanted = other.features.get(name, False)  # a setting that has been removed since counts as off
             if wanted != value:
                 hint = f"the memory in {folder} was made with {value!r}. Set that, or name another run_dir."
                 raise ConfigError(f"meds.features.{name}", wanted, hint)
@@ -92,7 +89,7 @@ class MemoryFormat:
 
 def read_format(paths: MemoryPaths) -> MemoryFormat | None:
     """Return the format of the memory in ``paths``, or None if there is none yet."""
-    # Without its own, it is being rewritten (`branch.rewrite_memory`), which was interrupted.
+    # Without a format file, `branch.rewrite_memory` was interrupted, and the old folder has the format.
     path = paths.format if paths.format.exists() else paths.before.format
     return _parse_format(_read_json(path), path) if path.exists() else None
 
@@ -107,8 +104,8 @@ def _parse_format(content: Any, source: Path) -> MemoryFormat:
             )
             raise ConfigError("meds.run_dir", str(source), hint)
         found = MemoryFormat(**content)
-        are_mappings = isinstance(found.model, dict) and isinstance(found.features, dict)
-        if not are_mappings or not _are_counts(found.shards, found.layers, found.step_offset):
+        mappings, numbers = (found.model, found.features), (found.shards, found.layers, found.step_offset)
+        if not all(isinstance(value, dict) for value in mappings) or any(type(number) is not int for number in numbers):
             raise TypeError("a field has the wrong type")
     except (AttributeError, TypeError) as error:
         raise MemoryCorruptionError(f"{source}: is not a memory format ({error})") from error
@@ -144,18 +141,10 @@ def read_snapshot(path: Path) -> Snapshot:
         memory_format, config_hash = _parse_format(found["format"], path), found["config_hash"]
         if memory_format.format_version == 2:
             return Snapshot(memory_format, config_hash, format2.state_of(found["segments"], path, memory_format.layers))
-        step, rows = found["step"], found["rows"]
-        if not all(map(SHARD_NAME.fullmatch, rows)):
-            raise MemoryCorruptionError(f"{path}: names {rows!r}, which are not folders of a memory")
-        if type(step) is not int or not _are_counts(*rows.values()):
-            raise MemoryCorruptionError(f"{path}: its step or a count of its rows is not a number")
+        state = LogState(index(found["step"]), {folder: index(count) for folder, count in found["rows"].items()})
     except (KeyError, TypeError, AttributeError) as error:
         raise MemoryCorruptionError(f"{path}: is not a snapshot's manifest ({error!r})") from error
-    return Snapshot(memory_format, config_hash, LogState(step, rows))
-
-
-def _are_counts(*numbers: Any) -> bool:
-    return all(type(number) is int and number >= 0 for number in numbers)
+    return Snapshot(memory_format, config_hash, state)
 
 
 def _read_json(path: Path) -> Any:

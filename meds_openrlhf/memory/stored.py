@@ -1,6 +1,6 @@
-"""A memory on disk: its settings and its rows, its biggest clusters, which are the most frequent errors, and damage.
+"""A memory on disk: its settings, its rows, its biggest clusters (the most frequent errors), and its damage.
 
-It is read without a lock, so that its run can go on. Rows that the run stores meanwhile may or may not be visible.
+It is read without a lock, so that its run can continue. Rows that the run stores meanwhile may or may not be visible.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import load_config, settings_of
 from meds_openrlhf.config.method import ANSWERS
 from meds_openrlhf.config.schema import MedsSettings
-from meds_openrlhf.features.settings import features_of_rows, transform_of
+from meds_openrlhf.features.settings import transform_of
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory import format2, log
 from meds_openrlhf.memory.errors import MemoryCorruptionError
@@ -82,14 +82,14 @@ class StoredMemory:
             content = "final answers" if self.format.holds_answers else "layer logits"
             hint = f"this memory holds {content}. Choose a preset for those."
             raise ConfigError("meds.memory.preset", meds.memory.preset, hint)
-        return transform_of(features_of_rows(meds.features, meds.memory), self.format.layers)
+        return transform_of(meds, self.format.layers)
 
     def manifests(self) -> list[Path]:
         """Return the manifests of the snapshots, step 5 before step 10."""
         return sorted(self.paths.snapshots.glob("*.json"), key=lambda path: (len(path.stem), path.stem))
 
     def batches_in(self, folder: Path) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in a shard's folder, a batch for each step; its schema says whose prompts it holds.
+        """Yield the rows in a shard's folder, a batch for each step; its schema names the shard.
 
         Raises MemoryCorruptionError if a file is damaged.
         """
@@ -215,8 +215,8 @@ class Verification:
 def verify_memory(memory: StoredMemory) -> Verification:
     """Read the whole memory and check it against its checksums and its manifests.
 
-    Manifests are read before rows, since an active run only adds to what they describe. Those that no complete
-    checkpoint names are left over from steps that a restart has undone, and are not checked.
+    Manifests are read before rows, since an active run only adds to what they describe. Manifests that no
+    complete checkpoint names are left over from steps that a restart has undone, and are not checked.
     """
     damage, snapshots = [], {}
     markers = None if memory.run is None else memory.run.complete
@@ -226,7 +226,7 @@ def verify_memory(memory: StoredMemory) -> Verification:
             try:
                 snapshots[path] = read_snapshot(path)
             except MemoryCorruptionError as error:
-                damage += [str(error)] if path.exists() else []  # else the run has just removed it
+                damage += [str(error)] if path.exists() else []  # otherwise, the run has just removed it
     keys: dict[str, list[int]] = {}  # by folder: step and sample of each row, in one number
     for folder in memory.paths.shard_folders().values():
         keys[folder.name] = []

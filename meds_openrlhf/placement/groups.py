@@ -40,8 +40,9 @@ def reserve(
             made["memory"] = placement_group(cpus, strategy="PACK", bundle_label_selector=selectors)
         for role, reserved in made.items():
             if not reserved.wait(max(deadline - time.monotonic(), 0.001)):
-                hint = f"have passed without room for {role} ({plan}); free are {describe_nodes(inventory())}. "
-                raise ConfigError(setting, timeout_seconds, f"{hint}`ray status` shows who uses the rest.")
+                hint = f"expired before {role} got GPUs and CPUs (needed: {plan}; free: "
+                hint += f"{describe_nodes(inventory())}). `ray status` shows who uses the rest."
+                raise ConfigError(setting, timeout_seconds, hint)
     except BaseException:  # Ctrl-C included
         release(made)
         raise

@@ -160,6 +160,6 @@ def _totals(report: PlanReport) -> list[list[str]]:
         rows.append(["idle", f"{free - plan.gpus} of {plural(free, 'free GPU')} are not used; {counts}"])
     if gpus > free:
         rows.append(
-            ["in use", f"{plural(gpus - free, 'GPU')}, by others: `meds train` waits for them, this plan does not"]
+            ["in use", f"{plural(gpus - free, 'GPU')}, by others; not in this plan, but `meds train` waits for them"]
         )
     return [*rows, *(["too full", line] for line in report.overfull)]

@@ -88,7 +88,7 @@ def _require_splittable_heads(recipe: Recipe) -> None:
     width, model = recipe.given.get(TENSOR_PARALLEL), recipe.models["engines"]
     if width and model.shape and not model.shape.splits_over(width):
         sizes = [size for size in range(1, model.shape.heads + 1) if model.shape.splits_over(size)]
-        heads = f"{model.shape.heads} attention heads and {model.shape.kv_heads} of keys and values"
+        heads = f"{model.shape.heads} attention heads and {model.shape.kv_heads} key-value heads"
         raise ConfigError(TENSOR_PARALLEL, width, f"cannot split the {heads} of {model.name}. Use {listed(sizes)}.")
 
 
@@ -102,7 +102,9 @@ def require_batches(recipe: Recipe, requests: Sequence[RoleRequest], decided: Ma
             continue
         flags = [request.flag, f"{SECTIONS[request.role]}.num_nodes", *([ENGINES] if decided else [])]
         flag = next((flag for flag in flags if recipe.given.get(flag) is not None), request.flag)
-        counts = listed(recipe.batching.even_counts(recipe.models)) or "other batches, which divide among any"
+        counts, value = listed(recipe.batching.even_counts(recipe.models)), recipe.given.get(flag)
         ranks = plural(request.gpus, f"{request.role} rank")
-        hint = f"makes {ranks}, and the batches ({recipe.batching}) do not divide among them. Use {counts} ranks."
-        raise ConfigError(flag, recipe.given.get(flag), hint)
+        makes = "makes" if value is not None else "is not set, which makes"
+        advice = f"Use {counts} ranks." if counts else "No number of ranks divides them; change the batch sizes."
+        hint = f"{makes} {ranks}, and the batches ({recipe.batching}) do not divide among them. {advice}"
+        raise ConfigError(flag, value, hint)

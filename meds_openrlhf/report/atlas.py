@@ -1,12 +1,11 @@
 """The atlas of a run's recurring errors, as data for the page: tables of prompts and clusters, and their details.
 
-The tables are small and cover everything that is listed. Details (examples, heatmaps) come in portions, which the page
-unpacks on demand.
+The tables are small and cover everything that is listed. Details (examples, heatmaps) are unpacked on demand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +24,6 @@ from meds_openrlhf.report.heatmap import heatmap_of
 from meds_openrlhf.report.limits import Limits
 from meds_openrlhf.runs.log import NONE, Response, RolloutLog, read_log
 from meds_openrlhf.runs.settings import config_of
-
-PROMPTS_IN_PORTION = 64
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,7 @@ def read_atlas(paths: RunPaths, limits: Limits | None = None) -> Atlas | None:
     every = np.concatenate([by_size, np.arange(len(rows.prompts))])  # the last: prompts without clusters
     shown = pd.unique(every)[: limits.prompts]
     shown = shown[: max(int((np.cumsum(np.diff(rows.offsets)[shown]) <= limits.rows).sum()), 1)]
-    listed = by_size.index[by_size.isin(shown)].to_numpy()[: limits.listed_clusters]
+    listed = by_size.index[by_size.isin(shown)].to_numpy()
     texts = questions([rows.prompts[number] for number in shown.tolist()], rollouts.prompt_texts, config)
     in_log = rollouts.find(rows.step, rows.sample)
     return Atlas(rows, rollouts, clusters, visits, in_log, listed, shown, texts, limits)
@@ -88,21 +85,20 @@ def tables_of(atlas: Atlas) -> dict[str, Any]:
             "rollouts": len(atlas.rollouts), "texts": int(atlas.rollouts.has_text.sum()),
             "before": int((rows.step <= 0).sum()),
         },
-        "heatmaps": rows.logits is not None,
+        "detailed": min(len(atlas.listed), atlas.limits.detailed_clusters),
         "compared": [] if rows.compared is None else np.flatnonzero(rows.compared).tolist(),
         "clusters": {
             "prompt": place[clusters["prompt"]].tolist(),
             "label": clusters["number"].tolist(),
-            "right": clusters["right"].astype(int).tolist(),
             "share": clusters["share"].to_numpy().round(4).tolist(),
-            **{name: clusters[name].tolist() for name in ("size", "first", "last", "since")},
+            **{name: clusters[name].tolist() for name in ("right", "size", "first", "last", "since")},
         },
         "prompts": _prompt_tables(atlas),
     }  # fmt: skip
 
 
-def portions(atlas: Atlas) -> Iterator[dict[int, dict[str, Any]]]:
-    """The details of the biggest clusters, some prompts at a time, keyed by index in `Atlas.shown`."""
+def details_of(atlas: Atlas) -> dict[int, dict[str, Any]]:
+    """Examples and heatmaps of the biggest clusters and a right response, by a prompt's index in `Atlas.shown`."""
     wanted: dict[int, list[int]] = {}  # clusters by prompt
     sources: dict[int, list[int]] = {}  # of a cluster's examples, as places in the log
     for cluster in atlas.listed[: atlas.limits.detailed_clusters].tolist():
@@ -112,50 +108,40 @@ def portions(atlas: Atlas) -> Iterator[dict[int, dict[str, Any]]]:
         sources[cluster] = candidates(places, atlas.rollouts, atlas.limits.examples)
     right = _right_places(atlas, list(wanted))
     every = {*right.values(), *(place for places in sources.values() for place in places)}
-    details = _Details(atlas, sources, right, atlas.responses(every))  # each file has rows of many prompts
-    place_of = {number: place for place, number in enumerate(atlas.shown.tolist())}
-    prompts = list(wanted)
-    for start in range(0, len(prompts), PROMPTS_IN_PORTION):
-        some = prompts[start : start + PROMPTS_IN_PORTION]
-        yield {place_of[prompt]: details.of(prompt, wanted[prompt]) for prompt in some}
+    responses = atlas.responses(every)  # together, because each file has rows of many prompts
+    details = {}
+    for place, prompt in enumerate(atlas.shown.tolist()):
+        if prompt in wanted:
+            newest = _examples(atlas, [right[prompt]], 1, responses) if prompt in right else []
+            details[place] = {"right": newest, "clusters": _entries(atlas, prompt, wanted[prompt], sources, responses)}
+    return details
 
 
-@dataclass(frozen=True)
-class _Details:
-    """Candidates for examples by cluster, a right response by prompt, and the texts of both by place in the log."""
+def _entries(
+    atlas: Atlas, prompt: int, clusters: list[int], sources: dict[int, list[int]], responses: dict[int, Response]
+) -> dict[int, dict[str, Any]]:
+    """Examples, from ``sources``, and heatmaps of some clusters of a prompt, by their numbers in it."""
+    limits, read_logits = atlas.limits, atlas.rows.logits
+    logits = None if read_logits is None else read_logits(prompt)
+    entries = {}
+    for cluster in clusters:
+        entry: dict[str, Any] = {"examples": _examples(atlas, sources[cluster], limits.examples, responses)}
+        if logits is not None:
+            entry["heatmap"] = heatmap_of(logits, atlas.is_member(cluster), limits.heatmap_rows)
+        entries[int(atlas.clusters["number"][cluster])] = entry
+    return entries
 
-    atlas: Atlas
-    sources: dict[int, list[int]]
-    right: dict[int, int]
-    responses: dict[int, Response]
 
-    def of(self, prompt: int, clusters: list[int]) -> dict[str, Any]:
-        """Examples and heatmaps of some clusters of a prompt, and a right response to the prompt."""
-        limits, read_logits = self.atlas.limits, self.atlas.rows.logits
-        logits = None if read_logits is None else read_logits(prompt)
-        entries = {}
-        for cluster in clusters:
-            entry: dict[str, Any] = {"examples": self._examples(self.sources[cluster], limits.examples)}
-            if logits is not None:
-                entry["heatmap"] = heatmap_of(logits, self.atlas.is_member(cluster), limits.heatmap_rows)
-            entries[int(self.atlas.clusters["number"][cluster])] = entry
-        right = self._examples([self.right[prompt]], 1) if prompt in self.right else []
-        return {"right": right, "clusters": entries}
-
-    def _examples(self, places: list[int], most: int) -> list[dict[str, Any]]:
-        log, most_characters = self.atlas.rollouts, self.atlas.limits.example_characters
-        return [
-            {
-                "s": int(log.step[place]),
-                "i": int(log.sample[place]),
-                "p": parts_of(self.responses[place], most_characters),
-            }
-            for place in choose(places, self.responses, most)
-        ]
+def _examples(atlas: Atlas, places: list[int], most: int, responses: dict[int, Response]) -> list[dict[str, Any]]:
+    log, most_characters = atlas.rollouts, atlas.limits.example_characters
+    return [
+        {"s": int(log.step[place]), "i": int(log.sample[place]), "p": parts_of(responses[place], most_characters)}
+        for place in choose(places, responses, most)
+    ]
 
 
 def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:
-    """Columns over the shown prompts. ``steps`` are run-length encoded (`_delta`); ``seen`` are the visits."""
+    """Columns over the shown prompts. ``seen`` are the visits, of which ``visit`` has each row's index."""
     rows, log, visits, most = atlas.rows, atlas.rollouts, atlas.visits, atlas.limits.answer_characters
     answer = np.where(atlas.in_log == NONE, NONE, log.answer[atlas.in_log]) if len(log) else atlas.in_log
     right = right_answers(rows, log)
@@ -171,7 +157,7 @@ def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:
             "key": key,
             "text": _cut(atlas.texts.get(key, ""), atlas.limits.prompt_characters),
             "right": _cut(log.answers[right[number]], most) if number in right else None,
-            "steps": _delta(rows.step[of_prompt]),
+            "visit": np.searchsorted(seen_columns[0][seen], rows.step[of_prompt]).tolist(),
             "labels": rows.label[of_prompt].tolist(),
             "first_right": int((~rows.right[of_prompt]).sum()),
             "answer": (numbered - (len(used) - len(known))).tolist(),  # NONE sorts first
@@ -188,12 +174,6 @@ def _right_places(atlas: Atlas, prompts: list[int]) -> dict[int, int]:
     number = numbers_in(atlas.rows, atlas.rollouts)[fits]
     wanted = np.isin(number, prompts)
     return dict(zip(number[wanted].tolist(), fits[wanted].tolist()))
-
-
-def _delta(steps: NDArray[np.int64]) -> list[list[int]]:
-    """Run-length encode the rows' steps (n,): the list of steps and the list of row counts."""
-    bounds = np.flatnonzero(np.r_[True, np.diff(steps) != 0])
-    return [steps[bounds].tolist(), np.diff(np.r_[bounds, len(steps)]).tolist()]
 
 
 def _cut(text: str, most: int) -> str:

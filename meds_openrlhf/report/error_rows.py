@@ -111,5 +111,5 @@ def rows_of_log(log: RolloutLog) -> ErrorRows:
         sample=log.sample[wrong],
         right=np.zeros(len(wrong), bool),
         label=np.where(counts[pair] > 1, pair, NOISE),
-        basis="the run has no memory; equal wrong answers are put together",
+        basis="the run has no memory; equal wrong answers are grouped",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import zip_longest
+from collections import Counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,18 +16,17 @@ _AROUND_ANSWER = 0.7  # share of a shortened response around its answer; the res
 def candidates(places: NDArray[np.int64], rollouts: RolloutLog, wanted: int) -> list[int]:
     """Up to twice ``wanted`` of the rollouts ``places`` (m,) that have a text, the best first.
 
-    The first has the most frequent answer of all ``places``. The next alternate between rollouts spread over the steps
-    and rollouts with distinct answers, frequent answers first. The rest are spares for duplicate texts.
+    The first half of those wanted are one of each of the most frequent answers of all ``places``; the others are spread
+    over the steps, the last first. The rest are spares for duplicate texts.
     """
     known = places[places != NONE]
     with_text = known[rollouts.has_text[known]]
-    if not len(with_text):
-        return []
-    one_of_each = _by_frequency(with_text, rollouts.answer[with_text], rollouts.answer[known])
+    by_answer = dict(zip(rollouts.answer[with_text][::-1].tolist(), with_text[::-1].tolist()))  # the first of each
+    frequent = [answer for answer, _ in Counter(rollouts.answer[known].tolist()).most_common() if answer in by_answer]
+    frequent.sort(key=lambda answer: answer == NONE)  # rollouts without an answer come last
     coarse, fine = (spread(with_text, number).tolist() for number in (wanted, 2 * wanted))
-    in_turn = zip_longest(coarse[:1] + coarse[:0:-1], one_of_each[:wanted])
-    others = [place for pair in in_turn for place in pair if place is not None]
-    return list(dict.fromkeys([one_of_each[0], *others, *fine]))[: 2 * wanted]
+    one_of_each = [by_answer[answer] for answer in frequent[: (wanted + 1) // 2]]
+    return list(dict.fromkeys([*one_of_each, *reversed(coarse), *fine]))[: 2 * wanted]
 
 
 def choose(places: list[int], responses: dict[int, Response], most: int) -> list[int]:
@@ -62,13 +61,10 @@ def parts_of(response: Response, characters: int) -> list[tuple[int, str | int]]
 
 
 def _answer_span(response: Response) -> tuple[int, int]:
-    """The answer's start and end in the text; an empty span at the text's end if it is not found."""
-    text, answer, start = response.text, response.answer, response.answer_start
-    if not answer:
-        return len(text), len(text)
-    if start is None or not text.startswith(answer, start):
-        start = text.rfind(answer)
-    return (start, start + len(answer)) if start >= 0 else (len(text), len(text))
+    """The answer's start and end in the text; an empty span at the text's end if there is none."""
+    if response.answer is None or response.answer_start is None:
+        return len(response.text), len(response.text)
+    return response.answer_start, response.answer_start + len(response.answer)
 
 
 def _kept(length: int, end: int, characters: int) -> list[tuple[int, int]]:
@@ -80,17 +76,6 @@ def _kept(length: int, end: int, characters: int) -> list[tuple[int, int]]:
     start = max(stop - around, 0)
     head = characters - around
     return [(0, stop)] if start <= head else [(0, head), (start, stop)]
-
-
-def _by_frequency(places: NDArray[np.int64], answer: NDArray[np.int64], every_answer: NDArray[np.int64]) -> list[int]:
-    """The first of ``places`` (m,) for each ``answer`` (m,), sorted by the answer's frequency in ``every_answer`` (k,).
-
-    Ties are sorted by first occurrence; rollouts without an answer come last.
-    """
-    codes, first, counts = np.unique(every_answer, return_index=True, return_counts=True)
-    rank = {int(code): (code == NONE, -n, at) for code, n, at in zip(codes, counts, first)}
-    found, first = np.unique(answer, return_index=True)
-    return [int(places[at]) for _, at in sorted(zip(found.tolist(), first), key=lambda pair: rank[pair[0]])]
 
 
 def spread(values: NDArray[np.int64], most: int) -> NDArray[np.int64]:

@@ -7,16 +7,11 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits of the whole page; several runs share the limits of the first group.
-
-    Details (examples and heatmaps) are cut short if they would make the file larger than ``page_bytes``.
-    """
+    """Limits of the whole page; several runs share the limits of the first group."""
 
     prompts: int = 5_000  # with the biggest clusters
     rows: int = 2_000_000  # of these prompts
-    listed_clusters: int = 20_000  # the biggest clusters
     detailed_clusters: int = 3_000  # the biggest clusters, with examples and a heatmap
-    page_bytes: int = 19_000_000
     steps: int = 2_000  # points of a curve; more steps are averaged
 
     examples: int = 4  # per cluster
@@ -27,6 +22,6 @@ class Limits:
 
     def shared_by(self, runs: int) -> Limits:
         """The limits of each of ``runs`` runs."""
-        shared = ("prompts", "rows", "listed_clusters", "detailed_clusters", "page_bytes")
+        shared = ("prompts", "rows", "detailed_clusters")
         parts = {name: max(getattr(self, name) // runs, 1) for name in shared}
         return replace(self, **parts, steps=max(self.steps // runs, 200))

@@ -11,12 +11,13 @@ import hashlib
 from importlib.resources import files
 
 SCRIPTS = (
-    "elements.js", "data.js", "charts.js", "overview.js", "curves.js", "list.js", "heatmap.js", "prompt.js", "main.js",
+    "elements.js", "data.js", "charts.js", "overview.js", "curves.js", "list.js", "heatmap.js", "prompt.js",
+    "themes.js", "main.js",
 )  # fmt: skip
 
 
 def render(core: str, details: list[str]) -> str:
-    """The page with the packed ``core`` and portions of ``details``."""
+    """The page with the packed ``core``, and the packed ``details`` of each run."""
     style, script = _asset("style.css"), _script()
     blocks = [_block("core", core), *(_block(f"details-{number}", content) for number, content in enumerate(details))]
     policy = (

@@ -7,18 +7,20 @@ import gzip
 import json
 import os
 from dataclasses import asdict
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 from meds_openrlhf import __version__
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.files import write_atomically
+from meds_openrlhf.judge.settings import JudgeSettings
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.report.atlas import Atlas, portions, read_atlas, tables_of
+from meds_openrlhf.report.atlas import details_of, read_atlas, tables_of
 from meds_openrlhf.report.limits import Limits
 from meds_openrlhf.report.page import render
 from meds_openrlhf.report.panels import panels_of
+from meds_openrlhf.report.themes import grouping_of, themes_of
 from meds_openrlhf.runs.metrics import history_of, read_lines, summary_of
 from meds_openrlhf.runs.settings import (
     compare_settings,
@@ -29,12 +31,15 @@ from meds_openrlhf.runs.settings import (
     planned_steps,
 )
 
-_HOUR = 3600
 _LEVEL = 4  # of compression: higher levels take 50 % longer and save only 2 %
 
 
-def write_report(runs: list[Path], output: Path, limits: Limits | None = None) -> Path:
+def write_report(
+    runs: list[Path], output: Path, limits: Limits | None = None, judge: JudgeSettings | None = None
+) -> Path:
     """Write the report of one or several run folders atomically to ``output``, and return ``output``.
+
+    With a ``judge``, this language model makes and names the themes.
 
     The runs are only read and may still be training. Raises ConfigError if a folder has nothing to report, its settings
     cannot be read, or ``output`` cannot be written; MemoryCorruptionError if a memory is damaged.
@@ -48,17 +53,20 @@ def write_report(runs: list[Path], output: Path, limits: Limits | None = None) -
         if atlas is None and not run["history"]["steps"] and not run["evaluations"]["steps"]:
             problem = "has nothing to report yet: no finished step and no wrong answer"
             raise ConfigError("RUN", run["folder"], f"{problem}. Name the folder of a run that has trained.")
-    page = {
+    page: dict[str, Any] = {
         "version": __version__,
         "made": _iso(datetime.now(timezone.utc).timestamp()),
         "runs": facts,
         "settings": compare_settings(settings),
         "panels": [asdict(panel) for panel in panels_of(_names(facts, "history"), _names(facts, "evaluations"))],
     }
-    details: list[str] = []
     for run, atlas in zip(facts, atlases):
-        run["atlas"], packed = (None, []) if atlas is None else _packed_atlas(atlas, len(details), limits)
-        details += packed
+        run["atlas"] = atlas and tables_of(atlas)
+    mapped = [number for number, atlas in enumerate(atlases) if atlas is not None]
+    themes = themes_of([atlas for atlas in atlases if atlas is not None], grouping_of(judge)) if mapped else None
+    if themes is not None:
+        page["themes"] = {**themes, "runs": dict(zip(mapped, themes["runs"])), "model": judge and judge.model}
+    details = [pack(atlas and details_of(atlas)) for atlas in atlases]
     try:
         write_atomically(output, render(pack(page), details))
     except OSError as error:
@@ -73,26 +81,6 @@ def pack(content: Any) -> str:
     """
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode("utf-8", "backslashreplace"), _LEVEL, mtime=0)).decode()
-
-
-def _packed_atlas(atlas: Atlas, first: int, limits: Limits) -> tuple[dict[str, Any], list[str]]:
-    """The tables, and packed portions of details up to the size limit, numbered from ``first``."""
-    tables = tables_of(atlas)
-    used = len(pack(tables))
-    packed: list[str] = []
-    portion_of: dict[int, int] = {}
-    for details in portions(atlas):
-        block = pack(details)
-        if used + len(block) > limits.page_bytes:
-            break
-        used += len(block)
-        portion_of.update(dict.fromkeys(details, first + len(packed)))
-        packed.append(block)
-    wanted = tables["clusters"]["prompt"][: limits.detailed_clusters]
-    detailed = [place in portion_of for place in wanted]
-    tables["portion"] = [portion_of.get(place, -1) for place in range(len(atlas.shown))]
-    tables["detailed"], tables["cut_short"] = sum(detailed), len(wanted) - sum(detailed)
-    return tables, packed
 
 
 def _facts(name: str, paths: RunPaths, settings: dict[str, Any], limits: Limits) -> dict[str, Any]:
@@ -110,7 +98,7 @@ def _facts(name: str, paths: RunPaths, settings: dict[str, Any], limits: Limits)
         "ended": (paths.model / "config.json").exists(),  # saved after the last step
         "started": _changed(paths.config),
         "last": _changed(paths.metrics),
-        "hours": sum(seconds) / _HOUR if seconds else None,
+        "time": str(timedelta(seconds=round(sum(seconds)))) if seconds else None,
         "summary": summary_of(lines),
         "history": asdict(history_of(lines, limits.steps)),
         "evaluations": asdict(history_of(read_lines(paths.evaluations), limits.steps)),

@@ -34,7 +34,6 @@ def mean_intervals(
     benchmarks: Sequence[NDArray[np.float64]],
     corners: Corners = SCORES,
     *,
-    level: float = LEVEL,
     resamples: int = RESAMPLES,
 ) -> NDArray[np.float64]:
     """Intervals (K, 2) of K means, each the unweighted mean over benchmarks of the mean over their problems.
@@ -45,7 +44,7 @@ def mean_intervals(
     random = np.random.default_rng(0)
     shares = tuple((corner, part / len(benchmarks)) for corner, part in corners)
     means = np.mean([_reweighted_means(values, shares, resamples, random) for values in benchmarks], axis=0)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     mean = np.mean([values.mean(axis=0) for values in benchmarks], axis=0)
     return np.stack([np.minimum(low, mean), np.maximum(high, mean)], axis=1)
 

@@ -27,4 +27,4 @@ def equal(gold: str, given: str) -> bool | None:
         return int(given) == int(gold)
     if find_spec("math_verify") is None:
         raise ModuleNotFoundError("No module named 'math_verify'", name="math_verify")
-    return _verifier.verdict(gold, given)
+    return _verifier.equal(gold, given)

@@ -28,7 +28,7 @@ def solves(response: str, label: object) -> bool:
     """
     gym_problem.require_label(str(label))
     given = answer_of(response)
-    return given is not None and _scorers.equal(str(label), given)
+    return given is not None and bool(_scorers.equal(str(label), given))
 
 
 def verdict(response: str, label: str) -> tuple[str | None, bool]:

@@ -4,8 +4,6 @@ For files of ``meds data prepare gym:TASK``, whose labels contain what the score
 as right. OpenRLHF loads this file by its path and calls `reward_func` in a thread per response.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from meds_openrlhf.rewards import grading

@@ -46,15 +46,13 @@ def require_label(text: str) -> None:
     """Raise ValueError unless the text is a label whose task the installed reasoning-gym has."""
     if not is_label(text):
         raise ValueError(f"{text[:80]!r} is not a problem of reasoning-gym. Make it with `meds data prepare gym:TASK`.")
-    fields = _read(text)
-    task_of(fields["reasoning_gym"], json.dumps(fields["settings"]))
+    _task_of(_read(text))
 
 
 def equal(gold: str, given: str) -> bool:
     """Whether the answer ``given`` reaches the score that the label ``gold`` asks for."""
     fields = _read(gold)
-    task = task_of(fields["reasoning_gym"], json.dumps(fields["settings"]))
-    return score(task, given, fields["entry"]) >= float(fields["threshold"])
+    return score(_task_of(fields), given, fields["entry"]) >= float(fields["threshold"])
 
 
 def score(task: Any, answer: str, entry: dict[str, Any]) -> float:
@@ -71,12 +69,13 @@ def read_entry(text: str) -> dict[str, Any]:
     return entry
 
 
-@functools.lru_cache
-def task_of(name: str, settings: str) -> Any:
-    """The task with these settings (JSON), for its scorer.
+def _task_of(fields: dict[str, Any]) -> Any:
+    return _task(fields["reasoning_gym"], json.dumps(fields["settings"]))
 
-    Raises ValueError if reasoning-gym has no such task or refuses the settings.
-    """
+
+@functools.lru_cache
+def _task(name: str, settings: str) -> Any:
+    """The task, for its scorer. Raises ValueError if reasoning-gym has no such task or refuses the settings."""
     import reasoning_gym
 
     try:

@@ -3,8 +3,6 @@
 OpenRLHF loads this file by its path and calls `reward_func` in a thread per response.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from meds_openrlhf.rewards import grading

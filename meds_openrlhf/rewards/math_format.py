@@ -4,8 +4,6 @@ For models that do not box their answers yet. OpenRLHF loads this file by its pa
 per response.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -7,13 +7,13 @@ replaced, and allocations beyond the memory limit fail.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import multiprocessing
 import resource
 import signal
 import threading
-from collections import OrderedDict
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -26,7 +26,7 @@ class AnswerVerifier:
     """Asks whether an answer is right, in up to ``processes`` processes, which start on demand.
 
     ``comparison`` is the module that decides: math-verify's, or another with its functions ``equal`` and ``warm_up``.
-    The verdict is False if a comparison takes more than ``seconds`` of CPU time (so that load does not change verdicts)
+    The verdict is None if a comparison takes more than ``seconds`` of CPU time (so that load does not change verdicts)
     or more than ``memory`` bytes beyond the process's initial memory. The last ``remembered`` verdicts are cached: an
     answer that uses up its time limit does so only once, even if many threads ask at the same time. Thread-safe.
     """
@@ -39,80 +39,45 @@ class AnswerVerifier:
         remembered: int = 8192,
         comparison: str = COMPARISON,
     ) -> None:
-        self._seconds, self._memory, self._remembered = seconds, memory, remembered
-        self._comparison = comparison
-        self._turns = threading.Semaphore(processes)
-        self._lock = threading.Lock()
-        self._idle: list[_Examiner] = []
+        self._start = functools.partial(_Examiner, comparison, seconds, memory)
+        self._threads = ThreadPoolExecutor(processes)  # each asks a process of its own
+        self._own = threading.local()
         self._all: set[_Examiner] = set()
-        self._verdicts: OrderedDict[tuple[str, str], Future[bool | None]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._asked = functools.lru_cache(remembered)(lambda gold, given: self._threads.submit(self._ask, gold, given))
 
-    def equal(self, gold: str, given: str) -> bool:
+    def equal(self, gold: str, given: str) -> bool | None:
         """Whether the answer ``given`` is right by the label ``gold``; for math-verify, both are LaTeX texts.
 
-        Raises RuntimeError if no process can be started, e.g. if math-verify is not installed.
+        Returns None if the comparison exceeds its limits. Raises RuntimeError if no process can be started, e.g. if
+        math-verify is not installed.
         """
-        return bool(self.verdict(gold, given))
-
-    def verdict(self, gold: str, given: str) -> bool | None:
-        """Like `equal`, but None for a comparison that exceeded its limits."""
-        verdict, mine = self._claim((gold, given))
-        if mine:
-            try:
-                verdict.set_result(self._ask(gold, given))
-            except BaseException as error:  # other threads wait for this verdict, so every error must reach them
-                with self._lock:
-                    self._verdicts.pop((gold, given), None)
-                verdict.set_exception(error)
-        return verdict.result()
+        with self._lock:
+            verdict = self._asked(gold, given)
+        try:
+            return verdict.result()
+        except RuntimeError:
+            self._asked.cache_clear()  # it may start the next time
+            raise
 
     def close(self) -> None:
-        """Kill all processes; comparisons in progress return False or raise."""
-        with self._lock:
-            ended, self._all, self._idle = self._all, set(), []
-        for examiner in ended:
-            examiner.end()
-
-    def _claim(self, question: tuple[str, str]) -> tuple[Future[bool | None], bool]:
-        """The question's verdict, and whether this thread has to compute it."""
-        with self._lock:
-            known = self._verdicts.get(question)
-            if known is not None:
-                self._verdicts.move_to_end(question)
-                return known, False
-            verdict = self._verdicts[question] = Future[bool | None]()
-            if len(self._verdicts) > self._remembered:
-                self._verdicts.popitem(last=False)
-            return verdict, True
+        """Kill all processes; comparisons in progress return None or raise."""
+        while self._all:
+            self._all.pop().end()
 
     def _ask(self, gold: str, given: str) -> bool | None:
-        with self._turns:
-            examiner, verdict = self._take(), None
-            try:
-                verdict = examiner.ask(gold, given)
-            finally:
-                self._give_back(examiner, usable=verdict is not None)
-            return verdict
-
-    def _take(self) -> _Examiner:
-        """An idle process, or a new process; the semaphore limits their number."""
-        with self._lock:
-            while self._idle:
-                examiner = self._idle.pop()
-                if examiner.alive:
-                    return examiner
-                self._all.discard(examiner)  # killed while idle, e.g. by the OOM killer
-            examiner = _Examiner(self._comparison, self._seconds, self._memory)
+        examiner = getattr(self._own, "examiner", None)
+        if examiner is None or not examiner.alive:
+            examiner = self._own.examiner = self._start()
             self._all.add(examiner)
-            return examiner
-
-    def _give_back(self, examiner: _Examiner, usable: bool) -> None:
-        with self._lock:
-            if usable and examiner in self._all:
-                self._idle.append(examiner)
-                return
-            self._all.discard(examiner)
-        examiner.end()
+        verdict = None
+        try:
+            verdict = examiner.ask(gold, given)
+        finally:
+            if verdict is None:
+                self._all.discard(examiner)
+                examiner.end()
+        return verdict
 
 
 class _Examiner:
@@ -127,7 +92,10 @@ class _Examiner:
         self._process = context.Process(target=_serve, args=(theirs, comparison, seconds, memory), daemon=True)
         self._process.start()
         theirs.close()
-        self._ready = False
+        try:
+            self._connection.recv()  # when it has finished its imports, which do not count as a question's time
+        except (EOFError, OSError):
+            raise RuntimeError("a process that checks answers failed to start; its output above says why") from None
 
     @property
     def alive(self) -> bool:
@@ -136,8 +104,6 @@ class _Examiner:
 
     def ask(self, gold: str, given: str) -> bool | None:
         """The verdict; None if the process did not answer in time or died."""
-        if not self._ready:
-            self._wait_until_ready()
         try:
             self._connection.send((gold, given))
             if self._connection.poll(PATIENCE * self._seconds):
@@ -145,14 +111,6 @@ class _Examiner:
         except (EOFError, OSError):
             pass
         return None
-
-    def _wait_until_ready(self) -> None:
-        """Wait until the process has finished its imports, which do not count as a question's time."""
-        try:
-            self._connection.recv()
-        except (EOFError, OSError):
-            raise RuntimeError("a process that checks answers failed to start; its output above says why") from None
-        self._ready = True
 
     def end(self) -> None:
         """Kill the process and wait for its end."""

@@ -1,4 +1,4 @@
-"""A run's log of rollouts: as tables, as flat arrays, and the texts of a few rollouts.
+"""A run's rollout log: as tables, as flat arrays, and the texts of a few rollouts.
 
 Texts are the bulk of a log, so all functions read only the columns that they need.
 """
@@ -22,7 +22,7 @@ from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, read_rollouts, re
 
 NONE = -1  # of a code or an index: there is none, as for pandas
 KEYS = ("step", "sample", "prompt", "correct")  # always read
-TEXTS = ("prompt_text", "response", "ground_truth")
+TEXTS = ("prompt_text", "response", "ground_truth")  # the last is null if the data set has none
 
 
 def place_key(step: NDArray[np.integer], sample: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -57,7 +57,7 @@ def logged_steps(run: Path, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
             in_order = (np.diff(table["sample"].to_numpy()) > 0).all()
             yield table if in_order else table.sort_by("sample")  # sorting copies all texts
     if not steps:
-        raise ConfigError("RUN", str(run), "has no log of rollouts. Train with --meds.tracking.rollouts all.")
+        raise ConfigError("RUN", str(run), "has no rollout log. Train with --meds.tracking.rollouts all.")
 
 
 def logged_rollouts(run: Path, columns: Sequence[str] = ()) -> pa.Table:
@@ -83,17 +83,8 @@ def _texts_at(
     return found
 
 
-@dataclass(frozen=True)
-class Exchange:
-    """A prompt, a response to it, and its ground truth; None if the data set has none."""
-
-    prompt: str
-    response: str
-    ground_truth: str | None
-
-
-def texts_of(run: Path, rows: pa.Table) -> list[Exchange]:
-    """The texts of each of ``rows`` (k), which need step and sample and must have texts in the log.
+def texts_of(run: Path, rows: pa.Table) -> list[dict[str, Any]]:
+    """`TEXTS` by name of each of ``rows`` (k), which need step and sample and must have texts in the log.
 
     Raises ConfigError if the file of a step has been removed.
     """
@@ -101,7 +92,17 @@ def texts_of(run: Path, rows: pa.Table) -> list[Exchange]:
     found = _texts_at(RunPaths(run), steps, rows["sample"].to_numpy(), TEXTS)
     for row in set(range(len(rows))) - set(found):
         raise ConfigError("RUN", str(run), f"has just lost step {steps[row]} of its log. Run the script again.")
-    return [Exchange(*found[row]) for row in range(len(rows))]
+    return [dict(zip(TEXTS, found[row])) for row in range(len(rows))]
+
+
+def prompts_with_truth(paths: RunPaths) -> dict[str, tuple[str, str | None]]:
+    """The text of each prompt as sent to the engines, and its ground truth, None if the log has none; by key."""
+    found: dict[str, tuple[str, str | None]] = {}
+    for table in read_rollouts(paths, ("prompt", "prompt_text", "ground_truth")):
+        first = np.unique(codes_of(table["prompt"])[0], return_index=True)[1]
+        for row in table.take(pa.array(first)).to_pylist():
+            found.setdefault(row["prompt"], (row["prompt_text"], row["ground_truth"]))
+    return found
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ class RolloutLog:
     prompt: NDArray[np.int64]  # (n,)
     answer: NDArray[np.int64]  # (n,), NONE without an answer
     correct: NDArray[np.bool_]  # (n,)
+    penalty: NDArray[np.float32]  # (n,), subtracted from the reward
     has_text: NDArray[np.bool_]  # (n,)
     prompts: list[str]  # keys
     answers: list[str]
@@ -146,7 +148,7 @@ class RolloutLog:
 
 def read_log(paths: RunPaths) -> RolloutLog:
     """Read the log without the texts; without a log it is empty. Raises ConfigError if a file cannot be read."""
-    columns = ("step", "sample", "prompt", "answer", "correct")
+    columns = ("step", "sample", "prompt", "answer", "correct", "penalty")
     tables = [ROLLOUT_SCHEMA.empty_table().select(columns).append_column("has_text", pa.array([], pa.bool_()))]
     texts: dict[str, str] = {}
     for table in read_rollouts(paths, (*columns, "prompt_text", "response")):
@@ -159,7 +161,6 @@ def read_log(paths: RunPaths) -> RolloutLog:
     step, sample = (table[name].to_numpy().astype(np.int64) for name in ("step", "sample"))
     order = np.argsort(place_key(step, sample), kind="stable")
     (prompt, prompts), (answer, answers) = codes_of(table["prompt"]), codes_of(table["answer"])
-    correct, has_text = (table[name].to_numpy()[order] for name in ("correct", "has_text"))
-    return RolloutLog(
-        paths, step[order], sample[order], prompt[order], answer[order], correct, has_text, prompts, answers, texts
-    )
+    correct, penalty, has_text = (table[name].to_numpy()[order] for name in ("correct", "penalty", "has_text"))
+    places = step[order], sample[order], prompt[order], answer[order]
+    return RolloutLog(paths, *places, correct, penalty, has_text, prompts, answers, texts)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
@@ -77,42 +77,29 @@ def _number(line: Line, name: str) -> float | None:
     return value if known else None
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A metric of a run: ``values`` (n,) at the ``steps`` (n,) that have it."""
-
-    run: str
-    metric: str
-    steps: NDArray[np.int64]
-    values: NDArray[np.float64]
-
-    @property
-    def late(self) -> float:
-        """Mean over the last quarter of the steps, at least one step."""
-        return late_mean(self.values)
+Curves = dict[tuple[str, str], "pd.Series[float]"]  # by the run's name and the metric, each indexed by step
 
 
-def late_mean(values: Sequence[float] | NDArray[np.float64]) -> float:
+def late_mean(values: Sequence[float] | pd.Series[float]) -> float:
     """Return the mean of the last quarter of the values (n,), n > 0, of at least one."""
     return float(np.mean(values[-max(len(values) // 4, 1) :]))
 
 
-def logged_curves(runs: Sequence[Path], metrics: Sequence[str], none_logged: str) -> list[Curve]:
+def logged_curves(runs: Sequence[Path], metrics: Sequence[str], none_logged: str) -> Curves:
     """The curves of those ``metrics`` that each run has.
 
     Raises ConfigError if a run has no metrics, a line of them is damaged, or, with the hint ``none_logged``, it has
     none of ``metrics``.
     """
-    curves: list[Curve] = []
+    curves: Curves = {}
     for run, name in zip(runs, names_of(runs)):
         lines = read_lines(RunPaths(run).metrics)
         if not lines:
             problem = "has no metrics.jsonl with a step in it" if run.is_dir() else "does not exist"
             raise ConfigError("RUN", str(run), f"{problem}. Name the folder of a run that has trained.")
-        logged = [metric for metric in metrics if any(metric in line for line in lines)]
+        table = pd.DataFrame(lines).set_index("step")
+        logged = {(name, metric): table[metric].dropna().astype(float) for metric in metrics if metric in table}
         if not logged:
             raise ConfigError("RUN", str(run), none_logged)
-        for metric in logged:
-            steps, values = zip(*((line["step"], line[metric]) for line in lines if metric in line))
-            curves.append(Curve(name, metric, np.array(steps, np.int64), np.array(values, np.float64)))
+        curves |= logged
     return curves

@@ -1,1 +1,1 @@
-"""What every command needs of the machine it runs on: signals, Ray, GPUs, the hub, child processes."""
+"""The machine and cluster that a command runs on: signals, Ray, GPUs, the Hugging Face hub, child processes."""

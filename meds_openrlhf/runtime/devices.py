@@ -1,4 +1,4 @@
-"""This machine's GPUs: whether there are any, what their driver says of them, and what takes their place on a CPU."""
+"""This machine's GPUs: whether there are any, what their driver reports, and the settings of the CPU runtime."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CPU_ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "DS_ACCELERATOR": "cpu",
     "TOKENIZERS_PARALLELISM": "false",
-    "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1",  # as on GPUs: tensors from other processes cannot be written to
+    "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1",  # as on GPUs: tensors from other processes are read-only
 }
 # The GPUs and CPUs that Ray sees: placement works as on real hardware, although the devices do not exist.
 MADE_UP_GPUS = 8
@@ -52,7 +52,7 @@ def runs_on_cpu(allowed: bool, setting: str, refusal: str) -> bool:
 
 
 def ask_driver(fields: str, seconds: float) -> list[list[str]]:
-    """Return ``fields`` of each GPU of this machine, names of `nvidia-smi --query-gpu`, memory in MiB.
+    """Return ``fields``, as named by `nvidia-smi --query-gpu`, of each GPU of this machine; memory is in MiB.
 
     Raises OSError or subprocess.SubprocessError if the driver does not answer within ``seconds``.
     """
@@ -62,15 +62,15 @@ def ask_driver(fields: str, seconds: float) -> list[list[str]]:
 
 
 def smallest_card() -> float | None:
-    """Return the memory of this machine's smallest GPU in GB, as its driver reports it; None if none answers."""
+    """Return the memory of this machine's smallest GPU in GB, as its driver reports it; None without an answer."""
     try:
-        return min(float(memory) for (memory,) in ask_driver("memory.total", seconds=30)) / 1024  # it says MiB
+        return min(float(memory) for (memory,) in ask_driver("memory.total", seconds=30)) / 1024  # from MiB
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
 
 
 def old_driver() -> str | None:
-    """Say that this machine's GPUs cannot be used because their driver is too old for torch; None if it is not."""
+    """Return an error text if the driver of this machine's GPUs is too old for torch, otherwise None."""
     try:
         (driver,) = ask_driver("driver_version", seconds=60)[0]
         release = int(driver.partition(".")[0])

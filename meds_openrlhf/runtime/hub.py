@@ -12,7 +12,7 @@ HUB_SECONDS = 3.0
 
 
 def can_be_reached(name: str) -> bool:
-    """Return whether a model is a folder here, or may be on the hub, which is reachable."""
+    """Return whether a model is a local folder, or the hub, which may have it, is reachable."""
     return Path(name).exists() or hub_answers()
 
 

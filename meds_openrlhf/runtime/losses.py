@@ -1,4 +1,4 @@
-"""Which Ray actors of this driver died, and why: the message of a run that has lost a process."""
+"""Finds which Ray actors of this driver died and why, for the message of a run that has lost a process."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Member:
 
 
 def actor_table() -> dict[str, Any]:
-    """Return what the cluster knows of all actors that this driver has started, by id; one request, no dashboard."""
+    """Return the cluster's table of all actors that this driver has started, by id; needs no dashboard."""
     job = ray.JobID(bytes.fromhex(ray.get_runtime_context().get_job_id()))
     table: dict[str, Any] = ray._private.state.actors(job_id=job)
     return table
 
 
 def actors_of_this_job(vital: Mapping[str, str] | None = None) -> list[Member]:
-    """Return all actors that this driver has started; ``vital`` has names by class, others are named by their class."""
+    """Return all actors that this driver has started, named by class and id, or by ``vital``, with names by class."""
     names, found = vital or {}, actor_table().values()
     kinds = [(actor["ActorClassName"], actor["ActorID"]) for actor in found]
     return [Member(names.get(kind, f"{kind} {identity[:8]}"), identity, kind in names) for kind, identity in kinds]

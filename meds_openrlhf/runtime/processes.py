@@ -1,6 +1,6 @@
 """Process families: the descendants of a process, marked by an environment variable, end together with it.
 
-The children of a killed process survive, and those of vLLM would keep their GPU.
+Otherwise the children of a killed process survive, and those of vLLM keep their GPU.
 
 `end_children_with_this_process` runs this module as a script, which waits until its parent ends and kills the rest
 of the family.

@@ -31,17 +31,17 @@ def ray_connection(*, on_cpu: bool, verbose: bool) -> Iterator[None]:
     options: dict[str, Any] = {"log_to_driver": verbose, "logging_level": "INFO" if verbose else "ERROR"}
     if on_cpu and starts_ray:
         options.update(address="local", num_gpus=MADE_UP_GPUS, num_cpus=MADE_UP_CPUS, include_dashboard=False)
-    hint = "Run `ray stop` to forget one that is gone." if starts_ray else "Unset it to start a cluster here."
+    hint = "Run `ray stop` to forget a cluster that is gone." if starts_ray else "Unset it to start a cluster here."
     with _sessions_of_their_own(), joined(hint, runtime_env=runtime_env, **options):
         yield
 
 
 @contextmanager
 def joined(hint: str, **options: Any) -> Iterator[None]:
-    """Be connected to the cluster of RAY_ADDRESS, or as ``options`` of `ray.init` say.
+    """Connect to the cluster of RAY_ADDRESS, or as the ``options`` of `ray.init` say, for the block.
 
-    Raises ConfigError with ``hint`` if no cluster answers, and without if it cannot be joined, e.g. because it runs
-    another version of Ray or Python.
+    Raises ConfigError, with ``hint`` if no cluster answers, and without it if the cluster cannot be joined, for example
+    because it runs another version of Ray or Python.
     """
     address = os.environ.get("RAY_ADDRESS") or None
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -74,9 +74,9 @@ def _require_answer(address: str) -> None:
 
 @contextmanager
 def _sessions_of_their_own() -> Iterator[None]:
-    """Keep Ray's processes from what a terminal or `timeout` sends to this process's whole group: Ctrl-C, SIGTERM.
+    """Protect Ray's processes from signals that a terminal or `timeout` sends to this process's group: Ctrl-C, SIGTERM.
 
-    The driver handles these; a cluster that died of them could save no checkpoint.
+    The driver handles these signals; a cluster that ended on them could not save a checkpoint.
     """
     popen = services.ConsolePopen
     services.ConsolePopen = partial(popen, start_new_session=True)  # type: ignore[misc,assignment]

@@ -67,12 +67,12 @@ class Interruptions:
 
 @contextmanager
 def interruptible(watchdog_minutes: float | None) -> Iterator[Interruptions]:
-    """Handle the process's signals inside the context. Main thread only; Ray must have set its handlers before.
+    """Handle the process's signals in the block. Main thread only; Ray must have set its own handlers before.
 
     The watchdog starts at the first `rewind_watchdog`.
     """
     interruptions = Interruptions(watchdog_minutes)
-    # Slurm's srun forwards SIGUSR1; on SIGTERM it kills.
+    # Slurm's srun forwards SIGUSR1; on SIGTERM it kills the processes.
     ours = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM)
     before = {signum: signal.signal(signum, interruptions.handle) for signum in ours}
     try:

@@ -1,4 +1,4 @@
-"""Clusters of one step's rollouts alone, to compare with those of the memory (meds.penalty.scope: batch)."""
+"""Clusters of one step's rollouts alone, for comparison with the memory (meds.penalty.scope: batch)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Advantages of other methods against collapse, to compare with the penalty; docs/recipes/rivals.md."""
+"""Advantages of other methods against collapse, for comparison with the penalty; see docs/recipes/rivals.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def pass_at_k_advantages(rewards: NDArray[np.floating], k: int) -> NDArray[np.float64]:
-    """Return the advantages (g, N) float64 of g groups of N responses, where any k of them score their best reward.
+    """Return the advantages (g, N) float64 of g groups of N, if a subset of k responses scores its best reward.
 
     Over all subsets S of k responses of a group, with R(S) the largest reward in S::
 
@@ -17,16 +17,16 @@ def pass_at_k_advantages(rewards: NDArray[np.floating], k: int) -> NDArray[np.fl
 
     For rewards of 0 and 1 these are the closed forms of Chen et al., "Pass@k Training for Adaptively Balancing
     Exploration and Exploitation of Large Reasoning Models" (2025), Equations 14 and 15; 1e-6 is added to the deviation
-    as in their code. Sorted rewards give the same sums for any rewards, such as those less a penalty. A group's
-    advantages have mean 0, and are exactly 0 if every subset scores the same. ``rewards``: (g, N). Raises ValueError if
-    k is not between 1 and N.
+    as in their code. Sorting the rewards extends them to any rewards, such as rewards minus a penalty. A group's
+    advantages have mean 0, and are exactly 0 if every subset has the same best reward. ``rewards``: (g, N). Raises
+    ValueError if k is not between 1 and N.
     """
     size = rewards.shape[1]
     if not 1 <= k <= size:
         raise ValueError(f"k={k}: must be from 1 to {size}, the responses of a group.")
     order = np.argsort(rewards, axis=1, kind="stable")
     ascending = np.take_along_axis(rewards.astype(np.float64), order, axis=1)
-    below_best = ascending - ascending[:, -1:]  # (g, N), at most 0: exact where only the best score
+    below_best = ascending - ascending[:, -1:]  # (g, N), 0 for the best reward: subsets that have it add exactly 0
     is_best, is_best_given = _shares_of_subsets(size, k)
     mean = below_best @ is_best
     deviation = np.sqrt(np.maximum(below_best**2 @ is_best - mean**2, 0.0))
@@ -37,11 +37,11 @@ def pass_at_k_advantages(rewards: NDArray[np.floating], k: int) -> NDArray[np.fl
 
 
 def _shares_of_subsets(size: int, k: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return in how many subsets of k of ``size`` sorted rewards, as a share, reward j is the best.
+    """Return the share of the subsets of k of ``size`` sorted rewards in which reward j is the best.
 
-    The first, (N,), is over all subsets; row i of the second, (N, N), over those that contain reward i.
+    The first array, (N,), is over all subsets; row i of the second, (N, N), over the subsets that contain reward i.
     """
-    subsets, subsets_with_one = comb(size, k), comb(size - 1, k - 1)  # as Python's integers, which may be huge
+    subsets, subsets_with_one = comb(size, k), comb(size - 1, k - 1)  # Python integers, because they may be huge
     is_best = np.array([comb(j, k - 1) / subsets for j in range(size)])
     given = np.diag([comb(i, k - 1) / subsets_with_one for i in range(size)])
     if k > 1:

@@ -1,6 +1,6 @@
-"""What a step is trained on, by the run's settings: the penalty of the memory, or another method against collapse.
+"""Chooses, by the run's settings, what shapes a step: the memory's penalty, or another method against collapse.
 
-The only place where a method enters the step. Arrays are of a step's n rollouts, or of their g groups of N responses.
+The training step calls these functions. Arrays are of a step's n rollouts, or of their g groups of N responses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from meds_openrlhf.shaping.penalty import cluster_penalty, rarity_bonus, shaped_
 def shape(
     raw: NDArray[np.floating], correct: NDArray[np.bool_], sizes: NDArray[np.integer], settings: PenaltySettings
 ) -> NDArray[np.float64]:
-    """Return the shaped rewards (n,) float64 of rollouts in clusters of these ``sizes`` (n,)."""
+    """Return the shaped rewards (n,) float64 of rollouts whose clusters have these ``sizes`` (n,)."""
     limits = {"alpha": settings.alpha, "beta": settings.beta}
     if settings.scope == "batch":
         return raw + rarity_bonus(sizes, **limits)
@@ -24,14 +24,14 @@ def shape(
 
 
 def advantages_instead(rewards: NDArray[np.floating], settings: ExplorationSettings) -> NDArray[np.float64] | None:
-    """Return advantages (n,) from ``rewards`` (g, N) that take the place of the estimator's; None to leave those."""
+    """Return advantages (n,) from ``rewards`` (g, N) that replace the estimator's, or None to keep the estimator's."""
     return None if settings.pass_at_k is None else pass_at_k_advantages(rewards, settings.pass_at_k).reshape(-1)
 
 
 def advantages_added(
     sizes: NDArray[np.integer], has_row: NDArray[np.bool_], settings: ExplorationSettings
 ) -> NDArray[np.float64] | None:
-    """Return what is added to the advantages (n,) of rollouts that have a row in the memory; None for nothing."""
+    """Return the values (n,) to add to advantages, 0 where ``has_row`` (n,) is false; None to add nothing."""
     if not settings.answer_bonus:
         return None
     bonus = answer_bonus(sizes, weight=settings.answer_bonus, baseline=settings.answer_baseline)

@@ -23,7 +23,7 @@ def rarity_bonus(sizes: NDArray[np.integer], *, alpha: float, beta: float) -> ND
     """Return ``min(alpha / size, beta)`` (n,) float64, larger if fewer rollouts of the step are similar.
 
     ``sizes`` (n,): the number of the step's rollouts in the rollout's cluster, including itself; 0 for a rollout that
-    is not clustered, whose bonus is 0. It serves to compare with the penalty: the same features without history.
+    is not clustered, whose bonus is 0. For comparison with the penalty: the same features without history.
     """
     bonus: NDArray[np.float64] = np.minimum(alpha / np.maximum(sizes, 1), beta)
     return np.where(sizes > 0, bonus, 0.0)
@@ -44,13 +44,13 @@ def shaped_reward(
 
 
 def penalty_effect(raw: NDArray[np.floating], shaped: NDArray[np.floating]) -> float:
-    """Return how much of the variance of rewards within a group the penalties make, mean over the groups, 0 to 1.
+    """Return the share of the variance of shaped rewards within groups that the penalties cause, from 0 to 1.
 
     ``raw`` and ``shaped`` (g, N): the rewards of N responses to each of g prompts. Advantages are relative to the
-    group: if all its wrong responses lose the same, normalising undoes it, and the policy learns what it would have
-    learned without. So what counts is what a line through a group's (raw, shaped) leaves of the variance of ``shaped``:
-    all of it if its raw rewards are equal. Groups whose shaped rewards are equal teach nothing and do not count; 0 if
-    there are no others.
+    group: if all of its wrong responses have the same penalty, normalization undoes it, and the policy learns the same
+    as without. The share of a group is therefore what a linear fit of ``shaped`` to ``raw`` leaves of the variance of
+    ``shaped``, and 1 if its raw rewards are equal. The result is the mean over groups. Groups whose shaped rewards are
+    equal give no advantages and do not count; it is 0 if there are no others.
     """
     x, y = (reward - reward.mean(axis=1, keepdims=True) for reward in (raw.astype(np.float64), shaped))
     teaches = np.ptp(shaped, axis=1) > 0

@@ -1,1 +1,1 @@
-"""A run's output for its user: step metrics, the console, and the files that dashboards read."""
+"""A run's output for its user: step metrics, the rollout log, and what sends them to dashboards."""

@@ -1,4 +1,4 @@
-"""The log of rollouts: responses, rewards and clusters, in one compressed Arrow file per step.
+"""The rollout log: responses, rewards and clusters, in one compressed Arrow file per step.
 
 Files are written atomically, and a step that is trained again replaces its file.
 """
@@ -58,7 +58,7 @@ def read_step(paths: RunPaths, step: int, columns: Sequence[str] | None = None) 
     """Read the rollouts of a step, with only ``columns`` if given; other columns are not even decompressed.
 
     Returns None if there is no file, e.g. because the run has just removed it. Raises ConfigError if the file is not a
-    log of rollouts, or has not these columns.
+    rollout log, or has not these columns.
     """
     path = paths.rollouts(step)
     try:

@@ -180,7 +180,7 @@ class _Wandb(Tracker):
         except Exception as error:  # of any kind: without this, the client calls the next try's run "in use"
             wandb.teardown()
             if type(error).__name__ == "ValidationError":  # its message shows the values, which may include a key
-                raise ValueError("its client refuses its settings; check the WANDB_* variables") from None
+                raise ValueError("the client refuses its settings; check the WANDB_* variables") from None
             raise
         self._run.define_metric(AXIS)
         for names in ("train/*", "eval/*"):

@@ -1,4 +1,4 @@
-"""Runs training, from top to bottom: lock the folder, check, find a place, start all actors, follow them, save."""
+"""A whole run: lock the run folder, check, place the run, start all actors, follow them, save the model."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import ray
 
 from meds_openrlhf.checkpoints import newest_complete
 from meds_openrlhf.config import RunConfig
+from meds_openrlhf.console import RunConsole
 from meds_openrlhf.features.function import FeatureFunctionError
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.groups import release, reserve
@@ -27,12 +28,12 @@ from meds_openrlhf.training.host import cpu
 from meds_openrlhf.training.start.placing import Placement, place_when_free
 from meds_openrlhf.training.start.prepare import Job, prepare
 from meds_openrlhf.training.watch.control import Stopped
-from meds_openrlhf.training.watch.follow import Following, RunListener, members_of
+from meds_openrlhf.training.watch.follow import Following, members_of
 
 NO_GPU = "this machine has no GPU. Set RAY_ADDRESS to a cluster, or set meds.allow_cpu=true."
 
 
-def run_training(config: RunConfig, *, resume: bool, verbose: bool = False, listener: RunListener) -> None:
+def run_training(config: RunConfig, *, resume: bool, verbose: bool = False, console: RunConsole) -> None:
     """Train to the end.
 
     Raises ConfigError, with nothing started, for mistakes that the user can correct; RunLostError if a vital process is
@@ -51,21 +52,21 @@ def run_training(config: RunConfig, *, resume: bool, verbose: bool = False, list
             total_steps = job.total_steps(placement.args)
             groups = reserve(placement.report.plan, config.meds.placement.timeout_seconds, since=began)
             try:
-                set_back(paths, config, job.start.checkpoint)
-                listener.start(job, placement, total_steps)
-                trackers = Trackers(paths, wanted_trackers(os.environ), first_step=job.start.step)
+                set_back(paths, config, job.checkpoint)
+                console.start(job, placement, total_steps)
+                trackers = Trackers(paths, wanted_trackers(os.environ), first_step=job.first_step)
                 try:
-                    Run(job, placement, groups, interruptions, listener, trackers).train()
+                    Run(job, placement, groups, interruptions, console, trackers).train()
                 finally:
                     for line in trackers.finish():
-                        listener.say(line)
+                        console.say(line)
             except RunLostError as error:
-                raise RunLostError(f"{error}; {_way_on(paths)}") from error
+                raise RunLostError(f"{error}; {_how_to_resume(paths)}") from error
             finally:
                 release(groups)
 
 
-def _way_on(paths: RunPaths) -> str:
+def _how_to_resume(paths: RunPaths) -> str:
     newest = newest_complete(paths)
     if newest is None:
         return "no checkpoint was saved yet, so --resume starts from the beginning"
@@ -74,15 +75,15 @@ def _way_on(paths: RunPaths) -> str:
 
 @dataclass
 class Run:
-    """A job in its place, with all that watches over it."""
+    """A job with its placement, and everything that monitors it."""
 
     job: Job
     placement: Placement
     groups: dict[str, Any]  # placement groups by role
     interruptions: Interruptions
-    listener: RunListener
+    console: RunConsole
     trackers: Trackers
-    members: list[Member] = field(default_factory=list)  # once they are started
+    members: list[Member] = field(default_factory=list)  # empty until the actors are started
 
     def train(self) -> None:
         """Start everything and follow it to the end; raises RunLostError if a process or the user's feature fails."""
@@ -91,16 +92,12 @@ class Run:
                 self.interruptions.rewind_watchdog()
                 self._start_and_follow()
         except WatchdogExpired:
-            raise RunLostError(
-                f"nothing was finished within {self.job.config.meds.watchdog.minutes:g} minutes (meds.watchdog."
-                "minutes); if it happens again, `ray stack` or `py-spy dump --pid PID` on a node shows what its "
-                "processes wait for"
-            ) from None
+            limit = f"{self.job.config.meds.watchdog.minutes:g} minutes (meds.watchdog.minutes)"
+            hint = "`ray stack` or `py-spy dump --pid PID` on a node shows what its processes wait for"
+            raise RunLostError(f"nothing was finished within {limit}; if it happens again, {hint}") from None
         except ray.exceptions.RayError as error:
             cause = innermost(error)
-            if isinstance(cause, RunLostError):
-                raise cause from error
-            if isinstance(cause, FeatureFunctionError):
+            if isinstance(cause, (RunLostError, FeatureFunctionError)):
                 raise RunLostError(str(cause)) from error
             loss = loss_behind(error, self.members or actors_of_this_job())
             if loss is None:
@@ -113,7 +110,7 @@ class Run:
 
         actors = start_actors(self.job, self.placement, self.groups)
         self.members = members_of(actors.trainer, actors.engines, actors.models, actors.shards)
-        following = Following(actors.control, self.members, self.listener, self.interruptions, self.trackers)
+        following = Following(actors.control, self.members, self.console, self.interruptions, self.trackers)
         stopped = following.to_the_end(actors.trainer.fit.remote())
         if stopped is not None:
             raise Interrupted(self.interruptions.noted or 0, _how_it_stopped(stopped))

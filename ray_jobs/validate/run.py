@@ -20,7 +20,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from textwrap import indent
 from typing import IO, Any
 
 import yaml
@@ -45,7 +47,7 @@ def main() -> int:
     if not chosen:
         parser.error(f"there is no check {arguments.only or arguments.first}: the list has {len(checks)}")
     environment = {**os.environ, "RUN": str(_folder(arguments.folder))}
-    parts, failed = ["\n".join(_head(arguments.checks, environment["RUN"]))], 0
+    parts, failed = [_head(arguments.checks, environment["RUN"])], 0
     for number, check in chosen:
         print(f"{number}/{len(checks)} {check['name']}", flush=True)
         started = time.monotonic()
@@ -55,7 +57,7 @@ def main() -> int:
         result = "ok" if code == 0 else f"FAILED, {_reason(code, check.get('minutes', MINUTES))}"
         result += f", {(time.monotonic() - started) / 60:.1f} min"
         print(f"    {result}", flush=True)
-        parts.append("\n".join(_section(number, check, result, output, readings)))
+        parts.append(_section(number, check, result, output, readings))
         arguments.report.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     print(f"{failed} of {len(chosen)} failed; {arguments.report}")
     return int(failed > 0)
@@ -153,32 +155,22 @@ class Readings:
             yield f"GPU {number}: up to {max(used) / 1024:.1f} GB in use, busy {share:.0f} % of the time."
 
 
-def _head(checks: Path, folder: str) -> Iterator[str]:
-    yield f"# Validation: {checks.stem}"
-    yield ""
-    yield f"{time.strftime('%Y-%m-%d %H:%M')}, {platform.node()}, Python {platform.python_version()}, {folder}"
+def _head(checks: Path, folder: str) -> str:
+    now = time.strftime("%Y-%m-%d %H:%M")
+    parts = [f"# Validation: {checks.stem}", f"{now}, {platform.node()}, Python {platform.python_version()}, {folder}"]
     for command in (["git", "log", "--oneline", "-1"], ["nvidia-smi", "-L"]):
-        try:
-            answer = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.strip()
-        except (OSError, subprocess.SubprocessError):
-            continue
-        yield from ("", *(f"    {line}" for line in answer.splitlines()))
+        with suppress(OSError, subprocess.SubprocessError):
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+            parts.append(indent(answer.strip(), "    "))
+    return "\n\n".join(filter(None, parts))
 
 
-def _section(number: int, check: dict[str, Any], result: str, output: str, readings: Readings) -> Iterator[str]:
-    yield f"## {number}. {check['name']}: {result}"
-    yield ""
-    yield f"Proves: {check['proves']}"
-    yield ""
-    yield f"Look at: {check['look']}"
-    yield ""
-    yield from readings.lines()
-    yield ""
-    for line in check["command"].strip().splitlines():
-        yield f"    $ {line}"
+def _section(number: int, check: dict[str, Any], result: str, output: str, readings: Readings) -> str:
     # A progress bar writes its states one over the other: only the last one stays.
-    for line in [line.rstrip("\r").rpartition("\r")[2] for line in output.rstrip("\n").split("\n")][-LINES:]:
-        yield f"    {line}"
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in output.rstrip("\n").split("\n")][-LINES:]
+    listing = [*(f"    $ {line}" for line in check["command"].strip().splitlines()), *(f"    {line}" for line in lines)]
+    words = [f"## {number}. {check['name']}: {result}", f"Proves: {check['proves']}", f"Look at: {check['look']}"]
+    return "\n\n".join([*words, "\n".join(readings.lines()), "\n".join(listing)])
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import pytest
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     """No keys in the environment, and no proxy between a test and its server."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")

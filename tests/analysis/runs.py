@@ -1,8 +1,8 @@
-"""Small finished runs for the tests of what reads them: real shards, a real log of rollouts."""
+"""Small finished runs for the tests of what reads them: real shards, a real rollout log."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -57,9 +57,27 @@ def write_run(root: Path, steps: Sequence[Sequence[Rollout]], *, layers: int = L
         for row in rows.to_pylist()
     }
     for step, rollouts in enumerate(steps, start=1):
-        rows = [_row(step, sample, one, answers.get((step, sample))) for sample, one in enumerate(rollouts)]
-        write_rollouts(RunPaths(root), pa.Table.from_pylist(rows, ROLLOUT_SCHEMA))
+        _log(root, step, rollouts, answers)
     return root
+
+
+def write_log(root: Path, steps: Mapping[int, Mapping[str, Sequence[str | None]]]) -> Path:
+    """A run's folder with a log alone: responses by step and prompt, all of them wrong and in no cluster."""
+    for step, texts in steps.items():
+        rollouts = [
+            Rollout(prompt, None, text=text, prompt_text=f"Question {prompt}?")
+            for prompt, responses in texts.items()
+            for text in responses
+        ]
+        _log(root, step, rollouts, {})
+    return root
+
+
+def _log(
+    root: Path, step: int, rollouts: Sequence[Rollout], stored: Mapping[tuple[int, int], tuple[int | None, int]]
+) -> None:
+    rows = [_row(step, sample, one, stored.get((step, sample))) for sample, one in enumerate(rollouts)]
+    write_rollouts(RunPaths(root), pa.Table.from_pylist(rows, ROLLOUT_SCHEMA))
 
 
 def _remembered(rollouts: Sequence[Rollout], layers: int) -> pa.RecordBatch:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.agreement import Agreement, agreement, agreement_of_pairs, separate_noise
+from analysis.agreement import Agreement, agreement, agreement_by_prompt, separate_noise
 
 LABELLINGS = st.integers(2, 25).flatmap(
     lambda n: st.tuples(*[st.lists(st.integers(-1, 5), min_size=n, max_size=n) for _ in range(2)])
@@ -20,14 +20,19 @@ def test_all_pairs_are_those_counted_one_by_one(labellings: tuple[list[int], lis
     pairs = np.array(list(combinations(range(len(one)), 2)))
     agreeing = [(one[i] == one[j]) == (other[i] == other[j]) for i, j in pairs]
     assert agreement(one, other).pairwise == pytest.approx(sum(agreeing) / len(agreeing), abs=1e-15)
-    assert agreement_of_pairs(one, other, pairs) == pytest.approx(sum(agreeing) / len(agreeing), abs=1e-15)
 
 
 def test_a_case_counted_by_hand() -> None:
     """Same in both: 01. Different in both: 02 12 03 13. Only in the truth the same: 23."""
     labels, truth = np.array([0, 0, 1, 2]), np.array([5, 5, 3, 3])
     assert agreement(labels, truth).pairwise == 5 / 6
-    assert agreement_of_pairs(labels, truth, np.array([[0, 1], [2, 3]])) == 0.5
+
+
+def test_pairs_are_of_one_prompt() -> None:
+    labels, truth, prompts = np.array([0, 0, 1, 0, 2]), np.array([5, 5, 3, 3, 3]), np.array([7, 7, 4, 4, 9])
+    table = agreement_by_prompt(labels, truth, prompts)
+    assert table[["rows", "pairs", "pairwise"]].to_numpy().tolist() == [[2, 1, 0], [2, 1, 1]]
+    assert agreement_by_prompt(labels[:1], truth[:1], prompts[:1]).pairs.tolist() == []
 
 
 def test_noise_is_one_set_or_each_row_alone() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from analysis.case_study import COLUMNS, Case, chosen_case, draw, main, patterns_of, table_of
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.runs.clusters import labels_of_variant
-from meds_openrlhf.runs.rows import remembered_wrong, run_rows
+from meds_openrlhf.runs.clusters import FEATURES, labels_of_feature
+from meds_openrlhf.runs.rows import wrong_rows
 from tests.analysis.runs import Rollout, kind, write_run
 
 # Two rollouts a step. plain: two answers, two kinds. split: one answer of two kinds. both: that, and 6 beside 5.
@@ -28,8 +28,8 @@ def write(root: Path, *prompts: str, steps: int = 3) -> Path:
 
 
 def chosen(run: Path) -> Case:
-    wrong = remembered_wrong(run_rows(run, COLUMNS))
-    return chosen_case(wrong, labels_of_variant(wrong, "last-half", "paper"), None)
+    wrong = wrong_rows(run, COLUMNS)
+    return chosen_case(wrong, labels_of_feature(wrong, FEATURES["last-half"], "paper"), None)
 
 
 def test_the_prompt_with_the_most_telling_pattern_is_shown(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_the_prompt_with_the_most_telling_pattern_is_shown(tmp_path: Path) -> No
 def test_rows_are_sorted_by_cluster_and_noise_is_last(tmp_path: Path) -> None:
     steps = [[Rollout("p", "9", logits=kind(9))], *[[Rollout("p", "b", logits=kind(1))]] * 2]
     steps += [[Rollout("p", "c", logits=kind(2)), Rollout("p", "a", logits=kind(2))]] * 2
-    wrong = remembered_wrong(run_rows(write_run(tmp_path, steps), COLUMNS))
+    wrong = wrong_rows(write_run(tmp_path, steps), COLUMNS)
     case = chosen_case(wrong, np.array([-1, 7, 7, 4, 4, 4, 4]), "p")
     assert case.clusters.tolist() == [0, 0, 0, 0, 1, 1, -1]
     assert case.answers == ["a", "a", "c", "c", "b", "b", "9"]
@@ -96,5 +96,5 @@ def test_what_cannot_be_shown_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     assert main([str(run), "--prompt", "other"]) == 2
     assert capsys.readouterr().err.startswith("error: --prompt=other: has no wrong rollout with layer logits")
     right = write_run(tmp_path / "right", [[Rollout("p", "1", correct=True, logits=kind(1))]])
-    with pytest.raises(ConfigError, match="RUN: has no wrong rollouts with layer logits"):
+    with pytest.raises(ConfigError, match=r"RUN=.*: has no wrong rollouts with layer logits"):
         chosen(right)

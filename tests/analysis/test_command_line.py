@@ -1,16 +1,18 @@
 """How scripts end."""
 
-import argparse
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 from matplotlib.figure import Figure
 
-from analysis.command_line import Command, Finding, exit_code_of, positive
+from analysis.command_line import Command, Finding, exit_code_of
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.errors import MemoryCorruptionError
+from meds_openrlhf.options import folders, option, positive
 
 
 def _raise(error: BaseException) -> None:
@@ -64,22 +66,24 @@ def test_a_broken_pipe_that_is_not_the_screens_passes_through() -> None:
     assert b"BrokenPipeError" in done.stderr
 
 
+def analyse(
+    run: Annotated[Path, folders("a run", None)], steps: Annotated[int, option("so many", "N", type=positive)] = 7
+) -> Finding:
+    return Finding(f"{run} {steps}", {"steps": steps}, Figure())
+
+
 def test_options_that_are_not_given_have_the_functions_defaults(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def analyse(run: str, steps: int = 7) -> Finding:
-        return Finding(f"{run} {steps}", {"steps": steps}, Figure())
-
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("run")
-        parser.add_argument("--steps", type=positive)
-
     monkeypatch.chdir(tmp_path)
-    command = Command("any", "A question.\n\nMore.", add_arguments, analyse, "found")
+    command = Command("found", "A question.\n\nMore.", analyse)
     assert command(["meds"]) == command(["dapo", "--steps", "3", "--figure", "f.svg", "--json", "n.json"]) == 0
     assert capsys.readouterr().out == "meds 7\ndapo 3\n"
     assert {path.name for path in tmp_path.iterdir()} == {"found.png", "found.json", "f.svg", "n.json"}
     assert Path("n.json").read_text() == '{\n  "steps": 3\n}\n'
+    with pytest.raises(SystemExit):
+        command(["--help"])
+    assert re.search(r"--steps N +so many \(default: 7\)", capsys.readouterr().out)
     for words in (["--steps", "0"], ["--steps", "1.5"], ["--figure", "f.pdf"]):
         with pytest.raises(SystemExit):
             command(["meds", *words])

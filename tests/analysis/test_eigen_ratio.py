@@ -8,7 +8,7 @@ import pytest
 from analysis import eigen_ratio
 from analysis.eigen_ratio import METRICS, largest_differences, main, recomputed_curves, table_of
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.runs.metrics import logged_curves
+from meds_openrlhf.runs.metrics import Curves, logged_curves
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.analysis.runs import LAYERS, Rollout, write_run
 
@@ -43,9 +43,8 @@ def written(root: Path, logged: list[dict[str, float]], *, offset: int = 0) -> P
     return run
 
 
-def values(curves: list, metric: str) -> dict[int, float]:
-    curve = next(one for one in curves if one.metric == metric)
-    return dict(zip(curve.steps.tolist(), curve.values.tolist()))
+def values(curves: Curves, metric: str) -> dict[int, float]:
+    return next(curve.to_dict() for (_, name), curve in curves.items() if name == metric)
 
 
 @pytest.mark.parametrize("offset", [0, 7])
@@ -66,7 +65,7 @@ def test_the_runs_own_layers_count(tmp_path: Path) -> None:
     """Only the last half of the layers: steps 1 and 2 do not vary at all there, step 4 neither."""
     run = written(tmp_path, [{}])
     RunPaths(run).config.write_text(CONFIG.format(run=run).replace("layers: all", "layers: last-half"))
-    assert recomputed_curves(run, "run") == []
+    assert recomputed_curves(run, "run") == {}
 
 
 def test_differences_are_taken_where_both_have_a_value(tmp_path: Path) -> None:
@@ -80,9 +79,8 @@ def test_differences_are_taken_where_both_have_a_value(tmp_path: Path) -> None:
 
 def test_the_late_mean_is_of_the_last_quarter(tmp_path: Path) -> None:
     run = written(tmp_path / "one", [{"meds/eigen_ratio_all": step / 10} for step in range(1, 9)])
-    (curve,) = logged_curves([run], ["meds/eigen_ratio_all"], "none")
-    assert curve.late == pytest.approx(0.75)
-    assert table_of([curve]).iloc[0].tolist() == ["one", "all", 8, "0.1000", "0.1000", "0.8000", "0.7500"]
+    curves = logged_curves([run], ["meds/eigen_ratio_all"], "none")
+    assert table_of(curves).iloc[0].tolist() == ["one", "all", 8, "0.1000", "0.1000", "0.8000", "0.7500"]
 
 
 def test_a_run_without_eigen_ratios_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.agreement import features_of, name_of, pairs_of_prompts
-from analysis.error_categories import draw_responses, main, read_wrong
+from analysis.agreement import features_of, name_of
+from analysis.error_categories import draw_responses, main
 from meds_openrlhf.features.transform import FeatureTransform
-from tests.analysis.judge.judge_server import Judge, Request, Response, judge_server
+from meds_openrlhf.runs.rows import wrong_rows
 from tests.analysis.runs import Rollout, kind, write_run
-
-pytestmark = pytest.mark.usefixtures("plain_surroundings")
+from tests.judge.judge_server import Request, Response, judge_server, options
 
 
 def _rollout(prompt: str, number: int, seed: int, text: str | None = None) -> Rollout:
@@ -36,19 +35,14 @@ def _label(request: Request, _: int) -> Response:
     return Response(f"It says so.\nCATEGORY: {match[1]}")
 
 
-def _arguments(tmp_path: Path, judge: Judge, *more: str) -> list[str]:
-    line = ["--judge-url", judge.url, "--judge-model", "m", "--cache", str(tmp_path / "cache")]
-    return [*line, "--figure", str(tmp_path / "f.png"), "--json", str(tmp_path / "n.json"), *more]
-
-
 def test_clusters_of_the_kinds_agree_with_the_judge_and_a_single_one_does_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = _run(tmp_path)
     with judge_server(_label) as judge:
-        assert main([str(run), *_arguments(tmp_path, judge, "--preset", "robust")]) == 0
+        assert main([str(run), *options(tmp_path, judge, "--preset", "robust")]) == 0
         first = (tmp_path / "n.json").read_bytes()
-        assert main([str(run), *_arguments(tmp_path, judge, "--preset", "robust")]) == 0
+        assert main([str(run), *options(tmp_path, judge, "--preset", "robust")]) == 0
         assert len(judge.requests) == 24
         assert (tmp_path / "n.json").read_bytes() == first
     numbers = json.loads(first)
@@ -75,7 +69,7 @@ def test_malformed_labels_are_in_no_pair(tmp_path: Path, capsys: pytest.CaptureF
         return Response("CATEGORY: arithmetic") if spoiled else _label(request, before)
 
     with judge_server(script) as judge:
-        assert main([str(_run(tmp_path)), *_arguments(tmp_path, judge)]) == 0
+        assert main([str(_run(tmp_path)), *options(tmp_path, judge)]) == 0
     numbers = json.loads((tmp_path / "n.json").read_text())
     assert numbers["malformed"] == 6
     assert numbers["pairs"] == 15 + 66
@@ -84,7 +78,7 @@ def test_malformed_labels_are_in_no_pair(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_all_malformed_is_no_agreement_at_all(tmp_path: Path) -> None:
     with judge_server(lambda *_: Response("none")) as judge:
-        assert main([str(_run(tmp_path)), *_arguments(tmp_path, judge, "--judge-attempts", "1")]) == 0
+        assert main([str(_run(tmp_path)), *options(tmp_path, judge, "--judge-attempts", "1")]) == 0
     numbers = json.loads((tmp_path / "n.json").read_text())
     assert (numbers["malformed"], numbers["pairs"]) == (24, 0)
     assert {one["noise_together"] for one in numbers["agreement"]} == {None}
@@ -102,7 +96,7 @@ def test_steps_without_all_texts_are_not_labelled_but_clustered(
         ],
     )
     with judge_server(_label) as judge:
-        assert main([str(run), *_arguments(tmp_path, judge)]) == 0
+        assert main([str(run), *options(tmp_path, judge)]) == 0
     assert len(judge.requests) == 2
     assert "1 of 4 rollouts have no text in the log; 1 steps" in capsys.readouterr().err
 
@@ -119,7 +113,7 @@ def test_runs_that_cannot_be_labelled_are_one_line_and_exit_code_2(
 ) -> None:
     run = write_run(tmp_path / "run", [rollouts])
     with judge_server(_label) as judge:
-        assert main([str(run), *_arguments(tmp_path, judge)]) == 2
+        assert main([str(run), *options(tmp_path, judge)]) == 2
         assert judge.requests == []
     error = capsys.readouterr().err
     assert message in error
@@ -127,7 +121,7 @@ def test_runs_that_cannot_be_labelled_are_one_line_and_exit_code_2(
 
 
 def test_responses_are_drawn_prompt_after_prompt(tmp_path: Path) -> None:
-    wrong = read_wrong(_run(tmp_path))
+    wrong = wrong_rows(_run(tmp_path))
     prompts = np.array(wrong["prompt"].to_pylist())
     rows = draw_responses(wrong, {1, 2}, count=10, per_prompt=8, seed=0)
     assert len(set(rows.tolist())) == 10
@@ -139,17 +133,9 @@ def test_responses_are_drawn_prompt_after_prompt(tmp_path: Path) -> None:
     assert len(only_second) == 12
 
 
-def test_pairs_are_of_one_prompt() -> None:
-    assert pairs_of_prompts(["p", "q", "p", "q", "p"], None, 0).tolist() == [[0, 2], [0, 4], [2, 4], [1, 3]]
-    assert pairs_of_prompts(["p", "q"], None, 0).shape == (0, 2)
-    drawn = pairs_of_prompts(["p"] * 20, 7, 0)
-    assert len({tuple(pair) for pair in drawn.tolist()}) == 7
-    assert drawn.tolist() == pairs_of_prompts(["p"] * 20, 7, 0).tolist()
-
-
 def test_the_judge_is_told_the_correct_answer(tmp_path: Path) -> None:
     with judge_server(_label) as judge:
-        assert main([str(_run(tmp_path)), *_arguments(tmp_path, judge, "--responses", "1")]) == 0
+        assert main([str(_run(tmp_path)), *options(tmp_path, judge, "--responses", "1")]) == 0
     assert re.search(r"<correct answer>\ntruth of [pq]\n</correct answer>\n\n<wrong resp", judge.requests[0].material)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from analysis.groups import Group, index_groups, read_groups
 from meds_openrlhf.config.errors import ConfigError
-from tests.analysis.logged import write_log
+from tests.analysis.runs import write_log
 
 
 def test_steps_without_all_their_texts_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_log_of_samples_names_the_setting(tmp_path: Path) -> None:
 def test_no_folder_no_log_and_a_damaged_log(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         index_groups(tmp_path / "none")
-    with pytest.raises(ConfigError, match=r"has no log of rollouts\. Train with --meds\.tracking\.rollouts all"):
+    with pytest.raises(ConfigError, match=r"has no rollout log\. Train with --meds\.tracking\.rollouts all"):
         index_groups(tmp_path)
     run = write_log(tmp_path, {1: {"p": ["a"]}})
     path = next((run / "rollouts").iterdir())

@@ -12,10 +12,9 @@ import pytest
 
 from analysis.groups import GroupIndex
 from analysis.new_paths import draw_returns, main, returns_to_prompts
-from tests.analysis.judge.judge_server import Judge, Request, Response, judge_server
-from tests.analysis.logged import write_log
+from tests.analysis.runs import write_log
+from tests.judge.judge_server import Request, Response, judge_server, options
 
-pytestmark = pytest.mark.usefixtures("plain_surroundings")
 REPOSITORY = Path(__file__).parents[2]
 PROMPTS = tuple(f"p{number:02d}" for number in range(30))
 
@@ -36,16 +35,11 @@ def _run(root: Path, new: int, prompts: tuple[str, ...] = PROMPTS) -> str:
     return str(write_log(root, {step: {p: responses[step] for p in own} for step, own in steps.items()}))
 
 
-def _arguments(tmp_path: Path, judge: Judge, *more: str) -> list[str]:
-    line = ["--judge-url", judge.url, "--judge-model", "m", "--cache", str(tmp_path / "cache")]
-    return [*line, "--figure", str(tmp_path / "f.png"), "--json", str(tmp_path / "n.json"), *more]
-
-
 def test_every_run_is_scored_on_the_same_returns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [_run(tmp_path / f"new{new}", new) for new in (0, 1, 3)]
     with judge_server(_count_new) as judge:
-        assert main([*runs, *_arguments(tmp_path, judge)]) == 0
-        assert main([*runs, *_arguments(tmp_path, judge)]) == 0
+        assert main([*runs, *options(tmp_path, judge)]) == 0
+        assert main([*runs, *options(tmp_path, judge)]) == 0
         assert len(judge.requests) == 60
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()[2:5]]
     assert rows == [
@@ -67,7 +61,7 @@ def test_every_run_is_scored_on_the_same_returns(tmp_path: Path, capsys: pytest.
 def test_no_more_answers_than_asked_for(tmp_path: Path) -> None:
     run = write_log(tmp_path / "run", {1: {"p": list("abcdef")}, 2: {"p": list("gh")}})
     with judge_server(_count_new) as judge:
-        assert main([str(run), *_arguments(tmp_path, judge)]) == 0
+        assert main([str(run), *options(tmp_path, judge)]) == 0
     assert judge.requests[0].material.count("</earlier answer") == 3
     assert judge.requests[0].material.count("</later answer") == 2
 
@@ -78,7 +72,7 @@ def test_malformed_and_missing_ones_are_counted(tmp_path: Path, capsys: pytest.C
 
     run = _run(tmp_path / "run", 1, PROMPTS[:4])
     with judge_server(script) as judge:
-        assert main([run, *_arguments(tmp_path, judge)]) == 0
+        assert main([run, *options(tmp_path, judge)]) == 0
     printed = capsys.readouterr()
     row = printed.out.splitlines()[2].split("|")
     assert [cell.strip() for cell in row[1:-1]] == ["run", "3", "1", "0", "3", "0", "2.00", "0.00"]
@@ -89,8 +83,8 @@ def test_one_epoch_or_no_texts_are_one_line_and_exit_code_2(tmp_path: Path, caps
     once = str(write_log(tmp_path / "once", {1: {"p": ["a"]}, 2: {"q": ["b"]}}))
     sampled = str(write_log(tmp_path / "sampled", {1: {"p": ["a", None]}, 2: {"p": ["b", None]}}))
     with judge_server(_count_new) as judge:
-        assert main([once, *_arguments(tmp_path, judge)]) == 2
-        assert main([sampled, *_arguments(tmp_path, judge)]) == 2
+        assert main([once, *options(tmp_path, judge)]) == 2
+        assert main([sampled, *options(tmp_path, judge)]) == 2
         assert judge.requests == []
     lines = capsys.readouterr().err.splitlines()
     assert "share no prompt that returned in a later epoch" in lines[0]
@@ -101,7 +95,7 @@ def test_one_epoch_or_no_texts_are_one_line_and_exit_code_2(tmp_path: Path, caps
 def test_an_interrupted_script_ends_in_one_line_and_goes_on_from_its_cache(tmp_path: Path) -> None:
     run = _run(tmp_path / "run", 1)
     with judge_server(lambda request, before: Response("SCORE: 1", seconds=0 if before < 5 else 60)) as judge:
-        command = [sys.executable, "-m", "analysis.new_paths", run, *_arguments(tmp_path, judge)]
+        command = [sys.executable, "-m", "analysis.new_paths", run, *options(tmp_path, judge)]
         script = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
         while len(judge.requests) < 13 and script.poll() is None:  # five are answered, eight are under way
             time.sleep(0.05)
@@ -110,7 +104,7 @@ def test_an_interrupted_script_ends_in_one_line_and_goes_on_from_its_cache(tmp_p
     assert (script.returncode, errors.splitlines()[1:]) == (130, ["interrupted"])  # after the note on how few there are
     assert len(list((tmp_path / "cache").rglob("*.json"))) == 5
     with judge_server(_count_new) as judge:
-        assert main([run, *_arguments(tmp_path, judge)]) == 0
+        assert main([run, *options(tmp_path, judge)]) == 0
     assert len(judge.requests) == 15
 
 

@@ -9,10 +9,9 @@ import pytest
 from analysis.groups import GroupIndex
 from analysis.step_diversity import PAPER_STEPS, draw_pairings, main, spans_of, steps_to_judge
 from meds_openrlhf.config.errors import ConfigError
-from tests.analysis.judge.judge_server import Judge, Request, Response, judge_server
-from tests.analysis.logged import write_log
+from tests.analysis.runs import write_log
+from tests.judge.judge_server import Request, Response, judge_server, options
 
-pytestmark = pytest.mark.usefixtures("plain_surroundings")
 PROMPTS = tuple("pqrstu")
 
 
@@ -30,16 +29,11 @@ def _runs(tmp_path: Path, steps: tuple[int, ...] = (30, 40)) -> list[str]:
     return [str(write_log(tmp_path / name, log)) for name, log in (("varied", varied), ("narrow", narrow))]
 
 
-def _arguments(tmp_path: Path, judge: Judge, *more: str) -> list[str]:
-    line = ["--judge-url", judge.url, "--judge-model", "m", "--cache", str(tmp_path / "cache")]
-    return [*line, "--figure", str(tmp_path / "f.svg"), "--json", str(tmp_path / "n.json"), *more]
-
-
 def test_each_run_gets_its_own_score_whichever_was_shown_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with judge_server(_count_different) as judge:
-        assert main([*_runs(tmp_path), *_arguments(tmp_path, judge, "--groups", "6")]) == 0
+        assert main([*_runs(tmp_path), *options(tmp_path, judge, "--groups", "6")]) == 0
     output = capsys.readouterr().out.splitlines()
     assert output[0].split("|")[4:6] == [" varied ", " narrow "]
     assert [[cell.strip() for cell in line.split("|")[1:-1]] for line in output[2:5]] == [
@@ -52,13 +46,12 @@ def test_each_run_gets_its_own_score_whichever_was_shown_first(
     assert numbers["all"]["means"] == [4.0, 2.5]
     assert numbers["all"]["errors"][1] == pytest.approx(0.5222329678670935 / 12**0.5)
     assert numbers["judge"]["model"] == "m"
-    assert (tmp_path / "f.svg").read_text().startswith("<?xml")
 
 
 def test_what_is_missing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with judge_server(_count_different) as judge:
-        assert main([*_runs(tmp_path, steps=(20, 30)), *_arguments(tmp_path, judge)]) == 0
-        assert main([*_runs(tmp_path), *_arguments(tmp_path, judge, "--steps", "40", "--groups", "6")]) == 0
+        assert main([*_runs(tmp_path, steps=(20, 30)), *options(tmp_path, judge)]) == 0
+        assert main([*_runs(tmp_path), *options(tmp_path, judge, "--steps", "40", "--groups", "6")]) == 0
     errors = capsys.readouterr().err
     assert "1 of 80 steps: both runs have no others with all texts." in errors
     assert "6 of 10 questions: no others were answered at least twice by both runs within 0 steps" in errors
@@ -72,7 +65,7 @@ def test_malformed_replies_are_left_out_of_the_means_and_counted(
         return Response("4 and 2") if "Question p?" in request.material else _count_different(request, before)
 
     with judge_server(script) as judge:
-        assert main([*_runs(tmp_path, steps=(30,)), *_arguments(tmp_path, judge)]) == 0
+        assert main([*_runs(tmp_path, steps=(30,)), *options(tmp_path, judge)]) == 0
     output = capsys.readouterr().out
     assert re.search(r"\| 30 +\| +5 \| +1 \| +4.00 \| +2.00 \|", output)
     assert "1 questions stayed malformed" in output
@@ -83,7 +76,7 @@ def test_nothing_but_malformed_replies_still_ends_in_a_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with judge_server(lambda *_: Response("hm")) as judge:
-        assert main([*_runs(tmp_path, steps=(30,)), *_arguments(tmp_path, judge)]) == 0
+        assert main([*_runs(tmp_path, steps=(30,)), *options(tmp_path, judge)]) == 0
     assert re.search(r"\| 30 +\| +0 \| +6 \| +\| +\| +\|", capsys.readouterr().out)
     assert json.loads((tmp_path / "n.json").read_text())["all"]["means"] is None
 
@@ -95,14 +88,14 @@ def test_as_many_answers_of_each_run_and_no_more_than_asked_for(tmp_path: Path) 
     ]
     for most, shown in (("16", 3), ("2", 2)):
         with judge_server(_count_different) as judge:
-            assert main([*runs, *_arguments(tmp_path, judge, "--answers", most)]) == 0
+            assert main([*runs, *options(tmp_path, judge, "--answers", most)]) == 0
         assert judge.requests[0].material.count("</set A,") == judge.requests[0].material.count("</set B,") == shown
 
 
 def test_long_responses_lose_their_middle_and_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [str(write_log(tmp_path / name, {30: {"p": ["x" * 50, "short"]}})) for name in "ab"]
     with judge_server(_count_different) as judge:
-        assert main([*runs, *_arguments(tmp_path, judge, "--response-characters", "20")]) == 0
+        assert main([*runs, *options(tmp_path, judge, "--response-characters", "20")]) == 0
     assert judge.requests[0].material.count("[... 30 characters left out ...]") == 2
     assert "2 responses were shown without their middle" in capsys.readouterr().out
 
@@ -122,7 +115,7 @@ def test_runs_that_cannot_be_compared_are_one_line_and_exit_code_2(
 ) -> None:
     runs = [str(write_log(tmp_path / name, log)) for name, log in zip("ab", logs)]
     with judge_server(_count_different) as judge:
-        assert main([*runs, *_arguments(tmp_path, judge, *more)]) == 2
+        assert main([*runs, *options(tmp_path, judge, *more)]) == 2
         assert judge.requests == []
     error = capsys.readouterr().err
     assert message in error

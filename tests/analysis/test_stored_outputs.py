@@ -17,8 +17,8 @@ import pytest
 
 from analysis import case_study, cost, eigen_ratio, known_mistakes, paper, theorem
 from tests.analysis.arithmetic_runs import write_arithmetic_run
-from tests.analysis.judge.judge_server import judge_server
 from tests.analysis.tiny import COMMAND, judge, write_tiny
+from tests.judge.judge_server import judge_server
 
 STORED = Path(__file__).parent / "stored"
 JUDGED = ("within-step", "across-steps", "agreement")

@@ -17,11 +17,10 @@ from analysis.gibbs import (
     repeats_score_no_higher,
     repeats_score_no_higher_on_average,
 )
-from analysis.theorem import Problem, check_random, check_run, main, weights_of
+from analysis.theorem import COLUMNS, Problem, check_run, main, weights_of
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.runs.log import logged_rollouts
-from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA
 from tests.analysis.runs import Rollout, kind, write_run
 
 
@@ -82,8 +81,6 @@ def test_two_responses_by_hand() -> None:
     assert expected < 0
     assert not repeats_score_no_higher(reward, penalized_right)
     assert gain(policy, reward, penalized_right[::-1], 1.0) > 0
-    with pytest.raises(ValueError, match="must be probabilities"):
-        gibbs(np.array([0.5, 0.6]), reward)
 
 
 def test_means_may_fall_where_single_responses_do_not() -> None:
@@ -104,27 +101,9 @@ def test_huge_penalties_do_not_overflow() -> None:
         assert gain(policy, reward, penalty, 1.0) == pytest.approx(1 - updated[1], abs=1e-12)
 
 
-def test_random_problems_show_the_theorem_and_what_it_needs() -> None:
-    found, worst = check_random(2000, seed=1)
-    assert found["largest_identity_error"] < 1e-12
-    assert found["least_gain_under_assumption"] > -1e-12
-    assert worst.gain < -0.1
-    assert not repeats_score_no_higher(worst.reward, worst.penalty)
-    assert 0.5 < found["negative_share_without"] < 0.8
-    assert 0 < found["assumption_holds_share"] < 0.2
-
-
 def rollouts(*rows: tuple[int, str, float, int]) -> pa.Table:
-    """(step, prompt, reward, cluster size) of each."""
-    return pa.Table.from_pylist(
-        [
-            {"step": step, "sample": number, "prompt": prompt, "prompt_text": "", "correct": reward >= 0.5,
-             "reward": reward, "shaped_reward": reward, "penalty": 0.0, "cluster_size": size, "tokens": 1,
-             "truncated": False}
-            for number, (step, prompt, reward, size) in enumerate(rows)
-        ],
-        ROLLOUT_SCHEMA,
-    )  # fmt: skip
+    """A log of (step, prompt, reward, cluster size)."""
+    return pa.Table.from_pylist([dict(zip(("step", "prompt", *COLUMNS), row)) for row in rows])
 
 
 def test_groups_of_a_run_are_counted_and_their_gain_is_the_theorems() -> None:
@@ -172,14 +151,12 @@ def test_the_script_takes_runs_with_and_without_a_memory(tmp_path: Path, capsys:
     assert numbers["runs"][0]["weights"] == {"alpha": 0.3, "beta": 0.5}
     assert len(numbers["random"]["worst"]["reward"]) >= 2
     assert main([str(tmp_path / "nowhere"), "--problems", "5", *files]) == 2
-    assert main(["--problems", "0", *files]) == 2
-    assert capsys.readouterr().err.endswith("error: --problems=0: must be at least 1.\n")
 
 
 def test_the_penalty_is_the_runs_own_unless_said_otherwise(tmp_path: Path) -> None:
     config = RunPaths(tmp_path).config
     assert weights_of(tmp_path, 0.4, 0.8) == {"alpha": 0.4, "beta": 0.8}
-    with pytest.raises(ConfigError, match=r"has no config\.yaml with its penalty\. Give --alpha and --beta"):
+    with pytest.raises(ConfigError, match=r"config\.yaml: not a readable YAML file"):
         weights_of(tmp_path, 0.4, None)
     config.write_text("meds: {run_dir: r, penalty: {alpha: 0.3, beta: 0.5}}")
     assert weights_of(tmp_path, None, None) == {"alpha": 0.3, "beta": 0.5}

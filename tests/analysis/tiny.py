@@ -9,8 +9,8 @@ from meds_openrlhf.evaluation.problems import Problem
 from meds_openrlhf.evaluation.settings import Settings, problems_hash, write_settings
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
-from tests.analysis.judge.judge_server import Request, Response
 from tests.analysis.runs import Rollout, kind, write_run
+from tests.judge.judge_server import Request, Response
 
 PROBLEMS = [Problem(f"p{number}", f"Question {number}?", "1") for number in range(5)]
 COMMAND = ["tiny", "--benchmarks", "problems.jsonl", "--n", "4"]  # of analysis.paper

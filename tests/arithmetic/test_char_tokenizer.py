@@ -7,6 +7,7 @@ from tokenizers.decoders import DecodeStream
 from transformers import AutoTokenizer, Qwen2Config
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer, template_pieces
+from meds_openrlhf.arithmetic.problems import PIECES
 from meds_openrlhf.data.templates import qwen_math_prompt
 
 TOKENIZER = build_char_tokenizer()
@@ -39,8 +40,9 @@ def test_a_prompt_costs_its_problem_and_two_tokens_and_a_response_its_characters
     tokens = TOKENIZER.convert_ids_to_tokens(TOKENIZER.encode("So \\boxed{-4}<|im_end|>"))
     assert tokens == ["S", "o", "Ġ", *"\\boxed{-4}", "<|im_end|>"]
     assert TOKENIZER.decode(TOKENIZER.encode("7 × 6 = 42 → naïve")) == "7 × 6 = 42 → naïve"
-    with pytest.raises(ValueError, match="longest_text=0: must be at least 1"):
-        build_char_tokenizer(0)
+    tokenizer = build_char_tokenizer(64, PIECES)
+    tokens = tokenizer.convert_ids_to_tokens(tokenizer.encode("First 4+3 = 7, so 7. Thus \\boxed{7}<|im_end|>"))
+    assert tokens == ["First ", "4", "+", "3", " = ", "7", ", so ", "7", ". Thus ", "\\boxed{", "7", "}", "<|im_end|>"]
 
 
 @given(st.text(alphabet=PRINTABLE, max_size=200))

@@ -1,29 +1,16 @@
 """`meds atlas` on dumps in a folder: what it writes, prints, goes on with and refuses."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from meds_openrlhf.cli.main import main
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.rollout_log import read_rollouts
+from tests.cli.conftest import Meds
 
-Atlas = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def atlas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Atlas:
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        code = main(["atlas", *words])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return call
+LOGS = Path(__file__).parents[1] / "dumps" / "data"
 
 
 def dump(step: int, *answers: str | None, prompt: str = "2+3") -> None:
@@ -35,15 +22,13 @@ def dump(step: int, *answers: str | None, prompt: str = "2+3") -> None:
             print(json.dumps({"input": prompt, "output": text, "score": float(answer == "5"), "step": step}), file=file)
 
 
-def test_wrong_rollouts_are_remembered_by_their_answers(atlas: Atlas) -> None:
+def test_wrong_rollouts_are_remembered_by_their_answers(meds: Meds) -> None:
     dump(1, "7", "7.0", "8", None, "5")
     dump(1, "5", prompt="4+1")
     dump(2, "7", "5")
-    code, printed, trouble = atlas("dump")
-    assert (code, trouble) == (0, "")
-    assert printed.splitlines() == [
+    assert meds.output("atlas", "dump").splitlines() == [
         "read   8 rollouts of 2 prompts, 2 files (verl)",
-        "right  3 (reward at least 0.5); 1 prompts have no wrong rollout",
+        "right  3 (reward at least 0.5); 1 prompt without a wrong rollout",
         "wrong  5, of which 4 are in the memory",
         "       1 without a final answer, only in the log",
         "atlas/report.html",
@@ -51,32 +36,41 @@ def test_wrong_rollouts_are_remembered_by_their_answers(atlas: Atlas) -> None:
     log = [row for table in read_rollouts(RunPaths(Path("atlas"))) for row in table.to_pylist()]
     assert [row["answer"] for row in log] == ["7", "7.0", "8", None, "5", "5", "7", "5"]
     assert log[-2]["cluster_size"] == 2  # 7 and 7.0 were there before
-    assert main(["memory", "verify", "atlas"]) == 0
+    meds.output("memory", "verify", "atlas")
     assert sum(len(rows) for _, rows in open_memory(Path("atlas")).rows_by_step()) == 4
 
 
-def test_the_same_command_adds_the_steps_that_are_new_or_lack_but_none_of_another_dump(atlas: Atlas) -> None:
+def test_the_same_command_adds_the_steps_that_are_new_or_lack_but_none_of_another_dump(meds: Meds) -> None:
     dump(1, "7", "5")
-    atlas("dump")
+    meds.output("atlas", "dump")
     before = Path("atlas/rollouts/000001.arrow").stat().st_mtime_ns
     dump(2, "7")
-    code, printed, _ = atlas("dump")
-    assert code == 0
-    assert "read   3 rollouts of 1 prompts, 2 files" in printed
+    printed = meds.output("atlas", "dump")
+    assert "read   3 rollouts of 1 prompt, 2 files" in printed
     assert "wrong  2, of which 2 are in the memory" in printed
     assert Path("atlas/rollouts/000001.arrow").stat().st_mtime_ns == before
     assert [json.loads(line)["step"] for line in Path("atlas/metrics.jsonl").read_text().splitlines()] == [1, 2]
     Path("atlas/rollouts/000002.arrow").unlink()  # a stop before the log is written repeats the step
-    assert "wrong  2, of which 2 are in the memory" in atlas("dump")[1]
+    assert "wrong  2, of which 2 are in the memory" in meds.output("atlas", "dump")
     assert sum(len(rows) for _, rows in open_memory(Path("atlas")).rows_by_step()) == 2
-    assert "atlas with other settings" in atlas("dump", "--right-from", "0.9")[2]
+    assert "atlas with other settings" in meds.refusal("atlas", "dump", "--right-from", "0.9")
     dump(1, "8")
-    assert "--out=atlas: contains other rollouts of step 1" in atlas("dump")[2]
+    assert meds.refusal("atlas", "dump").startswith("--out=atlas: contains other rollouts of step 1")
     # Without a wrong rollout there are curves alone.
     Path("right.jsonl").write_text('{"prompt": "2+3", "response": "5", "reward": 1}\n')
-    code, printed, _ = atlas("right.jsonl", "--out", "right")
-    assert code == 0
-    assert "wrong  0, of which 0 are in the memory" in printed
+    assert "wrong  0, of which 0 are in the memory" in meds.output("atlas", "right.jsonl", "--out", "right")
+
+
+def test_the_sample_logs_of_evaluations_are_read(meds: Meds) -> None:
+    printed = meds.output("atlas", LOGS / "inspect-0.3.285", "--columns", "reward=includes")
+    assert printed.splitlines()[:2] == [
+        "read   5 rollouts of 2 prompts, 2 files (inspect)",
+        "right  3 (reward at least 0.5); 0 prompts without a wrong rollout",
+    ]
+    chosen = "reward=exact", "filter=boxed"
+    printed = meds.output("atlas", LOGS / "lm-eval-0.4.13", "--columns", *chosen, "--out", "b")
+    assert "read     2 rollouts of 2 prompts, 2 files (lm-eval)" in printed
+    assert "skipped  2 lines of the filter whole, not of boxed (the first: " in printed
 
 
 @pytest.mark.parametrize(
@@ -92,14 +86,19 @@ def test_the_same_command_adds_the_steps_that_are_new_or_lack_but_none_of_anothe
         ("dump --meds.memory.preset paper", "meds.memory.preset=paper: needs fingerprints. Add --model MODEL."),
         ("dump --out dump", "--out=dump: "),
         ("dump --batch-tokens 0", "--batch-tokens=0: must be at least 1."),
+        (
+            f"{LOGS}",
+            "FILES: have several columns of numbers (includes, length). Choose one with --columns reward=NAME.",
+        ),
+        (f"{LOGS}/lm-eval-0.4.13 --columns reward=acc", f"FILES={LOGS}/lm-eval-0.4.13/"),
+        (f"{LOGS}/lm-eval-0.4.13 --columns filter=all", f"FILES={LOGS}/lm-eval-0.4.13: contains no rollouts. Skipped "),
+        ("broken.eval", "FILES=broken.eval: cannot be read (BadZipFile: File is not a zip file). Leave it out."),
         ("broken.jsonl", "FILES=broken.jsonl: contains no rollouts. Skipped lines: 3 "),
     ],
 )
-def test_what_is_refused(atlas: Atlas, words: str, message: str) -> None:
+def test_what_is_refused(meds: Meds, words: str, message: str) -> None:
     dump(1, "7")
-    Path("broken.jsonl").write_text("{broken\n" * 3)
-    code, printed, trouble = atlas(*words.split())
-    assert (code, printed) == (2, "")
-    assert trouble.startswith(f"meds: {message}")
-    assert trouble.count("\n") == 1
+    for name in ("broken.jsonl", "broken.eval"):
+        Path(name).write_text("{broken\n" * 3)
+    assert meds.refusal("atlas", *words.split()).startswith(message)
     assert not Path("atlas").exists()

@@ -31,7 +31,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return paths.root
 
 
-def meds(words: str, site: Path, run: Path, folder: Path) -> tuple[int, str, str]:
+def ended(words: str, site: Path, run: Path, folder: Path) -> tuple[int, str, str]:
     """The exit code and outputs of `meds` with ``words``, where RUN and DUMP stand for what they name."""
     dump = {"id": "1", "answer": "4", "prompt": "2+2", "response": "\\boxed{5}", "reward": 0}
     (folder / "dump.jsonl").write_text(json.dumps(dump) + "\n")
@@ -53,7 +53,7 @@ def meds(words: str, site: Path, run: Path, folder: Path) -> tuple[int, str, str
     ],
 )
 def test_a_missing_extra_is_named(site: Path, run: Path, tmp_path: Path, words: str, line: str) -> None:
-    code, _, trouble = meds(words, site, run, tmp_path)
+    code, _, trouble = ended(words, site, run, tmp_path)
     *first, last = trouble.splitlines()
     assert last.startswith(f"meds: {line}")
     assert [line for line in first if not line.startswith("reading ")] == []  # what eval says meanwhile
@@ -72,6 +72,6 @@ def test_a_missing_extra_is_named(site: Path, run: Path, tmp_path: Path, words: 
     ],
 )
 def test_what_needs_no_extra(site: Path, run: Path, tmp_path: Path, words: str, text: str) -> None:
-    code, printed, trouble = meds(words, site, run, tmp_path)
+    code, printed, trouble = ended(words, site, run, tmp_path)
     assert (code, trouble) == (0, "")
     assert text in printed

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from meds_openrlhf.cli.main import main
 from meds_openrlhf.data.catalog import CATALOG
+from tests.cli.conftest import Meds
 
 DAPO = [{"prompt": f"{number % 3}?", "reward_model": {"ground_truth": str(number % 3)}} for number in range(9)]
 MATH = [
@@ -19,8 +19,7 @@ MATH = [
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def _files(meds: Meds) -> None:
     for name, records in {"dapo": DAPO, "math": MATH, "amc": [{"question": "1?", "answer": 1.0}]}.items():
         write(Path(f"{name}.jsonl"), records)
 
@@ -29,48 +28,46 @@ def write(path: Path, records: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
-def test_counts_and_files_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_counts_and_files_are_printed(meds: Meds) -> None:
     files = ["--from", "dapo-math-17k=dapo.jsonl", "--from", "math=math.jsonl", "--from", "amc23=amc.jsonl"]
-    assert main(["data", "prepare", "dapo-math-17k", "math", "amc23", *files]) == 0
-    assert capsys.readouterr().out == (
+    assert meds.output("data", "prepare", "dapo-math-17k", "math", "amc23", *files) == (
         "reading amc23 from amc.jsonl\n"
         "reading dapo-math-17k from dapo.jsonl\n"
         "reading math from math.jsonl\n"
         "\n"
         "set            read  kept  in the paper  dropped\n"
         "dapo-math-17k     9     2           17k  duplicate 6, in a benchmark 1\n"
-        "math              3     1             -  level 1, duplicate 1\n"
+        "math              3     1             -  duplicate 1, level 1\n"
         "amc23             1     1            40  -\n"
         "\n"
-        "1 training questions dropped that are in amc23\n"
+        "1 training question dropped for being in amc23\n"
         "3 problems in data/train.jsonl\n"
         "1 problem in data/amc23.jsonl\n"
     )
     assert len(Path("data/train.jsonl").read_text().splitlines()) == 3
 
 
-def test_a_set_of_ones_own_and_levels() -> None:
-    assert main(["data", "prepare", "mine", "--from", "mine=dapo.jsonl"]) == 0
+def test_a_set_of_ones_own_and_levels(meds: Meds) -> None:
+    meds.output("data", "prepare", "mine", "--from", "mine=dapo.jsonl")
     rows = [json.loads(line) for line in Path("data/train.jsonl").read_text().splitlines()]
     assert {row["datasource"] for row in rows} == {"mine"}
-    assert main(["data", "prepare", "math", "--from=math=math.jsonl", "--levels", "2", "4", "--out", "levels"]) == 0
+    meds.output("data", "prepare", "math", "--from=math=math.jsonl", "--levels", "2", "4", "--out", "levels")
     kept = [json.loads(line)["question"] for line in Path("levels/train.jsonl").read_text().splitlines()]
     assert kept == ["easy", "hard"]
     with pytest.raises(SystemExit, match="2"):  # math has no such level
-        main(["data", "prepare", "math", "--from=math=math.jsonl", "--levels", "9"])
+        meds("data", "prepare", "math", "--from=math=math.jsonl", "--levels", "9")
     # What was prepared can be prepared again.
-    assert main(["data", "prepare", "mine", "--from", "mine=data/train.jsonl", "--out", "again"]) == 0
+    meds.output("data", "prepare", "mine", "--from", "mine=data/train.jsonl", "--out", "again")
     assert Path("again/train.jsonl").read_bytes() == Path("data/train.jsonl").read_bytes()
 
 
-def test_a_set_that_has_changed_is_noted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_set_that_has_changed_is_noted(meds: Meds, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", Path("cache").absolute())
     Path("hub/amc23").mkdir(parents=True)
     write(Path("hub/amc23/test.jsonl"), [{"question": "1?", "answer": 1.0}])
     monkeypatch.setitem(CATALOG, "amc23", replace(CATALOG["amc23"], hub="hub/amc23"))  # a name that is a local folder
-    assert main(["data", "prepare", "amc23"]) == 0
-    assert "note: hub/amc23 has 1 rows instead of 40; results may differ\n" in capsys.readouterr().out
+    assert "note: hub/amc23 has 1 row instead of 40; results may differ\n" in meds.output("data", "prepare", "amc23")
 
 
 @pytest.mark.parametrize(
@@ -86,15 +83,11 @@ def test_a_set_that_has_changed_is_noted(capsys: pytest.CaptureFixture[str], mon
         ("math --from=math=amc.jsonl", "level"),
         ("amc23 --held-out 3", "--held-out=3: applies only to gym:TASK. Leave it out."),
         ("gym:chain_sum --levels 3", "--levels=['3']: does not apply to gym:TASK. Leave it out."),
-        ("gym:chain_sum amc23", "SET=amc23: name only gym:TASK here, and each task once."),
+        ("gym:chain_sum amc23", "SET=amc23: cannot be combined with gym:TASK. Prepare it in another call."),
         ("gym:chain_sum --set a", "--set=a: must be KEY=VALUE, with a different KEY each time."),
         ("gym:chain_sum --set a=2026-01-01", "--set=a=2026-01-01: must be a JSON value (Object of type date"),
     ],
 )
-def test_mistakes_are_one_line(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "prepare", *words.split()]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.startswith("meds: ")
-    assert error.count("\n") == 1
+def test_mistakes_are_one_line(words: str, message: str, meds: Meds) -> None:
+    assert message in meds.refusal("data", "prepare", *words.split())
     assert not Path("data").exists()

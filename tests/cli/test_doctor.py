@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 import ray
 
-from meds_openrlhf.cli.main import main
 from meds_openrlhf.doctor import checks
 from meds_openrlhf.doctor.checks import Finding
 from meds_openrlhf.runtime import ray_connection
+from tests.cli.conftest import Meds
 from tests.failing import failing
 
 
 @pytest.fixture(autouse=True)
-def _cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def _cluster(meds: Meds, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster of a node without GPUs."""
     monkeypatch.setenv("RAY_ADDRESS", "auto")
     monkeypatch.setattr(ray, "init", lambda **_: None)
@@ -22,18 +22,15 @@ def _cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "gpus_of_nodes", lambda: ({"10.0.0.1": 8}, False))
 
 
-def test_lines_and_the_exit_code(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_and_the_exit_code(tmp_path: Path, meds: Meds, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.delenv("WANDB_MODE", raising=False)
-    assert main(["doctor", "--quick", "--folder", str(tmp_path)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = meds.output("doctor", "--quick", "--folder", tmp_path).splitlines()
     assert lines[1:] == [f"ok     10.0.0.1         storage   {tmp_path}: shared"]
     monkeypatch.setattr(checks, "gpus_of_nodes", lambda: ({}, True))  # as before GPU nodes have joined
-    assert main(["doctor", "--json", "--folder", str(tmp_path)]) == 1
-    wrong = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert (wrong["result"], wrong["check"], wrong["found"]) == ("WRONG", "GPUs", "Ray has none on any node")
+    code, printed, _ = meds("doctor", "--json", "--folder", tmp_path)
+    wrong = json.loads(printed.splitlines()[-1])
+    assert (code, wrong["result"], wrong["check"], wrong["found"]) == (1, "WRONG", "GPUs", "Ray has none on any node")
 
 
 VERSIONS = RuntimeError("Version mismatch: The cluster has:\n    Ray: 2.54.0")
@@ -47,11 +44,11 @@ VERSIONS = RuntimeError("Version mismatch: The cluster has:\n    Ray: 2.54.0")
     ],
 )
 def test_a_cluster_that_cannot_be_joined(
-    error: Exception, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    error: Exception, message: str, meds: Meds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray, "init", failing(error))
     monkeypatch.setattr(ray_connection, "_require_answer", lambda _address: None)
-    assert main(["doctor", "--quick", "--address", "10.0.0.1:6379"]) == 2
-    refusal = capsys.readouterr().err
+    code, _, refusal = meds("doctor", "--quick", "--address", "10.0.0.1:6379")
+    assert code == 2
     assert refusal.startswith("meds: RAY_ADDRESS=10.0.0.1:6379: ")
     assert message in refusal

@@ -9,9 +9,9 @@ import pytest
 
 from meds_openrlhf import __version__
 from meds_openrlhf.cli import data
-from meds_openrlhf.cli.main import main
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from tests.cli.base_installation import REPOSITORY
+from tests.cli.conftest import Meds
 from tests.failing import failing
 
 HEAVY = {"torch", "transformers", "openrlhf", "deepspeed", "vllm", "sklearn", "hdbscan"}
@@ -70,21 +70,19 @@ def test_refusals_of_a_file_import_no_model_code(tmp_path: Path) -> None:
     ],
 )
 def test_what_ends_a_run_and_can_be_mended_is_one_line_and_anything_else_is_shown_whole(
-    error: Exception, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    error: Exception, meds: Meds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(data, "make_arithmetic", failing(error))
     if isinstance(error, (BrokenPipeError, FileNotFoundError)):  # no success, and a mistake in the program
         with pytest.raises(type(error)):
-            main(["data", "arithmetic"])
+            meds("data", "arithmetic")
         return
-    assert main(["data", "arithmetic"]) == 2
-    assert capsys.readouterr().err == f"meds: {error}\n"
+    assert meds.refusal("data", "arithmetic") == str(error)
 
 
-def test_a_mistake_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "no-such.yaml"]) == 2
-    captured = capsys.readouterr()
-    assert captured.err == "meds: CONFIG=no-such.yaml: not a readable YAML file (No such file or directory).\n"
+def test_a_mistake_is_one_line_and_exit_code_2(meds: Meds, capsys: pytest.CaptureFixture[str]) -> None:
+    unreadable = "CONFIG=no-such.yaml: not a readable YAML file (No such file or directory)."
+    assert meds.refusal("train", "no-such.yaml") == unreadable
     with pytest.raises(SystemExit, match="2"):  # subcommands without overrides refuse stray words
-        main(["data", "arithmetic", "--sed", "1"])
+        meds("data", "arithmetic", "--sed", "1")
     assert "unrecognized arguments: --sed 1" in capsys.readouterr().err

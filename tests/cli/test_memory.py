@@ -7,14 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from meds_openrlhf.cli.main import main
 from meds_openrlhf.config import MedsSettings, MemorySettings, RunConfig
 from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.memory.rows import prompt_key
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
+from tests.cli.conftest import Meds
 from tests.memory.streams import stream
-from tests.memory.written import SETTINGS, WrittenMemory, files_of, flip
+from tests.memory.written import SETTINGS, WrittenMemory, files_of
 
 
 def question(number: int) -> str:
@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> RunPaths:
     memory = WrittenMemory(paths.memory.root, settings=replace(SETTINGS, method=PRESETS["robust"]))
     batches = [by_text(rows) for rows in stream(6)]
     memory.observe(*batches[:3])
-    memory.snapshot("global_step3")
+    memory.snapshot()
     memory.start()
     memory.observe(*batches[3:])
     memory.stop()
@@ -51,13 +51,8 @@ def read(path: Path) -> pa.Table:
     return pa.ipc.open_file(path.read_bytes()).read_all()
 
 
-def meds(*words: object) -> int:
-    return main(["memory", *map(str, words)])
-
-
-def test_inspect_lists_the_biggest_clusters_and_their_prompt(run: RunPaths, capsys: pytest.CaptureFixture[str]) -> None:
-    assert meds("inspect", run.root, "--top", "2") == 0
-    out = capsys.readouterr().out.splitlines()
+def test_inspect_lists_the_biggest_clusters_and_their_prompt(run: RunPaths, meds: Meds) -> None:
+    out = meds.output("memory", "inspect", run.root, "--top", "2").splitlines()
     rows = sum(map(len, stream(6)))
     assert out[:3] == ["prompts    6", f"rows       {rows} ({rows} wrong, 0 right)", "steps      6, from 1 to 6"]
     assert out[4] == "snapshots  global_step3"
@@ -70,62 +65,54 @@ def test_inspect_lists_the_biggest_clusters_and_their_prompt(run: RunPaths, caps
     assert out[8].endswith("x…")
 
 
-def test_inspect_for_programs_or_by_other_presets(
-    run: RunPaths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert meds("inspect", run.root, "--json") == 0
-    robust = json.loads(capsys.readouterr().out)
+def test_inspect_for_programs_or_by_other_presets(run: RunPaths, meds: Meds) -> None:
+    robust = json.loads(meds.output("memory", "inspect", run.root, "--json"))
     assert robust["biggest"][0]["text"].startswith("What is\n")
     assert robust["wrong"] == sum(map(len, stream(6)))
-    assert meds("inspect", run.memory.root, "--json", "--preset", "paper") == 0
-    paper = json.loads(capsys.readouterr().out)
+    paper = json.loads(meds.output("memory", "inspect", run.memory.root, "--json", "--preset", "paper"))
     assert paper["clusters"] != robust["clusters"]
-    assert meds("inspect", run.root, "--preset", "papers") == 2
-    assert "meds.memory.preset=papers: must be " in capsys.readouterr().err
-    run.memory.root.rename(tmp_path / "alone")  # without its run it is clustered as the paper does
-    assert meds("inspect", tmp_path / "alone") == 0
-    assert "with the preset paper" in capsys.readouterr().out
-    for words in (["inspect"], ["verify"], ["replay", "--out", "x"]):
-        assert meds(words[0], run.root, *words[1:]) == 2
-        assert str(run.root) in capsys.readouterr().err
+    refusal = meds.refusal("memory", "inspect", run.root, "--preset", "papers")
+    assert refusal.startswith("meds.memory.preset=papers: must be ")
+    run.memory.root.rename("alone")  # without its run it is clustered as the paper does
+    assert "with the preset paper" in meds.output("memory", "inspect", "alone")
+    for action, *words in (["inspect"], ["verify"], ["replay", "--out", "x"]):
+        assert str(run.root) in meds.refusal("memory", action, run.root, *words)
 
 
-def test_verify_says_sound_or_what_is_not(run: RunPaths, capsys: pytest.CaptureFixture[str]) -> None:
-    assert meds("verify", run.root) == 0
+def test_verify_says_sound_or_what_is_not(run: RunPaths, meds: Meds) -> None:
     rows = sum(map(len, stream(6)))
-    assert capsys.readouterr().out == f"{rows} rows, 1 snapshots: sound\n"
+    assert meds.output("memory", "verify", run.root) == f"{rows} rows, 1 snapshots: sound\n"
     file = files_of(run.memory.root, shard=1)[0]
-    flip(file, 1200)
-    assert meds("verify", run.root) == 1
-    out = capsys.readouterr().out.splitlines()
-    assert out[0] == f"damage: {file}: is damaged (it does not match its checksum); restore it from a backup"
-    assert out[-1].endswith("damaged")
+    content = file.read_bytes()
+    file.write_bytes(content[:1200] + bytes([content[1200] ^ 0x55]) + content[1201:])
+    code, printed, _ = meds("memory", "verify", run.root)
+    assert code == 1
+    assert printed.startswith(
+        f"damage: {file}: is damaged (it does not match its checksum); restore it from a backup\n"
+    )
+    assert printed.endswith("damaged\n")
 
 
-def test_replay_is_by_the_runs_settings_unless_told_otherwise(
-    run: RunPaths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    own, other = tmp_path / "own.arrow", tmp_path / "other.arrow"
+def test_replay_is_by_the_runs_settings_unless_told_otherwise(run: RunPaths, meds: Meds) -> None:
+    own, other, again = (Path(f"{name}.arrow") for name in ("own", "other", "again"))
     log = pa.Table.from_batches([rows for _, rows in open_memory(run.root).rows_by_step()])
-    assert meds("replay", run.root, "--out", own) == 0
-    out = capsys.readouterr().out
+    out = meds.output("memory", "replay", run.root, "--out", own)
     assert f"rows       {len(log)}, of which {len(log)} were remembered" in out
     assert "penalized" in out
     assert read(own).column("label").to_pylist() == log.column("label").to_pylist()
     assert read(own).column("cluster_size").to_pylist() == log.column("cluster_size").to_pylist()
     words = ["--preset", "paper", "--meds.penalty.alpha", "0.5", "--meds.penalty.beta=1", "--meds.features.layers", "2"]
-    assert meds("replay", run.root, "--out", other, *words) == 0
+    meds.output("memory", "replay", run.root, "--out", other, *words)
     assert max(read(other).column("penalty").to_pylist()) > 0.2
     assert read(other).column("label") != read(own).column("label")
     # A replay is a stream; without a run it goes by the defaults.
-    assert meds("replay", own, "--out", tmp_path / "again.arrow", "--meds.memory.preset", "robust") == 0
-    assert read(tmp_path / "again.arrow").equals(read(own))
-    before = own.read_bytes()
-    assert meds("replay", own, "--out", own) == 2
-    assert "this is the file to replay. Name another file." in capsys.readouterr().err
-    assert own.read_bytes() == before
-    assert meds("replay", run.root, "--out", files_of(run.memory.root)[0]) == 2
-    assert f"meds: --out={files_of(run.memory.root)[0]}: " in capsys.readouterr().err
+    meds.output("memory", "replay", own, "--out", again, "--meds.memory.preset", "robust")
+    assert read(again).equals(read(own))
+    refusal = meds.refusal("memory", "replay", own, "--out", own)
+    assert "this is the file to replay. Name another file." in refusal
+    assert read(again).equals(read(own))
+    file = files_of(run.memory.root)[0]
+    assert meds.refusal("memory", "replay", run.root, "--out", file).startswith(f"--out={file}: ")
 
 
 @pytest.mark.parametrize(
@@ -138,11 +125,6 @@ def test_replay_is_by_the_runs_settings_unless_told_otherwise(
         ("--preset best", "meds.memory.preset=best: must be "),
     ],
 )
-def test_settings_that_make_no_sense_are_one_line(
-    run: RunPaths, tmp_path: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert meds("replay", run.root, "--out", tmp_path / "out.arrow", *words.split()) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"meds: {message}")
-    assert error.count("\n") == 1
-    assert not (tmp_path / "out.arrow").exists()
+def test_settings_that_make_no_sense_are_one_line(run: RunPaths, words: str, message: str, meds: Meds) -> None:
+    assert meds.refusal("memory", "replay", run.root, "--out", "out.arrow", *words.split()).startswith(message)
+    assert not Path("out.arrow").exists()

@@ -6,8 +6,8 @@ from textwrap import indent
 import pytest
 import ray
 
-from meds_openrlhf.cli.main import main
 from meds_openrlhf.training.start import placing
+from tests.cli.conftest import Meds
 from tests.failing import failing
 from tests.placement.clusters import found_shape
 
@@ -17,44 +17,39 @@ PLANS = REPOSITORY / "tests/placement/plans"
 
 
 @pytest.fixture(autouse=True)
-def _from_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(REPOSITORY)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+def _configs(meds: Meds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder that nobody else writes to."""
+    Path("configs").symlink_to(REPOSITORY / "configs")
     monkeypatch.setattr(placing, "find_shape", found_shape)
 
 
 @pytest.mark.parametrize("cluster", ["1x8", "4x8", "32x8"])
-def test_the_shipped_recipe_on_clusters_of_all_sizes(
-    cluster: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "configs").symlink_to(REPOSITORY / "configs")
-    monkeypatch.chdir(tmp_path)  # a folder that nobody else writes to
-    assert main(["plan", CONFIG, "--cluster", cluster]) == 0
-    printed = capsys.readouterr().out
+def test_the_shipped_recipe_on_clusters_of_all_sizes(cluster: str, meds: Meds) -> None:
+    printed = meds.output("plan", CONFIG, "--cluster", cluster)
     assert printed == (PLANS / f"qwen2.5-math-7b-{cluster}.txt").read_text()
     assert max(map(len, printed.splitlines())) <= 120
     assert not ray.is_initialized()
-    assert [path.name for path in tmp_path.iterdir()] == ["configs"]
+    assert [path.name for path in Path().iterdir()] == ["configs"]
     page = (REPOSITORY / "docs/cluster-plan.md").read_text()
     assert (indent(f"$ meds plan {CONFIG} --cluster {cluster}\n{printed}", "    ") in page) == (cluster == "4x8")
 
 
-def test_a_cluster_that_is_too_small_says_what_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cluster_that_is_too_small_says_what_lacks(meds: Meds) -> None:
     counts = ["--actor.num_nodes=4", "--actor.num_gpus_per_node=8", "--meds.placement.mode=colocate"]
-    assert main(["plan", CONFIG, "--cluster", "3x8", *counts]) == 1
-    assert capsys.readouterr().err == (
+    assert meds("plan", CONFIG, "--cluster", "3x8", *counts)[::2] == (
+        1,
         f"meds: {CONFIG} does not fit: the cluster has no room for 4 x 8 GPUs on one node for policy + engines and 41 "
         "CPUs (8 of them on node 0 for the memory); free are 3 nodes with 8 GPUs and 128 CPUs each. Lower "
-        "actor.num_gpus_per_node or add nodes.\n"
+        "actor.num_gpus_per_node or add nodes.\n",
     )
-    assert main(["plan", CONFIG, "--cluster", "4x8", "--cpus", "9", *counts]) == 1
-    error = capsys.readouterr().err
+    code, _, error = meds("plan", CONFIG, "--cluster", "4x8", "--cpus", "9", *counts)
+    assert code == 1
     assert "free are 4 nodes with 8 GPUs and 9 CPUs each. Lower meds.memory.shards or add nodes." in error
-    assert main(["plan", CONFIG, "--cluster", "4x8", *counts]) == 0
-    assert main(["plan", CONFIG, "--cluster", "1x8", "--gpu-memory", "16", "--meds.placement.mode=colocate"]) == 1
-    assert "too full  policy + engines on a GPU: about 63 GB of 16 GB" in capsys.readouterr().out
-    assert main(["plan", CONFIG, "--cluster=1x8", "--actor.model_name_or_path=own/model"]) == 0
-    printed = capsys.readouterr().out
+    meds.output("plan", CONFIG, "--cluster", "4x8", *counts)
+    code, printed, _ = meds("plan", CONFIG, "--cluster=1x8", "--gpu-memory=16", "--meds.placement.mode=colocate")
+    assert code == 1
+    assert "too full  policy + engines on a GPU: about 63 GB of 16 GB" in printed
+    printed = meds.output("plan", CONFIG, "--cluster=1x8", "--actor.model_name_or_path=own/model")
     assert "  memory  unknown: own/model: not readable\n" in printed
     assert "  node 0  PE PE PE PE PE PE PE PE  16 of 128 (8 shards)  unknown\n" in printed
 
@@ -77,20 +72,13 @@ WRONG += ["ckpt.max_num=1", "rollout.micro_batch_size=0"]
         *[(f"--{setting}", setting) for setting in WRONG],
     ],
 )
-def test_a_wrong_setting_is_named(words: str, setting: str, capsys: pytest.CaptureFixture[str]) -> None:
-    cluster = [] if words.startswith("--c") else ["--cluster=4x8"]
-    assert main(["plan", CONFIG, *words.split(), *cluster]) == 2
-    printed = capsys.readouterr()
-    assert printed.err.startswith(f"meds: {setting}: ")
-    assert (printed.err.count("\n"), printed.out) == (1, "")
+def test_a_wrong_setting_is_named(words: str, setting: str, meds: Meds) -> None:
+    cluster = [] if words.startswith(("--cluster", "--cpus")) else ["--cluster=4x8"]
+    assert meds.refusal("plan", CONFIG, *words.split(), *cluster).startswith(f"{setting}: ")
 
 
-def test_without_a_cluster_there_has_to_be_one_and_a_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_cluster_there_has_to_be_one_and_a_model(meds: Meds, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "init", failing(ConnectionError("Could not find any running Ray instance.")))
-    assert main(["plan", CONFIG]) == 2
-    assert capsys.readouterr().err.startswith("meds: RAY_ADDRESS: ")
-    (tmp_path / "run.yaml").write_text("meds: {run_dir: runs/x}\nvllm.num_engines: 1\n")
-    assert main(["plan", str(tmp_path / "run.yaml"), "--cluster", "1x8"]) == 2
-    assert "meds: actor.model_name_or_path: " in capsys.readouterr().err
+    assert meds.refusal("plan", CONFIG).startswith("RAY_ADDRESS: ")
+    Path("run.yaml").write_text("meds: {run_dir: runs/x}\nvllm.num_engines: 1\n")
+    assert meds.refusal("plan", "run.yaml", "--cluster", "1x8").startswith("actor.model_name_or_path: ")

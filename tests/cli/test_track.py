@@ -12,6 +12,7 @@ import pytest
 from meds_openrlhf.cli import track
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.tracking import sending
+from tests.cli.conftest import Meds
 from tests.tracking.wandb_server import wandb_server
 from tests.tracking.written_run import WrittenRun
 
@@ -29,39 +30,31 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WrittenRun:
     [("swanlab", {"SWANLAB_MODE": "offline"}), ("mlflow", {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"})],
 )
 def test_a_trackers_missing_package_and_a_folder_without_a_run_are_one_line(
-    run: WrittenRun,
-    package: str,
-    environment: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    run: WrittenRun, package: str, environment: dict[str, str], meds: Meds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert main(["track", str(run.paths.root)]) == 2
     how = f"pip install 'meds-openrlhf[{package}]'"
-    assert capsys.readouterr().err == f"meds: track needs {package}, which is not installed; {how}\n"
+    assert meds.refusal("track", run.paths.root) == f"track needs {package}, which is not installed; {how}"
     run.paths.config.unlink()
-    assert main(["track", str(run.paths.root)]) == 2
-    assert capsys.readouterr().err == f"meds: RUN={run.paths.root}: contains no run, since it has no config.yaml.\n"
+    no_run = f"RUN={run.paths.root}: contains no run, since it has no config.yaml."
+    assert meds.refusal("track", run.paths.root) == no_run
 
 
-def test_an_ended_run_is_sent(
-    run: WrittenRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_ended_run_is_sent(run: WrittenRun, meds: Meds, monkeypatch: pytest.MonkeyPatch) -> None:
     run.step(1, loss=1.0)
     with wandb_server() as server:
         monkeypatch.setenv("WANDB_BASE_URL", server.url)
         monkeypatch.setenv("WANDB_API_KEY", "d4" * 20)
-        assert main(["track", str(run.paths.root)]) == 0
+        assert meds.output("track", run.paths.root) == "everything is sent\n"
         assert server.points("train/loss") == [1]
-    assert capsys.readouterr().out == "everything is sent\n"
     assert list(run.paths.root.glob("tensorboard/my-run/events*"))
 
 
 @pytest.mark.parametrize(("behaviour", "line"), [("hangs", "W&B: no answer for 1 s"), ("refuses", "W&B: CommError: ")])
 def test_once_ends_where_wandb_does_not_answer_or_refuses(
-    run: WrittenRun, behaviour: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: WrittenRun, behaviour: str, line: str, meds: Meds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(track, "STOP_SECONDS", 1.0)
     monkeypatch.setattr(sending, "PATIENCE_SECONDS", 1.0)
@@ -70,8 +63,9 @@ def test_once_ends_where_wandb_does_not_answer_or_refuses(
         server.behaviour = behaviour
         monkeypatch.setenv("WANDB_BASE_URL", server.url)
         monkeypatch.setenv("WANDB_API_KEY", "d4" * 20)
-        assert main(["track", "--once", str(run.paths.root)]) == 1
-    *silence, end = capsys.readouterr().out.splitlines()
+        code, printed, _ = meds("track", "--once", run.paths.root)
+    *silence, end = printed.splitlines()
+    assert code == 1
     assert next(said for said in silence if said.startswith("W&B")).startswith(line)
     assert end == f"not everything was sent to W&B. Send the rest with: meds track {run.paths.root}"
     assert list(run.tensorboard.iterdir())
@@ -98,13 +92,14 @@ def test_a_run_that_goes_on_is_followed_to_its_end(run: WrittenRun, monkeypatch:
 
 
 def test_a_run_that_is_sent_already_is_not_sent_twice(
-    run: WrittenRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: WrittenRun, meds: Meds, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run.step(1, loss=1.0)
     with (run.paths.root / ".tracking-tensorboard.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert main(["track", "--once", str(run.paths.root)]) == 1
-        busy, end = capsys.readouterr().out.splitlines()
+        code, printed, _ = meds("track", "--once", run.paths.root)
+        busy, end = printed.splitlines()
+        assert code == 1
         assert busy.startswith("TensorBoard: RuntimeError: another process already sends this run")
         assert end.startswith("not everything was sent to TensorBoard")
         monkeypatch.setattr(sending, "RETRY_SECONDS", 0.1)

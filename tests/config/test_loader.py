@@ -11,8 +11,6 @@ from meds_openrlhf.config.loader import settings_of
 from meds_openrlhf.config.method import Method
 from meds_openrlhf.config.removed import REMOVED
 
-REPOSITORY = Path(__file__).parents[2]
-
 
 def write(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "run.yaml"
@@ -164,11 +162,6 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, message: str
         load_config("nowhere.yaml")
 
 
-@pytest.mark.parametrize("path", sorted((REPOSITORY / "configs").glob("*/*.yaml")), ids=str)
-def test_every_shipped_configuration_loads(path: Path) -> None:
-    assert load_config(path).meds.run_dir
-
-
 # In the run folders of earlier versions all settings are written, those that were removed too.
 EARLIER = """
   memory: {shards: 1, prompt_id_key: null, fsync: true, on_lost: stop, archive: null, preset: robust,
@@ -189,3 +182,52 @@ def test_a_removed_setting_is_one_line_unless_it_changes_nothing(tmp_path: Path,
         load_config(write(tmp_path, MINIMAL), [f"--{name}", "other"])
     old = load_config(write(tmp_path, f"meds:\n  run_dir: runs/old{EARLIER}"))
     assert old.meds.memory == MemorySettings(shards=1, preset="robust")
+
+
+# ── variants: named changes to a run's file ──
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "run.yaml").write_text("meds:\n  run_dir: runs/base\n  penalty.alpha: 0.3\n")
+    (tmp_path / "some.yaml").write_text(
+        "steep:\n  meds.penalty: {alpha: 0.5}\n  rollout.temperature: 0.7\nnothing: {}\n7: {}\nno/name: {}\nflat: 3\n"
+    )
+    return tmp_path
+
+
+def test_a_variant_changes_the_file_and_is_changed_by_overrides(files: Path) -> None:
+    words = ["--variant", f"{files}/some.yaml:steep"]
+    config = load_config(files / "run.yaml", words)
+    assert (config.meds.penalty.alpha, config.openrlhf["rollout.temperature"]) == (0.5, 0.7)
+    assert config.meds.run_dir == "runs/base-steep"
+    config = load_config(files / "run.yaml", ["--meds.penalty.alpha=0.9", *words, "--meds.run_dir", "mine"])
+    assert (config.meds.penalty.alpha, config.meds.run_dir) == (0.9, "mine")
+
+
+def test_variants_add_up_where_other_overrides_replace_each_other(files: Path) -> None:
+    words = [f"--variant={files}/some.yaml:steep", "--rollout.temperature=1", "--variant", f"{files}/some.yaml:nothing"]
+    config = load_config(files / "run.yaml", [*words, "--rollout.temperature=2"])
+    assert (config.meds.penalty.alpha, config.meds.run_dir) == (0.5, "runs/base-steep-nothing")
+    assert config.openrlhf["rollout.temperature"] == 2
+    (files / "run.yaml").write_text("meds:\n  reward: math\n")
+    with pytest.raises(ConfigError, match=r"meds\.run_dir"):  # without a folder it is refused as ever
+        load_config(files / "run.yaml", words)
+
+
+NO_VARIANT = "not a variant, which has a name without / and below it settings by dotted key"
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("steep", "--variant=steep: must be FILE:NAME, e.g. "),
+        ("{0}/some.yaml:stepe", "stepe: unknown variant. Did you mean steep?"),
+        ("{0}/some.yaml:other", "other: unknown variant. Choose one of steep, nothing, 7, no/name, flat."),
+        ("{0}/none.yaml:steep", "not a readable YAML file (No such file or directory)."),
+        *[(f"{{0}}/{name}", NO_VARIANT) for name in ("some.yaml:no/name", "some.yaml:flat", "run.yaml:meds")],
+    ],
+)
+def test_a_variant_that_is_refused(files: Path, reference: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load_config(files / "run.yaml", ["--variant", reference.format(files)])

@@ -1,19 +1,17 @@
 """W&B's dashboard as code: W&B's models take it, evaluations are found, and it is saved as one mutation."""
 
-import gzip
 import json
 import re
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from wandb_workspaces.workspaces.internal import WorkspaceViewspec
 
-from dashboards.wandb_workspace import AXIS, BIGGEST_CLUSTERS, main
+from dashboards.wandb_workspace import main
 from meds_openrlhf.runs.catalogue import CHARTS
-from meds_openrlhf.tracking import trackers
+from tests.http_server import JsonHandler, serving
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 
@@ -42,8 +40,7 @@ def test_every_metric_of_the_catalogue_is_drawn_over_training_steps(panels: list
     assert areas == [[f"train/timing/{part}" for part in parts]]
     plots = [panel for panel in panels if panel["viewType"] == "Run History Line Plot"]
     assert len(plots) == len(panels) - 1  # the table
-    assert {panel["config"]["xAxis"] for panel in plots} == {AXIS} == {trackers.AXIS}
-    assert BIGGEST_CLUSTERS == trackers.BIGGEST_CLUSTERS
+    assert {panel["config"]["xAxis"] for panel in plots} == {"train/global_step"}
 
 
 def test_evaluations_of_any_source_are_found(panels: list[dict[str, Any]]) -> None:
@@ -68,53 +65,46 @@ def test_without_a_key_nothing_is_saved(monkeypatch: pytest.MonkeyPatch, capsys:
     assert capsys.readouterr().err.startswith("error: --entity: must be given")
 
 
-class Server(ThreadingHTTPServer):
-    """W&B's GraphQL in as far as a view is saved; ``saved`` are the mutation's variables."""
+@dataclass
+class Saved:
+    """The variables of the mutations that save a view, unless W&B ``refuses`` them."""
 
-    saved: list[dict[str, Any]]
-    refuses = False
+    views: list[dict[str, Any]] = field(default_factory=list)
+    refuses: bool = False
 
 
-class Handler(BaseHTTPRequestHandler):
-    server: Server
+class Handler(JsonHandler):
+    """W&B's GraphQL in as far as a view is saved."""
+
+    saved: Saved
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        content = json.loads(gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body)
-        data: dict[str, Any] = {"serverInfo": {"features": []}, "viewer": {"id": "V", "entity": "me", "teams": None}}
-        if "upsertView" in content["query"]:
-            self.server.saved.append(content["variables"])
-            data = {"upsertView": {"view": {"id": "1", "name": "nw-abc-v"}, "inserted": True}}
-        answer = json.dumps({"data": data}).encode()
-        refused = self.server.refuses and "upsertView" in content["query"]
-        self.send_response(403 if refused else 200)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, *_: Any) -> None:
-        pass
+        asked = json.loads(self.body())
+        if "upsertView" not in asked["query"]:
+            viewer = {"id": "V", "entity": "me", "teams": None}
+            return self.say(200, {"data": {"serverInfo": {"features": []}, "viewer": viewer}})
+        self.saved.views.append(asked["variables"])
+        view = {"upsertView": {"view": {"id": "1", "name": "nw-abc-v"}, "inserted": True}}
+        return self.say(403 if self.saved.refuses else 200, {"data": view})
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    with Server(("127.0.0.1", 0), Handler) as http:
-        http.saved = []
-        Thread(target=http.serve_forever, daemon=True).start()
-        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{http.server_port}")
+def saved(monkeypatch: pytest.MonkeyPatch) -> Iterator[Saved]:
+    views = Saved()
+    with serving(Handler, saved=views) as url:
+        monkeypatch.setenv("WANDB_BASE_URL", url)
         monkeypatch.setenv("WANDB_API_KEY", KEY)
-        yield http
-        http.shutdown()
+        yield views
 
 
-def test_it_is_saved_as_a_view_of_the_project(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_saved_as_a_view_of_the_project(saved: Saved, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["--entity", "me", "--project", "errors"]
     assert main(command) == 0
-    (saved,) = server.saved
-    assert (saved["entityName"], saved["projectName"], saved["displayName"]) == ("me", "errors", "MEDS")
+    (view,) = saved.views
+    assert (view["entityName"], view["projectName"], view["displayName"]) == ("me", "errors", "MEDS")
     printed = capsys.readouterr()
     assert re.search(r"/me/errors\?nw=abc\n", printed.out)
-    server.refuses = True
+    saved.refuses = True
     assert main(command) == 2
     refusal = capsys.readouterr()
     assert "error: --project=me/errors: could not be saved at W&B" in refusal.err

@@ -78,7 +78,7 @@ def test_a_training_file_that_was_not_compared_with_a_benchmark_is_noted(sources
     lines: list[str] = []
     repeated = source(tmp_path, "math", [{"problem": "B", "level": "Level 3", "solution": "\\boxed{1}"}])
     (train,) = prepare([sources[0], repeated], tmp_path / "data", lines.append)
-    assert train.counts["math"].reasons() == {"duplicate": 1}  # a set that an earlier one holds already is no mistake
+    assert train.counts["math"].dropped == {"duplicate": 1}  # a set that an earlier one holds already is no mistake
     prepare([sources[1], sources[3]], tmp_path / "data", lines.append)
     notes = [line for line in lines if line.startswith("note")]
     assert notes == [
@@ -93,7 +93,7 @@ def test_a_folder_that_cannot_be_written_to_is_said_first(
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     lines: list[str] = []
-    with pytest.raises(ConfigError, match=r"--out=.*: is not writable: file is not\. Name another folder"):
+    with pytest.raises(ConfigError, match=r"--out=.*: is not writable, because file is not\. Name another folder"):
         prepare([Source(CATALOG["math"], Path("none.jsonl"))], Path(out), lines.append)
     assert not lines
 

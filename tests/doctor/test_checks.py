@@ -1,7 +1,5 @@
 """Each check with the fault that it is for: nodes of a Ray cluster, a recipe's checkpoints, W&B's server."""
 
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +20,7 @@ from meds_openrlhf.doctor.checks import (
     room_for_checkpoints,
 )
 from tests.failing import failing
+from tests.http_server import JsonHandler, serving
 from tests.placement.clusters import found_shape
 from tests.ports import free_ports
 
@@ -98,23 +97,15 @@ def test_checkpoints_have_room_or_not(
     assert finding.word == word
 
 
-class _Refusing(BaseHTTPRequestHandler):
+class _Refusing(JsonHandler):
     def do_GET(self) -> None:
-        self.send_error(404)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        self.say(404, {})
 
 
 def test_a_wandb_server_that_answers_and_one_that_does_not() -> None:
-    server = HTTPServer(("127.0.0.1", 0), _Refusing)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        found = examine_wandb({"WANDB_API_KEY": KEY, "WANDB_BASE_URL": f"http://127.0.0.1:{server.server_port}"})
+    with serving(_Refusing) as url:
+        found = examine_wandb({"WANDB_API_KEY": KEY, "WANDB_BASE_URL": url})
         assert str(found).endswith("a key is set, and 127.0.0.1 answers")
-    finally:
-        server.shutdown()
-        server.server_close()
     address = f"http://user:{KEY}@127.0.0.1:{free_ports(1)[0]}"
     lost = examine_wandb({"WANDB_API_KEY": KEY, "WANDB_BASE_URL": address})
     assert (lost.word, lost.found[:38]) == ("slow", "a key is set, but 127.0.0.1 does not a")

@@ -80,7 +80,7 @@ NO_TRACES = [{"rewards": {"a": "b"}}, {"nodes": [{"sampled": True}]}, {"nodes": 
         (VERL, {"step": "last"}, "whose step is not a finite number"),
         (VERL, {"output": 7}, "whose prompt or response is neither a text nor messages"),
         (TRACE, {"errors": ["timeout"]}, "of a rollout that failed"),
-        *[(TRACE, change, "whose nodes or rewards are not those of a trace") for change in NO_TRACES],
+        *[(TRACE, change, "whose nodes or rewards do not form a trace") for change in NO_TRACES],
     ],
 )
 def test_a_line_that_is_no_rollout_says_why(row: dict[str, Any], change: dict[str, Any], reason: str) -> None:

@@ -54,7 +54,7 @@ def test_without_steps_portions_are_steps(tmp_path: Path, monkeypatch: pytest.Mo
 def test_two_runs_and_steps_out_of_order_are_refused(tmp_path: Path) -> None:
     for run in ("a", "b"):
         write(tmp_path / run / "1.jsonl", row(run))
-    with pytest.raises(ConfigError, match=r"has step 1, as .*a does. Make an atlas of each run"):
+    with pytest.raises(ConfigError, match=r"has step 1, which .*a also has. If these are two runs, make"):
         steps(tmp_path)
     file = write(tmp_path / "a.jsonl", row("a", step=1), row("b", step=4), row("c", step=3))
     with pytest.raises(ConfigError, match=r"has step 3 after step 4 of .*Sort the lines"):
@@ -67,10 +67,9 @@ def test_lines_that_are_no_rollouts_are_counted_with_their_first_place(tmp_path:
     dump = Dump([file])
     assert [one.response for _, rollouts in dump for one in rollouts] == ["a"]
     assert dump.counts.rollouts == 1
-    assert dump.counts.left_out == {
-        "that are not JSON": 2, "that are not JSON objects": 1, "without reward": 1, "of the model n, not of m": 1,
-    }  # fmt: skip
-    assert dump.counts.examples["that are not JSON"] == f"{file}, line 2"
+    reasons = {"that are not JSON objects": 3, "without reward": 1, "of the model n, not of m": 1}
+    assert dump.counts.left_out == reasons
+    assert dump.counts.examples["that are not JSON objects"] == f"{file}, line 2"
     nodes = [{"parent": None, "sampled": True, "message": {"role": "assistant", "content": "a"}}]
     traces = (
         {"nodes": [], "errors": ["timeout"]},
@@ -97,7 +96,7 @@ def test_parquet(tmp_path: Path) -> None:
     pq.write_table(pa.table({**rows, "advantage": [1.0, -1.0]}), tmp_path / "completions_00003.parquet")
     assert steps(tmp_path) == [(3, ["a", "b"])]
     (tmp_path / "completions_00004.parquet").write_text("no parquet")
-    with pytest.raises(ConfigError, match=r"completions_00004\.parquet: cannot be read as Parquet"):
+    with pytest.raises(ConfigError, match=r"completions_00004\.parquet: cannot be read \(ArrowInvalid: "):
         steps(tmp_path)
 
 
@@ -106,7 +105,7 @@ def test_torch_files_hold_plain_values_and_nothing_in_them_runs(tmp_path: Path) 
     torch.save({"rollout_id": 1, "samples": [row("c")]}, tmp_path / "rollout_1.pt")
     assert steps(tmp_path) == [(1, ["a", "b"]), (2, ["c"])]
     torch.save({"rollout_id": 2, "samples": [tmp_path]}, tmp_path / "rollout_2.pt")
-    with pytest.raises(ConfigError, match=r"rollout_2\.pt: is not a dump of slime with only plain values"):
+    with pytest.raises(ConfigError, match=r"rollout_2\.pt: cannot be read \(UnpicklingError: "):
         steps(tmp_path)
 
 

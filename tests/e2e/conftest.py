@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from meds_openrlhf.paths import RunPaths
-from tests.e2e.ray_head import BIN, RayHead, ray_head
 from tests.e2e.runs import Run
+from tests.ports import free_ports
+from tests.servers import answers, running
 
+BIN = Path(sys.executable).parent
 MEDS = [sys.executable, "-m", "meds_openrlhf.cli.main"]
 REPOSITORY = Path(__file__).parents[2]
 # As long as Weights & Biases wants it, and such that no log holds it by chance.
@@ -43,14 +48,39 @@ def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def environment(cluster: str | None = None, **variables: str) -> dict[str, str]:
+    """This process's, with the Ray cluster of RAY_ADDRESS or, as on a machine for one job alone, without any."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_ADDRESS", "RAY_API_"))}
+    return {**inherited, **({} if cluster is None else {"RAY_ADDRESS": cluster}), **variables}
+
+
+@dataclass(frozen=True)
+class RayHead:
+    """A running head."""
+
+    address: str  # of its dashboard
+    cluster: str  # what RAY_ADDRESS takes
+    folder: Path  # where Ray keeps its logs and the jobs' files
+
+
 @pytest.fixture(scope="session")
 def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayHead]:
     """A Ray cluster of this machine with eight made-up GPUs and a dashboard; its nodes have a key for W&B."""
     commands = tmp_path_factory.mktemp("commands")
     (commands / "meds").write_text(STAND_IN)
     (commands / "meds").chmod(0o755)
-    with ray_head(f"{commands}:{BIN}:{os.environ['PATH']}", WANDB_API_KEY=NODE_KEY, WANDB_MODE="offline") as head:
-        yield head
+    port, dashboard, agent, client = free_ports(4)
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))  # short: Ray keeps sockets below it
+    start = [str(BIN / "ray"), "start", "--head", "--block", f"--port={port}", f"--dashboard-port={dashboard}"]
+    start += [f"--dashboard-agent-listen-port={agent}", f"--ray-client-server-port={client}", f"--temp-dir={folder}"]
+    start += ["--num-gpus=8", "--num-cpus=32", "--disable-usage-stats"]
+    address = f"http://127.0.0.1:{dashboard}"
+    # The dashboard takes a job and the node's agent starts it: a job that comes before both is refused.
+    pages = [f"{address}/api/jobs/", f"http://127.0.0.1:{agent}/api/local_raylet_healthz"]
+    variables = {"PATH": f"{commands}:{BIN}:{os.environ['PATH']}", "WANDB_API_KEY": NODE_KEY, "WANDB_MODE": "offline"}
+    with running(start, folder / "head.log", lambda: all(map(answers, pages)), environment(**variables)):
+        yield RayHead(address, f"127.0.0.1:{port}", folder)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -75,17 +105,24 @@ def command(assets: Path, run_dir: Path, *overrides: str, method: str = "meds") 
     return [*MEDS, "train", str(REPOSITORY / f"configs/cpu/{method}.yaml"), *small, *overrides]
 
 
-def start(assets: Path, run_dir: Path, *overrides: str, method: str = "meds", **environment: str) -> subprocess.Popen:
-    """`meds train` with a Ray cluster of its own, as on a machine where it is the only job."""
-    inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    return subprocess.Popen(
-        command(assets, run_dir, *overrides, method=method),
-        env={**inherited, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+def finished(words: list[str], cluster: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    ended = subprocess.run(words, env=environment(cluster), capture_output=True, text=True)
+    print(ended.stdout[-6000:], ended.stderr[-3000:])  # shown when the test fails
+    return ended
+
+
+def start(words: list[str], cluster: str | None = None, **options: object) -> subprocess.Popen:
+    """Start a command that is ended or followed, with all that it prints in one stream."""
+    together = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "start_new_session": True}
+    return subprocess.Popen(words, **{"env": environment(cluster), **together, **options})
+
+
+def finish(process: subprocess.Popen, seconds: float | None = 120) -> tuple[int, str]:
+    """The exit code of what was started, and what it printed since it was last read."""
+    output = process.communicate(timeout=seconds)[0]
+    print(output[-6000:])  # shown when the test fails
+    return process.returncode, output
 
 
 @pytest.fixture
@@ -93,15 +130,8 @@ def train(assets: Path, cluster: str, tmp_path: Path) -> Callable[..., Run]:
     """Run `meds train` with overrides on the shared cluster, to the end."""
 
     def run(*overrides: str, method: str = "meds") -> Run:
-        finished = subprocess.run(
-            command(assets, tmp_path / "run", *overrides, method=method),
-            env={**os.environ, "RAY_ADDRESS": cluster},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        print(finished.stdout[-6000:])  # shown when the test fails
-        assert finished.returncode == 0
-        return Run(RunPaths(tmp_path / "run"), finished.stdout)
+        ended = finished(command(assets, tmp_path / "run", *overrides, method=method), cluster)
+        assert ended.returncode == 0
+        return Run(RunPaths(tmp_path / "run"), ended.stdout + ended.stderr)
 
     return run

@@ -1,8 +1,6 @@
 """A run whose policy calls a tool, on the real stack: replies come and are not trained on; an error ends the run."""
 
-import os
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 
 from meds_openrlhf.doctor.trial import LARGEST_KL
 from meds_openrlhf.tracking.rollout_log import read_rollouts
-from tests.e2e.conftest import command
+from tests.e2e.conftest import command, finished
 from tests.e2e.runs import Run, require_memory_at_work
 
 AGENT = Path(__file__).with_name("equals_agent.py")
@@ -59,15 +57,8 @@ def test_an_agent_that_raises_ends_the_run_with_its_error(
     agent = tmp_path / "mine.py"
     agent.write_text(RAISES)
     options = (f"--train.agent_func_path={agent}", "--meds.reward=null", f"--train.async_enable={asynchronous}")
-    finished = subprocess.run(
-        command(assets, tmp_path / "run", *options),
-        env={**os.environ, "RAY_ADDRESS": cluster},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    print(finished.stdout[-3000:], finished.stderr[-3000:])
-    assert finished.returncode == 1
-    assert "Traceback" not in finished.stderr
+    ended = finished(command(assets, tmp_path / "run", *options), cluster)
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
     said = r"meds: the agent raised ConnectionError: no calculator today \(mine.py, line 8\); no checkpoint was saved"
-    assert re.search(said, finished.stderr)
+    assert re.search(said, ended.stderr)

@@ -3,14 +3,13 @@
 import json
 import os
 import signal
-import subprocess
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import MEDS
+from tests.e2e.conftest import MEDS, finished, start
+from tests.e2e.runs import wait_until
 
 PROBLEMS, N = 8, 64
 
@@ -18,12 +17,6 @@ PROBLEMS, N = 8, 64
 def command(assets: Path, out: Path, n: int, *more: str) -> list[str]:
     words = ["eval", f"{assets}/policy", "--benchmarks", f"{assets}/eval.jsonl", "--out", str(out), "--n", str(n)]
     return [*MEDS, *words, "--engines=2", "--max-tokens=80", "--allow-cpu", *more]
-
-
-def run(words: list[str], cluster: str) -> subprocess.CompletedProcess[str]:
-    finished = subprocess.run(words, env={**os.environ, "RAY_ADDRESS": cluster}, capture_output=True, text=True)
-    print(finished.stdout[-3000:], finished.stderr[-3000:])  # shown when the test fails
-    return finished
 
 
 def samples(out: Path) -> dict[tuple[str, int], dict[str, object]]:
@@ -38,29 +31,23 @@ def evaluated(assets: Path, cluster: str, tmp_path_factory: pytest.TempPathFacto
     """The folder of an evaluation by two engines that was killed in the middle, and started again."""
     out = tmp_path_factory.mktemp("evaluated") / "eval"
     words = command(assets, out, N)
-    kill_with_first_samples([*words, "--engines=1"], cluster, out / "policy" / "eval.jsonl")
-    drawn = samples(out)
-    assert 0 < len(drawn) < PROBLEMS * N
-    finished = run(words, cluster)
-    assert finished.returncode == 0
-    missing = PROBLEMS * N - len(drawn)
-    assert f"policy: {missing} of {PROBLEMS * N} samples to draw; starting engines: 2 GPUs" in finished.stderr
-    assert finished.stdout == (out / "table.md").read_text().split("\n### ")[0]
-    assert {key: sample for key, sample in samples(out).items() if key in drawn} == drawn
-    return out
-
-
-def kill_with_first_samples(words: list[str], cluster: str, file: Path) -> None:
-    killed = subprocess.Popen(words, env={**os.environ, "RAY_ADDRESS": cluster}, start_new_session=True)
-    deadline = time.monotonic() + 300
+    file = out / "policy" / "eval.jsonl"
+    killed = start([*words, "--engines=1"], cluster, stdout=None, stderr=None)
     try:
-        while not (file.exists() and file.stat().st_size):
-            assert killed.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: killed.poll() is not None or (file.exists() and file.stat().st_size > 0), seconds=300)
+        assert killed.poll() is None
     finally:
         os.killpg(killed.pid, signal.SIGKILL)
         killed.wait()
+    drawn = samples(out)
+    assert 0 < len(drawn) < PROBLEMS * N
+    ended = finished(words, cluster)
+    assert ended.returncode == 0
+    missing = PROBLEMS * N - len(drawn)
+    assert f"policy: {missing} of {PROBLEMS * N} samples to draw; starting engines: 2 GPUs" in ended.stderr
+    assert ended.stdout == (out / "table.md").read_text().split("\n### ")[0]
+    assert {key: sample for key, sample in samples(out).items() if key in drawn} == drawn
+    return out
 
 
 def test_every_sample_is_drawn_once_and_reported(evaluated: Path, assets: Path) -> None:
@@ -82,13 +69,13 @@ def test_every_sample_is_drawn_once_and_reported(evaluated: Path, assets: Path) 
 
 def test_what_is_there_needs_no_engine(evaluated: Path, assets: Path) -> None:
     nowhere = "127.0.0.1:1"
-    again = run(command(assets, evaluated, N // 2), nowhere)
+    again = finished(command(assets, evaluated, N // 2), nowhere)
     assert again.returncode == 0
     assert "policy" in again.stdout
     _, there, report = again.stderr.splitlines()
     assert there == f"all {PROBLEMS * N // 2} samples are there already"
     assert report == f"report: {evaluated}/report.md"
-    other = run(command(assets, evaluated, N, "--temperature=0.5"), nowhere)
+    other = finished(command(assets, evaluated, N, "--temperature=0.5"), nowhere)
     assert other.returncode == 2
     assert other.stderr.splitlines()[-1].startswith("meds: --temperature=0.5: does not fit the samples in")
     assert other.stderr.count("\n") == 2

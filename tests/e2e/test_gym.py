@@ -1,10 +1,8 @@
 """A task of reasoning-gym, answered as `Answer: 42`: made, trained on with that marker, and evaluated."""
 
 import json
-import os
 import random
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.arithmetic.tiny_policy import PolicyRecipe, make_policy
 from meds_openrlhf.rewards import gym_problem
 from meds_openrlhf.tracking.rollout_log import read_rollouts
-from tests.e2e.conftest import MEDS
+from tests.e2e.conftest import MEDS, finished
 from tests.e2e.runs import SAMPLES, STEPS, Run, require_memory_at_work
 
 PATTERN = "Answer: (.*)"
@@ -26,7 +24,7 @@ def make(out: Path) -> None:
     words = ["data", "prepare", "gym:chain_sum", "--size=24", "--held-out=8", f"--out={out}"]
     settings = ["min_terms=2", "max_terms=2", "min_digits=1", "max_digits=1"]
     words += ["--instruction", "Answer: and a number.", *(f"--set={setting}" for setting in settings)]
-    subprocess.run([*MEDS, *words], check=True, timeout=60)
+    assert finished([*MEDS, *words]).returncode == 0
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -92,12 +90,7 @@ def test_a_gym_task_with_a_marker_trains_and_is_evaluated(
     assert {row["correct"] for row in marked} == {True, False}
 
     words = ["eval", str(run.paths.root), "--benchmarks", f"{task}/data/chain_sum.jsonl", "--n=4", "--allow-cpu"]
-    finished = subprocess.run(
-        [*MEDS, *words, "--engines=1", f"--out={tmp_path}/eval"],
-        env={**os.environ, "RAY_ADDRESS": cluster}, capture_output=True, text=True,
-    )  # fmt: skip
-    print(finished.stdout[-3000:], finished.stderr[-3000:])
-    assert finished.returncode == 0
+    assert finished([*MEDS, *words, "--engines=1", f"--out={tmp_path}/eval"], cluster).returncode == 0
     expected = {row["id"]: str(own_answer(row)) for row in rows(task / "data" / "chain_sum.jsonl")}
     assert not expected.keys() & {row["id"] for row in rows(task / "data" / "train.jsonl")}
     samples = rows(tmp_path / "eval" / "run" / "chain_sum.jsonl")

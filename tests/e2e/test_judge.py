@@ -6,23 +6,19 @@ The model is random and knows nothing, so that its replies are malformed; held t
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import requests
 
 from analysis import new_paths
 from meds_openrlhf.runtime.devices import CPU_ENVIRONMENT
-from tests.analysis.logged import write_log
-from tests.analysis.runs import Rollout, kind, write_run
-from tests.e2e.conftest import REPOSITORY
+from tests.analysis.runs import Rollout, kind, write_log, write_run
+from tests.e2e.conftest import REPOSITORY, environment
 from tests.ports import free_ports
+from tests.servers import answers, running
 
 pytestmark = pytest.mark.slow
 
@@ -62,29 +58,9 @@ def judge_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     command += ["--served-model-name", "random-judge", "--chat-template", str(folder / "template.jinja")]
     command += ["--host", "127.0.0.1", "--port", str(port), "--enforce-eager", "--dtype", "bfloat16"]
     command += ["--max-model-len", str(CONTEXT_LENGTH), "--max-num-seqs", "8"]
-    with (folder / "log").open("w") as log:
-        server = subprocess.Popen(
-            command, env={**os.environ, **CPU_ENVIRONMENT}, stdout=log, stderr=log, start_new_session=True
-        )
-    try:
-        _wait_until_it_answers(f"http://127.0.0.1:{port}/health", server, folder / "log")
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        if server.poll() is None:
-            os.killpg(server.pid, signal.SIGTERM)
-            server.wait(60)
-
-
-def _wait_until_it_answers(page: str, server: subprocess.Popen, log: Path, seconds: float = 240) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and server.poll() is None:
-        try:
-            if requests.get(page, timeout=5).ok:
-                return
-        except requests.RequestException:
-            pass
-        time.sleep(0.5)
-    raise TimeoutError(f"no server at {page}: {log.read_text()[-3000:]}")
+    address = f"http://127.0.0.1:{port}"
+    with running(command, folder / "log", lambda: answers(f"{address}/health"), environment(**CPU_ENVIRONMENT)):
+        yield f"{address}/v1"
 
 
 def _run_script(script: str, runs: list[Path], url: str, folder: Path, *more: str) -> tuple[dict, str]:

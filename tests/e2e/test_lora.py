@@ -1,8 +1,6 @@
 """A run with LoRA on the real stack: engines follow the adapters, a killed run resumes, its model can be evaluated."""
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import psutil
@@ -14,7 +12,7 @@ from meds_openrlhf.checkpoints import newest_complete
 from meds_openrlhf.doctor.trial import LARGEST_KL
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
-from tests.e2e.conftest import MEDS, start
+from tests.e2e.conftest import MEDS, command, finish, finished, start
 from tests.e2e.runs import Run, ray_process, require_all_gone, require_memory_at_work, wait_for_step, wait_until
 
 TARGETS = ("q_proj", "v_proj", "down_proj", "lm_head")
@@ -28,19 +26,16 @@ def test_a_killed_run_with_adapters_resumes_and_is_evaluated(assets: Path, tmp_p
     options += ["--ds.lora.rank=8", "--ds.lora.alpha=32", "--ds.lora.target_modules", *TARGETS]
     options += ["--actor.adam.lr=0.005", "--algo.kl.init_coef=0.001", "--ref.num_gpus_per_node=1"]
     options += ["--algo.advantage.is_correction_level=token"]  # reports how engines and policy differ
-    first = start(assets, paths.root, *options)
+    train = command(assets, paths.root, *options)
+    first = start(train)
     wait_for_step(StepLog(paths.metrics), 4, first)
     wait_until(lambda: newest_complete(paths) is not None)
     family = psutil.Process(first.pid).children(recursive=True)
     ray_process(first.pid, "PolicyActor").kill()
-    output = first.communicate(timeout=120)[0]
-    assert first.returncode == 1, output
+    assert finish(first)[0] == 1
     require_all_gone(family)
 
-    second = start(assets, paths.root, *options, "--resume")
-    output = second.communicate()[0]
-    print(output[-6000:])  # shown when the test fails
-    assert second.returncode == 0
+    assert finished([*train, "--resume"]).returncode == 0
     run = Run(paths)
     require_memory_at_work(run)
     assert all(abs(step["vllm_kl"]) < LARGEST_KL for step in run.steps)
@@ -52,15 +47,7 @@ def test_a_killed_run_with_adapters_resumes_and_is_evaluated(assets: Path, tmp_p
     changed = {name for name in base if not torch.equal(base[name].bfloat16(), trained[name])}
     assert changed == {name for name in base if name.removesuffix(".weight").split(".")[-1] in TARGETS}
     words = ["eval", str(paths.root), "--benchmarks", f"{assets}/eval.jsonl", "--out", str(tmp_path / "eval")]
-    inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    evaluated = subprocess.run(
-        [*MEDS, *words, "--n=4", "--max-tokens=80", "--allow-cpu"],
-        env=inherited,
-        capture_output=True,
-        text=True,
-    )
-    print(evaluated.stdout, evaluated.stderr[-3000:])
-    assert evaluated.returncode == 0
+    assert finished([*MEDS, *words, "--n=4", "--max-tokens=80", "--allow-cpu"]).returncode == 0
     samples = [json.loads(line) for line in (tmp_path / "eval/run/eval.jsonl").read_text().splitlines()]
     assert len(samples) == 8 * 4
     assert all(sample["text"] for sample in samples)

@@ -1,34 +1,29 @@
 """`meds plan` on a running cluster: what is there is read from Ray, and nothing is left behind."""
 
-import os
 import re
 import subprocess
 from pathlib import Path
 
-from tests.e2e.conftest import MEDS, command
-
-
-def plan(assets: Path, run_dir: Path, address: str, *overrides: str) -> "subprocess.CompletedProcess[str]":
-    words = command(assets, run_dir, *overrides)
-    words[len(MEDS)] = "plan"
-    return subprocess.run(
-        words, env={**os.environ, "RAY_ADDRESS": address}, capture_output=True, text=True, timeout=120
-    )
+from tests.e2e.conftest import MEDS, command, finished
 
 
 def test_the_plan_for_a_running_cluster(assets: Path, cluster: str, tmp_path: Path) -> None:
-    found = plan(assets, tmp_path / "run", cluster, "--gpu-memory=24")
+    def plan(*overrides: str) -> subprocess.CompletedProcess[str]:
+        words = command(assets, tmp_path / "run", *overrides)
+        return finished([*MEDS, "plan", *words[len(MEDS) + 1 :]], cluster)
+
+    found = plan("--gpu-memory=24")
     assert found.returncode == 0, found.stderr
     assert re.search(r" on \S+ with 8 GPUs and 32 CPUs, 24 GB per GPU\n", found.stdout)
     assert re.search(r"P E · · · · · ·  4 of 32 \(2 shards\) +0 of ", found.stdout), found.stdout
     assert re.search(r"  model  .*, 0.00 B parameters\n", found.stdout), found.stdout
     assert not (tmp_path / "run").exists()
 
-    nameless = plan(assets, tmp_path / "run", cluster)
+    nameless = plan()
     assert nameless.returncode == 0, nameless.stderr
     assert "  memory  unknown: Ray names no known accelerator type\n" in nameless.stdout
 
-    small = plan(assets, tmp_path / "run", cluster, "--vllm.num_engines=9")
+    small = plan("--vllm.num_engines=9")
     assert small.returncode == 1
     assert "the cluster has no room for 1 GPU for policy, 9 GPUs for engines and 13 CPUs" in small.stderr
     assert small.stderr.endswith(" with 8 GPUs and 32 CPUs. Lower vllm.num_engines or add nodes.\n")

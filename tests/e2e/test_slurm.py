@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.ray_head import BIN
+from tests.e2e.conftest import BIN
 from tests.e2e.runs import processes_of, wait_until
 from tests.ports import free_ports
 from tests.ray_jobs.slurm_commands import notes, start_job, write_command

@@ -14,7 +14,7 @@ import yaml
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.rollout_log import read_rollouts
 from meds_openrlhf.tracking.step_log import StepLog
-from tests.e2e.conftest import REPOSITORY
+from tests.e2e.conftest import REPOSITORY, environment, finish, start
 from tests.e2e.runs import processes_of, wait_for_step, wait_until
 
 NAMES = ["sums-dapo-1", "sums-meds-1", "sums-dapo-2", "sums-meds-2"]
@@ -45,24 +45,10 @@ def study(assets: Path, tmp_path: Path) -> Path:
     return path
 
 
-def start(script: str, file: Path) -> subprocess.Popen:
+def script_of(name: str, file: Path) -> subprocess.Popen:
     """A script of studies/ in the folder of the file, where no Ray cluster is known."""
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    return subprocess.Popen(
-        [sys.executable, "-m", f"studies.{script}", str(file)],
-        cwd=file.parent,
-        env={**environment, "PYTHONPATH": str(REPOSITORY)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def finish(process: subprocess.Popen, seconds: float = 120) -> tuple[int, list[str]]:
-    output = process.communicate(timeout=seconds)[0]
-    print(output)  # shown when the test fails
-    return process.returncode, output.splitlines()
+    words = [sys.executable, "-m", f"studies.{name}", str(file)]
+    return start(words, cwd=file.parent, env=environment(PYTHONPATH=str(REPOSITORY)))
 
 
 def prompts_of(paths: RunPaths) -> list[set[str]]:
@@ -74,10 +60,11 @@ def prompts_of(paths: RunPaths) -> list[set[str]]:
 @pytest.mark.timeout(1800)
 def test_a_study_is_interrupted_gone_on_with_and_reported(study: Path, tmp_path: Path) -> None:
     paths = {name: RunPaths(tmp_path / "runs/small" / name) for name in NAMES}
-    first = start("run", study)
+    first = script_of("run", study)
     wait_for_step(StepLog(paths[NAMES[0]].metrics), 1, first)
     os.kill(first.pid, signal.SIGINT)  # as Ctrl-C
-    code, lines = finish(first)
+    code, output = finish(first)
+    lines = output.splitlines()
     assert code == 130
     assert lines[0] == "small: 4 runs to make"
     assert lines[-1] == "interrupted"
@@ -87,9 +74,9 @@ def test_a_study_is_interrupted_gone_on_with_and_reported(study: Path, tmp_path:
     assert 1 <= len(before) <= 3
     assert list((paths[NAMES[0]].complete).iterdir()) or (paths[NAMES[0]].model / "tokenizer_config.json").exists()
 
-    code, lines = finish(start("run", study), 1500)
+    code, output = finish(script_of("run", study), 1500)
     assert code == 0
-    assert {line for line in lines if "done" in line} == {f"{name}: done" for name in NAMES}
+    assert {line for line in output.splitlines() if "done" in line} == {f"{name}: done" for name in NAMES}
     assert StepLog(paths[NAMES[0]].metrics).read()[: len(before)] == before
     for path in paths.values():
         assert [line["step"] for line in StepLog(path.metrics).read()] == [1, 2, 3]
@@ -101,9 +88,9 @@ def test_a_study_is_interrupted_gone_on_with_and_reported(study: Path, tmp_path:
     assert {entry.name for entry in (tmp_path / "runs/small/evaluations/sums-1").iterdir() if entry.is_dir()} == {
         "start", "dapo@3", "meds@3",
     }  # fmt: skip
-    assert finish(start("run", study)) == (0, ["small: 0 runs to make"])
+    assert finish(script_of("run", study)) == (0, "small: 0 runs to make\n")
 
-    assert finish(start("report", study)) == (0, ["better: cannot be decided with 2 seeds"])
+    assert finish(script_of("report", study)) == (0, "better: cannot be decided with 2 seeds\n")
     rows = list(csv.DictReader((tmp_path / "results/small/runs.csv").open()))
     assert [(row["task"], row["method"], row["seed"]) for row in rows] == [tuple(name.split("-")) for name in NAMES]
     assert all(0 <= float(row["pass@1"]) <= 1 for row in rows)

@@ -12,8 +12,7 @@ import requests
 
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
-from tests.e2e.conftest import NODE_KEY, REPOSITORY, command
-from tests.e2e.ray_head import BIN, RayHead
+from tests.e2e.conftest import BIN, NODE_KEY, REPOSITORY, RayHead, command, environment, finish, start
 from tests.e2e.runs import (
     STEPS,
     Run,
@@ -40,39 +39,25 @@ def folder(tmp_path: Path) -> Path:
     return work
 
 
-def environment(head: RayHead, **variables: str) -> dict[str, str]:
-    path = f"{BIN}:{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "RAY_API_SERVER_ADDRESS": head.address, **variables}
+def at_home(head: RayHead, **variables: str) -> dict[str, str]:
+    """Where the user types, beside a cluster."""
+    return environment(PATH=f"{BIN}:{os.environ['PATH']}", RAY_API_SERVER_ADDRESS=head.address, **variables)
 
 
 def submit(head: RayHead, folder: Path, *words: str, **variables: str) -> subprocess.Popen:
     """`ray_jobs/submit.sh`, typed in the working folder."""
-    return subprocess.Popen(
-        [REPOSITORY / "ray_jobs/submit.sh", *words],
-        cwd=folder,
-        env=environment(head, **variables),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    return start([str(REPOSITORY / "ray_jobs/submit.sh"), *words], cwd=folder, env=at_home(head, **variables))
 
 
 @pytest.fixture
 def script(folder: Path, head: RayHead) -> Callable[..., subprocess.Popen]:
     """Submit a job that runs a shell script in place of the training."""
 
-    def start(text: str, *words: str, **variables: str) -> subprocess.Popen:
+    def submit_script(text: str, *words: str, **variables: str) -> subprocess.Popen:
         (folder / "script.sh").write_text(text)
         return submit(head, folder, *words, **variables)
 
-    return start
-
-
-def finish(process: subprocess.Popen, seconds: float | None = 120) -> tuple[int, str]:
-    output = process.communicate(timeout=seconds)[0]
-    print(output[-6000:])  # shown when the test fails
-    return process.returncode, output
+    return submit_script
 
 
 def job_that_started(process: subprocess.Popen) -> str:
@@ -182,7 +167,7 @@ def test_interrupted_the_job_goes_on_and_stopped_it_has_time(
 
 def ray_job(head: RayHead, *words: str) -> subprocess.CompletedProcess:
     line = [BIN / "ray", "job", *words]
-    return subprocess.run(line, env=environment(head), capture_output=True, text=True, timeout=120)
+    return subprocess.run(line, env=at_home(head), capture_output=True, text=True, timeout=120)
 
 
 def test_words_arrive_keys_stay_with_the_nodes_and_refused_settings_are_not_tried_again(

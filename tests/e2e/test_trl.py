@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,8 +10,8 @@ from meds_openrlhf.cli.main import main
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.rollout_log import read_rollouts
+from tests.e2e.conftest import REPOSITORY, finished
 
-REPOSITORY = Path(__file__).parents[2]
 STEPS = 4
 PROGRAM = """
 import json, sys
@@ -61,9 +60,9 @@ def reward(prompts, completions, answer, trainer_state, **_):
 def train(program: str, assets: Path, folder: Path, steps_per_generation: int) -> int:
     """Run the program and return the number of rows in its memory."""
     words = [sys.executable, "-c", program, str(assets), str(folder / "memory"), str(folder), str(steps_per_generation)]
-    finished = subprocess.run(words, capture_output=True, text=True)
-    assert finished.returncode == 0, finished.stderr
-    return int(re.findall(r"^rows (\d+)$", finished.stdout, re.MULTILINE)[0])
+    ended = finished(words)
+    assert ended.returncode == 0
+    return int(re.findall(r"^rows (\d+)$", ended.stdout, re.MULTILINE)[0])
 
 
 def test_the_pages_code_trains_and_the_atlas_reads_the_completions(assets: Path, tmp_path: Path) -> None:

@@ -20,11 +20,11 @@ def test_panels_lines_and_bands_are_the_results() -> None:
     panel = panels["x (3 problems)"]
     base, meds = panel.get_lines()
     assert np.asarray(base.get_xdata()).tolist() == [1, 2, 4]
-    assert np.asarray(meds.get_ydata()).tolist() == [100 * MEDS[0].curves["pass", k].value for k in (1, 2, 4)]
+    assert np.asarray(meds.get_ydata()).tolist() == (100 * MEDS[0].curves.loc["pass"].value).tolist()
     band = panel.collections[0].get_paths()[0].vertices
-    estimates = [BASE[0].curves["pass", k] for k in (1, 2, 4)]
-    assert np.asarray(band)[:, 1].min() == pytest.approx(100 * min(estimate.low for estimate in estimates))
-    assert np.asarray(band)[:, 1].max() == pytest.approx(100 * max(estimate.high for estimate in estimates))
+    curve = 100 * BASE[0].curves.loc["pass"]
+    assert np.asarray(band)[:, 1].min() == pytest.approx(curve.low.min())
+    assert np.asarray(band)[:, 1].max() == pytest.approx(curve.high.max())
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["base", "meds"]
 
 

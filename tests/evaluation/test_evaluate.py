@@ -30,7 +30,6 @@ def request_for(tmp_path: Path) -> Request:
         benchmarks=("sums",),
         out=tmp_path / "out",
         data=tmp_path,
-        step=None,
         n=20,
         temperature=1.0,
         top_p=1.0,
@@ -58,15 +57,20 @@ def test_without_a_run_responses_have_the_papers_length(request_for: Request) ->
     assert subject.settings.max_tokens == 7168
 
 
-def test_it_says_that_an_agent_is_not_used(request_for: Request, tmp_path: Path) -> None:
+def test_answers_are_found_and_agents_named_as_in_training(request_for: Request, tmp_path: Path) -> None:
     (tmp_path / "policy/model.safetensors").write_bytes(b"")
     for name, agent in (("plain", "null"), ("tools", "mine.py")):
         (tmp_path / name).mkdir()
-        config = f"meds: {{run_dir: {name}}}\ntrain.agent_func_path: {agent}\nrollout.max_new_tokens: 9\n"
+        config = f"meds: {{run_dir: {name}, features.answer_pattern: 'Answer: (.*)'}}\n"
+        config += f"train.agent_func_path: {agent}\nrollout.max_new_tokens: 9\n"
         RunPaths(tmp_path / name).config.write_text(config)
         shutil.copytree(tmp_path / "policy", RunPaths(tmp_path / name).model)
     said: list[str] = []
-    Evaluation(replace(request_for, models=(f"{tmp_path}/plain", f"{tmp_path}/tools")), said.append)
+    runs = replace(request_for, models=(f"{tmp_path}/plain", f"{tmp_path}/tools"))
+    assert {one.settings.answer_pattern for one in Evaluation(runs, said.append).subjects} == {"Answer: (.*)"}
+    RunPaths(tmp_path / "tools").config.write_text("meds: {run_dir: tools}\n")
+    with pytest.raises(ConfigError, match=r"--answer-pattern: must be given: .*tools: None\)"):
+        Evaluation(runs)
     told = [line for line in said if "agent" in line]
     assert told == [
         f"{tmp_path}/tools was trained with the agent mine.py, which is not used: "
@@ -106,9 +110,9 @@ def test_other_settings_are_refused_before_anything_starts(request_for: Request)
         ({"max_tokens": 0}, "--max-tokens=0: must be at least 1"),
         ({"engines": 0}, "--engines=0: must be at least 1"),
         ({"tensor_parallel": 0}, "--tensor-parallel=0: must be at least 1"),
-        ({"tensor_parallel": 2}, "--tensor-parallel=2: cannot split"),
-        ({"temperature": -1.0}, "--temperature=-1.0: must be from 0"),
-        ({"temperature": float("nan")}, "--temperature=nan: must be from 0"),
+        ({"tensor_parallel": 2}, "--tensor-parallel=2: is not a size over which"),
+        ({"temperature": -1.0}, "--temperature=-1.0: must be between"),
+        ({"temperature": float("nan")}, "--temperature=nan: must be between"),
         ({"top_p": 0.0}, "--top-p=0.0: must be above 0"),
         ({"wait_seconds": -1.0}, "--wait=-1.0: must be"),
     ],
@@ -129,5 +133,5 @@ def test_a_prompt_that_fills_the_context(request_for: Request) -> None:
 
 def test_a_folder_that_holds_no_model(request_for: Request, tmp_path: Path) -> None:
     (tmp_path / "policy" / "config.json").write_text("{}")
-    with pytest.raises(ConfigError, match="contains no model that can be loaded"):
+    with pytest.raises(ConfigError, match="contains no loadable model"):
         Evaluation(request_for)

@@ -54,12 +54,6 @@ def test_other_settings_are_refused(change: dict[str, object], message: str, tmp
     assert str(error.value).startswith(message.format(folder=tmp_path))
 
 
-def test_samples_of_another_pattern_are_not_compared() -> None:
-    assert SETTINGS.difference(replace(SETTINGS, answer_pattern="= (.*)")) == "answer_pattern '= (.*)'"
-    assert replace(SETTINGS, answer_pattern="= (.*)").difference(SETTINGS) == "answer_pattern None"
-    assert SETTINGS.difference(replace(SETTINGS, temperature=0.6)) == "temperature 0.6"
-
-
 def test_a_file_that_is_something_else(tmp_path: Path) -> None:
     for content in ("{", "[]", '{"model": 1}'):
         (tmp_path / "settings.json").write_text(content)
@@ -77,5 +71,7 @@ def test_problems_are_told_apart_by_their_content() -> None:
 def test_what_can_be_compared() -> None:
     assert SETTINGS.difference(replace(SETTINGS, model="b", fingerprint="beef", seed=1)) is None
     assert SETTINGS.difference(replace(SETTINGS, temperature=0.6)) == "temperature 0.6"
+    assert SETTINGS.difference(replace(SETTINGS, answer_pattern="= (.*)")) == "answer_pattern '= (.*)'"
+    assert replace(SETTINGS, answer_pattern="= (.*)").difference(SETTINGS) == "answer_pattern None"
     assert SETTINGS.difference(replace(SETTINGS, benchmarks={"amc23": "bb"})) is None
     assert SETTINGS.difference(replace(SETTINGS, benchmarks={"aime24": "cc"})) == "other problems of aime24"

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import math
 import re
 import time
 from contextlib import suppress
@@ -33,8 +34,8 @@ TOKENIZER = build_char_tokenizer()
 @pytest.mark.parametrize(
     ("expression", "value"),
     [
-        *[("12*(3+4)", "84"), (" 2 - -3 ", "5"), ("7//2 + 7%4", "6"), ("6/2", "3"), ("1/3", "0.333333333333")],
-        *[("2**-3", "0.125"), ("10**18", "1000000000000000000"), ("(" * 40 + "1" + ")" * 40, "1")],
+        *[("12*(3+4)", "84"), (" 2 - -3 ", "5"), ("6/2", "3"), ("1/3", "0.333333333333"), ("-" * 30 + "1", "1")],
+        *[("9" * 48 + "*10", "9" * 48 + "0"), ("(" * 40 + "1" + ")" * 40, "1")],
     ],
 )
 def test_values(expression: str, value: str) -> None:
@@ -44,11 +45,10 @@ def test_values(expression: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("expression", "reason"),
     [
-        *[(text, "only numbers") for text in ("x + 1", "'a' * 9", "True + 1", "1j", "(-8) ** 0.5", "[1, 2]", "1 << 9")],
+        *[(text, "only numbers") for text in ("x + 1", "'a' * 9", "True + 1", "1j", "9**9", "[1, 2]", "1 << 9")],
         ("__import__('os').getcwd()", "only numbers"),
-        *[(text, "too large") for text in ("9**9**9**9", "10**18 + 1", "1e999 - 1e999", "2.5**64**0.5 * 9e17")],
-        *[(text, "division by zero") for text in ("7 / (2 - 2)", "0**-1")],
-        ("-" * 30 + "1", "too deep"),
+        *[(text, "too large") for text in ("1e999 - 1e999", "1e300 * 1e300")],
+        ("7 / (2 - 2)", "division by zero"),
         ("1+" * 60 + "1", "more than 100 characters"),
         *[(text, "cannot be read") for text in ("(1", "")],
     ],
@@ -59,13 +59,13 @@ def test_refused(expression: str, reason: str) -> None:
 
 
 @given(st.text("0123456789.e+-*/%() ", max_size=120))
-@example("9**64" * 20)
+@example("9e99*" * 19 + "9")
 @example("(" * 99)
 @example("-" * 100)
 def test_every_text_ends_soon_in_a_value_or_a_refusal(text: str) -> None:
     started = time.process_time()
     with suppress(ValueError):
-        assert abs(float(agent.calculate(text))) <= agent.LARGEST
+        assert math.isfinite(float(agent.calculate(text)))
     assert time.process_time() - started < 0.1  # about 0.0001; Python may collect its garbage meanwhile
 
 

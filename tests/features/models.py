@@ -2,22 +2,7 @@
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForImageTextToText,
-    Gemma2Config,
-    Gemma3Config,
-    GPTNeoXConfig,
-    LlamaConfig,
-    MistralConfig,
-    MixtralConfig,
-    PhiConfig,
-    PretrainedConfig,
-    Qwen2_5_VLConfig,
-    Qwen2Config,
-    Qwen3Config,
-    Qwen3MoeConfig,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PretrainedConfig
 
 VOCABULARY, LAYERS = 97, 5
 SIZES = dict(
@@ -29,25 +14,26 @@ EXPERTS = dict(num_experts_per_tok=2, moe_intermediate_size=24)
 VISION = dict(depth=2, hidden_size=32, intermediate_size=48, num_heads=2, out_hidden_size=32, fullatt_block_indexes=[1])
 
 CONFIGS: dict[str, PretrainedConfig] = {
-    "qwen2": Qwen2Config(**GROUPED, tie_word_embeddings=False),
-    "qwen2-tied": Qwen2Config(**GROUPED, tie_word_embeddings=True),
-    "qwen3": Qwen3Config(**GROUPED, head_dim=8),
-    "llama": LlamaConfig(**GROUPED),
-    "mistral": MistralConfig(**GROUPED),
-    "gemma2": Gemma2Config(**GROUPED, head_dim=8, final_logit_softcapping=5.0, query_pre_attn_scalar=8),
-    "gpt-neox": GPTNeoXConfig(**SIZES),
-    "phi": PhiConfig(**SIZES),  # its unembedding has a bias
-    "qwen3-moe": Qwen3MoeConfig(**GROUPED, head_dim=8, num_experts=4, **EXPERTS),
-    "mixtral": MixtralConfig(**GROUPED, num_local_experts=4, num_experts_per_tok=2),
-    "qwen2.5-vl": Qwen2_5_VLConfig(
-        text_config={**GROUPED, "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}}, vision_config=VISION
+    "qwen2": AutoConfig.for_model("qwen2", **GROUPED, tie_word_embeddings=False),
+    "qwen2-tied": AutoConfig.for_model("qwen2", **GROUPED, tie_word_embeddings=True),
+    "qwen3": AutoConfig.for_model("qwen3", **GROUPED, head_dim=8),
+    "llama": AutoConfig.for_model("llama", **GROUPED),
+    "mistral": AutoConfig.for_model("mistral", **GROUPED),
+    "gemma2": AutoConfig.for_model(
+        "gemma2", **GROUPED, head_dim=8, final_logit_softcapping=5.0, query_pre_attn_scalar=8
     ),
-    "gemma3-vl": Gemma3Config(
-        text_config={**GROUPED, "head_dim": 8},
-        vision_config=dict(
-            hidden_size=32, intermediate_size=48, num_hidden_layers=LAYERS, num_attention_heads=2, image_size=28,
-            patch_size=14,
-        ),
+    "gpt-neox": AutoConfig.for_model("gpt_neox", **SIZES),
+    "phi": AutoConfig.for_model("phi", **SIZES),  # its unembedding has a bias
+    "qwen3-moe": AutoConfig.for_model("qwen3_moe", **GROUPED, head_dim=8, num_experts=4, **EXPERTS),
+    "mixtral": AutoConfig.for_model("mixtral", **GROUPED, num_local_experts=4, num_experts_per_tok=2),
+    "qwen2.5-vl": AutoConfig.for_model(
+        "qwen2_5_vl", vision_config=VISION,
+        text_config={**GROUPED, "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}},
+    ),
+    "gemma3-vl": AutoConfig.for_model(
+        "gemma3", text_config={**GROUPED, "head_dim": 8},
+        vision_config={**dict(hidden_size=32, intermediate_size=48, num_hidden_layers=LAYERS, num_attention_heads=2),
+                       **dict(image_size=28, patch_size=14)},
     ),
 }  # fmt: skip
 

@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
-from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
-from meds_openrlhf.features import token_bytes as token_bytes_module
 from meds_openrlhf.features.answer import LONGEST_ANSWER, AnswerLocator, AnswerOpenings, marked_answer
 from meds_openrlhf.features.token_bytes import token_bytes
 from meds_openrlhf.rewards.boxed import answer_environment, answer_of
@@ -69,7 +67,6 @@ def test_tokens_are_read_as_bytes() -> None:
     found = [b" \\", b"boxed", b"{", b"\xc3", b"\xa9", b"\n", b"4", "日本".encode(), b"<|im_end|>"]
     assert token_bytes(tokenizer) == found  # what is of other symbols or special stands for its own text
     assert AnswerLocator(tokenizer).locate([3, 4, 0, 1, 2, 6]) == 4
-    assert token_bytes_module._bytes_of_symbols() == {symbol: byte for byte, symbol in bytes_to_unicode().items()}
     pieces = sentencepiece(["▁\\", "boxed", "<0x7B>", "▁4", "}", "<0xFF>"])  # 0x7B is the brace
     assert token_bytes(pieces) == [b" \\", b"boxed", b"{", b" 4", b"}", b"\xff"]
     assert AnswerLocator(pieces).locate([0, 1, 2, 3, 4]) == 2
@@ -140,7 +137,7 @@ def test_an_answer_is_the_same_everywhere(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """For the reward, the log of rollouts, the memory of answers and the atlas of others' rollouts."""
+    """For the reward, the rollout log, the memory of answers and the atlas of others' rollouts."""
     tokenizer = build_char_tokenizer()
     special = tuple(tokenizer.all_special_tokens)
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -10,37 +10,32 @@ from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory import branch
 from meds_openrlhf.memory.branch import make_branch, rewrite_memory
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
-from meds_openrlhf.memory.snapshot import BRANCH_SNAPSHOT, MemoryFormat, read_format, read_snapshot
+from meds_openrlhf.memory.snapshot import BRANCH_SNAPSHOT, read_format
 from meds_openrlhf.paths import MemoryPaths
-from tests.memory.streams import LAYERS, stream
-from tests.memory.test_shard import as_lists, make_shard, run
-from tests.memory.written import WrittenMemory, answers_of
+from tests.failing import failing
+from tests.memory.streams import stream
+from tests.memory.written import FORMAT, WrittenMemory, answered_by_one, files_of
 
-FORMAT = MemoryFormat(1, LAYERS, {"architecture": "Test", "layers": LAYERS})
 BATCHES = stream(8)
 
 
-@pytest.fixture
-def old(tmp_path: Path) -> WrittenMemory:
-    """Two shards, snapshots after steps 2 and 4, and a fifth step."""
-    memory = WrittenMemory(tmp_path / "old" / "memory")
-    for step, rows in enumerate(BATCHES[:5], 1):
+def write(root: Path, shards: int = 2) -> WrittenMemory:
+    """Five steps, with a snapshot after each."""
+    memory = WrittenMemory(root, shards)
+    for rows in BATCHES[:5]:
         memory.observe(rows)
-        if step in (2, 4):
-            memory.snapshot(f"global_step{step}")
+        memory.snapshot()
     return memory
 
 
 @pytest.fixture
-def expected(tmp_path: Path) -> list:
-    """What one shard that is never interrupted answers to each step."""
-    return [sorted(zip(*answer)) for answer in as_lists(run(make_shard(tmp_path / "whole"), BATCHES))]
+def old(tmp_path: Path) -> WrittenMemory:
+    return write(tmp_path / "old" / "memory")
 
 
-def open_at(memory: WrittenMemory, snapshot: str, step: int) -> None:
-    memory.start()
-    memory.restore(read_snapshot(memory.paths.snapshot(snapshot)).state)
-    memory.step = step
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list:
+    return answered_by_one(tmp_path_factory.mktemp("whole"), BATCHES)
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3])
@@ -52,24 +47,24 @@ def test_a_branch_goes_on_from_a_snapshot(
     for _ in range(2):  # a second time, as after a crash in the middle of the first
         made = make_branch(old.paths.snapshot(f"global_step{step}"), paths, wanted)
     assert made == replace(wanted, step_offset=step)
-    new = WrittenMemory(paths.root, shards=shards)
-    open_at(new, BRANCH_SNAPSHOT, step)
-    assert answers_of(new.observe(*BATCHES[step:7])) == expected[step:7]
-    assert answers_of(old.observe(*BATCHES[5:])) == expected[5:]
+    new = WrittenMemory(paths.root, shards)
+    new.restore(BRANCH_SNAPSHOT)
+    assert new.observe(*BATCHES[step:7]) == expected[step:7]
+    assert old.observe(*BATCHES[5:]) == expected[5:]
 
 
 def test_what_cannot_be_branched_from_is_refused(old: WrittenMemory, tmp_path: Path) -> None:
     manifest, new = old.paths.snapshot("global_step4"), MemoryPaths(tmp_path / "new")
     empty = WrittenMemory(tmp_path / "empty")
-    empty.snapshot("s")
-    assert make_branch(empty.paths.snapshot("s"), MemoryPaths(tmp_path / "beginning"), FORMAT).step_offset == 0
+    empty.snapshot()
+    beginning = MemoryPaths(tmp_path / "beginning")
+    assert make_branch(empty.paths.snapshot("global_step0"), beginning, FORMAT).step_offset == 0
     with pytest.raises(ConfigError, match=r"meds.memory.branch_from=.*nowhere: is not a file"):
         make_branch(tmp_path / "nowhere", new, FORMAT)
     with pytest.raises(ConfigError, match=r"meds.memory.branch_from=.*: holds the memory of another model or feature"):
         make_branch(manifest, new, replace(FORMAT, model={"architecture": "B"}))
-    file = next(old.paths.shard(0).glob("*.arrow"))
-    content = file.read_bytes()
-    file.write_bytes(content[:-8])
+    file = files_of(old.root)[0]
+    file.write_bytes(file.read_bytes()[:-8])
     with pytest.raises(ConfigError, match=r"cannot be branched from: .*arrow: is damaged"):
         make_branch(manifest, new, FORMAT)
     file.unlink()
@@ -85,22 +80,19 @@ def test_what_cannot_be_branched_from_is_refused(old: WrittenMemory, tmp_path: P
 def test_another_number_of_shards_gives_the_same_answers(
     tmp_path: Path, expected: list, caplog: pytest.LogCaptureFixture, before: int, after: int, step: int
 ) -> None:
-    memory = WrittenMemory(tmp_path / "memory", shards=before)
-    for rows in BATCHES[:5]:
-        memory.observe(rows)
-        memory.snapshot(f"global_step{memory.step}")
-    memory.restore(read_snapshot(memory.paths.snapshot("global_step4")).state)  # step 5's was not saved to the end
+    memory = write(tmp_path / "memory", before)
+    memory.restore("global_step4")  # step 5's was not saved to the end
     memory.stop()
     rewrite_memory(memory.paths, replace(memory.format, shards=after))
     if before != after:
         assert {path.stem for path in memory.paths.snapshots.iterdir()} == {f"global_step{n}" for n in range(1, 5)}
-        assert caplog.text.count("a snapshot is left out") == 1
+        assert caplog.text.count("a snapshot is skipped") == 1
     assert read_format(memory.paths) == replace(memory.format, shards=after)
     assert not memory.paths.before.root.exists()
-    memory.shards = after
-    open_at(memory, f"global_step{step}", step)
-    assert sum(shard.stats().rows for shard in memory.open) == sum(map(len, BATCHES[:step]))
-    assert answers_of(memory.observe(*BATCHES[step:])) == expected[step:]
+    again = WrittenMemory(memory.root, after)
+    again.restore(f"global_step{step}")
+    assert sum(shard.stats().rows for shard in again.open) == sum(map(len, BATCHES[:step]))
+    assert again.observe(*BATCHES[step:]) == expected[step:]
 
 
 @pytest.mark.parametrize("interrupted", ["write_rows", "commit_snapshot", "write_format", "rmtree"])
@@ -108,23 +100,17 @@ def test_a_rewriting_that_is_interrupted_goes_on_at_the_next_start(
     old: WrittenMemory, expected: list, monkeypatch: pytest.MonkeyPatch, interrupted: str
 ) -> None:
     old.stop()
-    wanted = replace(old.format, shards=3)
-
-    def die(*_arguments: object, **_options: object) -> None:
-        if old.paths.before.root.exists():
-            raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(branch.shutil if interrupted == "rmtree" else branch, interrupted, die)
+        patch.setattr(branch.shutil if interrupted == "rmtree" else branch, interrupted, failing(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
-            rewrite_memory(old.paths, wanted)
-    if interrupted == "write_format":  # and is then started with another number of shards
-        wanted = replace(wanted, shards=1)
-    rewrite_memory(old.paths, wanted)
+            rewrite_memory(old.paths, replace(old.format, shards=3))
+    assert old.paths.before.root.exists()
+    shards = 1 if interrupted == "write_format" else 3  # may be started with another number
+    rewrite_memory(old.paths, replace(old.format, shards=shards))
     assert not old.paths.before.root.exists()
-    old.shards = wanted.shards
-    open_at(old, "global_step4", 4)
-    assert answers_of(old.observe(*BATCHES[4:])) == expected[4:]
+    again = WrittenMemory(old.root, shards)
+    again.restore("global_step4")
+    assert again.observe(*BATCHES[4:]) == expected[4:]
 
 
 def test_a_memory_that_fits_or_is_damaged_or_in_use_is_not_rewritten(old: WrittenMemory) -> None:
@@ -135,7 +121,7 @@ def test_a_memory_that_fits_or_is_damaged_or_in_use_is_not_rewritten(old: Writte
         rewrite_memory(old.paths, wanted, lock_seconds=0)
     assert {path: path.stat().st_mtime_ns for path in old.root.rglob("*") if path.is_file()} == before
     old.stop()
-    file = next(old.paths.shard(1).glob("*.arrow"))
+    file = files_of(old.root, shard=1)[0]
     file.write_bytes(file.read_bytes()[:-1])
     for _ in range(2):
         with pytest.raises(MemoryCorruptionError, match=rf"{file.name}: is damaged"):

@@ -179,20 +179,6 @@ def test_ties_are_taken_first_row_first(seed: int, count: int, smallest: int, si
     np.testing.assert_array_equal(compiled(points, smallest, single, epsilon), expected)
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from([random_rows, repeated_rows, tied_rows]), SEEDS, SIZES), max_size=6),
-    SMALLEST,
-    st.booleans(),
-    st.sampled_from([0.0, 0.3, np.nan]),
-)
-def test_other_sets_of_the_call_do_not_matter(drawn, smallest: int, single: bool, epsilon: float) -> None:
-    sets = [np.pad(rows(np.random.default_rng(seed), count), ((0, 0), (0, 6)))[:, :6] for rows, seed, count in drawn]
-    offsets = np.cumsum([0, *map(len, sets)])
-    together = hdbscan_sets(np.concatenate([np.empty((0, 6)), *sets]), offsets, smallest, single, epsilon)
-    alone = [compiled(points, smallest, single, epsilon) for points in sets]
-    np.testing.assert_array_equal(together, np.concatenate([np.empty(0), *alone]))
-
-
 def test_stability_is_summed_in_single_precision() -> None:
     parent, first_child = np.array([0, 0, 0]), np.array([1, 0, 0])
     stability = np.array([2.0, 1.0, 1.00000001])  # the children's sum rounds to 2, which is no more than the parent's
@@ -220,11 +206,8 @@ def test_the_automatic_epsilon(positions: list[float], expected: float) -> None:
     ends = np.arange(len(positions))  # on a line the spanning tree joins neighbours
     left, right, heights, _ = _single_linkage(ends[:-1], ends[1:], np.diff(positions))
     assert automatic_epsilon(left, right, heights, 0.45) == pytest.approx(expected)
-
-
-def test_a_distance_of_exactly_the_bound_counts_for_the_automatic_epsilon() -> None:
     left, right, heights, _ = _single_linkage(np.arange(3), np.arange(1, 4), np.array([2**-6, 0.5, 0.5]))
-    assert automatic_epsilon(left, right, heights, 0.5) == 0.5  # else twice 2**-6
+    assert automatic_epsilon(left, right, heights, 0.5) == 0.5  # a distance of exactly the bound counts: else 2**-5
 
 
 def test_scatter_is_dropped_and_labels_close_ranks() -> None:

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 from tests.memory.streams import stream
-from tests.memory.test_shard import as_lists, crash, make_shard
+from tests.memory.test_shard import crash
+from tests.memory.written import answered, make_shard
 
 STEPS = 60
 CHECKPOINT = 5  # steps
@@ -78,7 +79,7 @@ def test_what_was_acknowledged_is_there_once_and_right(
     for name in ("first", "model"):  # code is compiled in the first
         model = make_shard(tmp_path / name)
         started = time.process_time()
-        expected = as_lists([model.observe(step, rows) for step, rows in enumerate(batches, 1)])
+        expected = [answered(model.observe(step, rows)) for step, rows in enumerate(batches, 1)]
         whole_log = time.process_time() - started
     rows_until = np.cumsum([0, *map(len, batches)]).tolist()
     generator = random.Random(way.__name__)
@@ -89,7 +90,7 @@ def test_what_was_acknowledged_is_there_once_and_right(
         shard = make_shard(root)
         assert shard.stats().rows in rows_until[acknowledged : acknowledged + 2]  # one step may be there unheard of
         for step in {acknowledged, generator.randrange(1, acknowledged + 1)} if acknowledged else ():
-            assert as_lists([shard.observe(step, batches[step - 1])]) == [expected[step - 1]]
+            assert answered(shard.observe(step, batches[step - 1])) == expected[step - 1]
         assert shard.stats().rows in rows_until[acknowledged : acknowledged + 2]
         crash(shard)
         if acknowledged >= STEPS - 1:

@@ -7,6 +7,7 @@ import time
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,15 +19,15 @@ from meds_openrlhf.features.moments import Moments
 from meds_openrlhf.memory import pool as pool_module
 from meds_openrlhf.memory.branch import rewrite_memory
 from meds_openrlhf.memory.pool import GAUGES, MemoryPool, start_shards
-from meds_openrlhf.memory.rows import Sharding, layer_logits_of
-from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings
-from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
+from meds_openrlhf.memory.rows import layer_logits_of
+from meds_openrlhf.memory.shard import MemoryShard
+from meds_openrlhf.memory.snapshot import write_format
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import MemoryPaths
 from tests.conftest import RayCluster
 from tests.memory.streams import LAYERS, stream
-
-FORMAT = MemoryFormat(shards=1, layers=LAYERS, model={})
+from tests.memory.written import FORMAT, SETTINGS, answered, answered_by_one, run
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -34,44 +35,31 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 def make_pool(root: Path, shards: int, **changes: int) -> tuple[MemoryPool, list]:
     memory_format = replace(FORMAT, shards=shards, **changes)
     options = [{"num_cpus": 0.1}] * shards
-    handles = start_shards(MemoryPaths(root), memory_format, ShardSettings(layers=LAYERS), options)
-    pool = MemoryPool(handles, root, memory_format)
-    return pool, handles
+    handles = start_shards(MemoryPaths(root), memory_format, SETTINGS, options)
+    return MemoryPool(handles, root, memory_format), handles
 
 
-def expected_answers(root: Path, batches: list[pa.RecordBatch]) -> list[tuple[list[int], list[int]]]:
-    """What one shard in this process answers."""
-    shard = MemoryShard(MemoryPaths(root), Sharding(0, 1), ShardSettings(layers=LAYERS))
-    return answers_of([shard.observe(step, rows) for step, rows in enumerate(batches, start=1)])
+def process_of(handle: Any) -> int:
+    return ray.get(handle.__ray_call__.remote(lambda self: os.getpid()))
 
 
 def kill(handles: list) -> None:
     """For good, as the end of a run does; waits until the folders are free."""
     for handle in handles:
-        process = ray.get(handle.__ray_call__.remote(lambda self: os.getpid()))
+        process = process_of(handle)
         ray.kill(handle)
-        while Path(f"/proc/{process}").exists():
-            time.sleep(0.05)
-
-
-def run(pool: MemoryPool, batches: list[pa.RecordBatch], first: int = 1) -> list[MemoryAnswer]:
-    return [pool.observe(step, rows) for step, rows in enumerate(batches, start=first)]
-
-
-def answers_of(answers: list[MemoryAnswer]) -> list[tuple[list[int], list[int]]]:
-    return [(answer.label.tolist(), answer.size.tolist()) for answer in answers]
+        wait_until(lambda: not Path(f"/proc/{process}").exists())  # noqa: B023 - it is waited for here
 
 
 def test_the_number_of_shards_and_the_order_of_rows_change_nothing(tmp_path: Path) -> None:
     batches = stream(6)
     shuffled = batches[5].take(pa.array(np.random.default_rng(7).permutation(len(batches[5]))))
     pool, _ = make_pool(tmp_path / "three", 3)
-    got, expected = run(pool, batches[:5]), expected_answers(tmp_path / "one", batches)
-    assert answers_of(got) == expected[:5]
+    got = run(pool, [*batches[:5], shuffled])
+    assert [answered(answer) for answer in got] == answered_by_one(tmp_path / "one", batches)
     assert sum((answer.size > 0).sum() for answer in got) > 10
-    last = pool.observe(6, shuffled)
-    by_sample = dict(zip(batches[5].column("sample").to_pylist(), expected[5][1]))
-    assert [by_sample[sample] for sample in shuffled.column("sample").to_pylist()] == last.size.tolist()
+    last = got[-1]
+    assert last.sample.tolist() == shuffled.column("sample").to_pylist()
     assert last.stats.rows == sum(map(len, batches))
     everything = np.concatenate([layer_logits_of(batch)[:, LAYERS // 2 :] for batch in batches]).astype(np.float64)
     np.testing.assert_allclose(last.moments.scatter, Moments.of(everything).scatter, rtol=1e-9)
@@ -83,9 +71,12 @@ def test_a_shard_that_is_killed_comes_back_with_its_rows(tmp_path: Path) -> None
     got = run(pool, batches[:3])
     for step in (4, 5, 6):  # every time, not once
         for handle in handles:
-            os.kill(ray.get(handle.__ray_call__.remote(lambda self: os.getpid())), signal.SIGKILL)
+            if step == 5:
+                ray.kill(handle, no_restart=False)
+            else:
+                os.kill(process_of(handle), signal.SIGKILL)
         got += run(pool, batches[step - 1 : step], first=step)
-    assert answers_of(got) == expected_answers(tmp_path / "whole", batches)
+    assert [answered(answer) for answer in got] == answered_by_one(tmp_path / "whole", batches)
 
 
 def test_restore_repeats_the_steps_after_the_snapshot(tmp_path: Path) -> None:
@@ -99,7 +90,8 @@ def test_restore_repeats_the_steps_after_the_snapshot(tmp_path: Path) -> None:
     rewrite_memory(MemoryPaths(tmp_path), replace(FORMAT, shards=3))
     resumed, _ = make_pool(tmp_path, 3)
     assert resumed.restore("global_step3").rows == before[-1].stats.rows
-    assert answers_of(run(resumed, batches[3:], first=4)) == answers_of(after)
+    again = run(resumed, batches[3:], first=4)
+    assert [answered(answer) for answer in again] == [answered(answer) for answer in after]
     assert resumed.stats().rows == sum(map(len, batches))
 
 
@@ -146,7 +138,7 @@ def test_no_step_waits_for_a_clustering_that_is_under_way(tmp_path: Path, monkey
     got = run(pool, batches)  # returns, though nothing has been clustered but what the steps needed
     (tmp_path / "go").touch()
     ray.get(pool._reclustering)
-    assert answers_of(got) == expected_answers(tmp_path / "one", batches)
+    assert [answered(answer) for answer in got] == answered_by_one(tmp_path / "one", batches)
     kill(handles)
 
 
@@ -158,17 +150,14 @@ def test_every_gauge_is_exported_for_every_shard(ray_cluster: RayCluster, tmp_pa
     pattern = re.compile(r'ray_(meds_memory_\w+)\{.*run="my-run".*shard="(\d)".*\} (\S+)|'
                          r'ray_(meds_memory_\w+)\{.*shard="(\d)".*run="my-run".*\} (\S+)')  # fmt: skip
 
-    def exported() -> dict[tuple[str, str], float]:
+    found: dict[tuple[str, str], float] = {}
+    stored = pool.stats().rows
+
+    def are_exported() -> bool:
         text = urllib.request.urlopen(ray_cluster.metrics).read().decode()
-        return {(m[1] or m[4], m[2] or m[5]): float(m[3] or m[6]) for m in pattern.finditer(text)}
+        found.update({(m[1] or m[4], m[2] or m[5]): float(m[3] or m[6]) for m in pattern.finditer(text)})
+        return sum(found.get(("meds_memory_rows", shard), 0) for shard in "01") == stored
 
-    def rows() -> float:
-        return sum(value for (name, _), value in found.items() if name == "meds_memory_rows")
-
-    deadline, found, stored = time.monotonic() + 60, exported(), pool.stats().rows
-    while time.monotonic() < deadline and rows() < stored:  # what an earlier step said is exported first
-        time.sleep(0.3)
-        found = exported()
-    assert rows() == stored
+    wait_until(are_exported)  # what an earlier step said is exported first
     assert set(found) == {(name, shard) for name in GAUGES for shard in "01"}
     assert found["meds_memory_cluster_seconds", "0"] > 0

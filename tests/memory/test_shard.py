@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from meds_openrlhf.config.method import PRESETS, Method, make_method
@@ -16,30 +15,13 @@ from meds_openrlhf.memory import shard as shard_module
 from meds_openrlhf.memory.assignment import Sets, assign
 from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.log import LogState
-from meds_openrlhf.memory.rows import Sharding, layer_logits_of, make_rows
-from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings, ShardStats
-from meds_openrlhf.paths import MemoryPaths
+from meds_openrlhf.memory.rows import layer_logits_of, make_rows
+from meds_openrlhf.memory.shard import MemoryShard, ShardSettings, ShardStats
 from tests.failing import failing
 from tests.memory.streams import LAYERS, stream
+from tests.memory.written import SETTINGS, answered, make_shard, run
 
-SETTINGS = ShardSettings(layers=LAYERS)
 PAPER = PRESETS["paper"]
-
-
-def make_shard(root: Path, settings: ShardSettings = SETTINGS, shard: int = 0, shards: int = 1) -> MemoryShard:
-    return MemoryShard(MemoryPaths(root), Sharding(shard, shards), settings)
-
-
-def run(shard: MemoryShard, batches: list[pa.RecordBatch], first: int = 1) -> list[MemoryAnswer]:
-    answers = []
-    for step, rows in enumerate(batches, start=first):
-        answers.append(shard.observe(step, rows))
-        shard.recluster()
-    return answers
-
-
-def as_lists(answers: list[MemoryAnswer]) -> list[tuple[list[int], list[int], list[int]]]:
-    return [(answer.sample.tolist(), answer.label.tolist(), answer.size.tolist()) for answer in answers]
 
 
 def crash(shard: MemoryShard) -> None:
@@ -82,11 +64,20 @@ def test_labels_and_sizes_follow_from_the_rows_seen_before(tmp_path: Path, metho
 def test_right_and_wrong_rollouts_of_a_prompt_are_kept_apart(tmp_path: Path) -> None:
     logits = np.ones((4, LAYERS), np.float32) + np.eye(4, LAYERS, dtype=np.float32) * 0.01
     shard = make_shard(tmp_path, replace(SETTINGS, method=make_method("robust")))
-    for step in (1, 2):
-        wrong_and_right = make_rows(range(4), ["p"] * 4, [False, True, False, True], logits)
-        answer = shard.observe(step, wrong_and_right)
-    assert dict(zip(answer.sample.tolist(), answer.size.tolist())) == {0: 2, 1: 2, 2: 2, 3: 2}
+    rows = make_rows(range(4), ["p"] * 4, [False, True, False, True], logits)
+    _, answer = run(shard, [rows, rows])
+    assert [size for _, _, size in answered(answer)] == [2] * 4
     assert answer.stats.prompts == 1
+
+
+def test_a_shard_of_answers_counts_how_often_one_was_given_before(tmp_path: Path) -> None:
+    settings = ShardSettings(2, FeatureTransform("all", "none", "none"), PRESETS["answers"])
+    batches = [
+        make_rows(range(len(given)), ["p"] * len(given), [False] * len(given), np.float32([[x, x] for x in given]))
+        for given in ([7, 7, 8], [7, 8, 9], [7, 7])
+    ]
+    answers = run(make_shard(tmp_path, settings), batches)
+    assert [answer.size.tolist() for answer in answers] == [[0, 0, 0], [2, 1, 0], [3, 3]]
 
 
 @pytest.mark.parametrize("normalize", ["l2", "none"])
@@ -94,9 +85,9 @@ def test_when_clustering_runs_does_not_matter(tmp_path: Path, monkeypatch: pytes
     """Clustered at once, never before it is needed, or slowly beside the next steps: the same answers."""
     settings = replace(SETTINGS, transform=FeatureTransform(normalize=normalize))
     batches = stream(12, prompts=4, per_step=3)
-    at_once = run(make_shard(tmp_path / "at once", settings), batches)
+    at_once = [answered(answer) for answer in run(make_shard(tmp_path / "at once", settings), batches)]
     late = make_shard(tmp_path / "late", settings)
-    assert as_lists([late.observe(step, rows) for step, rows in enumerate(batches, 1)]) == as_lists(at_once)
+    assert [answered(late.observe(step, rows)) for step, rows in enumerate(batches, 1)] == at_once
 
     real, asking = shard_module.cluster_sets, threading.current_thread()
 
@@ -110,12 +101,12 @@ def test_when_clustering_runs_does_not_matter(tmp_path: Path, monkeypatch: pytes
     beside = make_shard(tmp_path / "beside", settings)
     answers, threads = [], []
     for step, rows in enumerate(batches, 1):
-        answers.append(beside.observe(step, rows))
+        answers.append(answered(beside.observe(step, rows)))
         threads.append(threading.Thread(target=beside.recluster))
         threads[-1].start()
     for thread in threads:
         thread.join()
-    assert as_lists(answers) == as_lists(at_once)
+    assert answers == at_once
     late.recluster()
     assert beside.stats() == late.stats()
 
@@ -124,8 +115,7 @@ def test_only_prompts_that_are_asked_about_are_waited_for(tmp_path: Path, monkey
     shard = make_shard(tmp_path)
     assert 0 <= shard.recluster() < 1  # nothing was asked before
     first = shard.observe(1, stream(1, prompts=8, per_step=8)[0])
-    assert min(first.seconds["assign"], first.seconds["append"]) > 0
-    assert max(first.seconds["assign"], first.seconds["append"]) < 60
+    assert all(0 < first.seconds[part] < 60 for part in ("assign", "append"))
     clustered = []
     real = history_module.cluster_sets
     monkeypatch.setattr(
@@ -145,14 +135,14 @@ def test_rows_that_could_not_be_stored_are_not_remembered(tmp_path: Path, monkey
     shard, batches = make_shard(tmp_path / "fails"), stream(4)
     answers = run(shard, batches[:2])
     before = shard.stats()
-
     with monkeypatch.context() as patch:
         patch.setattr(shard._log, "append", failing(OSError(28, "No space left on device")))
         with pytest.raises(OSError, match="No space left"):
             shard.observe(3, batches[2])
     assert shard.stats() == before
     answers += run(shard, batches[2:], first=3)
-    assert as_lists(answers) == as_lists(run(make_shard(tmp_path / "sound"), batches))
+    sound = run(make_shard(tmp_path / "sound"), batches)
+    assert [answered(answer) for answer in answers] == [answered(answer) for answer in sound]
 
 
 def test_a_step_that_was_passed_over_and_rows_of_another_model_are_refused(tmp_path: Path) -> None:
@@ -168,8 +158,7 @@ def test_a_step_without_rows_leaves_no_batch(tmp_path: Path) -> None:
     shard = make_shard(tmp_path)
     assert shard.stats() == ShardStats()
     empty = make_rows([], [], [], np.empty((0, LAYERS), dtype=np.float32))
-    answer = shard.observe(1, empty)
-    assert len(answer.label) == 0
+    assert len(shard.observe(1, empty).label) == 0
     assert shard.snapshot() == LogState(-1, {"shard-0000": 0})
     assert shard.observe(2, stream(1)[0]).stats.prompts == 4
     assert len(shard.observe(1, empty).label) == 0
@@ -179,7 +168,7 @@ def test_a_clustering_that_ends_after_a_restore_is_dropped(tmp_path: Path, monke
     batches = stream(6)
     shard = make_shard(tmp_path / "restored")
     run(shard, batches[:3])
-    states = shard.snapshot()
+    state = shard.snapshot()
     for step, rows in enumerate(batches[3:], 4):
         shard.observe(step, rows)
     restored = []
@@ -187,13 +176,13 @@ def test_a_clustering_that_ends_after_a_restore_is_dropped(tmp_path: Path, monke
     def restore_meanwhile(features: np.ndarray, offsets: np.ndarray, method: Method) -> np.ndarray:
         if restored:
             return cluster_sets(features, offsets, method)
-        shard.restore(states)
+        shard.restore(state)
         restored.append(shard.stats().rows)
         return np.zeros(len(features), np.int32)  # everything one cluster, which it is not
 
-    monkeypatch.setattr(shard_module, "cluster_sets", restore_meanwhile)
-    shard.recluster()
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(shard_module, "cluster_sets", restore_meanwhile)
+        shard.recluster()
     assert restored == [sum(map(len, batches[:3]))]
     expected = make_shard(tmp_path / "undisturbed")
     run(expected, batches[:3])
@@ -214,7 +203,7 @@ def test_whatever_is_asked_first_a_new_process_has_read_the_log(tmp_path: Path) 
         lambda one: one.stats().rows,
         lambda one: one.observe(4, batches[3]).moments.count,
         lambda one: one.observe(4, batches[3]).moments.scatter.round(6).tolist(),
-        lambda one: as_lists([one.observe(2, batches[1])]),
+        lambda one: answered(one.observe(2, batches[1])),
         lambda one: one.labels(prompt).tolist(),
         lambda one: one.snapshot(),
     )

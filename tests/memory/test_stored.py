@@ -6,18 +6,22 @@ Verification is silent about what is sound, also while it grows; every kind of d
 import json
 import re
 import shutil
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from meds_openrlhf.config import ConfigError
+from meds_openrlhf.config import ConfigError, MedsSettings
 from meds_openrlhf.config.method import PRESETS
+from meds_openrlhf.config.schema import FeatureSettings
+from meds_openrlhf.features.settings import features_of_rows
 from meds_openrlhf.memory.log import read_rows, write_rows
 from meds_openrlhf.memory.rows import Sharding, log_schema, make_rows
-from meds_openrlhf.memory.stored import Overview, Verification, open_memory, survey, verify_memory
+from meds_openrlhf.memory.shard import ShardSettings
+from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat
+from meds_openrlhf.memory.stored import StoredMemory, Verification, open_memory, settings_with, survey, verify_memory
 from meds_openrlhf.paths import MemoryPaths, RunPaths
 from tests.memory.streams import LAYERS, stream
 from tests.memory.written import SETTINGS, WrittenMemory, files_of
@@ -26,44 +30,54 @@ from tests.memory.written import SETTINGS, WrittenMemory, files_of
 def test_numbers_are_those_of_the_shards(tmp_path: Path) -> None:
     memory = WrittenMemory(tmp_path, settings=replace(SETTINGS, method=PRESETS["robust"]))
     memory.observe(*stream(4))
-    memory.snapshot("global_step4")
+    memory.snapshot()
     memory.start()
     memory.observe(*stream(8)[4:])
     stats = [shard.stats() for shard in memory.open]
-    found = surveyed(tmp_path, 1000, {"meds.memory.preset": "robust"})
+    found = survey(open_memory(tmp_path), settings_with({"meds.memory.preset": "robust"}), top=1000)
     assert found.prompts == sum(shard.prompts for shard in stats) == 6
-    assert found.wrong == sum(shard.rows for shard in stats)
-    assert found.right == 0
+    assert (found.wrong, found.right) == (sum(shard.rows for shard in stats), 0)
     assert found.clusters == sum(shard.clusters for shard in stats) == len(found.biggest) > 5
     assert found.noise == sum(shard.noise for shard in stats)
-    assert found.bytes == sum(path.stat().st_size for path in tmp_path.rglob("*.arrow"))
     assert (found.steps, found.first_step, found.last_step) == (8, 1, 8)
-    assert (found.files, found.snapshots) == (len(list(tmp_path.rglob("*.arrow"))), ["global_step4"])
+    files = list(tmp_path.rglob("*.arrow"))
+    assert (found.files, found.bytes) == (len(files), sum(path.stat().st_size for path in files))
+    assert found.snapshots == ["global_step4"]
 
 
 def test_the_biggest_clusters_come_first_with_their_steps(tmp_path: Path) -> None:
-    def logits_of(kinds: list[int]) -> np.ndarray:
-        """Logits of errors of these kinds, no two kinds alike."""
-        return np.eye(8, LAYERS, dtype=np.float32)[kinds] * 5
-
-    memory = WrittenMemory(tmp_path)
-    kinds = make_rows(
-        range(6), ["p"] * 4 + ["q"] * 2, [False] * 3 + [True] + [False] * 2, logits_of([0, 0, 1, 0, 0, 1])
-    )
-    memory.observe(kinds, make_rows([0], ["p"], [True], logits_of([5])), kinds)
-    found = surveyed(tmp_path, 2, {"meds.memory.preset": "robust", "meds.features.layers": "all"})
+    memory = WrittenMemory(tmp_path, settings=ShardSettings(4))
+    correct = [False] * 3 + [True] + [False] * 2
+    one, other = [9.0, 0, 0, 0], [0, 0, 0, 9.0]
+    kinds = make_rows(range(6), ["p"] * 4 + ["q"] * 2, correct, np.float32([one, one, other, one, one, other]))
+    memory.observe(kinds, make_rows([0], ["p"], [True], np.float32([[0, 9, 9, 0]])), kinds)
+    settings = settings_with({"meds.memory.preset": "robust", "meds.features.layers": "all"})
+    found = survey(open_memory(tmp_path), settings, top=2)
     assert (found.wrong, found.right, found.prompts) == (10, 3, 2)
-    biggest = found.biggest[0]
-    assert (biggest.prompt, biggest.correct, biggest.size) == ("p", False, 4)
-    assert biggest.share == pytest.approx(4 / 6)
-    assert (biggest.first_step, biggest.last_step) == (1, 3)
+    assert astuple(found.biggest[0]) == ("p", False, 4, pytest.approx(4 / 6), 1, 3)
     assert [cluster.size for cluster in found.biggest] == [4, 2]
 
 
-def surveyed(folder: Path, top: int, changed: dict[str, object]) -> Overview:
-    """The overview of the memory in ``folder`` with these settings."""
-    memory = open_memory(folder)
-    return survey(memory, memory.settings(changed), top)
+def test_a_memory_is_read_as_what_it_holds() -> None:
+    formats = MemoryFormat(1, 2, dict(ANSWERS)), MemoryFormat(1, 28, {}, {"layers": "all", "difference": "after"})
+    of_answers, of_logits = (StoredMemory(MemoryPaths(Path("here")), held) for held in formats)
+    answers, paper = of_answers.settings(), of_logits.settings()
+    assert answers.memory.preset == "answers"
+    plain = FeatureSettings(layers="all", difference="none", normalize="none")  # answers are compared as they are
+    assert features_of_rows(paper.features, answers.memory) == plain
+    assert features_of_rows(paper.features, paper.memory) == paper.features
+    assert (paper.memory.preset, paper.features.layers, paper.features.difference) == ("paper", "all", "after")
+    changed = of_logits.settings({"meds.memory.preset": "robust"})
+    assert (changed.memory.preset, changed.features.layers) == ("robust", "all")
+    rows = np.array([[7.0, 3.0], [8.0, 3.0]])
+    assert np.array_equal(of_answers.transform(answers)(rows), rows)
+    assert of_logits.transform(MedsSettings(run_dir="run")).matrix(28).shape == (14, 28)
+    with pytest.raises(ConfigError, match=r"meds.memory.preset=paper: this memory holds final"):
+        of_answers.transform(paper)
+    with pytest.raises(ConfigError, match=r"meds.memory.preset=answers: this memory holds"):
+        of_logits.transform(answers)
+    with pytest.raises(ConfigError, match=r"holds the memory of another model or feature \(rows final answers\), not"):
+        formats[0].require_match(formats[1], Path("here"))
 
 
 # ── verification ──
@@ -84,7 +98,7 @@ def root(tmp_path: Path) -> Path:
     for step, rows in enumerate(stream(6), 1):
         memory.observe(rows)
         if step in (2, 4):
-            memory.snapshot(f"global_step{step}")
+            memory.snapshot()
     memory.stop()
     return memory.root
 
@@ -92,12 +106,12 @@ def root(tmp_path: Path) -> Path:
 def test_a_run_that_goes_on_is_sound_at_any_moment(tmp_path: Path) -> None:
     memory = WrittenMemory(tmp_path)
     assert verified(tmp_path).damage == []
-    found = surveyed(tmp_path, 10, {})
+    found = survey(open_memory(tmp_path), settings_with({}))
     assert (found.prompts, found.clusters, found.first_step, found.biggest) == (0, 0, None, [])
-    for step, rows in enumerate(stream(4), start=1):
+    for rows in stream(4):
         memory.observe(rows)
         assert verified(tmp_path).damage == []
-        memory.snapshot(f"global_step{step}")
+        memory.snapshot()
         assert verified(tmp_path).damage == []
 
 
@@ -130,20 +144,19 @@ def test_a_snapshot_that_a_restart_has_undone_is_not_checked_unless_a_checkpoint
     memory = WrittenMemory(run.memory.root)
     batches = stream(5)
     memory.observe(*batches[:2])
-    memory.snapshot("global_step2")
-    state = memory.state()
+    memory.snapshot()
     memory.observe(batches[2])
-    memory.snapshot("global_step3")
-    memory.restore(state)  # step 3's checkpoint was never saved to the end
-    memory.step = 2
+    memory.snapshot()
+    memory.restore("global_step2")  # step 3's checkpoint was never saved to the end
     memory.observe(batches[3].slice(1))
     run.config.write_text("")
     run.complete.mkdir(parents=True)
     (run.complete / "global_step2").write_text("{}")
     assert verified(tmp_path).damage == []
     (run.complete / "global_step3").write_text("{}")
-    assert all("global_step3.json" in line for line in verified(tmp_path).damage)
-    assert verified(tmp_path).damage
+    damage = verified(tmp_path).damage
+    assert damage
+    assert all("global_step3.json" in line for line in damage)
 
 
 def test_rows_that_are_there_twice_or_in_another_shard_are_found(root: Path) -> None:
@@ -168,7 +181,3 @@ def test_what_is_no_memory_is_refused(root: Path, tmp_path: Path) -> None:
         open_memory(tmp_path / "none")
     with pytest.raises(ConfigError, match=r"holds no memory\. Name a run's folder"):
         open_memory(root / "snapshots")
-    content = json.loads((root / "format.json").read_text())
-    (root / "format.json").write_text(json.dumps({**content, "format_version": 1}))
-    with pytest.raises(ConfigError, match="holds a memory of format 1, and this program reads formats 2 and 3"):
-        open_memory(tmp_path)

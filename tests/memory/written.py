@@ -1,19 +1,44 @@
 """Memories on the disk for the tests of what reads them: written by real shards, with restarts and snapshots."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from meds_openrlhf.memory.log import LogState
 from meds_openrlhf.memory.rows import Sharding, owners_of
 from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings
-from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot, write_format
+from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot, read_snapshot, write_format
 from meds_openrlhf.paths import MemoryPaths
 from tests.memory.streams import LAYERS
 
 SETTINGS = ShardSettings(layers=LAYERS)
+FORMAT = MemoryFormat(1, LAYERS, {"architecture": "Test", "layers": LAYERS})
+
+
+def make_shard(root: Path, settings: ShardSettings = SETTINGS, shard: int = 0, shards: int = 1) -> MemoryShard:
+    return MemoryShard(MemoryPaths(root), Sharding(shard, shards), settings)
+
+
+def run(memory: Any, batches: list[pa.RecordBatch], first: int = 1) -> list[MemoryAnswer]:
+    """The answers to steps from ``first`` on, of a pool or of a shard, which then clusters at once."""
+    answers = []
+    for step, rows in enumerate(batches, start=first):
+        answers.append(memory.observe(step, rows))
+        if isinstance(memory, MemoryShard):
+            memory.recluster()
+    return answers
+
+
+def answered(*parts: MemoryAnswer) -> list[tuple[int, int, int]]:
+    """Sample, label and size of every row of a step, by sample, whichever shard has it."""
+    return sorted(row for part in parts for row in zip(part.sample.tolist(), part.label.tolist(), part.size.tolist()))
+
+
+def answered_by_one(root: Path, batches: list[pa.RecordBatch]) -> list[list[tuple[int, int, int]]]:
+    """What one shard that is never interrupted answers to each step."""
+    return [answered(answer) for answer in run(make_shard(root), batches)]
 
 
 @dataclass
@@ -28,59 +53,45 @@ class WrittenMemory:
 
     def __post_init__(self) -> None:
         self.paths = MemoryPaths(self.root)
-        self.format = MemoryFormat(self.shards, self.settings.layers, {"architecture": "Test", "layers": LAYERS})
+        self.format = replace(FORMAT, shards=self.shards, layers=self.settings.layers)
         write_format(self.paths, self.format)
         self.start()
 
     def start(self) -> None:
         """A restart."""
         self.stop()
-        self.open = [MemoryShard(self.paths, Sharding(i, self.shards), self.settings) for i in range(self.shards)]
+        self.open = [make_shard(self.root, self.settings, number, self.shards) for number in range(self.shards)]
 
     def stop(self) -> None:
         for shard in self.open:
             shard.close()
         self.open = []
 
-    def observe(self, *batches: pa.RecordBatch) -> list[list[MemoryAnswer]]:
-        """The answers of all shards to each step."""
+    def observe(self, *batches: pa.RecordBatch) -> list[list[tuple[int, int, int]]]:
+        """What all shards answer to each step."""
         answers = []
         for rows in batches:
             self.step += 1
             owners = owners_of(rows, self.shards)
-            own = [rows.filter(pa.array(owners == number)) for number in range(self.shards)]
-            answers.append([shard.observe(self.step, of_shard) for shard, of_shard in zip(self.open, own)])
-            for shard in self.open:
-                shard.recluster()
+            own = [[rows.filter(pa.array(owners == number))] for number in range(self.shards)]
+            parts = [run(shard, of_shard, self.step)[0] for shard, of_shard in zip(self.open, own)]
+            answers.append(answered(*parts))
         return answers
 
-    def state(self) -> LogState:
+    def snapshot(self) -> None:
+        """Commit the snapshot of a checkpoint of the last step."""
         states = [shard.snapshot() for shard in self.open]
         rows = {folder: count for state in states for folder, count in state.rows.items()}
-        return LogState(max(state.step for state in states), rows)
+        state = LogState(max(state.step for state in states), rows)
+        commit_snapshot(self.paths, f"global_step{self.step}", Snapshot(self.format, "hash", state))
 
-    def snapshot(self, name: str) -> None:
-        commit_snapshot(self.paths, name, Snapshot(replace(self.format, shards=self.shards), "hash", self.state()))
-
-    def restore(self, state: LogState) -> None:
+    def restore(self, name: str) -> None:
+        """Go back to a snapshot."""
+        state = read_snapshot(self.paths.snapshot(name)).state
         for shard in self.open:
             shard.restore(state)
-
-
-def answers_of(answers: Sequence[Sequence[MemoryAnswer]]) -> list[list[tuple[int, int, int]]]:
-    """Sample, label and size of every row of each step."""
-    return [
-        sorted(row for part in step for row in zip(part.sample.tolist(), part.label.tolist(), part.size.tolist()))
-        for step in answers
-    ]
+        self.step = max(state.step, 0)
 
 
 def files_of(root: Path, shard: int = 0) -> list[Path]:
     return sorted((root / f"shard-{shard:04d}").glob("*.arrow"))
-
-
-def flip(path: Path, position: int) -> None:
-    """Damage one byte of a file."""
-    content = bytearray(path.read_bytes())
-    content[position] ^= 0x55
-    path.write_bytes(content)

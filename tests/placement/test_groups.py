@@ -84,14 +84,14 @@ def test_what_is_in_use_is_seen_and_not_waited_for_too_long() -> None:
             reserve(plan, timeout_seconds=5)  # by then the shards, whose group fits, have their two CPUs
         name = inventory()[0].name
         assert str(caught.value) == (
-            "meds.placement.timeout_seconds=5: have passed without room for policy (policy + engines: 8 GPUs on "
-            f"{name}; memory: 2 shards on CPUs); free are {name} with 6 of 8 GPUs and 12 of 16 CPUs. `ray status` "
+            "meds.placement.timeout_seconds=5: expired before policy got GPUs and CPUs (needed: policy + engines: 8 "
+            f"GPUs on {name}; memory: 2 shards on CPUs; free: {name} with 6 of 8 GPUs and 12 of 16 CPUs). `ray status` "
             "shows who uses the rest."
         )
-        with pytest.raises(ConfigError, match=r"^--wait=0.1: have passed"):
+        with pytest.raises(ConfigError, match=r"^--wait=0.1: expired before"):
             reserve(plan, timeout_seconds=0.1, setting="--wait")
         began = time.monotonic()
-        with pytest.raises(ConfigError, match=r"^meds.placement.timeout_seconds=60: have passed"):
+        with pytest.raises(ConfigError, match=r"^meds.placement.timeout_seconds=60: expired before"):
             reserve(plan, timeout_seconds=60, since=began - 59.5)
         assert time.monotonic() - began < 30  # what was waited before counts
     finally:

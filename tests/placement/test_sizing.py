@@ -99,10 +99,11 @@ def test_a_refusal_names_the_flag_that_the_ranks_follow_from() -> None:
     requests = [RoleRequest("policy", 1, 6), RoleRequest("engines", 6, 1, "policy")]
     batches = r"8192 responses in micro-batches of 4, train.batch_size 256 in micro-batches of 1"
     rest = rf"and the batches \({batches}\) do not divide among them. Use 1, 2, 4, 8, 16, … 256 ranks.$"
-    for named, decided in (("vllm.num_engines=6", {"actor.num_nodes": 1}), ("actor.num_gpus_per_node", {})):
-        with pytest.raises(ConfigError, match=f"^{named}: makes 6 policy ranks, {rest}"):
+    engines, default = "vllm.num_engines=6: makes", "actor.num_gpus_per_node: is not set, which makes"
+    for makes, decided in ((engines, {"actor.num_nodes": 1}), (default, {})):
+        with pytest.raises(ConfigError, match=f"^{makes} 6 policy ranks, {rest}"):
             require_batches(recipe(given={"vllm.num_engines": 6}), requests, decided)
-    with pytest.raises(ConfigError, match="Use other batches, which divide among any ranks"):
+    with pytest.raises(ConfigError, match="No number of ranks divides them; change the batch sizes"):
         require_batches(recipe(train_batch=100, train_micro_batch=3), requests, {})
 
 

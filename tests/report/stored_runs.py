@@ -19,6 +19,7 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, write_rollouts
 
 LAYERS = 4
+PENALTY = 0.0  # of every logged rollout
 NOBODY = 99  # a mode of which every rollout is far from all others
 
 
@@ -75,33 +76,25 @@ def _logits(rollout: Rollout, layers: int, generator: np.random.Generator) -> np
     return np.roll([9.0, 1.0, 9.0 - 4 * mode, 3.0 * mode - 5], mode) + scatter * generator.normal(size=layers)
 
 
-def write_log(paths: RunPaths, steps: Sequence[Sequence[Rollout]], question: str = "What is {}?") -> None:
-    for number, rollouts in enumerate(steps, start=1):
-        write_rollouts(paths, log_of(number, rollouts, question))
+def write_log(
+    paths: RunPaths, steps: Sequence[Sequence[Rollout]], question: str = "What is {}?", truth: str | None = None
+) -> None:
+    for step, rollouts in enumerate(steps, start=1):
+        rows = [
+            {"step": step, "sample": sample, "ground_truth": truth, **_row(one, question)}
+            for sample, one in enumerate(rollouts)
+        ]
+        write_rollouts(paths, pa.Table.from_pylist(rows, ROLLOUT_SCHEMA))
 
 
-def log_of(step: int, rollouts: Sequence[Rollout], question: str = "What is {}?") -> pa.Table:
-    starts = [None if r.text is None or r.answer is None else r.text.rfind(r.answer) for r in rollouts]
-    columns = {
-        "step": [step] * len(rollouts),
-        "sample": list(range(len(rollouts))),
-        "prompt": [r.prompt for r in rollouts],
-        "prompt_text": pa.array([question.format(r.prompt) for r in rollouts]).dictionary_encode(),
-        "ground_truth": pa.nulls(len(rollouts), pa.string()),
-        "response": [r.text for r in rollouts],
-        "answer": [r.answer for r in rollouts],
-        "answer_start": [None if start == -1 else start for start in starts],
-        "correct": [r.correct for r in rollouts],
-        "reward": [float(r.correct) for r in rollouts],
-        "shaped_reward": [float(r.correct) for r in rollouts],
-        "penalty": [0.0] * len(rollouts),
-        "label": pa.nulls(len(rollouts), pa.int32()),
-        "cluster_size": [0] * len(rollouts),
-        "tokens": [1] * len(rollouts),
-        "truncated": [False] * len(rollouts),
-    }
-    arrays = [pa.array(columns[field.name], from_pandas=False).cast(field.type) for field in ROLLOUT_SCHEMA]
-    return pa.Table.from_arrays(arrays, schema=ROLLOUT_SCHEMA)
+def _row(one: Rollout, question: str) -> dict[str, object]:
+    start = -1 if one.text is None or one.answer is None else one.text.rfind(one.answer)
+    reward = float(one.correct)
+    return {
+        "prompt": one.prompt, "prompt_text": question.format(one.prompt), "response": one.text, "answer": one.answer,
+        "answer_start": None if start == -1 else start, "correct": one.correct, "reward": reward,
+        "shaped_reward": reward - PENALTY, "penalty": PENALTY, "cluster_size": 0, "tokens": 1, "truncated": False,
+    }  # fmt: skip
 
 
 # Prompt a: mode 1 in each visit, mode 2 in the first only. Prompt b: mode 0 once, and two of their own.
@@ -122,11 +115,11 @@ RUN = [
 ]  # fmt: skip
 
 
-def write_run(root: Path, steps: Sequence[Sequence[Rollout]] = RUN) -> RunPaths:
+def write_run(root: Path, steps: Sequence[Sequence[Rollout]] = RUN, truth: str | None = None) -> RunPaths:
     """Everything that a run has."""
     paths = RunPaths(root)
     write_config(paths)
     write_metrics(paths, len(steps))
     write_memory(paths, steps)
-    write_log(paths, steps)
+    write_log(paths, steps, truth=truth)
     return paths

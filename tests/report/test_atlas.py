@@ -8,7 +8,7 @@ import pytest
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.report.atlas import Atlas, portions, read_atlas, tables_of
+from meds_openrlhf.report.atlas import Atlas, details_of, read_atlas, tables_of
 from meds_openrlhf.report.limits import Limits
 from tests.report.stored_runs import NOBODY, RUN, Rollout, write_config, write_log, write_memory, write_run
 
@@ -48,7 +48,7 @@ def test_prompts_have_their_rows_answers_and_visits(run: RunPaths) -> None:
     assert prompts["key"] == ["a", "b"]
     assert prompts["text"] == ["What is a?", "What is b?"]
     assert prompts["right"] == ["7", None]
-    assert prompts["steps"] == [[[1, 3], [4, 2]], [[2], [4]]]
+    assert prompts["visit"] == [[0, 0, 0, 0, 1, 1], [0, 0, 0, 0]]
     assert prompts["labels"] == [[0, 0, 1, 1, 0, 0], [0, 0, -1, -1]]
     of_a = [prompts["answers"][0][code] for code in prompts["answer"][0]]
     assert of_a == ["12", "12", "20", "21", "12", "13"]
@@ -63,7 +63,7 @@ def test_a_visit_without_wrong_rollouts_is_what_a_cluster_dies_of(run: RunPaths)
 
 
 def test_examples_are_different_texts_with_the_answer_marked(run: RunPaths) -> None:
-    (details,) = portions(atlas_of(run))
+    details = details_of(atlas_of(run))
     biggest = details[0]["clusters"][0]
     assert [(one["s"], one["i"]) for one in biggest["examples"]] == [(1, 0), (1, 1), (3, 1)]  # 3, 0 has no text
     assert biggest["examples"][2]["p"] == [(0, "other \\boxed{"), (1, "13"), (0, "}")]
@@ -72,17 +72,17 @@ def test_examples_are_different_texts_with_the_answer_marked(run: RunPaths) -> N
 
 
 def test_examples_take_other_answers_and_steps_first(run: RunPaths) -> None:
-    (details,) = portions(atlas_of(run, examples=2))
+    details = details_of(atlas_of(run, examples=2))
     assert [one["s"] for one in details[0]["clusters"][0]["examples"]] == [1, 3]
     same = [[replace(one, text="same \\boxed{1}") for one in step] for step in RUN]
     write_log(run, same)
-    (details,) = portions(atlas_of(run))
+    details = details_of(atlas_of(run))
     assert len(details[0]["clusters"][0]["examples"]) == 1
 
 
 def test_heatmaps_hold_members_and_their_nearest_neighbours(run: RunPaths) -> None:
     atlas = atlas_of(run, heatmap_rows=3)
-    (details,) = portions(atlas)
+    details = details_of(atlas)
     heatmap = details[0]["clusters"][1]["heatmap"]
     assert heatmap["m"] == [2, 3]
     assert len(heatmap["o"]) == 3
@@ -98,10 +98,9 @@ def test_limits_keep_the_biggest(run: RunPaths) -> None:
     assert tables["prompts"]["key"] == ["a"]
     assert tables["clusters"]["size"] == [4, 2]
     assert tables["totals"]["clusters"] == 3
-    (details,) = portions(atlas)
+    details = details_of(atlas)
     assert list(details) == [0]
     assert list(details[0]["clusters"]) == [0]
-    assert tables_of(atlas_of(run, listed_clusters=1))["clusters"]["size"] == [4]
     assert tables_of(atlas_of(run, rows=9))["prompts"]["key"] == ["a"]
     assert tables_of(atlas_of(run, rows=10))["prompts"]["key"] == ["a", "b"]
 
@@ -112,7 +111,8 @@ def test_steps_of_a_branched_run_count_as_its_metrics_do(tmp_path: Path) -> None
     write_memory(paths, [RUN[0], *RUN], offset=40, before=1)
     write_log(paths, RUN)
     tables = tables_of(atlas_of(paths))
-    assert tables["prompts"]["steps"][0] == [[0, 1, 3], [4, 4, 2]]
+    assert tables["prompts"]["visit"][0] == [0] * 4 + [1] * 4 + [2] * 2
+    assert tables["prompts"]["seen"][0][0] == [0, 1, 3]
     assert tables["prompts"]["answer"][0][:4] == [-1, -1, -1, -1]  # the other run's rollouts are not in this log
     assert tables["prompts"]["answer"][0][4] >= 0
     assert tables["totals"]["before"] == 4
@@ -134,9 +134,7 @@ def test_rows_that_are_answers_have_no_heatmap(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path / "run")
     write_config(paths, preset="answers")
     write_memory(paths, RUN, preset="answers")
-    atlas = atlas_of(paths)
-    assert tables_of(atlas)["heatmaps"] is False
-    (details,) = portions(atlas)
+    details = details_of(atlas_of(paths))
     assert details[0]["clusters"][0] == {"examples": []}
 
 
@@ -147,7 +145,7 @@ def test_without_a_memory_equal_answers_are_put_together(tmp_path: Path) -> None
     tables = tables_of(atlas_of(paths))
     assert tables["clusters"]["size"] == [3, 2]
     assert tables["prompts"]["labels"] == [[0, 0, -1, -1, 0], [0, 0, -1, -1]]
-    assert tables["basis"] == "the run has no memory; equal wrong answers are put together"
+    assert tables["basis"] == "the run has no memory; equal wrong answers are grouped"
 
 
 def test_a_run_without_rows_has_no_atlas(tmp_path: Path) -> None:

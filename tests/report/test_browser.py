@@ -14,6 +14,7 @@ from meds_openrlhf.report import Limits, write_report
 from tests.report.conftest import Opened
 from tests.report.stored_runs import RUN, Rollout, write_config, write_log, write_memory, write_metrics, write_run
 from tests.report.test_page import HOSTILE
+from tests.report.test_themes import KINDS, LATER
 
 pytestmark = pytest.mark.e2e
 
@@ -28,7 +29,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_overview_says_what_was_run_and_where_runs_differ(opened: Opened, report: Path) -> None:
-    with opened(report) as page:
+    with opened(report, "#overview") as page:
         expect(page.locator("h1")).to_have_text("2 runs")
         expect(page.locator(".card h2")).to_have_text(["one", "other"])
         expect(page.locator(".card").first).to_contain_text("GRPO, MEDS (robust, alpha 0.1, beta 0.2)")
@@ -37,6 +38,31 @@ def test_the_overview_says_what_was_run_and_where_runs_differ(opened: Opened, re
         rows = page.locator(".settings tbody tr").count()
         page.get_by_role("button", name="Show all").click()
         assert page.locator(".settings tbody tr").count() > rows
+
+
+def test_the_first_page_shows_themes_with_examples_and_leads_to_their_clusters(opened: Opened, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [KINDS, LATER])
+    with opened(write_report([run.root], run.report)) as page:
+        expect(page.locator("h1")).to_have_text("What the policy keeps getting wrong")
+        expect(page.locator(".lead")).to_contain_text("12 wrong rollouts of 2 prompts; 100% of them are in a theme")
+        expect(page.locator(".lead b")).to_have_text("89% → 80%")
+        expect(page.locator(".theme .name")).to_have_text(["given + given = wrong", "hence \\boxed { wrong }"])
+        expect(page.locator(".theme .change b")).to_have_text(["44% → 80%", "44% → 0%"])
+        expect(page.locator(".theme .fate")).to_have_text(["● still there", "○ gone"])
+        first, second = page.locator(".theme").all()
+        expect(first.locator(".asked")).to_have_text(["What is 2*3?", "What is 4*7?"])
+        expect(first.locator(".response .answer")).to_have_text(["2+3=5,", "4+7=11,"])
+        expect(second.locator(".response")).to_have_count(0)
+        second.locator("summary").focus()
+        page.keyboard.press("Enter")
+        expect(second.locator(".response .answer")).to_have_text(["hence \\boxed{0}", "hence \\boxed{0}"])
+        second.get_by_role("link", name="All 2 clusters of this theme").click()
+        expect(page.locator(".list tbody tr")).to_have_count(2)
+        expect(page.locator(".controls")).to_contain_text("Theme hence \\boxed { wrong }")
+        page.reload()
+        expect(page.locator(".list tbody .chip")).to_have_text(["0 ×2", "0 ×2"])
+        page.get_by_role("link", name="Theme").click()
+        expect(page.locator(".list tbody tr")).to_have_count(4)
 
 
 def test_curves_show_values_of_all_runs_and_hide_what_is_switched_off(opened: Opened, report: Path) -> None:
@@ -189,7 +215,7 @@ def test_light_and_dark_by_the_system_and_by_the_button(opened: Opened, report: 
 
 
 @pytest.mark.parametrize("width", [1920, 800, 390])
-@pytest.mark.parametrize("fragment", ["", "#curves", "#atlas", "#prompt=math-00001"])
+@pytest.mark.parametrize("fragment", ["", "#overview", "#curves", "#atlas", "#prompt=math-00001"])
 def test_nothing_is_wider_than_the_window(opened: Opened, report: Path, fragment: str, width: int) -> None:
     with opened(report, fragment, width=width) as page:
         expect(page.locator("h1")).to_have_count(1)
@@ -203,7 +229,7 @@ def test_a_finished_run_has_ended_whatever_was_planned(opened: Opened, tmp_path:
     flags = {"rollout.batch_size": 2, "rollout.n_samples_per_prompt": 2, "train.batch_size": 2, "train.num_episodes": 1}
     write_config(run, **{"data.prompt_dataset": str(data), **flags})
     write_metrics(run, 3, **{"meds/clusters": 2.0})
-    with opened(write_report([run.root], run.report)) as page:
+    with opened(write_report([run.root], run.report), "#overview") as page:
         expect(page.locator(".card")).to_contain_text("3 of 4 planned")
         expect(page.locator("progress")).to_have_count(1)
         expect(page.locator(".card")).to_contain_text("3 clusters; 2 in none. The metric meds/clusters says 2: ")
@@ -212,7 +238,7 @@ def test_a_finished_run_has_ended_whatever_was_planned(opened: Opened, tmp_path:
     run.model.mkdir()
     (run.model / "config.json").write_text("{}")
     write_metrics(run, 3, **{"meds/clusters": 3.0})
-    with opened(write_report([run.root], run.report)) as page:
+    with opened(write_report([run.root], run.report), "#overview") as page:
         ended = "ended after 3 steps (4 planned; dynamic sampling may leave steps out)"
         expect(page.locator(".card")).to_contain_text(ended)
         expect(page.locator("progress")).to_have_count(0)
@@ -249,7 +275,7 @@ def test_hostile_texts_are_shown_as_they_are(opened: Opened, tmp_path: Path) -> 
     write_metrics(run, 3, **{HOSTILE: 1.0})
     write_memory(run, evil)
     write_log(run, evil, HOSTILE + "{}")
-    with opened(write_report([run.root], run.report)) as page:
+    with opened(write_report([run.root], run.report), "#overview") as page:
         expect(page.locator(".card")).to_contain_text("</script><script>document.title='owned'</script><img src=x")
         page.locator("#tabs a", has_text="Curves").click()
         page.get_by_text("All other metrics").click()
@@ -266,10 +292,9 @@ def test_hostile_texts_are_shown_as_they_are(opened: Opened, tmp_path: Path) -> 
 
 def test_what_is_left_out_is_said(opened: Opened, report: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
-    limits = Limits(prompts=1, listed_clusters=1, detailed_clusters=1)
+    limits = Limits(prompts=1, detailed_clusters=1)
     with opened(write_report([run.root], run.report, limits), "#atlas") as page:
-        expect(page.locator("main")).to_contain_text("Listed are the 1 biggest of 3 clusters.")
-        expect(page.locator("main")).to_contain_text("The pages are of 1 of 2 prompts")
+        expect(page.locator("main")).to_contain_text("The list and the pages are of 1 of 2 prompts")
         expect(page.locator("main")).to_contain_text("Examples and heatmaps are of the 1 biggest of 3 clusters.")
         expect(page.locator("main")).to_contain_text("The log keeps the texts of 11 of 14 rollouts.")
         page.goto(f"{run.report.as_uri()}#prompt=a&cluster=1")
@@ -292,7 +317,7 @@ def test_runs_with_less_have_less_on_the_page(opened: Opened, tmp_path: Path) ->
     with opened(write_report([only.root], only.report), "#prompt=a") as page:
         expect(page.locator("a.cluster").first).to_contain_text("50% of the wrong")
         expect(page.locator("a.cluster").first).to_contain_text("step 1◌ one visit so far")
-        expect(page.locator(".detail")).to_contain_text("The run has no log of rollouts, so there are no responses.")
+        expect(page.locator(".detail")).to_contain_text("The run has no rollout log, so there are no responses.")
         page.locator("#tabs a", has_text="Overview").click()
         expect(page.locator("main")).to_contain_text("No step is finished yet")
 

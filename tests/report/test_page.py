@@ -51,22 +51,12 @@ def test_texts_of_a_run_are_no_markup(tmp_path: Path) -> None:
     assert unpacked(html, "details-0")["0"]["clusters"]["0"]["examples"][0]["p"] == [[1, HOSTILE]]
 
 
-def test_details_end_where_the_file_would_be_too_large(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
-    html = write_report([run.root], tmp_path / "r.html", Limits(page_bytes=1)).read_text()
-    atlas = unpacked(html, "core")["runs"][0]["atlas"]
-    assert (atlas["detailed"], atlas["cut_short"], atlas["portion"]) == (0, 3, [-1, -1])
-    assert "details-0" not in html.replace("`details-", "")
-    whole = unpacked(write_report([run.root], tmp_path / "r.html").read_text(), "core")["runs"][0]["atlas"]
-    assert (whole["detailed"], whole["cut_short"], whole["portion"]) == (3, 0, [0, 0])
-
-
-def test_runs_share_the_limits_and_number_their_details_on(tmp_path: Path) -> None:
+def test_runs_share_the_limits_and_have_details_of_their_own(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / name).root for name in ("one", "two")]
     html = write_report(runs, tmp_path / "r.html", Limits(detailed_clusters=2)).read_text()
-    core = unpacked(html, "core")
-    assert [run["atlas"]["portion"] for run in core["runs"]] == [[0, -1], [1, -1]]
-    assert list(unpacked(html, "details-1")["0"]["clusters"]) == ["0"]
+    assert [run["atlas"]["detailed"] for run in unpacked(html, "core")["runs"]] == [1, 1]
+    for name in ("details-0", "details-1"):
+        assert {place: list(one["clusters"]) for place, one in unpacked(html, name).items()} == {"0": ["0"]}
 
 
 @pytest.mark.parametrize(

@@ -65,30 +65,12 @@ def test_coverage_is_what_it_says(name: str, p: int) -> None:
     assert _coverage(mean_intervals([values], resamples=2000), truth) == pytest.approx(0.95, abs=TOLERANCE)
 
 
-@pytest.mark.parametrize("name", ["hard, as AIME", "easy, as MATH"])
-def test_the_check_of_coverage_finds_intervals_that_are_wrong(name: str) -> None:
-    sampler, truth = POPULATIONS[name]
-    values = sampler(np.random.default_rng(30), 30)
-    too_narrow = mean_intervals([values], level=0.9, resamples=2000)
-    assert abs(_coverage(too_narrow, truth) - 0.95) > TOLERANCE
-    too_wide = mean_intervals([values], level=0.99, resamples=2000)
-    assert abs(_coverage(too_wide, truth) - 0.95) > TOLERANCE
-
-
 @pytest.mark.parametrize("population", [VERY_HARD, MUCH_ALIKE])
 @pytest.mark.parametrize("p", [30, 40])
 def test_of_few_problems_it_errs_on_the_wide_side(population: tuple[Sampler, float], p: int) -> None:
     sampler, truth = population
     coverage = _coverage(mean_intervals([sampler(np.random.default_rng(p), p)], resamples=2000), truth)
     assert 0.95 - TOLERANCE < coverage < 0.99
-
-
-def test_the_percentile_bootstrap_would_not_do() -> None:
-    sampler, truth = VERY_HARD
-    values = sampler(np.random.default_rng(30), 30)
-    counts = np.random.default_rng(0).multinomial(30, [1 / 30] * 30, size=2000)
-    percentiles = np.quantile(counts @ values / 30, [0.025, 0.975], axis=0).T
-    assert _coverage(percentiles, truth) < 0.95 - 2 * TOLERANCE
 
 
 @pytest.mark.parametrize(
@@ -156,8 +138,6 @@ def test_pairs_tell_models_apart_that_single_intervals_do_not() -> None:
     assert back == pytest.approx((-high, -low), abs=0.002)
 
 
-def test_a_higher_level_is_wider_and_nothing_is_left_to_chance() -> None:
+def test_nothing_is_left_to_chance() -> None:
     values = np.random.default_rng(0).random(50)
     assert interval_of(values) == interval_of(values)
-    narrow, wide = interval_of(values, level=0.5), interval_of(values, level=0.99)
-    assert wide[0] < narrow[0] < narrow[1] < wide[1]

@@ -58,25 +58,23 @@ def processes() -> set[int]:
 
 def test_a_hanging_answer_holds_up_nobody_and_ends_with_the_pool(verifier: Verifiers) -> None:
     pool = verifier(seconds=100.0, processes=2)
-    verdicts: list[bool] = []
+    verdicts: list[bool | None] = []
     hanging = threading.Thread(target=lambda: verdicts.append(pool.equal("7", FOREVER)))
     assert pool.equal("7", r"\frac{14}{2}") is True
     hanging.start()
     others = (rf"\frac{{{7 * n}}}{{{n}}}" for n in itertools.count(3))
-    wait_until(lambda: pool.equal("7", next(others)) and len(processes()) == 2)  # the first process is taken
-    # The process that hangs may be the second one: closing one that still starts is an error and no verdict.
-    wait_until(lambda: all(examiner._ready for examiner in pool._all))
+    wait_until(lambda: pool.equal("7", next(others)) and len(pool._all) == 2)  # the first process is taken
     assert pool.equal("7", r"\frac{16}{2}") is False
     assert hanging.is_alive()
     assert len(processes()) == 2
     pool.close()
     hanging.join()
-    assert verdicts == [False]
+    assert verdicts == [None]
     assert not processes()
 
 
 def test_processes_start_when_needed_and_are_replaced(verifier: Verifiers) -> None:
-    pool = verifier(seconds=2.0, processes=4, memory=256 * MEBIBYTE)
+    pool = verifier(seconds=2.0, processes=1, memory=256 * MEBIBYTE)
     assert not processes()
     assert pool.equal("7", r"\frac{14}{2}") is True
     first = processes()
@@ -87,7 +85,7 @@ def test_processes_start_when_needed_and_are_replaced(verifier: Verifiers) -> No
     limit, hard = resource.prlimit(pid, resource.RLIMIT_AS)
     assert limit == hard  # it cannot be raised again
     assert 200 * MEBIBYTE < limit - size <= 256 * MEBIBYTE
-    assert pool.equal("7", FOREVER) is False
+    assert pool.equal("7", FOREVER) is None
     assert not processes() & first
     assert pool.equal("7", r"\frac{28}{4}") is True
     (pid,) = processes()
@@ -108,15 +106,15 @@ def test_many_threads_get_their_own_verdicts(verifier: Verifiers) -> None:
 def test_an_answer_costs_its_time_limit_once(verifier: Verifiers) -> None:
     pool = verifier(seconds=1.0, processes=1, remembered=2)
     with ThreadPoolExecutor(6) as threads:
-        assert list(threads.map(pool.equal, ["7"] * 6, [FOREVER] * 6)) == [False] * 6
+        assert list(threads.map(pool.equal, ["7"] * 6, [FOREVER] * 6)) == [None] * 6
     assert not processes()  # one was ended; had a second thread asked, another would have been started after it
     assert pool.equal("0.25", "1/4") is True
     (process,) = processes()
-    assert pool.equal("7", FOREVER) is False
+    assert pool.equal("7", FOREVER) is None
     assert processes() == {process}  # nobody asked it
     assert pool.equal("0.5", "1/2") is True
     assert pool.equal("0.2", "1/5") is True  # these two are remembered now
-    assert pool.equal("7", FOREVER) is False
+    assert pool.equal("7", FOREVER) is None
     assert not processes()
 
 

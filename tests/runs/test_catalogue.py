@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 
 import meds_openrlhf
-from meds_openrlhf.features.moments import NO_MOMENTS, Moments
+from meds_openrlhf.features.moments import NO_MOMENTS, DiversityTracker, Moments
 from meds_openrlhf.memory.shard import MemoryAnswer, ShardStats
 from meds_openrlhf.runs.catalogue import CHARTS, SUMMARY
-from meds_openrlhf.tracking.metrics import DiversityTracker, StepFacts, step_metrics
+from meds_openrlhf.tracking.metrics import step_metrics
 from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA
 from meds_openrlhf.tracking.rollout_recorder import cluster_line
 
@@ -25,13 +25,13 @@ def logged_by_us() -> set[str]:
     seconds = dict.fromkeys(("wait", "assign", "append", "cluster"), 0.0)
     none = np.zeros(0, np.int32)
     answer = MemoryAnswer(none, none, none, ShardStats(), NO_MOMENTS, seconds)
-    reward = np.ones(2)
-    facts = StepFacts(reward, reward, reward > 0, 2, 0, 0.0, diversity)
+    rewards = {"raw": np.ones((1, 2)), "shaped": np.ones((1, 2)), "correct": np.ones(2, bool)}
+    logged = step_metrics(answer, **rewards, rows=0, recording_seconds=0.0, diversity=diversity)
     amounts = {"reward": 0.0, "shaped_reward": -0.1, "penalty": 0.1, "label": 0, "cluster_size": 2, "tokens": 1}
     texts = {"prompt": "p", "prompt_text": "p", "response": "r"}
     row = {"step": 1, "sample": 0, **texts, "correct": False, **amounts, "truncated": False}
     histograms = cluster_line(pa.Table.from_pylist([row], ROLLOUT_SCHEMA))["histograms"]
-    return {*step_metrics(facts, answer), *histograms}
+    return {*logged, *histograms}
 
 
 def test_the_catalogue_has_every_metric_of_ours_once_and_with_a_meaning() -> None:

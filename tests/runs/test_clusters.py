@@ -12,12 +12,10 @@ from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.snapshot import write_format
 from meds_openrlhf.memory.stored import open_memory
-from meds_openrlhf.runs.clusters import VARIANTS, labels_of_variant, own_transform
+from meds_openrlhf.runs.clusters import FEATURES, labels_of_feature, own_transform
 from meds_openrlhf.runs.log import prompt_codes
-from meds_openrlhf.runs.rows import layer_logits, remembered_wrong, run_rows
+from meds_openrlhf.runs.rows import layer_logits, wrong_rows
 from tests.analysis.runs import LAYERS, Rollout, kind, write_run
-
-A, B = kind(1), kind(2)
 
 
 @pytest.fixture
@@ -34,7 +32,7 @@ def rows(tmp_path: Path) -> pa.Table:
         for seed in range(4)
     ]
     steps[2].append(Rollout("lonely", "5", logits=kind(5)))
-    return remembered_wrong(run_rows(write_run(tmp_path, steps)))
+    return wrong_rows(write_run(tmp_path, steps))
 
 
 def partition(labels: np.ndarray) -> set[frozenset[int]]:
@@ -44,7 +42,7 @@ def partition(labels: np.ndarray) -> set[frozenset[int]]:
 @pytest.mark.parametrize("preset", ["paper", "reference", "robust"])
 @pytest.mark.parametrize("variant", ["all", "last-half", "all-diff", "last-half-diff"])
 def test_each_prompt_is_clustered_by_itself(rows: pa.Table, variant: str, preset: str) -> None:
-    labels = labels_of_variant(rows, variant, preset)
+    labels = labels_of_feature(rows, FEATURES[variant], preset)
     assert labels[rows["prompt"].to_pylist().index("lonely")] == -1
     layers = "all" if variant.startswith("all") else "last-half"
     transform = FeatureTransform(layers, "before" if variant.endswith("diff") else "none")
@@ -63,7 +61,7 @@ def test_each_prompt_is_clustered_by_itself(rows: pa.Table, variant: str, preset
 
 
 def test_single_is_one_cluster_a_prompt_and_has_no_noise(rows: pa.Table) -> None:
-    labels = labels_of_variant(rows, "single", "paper")
+    labels = labels_of_feature(rows, FEATURES["single"], "paper")
     keys = rows["prompt"].to_pylist()
     assert labels.tolist() == [{"p": 0, "q": 1, "lonely": 2}[key] for key in keys]
     assert prompt_codes(rows).tolist() == labels.tolist()
@@ -76,9 +74,9 @@ def test_which_layers_a_variant_looks_at(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).normal(size=(8, LAYERS)) * 0.01
     tail = np.array([0, 0, 0, 0, 1.0, 2.0, 3.0, 4.0])
     steps = [[Rollout("p", "1", logits=tail + (first if i % 2 else second) + noise[i]) for i in range(8)]]
-    rows = remembered_wrong(run_rows(write_run(tmp_path, steps)))
+    rows = wrong_rows(write_run(tmp_path, steps))
     apart = {frozenset({0, 2, 4, 6}), frozenset({1, 3, 5, 7})}
-    found = {variant: partition(labels_of_variant(rows, variant, "robust")) for variant in VARIANTS}
+    found = {variant: partition(labels_of_feature(rows, FEATURES[variant], "robust")) for variant in FEATURES}
     assert found["all"] == found["all-diff"] == apart
     assert found["last-half"] != apart
     assert found["single"] == {frozenset(range(8))}
@@ -87,20 +85,7 @@ def test_which_layers_a_variant_looks_at(tmp_path: Path) -> None:
 
 
 def test_no_rows_have_no_clusters(rows: pa.Table) -> None:
-    assert labels_of_variant(rows.slice(0, 0), "last-half", "paper").tolist() == []
-
-
-def test_what_cannot_be_clustered_is_refused(rows: pa.Table, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="variant=14: must be one of all, last-half, all-diff, last-half-diff, single"):
-        labels_of_variant(rows, "14", "paper")
-    with pytest.raises(ValueError, match="preset=answers: must be one of paper, reference, robust"):
-        labels_of_variant(rows, "all", "answers")
-    mixed = [[Rollout("p", "1", logits=A), Rollout("p", "2", correct=True, logits=B)]]
-    with pytest.raises(ValueError, match="must be only right or only wrong rollouts"):
-        labels_of_variant(run_rows(write_run(tmp_path / "mixed", mixed)), "all", "paper")
-    without = [[Rollout("p", "1", logits=A), Rollout("p", None)]]
-    with pytest.raises(ValueError, match="null in 1 of 2 rows"):
-        labels_of_variant(run_rows(write_run(tmp_path / "without", without)), "all", "paper")
+    assert labels_of_feature(rows.slice(0, 0), FEATURES["last-half"], "paper").tolist() == []
 
 
 def test_a_runs_own_feature_is_that_of_its_memory(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.runs.log import Exchange, logged_rollouts, prompt_codes, texts_of
+from meds_openrlhf.runs.log import TEXTS, logged_rollouts, prompt_codes, texts_of
 from meds_openrlhf.tracking.rollout_log import read_step, write_rollouts
-from tests.analysis.logged import write_log
+from tests.analysis.runs import write_log
 
 STEPS = {1: {"p": ["a", "b"], "q": ["c"]}, 2: {"q": ["d", "e"]}, 3: {"p": ["f"]}}
 
@@ -32,8 +32,8 @@ def test_every_step_is_a_chunk_of_its_own_in_the_order_of_samples(tmp_path: Path
 def test_texts_are_fetched_in_the_order_of_the_rows(tmp_path: Path) -> None:
     run = write_log(tmp_path, STEPS)
     rows = logged_rollouts(run).take(pa.array([5, 4, 0]))
-    asked = [("Question p?", "f"), ("Question q?", "e"), ("Question p?", "a")]
-    assert texts_of(run, rows) == [Exchange(prompt, response, None) for prompt, response in asked]
+    asked = [("Question p?", "f", "truth of p"), ("Question q?", "e", "truth of q"), ("Question p?", "a", "truth of p")]
+    assert texts_of(run, rows) == [dict(zip(TEXTS, texts)) for texts in asked]
 
 
 def test_prompts_are_numbered_over_all_steps(tmp_path: Path) -> None:

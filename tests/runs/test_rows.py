@@ -1,4 +1,4 @@
-"""The log of rollouts and the memory's logits in one table."""
+"""The rollout log and the memory's logits in one table."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.snapshot import ANSWERS, read_format, write_format
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.runs.log import logged_rollouts
-from meds_openrlhf.runs.rows import layer_logits, remembered_wrong, run_rows
+from meds_openrlhf.runs.rows import layer_logits, wrong_rows
 from meds_openrlhf.tracking.rollout_log import read_step, write_rollouts
 from tests.analysis.runs import LAYERS, Rollout, write_run
 
@@ -22,34 +22,23 @@ STEPS = [
 
 
 @pytest.mark.parametrize("offset", [0, 20])
-def test_rows_are_those_of_the_log_with_the_memorys_logits(tmp_path: Path, offset: int) -> None:
-    rows = run_rows(write_run(tmp_path, STEPS, offset=offset), ("prompt_text", "response", "answer"))
-    assert list(zip(rows["step"].to_pylist(), rows["sample"].to_pylist())) == [
-        (1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (3, 0),
-    ]  # fmt: skip
-    assert rows["prompt"].to_pylist() == ["p", "q", "q", "q", "p", "p"]
-    assert rows["answer"].to_pylist() == ["1", "7", None, "2", "3", "1"]
-    first = [None if row is None else row[0] for row in rows["layer_logits"].to_pylist()]
-    assert first == [1.0, None, None, 2.0, 3.0, 4.0]
-    assert rows["response"].null_count == 1
+def test_rows_are_the_wrong_ones_of_the_log_that_the_memory_has(tmp_path: Path, offset: int) -> None:
+    rows = wrong_rows(write_run(tmp_path, STEPS, offset=offset), ("prompt_text", "response", "answer"))
+    assert list(zip(rows["step"].to_pylist(), rows["sample"].to_pylist())) == [(1, 0), (2, 0), (3, 0)]
+    assert rows["prompt"].to_pylist() == ["p", "q", "p"]
+    assert rows["answer"].to_pylist() == ["1", "2", "1"]
+    assert rows["response"].null_count == 0
     assert set(rows["prompt_text"].to_pylist()) == {"Work out p.", "Work out q."}
-
-
-def test_wrong_rows_with_logits_are_what_is_clustered(tmp_path: Path) -> None:
-    rows = run_rows(write_run(tmp_path, STEPS))
-    wrong = remembered_wrong(rows)
-    assert layer_logits(wrong).tolist() == [[1.0] * LAYERS, [2.0] * LAYERS, [4.0] * LAYERS]
-    assert layer_logits(wrong).dtype == np.float32
-    with pytest.raises(ValueError, match="null in 2 of 6 rows"):
-        layer_logits(rows)
+    assert layer_logits(rows).tolist() == [[1.0] * LAYERS, [2.0] * LAYERS, [4.0] * LAYERS]
+    assert layer_logits(rows).dtype == np.float32
 
 
 def test_steps_of_the_memory_that_are_not_in_the_log_are_left_aside(tmp_path: Path) -> None:
     run = write_run(tmp_path, STEPS)
     RunPaths(run).rollouts(2).unlink()
-    rows = run_rows(run)
-    assert rows["step"].to_pylist() == [1, 1, 1, 3]
-    assert layer_logits(remembered_wrong(rows))[:, 0].tolist() == [1.0, 4.0]
+    rows = wrong_rows(run)
+    assert rows["step"].to_pylist() == [1, 3]
+    assert layer_logits(rows)[:, 0].tolist() == [1.0, 4.0]
 
 
 def test_a_memory_of_other_rollouts_is_refused(tmp_path: Path) -> None:
@@ -57,20 +46,20 @@ def test_a_memory_of_other_rollouts_is_refused(tmp_path: Path) -> None:
     other = write_run(tmp_path / "other", [[replace(STEPS[0][0], prompt="another")], *STEPS[1:]])
     RunPaths(run).rollouts(1).write_bytes(RunPaths(other).rollouts(1).read_bytes())
     with pytest.raises(ConfigError, match=r"a memory of other rollouts \(step 1, sample 0\)"):
-        run_rows(run)
+        wrong_rows(run)
 
 
 def test_a_run_without_log_or_logits_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         logged_rollouts(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match=r"has no log of rollouts\. Train with --meds\.tracking\.rollouts all"):
-        run_rows(tmp_path)
+    with pytest.raises(ConfigError, match=r"has no rollout log\. Train with --meds\.tracking\.rollouts all"):
+        wrong_rows(tmp_path)
     run = write_run(tmp_path / "answers", STEPS)
     held = read_format(RunPaths(run).memory)
     assert held is not None
     write_format(RunPaths(run).memory, replace(held, model=ANSWERS))
     with pytest.raises(ConfigError, match="remembers final answers"):
-        run_rows(run)
+        wrong_rows(run)
     assert len(logged_rollouts(run)) == 6
 
 
@@ -79,6 +68,4 @@ def test_rows_of_the_memory_that_their_step_has_not_logged_are_left_aside(tmp_pa
     logged = read_step(RunPaths(run), 2)
     assert logged is not None
     write_rollouts(RunPaths(run), logged.slice(1))
-    rows = run_rows(run)
-    assert rows["sample"].to_pylist() == [0, 1, 2, 1, 0]
-    assert [None if row is None else row[0] for row in rows["layer_logits"].to_pylist()] == [1.0, None, None, 3.0, 4.0]
+    assert layer_logits(wrong_rows(run))[:, 0].tolist() == [1.0, 4.0]

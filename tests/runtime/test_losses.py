@@ -57,22 +57,25 @@ def as_member(name: str, actor: Any, vital: bool = True) -> Member:
     return Member(name, actor._actor_id.hex(), vital)
 
 
-def test_the_one_that_was_lost_is_named_and_not_who_waited_for_it() -> None:
-    trainer, rank = start(Rank), start(Rank)
-    known = [as_member("trainer", trainer), as_member("policy rank 3", rank)]
-    process = process_of(rank)
-    call = trainer.wait_for.remote(rank)
+@pytest.fixture
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An explanation that does not come is not waited for."""
+    monkeypatch.setattr(losses, "EXPLANATION_SECONDS", 0.5)
+
+
+def test_the_one_that_was_lost_is_named_and_not_who_waited_for_it_or_whose_collective_broke_with_it() -> None:
+    trainer, lost, other = start(Rank), start(Rank), start(Rank)
+    known = [as_member("trainer", trainer), as_member("policy rank 3", lost), as_member("policy rank 1", other)]
+    process = process_of(lost)
+    call = trainer.wait_for.remote(lost)
     time.sleep(0.5)
     os.kill(process, signal.SIGKILL)
-    loss = loss_behind(error_of(call), known)
-    assert loss is not None
-    assert loss.startswith(f"policy rank 3 was lost: process {process} on ")
+    for error in (error_of(call), error_of(other.fail.remote())):
+        assert str(loss_behind(error, known)).startswith(f"policy rank 3 was lost: process {process} on ")
 
 
-def test_one_that_the_run_can_do_without_is_named_where_its_loss_ended_a_call(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(losses, "EXPLANATION_SECONDS", 0.5)
+@pytest.mark.usefixtures("_soon")
+def test_one_that_the_run_can_do_without_is_named_where_its_loss_ended_a_call() -> None:
     engine = start(Rank)
     ray.kill(engine)
     error = error_of(engine.work.remote())
@@ -89,18 +92,8 @@ def test_one_that_ray_starts_again_is_no_loss() -> None:
     assert first_loss([as_member("policy rank 0", rank)]) is None
 
 
-def test_the_one_that_was_lost_is_named_and_not_the_collective_that_broke_with_it() -> None:
-    lost, other = start(Rank), start(Rank)
-    process = process_of(lost)
-    known = [as_member("policy rank 0", lost), as_member("policy rank 1", other)]
-    os.kill(process, signal.SIGKILL)
-    loss = loss_behind(error_of(other.fail.remote()), known)
-    assert loss is not None
-    assert loss.startswith(f"policy rank 0 was lost: process {process} on ")
-
-
-def test_defects_are_no_losses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(losses, "EXPLANATION_SECONDS", 0.5)
+@pytest.mark.usefixtures("_soon")
+def test_defects_are_no_losses() -> None:
     rank = start(Rank)
     assert loss_behind(error_of(rank.fail.remote()), [as_member("policy rank 0", rank)]) is None
     broken = ray.remote(num_cpus=0)(Broken).remote()

@@ -37,3 +37,9 @@ def run(tmp_path: Path) -> WrittenRun:
 def server() -> Iterator[WandbServer]:
     with wandb_server() as running:
         yield running
+
+
+@pytest.fixture
+def online(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> WandbServer:
+    monkeypatch.setenv("WANDB_BASE_URL", server.url)
+    return server

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.http_server import JsonHandler, serving
 from tests.tracking.written_run import KEY
 
 LOGIN = {"sid": "sid", "expiredAt": "2999-01-01T00:00:00.000Z", "userInfo": {"username": "someone"}}
@@ -26,8 +25,7 @@ class SwanlabServer:
         self.points: dict[str, list[tuple[int, Any]]] = {}  # step and value, by name
         self.experiments: list[dict[str, Any]] = []  # each request to open one
         self.config: dict[str, Any] = {}
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"state": self}))
-        self.url = f"http://127.0.0.1:{self.http.server_port}"
+        self.url = ""
 
     def answer(self, method: str, path: str, key: str | None, body: dict[str, Any]) -> tuple[int, Any]:
         """Status and content for a request."""
@@ -53,35 +51,22 @@ class SwanlabServer:
         return 200, PROJECT if method == "GET" else {}
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(JsonHandler):
     state: SwanlabServer
 
     def do_GET(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self.body()
         is_json = "json" in (self.headers.get("Content-Type") or "")
         path = self.path.removeprefix("/api").partition("?")[0]
         key = self.headers.get("authorization")
-        status, content = self.state.answer(self.command, path, key, json.loads(body) if is_json and body else {})
-        text = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
+        self.say(*self.state.answer(self.command, path, key, json.loads(body) if is_json and body else {}))
 
     do_POST = do_PUT = do_GET
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 @contextmanager
 def swanlab_server() -> Iterator[SwanlabServer]:
     """A server that runs for the block."""
-    server = SwanlabServer()
-    threading.Thread(target=server.http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-    try:
-        yield server
-    finally:
-        server.http.shutdown()
-        server.http.server_close()
+    state = SwanlabServer()
+    with serving(_Handler, state=state) as state.url:
+        yield state

@@ -1,4 +1,4 @@
-"""What the log of rollouts says of responses: their texts, where the answer is, and whose texts are kept."""
+"""What the rollout log says of responses: their texts, where the answer is, and whose texts are kept."""
 
 import pickle
 from collections.abc import Sequence

@@ -54,12 +54,6 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Fake]]:
         fake.doing = lambda: None
 
 
-@pytest.fixture
-def online(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> WandbServer:
-    monkeypatch.setenv("WANDB_BASE_URL", server.url)
-    return server
-
-
 def way_on(run: WrittenRun) -> str:
     return f"Training continues; the rest is sent later, or with: meds track {run.paths.root}"
 

@@ -4,6 +4,7 @@ import math
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from hypothesis import given
@@ -65,6 +66,7 @@ def test_a_resumed_run_is_shown_once_also_in_a_viewer_that_is_open(run: WrittenR
     assert [event.step for event in viewer.Scalars("train/loss")] == [1, 2, 3]
     run.resume(1)
     run.steps(2, 3, times=10.0)
+    time.sleep(1.1)  # a viewer reads files in the order of their names: a second, and a counter (as text: 10, then 9)
     run.send("tensorboard")
     viewer.Reload()
     for board in (viewer, run.board()):

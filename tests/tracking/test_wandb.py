@@ -30,12 +30,6 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_API_KEY", KEY)
 
 
-@pytest.fixture
-def online(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> WandbServer:
-    monkeypatch.setenv("WANDB_BASE_URL", server.url)
-    return server
-
-
 def sync(run: WrittenRun, server: WandbServer) -> Path:
     """Send the newest offline session to ``server``, which had nothing, with W&B's own command; returns its folder."""
     server.history.clear()
@@ -142,5 +136,5 @@ def test_a_client_that_does_not_take_its_settings_is_one_line(run: WrittenRun, m
     monkeypatch.setenv("WANDB_MODE", "a mode of another version")
     run.steps(1)
     line, rest = Trackers(run.paths, ["wandb"]).finish(60)
-    assert line.startswith("W&B: ValueError: its client refuses its settings; check the WANDB_* variables. ")
+    assert line.startswith("W&B: ValueError: the client refuses its settings; check the WANDB_* variables. ")
     assert rest == run.rest_of("W&B")

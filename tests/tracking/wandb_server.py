@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.http_server import JsonHandler, serving
 
 
 class WandbServer:
@@ -20,8 +20,7 @@ class WandbServer:
         self.summary: dict[str, Any] = {}
         self.runs: list[dict[str, Any]] = []  # the variables of each UpsertBucket
         self.let_go = threading.Event()
-        self.http = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"state": self}))
-        self.url = f"http://127.0.0.1:{self.http.server_port}"
+        self.url = ""
 
     def points(self, name: str) -> list[Any]:
         """The values of one metric, in the order in which they are kept."""
@@ -65,68 +64,35 @@ class WandbServer:
                 self.summary = lines[-1]
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that is killed while it talks is what these tests are about."""
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(JsonHandler):
     state: WandbServer
-    protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        body = self._body()
+        body = self.body()
         if self.state.behaviour == "hangs":
             self.state.let_go.wait()
             self.close_connection = True
-            return
-        if self.state.behaviour == "refuses":
-            self._say(401, {"errors": [{"message": "bad key"}]})
+        elif self.state.behaviour == "refuses":
+            self.say(401, {"errors": [{"message": "bad key"}]})
         elif self.path.endswith("/graphql"):
             asked = json.loads(body)
-            self._say(200, {"data": self.state.answer(asked["query"], asked.get("variables") or {})})
+            self.say(200, {"data": self.state.answer(asked["query"], asked.get("variables") or {})})
         else:
             self.state.stream(json.loads(body))
-            self._say(200, {"exitcode": None, "limits": {}})
+            self.say(200, {"exitcode": None, "limits": {}})
 
     do_GET = do_POST
 
     def do_PUT(self) -> None:
-        self._body()
-        self._say(200, {})
-
-    def _body(self) -> bytes:
-        if self.headers.get("Transfer-Encoding") == "chunked":
-            body = b""
-            while size := int(self.rfile.readline(), 16):
-                body += self.rfile.read(size)
-                self.rfile.readline()
-            self.rfile.readline()
-        else:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        return gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
-
-    def _say(self, status: int, content: dict[str, Any]) -> None:
-        body = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+        self.body()
+        self.say(200, {})
 
 
 @contextmanager
 def wandb_server() -> Iterator[WandbServer]:
-    server = WandbServer()
-    threading.Thread(target=server.http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-    try:
-        yield server
-    finally:
-        server.let_go.set()
-        server.http.shutdown()
-        server.http.server_close()
+    state = WandbServer()
+    with serving(_Handler, state=state) as state.url:
+        try:
+            yield state
+        finally:
+            state.let_go.set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,17 +16,13 @@ from meds_openrlhf.runtime.hub import can_be_reached
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A model with its configuration and tokenizer. ``context`` is in tokens, None if the configuration has none.
-
-    Models of the same ``architecture``, a text, differ in their weights alone.
-    """
+    """A model with its configuration and tokenizer. ``context`` is in tokens, None if the configuration has none."""
 
     model: Model
     fingerprint: str
     revision: str | None
     context: int | None
     tokenizer: Any
-    architecture: str
 
     def tokens(self, benchmark: str, problems: Sequence[Problem]) -> dict[str, tuple[int, ...]]:
         """Each problem's prompt as token ids, without added special tokens: the template contains them.
@@ -68,10 +63,11 @@ def know(model: Model, tensor_parallel: int) -> KnownModel:
             hint = "is neither a folder here nor in the hub's cache on this machine, and the hub cannot be reached."
             raise ConfigError("MODEL", name, hint) from error
         reason = str(error).strip().splitlines()[0]
-        raise ConfigError("MODEL", name, f"contains no model that can be loaded: {reason}") from error
+        raise ConfigError("MODEL", name, f"contains no loadable model: {reason}") from error
     shape = shape_of(config)
     if shape is not None and not shape.splits_over(tensor_parallel):
-        raise ConfigError("--tensor-parallel", tensor_parallel, f"cannot split {name} evenly. Choose another.")
+        hint = f"is not a size over which {name} can be split. Choose another number of GPUs."
+        raise ConfigError("--tensor-parallel", tensor_parallel, hint)
     on_disk = model.folder or model.shards
     revision = None if on_disk else getattr(config, "_commit_hash", None)
     return KnownModel(
@@ -80,13 +76,4 @@ def know(model: Model, tensor_parallel: int) -> KnownModel:
         revision=revision,
         context=getattr(config.get_text_config(), "max_position_embeddings", None),
         tokenizer=tokenizer,
-        architecture=_architecture(config),
     )
-
-
-def _architecture(config: Any) -> str:
-    """A model's configuration, without where it came from."""
-    facts = {
-        key: value for key, value in config.to_dict().items() if key not in ("_name_or_path", "transformers_version")
-    }
-    return json.dumps(facts, sort_keys=True, default=str)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from meds_openrlhf.adapters import PEFT_CONFIG
 from meds_openrlhf.checkpoints import whole_checkpoints
@@ -19,6 +19,8 @@ from meds_openrlhf.paths import RunPaths
 
 if TYPE_CHECKING:
     from meds_openrlhf.config import RunConfig
+
+T = TypeVar("T")
 
 # Labels name folders and table rows.
 LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,99}")
@@ -66,7 +68,7 @@ class _Word:
         labelled = _LABELLED.fullmatch(word)
         label, name = labelled.groups() if labelled else (None, word)
         if label is not None and not LABEL.fullmatch(label):
-            raise ConfigError("MODEL", word, f"has the label {label!r}. Use letters, digits and . _ @ + -")
+            raise ConfigError("MODEL", word, f"has the invalid label {label!r}. Use letters, digits and . _ @ + -")
         at_step = None if Path(name).is_dir() else _AT_STEP.fullmatch(name)
         path, step = (Path(at_step[1]), int(at_step[2])) if at_step else (Path(name), None)
         return cls(label, name, path, step)
@@ -81,15 +83,12 @@ class _Word:
         return re.sub(r"[^A-Za-z0-9_.@+-]", "-", self.path.absolute().name).lstrip(".-@+") or "model"
 
 
-def find_models(words: Sequence[str], step: int | None = None) -> list[Model]:
-    """Resolve each of ``words``, ``[LABEL=]MODEL[@STEP]``. ``step`` applies to the run folders without ``@STEP``.
+def find_models(words: Sequence[str]) -> list[Model]:
+    """Resolve each of ``words``, ``[LABEL=]MODEL[@STEP]``.
 
     Raises ConfigError if a model does not exist or a label occurs twice.
     """
-    parsed = [_Word.parse(word) for word in words]
-    models = [_find(word, step) for word in parsed]
-    if step is not None and not any(word.is_run for word in parsed):
-        raise ConfigError("--step", step, "names the checkpoint of a run, but no MODEL is the folder of a run.")
+    models = [_find(_Word.parse(word)) for word in words]
     labels = [model.label for model in models]
     for label in labels:
         if labels.count(label) > 1:
@@ -97,45 +96,25 @@ def find_models(words: Sequence[str], step: int | None = None) -> list[Model]:
     return models
 
 
-def length_of_training(words: Sequence[str]) -> int | None:
-    """The most tokens of a response in the runs among ``words``; None if there is no run.
+def runs_among(words: Sequence[str]) -> dict[Path, RunConfig]:
+    """The configurations of the runs among ``words``, by folder."""
+    from meds_openrlhf.config import load_config
 
-    Raises ConfigError if the runs differ.
-    """
-
-    def length(config: RunConfig) -> Any:
-        return config.openrlhf.get("rollout.max_new_tokens") or config.openrlhf.get("data.max_len")
-
-    return _agreed(words, "--max-tokens", length)  # type: ignore[no-any-return]
+    return {word.path: load_config(RunPaths(word.path).config) for word in map(_Word.parse, words) if word.is_run}
 
 
-def answer_pattern_of_training(words: Sequence[str]) -> str | None:
-    """``meds.features.answer_pattern`` of the runs among ``words``; None without runs, or if they have none.
-
-    Raises ConfigError if the runs differ.
-    """
-    return _agreed(words, "--answer-pattern", lambda config: config.meds.features.answer_pattern)  # type: ignore[no-any-return]
-
-
-def agents_of_training(words: Sequence[str]) -> dict[Path, str]:
-    """The agent's file of each run among ``words`` that was trained with one."""
-    agents = {path: config.openrlhf.get("train.agent_func_path") for path, config in _configurations(words).items()}
-    return {path: agent for path, agent in agents.items() if agent}
-
-
-def _agreed(words: Sequence[str], flag: str, setting: Callable[[RunConfig], Any]) -> Any:
-    values = {path: setting(config) for path, config in _configurations(words).items()}
+def agreed(runs: Mapping[Path, RunConfig], flag: str, setting: Callable[[RunConfig], T]) -> T | None:
+    """What all runs were trained with; None without runs. Raises ConfigError about ``flag`` if they differ."""
+    values = {path: setting(config) for path, config in runs.items()}
     if len(set(values.values())) > 1:
         each = ", ".join(f"{path}: {value!r}" for path, value in values.items())
         raise ConfigError(flag, None, f"must be given: the runs differ ({each}).")
     return next(iter(values.values()), None)
 
 
-def _configurations(words: Sequence[str]) -> dict[Path, RunConfig]:
-    """The configurations of the runs among ``words``, by folder."""
-    from meds_openrlhf.config import load_config
-
-    return {word.path: load_config(RunPaths(word.path).config) for word in map(_Word.parse, words) if word.is_run}
+def response_length(config: RunConfig) -> int | None:
+    """The most tokens of a response in training."""
+    return config.openrlhf.get("rollout.max_new_tokens") or config.openrlhf.get("data.max_len")
 
 
 def fingerprint_of(folder: Path) -> str:
@@ -150,7 +129,7 @@ def fingerprint_of(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _find(word: _Word, step: int | None) -> Model:
+def _find(word: _Word) -> Model:
     path = word.path
     if not path.is_dir():
         if word.name.startswith((".", "/", "~")) or not HUB_NAME.fullmatch(word.name):
@@ -161,10 +140,9 @@ def _find(word: _Word, step: int | None) -> Model:
         if word.step is not None:
             raise ConfigError("MODEL", word.name, f"names a step, but {path} is not a run: it has no config.yaml.")
         return _in_folder(word.label or word.plain_label, path)
-    wanted = step if word.step is None else word.step
-    if wanted is None and (RunPaths(path).model / _LAST_WRITTEN).is_file():
+    if word.step is None and (RunPaths(path).model / _LAST_WRITTEN).is_file():
         return _in_folder(word.label or word.plain_label, RunPaths(path).model)
-    return _checkpoint_of(word, wanted)
+    return _checkpoint_of(word)
 
 
 def _in_folder(label: str, folder: Path) -> Model:
@@ -176,8 +154,8 @@ def _in_folder(label: str, folder: Path) -> Model:
     return Model(label, folder=folder.absolute())
 
 
-def _checkpoint_of(word: _Word, step: int | None) -> Model:
-    """The checkpoint of a step, or the newest; prefers OpenRLHF's Hugging Face folder (``ckpt.save_hf``) if present."""
+def _checkpoint_of(word: _Word) -> Model:
+    """The checkpoint of its step, or the newest; OpenRLHF's Hugging Face folder (``ckpt.save_hf``) if there is one."""
     from meds_openrlhf.config import load_config
 
     paths = RunPaths(word.path.absolute())
@@ -189,7 +167,7 @@ def _checkpoint_of(word: _Word, step: int | None) -> Model:
     # A regular checkpoint comes after the best checkpoint of the same step and so replaces it.
     shards = {whole.step: paths.policy_checkpoints / whole.tag for whole in whole_checkpoints(paths)}
     steps = sorted({*folders, *shards})
-    wanted = (steps[-1] if steps else None) if step is None else step
+    wanted = steps[-1] if word.step is None and steps else word.step
     if wanted not in steps:
         hint = f"has no complete checkpoint of step {wanted}. Choose from {', '.join(map(str, steps))}."
         none = "has neither a trained model nor a complete checkpoint yet. Wait for its first checkpoint."

@@ -1,1 +1,1 @@
-"""Drawing samples: blocks of work, vLLM engines on a Ray cluster, and the assignment of blocks to engines."""
+"""Drawing samples: blocks of work, vLLM engines on a Ray cluster, and progress on the console."""

@@ -15,12 +15,12 @@ from typing import Any
 import ray
 
 from meds_openrlhf.evaluation.samples import Sample
-from meds_openrlhf.evaluation.sampling.draw import Block, EngineSettings, sample_seed
+from meds_openrlhf.evaluation.sampling.blocks import Block, EngineSettings, sample_seed
 from meds_openrlhf.runtime.processes import end_children_with_this_process
 
 
 class SamplingEngine:
-    """The engine of the module docstring. The actor's process exits if its vLLM engine dies."""
+    """The engine of the module docstring."""
 
     async def start(self, settings: EngineSettings, bundles: list[int]) -> None:
         """Load the model. ``bundles`` are the engine's bundle indices in its placement group."""
@@ -39,21 +39,10 @@ class SamplingEngine:
                 os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, ray.get_gpu_ids()))
         self._llm: Any = vllm.AsyncLLMEngine.from_engine_args(vllm.AsyncEngineArgs(**_engine_arguments(settings)))
 
-    async def load(self, settings: EngineSettings) -> None:
-        """Take another model of the same architecture: vLLM loads its weights as it loads those of the first."""
-        await self._llm.collective_rpc("reload_weights", kwargs={"weights_path": settings.model})
-        await self._llm.reset_prefix_cache()
-        self._settings = settings
-
-    async def sample(self, block: Block) -> list[Sample]:
-        """Draw and judge the block's samples."""
-        from vllm.v1.engine.exceptions import EngineDeadError
-
-        try:
-            outputs = await asyncio.gather(*(self._respond(block, index) for index in block.indices))
-        except EngineDeadError:
-            os._exit(1)  # vLLM's process died; the driver must see a dead actor
-        return await asyncio.to_thread(_judge, block, outputs)
+    async def sample(self, block: Block) -> tuple[str, list[Sample]]:
+        """Draw and judge the block's samples; returns its benchmark and the samples."""
+        outputs = await asyncio.gather(*(self._respond(block, index) for index in block.indices))
+        return block.benchmark, await asyncio.to_thread(_judge, block, outputs)
 
     async def stop(self) -> None:
         """Shut down vLLM, so that its GPU memory is free when this returns."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, TextIO
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
 
 from tqdm import tqdm
 
@@ -15,18 +17,19 @@ class Progress:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._bar: Any = None
 
     def say(self, line: str) -> None:
         """Write a line."""
         tqdm.write(line, file=self._stream)
         self._stream.flush()
 
-    def begin(self, label: str, total: int, present: int, right: int) -> None:
-        """Start a model's progress; ``present`` of ``total`` samples exist, and ``right`` of those are right."""
+    @contextmanager
+    def of(self, label: str, total: int, present: int, right: int) -> Iterator[None]:
+        """Show a model's progress; ``present`` of ``total`` samples exist, and ``right`` of those are right."""
         self._label, self._total, self._drawn, self._right = label, total, present, right
         look = {"desc": label, "unit": "sample", "file": self._stream, "dynamic_ncols": True, "leave": False}
-        self._bar = tqdm(total=total, initial=present, disable=None, **look)
+        with tqdm(total=total, initial=present, disable=None, **look) as self._bar:
+            yield
 
     def add(self, drawn: int, right: int) -> None:
         """Report ``drawn`` more samples on disk, of which ``right`` are right."""
@@ -39,7 +42,3 @@ class Progress:
             self._bar.update(drawn)
         elif 10 * self._drawn // self._total > tenths:
             self.say(f"{self._label}: {self._drawn} of {self._total} samples, pass@1 {accuracy:.2f}")
-
-    def close(self) -> None:
-        """Remove the bar."""
-        self._bar.close()

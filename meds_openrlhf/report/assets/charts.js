@@ -45,14 +45,14 @@ function smoothed(values, weight) {
   });
 }
 
-/** Grid, labels and axis titles of a chart: `box` is {left, right, top, bottom}. */
-function axes(box, xTicks, x, yTicks, y, unit) {
+/** Grid, labels and axis titles of a chart: `box` is {left, right, top, bottom}, `xTicks` are [position, step]. */
+function axes(box, xTicks, yTicks, y, unit) {
   return s("g", { class: "axes", "aria-hidden": "true" },
     yTicks.map((value) => [
       s("line", { x1: box.left, x2: box.right, y1: round1(y(value)), y2: round1(y(value)) }),
       s("text", { x: box.left - 6, y: round1(y(value)) + 3.5, "text-anchor": "end" }, tickText(value, unit)),
     ]),
-    xTicks.map((value) => s("text", { x: round1(x(value)), y: box.bottom + 15, "text-anchor": "middle" }, integer(value))),
+    xTicks.map(([x, step]) => s("text", { x: round1(x), y: box.bottom + 15, "text-anchor": "middle" }, integer(step))),
     s("text", { x: box.right, y: box.bottom + 32, "text-anchor": "end" }, "step"));
 }
 
@@ -149,9 +149,9 @@ function linePlot(panel, lines, smoothing, nameOf) {
       marks: known.map(([line, value]) => s("circle", { cx: round1(x(steps[i])), cy: round1(y(value)), r: 3, class: `dot c${line.color % 8}` })),
     };
   };
-  const xTicks = ticks(first, last, 6).filter(Number.isInteger);
+  const xTicks = ticks(first, last, 6).filter(Number.isInteger).map((step) => [x(step), step]);
   return plot(CHART, `${panel.title} over steps; arrow keys move along the steps`,
-    [axes(CHART, xTicks, x, ticks(low, high, 5), y, panel.unit), lines.map((line) => [smoothing > 0 && path(line, line.values, "raw"), path(line, smoothed(line.values, smoothing), "")])],
+    [axes(CHART, xTicks, ticks(low, high, 5), y, panel.unit), lines.map((line) => [smoothing > 0 && path(line, line.values, "raw"), path(line, smoothed(line.values, smoothing), "")])],
     "cursor", steps, (i) => x(steps[i]), 1, tip);
 }
 
@@ -170,14 +170,14 @@ function stackedBars(title, steps, layers, unit, { width: across = CHART.width, 
     const [bottom, top] = [y(base[i]), y(base[i] += layer.values[i] || 0)];
     return layer.values[i] ? `M${round1(x(i) - width / 2)} ${round1(bottom)}V${round1(top)}h${round1(width)}V${round1(bottom)}z` : "";
   }).join("") }));
-  const labels = steps.map((step, i) => i % every === 0 && s("text", { class: "xlabel", x: round1(x(i)), y: box.bottom + 15, "text-anchor": "middle" }, integer(step)));
+  const xTicks = steps.map((step, i) => [x(i), step]).filter((_, i) => i % every === 0);
   const tip = (i) => ({
     heading: `step ${integer(steps[i])}: ${figure(totals[i], unit)}`,
     rows: layers.filter((layer) => layer.values[i]).reverse().map((layer) => tipRow(layer.kind, layer.label, layer.values[i], unit)),
   });
   return [
     plot(box, `${title}: ${layers.map((layer) => layer.label).join(", ")} over steps; arrow keys move along`,
-      [axes(box, [], x, ticks(0, high, 4), y, unit), labels, bars], "column", steps, x, Math.max(slot, 2), tip),
+      [axes(box, xTicks, ticks(0, high, 4), y, unit), bars], "column", steps, x, Math.max(slot, 2), tip),
     h("div", { class: "legend" }, layers.map((layer) => h("span", { class: "key" }, h("i", { class: `swatch ${layer.kind}` }), layer.label))),
   ];
 }

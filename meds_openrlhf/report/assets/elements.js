@@ -1,7 +1,5 @@
 // Create elements. Data of a run goes through text nodes and attributes, never through markup.
 
-const SVG_NS = "http://www.w3.org/2000/svg";
-
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
     if (value === null || value === undefined || value === false) continue;
@@ -16,14 +14,10 @@ function fill(node, attributes, children) {
 }
 
 /** An HTML element; attributes that begin with "on" are listeners. */
-function h(tag, attributes, ...children) {
-  return fill(document.createElement(tag), attributes, children);
-}
+const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 
 /** An SVG element. */
-function s(tag, attributes, ...children) {
-  return fill(document.createElementNS(SVG_NS, tag), attributes, children);
-}
+const s = (tag, attributes, ...children) => fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 
 /** A toggle button with its state in `aria-pressed`. */
 function toggle(label, pressed, change) {
@@ -37,17 +31,11 @@ function toggle(label, pressed, change) {
 
 /** A group of buttons to choose a value: `options` are [value, label]. */
 function choice(name, options, chosen, change) {
-  const group = h("span", { class: "choice", role: "group", "aria-label": name });
-  for (const [value, label] of options) {
-    group.append(h("button", {
-      type: "button", class: "toggle", "aria-pressed": String(value === chosen), "data-value": value,
-      onclick: (event) => {
-        for (const other of group.children) other.setAttribute("aria-pressed", String(other === event.currentTarget));
-        change(value);
-      },
-    }, label));
-  }
-  return group;
+  const buttons = options.map(([value, label], i) => toggle(label, value === chosen, () => {
+    buttons.forEach((button, other) => button.setAttribute("aria-pressed", String(other === i)));
+    change(value);
+  }));
+  return h("span", { class: "choice", role: "group", "aria-label": name }, buttons);
 }
 
 /** A text with every occurrence of `query` (lower case) marked. */

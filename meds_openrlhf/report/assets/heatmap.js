@@ -1,6 +1,7 @@
 // Layer logits of some members of a cluster and of the rows nearest to it: a row per response, a column per layer.
 
 const STOPS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]]; // viridis
+const HEAT = { left: 210, top: 22, row: 17 };
 
 function colorAt(part) {
   const at = Math.min(Math.max(part, 0), 1) * (STOPS.length - 1);
@@ -12,41 +13,33 @@ function colorAt(part) {
 function heatmap(errors, prompt, cluster, map) {
   const layers = map.lo.length;
   const levels = Uint8Array.from(atob(map.q), (c) => c.charCodeAt(0));
-  const value = (row, layer) => map.lo[layer] + (map.hi[layer] - map.lo[layer]) * (levels[row * layers + layer] / 255);
+  const [low, high] = [Math.min(...map.lo), Math.max(...map.hi)];
+  const column = Math.max(Math.min(Math.floor(620 / layers), 22), 7);
+  const end = HEAT.top + map.m.length * HEAT.row; // of the members
+  const gap = map.o.length ? 34 : 0;
+  const bottom = end + gap + map.o.length * HEAT.row;
+  const width = HEAT.left + Math.max(layers * column + 16, 300);
+  const row = (mode, place, i) => {
+    const y = HEAT.top + i * HEAT.row + (i < map.m.length ? 0 : gap);
+    return [s("text", { x: 0, y: y + 12.5 }, rowName(prompt, place, i >= map.m.length)), map.lo.map((lowest, layer) => {
+      const level = levels[i * layers + layer] / 255;
+      const value = lowest + (map.hi[layer] - lowest) * level;
+      const fill = colorAt(mode === "layer" ? level : (value - low) / (high - low || 1));
+      return s("rect", { x: HEAT.left + layer * column, y, width: column - 0.5, height: HEAT.row - 1, fill },
+        s("title", {}, `layer ${layer + 1}: ${figure(value)} (step ${prompt.steps[place]})`));
+    })];
+  };
   const holder = h("div", { class: "scroll" });
-  const draw = (mode) => holder.replaceChildren(heatmapSvg(errors, prompt, map, layers, levels, value, mode));
+  const draw = (mode) => holder.replaceChildren(s("svg",
+    { viewBox: `0 0 ${width} ${bottom + 62}`, width, height: bottom + 62, class: "heatmap", role: "img", "aria-label": `layer logits of ${map.m.length} members and ${map.o.length} other rollouts in ${layers} layers` },
+    s("text", { x: 0, y: 14, class: "head" }, "members"), [...map.m, ...map.o].map((place, i) => row(mode, place, i)),
+    gap > 0 && [s("text", { x: 0, y: end + gap - 8, class: "head" }, "nearest other rollouts"), s("line", { class: "divider", x1: 0, x2: width, y1: end + 10, y2: end + 10 })],
+    heatAxes(errors.compared, layers, column, bottom, mode === "layer" ? ["lowest of the layer", "highest of the layer"] : [figure(low), figure(high)])));
   draw("layer");
   return h("section", { class: "heat" }, h("h3", {}, "Layer logits at the answer"),
     h("p", { class: "hint" }, `${count(map.m.length, "member")} of ${integer(cluster.size)}, spread over time, above the ${count(map.o.length, "other rollout")} of the prompt nearest to the cluster. `
       + "A cluster whose rows look alike and unlike those below it is one error made in one way."),
-    h("div", { class: "controls" }, "Colours: ", choice("Colours", [["layer", "within each layer"], ["all", "logits as they are"]], "layer", draw)), holder);
-}
-
-function heatmapSvg(errors, prompt, map, layers, levels, value, mode) {
-  const cell = { width: Math.max(Math.min(Math.floor(620 / layers), 22), 7), height: 17 };
-  const left = 210;
-  const gap = map.o.length ? 34 : 0;
-  const top = 22;
-  const low = Math.min(...map.lo);
-  const high = Math.max(...map.hi);
-  const bottom = top + (map.m.length + map.o.length) * cell.height + gap;
-  const width = left + Math.max(layers * cell.width + 16, 300);
-  const svg = s("svg", { viewBox: `0 0 ${width} ${bottom + 62}`, width, height: bottom + 62, class: "heatmap", role: "img", "aria-label": `layer logits of ${map.m.length} members and ${map.o.length} other rollouts in ${layers} layers` });
-  svg.append(s("text", { x: 0, y: 14, class: "head" }, "members"));
-  [...map.m, ...map.o].forEach((place, row) => {
-    const outside = row >= map.m.length;
-    const y = top + row * cell.height + (outside ? gap : 0);
-    svg.append(s("text", { x: 0, y: y + 12.5 }, rowName(prompt, place, outside)));
-    for (let layer = 0; layer < layers; layer += 1) {
-      const part = mode === "layer" ? levels[row * layers + layer] / 255 : (value(row, layer) - low) / (high - low || 1);
-      svg.append(s("rect", { x: left + layer * cell.width, y, width: cell.width - 0.5, height: cell.height - 1, fill: colorAt(part) },
-        s("title", {}, `layer ${layer + 1}: ${figure(value(row, layer))} (step ${prompt.steps[place]})`)));
-    }
-  });
-  if (gap) svg.append(s("text", { x: 0, y: top + map.m.length * cell.height + gap - 8, class: "head" }, "nearest other rollouts"),
-    s("line", { class: "divider", x1: 0, x2: width, y1: top + map.m.length * cell.height + 10, y2: top + map.m.length * cell.height + 10 }));
-  svg.append(layerAxis(errors.compared, layers, left, bottom, cell.width), colorKey(left, bottom + 44, mode, low, high));
-  return svg;
+    h("div", { class: "controls" }, "Colors: ", choice("Colors", [["layer", "within each layer"], ["all", "logits as they are"]], "layer", draw)), holder);
 }
 
 function rowName(prompt, place, outside) {
@@ -56,23 +49,15 @@ function rowName(prompt, place, outside) {
   return [`step ${prompt.steps[place]}`, answer && `“${answer}”`, where].filter(Boolean).join(" · ");
 }
 
-function layerAxis(compared, layers, left, bottom, width) {
-  const axis = s("g", { class: "axes" });
-  const every = Math.ceil(layers / Math.floor((layers * width) / 34));
-  for (let layer = 0; layer < layers; layer += every) {
-    axis.append(s("text", { x: left + (layer + 0.5) * width, y: bottom + 24, "text-anchor": "middle" }, layer + 1));
-  }
-  axis.append(s("text", { x: left - 8, y: bottom + 24, "text-anchor": "end" }, "layer (underlined: clustered)"));
-  for (const layer of compared) {
-    axis.append(s("rect", { class: "compared", x: left + layer * width, y: bottom + 5, width: width - 0.5, height: 3 }));
-  }
-  return axis;
-}
-
-function colorKey(left, y, mode, low, high) {
-  const key = s("g", { class: "axes" });
-  for (let i = 0; i < 60; i += 1) key.append(s("rect", { x: left + i * 2.5, y: y - 8, width: 2.6, height: 9, fill: colorAt(i / 59) }));
-  key.append(s("text", { x: left - 8, y, "text-anchor": "end" }, mode === "layer" ? "lowest of the layer" : figure(low)),
-    s("text", { x: left + 158, y }, mode === "layer" ? "highest of the layer" : figure(high)));
-  return key;
+/** The layers' numbers, with a line under those that are clustered, and the colours from `lowest` to `highest`. */
+function heatAxes(compared, layers, column, bottom, [lowest, highest]) {
+  const every = Math.ceil(layers / Math.floor((layers * column) / 34));
+  const numbers = Array.from({ length: Math.ceil(layers / every) }, (_, i) => i * every);
+  const label = (x, y, text, anchor) => s("text", { x, y, "text-anchor": anchor }, text);
+  return s("g", { class: "axes" },
+    label(HEAT.left - 8, bottom + 24, "layer (underlined: clustered)", "end"),
+    numbers.map((layer) => label(HEAT.left + (layer + 0.5) * column, bottom + 24, layer + 1, "middle")),
+    compared.map((layer) => s("rect", { class: "compared", x: HEAT.left + layer * column, y: bottom + 5, width: column - 0.5, height: 3 })),
+    label(HEAT.left - 8, bottom + 44, lowest, "end"), label(HEAT.left + 158, bottom + 44, highest, "start"),
+    Array.from({ length: 60 }, (_, i) => s("rect", { x: HEAT.left + i * 2.5, y: bottom + 36, width: 2.6, height: 9, fill: colorAt(i / 59) })));
 }

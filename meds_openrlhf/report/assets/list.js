@@ -17,16 +17,16 @@ function listAsked(params) {
   const [, minus, sort] = /^(-?)(.*)$/.exec(params.get("sort") ?? "");
   const known = sort && COLUMNS.some(([name]) => name === sort);
   return {
-    query: params.get("q") ?? "", which: among("which", WHICH), verdict: among("verdict", VERDICTS),
+    query: params.get("q") ?? "", which: among("which", WHICH), verdict: among("verdict", VERDICTS), theme: params.has("theme") ? Number(params.get("theme")) : null,
     sort: known ? sort : "size", down: known ? minus === "-" : true, page: Math.max(Math.trunc(Number(params.get("page"))) || 1, 1) - 1,
   };
 }
 
 /** The address of the list's current state. */
 function listRoute() {
-  const { run, query, which, verdict, sort, down, page } = listState;
+  const { run, query, which, verdict, theme, sort, down, page } = listState;
   return {
-    atlas: "", run, q: query.trim() || null, which: which === "all" ? null : which, verdict: verdict === "all" ? null : verdict,
+    atlas: "", run, q: query || null, which: which === "all" ? null : which, verdict: verdict === "all" ? null : verdict, theme,
     sort: sort === "size" && down ? null : `${down ? "-" : ""}${sort}`, page: page ? page + 1 : null,
   };
 }
@@ -48,14 +48,15 @@ function atlasList(page) {
       waiting = setTimeout(() => search(errors, box.value, redraw, status), 200);
     },
   });
-  if (listState.query) queueMicrotask(() => search(errors, listState.query, redraw, status, listState.page)); // after this view is shown
+  if (listState.query) setTimeout(() => search(errors, listState.query, redraw, status, listState.page)); // after this view is shown
   else redraw();
   return [
     h("h1", {}, "Atlas of recurring errors"),
     atlasNotes(errors, page.runs[listState.run]),
     h("div", { class: "controls" }, runPicker(page), h("label", { for: "search" }, "Search"), box,
       choice("Which", WHICH, listState.which, (which) => change({ which })),
-      errors.clusters.right.includes(1) && choice("Verdict", VERDICTS, listState.verdict, (verdict) => change({ verdict }))),
+      errors.clusters.right.includes(true) && choice("Verdict", VERDICTS, listState.verdict, (verdict) => change({ verdict })),
+      listState.theme !== null && h("a", { href: route({ ...listRoute(), theme: null }) }, "Theme ", h("code", {}, page.themes?.names[listState.theme] ?? "not known"), " ×")),
     status, table,
   ];
 }
@@ -75,18 +76,17 @@ function atlasNotes(errors, run) {
   const notes = [
     `${count(totals.rows, "rollout")} of ${count(totals.prompts, "prompt")}, ${errors.basis}: ${count(totals.clusters, "cluster")}, ${count(totals.noise, "rollout")} in none.`,
     countedOtherwise(run),
-    errors.size < totals.clusters && `Listed are the ${integer(errors.size)} biggest of ${integer(totals.clusters)} clusters.`,
-    errors.prompts.key.length < totals.prompts && `The pages are of ${integer(errors.prompts.key.length)} of ${integer(totals.prompts)} prompts, those with the biggest clusters.`,
-    errors.detailed < totals.clusters && `Examples and heatmaps are of the ${integer(errors.detailed)} biggest of ${integer(totals.clusters)} clusters${errors.cut_short ? ", as many as the size of this file allows" : ""}.`,
-    !totals.rollouts && "The run has no log of rollouts, so there are no responses and no answers.",
+    errors.prompts.key.length < totals.prompts && `The list and the pages are of ${integer(errors.prompts.key.length)} of ${integer(totals.prompts)} prompts, those with the biggest clusters.`,
+    errors.detailed < totals.clusters && `Examples and heatmaps are of the ${integer(errors.detailed)} biggest of ${integer(totals.clusters)} clusters.`,
+    !totals.rollouts && "The run has no rollout log, so there are no responses and no answers.",
     totals.texts < totals.rollouts && `The log keeps the texts of ${integer(totals.texts)} of ${integer(totals.rollouts)} rollouts.`,
     totals.before > 0 && `${count(totals.before, "rollout")} are of the run that this one was branched from; their steps are 0 and below.`,
   ];
   return h("p", { class: "note" }, notes.filter(Boolean).join(" "));
 }
 
-/** Where a cluster has `query` (lower case): [the kind of place, its text]; only in those responses that are unpacked. */
-function matchOf(errors, i, query) {
+/** Where a cluster has `query` (lower case): [the kind of place, its text]; among the responses in `details`. */
+function matchOf(errors, i, query, details) {
   const has = (text) => text.toLowerCase().includes(query);
   const place = errors.clusters.prompt[i];
   const label = errors.clusters.label[i];
@@ -95,40 +95,38 @@ function matchOf(errors, i, query) {
   if (has(key)) return ["key", key];
   const answer = errors.prompts.answers[place].some(has) && errors.prompt(place).clusters[label].answers.find(([one]) => has(one));
   if (answer) return ["answer", answer[0]];
-  const response = errors.responses.get(place)?.[label]?.find(has);
+  const response = details[place]?.clusters[label]?.examples.map(plainText).find(has);
   return response !== undefined && ["response", response];
 }
 
-/** Find the clusters that match `query`: first in prompts and answers, then in the responses as they are unpacked. */
-async function search(errors, query, redraw, status, page = 0) {
-  const wanted = query.trim().toLowerCase();
+/** Find the clusters that match `words`: first in prompts and answers, then also in the responses, which are unpacked for it. */
+async function search(errors, words, redraw, status, page = 0) {
+  const query = words.trim();
   Object.assign(listState, { query, page, matches: new Map() });
-  if (!wanted) return redraw();
-  const find = () => {
+  if (!query) return redraw();
+  const find = (details) => {
     for (let i = 0; i < errors.size; i += 1) {
-      const match = !listState.matches.has(i) && matchOf(errors, i, wanted);
+      const match = !listState.matches.has(i) && matchOf(errors, i, query.toLowerCase(), details);
       if (match) listState.matches.set(i, match);
     }
     redraw();
   };
-  find();
+  find({});
   status.setAttribute("aria-busy", "true");
-  const finished = await errors.loadResponses((done, all) => {
-    const current = listState.query === query && status.isConnected;
-    if (current) status.textContent = `${count(listState.matches.size, "cluster")} so far; searching the responses, ${done} of ${all} parts …`;
-    return current;
-  });
-  if (!finished) return undefined;
+  status.textContent = `${count(listState.matches.size, "cluster")} so far; searching the responses …`;
+  const details = await errors.details();
+  if (listState.query !== query || !status.isConnected) return undefined;
   status.setAttribute("aria-busy", "false");
-  return find();
+  return find(details);
 }
 
 function chosen(errors) {
   const { clusters } = errors;
-  const { query, matches, which, verdict, sort, down } = listState;
-  const places = Array.from({ length: errors.size }, (_, i) => i).filter((i) => (!query.trim() || matches.has(i))
+  const { query, matches, which, verdict, theme, sort, down } = listState;
+  const places = Array.from({ length: errors.size }, (_, i) => i).filter((i) => (!query || matches.has(i))
+    && (theme === null || errors.themes?.of[i] === theme)
     && (which === "all" || (which === "alive") === (clusters.since[i] === 0))
-    && (verdict === "all" || (verdict === "right") === (clusters.right[i] === 1)));
+    && (verdict === "all" || (verdict === "right") === clusters.right[i]));
   const column = clusters[sort];
   const name = (i) => errors.prompts.text[column[i]] || errors.prompts.key[column[i]];
   const compare = sort === "prompt" ? (a, b) => COLLATOR.compare(name(a), name(b)) : (a, b) => column[a] - column[b];
@@ -142,7 +140,7 @@ function drawList(errors, holder, status) {
   const current = Math.min(listState.page, pages - 1); // a running search may still add pages
   const from = current * ROWS;
   const shown = places.slice(from, from + ROWS);
-  const query = listState.query.trim();
+  const { query } = listState;
   status.textContent = places.length
     ? `${count(places.length, "cluster")}${query ? ` with “${query}”` : ""}; ${integer(from + 1)} to ${integer(from + shown.length)} shown.`
     : errors.size ? "No cluster fits." : "Nothing recurs: no two remembered rollouts of a prompt form a cluster yet.";
@@ -171,7 +169,7 @@ function listRow(errors, i) {
   const { clusters } = errors;
   const prompt = errors.prompt(clusters.prompt[i]);
   const cluster = prompt.clusters[clusters.label[i]];
-  const query = listState.query.trim().toLowerCase();
+  const query = listState.query.toLowerCase();
   const [where, text] = listState.matches.get(i) || [];
   const href = route({ prompt: prompt.key, run: errors.run, cluster: cluster.label });
   return h("tr", { onclick: (event) => !event.target.closest("a") && (location.hash = href) },

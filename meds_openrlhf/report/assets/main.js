@@ -1,6 +1,6 @@
 // The page as a whole: the view that the address selects, and the theme.
 
-const VIEWS = [["overview", "Overview"], ["curves", "Curves"], ["atlas", "Atlas"]];
+const VIEWS = [["errors", "Errors"], ["overview", "Overview"], ["curves", "Curves"], ["atlas", "Atlas"]];
 
 /** The address of a view; null parameters are left out. */
 function route(params) {
@@ -12,22 +12,23 @@ const go = (params) => { location.hash = route(params); };
 
 const replaceRoute = (params) => history.replaceState(null, "", last.hash = route(params));
 
-const last = { hash: null, prompt: null, scroll: new Map() };
+const last = { view: 0, hash: null, prompt: null, scroll: new Map() };
 
-function show(page) {
+async function show(page) {
   const params = new URLSearchParams(location.hash.slice(1));
-  const name = params.has("prompt") ? "prompt" : VIEWS.map(([one]) => one).find((one) => params.has(one)) || "overview";
+  const name = params.has("prompt") ? "prompt" : VIEWS.map(([one]) => one).find((one) => params.has(one)) || firstView(page);
   const isFirst = last.hash === null;
   if (!isFirst) last.scroll.set(last.hash, window.scrollY);
   if (name === "prompt" || name === "atlas") chooseRun(page, params);
   if (name === "atlas") Object.assign(listState, listAsked(params), { matches: new Map() });
+  const number = last.view += 1;
+  const drawn = await drawView(page, name, params);
+  if (number !== last.view) return; // another view was chosen meanwhile
   const view = document.getElementById("view");
-  view.replaceChildren(...drawView(page, name, params).flat(Infinity).filter(Boolean));
-  for (const tab of document.querySelectorAll("#tabs a")) {
-    const current = tab.dataset.view === (name === "prompt" ? "atlas" : name);
-    if (current) tab.setAttribute("aria-current", "page");
-    else tab.removeAttribute("aria-current");
-  }
+  view.replaceChildren(...drawn.flat(Infinity).filter(Boolean));
+  showAnswers(view);
+  const tabs = VIEWS.map(([one, title]) => h("a", { href: `#${one}`, "aria-current": one === (name === "prompt" ? "atlas" : name) && "page" }, title));
+  document.getElementById("tabs").replaceChildren(...tabs);
   document.title = `${view.querySelector("h1")?.textContent ?? ""} · meds report`;
   if (!isFirst) place(view, name, params);
   Object.assign(last, { hash: location.hash, prompt: params.get("prompt") });
@@ -41,8 +42,12 @@ function place(view, name, params) {
   else window.scrollTo(0, name === "atlas" ? last.scroll.get(location.hash) ?? 0 : 0);
 }
 
+const firstView = (page) => (page.themes ? "errors" : "overview");
+
 function drawView(page, name, params) {
   if (name in { overview, curves }) return { overview, curves }[name](page);
+  if (name === "errors" && page.themes) return themesView(page);
+  if (name === "errors") return [h("h1", {}, "Errors"), h("p", { class: "note" }, "The log has no text of an error that recurs, so there are no themes. The atlas lists all clusters.")];
   if (page.errors[listState.run]) return name === "prompt" ? promptView(page, params) : atlasList(page);
   return [h("h1", {}, "Atlas of recurring errors"), h("p", { class: "note" }, "The run has neither remembered nor logged a wrong rollout, so there is no atlas.")];
 }
@@ -70,21 +75,17 @@ function theme() {
 async function main() {
   theme();
   const note = document.getElementById("loading");
-  if (!("DecompressionStream" in window)) {
-    note.textContent = "This browser cannot unpack the report; take one from 2023 or later.";
+  if (!CSS.supports("color", "light-dark(red, red)")) {
+    note.textContent = "This browser cannot show the report; take one from 2024 or later.";
     return;
   }
   const page = await unpack("core");
-  page.errors = page.runs.map((run, i) => run.atlas && new Errors(run.atlas, i));
-  document.getElementById("tabs").append(...VIEWS.map(([name, title]) => h("a", { href: `#${name}`, "data-view": name }, title)));
+  page.errors = page.runs.map((run, i) => run.atlas && new Errors({ ...run.atlas, themes: page.themes?.runs[i] }, i));
   document.getElementById("names").textContent = page.runs.map((run) => run.name).join(", ");
   document.getElementById("foot").textContent = `Made by meds ${page.version}, ${moment(page.made)}.`;
-  document.getElementById("skip").addEventListener("click", (event) => {
-    event.preventDefault();
-    document.getElementById("view").focus();
-  });
+  document.getElementById("skip").addEventListener("click", () => document.getElementById("view").focus());
   window.addEventListener("hashchange", () => show(page));
-  show(page);
+  await show(page);
   document.documentElement.dataset.ready = "true";
 }
 

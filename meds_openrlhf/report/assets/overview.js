@@ -18,7 +18,7 @@ function runCard(run, number) {
     ["Steps", stepsDone(run)],
     ["Started", run.started && moment(run.started)],
     ["Last step", run.last && moment(run.last)],
-    ["Time in steps", run.hours !== null && hours(run.hours)],
+    ["Time in steps", run.time],
     ["Errors", errorsInWords(run)],
     ["Folder", run.folder],
   ].filter(([, value]) => value);
@@ -95,9 +95,4 @@ function settingsTable(page) {
 
 function moment(iso) {
   return new Date(iso).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
-}
-
-function hours(value) {
-  if (value >= 1) return `${Number(value.toPrecision(3))} hours`;
-  return value >= 1 / 60 ? `${Number((60 * value).toPrecision(3))} minutes` : `${Number((3600 * value).toPrecision(3))} seconds`;
 }

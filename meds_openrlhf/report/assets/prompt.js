@@ -5,14 +5,14 @@ const ANSWERS = 12; // of a cluster, the most frequent ones
 
 const clusterKind = (cluster) => (cluster.label < COLORS ? `k${cluster.label}` : "more");
 
-function promptView(page, params) {
+async function promptView(page, params) {
   const errors = page.errors[listState.run];
   const place = errors.place.get(params.get("prompt"));
   const back = h("p", {}, h("a", { href: route(listRoute()) }, "← all errors"));
   if (place === undefined) return [back, h("h1", {}, "No such prompt"), h("p", { class: "note" }, `This report has no page of the prompt “${params.get("prompt")}”.`)];
   const prompt = errors.prompt(place);
   const selected = prompt.clusters[Number(params.get("cluster") ?? 0)];
-  const details = errors.details(place);
+  const details = (await errors.details())[place]; // of the biggest clusters alone
   return [
     back,
     h("h1", { class: "visually-hidden" }, `Prompt ${prompt.key}`),
@@ -22,7 +22,7 @@ function promptView(page, params) {
     h("section", {}, h("h2", {}, count(prompt.clusters.length, "cluster"), h("small", {}, ` and ${count(sum(prompt.noise), "rollout")} in none`)),
       h("div", { class: "clusters" }, prompt.clusters.map((cluster) => clusterCard(errors, prompt, cluster, cluster === selected, details)))),
     selected && clusterDetail(errors, prompt, selected, details),
-    rightResponse(details),
+    details?.right.length > 0 && h("section", {}, h("h2", {}, "A right response"), h("div", { class: "examples" }, response(details.right[0], "rightly"))),
   ];
 }
 
@@ -55,29 +55,19 @@ function visitsChart(prompt) {
 }
 
 function clusterCard(errors, prompt, cluster, current, details) {
-  const snippet = h("p", { class: "snippet" });
-  details.then((found) => {
-    const example = found?.clusters[cluster.label]?.examples[0];
-    if (example) snippet.textContent = short(plainText(example).slice(-220), 220);
-  });
+  const example = details?.clusters[cluster.label]?.examples[0];
   const kind = clusterKind(cluster);
   return h("a", { class: `cluster ${kind}`, href: route({ prompt: prompt.key, run: errors.run, cluster: cluster.label }), "aria-current": current ? "true" : null },
     h("b", {}, h("i", { class: `swatch ${kind}` }), `Cluster ${cluster.label}`, cluster.right && h("span", { class: "badge" }, "right")),
     h("span", { class: "big" }, integer(cluster.size), h("small", {}, ` ${percent(cluster.share)} of the ${cluster.right ? "right" : "wrong"}`)),
     sparkline(cluster.growth, kind, "members in each visit"),
-    h("span", { class: "faint" }, stepsInWords(cluster.first, cluster.last)), fate(cluster), answerChips(cluster, ""), snippet);
+    h("span", { class: "faint" }, stepsInWords(cluster.first, cluster.last)), fate(cluster), answerChips(cluster, ""),
+    example && h("p", { class: "snippet" }, short(plainText(example).slice(-220), 220)));
 }
 
 function clusterDetail(errors, prompt, cluster, details) {
-  const holder = h("div", {}, h("p", { class: "hint" }, "Unpacking …"));
+  const own = details?.clusters[cluster.label];
   const note = (text) => h("p", { class: "note" }, text);
-  details.then((found) => {
-    const own = found?.clusters[cluster.label];
-    if (own) {
-      holder.replaceChildren(examplesOf(own, errors), own.heatmap ? heatmap(errors, prompt, cluster, own.heatmap) : note("Rows of this run are final answers, which have no layer logits."));
-      showAnswers(holder);
-    } else holder.replaceChildren(note(`This report has example responses and heatmaps of the ${integer(errors.detailed)} biggest of ${integer(errors.totals.clusters)} clusters; this is not one of them.`));
-  });
   let total = 0;
   const layers = [
     { label: "members before", kind: "before", values: cluster.growth.map((n) => (total += n) - n) },
@@ -88,7 +78,9 @@ function clusterDetail(errors, prompt, cluster, details) {
     h("div", { class: "twin" },
       h("figure", { class: "panel" }, h("figcaption", {}, h("h3", {}, "Growth")), stackedBars("Growth", prompt.visits, layers, "", { width: drawnWidth(560), height: 200 })),
       h("div", { class: "panel" }, h("h3", {}, "Answers"), answerBars(cluster))),
-    holder);
+    h("div", {}, own
+      ? [examplesOf(own, errors), own.heatmap ? heatmap(errors, prompt, cluster, own.heatmap) : note("Rows of this run are final answers, which have no layer logits.")]
+      : note(`This report has example responses and heatmaps of the ${integer(errors.detailed)} biggest of ${integer(errors.totals.clusters)} clusters; this is not one of them.`)));
 }
 
 function answerBars({ answers, unknown, size }) {
@@ -109,14 +101,14 @@ function shareBar(part) {
 }
 
 function examplesOf(own, errors) {
-  const why = errors.totals.rollouts ? "The log kept the text of none of these responses." : "The run has no log of rollouts, so there are no responses.";
+  const why = errors.totals.rollouts ? "The log kept the text of none of these responses." : "The run has no rollout log, so there are no responses.";
   return h("section", {}, h("h3", {}, "Example responses"),
     own.examples.length ? h("div", { class: "examples" }, own.examples.map((one) => response(one, "wrong"))) : h("p", { class: "note" }, why));
 }
 
 /** A response with its answer marked. */
 function response(example, verdict) {
-  const query = listState.query.trim().toLowerCase();
+  const query = listState.query.toLowerCase();
   const parts = [(text) => marked(text, query), (text) => h("strong", { class: "answer" }, text), (left) => h("span", { class: "cut" }, `… ${count(left, "character")} left out …`)];
   return h("article", { class: `response ${verdict}` },
     h("header", {}, `step ${integer(example.s)}, rollout ${integer(example.i)}`),
@@ -124,22 +116,9 @@ function response(example, verdict) {
 }
 
 /** Scroll each long response to its answer, which is usually at the end. */
-function showAnswers(holder) {
-  requestAnimationFrame(() => {
-    for (const answer of holder.querySelectorAll(".body .answer")) {
-      const body = answer.closest(".body");
-      body.scrollTop = answer.offsetTop - body.offsetTop - body.clientHeight + 60;
-    }
-  });
-}
-
-function rightResponse(details) {
-  const section = h("section", { hidden: true });
-  details.then((found) => {
-    if (!found?.right.length) return;
-    section.hidden = false;
-    section.append(h("h2", {}, "A right response"), h("div", { class: "examples" }, found.right.map((one) => response(one, "rightly"))));
-    showAnswers(section);
-  });
-  return section;
+function showAnswers(view) {
+  for (const answer of view.querySelectorAll(".body .answer")) {
+    const body = answer.closest(".body");
+    body.scrollTop = answer.offsetTop - body.offsetTop - body.clientHeight + 60;
+  }
 }

@@ -1,1 +1,1 @@
-"""OpenRLHF, which this package extends and does not change: its parser, its classes, and its needs."""
+"""Adapters to OpenRLHF, which this package extends without changing it: its parser, its classes, and CPU support."""

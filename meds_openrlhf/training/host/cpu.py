@@ -66,8 +66,7 @@ def _provide_flash_attention_names() -> None:
     padding.pad_input = helpers._pad_input
     padding.unpad_input = helpers._unpad_input
     padding.rearrange = rearrange
-    distributed = _module("flash_attn.utils.distributed")
-    distributed.all_gather = _no_ring_attention
+    _module("flash_attn.utils.distributed").all_gather = None  # for ring attention, which needs CUDA
     for name in ("flash_attn", "flash_attn.utils"):
         _module(name)
 
@@ -80,30 +79,19 @@ def _module(name: str) -> Any:
     return module
 
 
-def _no_ring_attention(*_args: object) -> None:
-    raise NotImplementedError("ds.ring_attn_size: ring attention needs CUDA; leave it at 1")
-
-
 def _adapt_replay_buffer(module: Any) -> None:
     """Patch the replay buffer, which creates its device from the text "cuda:<index>"."""
-    import torch
-
-    class CpuTorch(types.ModuleType):
-        """The torch module with a `device` that is always the CPU."""
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(torch, name)
-
-        @staticmethod
-        def device(_name: str) -> Any:
-            return torch.device("cpu")
-
-    module.torch = CpuTorch("torch")
+    torch = module.torch
+    module.torch = types.SimpleNamespace(**{**vars(torch), "device": lambda _name: torch.device("cpu")})
 
 
-def _adapt_optimizer(module: Any) -> None:
-    """Use torch's Adam instead of DeepSpeed's, which the first run on a machine would compile for a minute."""
-    config_of = module.get_train_ds_config
+def _adapt_strategy(module: Any) -> None:
+    """Use torch's Adam, because DeepSpeed's takes a minute to compile, and torch's attention instead of flash.
+
+    OpenRLHF requires flash attention for packed samples. With torch's, transformers separates packed samples by their
+    position ids, because OpenRLHF disables the cache.
+    """
+    config_of, set_up = module.get_train_ds_config, module.DeepspeedStrategy.setup_distributed
 
     def with_torch_adam(*args: Any, optim_config: dict[str, Any] | None = None, **kwargs: Any) -> dict[str, Any]:
         if optim_config is not None and "adam" in optim_config["type"].lower():
@@ -111,28 +99,13 @@ def _adapt_optimizer(module: Any) -> None:
         config: dict[str, Any] = config_of(*args, optim_config=optim_config, **kwargs)
         return config
 
+    def with_torch_attention(strategy: Any, *args: Any, **kwargs: Any) -> None:
+        if "flash" in strategy.args.ds.attn_implementation:
+            strategy.args.ds.attn_implementation = FLAGS["ds.attn_implementation"]
+        set_up(strategy, *args, **kwargs)
+
     module.get_train_ds_config = with_torch_adam
-
-
-def _adapt_attention(module: Any) -> None:
-    """Attend with torch where OpenRLHF takes flash attention, for packed samples.
-
-    Transformers tells these apart by their position ids, since OpenRLHF switches its cache off.
-    """
-
-    def with_torch(load: Any) -> Any:
-        @functools.wraps(load)  # under its own name, by which Ray passes it on with the critic's class
-        def loaded(*args: Any, **kwargs: Any) -> Any:
-            if "flash" in kwargs.get("attn_implementation", ""):
-                kwargs["attn_implementation"] = FLAGS["ds.attn_implementation"]
-            return load(*args, **kwargs)
-
-        return loaded
-
-    if hasattr(module, "Actor"):
-        module.Actor.__init__ = with_torch(module.Actor.__init__)
-    else:
-        module.get_llm_for_sequence_regression = with_torch(module.get_llm_for_sequence_regression)
+    module.DeepspeedStrategy.setup_distributed = with_torch_attention
 
 
 def _adapt_communication(module: Any) -> None:
@@ -156,61 +129,44 @@ def _adapt_parameter_gathering(module: Any) -> None:
 
 def _adapt_weight_sync(module: Any) -> None:
     """Send weights to the engines over a TCP process group instead of NCCL."""
-    module.stateless_init_process_group = _tcp_process_group
-
-
-def _adapt_engines(module: Any) -> None:
-    """Give OpenRLHF's engine actor the worker extension for vLLM's CPU build."""
-    import ray
-
-    from meds_openrlhf.training.host.openrlhf import plain_class
-
-    engine = plain_class(module.RolloutRayActor)
-
-    class CpuRolloutActor(engine):  # type: ignore[valid-type, misc]
-        """OpenRLHF's engine actor on vLLM's CPU build."""
-
-        async def __init__(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[misc]
-            kwargs["worker_extension_cls"] = f"{__name__}.CpuWeightReceiver"
-            await super().__init__(*args, **kwargs)
-
-    module.RolloutRayActor = ray.remote(CpuRolloutActor)
+    module.stateless_init_process_group = TcpSender
 
 
 _ADAPTERS = {
     "openrlhf": _adapt_torch_cuda,
     "deepspeed.comm.torch": _adapt_communication,
     "deepspeed.runtime.zero.partition_parameters": _adapt_parameter_gathering,
-    "openrlhf.models.actor": _adapt_attention,
-    "openrlhf.models.model": _adapt_attention,
     "openrlhf.trainer.ppo_utils.replay_buffer": _adapt_replay_buffer,
-    "openrlhf.utils.deepspeed.deepspeed": _adapt_optimizer,
+    "openrlhf.utils.deepspeed.deepspeed": _adapt_strategy,
     "openrlhf.utils.distributed_util": _adapt_weight_sync,
-    "openrlhf.trainer.ray.vllm_engine": _adapt_engines,
 }
 
 
-class _TcpProcessGroup:
-    """vLLM's store-based process group with what is called of NCCL's: a broadcast from rank 0, and its end."""
-
-    def __init__(self, group: Any) -> None:
-        self._group = group
-
-    def destroy(self) -> None:
-        """Let go of the connection."""
-        self._group = None
-
-    def broadcast(self, tensor: Any, src: int, stream: object = None) -> None:
-        """Send ``tensor`` from rank ``src``, or receive into it."""
-        received = self._group.broadcast_obj(tensor.detach().clone() if self._group.rank == src else None, src)
-        if self._group.rank != src:
-            tensor.copy_(received)
-
-
-def _tcp_process_group(address: str, port: int, rank: int, world_size: int, _device: object) -> _TcpProcessGroup:
+def _tcp_group(address: str, port: int, rank: int, world_size: int) -> Any:
     from vllm.distributed.utils import StatelessProcessGroup
 
-    return _TcpProcessGroup(StatelessProcessGroup.create(host=address, port=port, rank=rank, world_size=world_size))
+    return StatelessProcessGroup.create(host=address, port=port, rank=rank, world_size=world_size)
+
+
+class TcpSender:
+    """The policy's side of a TCP process group, with the two methods of an NCCL group that OpenRLHF calls."""
+
+    def __init__(self, address: str, port: int, rank: int, world_size: int, _device: object) -> None:
+        self._group = _tcp_group(address, port, rank, world_size)
+
+    def destroy(self) -> None:
+        """Close the connection."""
+        self._group = None
+
+    def broadcast(self, tensor: Any, src: int, stream: object) -> None:
+        """Send a copy of ``tensor``, because the tensor may be a view of a large buffer."""
+        self._group.broadcast_obj(tensor.detach().clone(), src)
+
+
+def engine_arguments() -> dict[str, str]:
+    """Return changes to vLLM's arguments: the worker extension after `install` without CUDA, otherwise none."""
+    is_adapted = hasattr(install, "done") and not has_cuda()  # the engine actor of a GPU run may not see its GPUs
+    return {"worker_extension_cls": f"{__name__}.CpuWeightReceiver"} if is_adapted else {}
 
 
 class CpuWeightReceiver:
@@ -227,16 +183,12 @@ class CpuWeightReceiver:
         import torch
 
         rank = torch.distributed.get_rank() + rank_offset
-        self._update_group = _tcp_process_group(address, port, rank, world_size, None)
+        self._update_group = _tcp_group(address, port, rank, world_size)
         self._update: list[tuple[str, Any]] = []
 
     def update_weight(self, name: str, dtype: Any, shape: Any, empty_cache: bool = False) -> None:
         """Receive one weight; ``empty_cache`` marks the last of an update."""
-        import torch
-
-        weight = torch.empty(shape, dtype=dtype)
-        self._update_group.broadcast(weight, src=0)
-        self._update.append((name, weight))
+        self._update.append((name, self._update_group.broadcast_obj(None, src=0)))
         if empty_cache:
             update, self._update = self._update, []
             self.model_runner.reload_weights(weights_iterator=iter(update))  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
 """A policy with LoRA adapters: merged weights for the engines and for the saved model, one matrix at a time.
 
-vLLM and Hugging Face know the base model's parameters only, so each of them is sent and saved under its own name as
+vLLM and Hugging Face know only the base model's parameters, so each of them is sent and saved under its base name as
 ``W + scaling * B @ A``, computed in float32 and rounded once to W's dtype (`adapters.merged`). The policy's own weights
 do not change.
 """
@@ -25,7 +25,7 @@ from meds_openrlhf.training.host.openrlhf import replaced
 
 
 class MergedWeights:
-    """The parameters of ``peft_model`` under the base model's names, each with its adapters while it is gathered."""
+    """The parameters of ``peft_model`` under the base model's names; a gathered parameter has its adapters merged."""
 
     def __init__(self, peft_model: torch.nn.Module, adapted_alone: bool = False) -> None:
         self._model = peft_model
@@ -34,7 +34,7 @@ class MergedWeights:
         self._layer_of = {layer.get_base_layer().weight: layer for layer in layers}
 
     def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """Iterate over the base model's parameters by name; their data have no adapters yet."""
+        """Iterate over the base model's parameters by name; their data is not merged yet."""
         for name, parameter in self._model.named_parameters():
             plain = plain_name(name)
             if plain is not None and (parameter in self._layer_of or not self._adapted_alone):
@@ -42,7 +42,7 @@ class MergedWeights:
 
     @contextmanager
     def gathered(self, parameters: Sequence[torch.nn.Parameter], enabled: bool = True) -> Iterator[None]:
-        """DeepSpeed's ``GatheredParameters`` for one parameter, whose ``data`` are the merged weight in the block.
+        """Like DeepSpeed's ``GatheredParameters``, for one parameter; its ``data`` is the merged weight in the block.
 
         All ranks must enter it. With ``enabled`` false (ZeRO-1 and 2) nothing has to be gathered.
         """
@@ -71,7 +71,7 @@ def _merged_weight(layer: Any) -> torch.Tensor:
 def send_merged(trainer: ppo_actor.ActorPPOTrainer) -> None:
     """Run OpenRLHF's weight sync, by broadcast or CUDA IPC, with merged weights in place of the policy's parameters.
 
-    Of a vision-language model, OpenRLHF sends what is trained: here, what has adapters.
+    For a vision-language model, OpenRLHF sends only trained parameters; here, the parameters with adapters.
     """
     weights = MergedWeights(trainer.actor.model.module, adapted_alone=getattr(trainer.actor, "is_vlm", False))
     view = copy.copy(trainer)
@@ -82,7 +82,7 @@ def send_merged(trainer: ppo_actor.ActorPPOTrainer) -> None:
 
 
 def save_merged(model: Any, tokenizer: Any, output_dir: str) -> None:
-    """Save the merged model as a Hugging Face folder; in place of the strategy's ``save_model``, on all ranks."""
+    """Save the merged model as a Hugging Face folder. Replaces the strategy's ``save_model``, on all ranks."""
     peft_model = model.model.module
     weights, writes = MergedWeights(peft_model), dist.get_rank() == 0
     state: dict[str, torch.Tensor] = {}

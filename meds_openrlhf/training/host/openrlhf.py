@@ -1,4 +1,4 @@
-"""Access to parts of OpenRLHF to extend: modules without their packages, classes without Ray, and replaced names.
+"""Access to OpenRLHF: modules without their packages, classes without Ray, replaced names, and its arguments.
 
 Importing OpenRLHF's packages imports DeepSpeed and vLLM, which takes many seconds.
 """
@@ -49,11 +49,11 @@ class BoundActor:
     arguments: Mapping[str, Any]
 
     def options(self, **options: Any) -> BoundActor:
-        """Like the actor class's."""
+        """Return a copy with these options of the Ray actor."""
         return BoundActor(self.actor.options(**options), self.arguments)
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
-        """Start an actor."""
+        """Start an actor with these arguments and the bound arguments."""
         return self.actor.remote(*args, **kwargs, **self.arguments)
 
 
@@ -82,7 +82,7 @@ def _file_of(name: str) -> Path:
 
 
 ENTRY_POINT = "openrlhf.cli.train_ppo_ray"
-# The beginning of OpenRLHF's refusal of a step that has fewer micro-batches than the policy has ranks.
+# How OpenRLHF's error begins if a step has fewer micro-batches than the policy has ranks.
 TOO_FEW_BATCHES = "The number of sample batches"
 
 
@@ -120,7 +120,7 @@ def parse_openrlhf_arguments(flags: Mapping[str, Any]) -> SimpleNamespace:
 
 @cache
 def _parsing() -> CodeType:
-    """The ``__main__`` block of OpenRLHF's script, which parses, checks and calls ``train``, without its imports."""
+    """Return the ``__main__`` block of OpenRLHF's script without its imports: it parses, checks and calls ``train``."""
     script = ast.parse(_file_of(ENTRY_POINT).read_text(encoding="utf-8"))
     (block,) = [node for node in script.body if isinstance(node, ast.If)]
     steps = [node for node in block.body if not isinstance(node, ast.ImportFrom)]
@@ -206,16 +206,6 @@ def batching_of(args: SimpleNamespace) -> Batching:
     )
 
 
-def duplicates(args: SimpleNamespace) -> int:
-    """Return how many ranks get the same samples: those of ring attention and of DeepSpeed's tensor parallelism."""
-    return batching_of(args).duplicates
-
-
-def data_parallel_ranks(args: SimpleNamespace) -> int:
-    """Return the number of policy ranks that get different samples."""
-    return batching_of(args).parallel(args.actor.num_nodes * args.actor.num_gpus_per_node)
-
-
 def ranks_of_roles(args: SimpleNamespace) -> list[int]:
     """Return for policy, critic, reference and reward how many of their ranks get different samples."""
     batching = batching_of(args)
@@ -223,14 +213,14 @@ def ranks_of_roles(args: SimpleNamespace) -> list[int]:
 
 
 def even_batch(args: SimpleNamespace) -> int:
-    """Return the number of responses of which the last batch of an epoch has a multiple (see `Batching`)."""
+    """Return the number that divides the number of responses in an epoch's last batch (see `Batching`)."""
     return batching_of(args).even_batch(ranks_of_roles(args))
 
 
 def steps_of_an_epoch(args: SimpleNamespace, prompts: int) -> int:
     """Return the number of training steps in an epoch over ``prompts``, if no prompt is filtered out.
 
-    Raises ConfigError if there is none.
+    Raises ConfigError if there would be no step.
     """
     batching, even = batching_of(args), even_batch(args)
     steps = batching.steps_of_an_epoch(prompts, even)
@@ -244,13 +234,13 @@ def steps_of_an_epoch(args: SimpleNamespace, prompts: int) -> int:
 
 
 def longest_prompt(args: SimpleNamespace) -> int:
-    """The number of tokens that ``data.max_len`` and ``rollout.max_new_tokens`` leave to a prompt."""
+    """Return the most tokens that a prompt may have, by ``data.max_len`` and ``rollout.max_new_tokens``."""
     most: int = args.data.max_len - (args.rollout.max_new_tokens or 1)
     return most
 
 
 def is_too_long(text: str, most: int, tokenizer: Any) -> bool:
-    """Whether the prompt, as the engines get it, has more than ``most`` tokens.
+    """Return whether the prompt, as the engines get it, has more than ``most`` tokens.
 
     A token has at least one byte, so only long texts are tokenized.
     """

@@ -1,6 +1,6 @@
 """Starts all actors of a run: the memory, vLLM engines, OpenRLHF's models and trainer, each in its placement group.
 
-Imports OpenRLHF, which takes many seconds, so it is imported itself when the checks of a run have passed.
+Importing this module imports OpenRLHF, which takes many seconds, so it is imported after the checks of a run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from transformers import AutoTokenizer
 
 from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.features.answer import AnswerOpenings
-from meds_openrlhf.features.settings import feature_transform, features_of_rows
+from meds_openrlhf.features.settings import transform_of
 from meds_openrlhf.memory.branch import make_branch, rewrite_memory
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
 from meds_openrlhf.memory.shard import ShardSettings
@@ -30,7 +30,7 @@ from meds_openrlhf.placement.memory_estimate import EngineLimits
 from meds_openrlhf.rewards.boxed import answer_environment
 from meds_openrlhf.tracking.response_texts import ResponseReader
 from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder
-from meds_openrlhf.training.host.openrlhf import duplicates
+from meds_openrlhf.training.host.openrlhf import batching_of
 from meds_openrlhf.training.start.placing import Placement
 from meds_openrlhf.training.start.prepare import Job
 from meds_openrlhf.training.step.engine import restartable_engines
@@ -42,12 +42,12 @@ from meds_openrlhf.training.watch.control import TrainerContext, start_run_contr
 
 @dataclass(frozen=True)
 class Actors:
-    """The run's Ray actors: OpenRLHF's trainer, the vLLM engines, each role's group of ranks, and ours."""
+    """The run's Ray actors: control, memory shards, vLLM engines, each role's group of ranks, and the trainer."""
 
     control: Any
     shards: list[Any]
     engines: list[Any]
-    models: dict[str, Any]  # "policy", and "reference", "critic", "reward" if the recipe has them
+    models: dict[str, Any]  # by role: "policy", and "reference", "critic", "reward" if the run has them
     trainer: Any
 
 
@@ -61,21 +61,20 @@ def start_actors(job: Job, placement: Placement, groups: dict[str, Any]) -> Acto
         paths=job.paths,
         control=control,
         pool=pool,
-        transform=feature_transform(features_of_rows(meds.features, meds.memory)),
-        records_layers=job.memory.records_layers,
+        records_layers=job.records_layers,
         recorder=_start_recorder(job),
-        first_step=job.start.step,
+        first_step=job.first_step,
     )
     strategy = get_strategy(args)
     engines = _start_engines(args, groups, meds.features.answer_pattern, placement.report.limits)
     models = _start_models(args, groups)
-    trainer = _start_trainer(args, strategy, models, engines, groups, context)
-    _load_models(args, strategy, models, engines, trainer, context)
+    trainer = _start_trainer(strategy, models, engines, groups["policy"], context)
+    _load_models(strategy, models, engines, trainer, context)
     return Actors(control, shards, engines, models, trainer)
 
 
 def _for_workers(meds: MedsSettings) -> MedsSettings:
-    """Return the settings with an absolute path of the user's feature: workers have other working directories."""
+    """Make the path of the user's feature absolute, because workers have other working directories."""
     file = meds.features.function
     return meds if file is None else replace(meds, features=replace(meds.features, function=str(Path(file).absolute())))
 
@@ -83,24 +82,23 @@ def _for_workers(meds: MedsSettings) -> MedsSettings:
 def _start_memory(job: Job, groups: dict[str, Any]) -> tuple[list[Any], MemoryPool | None]:
     """Start the memory; return the shards' handles and the pool, or an empty list and None without a memory.
 
-    A new memory that branches from another gets its rows here, and an old one is rewritten if it has to be.
+    Copies the rows to branch from into a new memory, and rewrites a memory of another format or number of shards.
     """
-    meds, paths, memory_format = job.config.meds, job.paths.memory, job.memory.format
+    meds, paths, memory_format = job.config.meds, job.paths.memory, job.memory
     if not meds.enabled:
         return [], None
     rewrite_memory(paths, memory_format, meds.lock_seconds)
     if meds.memory.branch_from is not None and not paths.format.exists():
         memory_format = make_branch(Path(meds.memory.branch_from), paths, memory_format)
     write_format(paths, memory_format)
-    transform = feature_transform(features_of_rows(meds.features, meds.memory))
-    settings = ShardSettings(memory_format.layers, transform, meds.memory.method, meds.lock_seconds)
+    settings = ShardSettings(memory_format.layers, transform_of(meds), meds.memory.method, meds.lock_seconds)
     shards = start_shards(paths, memory_format, settings, shard_options(groups["memory"], meds.memory.shards))
     config_hash = hashlib.sha256(job.config.as_yaml().encode()).hexdigest()
     return shards, MemoryPool(shards, paths.root, memory_format, config_hash)
 
 
 def _start_recorder(job: Job) -> Any:
-    """Start the rollout recorder on this node, whose disk has the run folder; None if it is not needed."""
+    """Start the rollout recorder on this node, whose disk has the run folder; return None if it is not needed."""
     features, keep = job.config.meds.features, job.config.meds.tracking.rollouts
     if keep == "none" and not job.config.meds.enabled:
         return None
@@ -125,7 +123,7 @@ def _start_models(args: SimpleNamespace, groups: dict[str, Any]) -> dict[str, An
             actor_class,
             pg=groups[role],
             num_gpus_per_actor=0.2 if sum(group is groups[role] for group in groups.values()) > 1 else 1,
-            duplicate_actors=duplicates(args),
+            duplicate_actors=batching_of(args).duplicates,
         )
         for role, (settings, actor_class) in roles.items()
         if role in groups
@@ -135,8 +133,8 @@ def _start_models(args: SimpleNamespace, groups: dict[str, Any]) -> dict[str, An
 def policy_options(args: SimpleNamespace) -> dict[str, Any]:
     """Return the Ray options of the policy's ranks.
 
-    Ray gives a process as many OpenMP threads as it has CPUs, one. With ``ds.adam_offload`` the optimizer runs there,
-    so the ranks share all CPUs of their node.
+    Ray gives a process as many OpenMP threads as it has CPUs, which is 1 here. With ``ds.adam_offload`` the optimizer
+    runs on the CPU, so the ranks of a node share all of its CPUs.
     """
     if not args.ds.adam_offload:
         return {}
@@ -148,8 +146,12 @@ def policy_options(args: SimpleNamespace) -> dict[str, Any]:
 def _start_engines(
     args: SimpleNamespace, groups: dict[str, Any], answer_pattern: str | None, limits: EngineLimits
 ) -> list[Any]:
+    environment: dict[str, str] = {}  # tells the rewards, which engines call, how to find answers outside boxes
+    if answer_pattern is not None:
+        tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
+        environment = answer_environment(answer_pattern, tokenizer.all_special_tokens)
     of_vllm = {"max_num_seqs": limits.max_num_seqs, "max_num_batched_tokens": limits.max_num_batched_tokens}
-    with restartable_engines(_answer_environment(args, answer_pattern), **of_vllm):
+    with restartable_engines(environment, **of_vllm):
         engines: list[Any] = create_vllm_engines(
             args.vllm.num_engines,
             args.vllm.tensor_parallel_size,
@@ -159,7 +161,7 @@ def _start_engines(
             args.vllm.enable_prefix_caching,
             args.vllm.enforce_eager,
             args.data.max_len,
-            shared_pg=groups["engines"],  # with a group given, OpenRLHF creates none
+            shared_pg=groups["engines"],  # otherwise, OpenRLHF creates a group
             gpu_memory_utilization=args.vllm.gpu_memory_utilization,
             vllm_enable_sleep=args.vllm.enable_sleep,
             logprobs_mode="processed_logprobs" if args.algo.advantage.is_correction_level != "off" else None,
@@ -170,64 +172,42 @@ def _start_engines(
     return engines
 
 
-def _answer_environment(args: SimpleNamespace, pattern: str | None) -> dict[str, str]:
-    """Return what tells the rewards, which the engines call, how to find answers; nothing for those in boxes."""
-    if pattern is None:
-        return {}
-    tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
-    return answer_environment(pattern, tokenizer.all_special_tokens)
-
-
 def _start_trainer(
-    args: SimpleNamespace,
-    strategy: Any,
-    models: dict[str, Any],
-    engines: list[Any],
-    groups: dict[str, Any],
-    context: Any,
+    strategy: Any, models: dict[str, Any], engines: list[Any], policy_group: Any, context: TrainerContext
 ) -> Any:
+    args = strategy.args
     trainer_class = MedsPPOTrainerAsync if args.train.async_enable else MedsPPOTrainer
     # On the node of the policy's first rank, whose loss ends the run anyway; otherwise Ray would choose any node.
-    beside = PlacementGroupSchedulingStrategy(groups["policy"], placement_group_bundle_index=0)
-    return (
-        ray.remote(num_cpus=0)(trainer_class)
-        .options(scheduling_strategy=beside)
-        .remote(
-            args.actor.model_name_or_path,
-            strategy=strategy,
-            actor_model_group=models["policy"],
-            critic_model_group=models.get("critic"),
-            reward_model_group=models.get("reward"),
-            reference_model_group=models.get("reference"),
-            vllm_engines=engines,
-            context=context,
-            do_sample=True,
-            max_len=args.data.max_len,
-            max_new_tokens=args.rollout.max_new_tokens,
-            temperature=args.rollout.temperature,
-            top_p=args.rollout.top_p,
-        )
+    beside = PlacementGroupSchedulingStrategy(policy_group, placement_group_bundle_index=0)
+    return ray.remote(num_cpus=0, scheduling_strategy=beside)(trainer_class).remote(
+        args.actor.model_name_or_path,
+        strategy=strategy,
+        actor_model_group=models["policy"],
+        critic_model_group=models.get("critic"),
+        reward_model_group=models.get("reward"),
+        reference_model_group=models.get("reference"),
+        vllm_engines=engines,
+        context=context,
+        do_sample=True,
+        max_len=args.data.max_len,
+        max_new_tokens=args.rollout.max_new_tokens,
+        temperature=args.rollout.temperature,
+        top_p=args.rollout.top_p,
     )
 
 
 def _load_models(
-    args: SimpleNamespace,
-    strategy: Any,
-    models: dict[str, Any],
-    engines: list[Any],
-    trainer: Any,
-    context: TrainerContext,
+    strategy: Any, models: dict[str, Any], engines: list[Any], trainer: Any, context: TrainerContext
 ) -> None:
-    """Load the weights; the critic's schedule needs the policy's, so it comes second."""
-    max_steps = ray.get(trainer.get_max_steps.remote())
+    """Load the weights; the critic's after the policy's, as OpenRLHF does."""
+    args, max_steps = strategy.args, ray.get(trainer.get_max_steps.remote())
     pretrained = args.actor.model_name_or_path
     loading = models["policy"].async_init_model_from_pretrained(
         strategy, pretrained, max_steps, engines, meds=context.meds, records_layers=context.records_layers
     )
-    if "reference" in models:
-        loading += models["reference"].async_init_model_from_pretrained(strategy, pretrained)
-    if "reward" in models and args.reward.model_name_or_path:
-        loading += models["reward"].async_init_model_from_pretrained(strategy, args.reward.model_name_or_path)
+    for role, path in (("reference", pretrained), ("reward", args.reward.model_name_or_path)):
+        if role in models:
+            loading += models[role].async_init_model_from_pretrained(strategy, path)
     _wait_for(loading, engines)
     if "critic" in models:
         ray.get(models["critic"].async_init_model_from_pretrained(strategy, args.critic.model_name_or_path, max_steps))

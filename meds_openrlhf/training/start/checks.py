@@ -1,8 +1,7 @@
-"""Every reason to refuse a run before anything starts, one a function. A check looks and never writes.
+"""Every check of a run before anything starts, one a function. Checks write nothing, and raise ConfigError.
 
-Those in `OF_FLAGS` and `OF_ARGUMENTS` need no file: `meds train`, `meds plan` and the trainings of `meds doctor` ask
-all of them. The others are about models, data and an existing run; `start.prepare` asks them where it has these. All
-raise ConfigError.
+Those in `OF_FLAGS` and `OF_ARGUMENTS` need no file: `meds train`, `meds plan` and the trainings of `meds doctor` run
+all of them. The others are about models, data and an existing run; `start.prepare` runs them when it has loaded these.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.plan import SECTIONS
 from meds_openrlhf.rewards import gym_problem
-from meds_openrlhf.training.host.openrlhf import batching_of, role_requests
+from meds_openrlhf.training.host.openrlhf import batching_of
 
 # Settings that may name local files, and the suffixes of those with data.
 FILE_SETTINGS = (
@@ -30,7 +29,8 @@ FILE_SETTINGS = (
 )
 DATA_SUFFIXES = frozenset({".json", ".jsonl", ".csv", ".parquet", ".arrow"})
 AT_LEAST_ONE = (
-    *("actor.num_nodes", "actor.num_gpus_per_node", "vllm.num_engines", "vllm.tensor_parallel_size", "data.max_len"),
+    *(f"{section}.{count}" for section in SECTIONS.values() for count in ("num_nodes", "num_gpus_per_node")),
+    *("vllm.num_engines", "vllm.tensor_parallel_size", "data.max_len"),
     *("rollout.batch_size", "rollout.micro_batch_size", "rollout.n_samples_per_prompt", "rollout.max_tokens_per_gpu"),
     *("train.batch_size", "train.micro_batch_size", "train.max_tokens_per_gpu"),
     *("ds.ring_attn_size", "ds.tensor_parallel_size"),
@@ -41,7 +41,7 @@ ALL_LINEAR = "all-linear"
 
 
 def require_positive(_config: RunConfig, flags: Mapping[str, Any]) -> None:
-    """Counts and sizes are at least 1, since OpenRLHF divides by them without a check, and engines are needed."""
+    """Require engines, and counts and sizes of at least 1, because OpenRLHF divides by them without a check."""
     for key in AT_LEAST_ONE:
         value = flags.get(key)  # the parser checks values that are not numbers
         if isinstance(value, int | float) and value < 1:
@@ -51,10 +51,10 @@ def require_positive(_config: RunConfig, flags: Mapping[str, Any]) -> None:
 
 
 def require_reward(config: RunConfig, flags: Mapping[str, Any]) -> None:
-    """A run has a reward, and none that another replaces."""
+    """Require a reward, and no setting of a reward that another setting overrides."""
     names = ("reward.remote_url", "reward.model_name_or_path", "train.agent_func_path")
     given = {"meds.reward": config.meds.reward, **{name: flags.get(name) for name in names}}
-    if config.meds.reward:  # is passed on as reward.remote_url
+    if config.meds.reward:  # sets the flag reward.remote_url
         given["reward.remote_url"] = config.openrlhf.get("reward.remote_url")
     replaced_by = {name: "train.agent_func_path" for name in ("meds.reward", *names[:2])}
     for name, other in (*replaced_by.items(), ("meds.reward", "reward.remote_url")):
@@ -67,23 +67,15 @@ def require_reward(config: RunConfig, flags: Mapping[str, Any]) -> None:
 # ── OpenRLHF's arguments; counts of GPUs may be provisional ──
 
 
-def require_counts(_config: RunConfig, args: SimpleNamespace) -> None:
-    """Every role of the run has GPUs; the counts of roles that it does not have may be 0."""
-    for request in role_requests(args):
-        for count, value in (("num_nodes", request.blocks), ("num_gpus_per_node", request.block_gpus)):
-            if request.role in SECTIONS and value < 1:
-                raise ConfigError(f"{SECTIONS[request.role]}.{count}", value, "must be at least 1.")
-
-
 def require_two_checkpoints(_config: RunConfig, args: SimpleNamespace) -> None:
-    """There is room for two checkpoints, because OpenRLHF removes the old one before it saves the new one."""
+    """Require room for two checkpoints, because OpenRLHF removes the old checkpoint before it saves the new one."""
     if args.ckpt.save_steps > 0 and args.ckpt.max_num < 2:
-        hint = "leaves no whole checkpoint while the next one is saved. Set at least 2."
+        hint = "leaves no complete checkpoint while the next one is saved. Set at least 2."
         raise ConfigError("ckpt.max_num", args.ckpt.max_num, hint)
 
 
 def require_length_penalties(_config: RunConfig, args: SimpleNamespace) -> None:
-    """The penalized range of lengths is part of a response; OpenRLHF asserts it in the first step."""
+    """Require a penalized range that fits into a response; OpenRLHF would assert this only in the first step."""
     buffer, longest = args.reward.overlong_buffer_len, args.rollout.max_new_tokens or args.data.max_len
     if buffer is not None and buffer > longest:
         hint = f"is more than the {longest} tokens of the longest response. Lower it."
@@ -91,47 +83,42 @@ def require_length_penalties(_config: RunConfig, args: SimpleNamespace) -> None:
 
 
 def require_readable_answers(_config: RunConfig, args: SimpleNamespace) -> None:
-    """Answers can be located in the tokenizer's tokens."""
+    """Require a tokenizer in whose tokens answers can be located."""
     if args.data.disable_fast_tokenizer:
-        hint = "only a fast tokenizer shows the bytes of tokens, in which answers are found. Leave this out."
+        hint = "only a fast tokenizer gives the bytes of tokens, which are needed to find answers. Leave this out."
         raise ConfigError("data.disable_fast_tokenizer", True, hint)
 
 
 def require_filtering(config: RunConfig, args: SimpleNamespace) -> None:
-    """``keep_all_wrong`` changes what dynamic filtering keeps, for the sake of penalties."""
+    """Require dynamic filtering and penalties for ``keep_all_wrong``, which changes what the filter keeps."""
     meds = config.meds
-    if not meds.rollout.keep_all_wrong:
-        return
     penalized = meds.enabled and meds.memory.remember != "right" and meds.penalty.alpha and meds.penalty.beta
-    if not args.algo.dynamic_filtering_enable or not penalized:
-        hint = "changes which groups dynamic filtering keeps, for their penalties"
-        missing = (
-            "Set algo.dynamic_filtering_enable." if penalized else "No wrong rollout has a penalty here: set false."
-        )
-        raise ConfigError("meds.rollout.keep_all_wrong", True, f"{hint}. {missing}")
+    if meds.rollout.keep_all_wrong and not (args.algo.dynamic_filtering_enable and penalized):
+        hint = "needs algo.dynamic_filtering_enable, and a memory that penalizes wrong rollouts."
+        raise ConfigError("meds.rollout.keep_all_wrong", True, hint)
 
 
 def require_minibatches(config: RunConfig, args: SimpleNamespace) -> None:
-    """The sizes of batches allow mini-batches of whole prompts, if meds.policy.minibatches asks for them."""
+    """Require batch sizes that allow mini-batches of whole prompts, if meds.policy.minibatches is "prompts"."""
     if config.meds.policy.minibatches != "prompts":
         return
     batching_of(args).require_whole_prompts()
     if args.critic.model_name_or_path:
-        hint = "a critic would train on other mini-batches. Set responses."
+        hint = "a critic would train on other mini-batches. Set it to `responses`."
         raise ConfigError("meds.policy.minibatches", "prompts", hint)
 
 
 def require_exploration(config: RunConfig, args: SimpleNamespace) -> None:
-    """Methods that compare responses have some to compare, and an estimator that they go with."""
+    """Require enough responses to a prompt, and a suitable estimator, for methods that compare responses."""
     exploration, responses = config.meds.exploration, args.rollout.n_samples_per_prompt
     estimator, k = args.algo.advantage.estimator, exploration.pass_at_k
     if k is not None and estimator != "group_norm":
-        hint = "meds.exploration.pass_at_k takes the place of group_norm's advantages. Set group_norm."
+        hint = "pass_at_k works only with group_norm. Set algo.advantage.estimator to group_norm."
         raise ConfigError("algo.advantage.estimator", estimator, hint)
     if k is not None and k >= responses:
         raise ConfigError("meds.exploration.pass_at_k", k, f"must be below rollout.n_samples_per_prompt, {responses}.")
     if exploration.answer_bonus and estimator == "gae":
-        hint = "meds.exploration.answer_bonus does not know a critic. Use an estimator without one."
+        hint = "meds.exploration.answer_bonus does not support a critic. Use an estimator without one."
         raise ConfigError("algo.advantage.estimator", estimator, hint)
     if responses == 1 and config.meds.enabled and config.meds.penalty.scope == "batch":
         hint = "compares the responses to a prompt. Raise rollout.n_samples_per_prompt, which is 1."
@@ -139,7 +126,7 @@ def require_exploration(config: RunConfig, args: SimpleNamespace) -> None:
 
 
 def require_lora(_config: RunConfig, args: SimpleNamespace) -> None:
-    """LoRA's adapters can be merged for the engines."""
+    """Require LoRA adapters that can be merged for the engines."""
     lora = args.ds.lora
     if not lora.rank:
         return
@@ -161,7 +148,6 @@ def require_lora(_config: RunConfig, args: SimpleNamespace) -> None:
 
 OF_FLAGS: tuple[Callable[[RunConfig, Mapping[str, Any]], None], ...] = (require_positive, require_reward)
 OF_ARGUMENTS: tuple[Callable[[RunConfig, SimpleNamespace], None], ...] = (
-    require_counts,
     require_two_checkpoints,
     require_lora,
     require_length_penalties,
@@ -176,7 +162,7 @@ OF_ARGUMENTS: tuple[Callable[[RunConfig, SimpleNamespace], None], ...] = (
 
 
 def require_local_paths(config: RunConfig, keys: tuple[str, ...]) -> None:
-    """The local files and folders that flags name exist; hub names (``owner/name``) are left to their loaders."""
+    """Require that the local files and folders in flags exist; hub names (``owner/name``) are left to their loaders."""
     for key in keys:
         value = config.openrlhf.get(key)
         if not value:
@@ -189,7 +175,7 @@ def require_local_paths(config: RunConfig, keys: tuple[str, ...]) -> None:
 
 
 def with_absolute_paths(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Make paths of local files absolute, since workers of a cluster have other working directories."""
+    """Make paths of local files absolute, because workers of a cluster have other working directories."""
     changed = dict(flags)
     for key in FILE_SETTINGS:
         if isinstance(flags.get(key), str):
@@ -208,14 +194,14 @@ def _named(value: object) -> Iterator[tuple[str, str]]:
 
 
 def require_code_files(config: RunConfig) -> None:
-    """The user's code files are Python and define the name that OpenRLHF calls."""
+    """Require that the user's code files are valid Python and define the name that OpenRLHF calls."""
     for key, name, kind, page in (
         ("reward.remote_url", "reward_func", ast.FunctionDef, "rewards.md"),
         ("train.agent_func_path", "AgentExecutor", ast.ClassDef, "recipes/tools.md"),
     ):
         value = config.openrlhf.get(key)
         if not isinstance(value, str) or (key == "reward.remote_url" and not value.endswith(".py")):
-            continue  # a server that scores responses
+            continue  # not set, or a server that scores responses
         try:
             tree = ast.parse(Path(value).read_text(encoding="utf-8"))
         except OSError as error:
@@ -224,8 +210,8 @@ def require_code_files(config: RunConfig) -> None:
             line = f"line {error.lineno}: " if isinstance(error, SyntaxError) else ""
             raise ConfigError(key, value, f"is not valid Python ({line}{error.args[0]}).") from error
         if not any(_defines(node, name, kind) for node in tree.body):
-            what = "a class" if kind is ast.ClassDef else "a function that is not async"
-            raise ConfigError(key, value, f"must define {name}, {what}, which OpenRLHF calls. See docs/{page}.")
+            what = "a class" if kind is ast.ClassDef else "a non-async function"
+            raise ConfigError(key, value, f"must define {what} `{name}`, which OpenRLHF calls. See docs/{page}.")
 
 
 def _defines(node: ast.stmt, name: str, kind: type[ast.stmt]) -> bool:
@@ -236,7 +222,7 @@ def _defines(node: ast.stmt, name: str, kind: type[ast.stmt]) -> bool:
 
 
 def require_labels(config: RunConfig, data: Any, column: str | None) -> None:
-    """The labels of a built-in reward are there, and are those that it can read."""
+    """Require labels that the built-in reward can read."""
     reward = config.meds.reward
     if reward is None:
         return
@@ -247,10 +233,9 @@ def require_labels(config: RunConfig, data: Any, column: str | None) -> None:
         try:
             gym_problem.require_label(label)
         except ValueError as error:
-            hint = f"cannot read the labels in data.label_key: {error}"
-            raise ConfigError("meds.reward", reward, hint) from error
+            raise ConfigError("meds.reward", reward, f"cannot read the labels in data.label_key: {error}") from error
     elif gym_problem.is_label(label):
-        raise ConfigError("meds.reward", reward, "cannot read the labels of reasoning-gym in data.label_key. Set gym.")
+        raise ConfigError("meds.reward", reward, "cannot read reasoning-gym's labels in data.label_key. Set it to gym.")
 
 
 # ── the policy ──
@@ -264,15 +249,13 @@ def model_config(name: str) -> Any:
         return AutoConfig.from_pretrained(name, trust_remote_code=True)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise ConfigError("actor.model_name_or_path", name, f"holds no model that can be loaded: {reason}") from error
+        raise ConfigError("actor.model_name_or_path", name, f"contains no loadable model: {reason}") from error
 
 
 def require_recordable(args: SimpleNamespace, policy: Any) -> None:
-    """Layer logits of this policy can be recorded; docs/recorder.md explains why others cannot."""
+    """Require a policy whose layer logits can be recorded; see docs/recorder.md."""
     if args.ds.deepcompile:
-        raise ConfigError(
-            "ds.deepcompile", True, "compiled code runs no hooks, and the memory needs them. Leave it out."
-        )
+        raise ConfigError("ds.deepcompile", True, "compiled code runs no hooks, which the memory needs. Leave it out.")
     from meds_openrlhf.features.decoder import find_decoder_parts
 
     try:
@@ -283,7 +266,7 @@ def require_recordable(args: SimpleNamespace, policy: Any) -> None:
 
 
 def require_lora_targets(args: SimpleNamespace, policy: Any) -> None:
-    """The modules to adapt exist, and their adapters can be merged exactly."""
+    """Require that the modules to adapt exist, and that their adapters can be merged exactly."""
     targets, setting = args.ds.lora.target_modules, "ds.lora.target_modules"
     if not args.ds.lora.rank:
         return
@@ -294,9 +277,8 @@ def require_lora_targets(args: SimpleNamespace, policy: Any) -> None:
     modules, kind = dict(model.named_modules()), model.config.model_type
     if targets == ALL_LINEAR:
         if any(isinstance(module, Conv1D) for module in modules.values()):
-            raise ConfigError(
-                setting, targets, f"this {kind} model has Conv1D layers, whose adapters cannot be merged."
-            )
+            hint = f"this {kind} model has Conv1D layers, whose adapters cannot be merged."
+            raise ConfigError(setting, targets, hint)
         return
     linear = dict.fromkeys(name.rpartition(".")[2] for name, module in modules.items() if isinstance(module, Linear))
     known = f"this {kind} model has {', '.join(linear)}. Leave it out to adapt all of them but the unembedding"
@@ -319,11 +301,11 @@ def _without_weights(policy: Any) -> Any:
         return auto.from_config(policy, trust_remote_code=True)
 
 
-# ── the run that is there already ──
+# ── an existing run ──
 
 
 def require_same_adapters(config: RunConfig, paths: RunPaths) -> None:
-    """A resumed run has the adapters of the run in its folder."""
+    """Require that a resumed run has the adapters of its checkpoint."""
     saved = load_config(paths.config).openrlhf
     for key, default in (("ds.lora.rank", 0), ("ds.lora.alpha", 16), ("ds.lora.target_modules", ALL_LINEAR)):
         now, before = config.openrlhf.get(key, default), saved.get(key, default)
@@ -332,7 +314,7 @@ def require_same_adapters(config: RunConfig, paths: RunPaths) -> None:
 
 
 def require_memory_of(config: RunConfig, paths: RunPaths, wanted: MemoryFormat) -> MemoryFormat:
-    """The existing memory, or the one to branch from, is of the same model and features.
+    """Require that the existing memory, or the memory to branch from, is of the same model and features.
 
     Returns the format of the run's memory, with the step offset of the existing one.
     """

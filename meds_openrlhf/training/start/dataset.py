@@ -13,7 +13,7 @@ from meds_openrlhf.training.host.openrlhf import is_too_long, longest_prompt, mo
 
 
 def load_prompts(args: SimpleNamespace) -> Any:
-    """Load the rows that are trained on, as OpenRLHF does. Raises ConfigError for a missing data set or column."""
+    """Load the rows to train on, as OpenRLHF does. Raises ConfigError for a missing data set or column."""
     data = _load_dataset(
         "data.prompt_dataset", args.data.prompt_dataset, args.data.prompt_split, args, args.data.prompt_probs
     )
@@ -26,14 +26,12 @@ def load_prompts(args: SimpleNamespace) -> Any:
 
 
 def count_too_long(data: Any, args: SimpleNamespace, tokenizer: Any) -> int:
-    """Count the prompts that `RolloutGenerator` leaves out. Raises ConfigError if it would leave out all of them."""
+    """Count the prompts that `RolloutGenerator` skips as too long. Raises ConfigError if it would skip all of them."""
     most, text_of, key = longest_prompt(args), _as_sent(args, tokenizer), args.data.input_key
     batches = data.select_columns([key]).iter(batch_size=1000)  # many times faster than row by row
     too_long = sum(is_too_long(text_of({key: value}), most, tokenizer) for batch in batches for value in batch[key])
     if too_long == len(data):
-        hint = (
-            f"leaves {most} tokens to a prompt, and every prompt has more. Raise it, or lower rollout.max_new_tokens."
-        )
+        hint = f"leaves {most} tokens for a prompt, but all are longer. Raise it or lower rollout.max_new_tokens."
         raise ConfigError("data.max_len", args.data.max_len, hint)
     return too_long
 
@@ -45,7 +43,7 @@ def _load_dataset(key: str, name: str, split: str, args: SimpleNamespace, probab
     disable_progress_bars()
     strategy = SimpleNamespace(args=args, print=print, is_rank_0=lambda: True)  # the parts that OpenRLHF uses here
     try:
-        with redirect_stdout(io.StringIO()):  # it prints what it loads, and the trainer prints it again
+        with redirect_stdout(io.StringIO()):  # OpenRLHF prints what it loads, and prints it again in the trainer
             return module_alone("openrlhf.datasets.utils").blending_datasets(
                 name, probabilities, strategy, args.train.seed, args.data.max_samples, dataset_split=split
             )

@@ -1,4 +1,4 @@
-"""From a run's flags to its place in the cluster: OpenRLHF's arguments with all counts, and the plan."""
+"""Places a run in the cluster: turns its flags into OpenRLHF's arguments with all counts, and plans the placement."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from meds_openrlhf.config import ConfigError, RunConfig
-from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.model_shape import FoundShape, find_shape
 from meds_openrlhf.placement.modes import mode_flags
@@ -36,13 +35,13 @@ PROVISIONAL = {
 
 @dataclass(frozen=True)
 class Request:
-    """What a run asks of a cluster: OpenRLHF's ``args`` from ``flags``; counts that the flags omit are provisional."""
+    """What a run needs from a cluster: OpenRLHF's ``args`` from ``flags``, with placeholders for omitted counts."""
 
     config: RunConfig
     flags: Mapping[str, Any]
     args: SimpleNamespace
     models: Mapping[str, FoundShape]  # by role
-    saved_ranks: Mapping[str, int]  # of policy and critic in the checkpoint to resume
+    saved_ranks: Mapping[str, int]  # number of ranks by role, in the checkpoint to resume from
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Placement:
 
 
 def request_of(config: RunConfig, flags: Mapping[str, Any], saved_ranks: Mapping[str, int] | None = None) -> Request:
-    """Ask all checks of flags and arguments, and return the request. Raises ConfigError."""
+    """Run all checks of flags and arguments, and return the request. Raises ConfigError."""
     mode = config.meds.placement.mode
     added = mode_flags(mode, flags)
     if mode != "flags":
@@ -62,12 +61,9 @@ def request_of(config: RunConfig, flags: Mapping[str, Any], saved_ranks: Mapping
     for check in checks.OF_FLAGS:
         check(config, {**flags, **added})
     args = parse_openrlhf_arguments({**flags, **added})
-    for ask in checks.OF_ARGUMENTS:
-        ask(config, args)
-    request = Request(config, flags, args, models_of(args), {} if args.ds.use_universal_ckpt else saved_ranks or {})
-    if mode == "flags":
-        _require_saved_ranks(request, args)
-    return request
+    for check_arguments in checks.OF_ARGUMENTS:
+        check_arguments(config, args)
+    return Request(config, flags, args, models_of(args), {} if args.ds.use_universal_ckpt else saved_ranks or {})
 
 
 def place(request: Request, nodes: Sequence[Node], sized_to: Sequence[Node] | None = None) -> Placement:
@@ -78,13 +74,12 @@ def place(request: Request, nodes: Sequence[Node], sized_to: Sequence[Node] | No
     meds, flags = request.config.meds, request.flags
     shards = meds.memory.shards if meds.enabled else 0
     free = beside_memory(nodes if sized_to is None else sized_to, shards)
-    draft = recipe_of(request.args, request.models, flags, meds)
-    sizing = size(draft, meds.placement.mode, free, CONTROLLER_CPUS, request.saved_ranks)
+    sizing = size(recipe_of(request, request.args), meds.placement.mode, free, CONTROLLER_CPUS, request.saved_ranks)
     args = request.args
     if sizing.flags:
-        with redirect_stdout(io.StringIO()):  # the parser repeats its remarks
+        with redirect_stdout(io.StringIO()):  # the parser prints its remarks again
             args = parse_openrlhf_arguments({**flags, **sizing.flags})
-    recipe, roles = recipe_of(args, request.models, flags, meds), role_requests(args)
+    recipe, roles = recipe_of(request, args), role_requests(args)
     _require_saved_ranks(request, args)
     require_batches(recipe, roles, sizing.flags)
     return Placement(args, report(make_plan(roles, nodes, shards, CONTROLLER_CPUS), sizing, recipe))
@@ -119,7 +114,7 @@ def _with_smaller_counts(request: Request, nodes: Sequence[Node], shortage: Shor
 
 
 def _require_saved_ranks(request: Request, args: SimpleNamespace) -> None:
-    """Raise ConfigError if the number of ranks differs from the checkpoint's, which DeepSpeed cannot load then."""
+    """Raise ConfigError if the number of ranks differs from the checkpoint's, because DeepSpeed could not load it."""
     for role in role_requests(args):
         saved = request.saved_ranks.get(role.role, role.gpus)
         if role.gpus != saved:
@@ -143,26 +138,22 @@ def models_of(args: SimpleNamespace) -> dict[str, FoundShape]:
     return {role: found[name] for role, name in names.items()}
 
 
-def recipe_of(
-    args: SimpleNamespace,
-    models: Mapping[str, FoundShape],
-    given: Mapping[str, Any],
-    meds: MedsSettings,
-) -> Recipe:
-    """Return what placement needs to know about a run. ``given`` are the flags that the user set."""
+def recipe_of(request: Request, args: SimpleNamespace) -> Recipe:
+    """Return what placement needs to know about a run with these arguments of OpenRLHF."""
+    meds = request.config.meds
     batching = replace(batching_of(args), whole_prompts=meds.policy.minibatches == "prompts")
     length: int = args.data.max_len
 
     def tokens_of(section: SimpleNamespace) -> int:
-        """Return the tokens of a micro-batch; a longer sample is one alone."""
+        """Return the tokens of a micro-batch; a longer sample is a micro-batch of its own."""
         if not batching.dynamic:
             return int(section.micro_batch_size * length)
         return max(int(section.max_tokens_per_gpu * batching.duplicates), length)
 
     return Recipe(
-        models=models,
+        models=request.models,
         batching=batching,
-        given=given,
+        given=request.flags,
         hosts={request.role: request.shares_with for request in role_requests(args) if request.shares_with},
         zero_stage=args.ds.zero_stage,
         zero_subgroup=args.ds.zpg,

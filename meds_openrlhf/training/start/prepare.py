@@ -1,4 +1,4 @@
-"""Turns a configuration into a job: asks every check, and starts nothing."""
+"""Turns a configuration into a job: runs every check, and starts nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meds_openrlhf.checkpoints import Checkpoint, newest_complete, ranks_saved
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.config.method import ANSWERS
 from meds_openrlhf.features.function import FROM_TEXTS, load_function
-from meds_openrlhf.features.settings import features_of_rows, transform_of
+from meds_openrlhf.features.settings import transform_of
 from meds_openrlhf.memory.snapshot import MemoryFormat
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import Node
@@ -26,59 +26,38 @@ from meds_openrlhf.training.start.placing import Request, place, request_of
 REWARD_FILES = Path(__file__).parents[2] / "rewards"
 
 
-@dataclass(frozen=True)
-class Start:
-    """Where a run begins: at step 0, or at the checkpoint from which it resumes."""
-
-    resume: bool
-    checkpoint: Checkpoint | None
-
-    @property
-    def step(self) -> int:
-        """The number of steps that are done."""
-        return self.checkpoint.step if self.checkpoint else 0
-
-
-@dataclass(frozen=True)
-class Prompts:
-    """How many prompts are trained on, and how many are left out because they have more than ``most`` tokens."""
-
-    count: int
-    too_long: int
-    most: int
-
-
-@dataclass(frozen=True)
-class RunMemory:
-    """The memory of a run: the format of its rows, and whether the policy records them."""
-
-    format: MemoryFormat
-    records_layers: bool
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """A run that has passed every check and has not started anything."""
 
     config: RunConfig
     paths: RunPaths
     on_cpu: bool
-    start: Start
+    resume: bool
+    checkpoint: Checkpoint | None  # from which the run resumes; None if it begins at step 0
     request: Request
-    prompts: Prompts
-    memory: RunMemory
+    prompts: int  # prompts to train on
+    too_long: int  # prompts that are skipped
+    longest_prompt: int  # the most tokens that a prompt may have
+    memory: MemoryFormat
+    records_layers: bool  # whether the policy records the memory's rows
+
+    @property
+    def first_step(self) -> int:
+        """The number of steps that the checkpoint includes."""
+        return self.checkpoint.step if self.checkpoint else 0
 
     def total_steps(self, args: SimpleNamespace) -> int:
         """Return the number of steps with these arguments of OpenRLHF, if no prompt is filtered out.
 
-        Raises ConfigError if there is none.
+        Raises ConfigError if there would be no step.
         """
-        steps: int = steps_of_an_epoch(args, self.prompts.count) * args.train.num_episodes
+        steps: int = steps_of_an_epoch(args, self.prompts) * args.train.num_episodes
         return min(steps, self.config.meds.max_steps or steps)
 
 
 def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool) -> Job:
-    """Ask every check that needs no cluster, quick ones first. Loads no model and writes nothing."""
+    """Run every check that needs no cluster, quick checks first. Loads no weights and writes nothing."""
     wanted = ("actor.model_name_or_path", "data.prompt_dataset")
     checks.require_local_paths(config, wanted + ("eval.dataset",) * bool(config.openrlhf.get("eval.dataset")))
     checks.require_code_files(config)
@@ -91,22 +70,32 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool) -> J
     data = dataset.load_prompts(args)
     checks.require_labels(config, data, args.data.label_key)
     policy = checks.model_config(args.actor.model_name_or_path)
-    memory = _memory_of(config, paths, args, policy)
+    memory, records_layers = _memory_of(config, paths, args, policy)
     checks.require_lora_targets(args, policy)
-    prompts = _prompts_of(data, args)
-    return Job(config, paths, on_cpu, Start(resume, checkpoint), request, prompts, memory)
+    from transformers import AutoTokenizer  # late: earlier checks fail fast without it
+
+    tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
+    too_long = dataset.count_too_long(data, args, tokenizer)
+    return Job(
+        config=config, paths=paths, on_cpu=on_cpu, resume=resume, checkpoint=checkpoint, request=request,
+        prompts=len(data) - too_long, too_long=too_long, longest_prompt=longest_prompt(args), memory=memory,
+        records_layers=records_layers,
+    )  # fmt: skip
 
 
 def plan_run(config: RunConfig, nodes: Sequence[Node]) -> PlanReport:
-    """Plan the placement of a new run on ``nodes``; asks the same checks as `prepare`, except those about files."""
+    """Plan the placement of a new run on ``nodes``; runs the same checks as `prepare`, except those of files."""
     on_cpu = config.meds.allow_cpu and not devices.has_cuda()
     checks.require_local_paths(config, ("actor.model_name_or_path",))
     flags = openrlhf_flags(config, RunPaths(Path(config.meds.run_dir)), on_cpu, load=False)
     return place(request_of(config, flags), nodes).report
 
 
-def _memory_of(config: RunConfig, paths: RunPaths, args: SimpleNamespace, policy: Any) -> RunMemory:
-    """Return the run's memory. Raises ConfigError if the run cannot have it, or if the user's feature fails."""
+def _memory_of(config: RunConfig, paths: RunPaths, args: SimpleNamespace, policy: Any) -> tuple[MemoryFormat, bool]:
+    """Return the format of the run's memory, and whether the policy records its rows.
+
+    Raises ConfigError if the memory does not fit the run, or if the user's feature fails.
+    """
     meds, function = config.meds, None
     if meds.features.function is not None and meds.enabled:
         text = policy.get_text_config()
@@ -115,24 +104,16 @@ def _memory_of(config: RunConfig, paths: RunPaths, args: SimpleNamespace, policy
     records_layers = meds.enabled and not from_texts
     memory = MemoryFormat.of(meds, policy, function)
     if records_layers:
-        transform_of(features_of_rows(meds.features, meds.memory), memory.layers)
+        transform_of(meds, memory.layers)
     if meds.enabled:
         memory = checks.require_memory_of(config, paths, memory)
     if records_layers:
         checks.require_recordable(args, policy)  # the last check: it imports the model's code
-    return RunMemory(memory, records_layers)
-
-
-def _prompts_of(data: Any, args: SimpleNamespace) -> Prompts:
-    from transformers import AutoTokenizer  # late: refusals need no model code
-
-    tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
-    too_long = dataset.count_too_long(data, args, tokenizer)
-    return Prompts(len(data) - too_long, too_long, longest_prompt(args))
+    return memory, records_layers
 
 
 def openrlhf_flags(config: RunConfig, paths: RunPaths, on_cpu: bool, load: bool) -> dict[str, Any]:
-    """Return the run's flags for OpenRLHF, including those that the run folder and the reward determine."""
+    """Return the run's flags for OpenRLHF, including flags that follow from the run folder and the reward."""
     decided: dict[str, Any] = {
         "ckpt.path": str(paths.checkpoints),
         "ckpt.output_dir": str(paths.model),

@@ -1,4 +1,4 @@
-"""Joins the samples of a step to padded batches, and arranges them for the ranks, a field at a time.
+"""Joins the samples of a step into padded batches, and distributes them over the ranks, a field at a time.
 
 OpenRLHF does the same sample by sample and field by field, which takes seconds at 8,192 samples, while all GPUs wait.
 """
@@ -20,22 +20,22 @@ from openrlhf.trainer.ppo_utils.experience import Experience, balance_experience
 from torch.utils.data import DataLoader
 
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.training.host.openrlhf import data_parallel_ranks
+from meds_openrlhf.training.host.openrlhf import batching_of
 from meds_openrlhf.training.step.samples import places_of, values_in_order
 
-NAMES = [field.name for field in fields(Experience)]
-STEP_NAMES = [name for name in NAMES if Experience.is_step_tensor_field(name)]
+FIELDS = [field.name for field in fields(Experience)]
+TOKEN_FIELDS = [name for name in FIELDS if Experience.is_step_tensor_field(name)]  # tensors with a value per token
 
 
 def even_batches(lengths: NDArray[np.int64], most_tokens: int, ranks: int) -> list[NDArray[np.int64]]:
     """Split samples of ``lengths`` (n,) tokens into batches with nearly equal sums of at most ``most_tokens``.
 
     Returns the samples' indices; the number of batches is a multiple of ``ranks``. Longest samples first, each goes to
-    the batch that has the fewest tokens: OpenRLHF's differencing method, no better here, takes seconds. A batch has
-    more tokens only where the samples are too few or too long. Raises ValueError for fewer samples than ranks.
+    the batch that has the fewest tokens; OpenRLHF's differencing method takes seconds and balances no better. A batch
+    has more tokens only if the samples are too few or too long. Raises ValueError for fewer samples than ranks.
     """
     if len(lengths) < ranks:
-        raise ValueError(f"{len(lengths)} samples make no batch for each of {ranks} ranks")
+        raise ValueError(f"{len(lengths)} samples cannot fill a batch on each of {ranks} ranks")
     order = np.argsort(-lengths, kind="stable").tolist()
     most = len(lengths) // ranks * ranks
     for count in range(max(math.ceil(lengths.sum() / most_tokens / ranks), 1) * ranks, most + 1, ranks):
@@ -53,14 +53,14 @@ def even_batches(lengths: NDArray[np.int64], most_tokens: int, ranks: int) -> li
 def padded_batches(
     samples: Sequence[Experience], orders: Sequence[NDArray[np.int64]], pad_token_id: int = 0
 ) -> list[Experience]:
-    """Return a batch of the samples with each of these indices, as OpenRLHF's ``concat_experiences`` makes them."""
+    """Return one padded batch for each array of sample indices in ``orders``, as ``concat_experiences`` would."""
     columns: dict[str, list[Any]] = {}
-    for name in NAMES:
+    for name in FIELDS:
         values = [getattr(sample, name) for sample in samples]
         if values[0] is None:
             continue
         pad = pad_token_id if name == "sequences" else 0
-        if name in STEP_NAMES:
+        if name in TOKEN_FIELDS:
             columns[name] = [_padded([values[sample][0] for sample in order.tolist()], pad) for order in orders]
         else:
             columns[name] = _joined(values, orders)
@@ -68,30 +68,30 @@ def padded_batches(
 
 
 class FlatExperience(Experience):
-    """Samples without padding, on their way to a rank, where they arrive as a padded ``Experience``.
+    """Samples without padding, for sending to a rank, where unpickling makes a padded ``Experience`` of them.
 
-    A tensor of each step, such as ``sequences``, is a list of rows (L,) here.
+    A per-token field, such as ``sequences``, is a list of tensors (L,) here, one for each sample.
     """
 
     def __reduce__(self) -> tuple[Callable[..., Experience], tuple[Any, ...]]:
-        given = {name: value for name in NAMES if (value := getattr(self, name)) is not None}
-        flat = {name: torch.cat(given.pop(name)) for name in STEP_NAMES if name in given}
+        given = {name: value for name in FIELDS if (value := getattr(self, name)) is not None}
+        flat = {name: torch.cat(given.pop(name)) for name in TOKEN_FIELDS if name in given}
         kinds = {name: values.dtype for name, values in flat.items()}
         narrow = {name: flat[name].int() if kind == torch.int64 else flat[name] for name, kind in kinds.items()}
-        return _arrived, (given, narrow, kinds, [len(row) for row in self.sequences])
+        return _rebuilt, (given, narrow, kinds, [len(row) for row in self.sequences])
 
 
 def flat_experiences(batches: Sequence[Experience], orders: Iterable[NDArray[np.int64]]) -> list[FlatExperience]:
-    """Return for each of ``orders`` the samples with these indices, without their index."""
+    """Return one experience for each array of sample indices in ``orders``; drops the field ``index``."""
     places = places_of(batches)
     chosen = [places[order] for order in orders]
     paddings = [batch.attention_mask.flip(1).argmax(1).tolist() for batch in batches]
     columns: dict[str, list[Any]] = {}
-    for name in NAMES:
+    for name in FIELDS:
         values = [getattr(batch, name) for batch in batches]
         if values[0] is None or name == "index":
             continue
-        if name in STEP_NAMES:
+        if name in TOKEN_FIELDS:
             rows = _unpadded(values, paddings)
             columns[name] = [[rows[place] for place in of_rank.tolist()] for of_rank in chosen]
         else:
@@ -105,10 +105,10 @@ def _unpadded(values: list[torch.Tensor], paddings: list[list[int]]) -> list[tor
     return [row[: len(row) - padding] for row, padding in zip(rows, chain.from_iterable(paddings))]
 
 
-def _arrived(
+def _rebuilt(
     given: dict[str, Any], flat: dict[str, torch.Tensor], kinds: dict[str, torch.dtype], lengths: list[int]
 ) -> Experience:
-    """Make a padded ``Experience`` of what was sent. There is one action less than there are tokens."""
+    """Rebuild the padded ``Experience`` on the receiving rank. Action tensors are one shorter than ``sequences``."""
     for name, values in flat.items():
         missing = (sum(lengths) - len(values)) // len(lengths)
         given[name] = _padded(values.split([length - missing for length in lengths]), 0, kinds[name])
@@ -116,7 +116,7 @@ def _arrived(
 
 
 def _joined(values: list[Any], orders: Sequence[NDArray[np.int64]]) -> list[Any]:
-    """Join the values, tensors (b,), lists of b or dictionaries of these, and return for each order these samples."""
+    """Join tensors (b,), lists of b values or dictionaries of these; return the values that each order selects."""
     if isinstance(values[0], torch.Tensor):
         whole = torch.cat(values)
         return [whole[torch.from_numpy(order)] for order in orders]
@@ -128,7 +128,7 @@ def _joined(values: list[Any], orders: Sequence[NDArray[np.int64]]) -> list[Any]
         columns = {name: _joined([value[name] for value in values], orders) for name in names}
         return [{name: column[number] for name, column in columns.items()} for number in range(len(orders))]
     flat = list(chain.from_iterable(values))
-    if not flat:  # a list that this run does not use
+    if not flat:  # a field that this run does not use
         return [[] for _ in orders]
     return [[flat[place] for place in order] for order in orders]
 
@@ -154,7 +154,7 @@ def order_by_prompts(
     """
     prompts = len(lengths) // samples
     if prompts % minibatch or minibatch * samples % ranks:
-        raise ValueError(f"{prompts} prompts make no whole mini-batches of {minibatch} for {ranks} ranks")
+        raise ValueError(f"{prompts} prompts cannot be split into mini-batches of {minibatch} for {ranks} ranks")
     drawn = np.random.default_rng(seed).permutation(prompts)
     members = (drawn[:, None] * samples + np.arange(samples)).reshape(-1, minibatch * samples)
     by_length = np.take_along_axis(members, np.argsort(-lengths[members], axis=1, kind="stable"), axis=1)
@@ -164,16 +164,15 @@ def order_by_prompts(
 def arranged(experiences: list[Experience], args: SimpleNamespace, step: int, minibatches: str) -> Sequence[Experience]:
     """Arrange a step's experiences for the ranks that train on them.
 
-    ``minibatches`` "prompts" puts all responses to a prompt into one update, and makes one experience for each
-    data-parallel rank; with "responses" OpenRLHF deals them, and each rank shuffles what it gets.
+    With ``minibatches`` "prompts", all responses to a prompt are in the same update, and each data-parallel rank gets
+    one experience. With "responses", OpenRLHF distributes them, and each rank shuffles its share.
     """
     if minibatches == "prompts":
         lengths = values_in_order(experiences, [batch.attention_mask.sum(1) for batch in experiences])
         samples = args.rollout.n_samples_per_prompt
-        ranks, seed = data_parallel_ranks(args), [args.train.seed, step]
-        return flat_experiences(
-            experiences, order_by_prompts(lengths, samples, args.train.batch_size // samples, ranks, seed)
-        )
+        ranks = batching_of(args).parallel(args.actor.num_nodes * args.actor.num_gpus_per_node)
+        minibatch, seed = args.train.batch_size // samples, [args.train.seed, step]
+        return flat_experiences(experiences, order_by_prompts(lengths, samples, minibatch, ranks, seed))
     return balance_experiences(experiences, args) if args.train.dynamic_batch_enable else experiences
 
 

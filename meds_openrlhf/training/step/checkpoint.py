@@ -12,35 +12,44 @@ from openrlhf.trainer.ppo_trainer import BasePPOTrainer
 from meds_openrlhf.checkpoints import mark_complete, newest_complete, remove_stale, saved_tags
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory.snapshot import BRANCH_SNAPSHOT
-from meds_openrlhf.tracking.metrics import DiversityTracker
+from meds_openrlhf.training.step.experience import ExperienceMaker
 from meds_openrlhf.training.step.log import RolloutSender, eval_line
 from meds_openrlhf.training.watch.control import StepReport, Stopped, TrainerContext
 
 
 class TrainingStopped(Exception):
-    """Training ends after a step, on request, when it was just saved."""
+    """Ends training after a step on request; the step's checkpoint is saved, unless ``ckpt.disable_ds`` is set."""
 
 
 class CheckpointedTraining(BasePPOTrainer):  # type: ignore[misc]
     """A mixin for OpenRLHF's trainers that saves policy, data and memory atomically and handles stop requests."""
 
     # Attributes of the subclass in this package.
+    experience_maker: ExperienceMaker
     _context: TrainerContext
-    _diversity: DiversityTracker | None
     _rollouts: RolloutSender
 
-    def save_logs_and_checkpoints(
-        self, global_step: int, logs_dict: Any = None, client_states: dict[str, Any] | None = None
-    ) -> None:
-        """Log the step and, at a checkpoint, save policy, memory and data atomically.
+    def fit(self, global_step: int = 0) -> None:
+        """Run OpenRLHF's training loop; at the end flush the rollout log, then tell the driver of a requested stop."""
+        stopped = None
+        try:
+            super().fit(global_step)
+        except TrainingStopped as stop:
+            stopped = Stopped(*stop.args)
+        self._rollouts.flush()
+        if stopped is not None:
+            self._context.tell(stopped)
+
+    def save_logs_and_checkpoints(self, global_step: int, logs_dict: Any, client_states: dict[str, Any]) -> None:
+        """Log the step and, at a checkpoint, save policy, memory and data atomically. Called by OpenRLHF's ``fit``.
 
         If the driver requested a stop, saves the step and raises TrainingStopped.
         """
-        numbers = {k: float(v) for k, v in (logs_dict or {}).items() if isinstance(v, (int, float))}
-        # Report before saving: after a crash a surplus line can be cut, but a missing line cannot be restored.
+        numbers = {k: float(v) for k, v in logs_dict.items() if isinstance(v, (int, float))}
+        # Report before saving: after a crash a surplus line can be removed, but a missing line cannot be restored.
         if ray.get(self._context.control.report.remote(StepReport(global_step, numbers))):
-            self._stop_after(global_step, logs_dict, client_states or {})
-        self._save_if_due(global_step, logs_dict, client_states or {})
+            self._stop_after(global_step, logs_dict, client_states)
+        self._save_if_due(global_step, logs_dict, client_states)
 
     def _stop_after(self, step: int, logs_dict: Any, client_states: dict[str, Any]) -> None:
         tag = f"global_step{step}"
@@ -55,7 +64,7 @@ class CheckpointedTraining(BasePPOTrainer):  # type: ignore[misc]
             super().save_logs_and_checkpoints(step, logs_dict, states)
 
     def save_best_checkpoint(self, eval_metrics: Any, global_step: int, client_states: Any = None) -> None:
-        """Save OpenRLHF's best checkpoint, with the current memory.
+        """Save OpenRLHF's best checkpoint, with the current memory. Called by OpenRLHF's ``fit`` after an evaluation.
 
         An asynchronous run evaluates step ``global_step`` but has advanced by the time the result arrives, so the saved
         step is that of the client state. Raises TrainingStopped on request, because evaluations take long.
@@ -65,29 +74,26 @@ class CheckpointedTraining(BasePPOTrainer):  # type: ignore[misc]
             ray.get(self._context.control.report_evaluation.remote(evaluated, line))
         client_states = client_states or {}
         step = client_states.get("global_step", global_step)
-        is_best = self._is_best(eval_metrics or {})
+        key = self._detect_eval_metric_key(eval_metrics)
+        is_best = key in eval_metrics and eval_metrics[key] > self.best_eval_metric_value
         with self._saving(is_best, f"best_global_step{global_step}", step, client_states) as states:
             super().save_best_checkpoint(eval_metrics, global_step, states)
         if step == global_step and ray.get(self._context.control.stop_is_requested.remote()):
             self._stop_after(step, None, client_states)
 
-    def _is_best(self, eval_metrics: dict[str, float]) -> bool:
-        key = self._detect_eval_metric_key(eval_metrics) if eval_metrics else None
-        return key in eval_metrics and eval_metrics[key] > self.best_eval_metric_value
-
     @contextmanager
     def _saving(self, is_due: bool, tag: str, step: int, client_states: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Before OpenRLHF saves a checkpoint that ``is_due``, save what it does not, and then mark all as complete.
+        """If ``is_due``, save memory and diversity before OpenRLHF saves, and then mark the checkpoint complete.
 
-        Yields the client state for OpenRLHF to save, a copy that refers to the memory's snapshot.
+        Yields the client state for OpenRLHF to save, a copy that names the memory's snapshot.
         """
         if not is_due or self.args.ckpt.disable_ds:
             yield client_states
             return
         paths, pool = self._context.paths, self._context.pool
         self._rollouts.flush()
-        if self._diversity is not None:
-            self._diversity.save(paths.diversity(tag))
+        if diversity := self.experience_maker.diversity:
+            diversity.save(paths.diversity(tag))
         if pool is not None:
             pool.snapshot(tag)
         yield client_states if pool is None else {**client_states, "memory_snapshot": tag}
@@ -101,7 +107,7 @@ class CheckpointedTraining(BasePPOTrainer):  # type: ignore[misc]
     def init_checkpoint_states(self) -> dict[str, Any]:
         """Load a checkpoint's state except the weights, and restore the memory to the same step or to empty.
 
-        Raises ConfigError if the run has a memory and the checkpoint has none.
+        Called by OpenRLHF's ``fit``. Raises ConfigError if the run has a memory and the checkpoint has none.
         """
         states: dict[str, Any] = super().init_checkpoint_states()
         paths, pool = self._context.paths, self._context.pool
@@ -113,16 +119,7 @@ class CheckpointedTraining(BasePPOTrainer):  # type: ignore[misc]
             raise ConfigError("meds.enabled", True, hint)
         start = BRANCH_SNAPSHOT if paths.memory.snapshot(BRANCH_SNAPSHOT).exists() else None
         pool.restore(name or start)
-        if self._diversity is not None and name is not None and paths.diversity(name).exists():
-            self._diversity.load(paths.diversity(name))
+        diversity = self.experience_maker.diversity
+        if diversity is not None and name is not None and paths.diversity(name).exists():
+            diversity.load(paths.diversity(name))
         return states
-
-    @contextmanager
-    def _stoppable(self) -> Iterator[None]:
-        """Wrap OpenRLHF's loop: flush the rollout log at the end, and report a requested stop to the driver."""
-        try:
-            yield
-            self._rollouts.flush()
-        except TrainingStopped as stopped:
-            self._rollouts.flush()
-            self._context.tell(Stopped(*stopped.args))

@@ -1,8 +1,8 @@
 """OpenRLHF's vLLM engine as a restartable actor that knows whether it has the policy's weights.
 
 A restarted engine has the weights from disk and belongs to no weight-sync group. It answers `status`, rejects requests
-to generate, and joins again at the policy's next weight sync (`step.engine_fleet`). If engines sleep while
-the policy trains on the same GPUs, it does not load before that sync, because the policy uses the GPU.
+to generate, and rejoins at the policy's next weight sync (`step.engine_fleet`). If engines sleep while the policy
+trains on the same GPUs, a restarted engine does not load vLLM before that sync, because the policy uses the GPU.
 """
 
 from __future__ import annotations
@@ -23,20 +23,17 @@ from vllm.sampling_params import RequestOutputKind
 
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.runtime.processes import end_children_with_this_process
+from meds_openrlhf.training.host.cpu import engine_arguments
 from meds_openrlhf.training.host.openrlhf import BoundActor, plain_class, replaced
-from meds_openrlhf.training.step.engine_fleet import (
-    EngineStatus,
-    SharedTokenizer,
-    StaleWeightsError,
-)
+from meds_openrlhf.training.step.engine_fleet import EngineStatus, SharedTokenizer, StaleWeightsError
 
 logger = logging.getLogger(__name__)
 
-# More restarts do not help an engine that dies repeatedly.
+# More restarts would not help an engine that dies repeatedly.
 MAX_RESTARTS = 10
-# Calls that an engine runs at a time: all prompts that are started in advance, and still a question for its status.
+# Maximum concurrent calls per engine: all prompts started in advance, plus a status request.
 MOST_CALLS = 100_000
-# Gives another process time to release the GPU's memory.
+# The pause before a failed restart is retried, for other processes to release the GPU's memory.
 PAUSE_SECONDS = 10.0
 
 
@@ -46,7 +43,7 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
     async def __init__(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[misc]
         restarted = ray.get_runtime_context().was_current_actor_reconstructed
         self._life = uuid.uuid4().hex
-        self._has_weights = not restarted  # at the start, those on disk are the policy's
+        self._has_weights = not restarted  # at the start of a run, the weights on disk are the policy's
         self._loaded = False
         self._tokenizer: asyncio.Future[Any] | None = None
         self._given = (args, kwargs)
@@ -58,7 +55,7 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
 
     async def _load(self) -> None:
         args, kwargs = self._given
-        await super().__init__(*args, **dict(kwargs))
+        await super().__init__(*args, **{**kwargs, **engine_arguments()})
         self._loaded = True
 
     async def load(self) -> None:
@@ -90,17 +87,16 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
     ) -> Any:
         """Generate responses to one prompt.
 
-        Raises StaleWeightsError if the engine lacks the policy's weights, and RunLostError if a user's agent raised.
-
-        vLLM hands a response over when it is finished. By default it does so again with each of its tokens, which is
-        half of the work of the one thread that all the engine's responses go through.
+        vLLM returns each response once, when it is finished. Its default, an update after every token, takes half the
+        time of the one thread that handles all responses. Raises StaleWeightsError if the engine lacks the policy's
+        weights, and RunLostError if a user's agent raised.
         """
         if not self._has_weights:
             raise StaleWeightsError("restarted since the last weight sync")
-        if self._tokenizer is None:  # before the first await, so that it is loaded once
+        if self._tokenizer is None:  # set before the first await, so that it is fetched once
             self._tokenizer = asyncio.wrap_future(hf_tokenizer.reference.future())
         sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
-        tokenizer = await asyncio.shield(self._tokenizer)  # a prompt may be cancelled, and others wait for it too
+        tokenizer = await asyncio.shield(self._tokenizer)  # other calls wait for it too, even if this call is cancelled
         try:
             responses = await super().generate_responses(
                 hf_tokenizer=tokenizer, sampling_params=sampling_params, **kwargs
@@ -129,7 +125,7 @@ def in_arrays(response: dict[str, Any]) -> dict[str, Any]:
 def restartable_engines(environment: dict[str, str], **arguments: Any) -> AbstractContextManager[None]:
     """Make OpenRLHF, which looks up its engine class by name, create restartable engines inside the context.
 
-    ``environment`` is added to that of their processes, also after a restart, and ``arguments`` to vLLM's.
+    ``environment`` extends the engine processes' environment, also after restarts; ``arguments`` extends vLLM's.
     """
     options: dict[str, Any] = {"runtime_env": {"env_vars": environment}} if environment else {}
     actor = ray.remote(max_restarts=MAX_RESTARTS, max_concurrency=MOST_CALLS, **options)(RestartableEngine)

@@ -1,6 +1,6 @@
 """Sends prompts to vLLM engines from one process: drops lost engines and adds restarted engines again.
 
-An engine knows whether it has the policy's weights. Only those that do are used.
+An engine knows whether it has the policy's weights. Only engines that have them are used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import ray
 
 from meds_openrlhf.runtime.errors import RunLostError, innermost
 
-# Ray reports a lost engine within seconds. A silent engine counts as busy for this long, and is then started again.
+# Ray reports a lost engine within seconds. A silent engine counts as busy for this long, and is then restarted.
 STATUS_SECONDS = 300.0
 RESTART_SECONDS = 900.0
 POLL_SECONDS = 2.0
@@ -39,16 +39,19 @@ class EngineStatus:
 
 @dataclass(frozen=True)
 class SharedTokenizer:
-    """Takes the place of a tokenizer in calls of engines: it takes 0.1 s to pickle, so an engine fetches it once.
+    """Stands in for the tokenizer in engine calls. Pickling one takes 0.1 s, so each engine fetches it once.
 
-    All calls of an engine share it, also those of an agent.
+    All calls of an engine share it, including those of an agent.
     """
 
     reference: Any
 
 
 class EngineFleet:
-    """All engines of a run. ``usable`` is the list that OpenRLHF's trainer and generator use, updated in place."""
+    """All engines of a run. ``usable`` is the list that OpenRLHF's trainer and generator use, updated in place.
+
+    The other engines are unavailable until a weight sync after their restart, or given up after their last restart.
+    """
 
     def __init__(self, engines: list[Any], tell: Callable[[str], None]) -> None:
         self.usable = list(engines)
@@ -56,18 +59,18 @@ class EngineFleet:
         self._engines = list(engines)
         self._given_up: set[Any] = set()
         self._lives: dict[Any, str] = {}  # of the usable engines
-        self._group: list[str] | None = None  # the lives in the weight-sync group; None: as started
-        self._sent: dict[Any, tuple[Any, str]] = {}  # the engine that has the call, and its life then
+        self._group: list[str] | None = None  # lives in the weight-sync group; None before the first sync
+        self._sent: dict[Any, tuple[Any, str]] = {}  # by call: its engine, and the engine's life at that time
         self._running: Counter[Any] = Counter()  # calls by engine
 
     # ── prompts ──
 
     def share(self, tokenizer: Any) -> SharedTokenizer:
-        """Put a tokenizer where the engines fetch it."""
+        """Put a tokenizer into Ray's object store, from which the engines fetch it."""
         return SharedTokenizer(ray.put(tokenizer))
 
     def generate(self, **request: Any) -> Any:
-        """Send a prompt to the engine with the fewest; return the call."""
+        """Send a prompt to the least loaded engine; return the ObjectRef of the call."""
         engine = min(self.usable, key=self._running.__getitem__)
         call = engine.generate_responses.remote(**request)
         self._sent[call] = engine, self._lives.get(engine, "")
@@ -75,14 +78,14 @@ class EngineFleet:
         return call
 
     def wait(self, calls: Sequence[Any]) -> list[Any]:
-        """Wait until a call has ended, or some seconds; return those that have."""
+        """Wait up to 10 s for a call to end; return all ended calls."""
         ended, _ = ray.wait(calls, num_returns=1, timeout=10.0)
         if ended:
             ended, _ = ray.wait(calls, num_returns=len(calls), timeout=0)
         return list(ended)
 
     def responses(self, call: Any) -> list[Any] | None:
-        """Return the responses to the prompt of an ended call; None if its engine was lost, which is dropped then."""
+        """Return the responses of an ended call. If its engine was lost, drop the engine and return None."""
         life = self._forget(call)
         try:
             responses: list[Any] = ray.get(call)
@@ -103,7 +106,7 @@ class EngineFleet:
             ray.wait(calls, num_returns=len(calls), timeout=CANCEL_SECONDS)
 
     def _forget(self, call: Any) -> str:
-        """Count a call no more; return the life of the engine that had it."""
+        """Stop counting a call; return the life of the engine that had it."""
         engine, life = self._sent.pop(call)
         self._running[engine] -= 1
         return life
@@ -115,36 +118,36 @@ class EngineFleet:
         self._use({engine: status for engine, status in self._statuses().items() if status.has_weights})
 
     def take_in_restarted(self) -> bool:
-        """Use every engine that answers; called before a weight sync.
+        """Use every engine that answers, restarted or not; called before a weight sync.
 
         Returns whether a new sync group is needed. Raises RunLostError if no engine comes back.
         """
-        statuses = self._loaded_ones()
+        statuses = self._loaded_statuses()
         self._use(statuses)
         lives = [status.life for status in statuses.values()]
-        if self._group is None:
-            changed = len(lives) < len(self._engines) or not all(status.has_weights for status in statuses.values())
-        else:
-            changed = lives != self._group
+        intact = self._initial_group_is_intact(statuses) if self._group is None else lives == self._group
         self._group = lives
-        return changed
+        return not intact
+
+    def _initial_group_is_intact(self, statuses: dict[Any, EngineStatus]) -> bool:
+        return len(statuses) == len(self._engines) and all(status.has_weights for status in statuses.values())
 
     def note_sync(self) -> None:
         """Tell the engines in use that they have the weights; called after a weight sync."""
         ray.get([engine.has_received.remote(self._lives[engine]) for engine in self.usable])
 
     def drop(self, life: str, error: Exception) -> None:
-        """Drop the engine whose call failed with ``error`` in this life, until Ray has restarted it.
+        """Stop using the engine whose call failed during ``life``, until it has restarted and has the weights.
 
         Kills the actor so that Ray restarts it, unless the actor is lost already or was restarted and lacks weights.
         """
         lost = next((engine for engine in self.usable if self._lives.get(engine) == life), None)
         if lost is None:
-            return  # another failed call has dropped it already, and it may be restarted by now
+            return  # another failed call has dropped it already, and Ray may have restarted it since
         self.usable.remove(lost)
         if not isinstance(innermost(error), (ray.exceptions.RayActorError, StaleWeightsError)):
             ray.kill(lost, no_restart=False)  # the actor outlives its vLLM process
-        left = f"its prompts go to the {len(self.usable)} left" if self.usable else "waiting until it is restarted"
+        left = f"its prompts go to the remaining {len(self.usable)}" if self.usable else "waiting for its restart"
         self._tell_of(lost, f"was lost ({type(error).__name__}); {left}")
 
     def is_loss(self, error: BaseException) -> bool:
@@ -161,17 +164,17 @@ class EngineFleet:
                 self._tell_of(engine, "is back")
         for engine in self.usable:
             if engine not in statuses:
-                self._tell_of(engine, f"is away; {len(statuses)} go on without it")
+                self._tell_of(engine, f"is unavailable; continuing with {len(statuses)} of {len(self._engines)}")
         self.usable[:] = statuses
         self._lives = {engine: status.life for engine, status in statuses.items()}
 
     def _tell_of(self, engine: Any, what: str) -> None:
         self.tell(f"vLLM engine {self._engines.index(engine)} {what}")
 
-    def _loaded_ones(self) -> dict[Any, EngineStatus]:
-        """Wait until vLLM is running in at least one engine; return the statuses of those in which it is.
+    def _loaded_statuses(self) -> dict[Any, EngineStatus]:
+        """Wait until vLLM is running in at least one engine; return the statuses of all engines in which it is running.
 
-        Starts it in restarted engines that have waited while the policy trained.
+        Starts vLLM in restarted engines that did not load it while the policy trained.
         """
         deadline = time.monotonic() + RESTART_SECONDS
         while True:
@@ -186,7 +189,7 @@ class EngineFleet:
             time.sleep(POLL_SECONDS)
 
     def _statuses(self) -> dict[Any, EngineStatus]:
-        """Return the statuses of the engines that are available, in the order of the engines."""
+        """Return the statuses of the engines that answer, in the order of the engines."""
         references = {engine.status.remote(): engine for engine in self._engines}
         done, silent = ray.wait(list(references), num_returns=len(references), timeout=STATUS_SECONDS)
         for reference in silent:
@@ -199,7 +202,7 @@ class EngineFleet:
             except ray.exceptions.ActorDiedError:
                 if engine not in self._given_up:
                     self._given_up.add(engine)
-                    self._tell_of(engine, "was lost too often, and is not started again")
+                    self._tell_of(engine, "exceeded its restart limit and will not be restarted")
             except ray.exceptions.RayActorError:
                 pass  # being restarted
         return statuses

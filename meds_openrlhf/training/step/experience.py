@@ -1,10 +1,10 @@
 """From rollouts to advantages: OpenRLHF's experience maker with a memory.
 
     run the models     OpenRLHF's forward passes, while the policy's ranks record layer logits
-    collect            rewards, verdicts and what was recorded, in the order of the samples
-    ask                the memory for the cluster and its size of each rollout that it remembers
+    collect            rewards, verdicts and recorded features, in the order of the samples
+    ask                the memory for the cluster of each remembered rollout, and its size
     shape              the rewards by these sizes (`shaping.methods`)
-    advantages         OpenRLHF's from the shaped rewards; for a wrong rollout at most 0, or what the raw rewards give
+    advantages         OpenRLHF's, from the shaped rewards; a wrong rollout's are at most max(0, those from raw rewards)
 
 The raw reward stays unchanged: dynamic filtering uses it earlier, and ``info["reward"]`` and all of OpenRLHF's metrics
 keep it. The reward that the policy is trained on is ``info["shaped_reward"]``; without a memory it is the raw one.
@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from math import lcm
 from typing import Any
@@ -23,33 +24,30 @@ import numpy as np
 import ray
 import torch
 from numpy.typing import NDArray
+from openrlhf.trainer.ppo_utils import experience_maker
 from openrlhf.trainer.ppo_utils.experience import Experience
-from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 from scipy.signal import lfilter
 
 from meds_openrlhf.features.final_answer import answer_rows
 from meds_openrlhf.features.function import load_function
+from meds_openrlhf.features.moments import DiversityTracker
+from meds_openrlhf.features.settings import transform_of
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.rows import group_codes, make_rows, remembered_rows
 from meds_openrlhf.memory.shard import MemoryAnswer
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.batch_clusters import sizes_in_batch
 from meds_openrlhf.shaping.methods import advantages_added, advantages_instead, shape
-from meds_openrlhf.tracking.metrics import DiversityTracker, StepFacts, step_metrics
-from meds_openrlhf.training.host.openrlhf import duplicates, ranks_of_roles
+from meds_openrlhf.tracking.metrics import step_metrics
+from meds_openrlhf.training.host.openrlhf import batching_of, ranks_of_roles, replaced
 from meds_openrlhf.training.step.batches import even_batches, padded_batches
 from meds_openrlhf.training.step.policy import Recorded
-from meds_openrlhf.training.step.samples import TextFeatures, in_order, is_right, prompt_keys, values_in_order
+from meds_openrlhf.training.step.samples import in_order, is_right, prompt_keys, rows_of_texts, values_in_order
 from meds_openrlhf.training.watch.control import TrainerContext
 
-# From a step's experiences and what was recorded: which rollouts can have a row (n,), and the rows (n, d).
+# From a step's experiences and what the policy recorded: which rollouts have a row (n,), and the rows (n, d).
 RowMaker = Callable[[Sequence[Experience], Recorded], tuple[NDArray[np.bool_], NDArray[np.float32]]]
-
-
-def rows_of_layers(_experiences: object, recorded: Recorded) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-    """Make the rows of layer logits (n, N)."""
-    return recorded.located, recorded.layer_logits
 
 
 def rows_of_answers(_experiences: object, recorded: Recorded) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
@@ -58,83 +56,71 @@ def rows_of_answers(_experiences: object, recorded: Recorded) -> tuple[NDArray[n
 
 
 def row_maker(context: TrainerContext, tokenizer: Any) -> RowMaker:
-    """Return what makes the memory's rows: of layer logits, of final answers, or by a function of the user's."""
+    """Return the function that makes the memory's rows: from layer logits, from final answers, or the user's own."""
     if context.pool is None or context.records_layers:
-        return rows_of_layers
+        return lambda _, recorded: (recorded.located, recorded.layer_logits)
     function = context.meds.features.function
     if function is None:
         return rows_of_answers
-    return TextFeatures(tokenizer, load_function(function, layers=0, hidden=0)).rows_of
+    return partial(rows_of_texts, tokenizer, load_function(function, layers=0, hidden=0))
 
 
 @dataclass(frozen=True)
 class Collected:
-    """A step's n rollouts in the order of the samples' index; the memory gets the ``remembered`` rollouts."""
+    """A step's n rollouts in the order of the samples' index; the memory stores the ``remembered`` rollouts."""
 
     raw: NDArray[np.float32]  # (n,) rewards, after OpenRLHF's length penalties
     correct: NDArray[np.bool_]  # (n,)
-    keys: list[str]  # (n) of the prompts
+    keys: list[str]  # (n) the memory's keys of the prompts
     features: NDArray[np.float32]  # (n, N) rows for the memory, such as layer logits
     has_feature: NDArray[np.bool_]  # (n,)
-    remembered: NDArray[np.intp]  # (m,) samples
-
-
-@dataclass(frozen=True)
-class Judged:
-    """Verdicts, clusters and cluster sizes of a step's n rollouts, in the order of the samples' index."""
-
-    correct: NDArray[np.bool_]
-    label: NDArray[np.int32]  # UNASSIGNED if the memory gave no label
-    cluster_size: NDArray[np.int32]  # 0 for a rollout that no memory was asked about
+    remembered: NDArray[np.intp]  # (m,) indices of samples
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """The result of a step: experiences to train on, the keys (n) of the rollouts' prompts, verdicts, and metrics."""
+    """The result of a step: experiences to train on, and its n rollouts in the order of the samples' index."""
 
     experiences: list[Experience]
-    keys: list[str]
-    judged: Judged
+    collected: Collected
+    label: NDArray[np.int32]  # (n,) clusters; UNASSIGNED without a label from the memory
+    cluster_size: NDArray[np.int32]  # (n,) 0 without a cluster; with scope "batch", of the cluster within the step
+    shaped: NDArray[np.floating]  # (n,) rewards
     metrics: dict[str, float]
 
 
-class ExperienceMaker(RemoteExperienceMaker):
+class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[misc]
     """Turns rollouts into experiences with rewards shaped by the memory of past errors, if the run has one.
 
-    Without OpenRLHF's loops over samples and tokens in Python; without a penalty the results are the same.
+    Avoids OpenRLHF's Python loops over samples and tokens; without a penalty the results are the same.
     """
 
-    def __init__(
-        self, *args: Any, strategy: Any, context: TrainerContext, diversity: DiversityTracker | None, **kwargs: Any
-    ) -> None:
-        super().__init__(*args, strategy=_without_length_penalties(strategy), **kwargs)
-        self._length_args = strategy.args
+    def __init__(self, *args: Any, context: TrainerContext, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.diversity = DiversityTracker() if context.records_layers else None
         self._context = context
         self._rows_of = row_maker(context, self.tokenizer)
-        self._diversity = diversity
+        self._transform = transform_of(context.meds)
 
     @torch.no_grad()
     def make_step(self, rollout_samples: list[Experience], step: int) -> StepResult:
-        """Do the work of OpenRLHF's ``make_experience_batch``."""
+        """Make a step's experiences from its rollouts; replaces OpenRLHF's ``make_experience_batch``."""
         experiences, recorded = self._run_models(rollout_samples)
         collected = self._collect(experiences, recorded, step)
         metrics = metrics_of_policy(experiences, recorded)
+        answer, label, size = self._ask(collected, step)
         shaped: NDArray[np.floating] = collected.raw
-        if self._context.pool is None:
-            nothing = np.full(len(collected.raw), UNASSIGNED, np.int32), np.zeros(len(collected.raw), np.int32)
-            judged = Judged(collected.correct, *nothing)
-        else:
-            answer, judged = self._ask(collected, step)
-            shaped = shape(collected.raw, judged.correct, judged.cluster_size, self._context.meds.penalty)
+        if answer is not None:
+            shaped = shape(collected.raw, collected.correct, size, self._context.meds.penalty)
             metrics |= self._metrics_of_memory(collected, shaped, answer, recorded.seconds)
-        trained = self._advantages(experiences, collected, judged, shaped)
-        return StepResult(trained, collected.keys, judged, metrics)
+        trained = self._advantages(experiences, collected, size, shaped)
+        return StepResult(trained, collected, label, size, shaped, metrics)
 
     def _run_models(self, rollout_samples: list[Experience]) -> tuple[list[Experience], Recorded]:
         """Run OpenRLHF's forward passes, and fetch from the policy's ranks what they recorded."""
         experiences = self.make_experience(self.split_rollout_samples(rollout_samples))
-        ranks = ray.get(self.actor_model_group.async_run_method("take_recorded"))[:: duplicates(self.args)]
-        batches: list[Recorded] = list(chain.from_iterable(ranks))  # ranks have runs of micro-batches, in their order
+        ranks = ray.get(self.actor_model_group.async_run_method("take_recorded"))[:: batching_of(self.args).duplicates]
+        batches: list[Recorded] = list(chain.from_iterable(ranks))  # each rank processed consecutive micro-batches
         recorded = Recorded(
             answers=in_order(experiences, [batch.answers for batch in batches]),
             located=values_in_order(experiences, [batch.located for batch in batches]),
@@ -144,7 +130,7 @@ class ExperienceMaker(RemoteExperienceMaker):
         return experiences, recorded
 
     def split_rollout_samples(self, rollout_samples: list[Experience]) -> list[Experience]:
-        """Number the samples, and join them to micro-batches.
+        """Number the samples, and join them into micro-batches.
 
         Raises RunLostError if the reward function failed for some of them.
         """
@@ -159,24 +145,24 @@ class ExperienceMaker(RemoteExperienceMaker):
     def _micro_batches(self, samples: list[Experience]) -> list[NDArray[np.int64]]:
         if self.args.train.dynamic_batch_enable:
             lengths = np.array([sample.sequences.shape[1] for sample in samples])
-            most_tokens = self.args.rollout.max_tokens_per_gpu * duplicates(self.args)
+            most_tokens = self.args.rollout.max_tokens_per_gpu * batching_of(self.args).duplicates
             return even_batches(lengths, most_tokens, lcm(*ranks_of_roles(self.args)))
         size = self.args.rollout.micro_batch_size
         return [np.arange(start, min(start + size, len(samples))) for start in range(0, len(samples), size)]
 
     def _collect(self, experiences: list[Experience], recorded: Recorded, step: int) -> Collected:
-        """Put a step's rollouts into the order of the samples, and select those for the memory."""
+        """Put a step's rollouts into the order of the samples, and select those that the memory stores."""
         threshold = self._context.meds.penalty.correct_threshold
-        # Before length penalties, which change the rewards.
+        # Judge before the length penalties, which change the rewards.
         correct = values_in_order(experiences, [is_right(batch, threshold) for batch in experiences])
         for experience in experiences:
             experience.rewards = experience.rewards.to(torch.promote_types(experience.rewards.dtype, torch.float32))
-        apply_length_penalties(experiences, self._length_args)
+        apply_length_penalties(experiences, self.args)
         located, features = self._rows_of(experiences, recorded)
         finite = np.isfinite(features).all(axis=1)
         if broken := int((located & ~finite).sum()):
-            of = f"{broken} of {located.sum()} responses"
-            self._context.tell(f"step {step}: features of {of} are not finite (has the policy diverged?); left out")
+            of = f"features of {broken} of {located.sum()} responses"
+            self._context.tell(f"step {step}: {of} are not finite and are not stored (has the policy diverged?)")
         has_feature = np.asarray(located & finite)
         wanted = remembered_rows(correct, self._context.meds.memory.remember)
         return Collected(
@@ -188,34 +174,35 @@ class ExperienceMaker(RemoteExperienceMaker):
             remembered=np.flatnonzero(wanted & has_feature),
         )
 
-    def _ask(self, collected: Collected, step: int) -> tuple[MemoryAnswer, Judged]:
-        """Store the remembered rows in the memory, and return its answer and the clusters of all rollouts."""
-        remembered, count = collected.remembered, len(collected.correct)
+    def _ask(self, collected: Collected, step: int) -> tuple[MemoryAnswer | None, NDArray[np.int32], NDArray[np.int32]]:
+        """Store the remembered rows; return the memory's answer, and each rollout's label and cluster size (n,)."""
+        remembered, count, pool = collected.remembered, len(collected.correct), self._context.pool
+        label, size = np.full(count, UNASSIGNED, np.int32), np.zeros(count, np.int32)
+        if pool is None:
+            return None, label, size
         keys, features = [collected.keys[sample] for sample in remembered], collected.features[remembered]
         rows = make_rows(remembered, keys, collected.correct[remembered], features)
-        assert self._context.pool is not None
-        answer = self._context.pool.observe(step, rows)
-        label, size = np.full(count, UNASSIGNED, np.int32), np.zeros(count, np.int32)
+        answer = pool.observe(step, rows)
         if self._context.meds.penalty.scope == "batch":
-            transformed = self._context.transform(features)
+            transformed = self._transform(features)
             size[remembered] = sizes_in_batch(transformed, group_codes(rows)[0], self._context.meds.memory.method)
         else:
             label[remembered], size[remembered] = answer.label, answer.size
-        return answer, Judged(collected.correct, label, size)
+        return answer, label, size
 
     def _advantages(
-        self, experiences: list[Experience], collected: Collected, judged: Judged, shaped: NDArray[np.floating]
+        self, experiences: list[Experience], collected: Collected, size: NDArray[np.int32], shaped: NDArray[np.floating]
     ) -> list[Experience]:
         """Return experiences with advantages from the ``shaped`` rewards (n,); metrics keep the raw rewards.
 
-        Relative to their group, penalties of others raise a wrong rollout. Its advantage is at most 0 for it, or what
-        the raw rewards give it. The bonus of a seldom answer comes on top.
+        Penalizing other rollouts raises a wrong rollout's normalized advantage, so it is capped at max(0, its advantage
+        from raw rewards). The `answer_bonus` is added afterwards.
         """
         shaped = shaped.astype(collected.raw.dtype)
         trained = self._from_rewards(experiences, shaped)
         if not np.array_equal(shaped, collected.raw):
-            _limit_wrong(trained, self._from_rewards(experiences, collected.raw), collected.correct)
-        _add(trained, advantages_added(judged.cluster_size, collected.has_feature, self._context.meds.exploration))
+            _cap_wrong(trained, self._from_rewards(experiences, collected.raw), collected.correct)
+        _add(trained, advantages_added(size, collected.has_feature, self._context.meds.exploration))
         for experience in trained:
             experience.rewards = torch.from_numpy(shaped[experience.index])
             experience.info["reward"] = torch.from_numpy(collected.raw[experience.index])
@@ -225,26 +212,32 @@ class ExperienceMaker(RemoteExperienceMaker):
     def _from_rewards(self, experiences: list[Experience], rewards: NDArray[np.float32]) -> list[Experience]:
         """Return copies of the experiences with advantages from ``rewards`` (n,).
 
-        They are the estimator's, or those of a method that takes its place; then OpenRLHF's estimator still adds what
-        does not come from rewards, such as the penalty for KL divergence, so it gets rewards of 0.
+        They are computed by the estimator, or by a method that replaces it. In that case the estimator gets rewards of
+        0 and adds only terms such as the KL penalty.
         """
         groups = rewards.reshape(-1, self.args.rollout.n_samples_per_prompt)  # responses to a prompt are adjacent
         instead = advantages_instead(groups, self._context.meds.exploration)
-        given = self._without_equal_groups(groups) if instead is None else np.zeros_like(rewards)
+        if instead is None:
+            return self._estimated(experiences, self._without_equal_groups(groups))
+        copies = self._estimated(experiences, np.zeros_like(rewards))
+        _add(copies, instead)
+        deviation = groups.std(axis=1, ddof=1).repeat(groups.shape[1])
+        for experience in copies:
+            experience.info["group_reward_std"] = torch.from_numpy(deviation[experience.index])
+        return copies
+
+    def _estimated(self, experiences: list[Experience], rewards: NDArray[np.float32]) -> list[Experience]:
+        """Return copies of the experiences with the advantages that OpenRLHF estimates from ``rewards`` (n,)."""
         copies = [copy.copy(experience) for experience in experiences]
         for experience in copies:
             experience.info = dict(experience.info)
-            experience.rewards = torch.from_numpy(given[experience.index])
-        self.compute_advantages_and_returns(copies)  # of these objects
-        if instead is not None:
-            _add(copies, instead)
-            deviation = groups.std(axis=1, ddof=1).repeat(groups.shape[1])
-            for experience in copies:
-                experience.info["group_reward_std"] = torch.from_numpy(deviation[experience.index])
+            experience.rewards = torch.from_numpy(rewards[experience.index])
+        with replaced(experience_maker, apply_length_penalties=lambda *_: None):  # `_collect` has applied them
+            self.compute_advantages_and_returns(copies)  # sets advantages and returns in place
         return copies
 
     def _without_equal_groups(self, groups: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the rewards (n,) of ``groups`` (g, N), 0 in those with equal rewards if the estimator is group_norm.
+        """Return the rewards (n,) of ``groups`` (g, N); with group_norm, 0 in groups whose rewards are all equal.
 
         In float32 the mean of sixteen values of -0.2 is not exactly -0.2, and OpenRLHF divides the difference by a
         deviation of 0 plus 1e-9. Without this correction a group at the limit of the penalty would get advantages of 15
@@ -257,9 +250,9 @@ class ExperienceMaker(RemoteExperienceMaker):
     def get_cumulative_returns(
         self, rewards: torch.Tensor, action_mask: torch.Tensor | None, gamma: float
     ) -> torch.Tensor:
-        """Return the discounted sum (B, A) of each token's and all later rewards (B, A), of generated tokens only.
+        """Return the discounted sum (B, A) of each token's and all later rewards (B, A); called by OpenRLHF.
 
-        It is the filter ``returns[t] = rewards[t] + gamma * returns[t + 1]``, in OpenRLHF's order of operations.
+        It is ``returns[t] = rewards[t] + gamma * returns[t + 1]`` over generated tokens, in OpenRLHF's order.
         """
         if rewards.dtype != torch.float32:
             returns: torch.Tensor = super().get_cumulative_returns(rewards, action_mask, gamma)
@@ -271,30 +264,30 @@ class ExperienceMaker(RemoteExperienceMaker):
     def _metrics_of_memory(
         self, collected: Collected, shaped: NDArray[np.floating], answer: MemoryAnswer, recording_seconds: float
     ) -> dict[str, float]:
-        """Return the metrics of what the memory did, and of the layer logits of wrong and of right answers."""
+        """Return the metrics of the memory and of the layer logits of wrong and of right answers."""
         diversity: dict[str, float] = {}
-        if self._diversity is not None:
-            select, right = self._context.transform.select, collected.correct & collected.has_feature
+        if self.diversity is not None:
+            select, right = self._transform.select, collected.correct & collected.has_feature
             remembered = collected.features[collected.remembered]
-            diversity = self._diversity.add(select(remembered), select(collected.features[right]), answer.moments)
-        facts = StepFacts(
-            raw_reward=collected.raw,
-            shaped_reward=shaped,
+            diversity = self.diversity.add(select(remembered), select(collected.features[right]), answer.moments)
+        group_size = self.args.rollout.n_samples_per_prompt
+        return step_metrics(
+            answer,
+            raw=collected.raw.reshape(-1, group_size),
+            shaped=shaped.reshape(-1, group_size),
             correct=collected.correct,
-            group_size=self.args.rollout.n_samples_per_prompt,
-            has_row=len(collected.remembered),
+            rows=len(collected.remembered),
             recording_seconds=recording_seconds,
             diversity=diversity,
         )
-        return step_metrics(facts, answer)
 
 
 def metrics_of_policy(experiences: Sequence[Experience], recorded: Recorded) -> dict[str, float]:
     """Return the share of responses without an answer, which no penalty reaches, and the entropy of the policy.
 
-    The mean of -log p over tokens that were drawn from p estimates the entropy of p, in nats per token, and needs no
-    second pass over the vocabulary. It is without bias if nothing is filtered out, ``rollout.top_p`` is 1 and p drew
-    the tokens itself.
+    The mean of -log p over tokens sampled from p estimates the entropy of p, in nats per token, without a second pass
+    over the vocabulary. The estimate is unbiased if no response is filtered out, ``rollout.top_p`` is 1 and the tokens
+    were sampled from p.
     """
     total = sum(float((batch.action_log_probs * batch.action_mask).sum()) for batch in experiences)
     tokens = sum(int(batch.action_mask.sum()) for batch in experiences)
@@ -303,7 +296,7 @@ def metrics_of_policy(experiences: Sequence[Experience], recorded: Recorded) -> 
 
 
 def _add(experiences: Sequence[Experience], added: NDArray[np.floating] | None) -> None:
-    """Add a value of each sample (n,) to the advantages and returns of all its tokens."""
+    """Add a value for each sample (n,) to the advantages and returns of all its tokens."""
     if added is None:
         return
     for experience in experiences:
@@ -314,19 +307,9 @@ def _add(experiences: Sequence[Experience], added: NDArray[np.floating] | None) 
         experience.info["return"] = experience.info["return"] + values
 
 
-def _limit_wrong(experiences: Sequence[Experience], unshaped: Sequence[Experience], correct: NDArray[np.bool_]) -> None:
-    """Lower the advantages of wrong rollouts to 0, or to those of the ``unshaped`` experiences where they are above."""
+def _cap_wrong(experiences: Sequence[Experience], unshaped: Sequence[Experience], correct: NDArray[np.bool_]) -> None:
+    """Cap the advantages of wrong rollouts at max(0, their advantage in ``unshaped``)."""
     for experience, other in zip(experiences, unshaped, strict=True):
-        limited = torch.minimum(experience.advantages, other.advantages.clamp(min=0))
+        capped = torch.minimum(experience.advantages, other.advantages.clamp(min=0))
         right = torch.from_numpy(correct[experience.index])[:, None]
-        experience.advantages = torch.where(right, experience.advantages, limited)
-
-
-def _without_length_penalties(strategy: Any) -> Any:
-    """Return a copy of the strategy without length penalties, which `_collect` applies before the memory's penalty."""
-    changed = copy.copy(strategy)
-    changed.args = copy.copy(strategy.args)
-    changed.args.reward = copy.copy(strategy.args.reward)
-    changed.args.reward.overlong_buffer_len = None
-    changed.args.reward.stop_properly_penalty_coef = None
-    return changed
+        experience.advantages = torch.where(right, experience.advantages, capped)

@@ -1,4 +1,4 @@
-"""What a step leaves behind: its rollouts, sent to the rollout log without waiting, and metrics of evaluations."""
+"""Sends the rollouts of a step to the rollout log without waiting, and computes the metrics of evaluations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from meds_openrlhf.training.step.samples import (
     values_in_order,
 )
 
-STEPS_AHEAD = 4  # unwritten steps, kept in RAM with their tokens, beyond which training waits
+STEPS_AHEAD = 4  # the most unwritten steps that are kept in RAM, with their tokens; beyond that, training waits
 
 
 class RolloutSender:
@@ -64,28 +64,24 @@ class RolloutSender:
 
 def step_rollouts(step: int, result: StepResult) -> StepRollouts:
     """Return a step's data for the log, in the order of the samples."""
-    experiences, judged = result.experiences, result.judged
+    experiences, collected = result.experiences, result.collected
     texts = in_order(experiences, [batch.prompts for batch in experiences])
+    labels = in_order(experiences, [batch.labels for batch in experiences])
     responses = in_order(experiences, map(responses_of, experiences))
     return StepRollouts(
         step=step,
         sample=np.arange(len(texts), dtype=np.int32),
-        prompt=result.keys,
+        prompt=collected.keys,
         prompt_text=texts,
-        ground_truth=[
-            None if label is None else str(label) or None
-            for label in in_order(experiences, [batch.labels for batch in experiences])
-        ],
+        ground_truth=[None if label is None else str(label) or None for label in labels],
         tokens=np.concatenate([tokens for tokens, _ in responses]),
         lengths=np.array([len(tokens) for tokens, _ in responses]),
         generated=np.concatenate([generated for _, generated in responses]),
-        correct=judged.correct,
-        reward=values_in_order(experiences, [batch.info["reward"].float() for batch in experiences]),
-        shaped_reward=values_in_order(
-            experiences, [batch.info.get("shaped_reward", batch.info["reward"]).float() for batch in experiences]
-        ),
-        label=judged.label,
-        cluster_size=judged.cluster_size,
+        correct=collected.correct,
+        reward=collected.raw.astype(np.float32),
+        shaped_reward=result.shaped.astype(np.float32),
+        label=result.label,
+        cluster_size=result.cluster_size,
         truncated=values_in_order(experiences, [batch.truncated.bool() for batch in experiences]),
     )
 
@@ -107,7 +103,9 @@ def eval_metrics(
         group = samples[first : first + n]
         source = source_of.get(group[0].prompts[0], "unknown")
         right[source].append(sum(int(is_right(sample, threshold).sum()) for sample in group))
-        unanswered[source] += [answer is None for sample in group for answer in _answers(sample, locator)]
+        for sample in group:
+            generated = generated_tokens(sample.action_mask, sample.attention_mask)
+            unanswered[source] += [answer is None for answer in answers_of(locator, sample.sequences, generated)]
     for source, counts in right.items():
         for k in ks_up_to(n):
             metrics[f"eval_{source}_pass{k}"] = float(pass_at_k(n, np.array(counts), k).mean())
@@ -116,13 +114,9 @@ def eval_metrics(
 
 
 def evaluation_metrics(meds: MedsSettings, tokenizer: Any) -> Callable[..., dict[str, float]]:
-    """Return `eval_metrics` with a run's settings, which takes the place of OpenRLHF's ``compute_eval_metrics``."""
+    """Return `eval_metrics` with a run's settings, to replace OpenRLHF's ``compute_eval_metrics``."""
     locator = AnswerLocator(tokenizer, meds.features.answer_openings, meds.features.answer_pattern)
     return partial(eval_metrics, threshold=meds.penalty.correct_threshold, locator=locator)
-
-
-def _answers(sample: Any, locator: AnswerLocator) -> list[str | None]:
-    return answers_of(locator, sample.sequences, generated_tokens(sample.action_mask, sample.attention_mask))
 
 
 def eval_line(step: int, metrics: dict[str, float]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,11 +26,11 @@ from meds_openrlhf.training.step.update import EntropyAdvantageLoss, PolicyTrain
 
 @dataclass(frozen=True)
 class Recorded:
-    """What the policy recorded of n rollouts while it recomputed their log-probs."""
+    """What the policy recorded for n rollouts while it recomputed their log-probs."""
 
     answers: list[str | None]  # (n) final answers, None for a response without an answer
-    located: NDArray[np.bool_]  # (n,) whether there is a token to record at, also in a box that is empty or open
-    layer_logits: NDArray[np.float32]  # (n, N), a row of NaN where nothing is located; (n, 0) if none are recorded
+    located: NDArray[np.bool_]  # (n,) whether there is a token to record at; true also for an empty or unclosed box
+    layer_logits: NDArray[np.float32]  # (n, N), NaN where nothing is located; (n, 0) if no layers are recorded
     seconds: float  # spent on finding answers and recording
 
 
@@ -55,6 +54,8 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
         settings = self._policy_settings = meds.policy
         if settings.warmup_steps is not None and max_steps is not None:
             strategy.args.actor.lr_warmup_ratio = warmup_ratio(settings.warmup_steps, strategy.args, max_steps)
+        if strategy.args.ds.lora.rank:
+            strategy.save_model = save_merged  # OpenRLHF's method saves only the adapters
         with replaced(ppo_actor, ActorPPOTrainer=PolicyTrainer):
             super().init_model_from_pretrained(strategy, pretrain, max_steps, vllm_engines)
         if settings.entropy_advantage.alpha > 0:
@@ -64,46 +65,31 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
         self.set_up_recording(meds.features, records_layers)
 
     def fit(self, kl_ctl: float = 0) -> dict[str, float]:
-        """Run OpenRLHF's updates; with mini-batches of whole prompts, samples keep their order."""
+        """Run OpenRLHF's updates; with mini-batches of whole prompts, the samples are not shuffled."""
         loaders = {"DataLoader": in_given_order} if self._policy_settings.minibatches == "prompts" else {}
         with replaced(ppo_actor, **loaders):
             status: dict[str, float] = super().fit(kl_ctl)
         return status
 
     def broadcast_to_vllm(self) -> None:
-        """Send the weights to the engines, with the adapters of LoRA merged into them."""
+        """Send the weights to the engines, with LoRA adapters merged into them."""
         if self.strategy.args.ds.lora.rank:
             send_merged(self.trainer)
         else:
             super().broadcast_to_vllm()
-
-    def save_model(self) -> None:
-        """Save the trained policy."""
-        with self._saving_whole_models():
-            super().save_model()
-
-    def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        """Save a checkpoint: DeepSpeed's files, and a model's folder with ``ckpt.save_hf``."""
-        with self._saving_whole_models():
-            super().save_checkpoint(*args, **kwargs)
-
-    def _saving_whole_models(self) -> AbstractContextManager[None]:
-        """Save LoRA's adapters merged into the model inside the context; OpenRLHF saves them alone."""
-        has_adapters = self.strategy.args.ds.lora.rank
-        return replaced(self.strategy, save_model=save_merged) if has_adapters else nullcontext()
 
     def use_engines(self, engines: list[Any]) -> None:
         """Send the weights to ``engines`` from the next weight sync on; the engines and rank 0 form a new group."""
         self.vllm_engines = self.trainer.vllm_engines = engines
         self.strategy.args.vllm.num_engines = len(engines)  # OpenRLHF derives the group's size from it
         if dist.get_rank() == 0 and not self.trainer.use_cuda_ipc:
-            self.trainer._model_update_group.destroy()  # its buffers on this GPU
+            self.trainer._model_update_group.destroy()  # frees its buffers on this GPU
             self.trainer._init_vllm_sync_group(self.strategy.args.vllm.sync_backend)
 
     # ── recording ──
 
     def set_up_recording(self, features: FeatureSettings, records_layers: bool) -> None:
-        """Create what finds answers and, if it is wanted, what records layer logits, for a model that is loaded."""
+        """Create the answer locator and, with ``records_layers``, the recorder; the model must be loaded."""
         self._recorded: list[Recorded] = []
         self._locator = AnswerLocator(self.tokenizer, features.answer_openings, features.answer_pattern)
         self._recorder: LayerLogitRecorder | None = None
@@ -117,9 +103,9 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
     def forward(
         self, sequences: torch.Tensor, action_mask: torch.Tensor, attention_mask: torch.Tensor, **kwargs: Any
     ) -> torch.Tensor:
-        """Recompute log-probs (B, A) of a micro-batch, ids (B, T) with an action mask (B, T - 1), and record."""
+        """Recompute log-probs (B, A) of ids (B, T) with an action mask (B, T - 1); called by ``make_experience``."""
         started = time.perf_counter()
-        generated = generated_tokens(action_mask, attention_mask)  # no prompt and no tool reply is searched
+        generated = generated_tokens(action_mask, attention_mask)  # search neither prompts nor tool replies
         answers = answers_of(self._locator, sequences, generated)
         positions, targets = locate_answers(self._locator, sequences, generated)
         tokens = None if self._recorder is None else self._in_model_input(positions, attention_mask)

@@ -21,7 +21,7 @@ from meds_openrlhf.training.watch.control import TrainerContext
 
 
 class RolloutGenerator(SamplesGenerator):
-    """Takes the place of ``theirs``, OpenRLHF's generator; see the module's docstring.
+    """Replaces ``theirs``, OpenRLHF's generator; see the module's docstring.
 
     ``sync_weights`` sends the policy's weights to restarted engines. It is None in asynchronous runs, which cannot do
     this from the generating process and end if all engines are lost.
@@ -36,45 +36,45 @@ class RolloutGenerator(SamplesGenerator):
     ) -> None:
         prompts, tokenizer = PromptStream(self, theirs), fleet.share(theirs.tokenizer)
         super().__init__(theirs.strategy, prompts, theirs.eval_dataloader, tokenizer, fleet.usable)
-        self.vllm_engines = fleet.usable  # the list itself, even if it is empty
+        self.vllm_engines = fleet.usable  # the fleet's list itself, which OpenRLHF does not keep if it is empty
         self._fleet = fleet
-        self._keep_below = context.keeps_scores_below
-        self._steps_left = context.steps_left
+        meds = context.meds
+        self._keep_below = meds.penalty.correct_threshold if meds.rollout.keep_all_wrong else None
+        self._steps_left = None if meds.max_steps is None else meds.max_steps - context.first_step
         self._sync_weights = sync_weights
         self._pass_rate = PassRate()
-        self._has_told_of_rest = False
-        # OpenRLHF's: the prompts of an epoch that is not exhausted, and the rollouts beyond a step's.
+        self._has_told_of_surplus = False
+        # Used by OpenRLHF: the current epoch's iterator, None once exhausted, and rollouts left over for later steps.
         self._dataloader_iter: PromptStream | None = None
         self._sample_buffer: list[Experience] = []
 
     def generate_samples(self, **generate_kwargs: Any) -> tuple[list[Experience], float | None, int, bool]:
-        """Generate samples with the usable engines; the last batch of an epoch is cut to whole mini-batches.
+        """Generate a step's samples; the last batch of an epoch is cut to whole mini-batches.
 
-        After the run's last step there are none, and the prompts count as exhausted.
+        Called by OpenRLHF's ``fit``. After the run's last step, returns no samples and reports exhaustion.
         """
         if self._steps_left is not None and self._steps_left <= 0:
             return [], None, 0, True
         self._fleet.keep_those_with_weights()
         samples, passed, consumed, exhausted = super().generate_samples(**generate_kwargs)
         if exhausted:
-            samples = self._without_rest(samples)
+            samples = self._without_surplus(samples)
         if self._steps_left is not None:
             self._steps_left -= bool(samples)
         return samples, passed, consumed, exhausted
 
-    def _without_rest(self, samples: list[Experience]) -> list[Experience]:
+    def _without_surplus(self, samples: list[Experience]) -> list[Experience]:
         if len(samples) == self.args.rollout.batch_size * self.args.rollout.n_samples_per_prompt:
             return samples
         even = even_batch(self.args)
-        rest = len(samples) % even
-        if rest and not self._has_told_of_rest:
-            what = f"the epoch's last {rest} responses are not trained on"
-            self._fleet.tell(f"{what}: its last step has a multiple of {even} responses")
-            self._has_told_of_rest = True
-        return samples[: len(samples) - rest]
+        surplus = len(samples) % even
+        if surplus and not self._has_told_of_surplus:
+            self._fleet.tell(f"skipping the epoch's last {surplus} responses: the last step needs a multiple of {even}")
+            self._has_told_of_surplus = True
+        return samples[: len(samples) - surplus]
 
     def generate_eval_samples(self, **generate_kwargs: Any) -> list[Experience]:
-        """Generate evaluation samples with the usable engines."""
+        """Generate evaluation samples with the usable engines. Called by OpenRLHF's evaluations."""
         self._fleet.keep_those_with_weights()
         samples: list[Experience] = super().generate_eval_samples(**generate_kwargs)
         return samples
@@ -82,18 +82,18 @@ class RolloutGenerator(SamplesGenerator):
     def _generate_vllm(
         self, dataloader_iter: Iterator[Row], num_prompts: int, dynamic_filtering: bool, **generate_kwargs: Any
     ) -> tuple[list[Experience], int, bool]:
-        """Like OpenRLHF's method, but in the order of the data, with prompts in advance, and without losing any.
+        """Like OpenRLHF's method, but in data order, starting prompts in advance and losing none; see `OrderedBatch`.
 
-        See `OrderedBatch`. The prompts of a lost engine go to the others. Returns accepted experiences, the number of
-        prompts in the batch or filtered out, and whether the prompts are exhausted.
+        Called by OpenRLHF's ``generate_samples`` and ``generate_eval_samples``. Returns accepted experiences, the
+        number of prompts in the batch or filtered out, and whether the prompts are exhausted.
         """
         batch = OrderedBatch(num_prompts, self._pass_rate if dynamic_filtering else None)
         options, exhausted = self._options(generate_kwargs), False
+        experience_of = self._process_response_into_experience
         calls: dict[Any, Started] = {}
         while not batch.is_full:
             if (more := batch.to_start()) and not exhausted:
-                # Not iterated over, which would start the next epoch of a `PromptStream`.
-                rows = list(islice(iter(partial(next, dataloader_iter, None), None), more))
+                rows = _draw(dataloader_iter, more)
                 exhausted = len(rows) < more
                 calls |= {self._send(row, options): batch.start(row) for row in rows}
             if not calls:
@@ -104,12 +104,10 @@ class RolloutGenerator(SamplesGenerator):
                 if responses is None:
                     calls[self._send(started.row, options)] = started
                     continue
-                samples = [
-                    self._process_response_into_experience(response, **generate_kwargs) for response in responses
-                ]
+                samples = [experience_of(response, **generate_kwargs) for response in responses]
                 batch.judge(started, [] if dynamic_filtering and self._is_filtered_out(samples) else samples)
         self._fleet.cancel(list(calls))
-        if rest := batch.rest():
+        if rest := batch.rest():  # only with dynamic filtering, and then the iterator is a `PromptStream`
             dataloader_iter.put_back(rest)  # type: ignore[attr-defined]
         return batch.samples, batch.consumed, exhausted and not rest
 
@@ -124,7 +122,7 @@ class RolloutGenerator(SamplesGenerator):
         return not lowest < sum(scores) / len(scores) < highest
 
     def _options(self, generate_kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return what all requests of a batch have in common, as OpenRLHF's ``_dispatch_prompts_to_vllm`` sends it."""
+        """Return the arguments that all requests of a batch share, as in OpenRLHF's ``_dispatch_prompts_to_vllm``."""
         given = generate_kwargs.get
         sampling = SamplingParams(
             temperature=given("temperature", 1.0),
@@ -152,30 +150,34 @@ class RolloutGenerator(SamplesGenerator):
     def _wait_for_an_engine(self) -> None:
         """Wait until a lost engine is restarted, and send it the policy's weights."""
         if self._sync_weights is None:
-            raise RunLostError("every vLLM engine was lost, and the policy of an asynchronous run is busy training")
+            raise RunLostError("every vLLM engine was lost, and an asynchronous run cannot sync restarted engines")
         self._sync_weights()
         self._fleet.keep_those_with_weights()
         if not self._fleet.usable:
-            raise RunLostError("every vLLM engine was lost, the restarted ones too")
+            raise RunLostError("every vLLM engine was lost, including the restarted engines")
         if self.args.vllm.enable_sleep:
             batch_vllm_engine_call(self._fleet.usable, "wake_up")
 
 
-class PromptStream:
-    """OpenRLHF's loader of prompts, and the prompts of an epoch; those that were drawn too early can be put back.
+def _draw(rows: Iterator[Row], count: int) -> list[Row]:
+    """Draw up to ``count`` prompts with ``next``, because ``iter`` would start the next epoch of a `PromptStream`."""
+    return list(islice(iter(partial(next, rows, None), None), count))
 
-    Leaves out prompts that are too long. Its state is that of the loader, the prompts to draw first and whether the
-    epoch's others are drawn: OpenRLHF's checkpoints lose prompts whose rollouts are beyond a step's batch, if more are
-    generated at once, and repeat an epoch whose last batch was smaller than the others.
+
+class PromptStream:
+    """OpenRLHF's loader of prompts, and the iterator over an epoch; prompts that were drawn too early can be put back.
+
+    Skips prompts that are too long. The state has the loader's state, the prompts to draw first, and whether the loader
+    is drained. OpenRLHF saves only the first, and so loses prompts generated ahead and may repeat an epoch.
     """
 
     def __init__(self, generator: RolloutGenerator, theirs: SamplesGenerator) -> None:
         self._generator = generator
         self._loader = theirs.prompts_dataloader
         self._tokenizer, self._longest = theirs.tokenizer, longest_prompt(theirs.args)
-        self._rows: Iterator[Row] = iter(())  # that the loader has left in this epoch
+        self._rows: Iterator[Row] = iter(())  # not yet drawn in this epoch
         self._put_back: deque[Row] = deque()
-        self._is_drained = True  # but for the rows that were put back
+        self._is_drained = True  # except for prompts that were put back
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -195,11 +197,11 @@ class PromptStream:
         raise StopIteration
 
     def put_back(self, rows: list[Row]) -> None:
-        """Put back the last prompts that were drawn, in their order."""
+        """Put back the prompts that were drawn last, in the order in which they were drawn."""
         self._put_back.extendleft(reversed(rows))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state after a step; the prompts of rollouts that no step was given yet come first."""
+        """Return the state after a step; the prompts of rollouts that no step has used yet come first."""
         buffered = [
             ([None], sample.prompts, sample.labels, sample.images)
             for sample in self._generator._sample_buffer[:: self._generator.args.rollout.n_samples_per_prompt]
@@ -210,7 +212,7 @@ class PromptStream:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state."""
         self._loader.load_state_dict(state["loader"])
-        if not state["epoch_drawn"]:  # iterating the loader again would start the next epoch too early
+        if not state["epoch_drawn"]:  # otherwise, iterating over the loader would start the next epoch too early
             iter(self)
         self._put_back.extend(state["put_back"])
-        self._generator._dataloader_iter = self  # so that OpenRLHF goes on with this epoch
+        self._generator._dataloader_iter = self  # so that OpenRLHF continues with this epoch

@@ -1,4 +1,4 @@
-"""Puts a step's samples in the order of their index, since OpenRLHF deals them anew; reads and judges responses."""
+"""Puts a step's samples in the order of their index, since OpenRLHF reorders them; reads and judges responses."""
 
 from __future__ import annotations
 
@@ -68,26 +68,19 @@ def answers_of(locator: AnswerLocator, sequences: torch.Tensor, generated: torch
 
 
 def is_right(experience: Experience, threshold: float) -> NDArray[np.bool_]:
-    """Return which samples (B,) are right: their score, or their reward if there are no scores, is at least this.
+    """Return which samples (B,) are right: their score, or without scores their reward, is at least ``threshold``.
 
-    To be asked before length penalties, which OpenRLHF subtracts from the rewards.
+    Call this before OpenRLHF subtracts its length penalties from the rewards.
     """
     values = experience.rewards if experience.scores is None else experience.scores
     return np.asarray(values.float() >= threshold)
 
 
-class TextFeatures:
-    """Calls the function with the prompts and responses of a step."""
-
-    def __init__(self, tokenizer: Any, function: FeatureFunction) -> None:
-        self._tokenizer = tokenizer
-        self._function = function
-
-    def rows_of(
-        self, experiences: Sequence[Experience], _recorded: object
-    ) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-        """Return which samples can have a feature (n,), all of them, and the rows (n, d), in the order of the index."""
-        prompts = in_order(experiences, [batch.prompts for batch in experiences])
-        tokens = in_order(experiences, [[ids for ids, _ in responses_of(batch)] for batch in experiences])
-        responses = self._tokenizer.batch_decode(tokens, skip_special_tokens=True)
-        return np.ones(len(prompts), bool), self._function(len(prompts), prompts, responses)
+def rows_of_texts(
+    tokenizer: Any, function: FeatureFunction, experiences: Sequence[Experience], _recorded: object
+) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+    """Return a mask (n,) of True, because every text has a row, and the function's rows (n, d) for a step's texts."""
+    prompts = in_order(experiences, [batch.prompts for batch in experiences])
+    tokens = in_order(experiences, [[ids for ids, _ in responses_of(batch)] for batch in experiences])
+    responses = tokenizer.batch_decode(tokens, skip_special_tokens=True)
+    return np.ones(len(prompts), bool), function(len(prompts), prompts, responses)

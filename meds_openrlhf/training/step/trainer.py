@@ -1,4 +1,4 @@
-"""OpenRLHF's synchronous and asynchronous trainers with a memory, which metrics, checkpoints and resume include.
+"""OpenRLHF's synchronous and asynchronous trainers, with a memory that is part of metrics, checkpoints and resume.
 
 The trainers also survive lost engines and stop after a step on request.
 """
@@ -6,6 +6,7 @@ The trainers also survive lost engines and stop after a step on request.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 import openrlhf.trainer.ppo_trainer as sync_module
@@ -15,7 +16,6 @@ import transformers
 from openrlhf.trainer.ppo_trainer import BasePPOTrainer, PPOTrainer
 
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.tracking.metrics import DiversityTracker
 from meds_openrlhf.training.host.openrlhf import BoundActor, plain_class, replaced
 from meds_openrlhf.training.step.batches import arranged
 from meds_openrlhf.training.step.checkpoint import CheckpointedTraining
@@ -32,36 +32,25 @@ class MedsTraining(CheckpointedTraining):
     vllm_engines: list[Any]
 
     def __init__(self, *args: Any, context: TrainerContext, strategy: Any, **kwargs: Any) -> None:
-        transformers.set_seed(strategy.args.train.seed)  # the order of the prompts depends on it
-        super().__init__(*args, strategy=strategy, **kwargs)
+        transformers.set_seed(strategy.args.train.seed)  # it determines the order of the prompts
+        with replaced(sync_module, RemoteExperienceMaker=partial(ExperienceMaker, context=context)):
+            super().__init__(*args, strategy=strategy, **kwargs)
         self._context = context
-        self._diversity = DiversityTracker() if context.records_layers else None
         self._rollouts = RolloutSender(context.recorder, context.tell)
         self._fleet = EngineFleet(self.vllm_engines, context.tell)
         self.vllm_engines = self._fleet.usable
-        self.experience_maker = ExperienceMaker(
-            actor_model_group=self.actor_model_group,
-            critic_model_group=self.critic_model_group,
-            reward_model_group=self.reward_model_group,
-            initial_model_group=self.reference_model_group,
-            kl_controller=self.kl_ctl,
-            strategy=strategy,
-            tokenizer=self.tokenizer,
-            context=context,
-            diversity=self._diversity,
-        )
 
     def train_step(self, rollout_samples: Any, global_step: int) -> tuple[dict[str, Any], int]:
-        """Train one step; its number, also in the memory, is ``global_step + 1``. Takes the place of OpenRLHF's."""
+        """Train step ``global_step + 1``, also its number in the memory. Replaces OpenRLHF's; called by its ``fit``."""
         step, started = global_step + 1, time.perf_counter()
         result = self.experience_maker.make_step(rollout_samples, step)
-        if self._context.recorder is not None:
-            self._rollouts.send(step_rollouts(step, result))
         rollout_stats = self._compute_rollout_stats(result.experiences)
         batches = arranged(result.experiences, self.args, step, self._context.meds.policy.minibatches)
         made = time.perf_counter()
         models = [group for group in (self.actor_model_group, self.critic_model_group) if group is not None]
         ray.get([call for group in models for call in group.async_run_method_batch("append", experience=batches)])
+        if self._context.recorder is not None:  # after the ranks have their work: writing uses the node's cores
+            self._rollouts.send(step_rollouts(step, result))
         sent = time.perf_counter()
         status = self.ppo_train(global_step)
         trained = time.perf_counter()
@@ -82,13 +71,13 @@ class EngineSync(BasePPOTrainer):  # type: ignore[misc]
     _fleet: EngineFleet
 
     def broadcast_to_vllm(self) -> None:
-        """Run OpenRLHF's weight sync with all engines that are there, including restarted ones.
+        """Run OpenRLHF's weight sync with all available engines, including restarted engines.
 
-        Raises RunLostError if an engine is lost meanwhile.
+        Raises RunLostError if an engine is lost during the sync.
         """
         if self._fleet.take_in_restarted():
             if self.args.vllm.sync_with_ray:
-                raise RunLostError("a vLLM engine was lost, and with vllm.sync_with_ray none can be taken in again")
+                raise RunLostError("a vLLM engine was lost, and cannot rejoin with vllm.sync_with_ray")
             ray.get(self.actor_model_group.async_run_method("use_engines", engines=list(self._fleet.usable)))
         try:
             super().broadcast_to_vllm()
@@ -112,11 +101,6 @@ class MedsPPOTrainer(MedsTraining, plain_class(PPOTrainer), EngineSync):  # type
         self.prompts_dataloader = self.samples_generator.prompts_dataloader
         self._eval_metrics = evaluation_metrics(self._context.meds, self.tokenizer)
 
-    def fit(self, global_step: int = 0) -> None:
-        """Run OpenRLHF's training loop."""
-        with self._stoppable():
-            super().fit(global_step)
-
     def evaluate(self, global_step: int, **generate_kwargs: Any) -> dict[str, float]:
         """Run OpenRLHF's evaluation with unbiased metrics."""
         with replaced(sync_module, compute_eval_metrics=self._eval_metrics):
@@ -127,23 +111,17 @@ class MedsPPOTrainer(MedsTraining, plain_class(PPOTrainer), EngineSync):  # type
 class MedsTrainingActor(MedsTraining, plain_class(async_module.TrainingActor), EngineSync):  # type: ignore[misc]
     """The training half of OpenRLHF's asynchronous trainer."""
 
-    def fit(self, global_step: int = 0) -> None:
-        """Run OpenRLHF's training loop."""
-        with self._stoppable():
-            super().fit(global_step)
-
     def broadcast_to_vllm(self) -> None:
         """Run the weight sync; defined here so that Ray finds the method by import.
 
-        Ray wraps every method of an actor class. Methods that it cannot find by name, such as those inherited from a
-        decorated class, are pickled with a copy of their class. The inherited method calls super(), which fails on a
-        copy.
+        Ray pickles methods that it cannot find by name, such as those inherited from a decorated class, with a copy of
+        their class. The inherited method calls super(), which fails on a copy.
         """
         super().broadcast_to_vllm()
 
 
 class MedsSamplesActor(plain_class(async_module.GenerateSamplesActor)):  # type: ignore[misc]
-    """The generating half, with a fixed order of prompts; no rollouts are lost if an engine dies."""
+    """The generating half of OpenRLHF's asynchronous trainer; it loses no prompts if an engine dies."""
 
     samples_generator: Any
 
@@ -165,7 +143,7 @@ class MedsSamplesActor(plain_class(async_module.GenerateSamplesActor)):  # type:
 
 
 class MedsPPOTrainerAsync(plain_class(async_module.PPOTrainerAsync)):  # type: ignore[misc]
-    """OpenRLHF's asynchronous trainer; it looks up its two halves by name, so `__init__` replaces the names."""
+    """OpenRLHF's asynchronous trainer. It looks up the classes of its two halves by name; `__init__` replaces them."""
 
     def __init__(self, *args: Any, context: TrainerContext, **kwargs: Any) -> None:
         near = {"num_cpus": 0, "scheduling_strategy": this_node(soft=True)}

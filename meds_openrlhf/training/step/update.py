@@ -53,7 +53,7 @@ class EntropyAdvantageLoss(nn.Module):
 def warmup_ratio(warmup_steps: int, args: SimpleNamespace, max_updates: int) -> float:
     """Return the ``actor.lr_warmup_ratio`` with which OpenRLHF warms up over ``warmup_steps`` training steps.
 
-    Its scheduler counts optimizer updates, ``max_updates`` in total, and rounds the number of warm-up updates up.
+    OpenRLHF's scheduler counts optimizer updates, ``max_updates`` in total, and rounds the warm-up updates up.
     """
     samples: int = args.rollout.batch_size * args.rollout.n_samples_per_prompt
     updates: float = warmup_steps * (samples // args.train.batch_size) * args.train.max_epochs
@@ -61,20 +61,20 @@ def warmup_ratio(warmup_steps: int, args: SimpleNamespace, max_updates: int) -> 
 
 
 class PolicyTrainer(ppo_actor.ActorPPOTrainer):  # type: ignore[misc]
-    """OpenRLHF's updates of the policy."""
+    """OpenRLHF's updates of the policy; tells DeepSpeed where an update with dynamic micro-batches ends."""
 
     def training_step(self, experience: Any, kl_ctl: float, step: int, loss_batch_info: Any = None) -> dict[str, Any]:
-        """Run a micro-batch, the ``step``-th since the experiences came."""
+        """Train on a micro-batch, the ``step``-th since the experiences were appended. Called by ``ppo_train``."""
         _say_whether_last(self.actor.model, self.replay_buffer, step)
         status: dict[str, Any] = super().training_step(experience, kl_ctl, step, loss_batch_info)
         return status
 
 
 class CriticTrainer(ppo_critic.CriticPPOTrainer):  # type: ignore[misc]
-    """OpenRLHF's updates of the critic."""
+    """OpenRLHF's updates of the critic; tells DeepSpeed where an update with dynamic micro-batches ends."""
 
     def training_step(self, experience: Any, step: int, loss_batch_info: Any = None) -> dict[str, Any]:
-        """Run a micro-batch, the ``step``-th since the experiences came."""
+        """Train on a micro-batch, the ``step``-th since the experiences were appended. Called by ``ppo_train``."""
         _say_whether_last(self.critic, self.replay_buffer, step)
         status: dict[str, Any] = super().training_step(experience, step, loss_batch_info)
         return status
@@ -90,6 +90,6 @@ class CriticActor(plain_class(ppo_critic.CriticModelActor)):  # type: ignore[mis
 
 
 def _say_whether_last(engine: Any, replay_buffer: Any, step: int) -> None:
-    """Tell DeepSpeed's ``engine`` whether this micro-batch is the last of its update; it counts those of fixed size."""
+    """Tell DeepSpeed's ``engine`` whether a micro-batch ends an update; it counts fixed-size micro-batches itself."""
     if replay_buffer.dynamic_batch:
         engine.set_gradient_accumulation_boundary(bool(replay_buffer.dynamic_optimizer_step[step]))

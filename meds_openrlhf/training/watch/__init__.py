@@ -1,1 +1,1 @@
-"""The driver and the trainer talk to each other, and the driver watches over the run."""
+"""Messages between the driver and the trainer, and how the driver monitors the run."""

@@ -9,7 +9,6 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from meds_openrlhf.config import MedsSettings
-from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
@@ -25,7 +24,7 @@ class StepReport:
 
 @dataclass(frozen=True)
 class Stopped:
-    """Training ended after ``step`` on request; ``tag`` names the checkpoint that was saved, None if there is none."""
+    """Training ended after ``step`` on request; ``tag`` names the saved checkpoint, or is None without one."""
 
     step: int
     tag: str | None
@@ -77,35 +76,24 @@ def start_run_control(paths: RunPaths) -> Any:
 
 
 def this_node(soft: bool = False) -> Any:
-    """Return the scheduling strategy for actors on this node, the driver's; with ``soft``, elsewhere if it has no room.
+    """Return the scheduling strategy for actors on this node, where they survive the loss of other nodes.
 
-    There they survive the loss of other nodes.
+    With ``soft``, Ray may place them elsewhere if this node has no room.
     """
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=soft)
 
 
 @dataclass(frozen=True)
 class TrainerContext:
-    """Settings and handles that trainers get besides OpenRLHF's arguments; ``pool`` is None without a memory."""
+    """Settings and handles for the trainers in addition to OpenRLHF's arguments; ``pool`` is None without a memory."""
 
     meds: MedsSettings
     paths: RunPaths
     control: Any  # handle of the run's RunControl
     pool: MemoryPool | None
-    transform: FeatureTransform
-    records_layers: bool  # whether the policy records what the memory stores
+    records_layers: bool  # whether the policy records the memory's rows
     recorder: Any  # handle of the run's RolloutRecorder; None if rollouts are not recorded
     first_step: int  # 0, or the step of the checkpoint from which the run resumes
-
-    @property
-    def keeps_scores_below(self) -> float | None:
-        """Dynamic filtering keeps groups whose scores are all below this value; None keeps OpenRLHF's filter."""
-        return self.meds.penalty.correct_threshold if self.meds.rollout.keep_all_wrong else None
-
-    @property
-    def steps_left(self) -> int | None:
-        """How many steps are left by meds.max_steps; None for no limit."""
-        return None if self.meds.max_steps is None else self.meds.max_steps - self.first_step
 
     def tell(self, news: Stopped | str) -> None:
         """Send a stop notice or a text to the driver; a text is shown to the user."""

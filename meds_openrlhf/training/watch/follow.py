@@ -1,13 +1,14 @@
-"""The driver follows a run: passes news and stop requests on, and watches the processes whose loss ends the run."""
+"""The driver follows a run: it forwards news and stop requests, and monitors the processes whose loss ends the run."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import ray
 
+from meds_openrlhf.console import RunConsole
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.runtime.losses import Member, actors_of_this_job, first_loss
 from meds_openrlhf.runtime.signals import Interruptions, WatchdogExpired
@@ -15,20 +16,7 @@ from meds_openrlhf.tracking.sending import Trackers
 from meds_openrlhf.training.watch.control import StepReport, Stopped
 
 POLL_SECONDS = 0.5
-CENSUS_SECONDS = 5.0
-
-
-class RunListener(Protocol):
-    """An observer of a run's progress, such as the console."""
-
-    def start(self, job: Any, placement: Any, total_steps: int) -> None:
-        """Called when the run has its resources and starts to load models."""
-
-    def step(self, step: int, metrics: dict[str, float]) -> None:
-        """Called after each training step."""
-
-    def say(self, line: str) -> None:
-        """Show a line to the user."""
+CENSUS_SECONDS = 5.0  # between two looks for lost actors
 
 
 @dataclass(frozen=True)
@@ -37,7 +25,7 @@ class Following:
 
     control: Any  # handle of the run's RunControl
     members: list[Member]
-    listener: RunListener
+    console: RunConsole
     interruptions: Interruptions
     trackers: Trackers
 
@@ -60,7 +48,7 @@ class Following:
         while True:
             done, _ = ray.wait([training], timeout=POLL_SECONDS)
             for line in self.trackers.poll():
-                self.listener.say(line)
+                self.console.say(line)
             stopped = self._take_news()
             if stopped is not None:
                 return stopped
@@ -71,7 +59,7 @@ class Following:
                 raise WatchdogExpired
             if self.interruptions.noted is not None and not passed_on:
                 self.control.request_stop.remote()
-                self.listener.say("stopping after this step, with a checkpoint; interrupt again to stop at once")
+                self.console.say("stopping after this step, with a checkpoint; interrupt again to stop at once")
                 passed_on = True
             if time.monotonic() >= next_census:
                 if loss := first_loss(self.members):
@@ -83,25 +71,24 @@ class Following:
             if isinstance(news, Stopped):
                 return news
             if isinstance(news, StepReport):
-                self.listener.step(news.step, news.metrics)
+                self.console.step(news.step, news.metrics)
             else:
-                self.listener.say(news)
+                self.console.say(news)
             self.interruptions.rewind_watchdog()
         return None
 
 
-# The halves of an asynchronous trainer, which the driver only knows by the names of their classes.
+# The halves of an asynchronous trainer, which the driver knows only by their class names.
 HALVES = {"MedsTrainingActor": "training half", "MedsSamplesActor": "generating half"}
 
 
 def members_of(trainer: Any, engines: list[Any], groups: dict[str, Any], shards: list[Any]) -> list[Member]:
-    """Return all actors of a run, including others that this driver has started."""
-    vital = [("trainer", trainer)]
+    """Return all actors of a run, including actors that only the actor table lists."""
+    vital = {"trainer": trainer}
     for role, group in groups.items():
-        vital += [(f"{role} rank {rank}", handle) for rank, handle in enumerate(group._actor_handlers)]
-    others = [(f"vLLM engine {number}", handle) for number, handle in enumerate(engines)]
-    others += [(f"memory shard {number}", handle) for number, handle in enumerate(shards)]
-    known = [Member(name, handle._actor_id.hex(), vital=True) for name, handle in vital]
-    known += [Member(name, handle._actor_id.hex(), vital=False) for name, handle in others]
+        vital |= {f"{role} rank {rank}": handle for rank, handle in enumerate(group._actor_handlers)}
+    others = {f"vLLM engine {number}": handle for number, handle in enumerate(engines)}
+    others |= {f"memory shard {number}": handle for number, handle in enumerate(shards)}
+    known = [Member(name, handle._actor_id.hex(), name in vital) for name, handle in (vital | others).items()]
     ids = {member.actor_id for member in known}
     return known + [member for member in actors_of_this_job(HALVES) if member.actor_id not in ids]

@@ -8,11 +8,11 @@ from meds_openrlhf.checkpoints import mark_complete
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.evaluation.models.naming import (
     Model,
-    agents_of_training,
-    answer_pattern_of_training,
+    agreed,
     find_models,
     fingerprint_of,
-    length_of_training,
+    response_length,
+    runs_among,
 )
 from meds_openrlhf.paths import RunPaths
 
@@ -36,8 +36,8 @@ def make_run(folder: Path, steps: tuple[int, ...] = (), flags: str = "") -> RunP
     return paths
 
 
-def find(word: str, step: int | None = None) -> Model:
-    (model,) = find_models([word], step)
+def find(word: str) -> Model:
+    (model,) = find_models([word])
     return model
 
 
@@ -66,12 +66,11 @@ def test_a_trained_policy_that_is_only_half_written_is_none(tmp_path: Path) -> N
     assert find(str(paths.root)).label == "run@50"
 
 
-def test_a_step_is_named_in_either_way(tmp_path: Path) -> None:
+def test_a_step_is_named_behind_the_run(tmp_path: Path) -> None:
     paths = make_run(tmp_path / "run", (50, 100))
     make_model(paths.model)
     expected = Model("run@50", shards=paths.policy_checkpoints / "global_step50", base="own/base")
-    assert find(f"{paths.root}@50") == find(str(paths.root), step=50) == expected
-    assert find(f"{paths.root}@100", step=50).label == "run@100"
+    assert find(f"{paths.root}@50") == expected
     assert find(f"early={paths.root}@50").label == "early"
 
 
@@ -101,8 +100,8 @@ def test_adapters_in_a_checkpoint_are_merged_as_the_run_scaled_them(tmp_path: Pa
         ("{tmp}/fresh", "has neither a trained model nor a complete checkpoint yet"),
         ("{tmp}/empty@7", "is not a run: it has no config.yaml"),
         ("{tmp}/adapter", "contains only LoRA adapters"),
-        ("a b={tmp}/run", "has the label 'a b'"),
-        ("..={tmp}/run", "has the label '..'"),
+        ("a b={tmp}/run", "has the invalid label 'a b'"),
+        ("..={tmp}/run", "has the invalid label '..'"),
     ],
 )
 def test_what_is_no_model(word: str, message: str, tmp_path: Path) -> None:
@@ -116,39 +115,24 @@ def test_what_is_no_model(word: str, message: str, tmp_path: Path) -> None:
     assert message in str(error.value)
 
 
-def test_labels_and_steps_that_make_no_sense(tmp_path: Path) -> None:
+def test_a_label_is_of_one_model(tmp_path: Path) -> None:
     folder = make_model(tmp_path / "qwen")
     with pytest.raises(ConfigError, match="label of two models"):
         find_models([str(folder), f"qwen={folder}"])
-    with pytest.raises(ConfigError, match="no MODEL is the folder of a run"):
-        find_models([str(folder)], step=50)
 
 
 def test_responses_are_as_long_as_those_of_the_runs(tmp_path: Path) -> None:
+    def length(words: list[str]) -> int | None:
+        return agreed(runs_among(words), "--max-tokens", response_length)
+
     runs = [
         str(make_run(tmp_path / str(length), flags=f"rollout.max_new_tokens: {length}\n").root) for length in (80, 9)
     ]
-    assert length_of_training(["Qwen/Qwen3-8B", str(make_model(tmp_path / "qwen"))]) is None
-    assert length_of_training(["Qwen/Qwen3-8B", f"a={runs[0]}", f"b={runs[0]}@3"]) == 80
-    assert length_of_training([str(make_run(tmp_path / "whole", flags="data.max_len: 70\n").root)]) == 70
+    assert length(["Qwen/Qwen3-8B", str(make_model(tmp_path / "qwen"))]) is None
+    assert length(["Qwen/Qwen3-8B", f"a={runs[0]}", f"b={runs[0]}@3"]) == 80
+    assert length([str(make_run(tmp_path / "whole", flags="data.max_len: 70\n").root)]) == 70
     with pytest.raises(ConfigError, match=r"--max-tokens: must be given: .*80: 80, .*9: 9\)"):
-        length_of_training(runs)
-
-
-def test_answers_are_found_as_in_training(tmp_path: Path) -> None:
-    marked = make_run(tmp_path / "marked", flags="meds.features.answer_pattern: 'Answer: (.*)'\n").root
-    boxed = make_run(tmp_path / "boxed").root
-    assert answer_pattern_of_training(["Qwen/Qwen3-8B"]) is None
-    assert answer_pattern_of_training(["Qwen/Qwen3-8B", f"a={marked}@3"]) == "Answer: (.*)"
-    assert answer_pattern_of_training([str(boxed)]) is None
-    with pytest.raises(ConfigError, match=r"--answer-pattern: must be given: .*marked: 'Answer.*boxed: None\)"):
-        answer_pattern_of_training([str(marked), str(boxed)])
-
-
-def test_runs_that_were_trained_with_an_agent(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "tools", flags="train.agent_func_path: my_agent.py\n").root
-    words = [str(make_run(tmp_path / "plain").root), f"a={run}", str(make_model(tmp_path / "qwen"))]
-    assert agents_of_training(words) == {run: "my_agent.py"}
+        length(runs)
 
 
 def test_weights_are_told_apart_and_paths_are_not(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import ray
 
-from meds_openrlhf.evaluation.sampling.draw import EngineSettings
+from meds_openrlhf.evaluation.sampling.blocks import EngineSettings
 from meds_openrlhf.evaluation.sampling.engine import SamplingEngine
 from meds_openrlhf.evaluation.settings import Settings
 

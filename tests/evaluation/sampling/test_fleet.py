@@ -1,10 +1,23 @@
-"""Where engines go."""
+"""Where engines go, and that they draw every block once."""
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
+from meds_openrlhf.evaluation.problems import Problem
+from meds_openrlhf.evaluation.samples import Sample
+from meds_openrlhf.evaluation.sampling import fleet
+from meds_openrlhf.evaluation.sampling.blocks import Block, EngineSettings
 from meds_openrlhf.evaluation.sampling.fleet import plan_engines
+from meds_openrlhf.evaluation.settings import Settings
+from meds_openrlhf.placement.groups import release, reserve
 from meds_openrlhf.placement.inventory import Node
+from meds_openrlhf.placement.ray_cluster import inventory
 from meds_openrlhf.placement.shortage import Shortage
+from meds_openrlhf.runtime.errors import RunLostError
 from tests.placement.clusters import node
 
 TWO_NODES = [node("a", 8, 64), node("b", 8, 64)]
@@ -39,3 +52,60 @@ def test_a_cluster_without_room(nodes: list[Node], count: int | None, tensor_par
     with pytest.raises(Shortage) as lack:
         plan_engines(nodes, count, tensor_parallel, at_most=1000)
     assert message in str(lack.value)
+
+
+class PlayedEngine:
+    """Says which process drew a block, and how many blocks that had; does as the model's name says."""
+
+    async def start(self, settings: EngineSettings, bundles: list[int]) -> None:
+        self._does, self._running, self._full = settings.model, 0, asyncio.Event()
+        if self._does == "fail":
+            raise ValueError("no such model")
+
+    async def sample(self, block: Block) -> tuple[str, list[Sample]]:
+        if self._does == "die":
+            os._exit(1)
+        self._running += 1
+        running = self._running
+        if running == 10:
+            self._full.set()
+        await self._full.wait()  # so no block is done before this engine has as many as it takes
+        await asyncio.sleep(0.01)
+        self._running -= 1
+        samples = [Sample(block.problem.id, i, str(os.getpid()), running, False, None, False) for i in block.indices]
+        return block.benchmark, samples
+
+    async def stop(self) -> None:
+        pass
+
+
+BLOCKS = [Block("b", Problem(f"p{number}", "", ""), (1,), (0, 1)) for number in range(60)]
+
+
+def drawn_by(does: str) -> Iterator[tuple[str, list[Sample]]]:
+    """Two engines, each of which takes ten blocks at a time."""
+    settings = EngineSettings(does, None, 1, 64, on_cpu=True, sampling=Settings("", "", 1.0, 1.0, 0, 8, {}))
+    plan = plan_engines(inventory(), 2, 1, at_most=60)
+    groups = reserve(plan, timeout_seconds=60)
+    try:
+        yield from fleet.draw(groups["engines"], plan, settings, BLOCKS)
+    finally:
+        release(groups)
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_every_block_is_drawn_once_by_engines_that_stay_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "SamplingEngine", PlayedEngine)
+    found = [(benchmark, sample) for benchmark, samples in drawn_by("sample") for sample in samples]
+    drawn = Counter((benchmark, sample.problem, sample.index) for benchmark, sample in found)
+    assert drawn == Counter(("b", block.problem.id, index) for block in BLOCKS for index in block.indices)
+    assert len({sample.text for _, sample in found}) == 2
+    assert max(sample.tokens for _, sample in found) == 10
+
+
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize(("does", "reason"), [("fail", "no such model"), ("die", "exit")])
+def test_an_engine_that_is_lost_ends_the_evaluation(does: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "SamplingEngine", PlayedEngine)
+    with pytest.raises(RunLostError, match=rf"an engine failed, was lost.*{reason}.*Run the same command again"):
+        list(drawn_by(does))

@@ -1,22 +1,16 @@
-"""One of two ranks that change a ZeRO-3 parameter and read it back, run as a script: prints how often it was not whole.
-
-python -m tests.training.host.gathering_worker RANK PORT
-"""
+"""One of two ranks that change a ZeRO-3 parameter and read it back: prints how often it was not whole."""
 
 import os
-import sys
 
-from meds_openrlhf.training.host import cpu
+import deepspeed
+import torch
 
 CHANGES = 150
 
 
-def main(rank: int, port: str) -> None:
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-    cpu.install()
-    import deepspeed
-    import torch
-
+def main(rank: int, ranks: int, port: str) -> None:
+    addresses = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), **addresses)
     deepspeed.init_distributed("gloo")
     config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}
     with deepspeed.zero.Init(config_dict_or_path=config):
@@ -31,10 +25,4 @@ def main(rank: int, port: str) -> None:
                 layer.weight.data.copy_(expected)
         with deepspeed.zero.GatheredParameters(parameters):
             broken += not torch.equal(layer.weight.data, expected)
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
     print(f"broken {broken}")
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])

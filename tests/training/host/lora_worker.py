@@ -1,18 +1,24 @@
-"""One rank of policies with LoRA on OpenRLHF's own classes, run as a script: trained, saved in every way, and resumed.
-
-python -m tests.training.host.lora_worker RANK RANKS PORT RUN_OF_ZERO_2 RUN_OF_ZERO_3
-"""
+"""One rank of policies with LoRA on OpenRLHF's own classes: trained, saved in every way, and resumed."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import deepspeed
+import torch
+import torch.distributed as dist
+from openrlhf.trainer.ray import ppo_actor
+from openrlhf.utils import get_strategy
+from safetensors.torch import save_file
+
 from meds_openrlhf.checkpoints import mark_complete
+from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.training.host import cpu
+from meds_openrlhf.training.host.openrlhf import replaced
+from meds_openrlhf.training.step.policy import PolicyActor
+from tests.training.step.rollouts import arguments
 
 RANK, ALPHA = 4, 12
 TARGETS = ["q_proj", "v_proj", "down_proj", "lm_head"]
@@ -25,38 +31,27 @@ def flags_of(paths: RunPaths, stage: int, ranks: int) -> dict[str, Any]:
         "actor.adam.lr": 0.02,
         "actor.lr_scheduler": "constant",
         "actor.num_gpus_per_node": ranks,
-        "algo.advantage.estimator": "group_norm",
         "ckpt.path": str(paths.checkpoints),
         "ckpt.output_dir": str(paths.model),
         "ckpt.save_hf": True,
-        "ds.attn_implementation": "sdpa",
         "ds.zero_stage": stage,
         "ds.lora.rank": RANK,
         "ds.lora.alpha": ALPHA,
         "ds.lora.target_modules": TARGETS,
+        "rollout.micro_batch_size": 1,
         "rollout.n_samples_per_prompt": 2,
         "train.batch_size": ranks,
         "train.micro_batch_size": 1,
-        "vllm.num_engines": 1,
     }
 
 
-def main(rank: int, ranks: int, port: str, folders: dict[int, Path]) -> None:
-    cpu.install()
-    import torch
-
-    torch.set_num_threads(1)
-    for stage, folder in folders.items():
-        train(rank, ranks, port, stage, RunPaths(folder))
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
+def main(rank: int, ranks: int, port: str, run_of_zero_2: str, run_of_zero_3: str) -> None:
+    for stage, folder in {2: run_of_zero_2, 3: run_of_zero_3}.items():
+        train(rank, ranks, port, stage, RunPaths(Path(folder)))
 
 
 def train(rank: int, ranks: int, port: str, stage: int, paths: RunPaths) -> None:
     """Train, save, take another step; then load the checkpoint and take that step again."""
-    import torch
-    from safetensors.torch import save_file
-
     flags = flags_of(paths, stage, ranks)
     policy = load(rank, ranks, port, flags)
     for number in range(STEPS):
@@ -78,13 +73,7 @@ def train(rank: int, ranks: int, port: str, stage: int, paths: RunPaths) -> None
 
 
 def load(rank: int, ranks: int, port: str, flags: dict[str, Any]) -> Any:
-    from openrlhf.utils import get_strategy
-
-    from meds_openrlhf.config import MedsSettings
-    from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
-    from meds_openrlhf.training.step.policy import PolicyActor
-
-    args = parse_openrlhf_arguments(flags)
+    args = arguments(**flags)
     policy = PolicyActor(ranks, rank, "127.0.0.1", port)
     policy.init_model_from_pretrained(
         get_strategy(args), args.actor.model_name_or_path, 10, meds=MedsSettings(run_dir="x"), records_layers=False
@@ -94,8 +83,6 @@ def load(rank: int, ranks: int, port: str, flags: dict[str, Any]) -> Any:
 
 def step(policy: Any, rank: int, number: int) -> float:
     """One optimizer step on text of this rank."""
-    import torch
-
     generator = torch.Generator().manual_seed(100 * number + rank)
     ids = torch.randint(1, 90, (1, 20), generator=generator)
     log_probs = policy.actor(ids, torch.ones(1, 19), attention_mask=torch.ones_like(ids))
@@ -131,10 +118,6 @@ class Receiver:
 
 def weights_sent(policy: Any) -> dict[str, Any]:
     """What OpenRLHF's weight sync sends an engine."""
-    from openrlhf.trainer.ray import ppo_actor
-
-    from meds_openrlhf.training.host.openrlhf import replaced
-
     receiver = Receiver()
     policy.trainer.vllm_engines, policy.trainer._model_update_group = [receiver], receiver
     with replaced(ppo_actor, ray=SimpleNamespace(get=lambda _: None)):  # it waits for engines in other processes
@@ -146,12 +129,6 @@ def weights_sent(policy: Any) -> dict[str, Any]:
 
 def require_same_by_ipc(policy: Any, sent: dict[str, Any]) -> None:
     """The way for engines on the policy's GPUs: every rank hands over a copy, here by pickle in place of CUDA IPC."""
-    import torch
-    import torch.distributed as dist
-    from openrlhf.trainer.ray import ppo_actor
-
-    from meds_openrlhf.training.host.openrlhf import replaced
-
     handed: dict[str, dict[int, Any]] = {}
 
     def receive(name: str, dtype: Any, shape: Any, ipc_handles: dict[int, Any], empty_cache: bool) -> None:
@@ -171,14 +148,8 @@ def require_same_by_ipc(policy: Any, sent: dict[str, Any]) -> None:
 
 def state_of(policy: Any) -> dict[str, Any]:
     """All of the policy's own parameters, under PEFT's names."""
-    import deepspeed
-
     state = {}
     for name, parameter in policy.actor.model.module.named_parameters():
         with deepspeed.zero.GatheredParameters([parameter]):
             state[name] = parameter.detach().clone()
     return state
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], {2: Path(sys.argv[4]), 3: Path(sys.argv[5])})

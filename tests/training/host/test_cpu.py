@@ -1,16 +1,13 @@
 """The CPU runtime changes what it must without CUDA, and nothing with it."""
 
 import importlib
-import subprocess
-import sys
 import types
-from pathlib import Path
 
 import pytest
 import torch
 
 from meds_openrlhf.training.host import cpu
-from tests.ports import free_ports
+from tests.training.ranks import run_ranks
 
 pytestmark = pytest.mark.skipif(cpu.has_cuda(), reason="about machines without CUDA")
 
@@ -22,17 +19,6 @@ def test_openrlhf_imports_and_finds_the_cpu_as_its_device() -> None:
     assert torch.cuda.current_device() == torch.device("cpu")
     assert NaiveReplayBuffer(4).target_device == torch.device("cpu")
     assert callable(ring.unpad_input)
-    with pytest.raises(NotImplementedError, match="ring attention needs CUDA"):
-        ring.all_gather(None, None)
-
-
-def test_the_loader_of_critics_and_reward_models_can_be_sent_to_their_processes() -> None:
-    """Ray pickles their class with the functions that it calls, those of modules by their name."""
-    from openrlhf.models import model
-    from ray import cloudpickle
-
-    load = model.get_llm_for_sequence_regression
-    assert cloudpickle.loads(cloudpickle.dumps(load)) is load
 
 
 def test_with_cuda_nothing_is_adapted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,11 +56,5 @@ def test_padding_helpers_undo_each_other() -> None:
 @pytest.mark.e2e
 @pytest.mark.timeout(330)  # half a minute; much more on a machine that is busy
 def test_parameters_of_two_ranks_are_whole_when_they_are_read() -> None:
-    port = str(free_ports(1)[0])
-    script = [sys.executable, "-m", "tests.training.host.gathering_worker"]
-    ranks = [
-        subprocess.Popen([*script, str(rank), port], cwd=Path(__file__).parents[3], stdout=subprocess.PIPE, text=True)
-        for rank in range(2)
-    ]
-    outputs = [rank.communicate(timeout=300)[0] for rank in ranks]
-    assert all(output.splitlines()[-1] == "broken 0" for output in outputs), outputs
+    for printed in run_ranks("tests.training.host.gathering_worker", 2):
+        assert "broken 0" in printed.splitlines()

@@ -1,24 +1,20 @@
 """A policy with LoRA on two ranks, under ZeRO-2 and ZeRO-3: what is sent, saved and resumed."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, Qwen2Config
+from transformers import AutoModelForCausalLM
 
 from meds_openrlhf.adapters import plain_name
-from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.evaluation.models.conversion import converted
 from meds_openrlhf.evaluation.models.naming import find_models, fingerprint_of
-from tests.ports import free_ports
 from tests.training.host.lora_worker import ALPHA, RANK, STEPS, TARGETS
+from tests.training.ranks import run_ranks, save_tiny_policy
 
 RANKS = 2
-REPOSITORY = Path(__file__).parents[3]
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(330)]
 stages = pytest.mark.parametrize("stage", [2, 3])
@@ -28,36 +24,13 @@ stages = pytest.mark.parametrize("stage", [2, 3])
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """The folder of a run of each ZeRO stage; one pair of processes makes both."""
     folders = {stage: tmp_path_factory.mktemp(f"zero{stage}") for stage in (2, 3)}
-    config = Qwen2Config(
-        vocab_size=261, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3,
-        num_key_value_heads=3, tie_word_embeddings=False,
-    )  # fmt: skip
     for folder in folders.values():
-        torch.manual_seed(0)
-        AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder / "base")
-        build_char_tokenizer().save_pretrained(folder / "base")
+        save_tiny_policy(folder / "base", torch.bfloat16)
         lora = f"ds.lora: {{rank: {RANK}, alpha: {ALPHA}}}"
         (folder / "config.yaml").write_text(
             f"meds: {{run_dir: x}}\nactor.model_name_or_path: {folder / 'base'}\n{lora}\n"
         )
-    port = str(free_ports(1)[0])
-    words = [str(RANKS), port, *map(str, folders.values())]
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.training.host.lora_worker", str(rank), *words],
-            cwd=REPOSITORY,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(RANKS)
-    ]
-    try:
-        outputs = [worker.communicate(timeout=200)[0] for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-    assert all(worker.returncode == 0 for worker in workers), outputs[0][-5000:]
+    run_ranks("tests.training.host.lora_worker", RANKS, *folders.values())
     return folders
 
 

@@ -29,5 +29,5 @@ def test_too_long_prompts_are_counted_by_tokens_with_their_template() -> None:
 
 
 def test_a_set_of_nothing_but_too_long_prompts_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"data.max_len=20: leaves 4 tokens to a prompt, and every prompt has more"):
+    with pytest.raises(ConfigError, match=r"data.max_len=20: leaves 4 tokens for a prompt, but all are longer"):
         count_too_long(["12+34"])

@@ -1,25 +1,29 @@
-"""One rank that makes one update in every mode, on the same experiences, and saves the weights; run as a script.
-
-python -m tests.training.step.accumulation_worker RANK RANKS PORT FOLDER
-"""
+"""One rank that makes one update in every mode, on the same experiences, and saves the weights."""
 
 from __future__ import annotations
 
 import itertools
 import pickle
-import sys
 from pathlib import Path
 from typing import Any
 
-from meds_openrlhf.training.host import cpu
+import deepspeed
+import numpy as np
+import torch
+from openrlhf.utils import get_strategy, utils
+from safetensors.torch import save_file
+
+from meds_openrlhf.config.schema import MedsSettings, PolicySettings
 from meds_openrlhf.training.host.openrlhf import replaced
+from meds_openrlhf.training.step.batches import arranged, padded_batches
+from meds_openrlhf.training.step.policy import PolicyActor
+from meds_openrlhf.training.step.update import CriticActor
+from tests.training.step.rollouts import arguments, recorded_rollouts
 
 PROMPTS, RESPONSES = 4, 4
 MOST_TOKENS = 40  # of a micro-batch by tokens: two or three responses
 STAGES = (0, 1, 2, 3)
 MODES = [(stage, *rest) for stage, *rest in itertools.product(STAGES, ("fixed", "tokens"), ("padded", "packed"))]
-# As OpenRLHF has it: to DeepSpeed every micro-batch by tokens is the last of an update.
-CONTROLS = [(stage, "always-last", "packed") for stage in (1, 2)]
 
 
 def flags_of(base: Path, ranks: int, stage: int, batches: str, packing: str) -> dict[str, Any]:
@@ -31,9 +35,7 @@ def flags_of(base: Path, ranks: int, stage: int, batches: str, packing: str) -> 
         "critic.model_name_or_path": str(base),
         "actor.num_gpus_per_node": ranks,
         "critic.num_gpus_per_node": ranks,
-        "actor.loss_agg_mode": "token-mean",
         "algo.advantage.estimator": "gae",
-        "ds.attn_implementation": "sdpa",
         "ds.packing_samples": packing == "packed",
         "ds.zero_stage": stage,
         "rollout.batch_size": PROMPTS,
@@ -43,23 +45,15 @@ def flags_of(base: Path, ranks: int, stage: int, batches: str, packing: str) -> 
         "train.micro_batch_size": 2,
         "train.dynamic_batch_enable": batches != "fixed",
         "train.max_tokens_per_gpu": MOST_TOKENS,
-        "vllm.num_engines": 1,
     }
 
 
 def experiences() -> list[Any]:
     """The step's responses, of very different lengths, as the trainer has them before an update."""
-    import numpy as np
-    import torch
-
-    from meds_openrlhf.training.step.batches import padded_batches
-    from tests.training.step.rollouts import recorded_rollouts
-
     samples = recorded_rollouts(seed=3, prompts=PROMPTS, responses=RESPONSES)
     generator = torch.Generator().manual_seed(0)
-    for number, sample in enumerate(samples):
+    for sample in samples:
         shape = sample.action_mask.shape
-        sample.index = [number]
         sample.advantages = torch.randn(1, 1, generator=generator) * sample.action_mask
         sample.returns = sample.advantages.clone()
         sample.action_log_probs = -torch.rand(shape, generator=generator) * sample.action_mask
@@ -68,55 +62,29 @@ def experiences() -> list[Any]:
     return padded_batches(samples, [np.arange(len(samples))])
 
 
-def main(rank: int, ranks: int, port: str, folder: Path) -> None:
-    cpu.install()
-    import torch
-    from openrlhf.utils import utils
-    from safetensors.torch import save_file
-
-    torch.set_num_threads(1)
+def main(rank: int, ranks: int, port: str, folder: str) -> None:
     with replaced(utils, convert_to_torch_dtype=lambda _: torch.float32):
-        for role, mode in itertools.product(("policy", "critic"), [*MODES, *CONTROLS]):
-            weights = updated(role, rank, ranks, port, folder / "base", mode)
+        for role, mode in itertools.product(("policy", "critic"), MODES):
+            weights = updated(role, rank, ranks, port, Path(folder, "base"), mode)
             if rank == 0:
-                save_file(weights, folder / f"{role}-{'-'.join(map(str, mode))}.safetensors")
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
+                save_file(weights, f"{folder}/{role}-{'-'.join(map(str, mode))}.safetensors")
 
 
 def updated(role: str, rank: int, ranks: int, port: str, base: Path, mode: tuple[int, str, str]) -> dict[str, Any]:
     """The weights after one update of a fresh model in this mode."""
-    import deepspeed
-    from openrlhf.utils import get_strategy
-
-    from meds_openrlhf.config.schema import MedsSettings, PolicySettings
-    from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
-    from meds_openrlhf.training.step import update as accumulation
-    from meds_openrlhf.training.step.batches import arranged
-    from meds_openrlhf.training.step.policy import PolicyActor
-
-    args = parse_openrlhf_arguments(flags_of(base, ranks, *mode))
+    args = arguments(**flags_of(base, ranks, *mode))
     args.ds.param_dtype = "fp32"
     dealt = pickle.loads(pickle.dumps(arranged(experiences(), args, 1, "prompts")[rank]))  # as Ray sends them
-    always_last = {"_say_whether_last": lambda *_: None} if mode in CONTROLS else {}
-    with replaced(accumulation, **always_last):
-        meds = MedsSettings(run_dir="x", policy=PolicySettings(minibatches="prompts"))
-        actors = {
-            "policy": (PolicyActor, {"meds": meds, "records_layers": False}),
-            "critic": (accumulation.CriticActor, {}),
-        }
-        actor_class, settings = actors[role]
-        model = actor_class(ranks, rank, "127.0.0.1", port)
-        model.init_model_from_pretrained(get_strategy(args), str(base), 10, **settings)
-        model.append(dealt)
-        model.fit()
+    meds = MedsSettings(run_dir="x", policy=PolicySettings(minibatches="prompts"))
+    actors = {"policy": (PolicyActor, {"meds": meds, "records_layers": False}), "critic": (CriticActor, {})}
+    actor_class, settings = actors[role]
+    model = actor_class(ranks, rank, "127.0.0.1", port)
+    model.init_model_from_pretrained(get_strategy(args), str(base), 10, **settings)
+    model.append(dealt)
+    model.fit()
     trained = model.actor.model if role == "policy" else model.critic
     weights = {}
     for name, parameter in trained.module.named_parameters():
         with deepspeed.zero.GatheredParameters([parameter], enabled=mode[0] == 3):
             weights[name] = parameter.detach().clone()
     return weights
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4]))

@@ -15,40 +15,11 @@ from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
 from meds_openrlhf.config import MedsSettings, PenaltySettings
 from meds_openrlhf.config.schema import ExplorationSettings, MemorySettings
 from meds_openrlhf.features.moments import NO_MOMENTS
-from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.shard import MemoryAnswer, ShardSettings, ShardStats
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.training.step.experience import ExperienceMaker
+from meds_openrlhf.training.step.experience import ExperienceMaker, StepResult
 from meds_openrlhf.training.watch.control import TrainerContext
-from tests.training.step.rollouts import (
-    FakeCriticGroup,
-    FakePolicyGroup,
-    OneShardPool,
-)
-
-TOKENIZER = SimpleNamespace(pad_token_id=0)
-
-
-def plain_maker(args: Any) -> RemoteExperienceMaker:
-    strategy = SimpleNamespace(args=args)
-    critic = FakeCriticGroup() if args.algo.advantage.estimator == "gae" else None
-    return RemoteExperienceMaker(
-        FakePolicyGroup(False), critic, None, None, FixedKLController(0.0), strategy, TOKENIZER
-    )
-
-
-def our_maker(args: Any, correct_threshold: float = 0.5) -> ExperienceMaker:
-    """Ours without a memory."""
-    meds = MedsSettings(run_dir="x", penalty=PenaltySettings(correct_threshold=correct_threshold))
-    return maker_of(args, replace(context_of(meds, pool=None), records_layers=False))
-
-
-def maker_of(args: Any, context: TrainerContext) -> ExperienceMaker:
-    critic = FakeCriticGroup() if args.algo.advantage.estimator == "gae" else None
-    return ExperienceMaker(
-        FakePolicyGroup(True), critic, None, None, FixedKLController(0.0), strategy=SimpleNamespace(args=args),
-        tokenizer=TOKENIZER, context=context, diversity=None,
-    )  # fmt: skip
+from tests.training.step.rollouts import FakeCriticGroup, FakePolicyGroup, OneShardPool, recorded_rollouts
 
 
 class Context(TrainerContext):
@@ -62,11 +33,27 @@ class Context(TrainerContext):
         self.told.append(news)
 
 
-def context_of(meds: MedsSettings, pool: Any) -> Context:
+def context_of(meds: MedsSettings, pool: Any = None) -> Context:
     return Context(
-        meds, RunPaths(Path(meds.run_dir)), control=None, pool=pool, transform=FeatureTransform(), records_layers=True,
-        recorder=None, first_step=0,
-    )  # fmt: skip
+        meds, RunPaths(Path(meds.run_dir)), control=None, pool=pool, records_layers=True, recorder=None, first_step=0
+    )
+
+
+def models_of(args: Any) -> list[Any]:
+    """The arguments of OpenRLHF's maker."""
+    critic = FakeCriticGroup() if args.algo.advantage.estimator == "gae" else None
+    tokenizer = SimpleNamespace(pad_token_id=0)
+    return [FakePolicyGroup(), critic, None, None, FixedKLController(0.0), SimpleNamespace(args=args), tokenizer]
+
+
+def plain_maker(args: Any) -> RemoteExperienceMaker:
+    return RemoteExperienceMaker(*models_of(args))
+
+
+def our_maker(args: Any) -> ExperienceMaker:
+    """Ours without a memory."""
+    context = replace(context_of(MedsSettings(run_dir="x")), records_layers=False)
+    return ExperienceMaker(*models_of(args), context=context)
 
 
 def memory_maker(
@@ -77,6 +64,7 @@ def memory_maker(
     exploration: ExplorationSettings = ExplorationSettings(),  # noqa: B008
     **penalty: Any,
 ) -> tuple[ExperienceMaker, OneShardPool]:
+    """Ours with a memory of one shard, and without measures of diversity."""
     pool = OneShardPool(folder, settings)
     meds = MedsSettings(
         run_dir=str(folder),
@@ -84,25 +72,41 @@ def memory_maker(
         penalty=PenaltySettings(**penalty),
         exploration=exploration,
     )
-    return maker_of(args, context_of(meds, pool)), pool
+    maker = ExperienceMaker(*models_of(args), context=context_of(meds, pool))
+    maker.diversity = None
+    return maker, pool
 
 
-def use_pool(maker: ExperienceMaker, pool: Any) -> None:
-    """From now on the maker asks this memory."""
-    maker._context = replace(maker._context, pool=pool)
+def last_step(maker: ExperienceMaker, steps: int = 1) -> StepResult:
+    """The same rollouts in every step."""
+    for step in range(1, steps + 1):
+        result = maker.make_step(recorded_rollouts(), step)
+    return result
 
 
-class SizesBySample:
-    """A memory in which every rollout falls into a cluster as large as its own index."""
+class GivenSizes:
+    """A memory that says how large each rollout's cluster is, and keeps the ``rows`` of a step."""
+
+    def __init__(self, sizes: Any) -> None:
+        self._sizes = np.array(sizes, np.int32)
 
     def observe(self, step: int, rows: Any) -> MemoryAnswer:
         self.rows = rows.to_pylist()
         sample = rows.column("sample").to_numpy()
-        return MemoryAnswer(sample, np.zeros_like(sample), sample, ShardStats(), NO_MOMENTS)
+        return MemoryAnswer(sample, np.zeros_like(sample), self._sizes[sample], ShardStats(), NO_MOMENTS)
 
 
-def in_order_of_samples(experiences: list[Experience], name: str) -> torch.Tensor:
+def use_sizes(maker: ExperienceMaker, sizes: Any) -> GivenSizes:
+    """From now on the maker's memory gives these cluster sizes, one of each sample."""
+    maker._context = replace(maker._context, pool=(pool := GivenSizes(sizes)))
+    return pool
+
+
+def by_sample(experiences: list[Experience], name: str) -> torch.Tensor:
+    """A metric (n,), or a field per token (n,) at each sample's last generated token, in the order of the samples."""
     values = torch.empty(sum(len(experience.index) for experience in experiences))
     for experience in experiences:
-        values[experience.index] = experience.info[name]
+        found = experience.info[name] if name in experience.info else getattr(experience, name)
+        last = experience.action_mask.cumsum(1).argmax(1, keepdim=True)
+        values[experience.index] = found if found.dim() == 1 else found.gather(1, last)[:, 0]
     return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import ray
 import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
 
+from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.memory.rows import Sharding
 from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings
@@ -20,8 +22,11 @@ from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
 from meds_openrlhf.training.step.policy import Recorded
 from meds_openrlhf.training.step.samples import answers_of, generated_tokens
 
+TOKENIZER = build_char_tokenizer()
 LAYERS = 6
 NO_ANSWER = 99.0
+# Flags that join the samples by length, so not in their order.
+BY_TOKENS = {"train.dynamic_batch_enable": True, "rollout.max_tokens_per_gpu": 40, "train.max_tokens_per_gpu": 40}
 
 
 def arguments(**flags: Any) -> SimpleNamespace:
@@ -40,8 +45,13 @@ def arguments(**flags: Any) -> SimpleNamespace:
     return parse_openrlhf_arguments({**base, **flags})
 
 
-def recorded_rollouts(seed: int = 0, prompts: int = 3, responses: int = 4) -> list[Experience]:
-    """Single-sample experiences as the sample generator makes them: varied lengths, rewards of 0 and 1."""
+def recorded_rollouts(
+    seed: int = 0, prompts: int = 3, responses: int = 4, rewards: Sequence[float] | None = None
+) -> list[Experience]:
+    """Single-sample experiences as the sample generator makes them: varied lengths, rewards of 0 and 1 or those given.
+
+    A response has its reward as its score, too.
+    """
     generator = torch.Generator().manual_seed(seed)
     samples = []
     for prompt in range(prompts):
@@ -51,15 +61,17 @@ def recorded_rollouts(seed: int = 0, prompts: int = 3, responses: int = 4) -> li
             action_mask = torch.zeros(1, 3 + length, dtype=torch.long)
             action_mask[:, 3:] = 1
             reward = torch.randint(0, 2, (1,), generator=generator).float()
+            if rewards is not None:
+                reward = torch.tensor([float(rewards[len(samples)])])
             samples.append(
                 Experience(
                     sequences=sequences,
                     attention_mask=torch.ones_like(sequences),
                     action_mask=action_mask,
+                    index=[len(samples)],
                     prompts=[f"prompt {prompt}"],
                     labels=["7"],
                     images=[None],
-                    mm_train_inputs=[None],
                     rewards=reward.clone(),
                     scores=reward.clone(),
                     response_length=torch.tensor([length]),
@@ -71,6 +83,15 @@ def recorded_rollouts(seed: int = 0, prompts: int = 3, responses: int = 4) -> li
     return samples
 
 
+def set_texts(sample: Experience, prompt: str, response: str, ending: Sequence[int] = ()) -> None:
+    """Give a sample these texts, with a token for each character, and the tokens of ``ending``."""
+    ids = [*TOKENIZER.encode(prompt + response, add_special_tokens=False), *ending]
+    sample.sequences = torch.tensor([ids])
+    sample.attention_mask = torch.ones_like(sample.sequences)
+    sample.action_mask = torch.tensor([[0] * (len(prompt) - 1) + [1] * (len(ids) - len(prompt))])
+    sample.total_length = torch.tensor([float(len(ids))])
+
+
 def layer_logits_of(sequences: torch.Tensor) -> np.ndarray:
     """A made-up fingerprint (B, N) that depends on the sample's own tokens only, so that mix-ups show."""
     first = sequences[:, :8].double()
@@ -79,14 +100,13 @@ def layer_logits_of(sequences: torch.Tensor) -> np.ndarray:
 
 
 class FakePolicyGroup:
-    """Answers the log-prob recompute like a group of one policy actor; OpenRLHF's own records nothing.
+    """Answers the log-prob recompute like a group of one policy actor.
 
-    ``locator`` finds answers; without one a response has the answer "7" if it has layer logits.
+    It finds the answers in ``texts``; otherwise a response has the answer "7" if it has layer logits.
     """
 
-    def __init__(self, recording: bool, locator: AnswerLocator | None = None) -> None:
-        self._recording = recording
-        self._locator = locator
+    def __init__(self, texts: bool = False) -> None:
+        self._locator = AnswerLocator(TOKENIZER) if texts else None
         self._recorded: list[Recorded] = []
 
     def async_run_method(self, method_name: str) -> list[Any]:
@@ -106,8 +126,7 @@ class FakePolicyGroup:
             answers: list[str | None] = ["7" if found else None for found in located]
             if self._locator is not None:
                 answers = answers_of(self._locator, sequences, generated_tokens(action_mask, attention_mask))
-            if self._recording:
-                self._recorded.append(Recorded(answers, located, logits, seconds=0.001))
+            self._recorded.append(Recorded(answers, located, logits, seconds=0.001))
             results.append(log_probs)
         return [ray.put(results)]
 

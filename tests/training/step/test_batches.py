@@ -47,9 +47,8 @@ def require_equal(found: Any, wanted: Any) -> None:
 
 def samples_of(seed: int, count: int, *, log_probs: bool = True) -> list[Experience]:
     samples = recorded_rollouts(seed, prompts=count, responses=1)
-    for number, sample in enumerate(samples):
-        sample.index = [number]
-        sample.info["tries"] = torch.tensor([number])
+    for sample in samples:
+        sample.info["tries"] = torch.tensor(sample.index)
         if log_probs:
             sample.rollout_log_probs = torch.rand(sample.action_mask.shape)
     return samples
@@ -104,13 +103,10 @@ def test_even_batches_hold_every_sample_once_and_not_too_many_tokens(lengths: li
         assert max(sums) - min(sums) <= max(lengths)
 
 
-def test_a_batch_may_be_exactly_full() -> None:
+def test_a_batch_may_be_exactly_full_and_every_rank_needs_a_sample() -> None:
     assert [batch.tolist() for batch in even_batches(np.array([6, 4]), 10, 1)] == [[0, 1]]
-
-
-def test_every_rank_needs_a_sample() -> None:
     assert len(even_batches(np.array([5, 3]), 4, 2)) == 2
-    with pytest.raises(ValueError, match="1 samples make no batch for each of 2 ranks"):
+    with pytest.raises(ValueError, match="1 samples cannot fill a batch on each of 2 ranks"):
         even_batches(np.array([5]), 4, 2)
 
 

@@ -2,103 +2,86 @@
 
 import asyncio
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray
 
+from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.runtime.losses import actor_table
 from meds_openrlhf.training.step import engine_fleet
-from meds_openrlhf.training.step.engine_fleet import (
-    EngineFleet,
-    EngineStatus,
-    StaleWeightsError,
-)
+from meds_openrlhf.training.step.engine_fleet import EngineFleet, EngineStatus, StaleWeightsError
 
 
-@dataclass
+class Engine:
+    """Stands for an engine's handle: its methods do ``call``."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self.load = self.generate_responses = SimpleNamespace(remote=call)
+
+
 class Fleet(EngineFleet):
-    """An EngineFleet whose engines are names, and say what ``answers`` says."""
+    """An EngineFleet whose engines are numbers, and say what ``answers`` says; None does not answer."""
 
-    answers: list[EngineStatus | None] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        names: list[Any] = [Name(number) for number in range(len(self.answers))]
-        super().__init__(names, self.told.append)
+    def __init__(self, *answers: EngineStatus | None) -> None:
+        self.answers, self.told = list(answers), list[str]()
+        super().__init__(list(range(len(answers))), self.told.append)
 
     def _statuses(self) -> dict[Any, EngineStatus]:
         return {engine: status for engine, status in zip(self._engines, self.answers) if status is not None}
 
-    @property
-    def used(self) -> list[int]:
-        return [engine.number for engine in self.usable]
 
-
-@dataclass(frozen=True)
-class Name:
-    """Stands for an engine's handle."""
-
-    number: int
-    load: Any = field(default=None, compare=False)
-
-    @property
-    def _actor_id(self) -> "Name":
-        return self
-
-    def hex(self) -> str:
-        return str(self.number)
-
-
-def first_life(number: int) -> EngineStatus:
-    return EngineStatus(f"first-{number}")
-
-
-def test_as_long_as_nothing_is_lost_the_group_stays() -> None:
-    fleet = Fleet([first_life(0), first_life(1)])
-    for _ in range(3):
-        fleet.keep_those_with_weights()
-        assert fleet.take_in_restarted() is False
-    assert (fleet.used, fleet.told) == ([0, 1], [])
+FIRST = EngineStatus("first-0"), EngineStatus("first-1")
+SECOND = EngineStatus("second-0", has_weights=False)  # engine 0 was restarted
 
 
 def test_a_restarted_engine_is_left_out_until_the_next_sync_and_the_group_is_formed_anew() -> None:
-    fleet = Fleet([first_life(0), first_life(1)])
-    assert fleet.take_in_restarted() is False
-    fleet.answers = [EngineStatus("second-0", has_weights=False), first_life(1)]
+    fleet = Fleet(*FIRST)
+    for _ in range(3):  # as long as nothing is lost, the group stays
+        fleet.keep_those_with_weights()
+        assert fleet.take_in_restarted() is False
+    assert (fleet.usable, fleet.told) == ([0, 1], [])
+    fleet.answers[0] = SECOND
     fleet.keep_those_with_weights()
-    assert fleet.used == [1]
+    assert fleet.usable == [1]
     assert fleet.take_in_restarted() is True
-    assert fleet.used == [0, 1]
-    fleet.answers = [EngineStatus("second-0"), first_life(1)]
+    assert fleet.usable == [0, 1]
+    fleet.answers[0] = EngineStatus("second-0")
     assert fleet.take_in_restarted() is False
-    assert fleet.told == ["vLLM engine 0 is away; 1 go on without it", "vLLM engine 0 is back"]
+    assert fleet.told == ["vLLM engine 0 is unavailable; continuing with 1 of 2", "vLLM engine 0 is back"]
 
 
 def test_an_engine_that_is_away_at_a_sync_leaves_the_group_and_joins_it_later() -> None:
-    fleet = Fleet([first_life(0), first_life(1)])
+    fleet = Fleet(*FIRST)
     fleet.take_in_restarted()
-    fleet.answers = [None, first_life(1)]
+    fleet.answers[0] = None
     assert fleet.take_in_restarted() is True
     assert fleet.take_in_restarted() is False
-    fleet.answers = [EngineStatus("second-0", has_weights=False), first_life(1)]
+    fleet.answers[0] = SECOND
     assert fleet.take_in_restarted() is True
 
 
 def test_a_loss_before_the_first_sync_is_noticed() -> None:
-    fleet = Fleet([EngineStatus("second-0", has_weights=False), first_life(1)])
-    assert fleet.take_in_restarted() is True
+    assert Fleet(SECOND, FIRST[1]).take_in_restarted() is True
+    assert Fleet(None, FIRST[1]).take_in_restarted() is True
+
+
+def test_engines_that_do_not_come_back_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_fleet, "RESTART_SECONDS", 0.01)
+    monkeypatch.setattr(engine_fleet, "POLL_SECONDS", 0.01)
+    with pytest.raises(RunLostError, match="every vLLM engine was lost, and none came back"):
+        Fleet(None).take_in_restarted()
 
 
 def test_engines_without_the_weights_are_not_used_also_when_no_other_is_there() -> None:
-    fleet = Fleet([EngineStatus("second-0", has_weights=False), first_life(1)])
+    fleet = Fleet(SECOND, FIRST[1])
     fleet.keep_those_with_weights()
-    assert fleet.used == [1]
+    assert fleet.usable == [1]
     fleet.answers[1] = None
     fleet.keep_those_with_weights()
-    assert fleet.used == []
+    assert fleet.usable == []
 
 
 class Silent:
@@ -123,48 +106,47 @@ def test_an_engine_that_stays_silent_is_started_again(monkeypatch: pytest.Monkey
 
 
 def test_an_engine_that_waits_to_be_loaded_is_loaded_at_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = Fleet([EngineStatus("second-0", has_weights=False, loaded=False), first_life(1)])
-
     def load() -> None:
-        fleet.answers[0] = EngineStatus("second-0", has_weights=False)
+        fleet.answers[0] = SECOND
 
-    fleet._engines[0] = Name(0, load=SimpleNamespace(remote=load))
+    fleet = Fleet(EngineStatus("second-0", has_weights=False, loaded=False), FIRST[1])
+    fleet._engines[0] = fleet.usable[0] = engine = Engine(load)
     monkeypatch.setattr(ray, "wait", lambda calls, **_: (calls, []))
     fleet.keep_those_with_weights()
-    assert fleet.used == [1]
+    assert fleet.usable == [1]
     assert fleet.take_in_restarted() is True
-    assert fleet.used == [0, 1]
+    assert fleet.usable == [engine, 1]
 
 
 @pytest.mark.parametrize("life", ["first-0", "of-long-ago"])
 def test_a_late_error_of_an_earlier_life_drops_nobody(life: str) -> None:
-    fleet = Fleet([first_life(0), first_life(1)])
+    fleet = Fleet(*FIRST)
     fleet.keep_those_with_weights()
     fleet.drop("first-0", ray.exceptions.RayActorError())
-    assert fleet.used == [1]
-    fleet.answers = [EngineStatus("second-0"), first_life(1)]
+    assert fleet.usable == [1]
+    fleet.answers[0] = EngineStatus("second-0")
     fleet.keep_those_with_weights()
     fleet.drop(life, ray.exceptions.RayActorError())
-    assert fleet.used == [0, 1]
+    assert fleet.usable == [0, 1]
 
 
 @pytest.mark.parametrize(
     ("error", "killed"),
     [
-        (RuntimeError("the vLLM process inside is gone"), ["0"]),
+        (RuntimeError("the vLLM process inside is gone"), [0]),
         (ray.exceptions.RayActorError(), []),  # Ray is at it already
         (StaleWeightsError(), []),  # of an engine in its next life, which shall live
     ],
 )
 def test_only_an_actor_that_outlives_its_engine_is_killed(
-    error: Exception, killed: list[str], monkeypatch: pytest.MonkeyPatch
+    error: Exception, killed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[str] = []
-    monkeypatch.setattr(ray, "kill", lambda engine, no_restart: found.append(engine.hex()))
-    fleet = Fleet([first_life(0), first_life(1)])
+    found: list[int] = []
+    monkeypatch.setattr(ray, "kill", lambda engine, no_restart: found.append(engine))
+    fleet = Fleet(*FIRST)
     fleet.keep_those_with_weights()
     fleet.drop("first-0", error)
-    assert fleet.used == [1]
+    assert fleet.usable == [1]
     assert found == killed
 
 
@@ -198,15 +180,7 @@ def test_only_the_loss_of_its_own_engines_is_a_loss() -> None:
 
 
 def test_a_prompt_goes_to_the_engine_with_the_fewest(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Engine(Name):
-        @property
-        def generate_responses(self) -> Any:
-            return self
-
-        def remote(self, *, prompt: str) -> tuple[int, str]:
-            return self.number, prompt
-
-    fleet = EngineFleet([Engine(number) for number in range(3)], print)
+    fleet = EngineFleet([Engine(lambda prompt, number=number: (number, prompt)) for number in range(3)], print)
     calls = [fleet.generate(prompt=str(number)) for number in range(7)]
     assert [number for number, _ in calls] == [0, 1, 2, 0, 1, 2, 0]
     cancelled: list[Any] = []

@@ -1,4 +1,4 @@
-"""Rollouts on their way to the log: every sample's own tokens, nobody waits, and a full disk is said once."""
+"""Rollouts on their way to the log, for which nobody waits, and the metrics of an evaluation."""
 
 import threading
 from pathlib import Path
@@ -7,21 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 import ray
+from openrlhf.trainer.ppo_utils.experience import Experience
 
+from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.rows import prompt_key
-from meds_openrlhf.training.step.log import RolloutSender, step_rollouts
-from tests.training.step.rollouts import arguments, recorded_rollouts
-from tests.training.step.test_experience import memory_maker, our_maker
+from meds_openrlhf.training.step.log import RolloutSender, eval_line, eval_metrics, step_rollouts
+from tests.training.step.makers import memory_maker, our_maker
+from tests.training.step.rollouts import BY_TOKENS, TOKENIZER, arguments, recorded_rollouts, set_texts
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
-FLAGS = {"train.dynamic_batch_enable": True, "rollout.max_tokens_per_gpu": 40, "train.max_tokens_per_gpu": 40}
-
-
 def test_each_sample_with_its_own_tokens_prompt_and_rewards_in_their_order(tmp_path: Path) -> None:
-    maker, _ = memory_maker(arguments(**FLAGS), tmp_path)
+    maker, _ = memory_maker(arguments(**BY_TOKENS), tmp_path)
     for step in (1, 2, 3):
         result = maker.make_step(recorded_rollouts(), step)
     assert [sample for one in result.experiences for sample in one.index] != list(range(12))
@@ -34,7 +33,7 @@ def test_each_sample_with_its_own_tokens_prompt_and_rewards_in_their_order(tmp_p
         assert rollouts.prompt[row] == prompt_key(f"prompt {sample // 4}")
         assert rollouts.reward[row] == originals[sample].rewards.item()
         assert rollouts.correct[row] == bool(originals[sample].rewards)
-        assert rollouts.label[row] == result.judged.label[sample]
+        assert rollouts.label[row] == result.label[sample]
         lost = min(0.1 * np.log(rollouts.cluster_size[row] + 1), 0.2)
         assert rollouts.reward[row] - rollouts.shaped_reward[row] == pytest.approx(lost)
     assert rollouts.generated.all()
@@ -42,7 +41,7 @@ def test_each_sample_with_its_own_tokens_prompt_and_rewards_in_their_order(tmp_p
 
 
 def test_without_a_memory_there_are_verdicts_and_no_clusters() -> None:
-    rollouts = step_rollouts(1, our_maker(arguments(**FLAGS)).make_step(recorded_rollouts(), 1))
+    rollouts = step_rollouts(1, our_maker(arguments(**BY_TOKENS)).make_step(recorded_rollouts(), 1))
     rewards = [sample.rewards.item() for sample in recorded_rollouts()]
     assert rollouts.correct.tolist() == [bool(rewards[sample]) for sample in rollouts.sample]
     assert set(rollouts.label.tolist()) == {UNASSIGNED}
@@ -104,3 +103,37 @@ def test_a_recorder_that_died_is_said() -> None:
     ray.kill(recorder)
     sender.flush()
     assert len(said) == 1
+
+
+PROMPTS = [(["aime24"], ["p0"], ["1"], [None]), (["aime24"], ["p1"], ["1"], [None]), (["amc23"], ["p2"], ["1"], [None])]
+
+
+LOCATOR = AnswerLocator(TOKENIZER)
+
+
+def samples() -> list[Experience]:
+    """Right: 1 of 4, 3 of 4, 0 of 4. The reward of a wrong one has a part for its format.
+
+    Every prompt has a box, and so has the response to the first.
+    """
+    found = recorded_rollouts(rewards=[*(0, 1, 0, 0), *(1, 1, 0, 1), *(0, 0, 0, 0)])
+    for number, sample in enumerate(found):
+        set_texts(sample, "in a \\boxed{1} ", "\\boxed{7}" if number < 4 else "seven")
+        sample.prompts, sample.rewards = [f"p{number // 4}"], sample.scores.clamp(min=0.1)
+    return found
+
+
+def test_pass_at_k_is_unbiased_and_of_the_verdicts_alone() -> None:
+    metrics = eval_metrics(PROMPTS, samples(), 4, threshold=0.5, locator=LOCATOR)
+    assert metrics["eval_aime24_pass1"] == pytest.approx((1 / 4 + 3 / 4) / 2)
+    # 1 - C(3, 2) / C(4, 2) = 1 / 2, and every pair of the second problem holds a right one
+    assert metrics["eval_aime24_pass2"] == pytest.approx((1 / 2 + 1) / 2)
+    assert metrics["eval_aime24_pass4"] == 1
+    assert metrics["eval_amc23_pass1"] == metrics["eval_amc23_pass4"] == 0
+    assert metrics["eval_num_samples"] == 12
+    assert metrics["eval_aime24_unanswered_rate"] == 0.5
+    assert metrics["eval_amc23_unanswered_rate"] == 1
+    line = "evaluation after step 20: aime24 pass@1 0.500, pass@4 1.000; amc23 pass@1 0.000, pass@4 0.000"
+    assert eval_line(20, metrics) == line
+    of_one = eval_metrics(PROMPTS[:1], samples()[1:2], 1, threshold=0.5, locator=LOCATOR)
+    assert eval_line(3, of_one) == "evaluation after step 3: aime24 pass@1 1.000"

@@ -8,30 +8,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 
 from meds_openrlhf.config.schema import PolicySettings
-from meds_openrlhf.training.step.batches import arranged, in_given_order, order_by_prompts
+from meds_openrlhf.training.step.batches import arranged, order_by_prompts, padded_batches
 from meds_openrlhf.training.step.policy import PolicyActor
-from tests.training.step.rollouts import arguments
+from tests.training.step.rollouts import arguments, recorded_rollouts
 
 
 def lengths_of(count: int, seed: int = 0) -> np.ndarray:
     """Log-normal lengths, cut as those of Qwen2.5-Math."""
     drawn = np.random.default_rng(seed).lognormal(np.log(1100) - 0.18, 0.6, count)
     return np.minimum(drawn, 3072).astype(np.int64)
-
-
-def test_the_papers_mini_batches_hold_sixteen_prompts() -> None:
-    """512 prompts of 16 responses on 32 ranks: 32 mini-batches, in each of which a rank has eight responses."""
-    order = order_by_prompts(lengths_of(8192), 16, 16, 32, [42, 1])
-    assert [len(of_rank) for of_rank in order] == [256] * 32
-    for number in range(32):
-        together = np.concatenate([of_rank[8 * number : 8 * number + 8] for of_rank in order])
-        prompts, counts = np.unique(together // 16, return_counts=True)
-        assert len(prompts) == 16
-        assert (counts == 16).all()
 
 
 @pytest.mark.parametrize(("ranks", "at_most"), [(8, 1.06), (32, 1.2)])
@@ -73,7 +61,7 @@ def test_responses_of_one_length_stay_in_the_order_drawn() -> None:
 
 @pytest.mark.parametrize(("prompts", "minibatch", "ranks"), [(17, 16, 2), (16, 16, 3), (8, 16, 1)])
 def test_parts_that_would_be_unequal_are_refused(prompts: int, minibatch: int, ranks: int) -> None:
-    with pytest.raises(ValueError, match="make no whole mini-batches"):
+    with pytest.raises(ValueError, match="cannot be split into mini-batches"):
         order_by_prompts(lengths_of(2 * prompts), 2, minibatch, ranks, [1, 1])
 
 
@@ -83,42 +71,22 @@ def test_the_order_is_the_seeds_and_another_in_each_step() -> None:
     assert first != list(range(128))
 
 
-def batch(index: list[int]) -> Experience:
-    """Samples of ``sample + 2`` tokens, which say who they are, like their rewards."""
-    rows = torch.tensor(index)
-    present = torch.arange(max(index) + 2) < rows[:, None] + 2
-    return Experience(
-        sequences=(rows[:, None] + 100) * present,
-        attention_mask=present.long(),
-        action_mask=present[:, 1:].long(),
-        advantages=rows[:, None] * present[:, 1:].float(),
-        index=list(index),
-        prompts=[str(sample // 2) for sample in index],
-        info={"reward": rows.float()},
-    )
-
-
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_batches_for_the_ranks_hold_what_came_in_any_order(ranks: int) -> None:
+def test_the_ranks_get_the_samples_of_their_order(ranks: int) -> None:
     args = arguments(**{
         "rollout.batch_size": 4, "rollout.n_samples_per_prompt": 2, "rollout.micro_batch_size": 1,
         "train.batch_size": 4, "train.micro_batch_size": 1, "train.seed": 3, "actor.num_gpus_per_node": ranks,
     })  # fmt: skip
-    dealt = arranged([batch([3, 0, 5]), batch([1, 7, 4]), batch([2, 6])], args, 1, "prompts")
-    order = order_by_prompts(np.arange(2, 10), 2, 2, ranks, [3, 1])
-    for sent, expected in zip(dealt, order, strict=True):
-        assert sent.sequences[0].tolist() == [100 + expected[0]] * (expected[0] + 2)  # OpenRLHF's trainer shows it
-        one = pickle.loads(pickle.dumps(sent))
-        assert one.sequences[:, 0].tolist() == [100 + sample for sample in expected]
-        assert one.advantages[:, 0].tolist() == one.info["reward"].tolist() == expected.tolist()
-        assert one.attention_mask.sum(1).tolist() == [sample + 2 for sample in expected]
-        assert one.action_mask.shape == one.advantages.shape == (len(expected), max(expected) + 1)
-        assert one.prompts == [str(sample // 2) for sample in expected]
-        assert one.index is None
-
-
-def test_a_loader_in_the_given_order() -> None:
-    assert [int(one) for one in in_given_order(range(50), shuffle=True)] == list(range(50))
+    samples = recorded_rollouts(prompts=4, responses=2, rewards=range(8))
+    batches = padded_batches(samples, [np.array(order) for order in ([3, 0, 5], [1, 7, 4], [2, 6])])
+    lengths = np.array([sample.sequences.shape[1] for sample in samples])
+    order = order_by_prompts(lengths, 2, 2, ranks, [3, 1])
+    for sent, expected in zip(arranged(batches, args, 1, "prompts"), order, strict=True):
+        received = pickle.loads(pickle.dumps(sent))
+        assert received.info["reward"].tolist() == expected.tolist()
+        assert received.prompts == [f"prompt {sample // 2}" for sample in expected]
+        assert received.attention_mask.sum(1).tolist() == lengths[expected].tolist()
+        assert received.index is None
 
 
 class Buffer(list[int]):

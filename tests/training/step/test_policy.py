@@ -11,14 +11,14 @@ from openrlhf.models import Actor
 from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.config.schema import EntropyAdvantageSettings, FeatureSettings, MedsSettings, PolicySettings
 from meds_openrlhf.training.host.openrlhf import plain_class
 from meds_openrlhf.training.step import policy as actor
+from meds_openrlhf.training.step.batches import padded_batches
 from meds_openrlhf.training.step.policy import PolicyActor, Recorded
 from meds_openrlhf.training.step.update import EntropyAdvantageLoss
+from tests.training.step.rollouts import TOKENIZER, arguments, recorded_rollouts, set_texts
 
-TOKENIZER = build_char_tokenizer()
 PROMPT = "1+1 \\boxed{9} "
 RESPONSES = ["so \\boxed{2}", "no box", "\\boxed{1} or \\boxed{34}", "\\boxed{", "\\boxed{5"]
 
@@ -40,18 +40,11 @@ def make_actor(cls: type, packing: bool = False) -> object:
 
 def batch() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Right-padded ids (5, T), action mask (5, T - 1), attention mask (5, T), as the experience maker pads them."""
-    prompt = TOKENIZER(PROMPT, add_special_tokens=False)["input_ids"]
-    rows = [TOKENIZER(text, add_special_tokens=False)["input_ids"] for text in RESPONSES]
-    width = len(prompt) + max(map(len, rows))
-    ids = torch.full((5, width), TOKENIZER.pad_token_id)
-    actions = torch.zeros(5, width - 1, dtype=torch.long)
-    mask = torch.zeros(5, width, dtype=torch.long)
-    for row, response in enumerate(rows):
-        length = len(prompt) + len(response)
-        ids[row, :length] = torch.tensor(prompt + response)
-        mask[row, :length] = 1
-        actions[row, len(prompt) - 1 : length - 1] = 1
-    return ids, actions, mask
+    samples = recorded_rollouts(prompts=len(RESPONSES), responses=1)
+    for sample, response in zip(samples, RESPONSES):
+        set_texts(sample, PROMPT, response)
+    (padded,) = padded_batches(samples, [np.arange(len(samples))], TOKENIZER.pad_token_id)
+    return padded.sequences, padded.action_mask, padded.attention_mask
 
 
 def run(policy: Any) -> tuple[torch.Tensor, Recorded]:
@@ -141,7 +134,7 @@ def test_the_settings_of_the_policy_reach_the_loss(monkeypatch: pytest.MonkeyPat
     for alpha in (0.0, 0.4):
         settings = PolicySettings(entropy_advantage=EntropyAdvantageSettings(alpha=alpha))
         meds = MedsSettings(run_dir="x", policy=settings)
-        policy.init_model_from_pretrained(SimpleNamespace(), "model", meds=meds, records_layers=False)
+        policy.init_model_from_pretrained(SimpleNamespace(args=arguments()), "m", meds=meds, records_layers=False)
         wrapped = isinstance(policy.trainer.actor_loss_fn, EntropyAdvantageLoss)
         assert (wrapped, len(policy.actor._forward_hooks)) == ((True, 1) if alpha else (False, 0))
 

@@ -3,7 +3,7 @@
 import itertools
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +27,8 @@ from tests.training.step.fake_engine import SAMPLES, Engine, responses_to
 from tests.training.step.makers import context_of
 from tests.training.step.rollouts import arguments as openrlhf_arguments
 
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
 
 @pytest.fixture(autouse=True)
 def _light_sampling_params(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,13 +36,40 @@ def _light_sampling_params(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollout, "SamplingParams", dict)
 
 
-def start_engines(*deaths: int | None) -> list[Any]:
-    engine = ray.remote(num_cpus=0, max_restarts=2)(Engine)
-    return [engine.remote(number, dies_at) for number, dies_at in enumerate(deaths)]
+class Fleet(EngineFleet):
+    """Engines that die at their nth prompt, if they do; what the fleet tells is kept."""
+
+    def __init__(self, *deaths: int | None) -> None:
+        self.told: list[str] = []
+        engine = ray.remote(num_cpus=0, max_restarts=2)(Engine)
+        super().__init__([engine.remote(number, dies_at) for number, dies_at in enumerate(deaths)], self.told.append)
 
 
-def fleet_of(*deaths: int | None) -> EngineFleet:
-    return EngineFleet(start_engines(*deaths), print)
+class InstantFleet:
+    """Needs no engines: answers prompts in an order that ``seed`` draws."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.usable, self.told = ["engine"], list[str]()
+        self._rng, self._numbers = random.Random(seed), itertools.count()
+        self.cancelled = 0
+        self.tell = self.told.append
+
+    def keep_those_with_weights(self) -> None: ...
+
+    def share(self, tokenizer: Any) -> Any:
+        return tokenizer
+
+    def generate(self, *, prompt: str, label: str, **_: Any) -> Any:
+        return next(self._numbers), prompt, label
+
+    def wait(self, calls: list[Any]) -> list[Any]:
+        return self._rng.sample(calls, min(len(calls), 2))
+
+    def responses(self, call: Any) -> list[dict[str, Any]]:
+        return responses_to(*call[1:])
+
+    def cancel(self, calls: list[Any]) -> None:
+        self.cancelled += len(calls)
 
 
 def arguments(batch: int, at_once: int, filtering: bool = False, even_batch: int = SAMPLES) -> SimpleNamespace:
@@ -81,59 +110,49 @@ def prompts_of(experiences: list[Experience]) -> list[int]:
     return [int(one.prompts[0]) for one in experiences]
 
 
-def test_the_prompts_of_a_lost_engine_are_answered_by_the_others(ray_cluster: object) -> None:
-    told: list[str] = []
-    fleet = EngineFleet(start_engines(None, 3, None), told.append)
+def test_the_prompts_of_a_lost_engine_are_answered_by_the_others() -> None:
+    fleet = Fleet(None, 3, None)
     generator = make_generator(fleet, arguments(batch=12, at_once=12), 24)
     first, _, consumed, _ = generator.generate_samples()
     assert consumed == len(set(prompts_of(first))) == 12
     assert len(first) == 12 * SAMPLES
-    assert told == ["vLLM engine 1 was lost (ActorUnavailableError); its prompts go to the 2 left"]
+    assert fleet.told == ["vLLM engine 1 was lost (ActorUnavailableError); its prompts go to the remaining 2"]
     second, _, _, exhausted = generator.generate_samples()  # the restarted one has no weights: still two
     assert sorted({*prompts_of(first), *prompts_of(second)}) == list(range(24))
     assert not exhausted
     assert generator.generate_samples()[3]
 
 
-def test_filtered_prompts_are_replaced_also_when_an_engine_dies(ray_cluster: object) -> None:
-    generator = make_generator(fleet_of(2, None), arguments(4, 4, filtering=True), 40)
-    samples, passed, consumed, _ = generator.generate_samples()
-    assert all(prompt % 2 for prompt in prompts_of(samples))
-    assert len(samples) == 4 * SAMPLES
-    assert passed == pytest.approx(len(samples) / consumed * 100)
-
-
-def test_what_fills_no_mini_batch_at_an_epochs_end_is_left_out_and_said_once(ray_cluster: object) -> None:
-    told: list[str] = []
-    fleet = EngineFleet(start_engines(None), told.append)
+def test_what_fills_no_mini_batch_at_an_epochs_end_is_left_out_and_said_once() -> None:
+    fleet = InstantFleet()
     generator = make_generator(fleet, arguments(4, 4, even_batch=4), 7)
     for _ in range(2):
         assert len(generator.generate_samples()[0]) == 4 * SAMPLES
         last, _, _, exhausted = generator.generate_samples()  # 3 prompts, 6 responses
         assert (len(last), exhausted) == (4, True)
-    assert told == ["the epoch's last 2 responses are not trained on: its last step has a multiple of 4 responses"]
+    assert fleet.told == ["skipping the epoch's last 2 responses: the last step needs a multiple of 4"]
 
 
-def test_after_the_last_step_nothing_is_generated(ray_cluster: object) -> None:
-    generator = make_generator(fleet_of(None), arguments(4, 4), 20, max_steps=2)
+def test_after_the_last_step_nothing_is_generated() -> None:
+    generator = make_generator(InstantFleet(), arguments(4, 4), 20, max_steps=2)
     assert [len(generator.generate_samples()[0]) for _ in range(2)] == [4 * SAMPLES] * 2
     generator.vllm_engines.clear()  # nobody could
     assert generator.generate_samples() == ([], None, 0, True)
-    done = make_generator(EngineFleet([], print), arguments(4, 4), 20, first_step=2, max_steps=2)
+    done = make_generator(InstantFleet(), arguments(4, 4), 20, first_step=2, max_steps=2)
     assert done.generate_samples() == ([], None, 0, True)
 
 
-def test_a_batch_without_responses_is_no_step(ray_cluster: object) -> None:
-    generator = make_generator(fleet_of(None), arguments(4, 4, even_batch=8), 5, max_steps=2)
+def test_a_batch_without_responses_is_no_step() -> None:
+    generator = make_generator(InstantFleet(), arguments(4, 4, even_batch=8), 5, max_steps=2)
     made = [len(generator.generate_samples()[0]) for _ in range(5)]
     assert made == [4 * SAMPLES, 0, 4 * SAMPLES, 0, 0]
 
 
-def test_prompts_of_more_tokens_than_are_left_to_them_are_left_out_also_after_a_restart(ray_cluster: object) -> None:
+def test_prompts_of_more_tokens_than_are_left_to_them_are_left_out_also_after_a_restart() -> None:
     """Prompts from 100 on have three tokens, and two are left to them."""
 
     def generator() -> RolloutGenerator:
-        return make_generator(fleet_of(None), arguments(batch=40, at_once=40), 110)
+        return make_generator(InstantFleet(), arguments(batch=40, at_once=40), 110)
 
     through = generator()
     first, _, consumed, _ = through.generate_samples()
@@ -147,80 +166,38 @@ def test_prompts_of_more_tokens_than_are_left_to_them_are_left_out_also_after_a_
     assert sorted(again) == sorted(rest)
 
 
-def test_groups_without_a_right_answer_are_kept_where_that_is_wanted(ray_cluster: object) -> None:
-    generator = make_generator(
-        fleet_of(None), arguments(4, 4, filtering=True), 12, rollout=RolloutSettings(keep_all_wrong=True)
-    )
+def test_groups_without_a_right_answer_are_kept_where_that_is_wanted() -> None:
+    keep = RolloutSettings(keep_all_wrong=True)
+    generator = make_generator(InstantFleet(), arguments(4, 4, filtering=True), 12, rollout=keep)
     samples, _, consumed, _ = generator.generate_samples()
     assert consumed == 4
     assert {prompt % 2 for prompt in prompts_of(samples)} == {0, 1}
 
 
-def test_the_last_engine_gets_the_policys_weights_after_its_restart(ray_cluster: object) -> None:
-    told: list[str] = []
-    fleet = EngineFleet(start_engines(2), told.append)
-    syncs = itertools.count()
+def test_the_last_engine_gets_the_policys_weights_after_its_restart() -> None:
+    fleet, syncs = Fleet(2), list[bool]()
 
     def sync_weights() -> None:
-        next(syncs)
-        assert fleet.take_in_restarted()
+        syncs.append(fleet.take_in_restarted())
         fleet.note_sync()
 
     generator = make_generator(fleet, arguments(4, 4), 8, sync_weights=sync_weights)
     samples, *_ = generator.generate_samples()
     assert len(samples) == 4 * SAMPLES
-    assert next(syncs) == 1
-    assert told == [
-        "vLLM engine 0 was lost (ActorUnavailableError); waiting until it is restarted",
+    assert syncs == [True]
+    assert fleet.told == [
+        "vLLM engine 0 was lost (ActorUnavailableError); waiting for its restart",
         "vLLM engine 0 is back",
     ]
 
 
-def test_a_run_that_cannot_sync_ends_with_its_last_engine(ray_cluster: object) -> None:
-    generator = make_generator(fleet_of(2), arguments(4, 4), 8)
+def test_a_run_that_cannot_sync_ends_with_its_last_engine() -> None:
+    generator = make_generator(Fleet(2), arguments(4, 4), 8)
     with pytest.raises(RunLostError, match="every vLLM engine was lost"):
         generator.generate_samples()
 
 
 # ── a run that stops and goes on draws every prompt once, in the same order ──
-
-
-@dataclass(eq=False)
-class Call:
-    """A prompt that was sent."""
-
-    prompt: str
-    label: str
-
-
-class InstantFleet:
-    """Needs no engines: answers prompts in an order that ``seed`` draws."""
-
-    def __init__(self, seed: int) -> None:
-        self.usable = ["engine"]
-        self._rng = random.Random(seed)
-        self.cancelled = 0
-
-    def keep_those_with_weights(self) -> None: ...
-
-    def share(self, tokenizer: Any) -> Any:
-        return tokenizer
-
-    def generate(self, *, prompt: str, label: str, **_: Any) -> Any:
-        return Call(prompt, label)
-
-    def wait(self, calls: list[Any]) -> list[Any]:
-        return self._rng.sample(calls, min(len(calls), 2))
-
-    def responses(self, call: Any) -> list[dict[str, Any]]:
-        return responses_to(call.prompt, call.label)
-
-    def cancel(self, calls: list[Any]) -> None:
-        self.cancelled += len(calls)
-
-
-def instant_generator(args: SimpleNamespace, prompts: int, seed: int = 0) -> RolloutGenerator:
-    return make_generator(InstantFleet(seed), args, prompts)
 
 
 def train(generator: RolloutGenerator, episodes: range, stop_after: int | None) -> tuple[list[list[int]], Any]:
@@ -255,12 +232,12 @@ def test_stopped_anywhere_it_goes_on_as_if_it_had_not(
 ) -> None:
     """Whichever prompts are answered first; half of the prompts do not pass the filter."""
     args = arguments(batch, max(batch, at_once), filtering)
-    whole, _ = train(instant_generator(args, prompts, seeds[0]), range(3), None)
-    before, state = train(instant_generator(args, prompts, seeds[1]), range(3), stop)
+    whole, _ = train(make_generator(InstantFleet(seeds[0]), args, prompts), range(3), None)
+    before, state = train(make_generator(InstantFleet(seeds[1]), args, prompts), range(3), stop)
     if state is None:  # it had ended by then
         assert before == whole
         return
-    resumed = instant_generator(args, prompts, seeds[2])
+    resumed = make_generator(InstantFleet(seeds[2]), args, prompts)
     torch.manual_seed(99)  # a new process
     resumed.prompts_dataloader.load_state_dict(state)
     after, _ = train(resumed, range(state["episode"], 3), None)
@@ -271,13 +248,12 @@ def test_stopped_anywhere_it_goes_on_as_if_it_had_not(
 
 
 def test_prompts_in_advance_are_aborted_and_come_first_in_the_next_step() -> None:
-    generator = instant_generator(arguments(8, 8, filtering=True), 100)
-    orders = [[prompt for prompt in prompts_of(generator.generate_samples()[0])[::SAMPLES]] for _ in range(6)]
-    fleet: Any = generator._fleet
+    fleet = InstantFleet()
+    generator = make_generator(fleet, arguments(8, 8, filtering=True), 100)
+    drawn = [prompt for _ in range(6) for prompt in prompts_of(generator.generate_samples()[0])[::SAMPLES]]
     assert fleet.cancelled
     data = [int(row[1][0]) for row in loader(100)]
-    passing = [prompt for prompt in data if prompt % 2]
-    assert [prompt for order in orders for prompt in order] == passing[:48]
+    assert drawn == [prompt for prompt in data if prompt % 2][:48]
 
 
 @pytest.mark.parametrize("correction", ["off", "token"])
@@ -295,7 +271,7 @@ def test_a_request_is_what_openrlhf_would_send(
     )
     args = arguments(4, 4)
     args.algo.advantage.is_correction_level = correction
-    generator = instant_generator(args, 4)
+    generator = make_generator(InstantFleet(), args, 4)
     theirs = SamplesGenerator(SimpleNamespace(args=args), None, None, generator.tokenizer, [engine])
     theirs._dispatch_prompts_to_vllm(["prompt"], ["label"], images=[None], **given)
     generator._fleet = SimpleNamespace(usable=[engine], generate=lambda **request: sent.append(request))

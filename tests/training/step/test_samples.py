@@ -1,12 +1,16 @@
-"""Which tokens the policy generated, and which samples are right."""
+"""Which tokens the policy generated, which samples are right, and the rows of a user's function of texts."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
 
-from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.features.answer import AnswerLocator
-from meds_openrlhf.training.step.samples import answers_of, generated_tokens, is_right
+from meds_openrlhf.features.function import FeatureFunction
+from meds_openrlhf.training.step.samples import answers_of, generated_tokens, is_right, rows_of_texts
+from tests.training.step.rollouts import TOKENIZER, recorded_rollouts, set_texts
 
 
 def test_the_mask_of_actions_is_one_token_behind() -> None:
@@ -23,14 +27,30 @@ def test_the_mask_of_actions_is_one_token_behind() -> None:
     [("so ", "\\boxed{7}", "7"), ("so \\", "boxed{7}", None), ("\\boxed{1} ", "no", None)],
 )
 def test_an_answer_stands_in_the_response_alone(prompt: str, response: str, answer: str | None) -> None:
-    tokenizer = build_char_tokenizer()
-    ids = tokenizer.encode(prompt + response, add_special_tokens=False)
-    actions = torch.tensor([[0] * (len(prompt) - 1) + [1] * len(response)])
-    generated = generated_tokens(actions, torch.ones(1, len(ids)))
-    assert answers_of(AnswerLocator(tokenizer), torch.tensor([ids]), generated) == [answer]
+    (sample,) = recorded_rollouts(prompts=1, responses=1)
+    set_texts(sample, prompt, response)
+    generated = generated_tokens(sample.action_mask, sample.attention_mask)
+    assert answers_of(AnswerLocator(TOKENIZER), sample.sequences, generated) == [answer]
 
 
 def test_the_score_decides_and_a_reward_where_there_is_none() -> None:
     rewards = torch.tensor([0.1, 0.5, 1.0])
     assert is_right(Experience(rewards=rewards), 0.5).tolist() == [False, True, True]
     assert is_right(Experience(rewards=rewards, scores=torch.tensor([1, 0, 1])), 0.5).tolist() == [True, False, True]
+
+
+def test_every_sample_has_the_row_of_its_own_texts_in_the_order_of_the_index() -> None:
+    asked = list[tuple[str, str]]()
+
+    def lengths(prompts: list[str], responses: list[str]) -> np.ndarray:
+        asked.extend(zip(prompts, responses))
+        return np.array([[len(prompt), len(response)] for prompt, response in zip(prompts, responses)])
+
+    samples = recorded_rollouts()[::-1]
+    for number, sample in enumerate(samples):
+        set_texts(sample, "1+1=", "1+" * (number + 1), [TOKENIZER.eos_token_id])
+    function = FeatureFunction(Path("my.py"), "from_texts", 2, lengths)
+    present, rows = rows_of_texts(TOKENIZER, function, samples, None)
+    assert present.all()
+    assert asked[0] == (samples[-1].prompts[0], "1+" * len(samples))
+    assert rows[:, 1].tolist() == [2 * number for number in range(len(samples), 0, -1)]

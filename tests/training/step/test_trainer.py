@@ -1,9 +1,10 @@
 """What our mixin adds to OpenRLHF's trainers at a checkpoint, around a hand-written base that saves files."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,13 +14,12 @@ from openrlhf.trainer.ppo_trainer import BasePPOTrainer
 from meds_openrlhf.checkpoints import Checkpoint, newest_complete
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.config.schema import MedsSettings, PolicySettings
-from meds_openrlhf.features.moments import Moments
+from meds_openrlhf.features.moments import DiversityTracker, Moments
 from meds_openrlhf.files import write_atomically
+from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.metrics import DiversityTracker
 from meds_openrlhf.tracking.step_log import StepLog
-from meds_openrlhf.training.step import trainer as trainer_module
-from meds_openrlhf.training.step.experience import StepResult
+from meds_openrlhf.training.step import checkpoint
 from meds_openrlhf.training.step.trainer import MedsTraining
 from meds_openrlhf.training.watch.control import StepReport, Stopped, TrainerContext, start_run_control
 
@@ -27,15 +27,19 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
 class SavingTrainer(BasePPOTrainer):
-    """Saves like OpenRLHF's: a folder per tag; a best one only where the metric got better."""
+    """Saves like OpenRLHF's: a folder per tag; a best one only where the metric got better. Its loop is ``loop``."""
+
+    loop: Callable[[], None]
 
     def __init__(self, strategy: Any) -> None:
-        self.args, self.tokenizer, self.kl_ctl = strategy.args, None, None
-        self.actor_model_group = self.critic_model_group = self.reward_model_group = self.reference_model_group = None
-        self.vllm_engines: list[Any] = []
+        self.args, self.vllm_engines = strategy.args, list[Any]()
+        self.experience_maker = SimpleNamespace(diversity=DiversityTracker())
         self.best_eval_metric_value = float("-inf")
         self.saved_states: dict[str, dict] = {}
         self.loaded: dict = {"global_step": 0}
+
+    def fit(self, global_step: int = 0) -> None:
+        self.loop()
 
     def _save(self, tag: str, states: dict) -> None:
         folder = self.args.folder / "checkpoints/_actor" / tag
@@ -81,21 +85,12 @@ class RecordingPool:
 
 
 @pytest.fixture
-def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trainer:
-    monkeypatch.setattr(trainer_module, "ExperienceMaker", lambda **_: None)
-    args = SimpleNamespace(
-        folder=tmp_path, train=SimpleNamespace(seed=1), ckpt=SimpleNamespace(save_steps=3, disable_ds=False)
-    )
-    context = TrainerContext(
-        meds=MedsSettings(run_dir=str(tmp_path)),
-        paths=RunPaths(tmp_path),
-        control=start_run_control(RunPaths(tmp_path)),
-        pool=RecordingPool(),  # type: ignore[arg-type]
-        transform=None,  # type: ignore[arg-type]
-        records_layers=True,
-        recorder=None,
-        first_step=0,
-    )
+def trainer(tmp_path: Path) -> Trainer:
+    ckpt = SimpleNamespace(save_steps=3, disable_ds=False)
+    args = SimpleNamespace(folder=tmp_path, train=SimpleNamespace(seed=1), ckpt=ckpt)
+    paths, pool, meds = RunPaths(tmp_path), cast(MemoryPool, RecordingPool()), MedsSettings(run_dir=str(tmp_path))
+    control = start_run_control(paths)
+    context = TrainerContext(meds, paths, control, pool, records_layers=True, recorder=None, first_step=0)
     return Trainer(context=context, strategy=SimpleNamespace(args=args))
 
 
@@ -105,13 +100,21 @@ def news_of(trainer: Trainer) -> list[Any]:
 
 def test_a_checkpoint_names_its_memory_and_is_marked_last(trainer: Trainer) -> None:
     for step in (1, 2, 3):
-        trainer.save_logs_and_checkpoints(
-            step, {"reward": 0.5, "generated_samples": ["text", 1.0]}, {"global_step": step}
-        )
+        logs = {"reward": 0.5, "generated_samples": ["text", 1.0]}
+        trainer.save_logs_and_checkpoints(step, logs, {"global_step": step})
     assert trainer.saved_states == {"global_step3": {"global_step": 3, "memory_snapshot": "global_step3"}}
     assert newest_complete(trainer._context.paths) == Checkpoint("global_step3", 3)
     assert news_of(trainer) == [StepReport(step, {"reward": 0.5}) for step in (1, 2, 3)]
     assert [line["step"] for line in StepLog(trainer._context.paths.metrics).read()] == [1, 2, 3]
+
+
+def test_a_checkpoint_whose_folder_is_not_yet_seen_is_kept(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a shared disk the listing of a folder may lag behind what another node has just written there."""
+    trainer.save_logs_and_checkpoints(3, {}, {"global_step": 3})
+    monkeypatch.setattr(checkpoint, "saved_tags", lambda _: {"global_step3"})
+    trainer.save_logs_and_checkpoints(6, {}, {"global_step": 6})
+    assert newest_complete(trainer._context.paths) == Checkpoint("global_step6", 6)
+    assert trainer._context.pool.snapshots == ["global_step3", "global_step6"]
 
 
 def test_a_best_checkpoint_counts_as_the_step_that_it_holds(trainer: Trainer) -> None:
@@ -129,44 +132,41 @@ def test_an_evaluation_that_is_not_the_best_leaves_no_snapshot(trainer: Trainer)
     assert newest_complete(trainer._context.paths) == Checkpoint("best_global_step4", 4)
 
 
-def test_the_memory_goes_back_to_the_checkpoints_moment_or_to_nothing(trainer: Trainer) -> None:
+def test_the_memory_goes_back_to_the_checkpoints_moment_or_to_its_beginning(trainer: Trainer) -> None:
+    trainer.init_checkpoint_states()
+    write_atomically(trainer._context.paths.memory.snapshot("branch"), "{}")  # of a memory that branches from another
     trainer.init_checkpoint_states()
     trainer.loaded = {"global_step": 3, "memory_snapshot": "global_step3"}
     trainer.init_checkpoint_states()
-    assert trainer._context.pool.restored == [None, "global_step3"]
+    assert trainer._context.pool.restored == [None, "branch", "global_step3"]
     trainer.loaded = {"global_step": 3}
     with pytest.raises(ConfigError, match="was saved without a memory"):
         trainer.init_checkpoint_states()
 
 
-def test_a_branched_memory_goes_back_to_where_it_began(trainer: Trainer) -> None:
-    write_atomically(trainer._context.paths.memory.snapshot("branch"), "{}")
-    trainer.init_checkpoint_states()
-    trainer.loaded = {"global_step": 3, "memory_snapshot": "global_step3"}
-    trainer.init_checkpoint_states()
-    assert trainer._context.pool.restored == ["branch", "global_step3"]
-
-
 def test_a_stop_that_was_asked_for_ends_the_step_with_a_checkpoint(trainer: Trainer) -> None:
-    def fit() -> None:
-        with trainer._stoppable():
-            for step in (1, 2, 3):
-                trainer.save_logs_and_checkpoints(step, {}, {"global_step": step})
-                if step == 1:
-                    ray.get(trainer._context.control.request_stop.remote())
+    def loop() -> None:
+        for step in (1, 2, 3):
+            trainer.save_logs_and_checkpoints(step, {}, {"global_step": step})
+            if step == 1:
+                ray.get(trainer._context.control.request_stop.remote())
 
-    fit()
+    trainer.loop = loop
+    trainer.fit()
     assert newest_complete(trainer._context.paths) == Checkpoint("global_step2", 2)
     assert news_of(trainer) == [StepReport(1, {}), StepReport(2, {}), Stopped(2, "global_step2")]
 
 
 def test_a_stop_during_an_evaluation_needs_no_further_step(trainer: Trainer) -> None:
-    with trainer._stoppable():
+    def loop() -> None:
         for step in (1, 2):
             trainer.save_logs_and_checkpoints(step, {}, {"global_step": step})
         ray.get(trainer._context.control.request_stop.remote())
         trainer.save_best_checkpoint({"pass1": 0.4}, 2, {"global_step": 2})
         raise AssertionError("went on")
+
+    trainer.loop = loop
+    trainer.fit()
     assert news_of(trainer)[-1] == Stopped(2, "global_step2")
     assert newest_complete(trainer._context.paths) == Checkpoint("global_step2", 2)
     assert "best_global_step2" in trainer.saved_states
@@ -177,42 +177,38 @@ def test_a_stop_without_checkpoints_says_so(trainer: Trainer) -> None:
     trainer._rollouts = SimpleNamespace(flush=lambda: flushed.append(True))
     trainer.args.ckpt.disable_ds = True
     ray.get(trainer._context.control.request_stop.remote())
-    with trainer._stoppable():
-        trainer.save_logs_and_checkpoints(1, {}, {})
+    trainer.loop = lambda: trainer.save_logs_and_checkpoints(1, {}, {})
+    trainer.fit()
     assert news_of(trainer)[-1] == Stopped(1, None)
     assert flushed  # all rollouts are logged
 
 
 def test_the_moments_behind_the_eigen_ratios_are_part_of_a_checkpoint(trainer: Trainer) -> None:
     features = np.array([[0.0, 1.0], [2.0, 1.0], [0.0, 4.0]])
-    before = trainer._diversity.add(features, features[:2], Moments.of(features))
+    before = trainer.experience_maker.diversity.add(features, features[:2], Moments.of(features))
     trainer.save_logs_and_checkpoints(3, {}, {"global_step": 3})
-    trainer._diversity = DiversityTracker(50)
+    trainer.experience_maker.diversity = DiversityTracker(50)
     trainer.loaded = trainer.saved_states["global_step3"]
     trainer.init_checkpoint_states()
-    after = trainer._diversity.add(features + 1, features[:0], Moments.of(features))
+    after = trainer.experience_maker.diversity.add(features + 1, features[:0], Moments.of(features))
     assert after["meds/eigen_ratio_right_all"] == before["meds/eigen_ratio_right_all"] == 1.0
     assert after["meds/eigen_ratio_window"] != before["meds/eigen_ratio_window"]
     trainer._context.paths.diversity("global_step3").unlink()
     assert newest_complete(trainer._context.paths) is None  # not whole without
 
 
-class Models:
-    """A group of ranks that notes its calls in ``calls``."""
-
-    def __init__(self, name: str, calls: list[Any]) -> None:
-        self.name, self.calls = name, calls
-
-    def async_run_method_batch(self, method: str, experience: list[Any]) -> list[Any]:
-        self.calls.append((self.name, method, experience))
-        return []
-
-
 def test_a_step_makes_experiences_trains_on_them_and_sends_the_weights(trainer: Trainer) -> None:
     calls: list[Any] = []
-    result = StepResult(["of this step"], keys=[], judged=None, metrics={"meds/rows": 7.0})  # type: ignore[list-item,arg-type]
+    result = SimpleNamespace(experiences=["of this step"], metrics={"meds/rows": 7.0})
 
-    def make_step(samples: Any, step: int) -> StepResult:
+    def ranks_of(name: str) -> Any:
+        def call(method: str, experience: Any) -> list[Any]:
+            calls.append((name, method, experience))
+            return []
+
+        return SimpleNamespace(async_run_method_batch=call)
+
+    def make_step(samples: Any, step: int) -> Any:
         calls.append(("make", samples, step))
         return result
 
@@ -225,7 +221,7 @@ def test_a_step_makes_experiences_trains_on_them_and_sends_the_weights(trainer: 
     meds = MedsSettings(run_dir="x", policy=PolicySettings(minibatches="responses"))
     trainer._context = replace(trainer._context, meds=meds)
     trainer.__dict__.update(
-        actor_model_group=Models("policy", calls), critic_model_group=Models("critic", calls),
+        actor_model_group=ranks_of("policy"), critic_model_group=ranks_of("critic"),
         experience_maker=SimpleNamespace(make_step=make_step), ppo_train=ppo_train,
         broadcast_to_vllm=lambda: calls.append("weights"),
         kl_ctl=SimpleNamespace(update=lambda kl, responses: calls.append(("kl", kl, responses))),

@@ -30,24 +30,25 @@ class Trainer:
                 return
         ray.get(control.tell.remote("a word at the end"))
 
+    def evaluate(self, control: Any, times: int) -> None:
+        for _ in range(times):
+            ray.get(control.report_evaluation.remote(StepReport(1, {"pass1": 0.5}), "evaluation after step 1"))
+
     def give_up(self) -> None:
         raise RunLostError("every vLLM engine was lost")
 
 
-class Rank:
-    def work(self) -> None:
-        time.sleep(60)
+class Console:
+    """Keeps what it is told; ``signals`` come at the first step."""
 
-
-class Listener:
-    def __init__(self) -> None:
+    def __init__(self, *signals: int) -> None:
         self.heard: list[Any] = []
-
-    def start(self, job: Any) -> None:
-        raise AssertionError("it has started before")
+        self._signals = signals
 
     def step(self, step: int, metrics: dict[str, float]) -> None:
         self.heard.append(step)
+        for signum in self._signals if step == 1 else ():
+            os.kill(os.getpid(), signum)
 
     def say(self, line: str) -> None:
         self.heard.append(line)
@@ -60,8 +61,7 @@ class Trackers:
         self._news = ["W&B does not answer"]
 
     def poll(self) -> list[str]:
-        news, self._news = self._news, []
-        return news
+        return [self._news.pop()] if self._news else []
 
 
 def start(cls: type, **options: Any) -> Any:
@@ -71,23 +71,15 @@ def start(cls: type, **options: Any) -> Any:
 
 
 def follow(tmp_path: Path, call: Any, members: list[Member], *signals: int, minutes: float | None = None) -> Any:
-    """What following ``call`` comes to, and all that the listener heard; ``signals`` come at its first step."""
-    listener = Listener()
-
-    def hear(step: int, metrics: dict[str, float]) -> None:
-        listener.heard.append(step)
-        if step == 1:
-            for signum in signals:
-                os.kill(os.getpid(), signum)
-
-    listener.step = hear  # type: ignore[method-assign]
+    """What following ``call`` comes to, and all that the console heard."""
+    console = Console(*signals)
     with interruptible(minutes) as interruptions:
         control = start_run_control(RunPaths(tmp_path))
-        following = Following(control, members, listener, interruptions, Trackers())
-        return following.to_the_end(call(control)), listener.heard
+        following = Following(control, members, console, interruptions, Trackers())
+        return following.to_the_end(call(control)), console.heard
 
 
-def test_steps_and_words_reach_the_listener_and_the_log(tmp_path: Path) -> None:
+def test_steps_and_words_reach_the_console_and_the_log(tmp_path: Path) -> None:
     trainer = start(Trainer)
     result, heard = follow(tmp_path, lambda control: trainer.fit.remote(control, 3), [])
     assert result is None
@@ -115,33 +107,22 @@ def test_without_steps_the_watchdog_ends_it(tmp_path: Path) -> None:
         follow(tmp_path, lambda control: trainer.fit.remote(control, 10, seconds=20), [], minutes=1.5 / 60)
 
 
-class Evaluator:
-    """Evaluates some times."""
-
-    def fit(self, control: Any, times: int) -> None:
-        for _ in range(times):
-            ray.get(control.report_evaluation.remote(StepReport(1, {"pass1": 0.5}), "evaluation after step 1"))
-
-
 def test_an_evaluation_is_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rewound: list[int] = []
     monkeypatch.setattr(Interruptions, "rewind_watchdog", lambda _: rewound.append(1))
-    evaluator, counts = start(Evaluator), []
+    trainer, counts = start(Trainer), []
     for times in (0, 4):
         rewound.clear()
-        _, heard = follow(tmp_path, lambda control, times=times: evaluator.fit.remote(control, times), [])
+        _, heard = follow(tmp_path, lambda control, times=times: trainer.evaluate.remote(control, times), [])
         assert heard[1:] == ["evaluation after step 1"] * times
         counts.append(len(rewound))
     assert counts[1] == counts[0] + 4
 
 
-def member(name: str, actor: Any, vital: bool = True) -> Member:
-    return Member(name, actor._actor_id.hex(), vital)
-
-
 def test_a_lost_rank_ends_it_though_the_trainer_does_not_notice(tmp_path: Path) -> None:
-    trainer, rank = start(Trainer), start(Rank)
-    members = [member("trainer", trainer), member("policy rank 3", rank)]
+    trainer, rank = start(Trainer), start(Trainer)
+    named = {"trainer": trainer, "policy rank 3": rank}
+    members = [Member(name, actor._actor_id.hex(), vital=True) for name, actor in named.items()]
     process = ray.get(rank.__ray_call__.remote(lambda self: os.getpid()))
     os.kill(process, signal.SIGKILL)
     with pytest.raises(RunLostError, match=f"policy rank 3 was lost: process {process} on .*exit"):
@@ -152,7 +133,7 @@ def test_it_waits_for_no_step_any_more_afterwards(tmp_path: Path) -> None:
     trainer = start(Trainer)
     with interruptible(None) as interruptions:
         control = start_run_control(RunPaths(tmp_path))
-        following = Following(control, [], Listener(), interruptions, Trackers())
+        following = Following(control, [], Console(), interruptions, Trackers())
         with pytest.raises(ray.exceptions.RayTaskError, match="every vLLM engine was lost"):
             following.to_the_end(trainer.give_up.remote())
         assert not interruptions.patient

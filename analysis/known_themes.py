@@ -1,0 +1,112 @@
+"""Do themes find the kinds of mistakes across prompts? On the demo's task the kinds are known.
+
+Groups the clusters of each run's prompts in four ways and compares the theme of each wrong rollout with the mistake
+that explains it, by the adjusted Rand index: 0 for chance, 1 for equal. A theme is made of whole clusters, so "the
+clusters' most frequent mistake" is the best that any way can reach.
+
+    python -m analysis.known_themes runs/demo-20261121-120000 runs/other
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+from sklearn.metrics import adjusted_rand_score  # type: ignore[import-untyped]
+
+from analysis.command_line import Command, Finding
+from analysis.known_mistakes import wrong_and_explained
+from analysis.mistakes import Explanation
+from meds_openrlhf.options import folders
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.report.atlas import Atlas, read_atlas
+from meds_openrlhf.report.themes import texts_of
+from meds_openrlhf.results.tables import markdown
+from meds_openrlhf.runs.log import NONE, place_key
+from meds_openrlhf.runs.settings import names_of
+from meds_openrlhf.themes.departure import words_of
+from meds_openrlhf.themes.grouping import MOST_THEMES, ClusterTexts, departures_of, joined, phrase_vectors
+
+Vectors = NDArray[np.float32]
+
+
+def analyse(runs: Annotated[Sequence[Path], folders("folders of runs of the arithmetic task")]) -> Finding:
+    """Score each way on each run."""
+    scores = {name: scores_of(run) for run, name in zip(runs, names_of(runs))}
+    table = pd.DataFrame(scores).assign(mean=lambda frame: frame.mean(axis=1)).rename_axis("themes by").reset_index()
+    shown = table.map(lambda value: value if isinstance(value, str) else f"{value:.3f}")
+    return Finding(markdown(shown), {"adjusted_rand": scores})
+
+
+def scores_of(run: Path) -> dict[str, float]:
+    """The adjusted Rand index of each way. Raises ConfigError for a run without wrong rollouts with layer logits."""
+    (wrong, explanations), atlas = wrong_and_explained(run), read_atlas(RunPaths(run))
+    assert atlas is not None  # it has wrong rollouts
+    texts = texts_of(atlas, np.arange(len(atlas.clusters)))
+    with_text = np.array([any(cluster.responses) for cluster in texts], bool)
+    cluster, kind = _clusters_of_rows(atlas, with_text), _kinds_of_rows(atlas, wrong, explanations)
+    compared = (cluster >= 0) & (kind != "") & ~atlas.rows.right
+    cluster, kind = cluster[compared], kind[compared]
+    grouped = {name: joined(vectors, MOST_THEMES) for name, vectors in _ways(atlas, texts, with_text).items()}
+    most_frequent = pd.Series(kind).groupby(cluster).agg(lambda kinds: kinds.mode()[0])
+    themes = {
+        "nothing: all clusters together": np.zeros(len(cluster), int),
+        "nothing: each cluster apart": cluster,
+        **{name: theme[cluster] for name, theme in grouped.items()},
+        "the clusters' most frequent mistake": most_frequent[cluster].to_numpy(),
+    }
+    return {name: float(adjusted_rand_score(kind, theme)) for name, theme in themes.items()}
+
+
+def _ways(atlas: Atlas, texts: list[ClusterTexts], with_text: NDArray[np.bool_]) -> dict[str, Vectors]:
+    """Unit vectors (k, d) of the clusters ``with_text``, in four ways."""
+    texts = [cluster for cluster, has_text in zip(texts, with_text.tolist()) if has_text]
+    text, fingerprints = phrase_vectors(departures_of(texts, words_of)), _fingerprints(atlas)[with_text]
+    return {
+        "text of the responses": text,
+        "fingerprints, standardized within prompts": fingerprints,
+        "both": np.concatenate([text, fingerprints], axis=1) / np.sqrt(2, dtype=np.float32),
+        "where responses depart (the default)": phrase_vectors(departures_of(texts)),
+    }
+
+
+def _fingerprints(atlas: Atlas) -> Vectors:
+    """The mean feature of each cluster, after the features of each prompt's rows got mean 0 and deviation 1."""
+    assert atlas.rows.logits is not None
+    means = []
+    for prompt, clusters in atlas.clusters.groupby("prompt"):
+        features = atlas.rows.logits(int(prompt)).features
+        standard = (features - features.mean(0)) / np.maximum(features.std(0), 1e-6)
+        means += [standard[atlas.is_member(cluster)].mean(0) for cluster in clusters.index.tolist()]
+    vectors = np.array(means, np.float32)
+    unit: Vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return unit
+
+
+def _clusters_of_rows(atlas: Atlas, with_text: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The number of each row's cluster (n,) among those that have a text, NONE for other clusters and for noise."""
+    rows = pd.DataFrame({"prompt": atlas.rows.prompt, "number": atlas.rows.label})
+    numbered = atlas.clusters[["prompt", "number"]].assign(cluster=np.where(with_text, np.cumsum(with_text) - 1, NONE))
+    merged = rows.merge(numbered, how="left", on=["prompt", "number"])["cluster"]
+    found: NDArray[np.int64] = merged.fillna(NONE).to_numpy(np.int64)
+    return found
+
+
+def _kinds_of_rows(atlas: Atlas, wrong: pa.Table, explanations: Sequence[Explanation]) -> NDArray[np.str_]:
+    """The mistake behind each row (n,), "" for a row that none or several may explain."""
+    kinds = np.array([case.kind or "" for case in explanations])
+    explained = pd.Index(place_key(wrong["step"].to_numpy(), wrong["sample"].to_numpy()))
+    place = explained.get_indexer(place_key(atlas.rows.step, atlas.rows.sample))
+    return np.where(place == NONE, "", kinds[place])
+
+
+main = Command("known_themes", __doc__, analyse, draws=False)
+
+if __name__ == "__main__":
+    sys.exit(main())

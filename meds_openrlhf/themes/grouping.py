@@ -1,0 +1,135 @@
+"""Groups the clusters of all prompts into themes, by the words at which their responses depart from the right ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+
+from meds_openrlhf.themes.departure import departure, numbers_in
+
+MOST_THEMES = 20
+NEAR = 0.7  # cosine distance below which clusters are of one theme, however few themes there are
+NO_THEME = -1
+_COMPARED, _NAMED = 3, 6  # words of the longest phrase, to compare clusters and to name themes
+
+
+@dataclass(frozen=True)
+class ClusterTexts:
+    """A cluster's prompt, some of its responses, and some right responses to the prompt; any of them may be missing."""
+
+    prompt: str
+    responses: list[str]
+    right: list[str]
+
+    @cached_property
+    def numbers(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The numbers in the prompt, and those in the right responses."""
+        return numbers_in([self.prompt]), numbers_in(self.right)
+
+
+@dataclass(frozen=True)
+class Themes:
+    """``theme`` (k,) is the number of each cluster's theme, NO_THEME if it has no text; ``names`` are the themes'.
+
+    Themes are numbered by the rollouts in their clusters, the largest first.
+    """
+
+    theme: NDArray[np.int64]
+    names: list[str]
+
+
+def by_departure(clusters: Sequence[ClusterTexts], sizes: NDArray[np.int64]) -> Themes:
+    """Group k clusters of ``sizes`` (k,) rollouts by where their responses depart from the right ones."""
+    return find_themes(departures_of(clusters), sizes)
+
+
+def departures_of(
+    clusters: Sequence[ClusterTexts], read: Callable[[str, frozenset[str], frozenset[str]], list[str]] = departure
+) -> list[list[list[str]]]:
+    """The words of each response of each cluster that ``read`` returns."""
+    return [[read(response, *cluster.numbers) for response in cluster.responses] for cluster in clusters]
+
+
+def find_themes(departures: Sequence[Sequence[list[str]]], sizes: NDArray[np.int64], most: int = MOST_THEMES) -> Themes:
+    """Group k clusters, given the departures of some of their responses and their ``sizes`` (k,) in rollouts.
+
+    Clusters are compared by the cosine of their phrases of one to three words, weighted by how rare a phrase is, and
+    joined by average linkage until at most ``most`` themes are left. docs/atlas.md compares this with other ways.
+    """
+    theme = np.full(len(departures), NO_THEME, np.int64)
+    with_text = np.array([number for number, texts in enumerate(departures) if any(texts)], np.int64)
+    if not len(with_text):
+        return Themes(theme, [])
+    given = [departures[number] for number in with_text.tolist()]
+    label = joined(phrase_vectors(given), most)
+    rollouts = np.bincount(label, sizes[with_text])
+    theme[with_text] = np.argsort(np.argsort(-rollouts, kind="stable"))[label]
+    return Themes(theme, _names([(theme[number], departures[number]) for number in with_text.tolist()], len(rollouts)))
+
+
+def _phrases(words: list[str], longest: int) -> Iterator[str]:
+    for length in range(1, longest + 1):
+        for start in range(len(words) - length + 1):
+            yield " ".join(words[start : start + length])
+
+
+def phrase_vectors(departures: Sequence[Sequence[list[str]]]) -> NDArray[np.float32]:
+    """Return unit vectors (k, v) of the phrases in each cluster's texts; phrases of a single cluster are left out."""
+    from sklearn.feature_extraction.text import TfidfVectorizer  # type: ignore[import-untyped]
+
+    def of_cluster(texts: Sequence[list[str]]) -> list[str]:
+        return [phrase for words in texts for phrase in _phrases(words, _COMPARED)]
+
+    weights = TfidfVectorizer(
+        analyzer=of_cluster, min_df=min(2, len(departures)), max_features=4_000, sublinear_tf=True, dtype=np.float32
+    )
+    try:
+        vectors: NDArray[np.float32] = weights.fit_transform(departures).toarray()
+    except ValueError:  # no phrase is in two clusters
+        vectors = np.zeros((len(departures), 1), np.float32)
+    return vectors
+
+
+def joined(vectors: NDArray[np.float32], most: int) -> NDArray[np.int64]:
+    """Return the group (k,) of each of the unit vectors (k, v), by average linkage.
+
+    Vectors nearer than `NEAR` are joined, and then others until there are at most ``most`` groups.
+    """
+    if len(vectors) == 1:
+        return np.zeros(1, np.int64)
+    distances = np.clip(1 - vectors @ vectors.T, 0, None)
+    tree = linkage(squareform(distances, checks=False), "average")
+    joins = int((tree[:, 2] < NEAR).sum())
+    groups: NDArray[np.int64] = fcluster(tree, min(most, len(vectors) - joins), "maxclust").astype(np.int64) - 1
+    return groups
+
+
+def _names(clusters: Sequence[tuple[int, Sequence[list[str]]]], themes: int) -> list[str]:
+    """Name each theme by the phrase that most of its responses have and most others have not; a longer one counts more.
+
+    ``clusters`` are each cluster's theme and departures. No two themes get the same name.
+    """
+    having: list[Counter[str]] = [Counter() for _ in range(themes)]
+    responses = np.zeros(themes, np.int64)
+    for theme, texts in clusters:
+        responses[theme] += len(texts)
+        for words in texts:
+            having[theme].update(set(_phrases(words, _NAMED)))
+    everywhere = sum(having, Counter())
+    names: list[str] = []
+    for theme, counts in enumerate(having):
+        others = max(responses.sum() - responses[theme], 1)
+        told = {
+            phrase: (n / responses[theme] - (everywhere[phrase] - n) / others) * len(phrase.split()) ** 0.75
+            for phrase, n in counts.items()
+            if phrase not in names
+        }
+        names.append(max(told, key=lambda phrase, told=told: (told[phrase], phrase)))  # type: ignore[misc]
+    return names

@@ -1,0 +1,92 @@
+"""Themes by a language model: it describes each cluster, merges the descriptions into themes, and names these.
+
+The model sees texts of the run alone, as data in tags. What it says goes into a report and never into the training.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meds_openrlhf.judge.client import JudgeClient
+from meds_openrlhf.judge.question import Question, ReplyLine, WordsQuestion, shortened, tagged
+from meds_openrlhf.judge.settings import JudgeSettings
+from meds_openrlhf.themes.grouping import MOST_THEMES, NO_THEME, ClusterTexts, Themes
+
+_SHOWN = 3  # responses of a cluster
+_CHARACTERS = 4_000  # of each text
+_MERGED = 200  # descriptions that the themes are made of, those of the largest clusters
+_AT_ONCE = 25  # descriptions that are assigned in a request
+
+_DESCRIBE = (
+    "A language model gave wrong responses to a problem. Describe the mistake that they have in common, in one "
+    "sentence of at most 20 words and without the problem's own numbers, so that the same mistake in another problem "
+    "would have the same description."
+)
+_MERGE = (
+    f"Each line describes a mistake of a language model. Merge them into kinds of mistakes, at most {MOST_THEMES}, and "
+    "name each kind in at most 8 words. Begin with the most frequent kind."
+)
+_ASSIGN = "Assign each numbered description of a mistake to the kind that fits it best; 0 if none fits."
+
+
+class ThemesOfModel:
+    """Groups clusters as `themes.grouping.by_departure` does, with a language model."""
+
+    def __init__(self, settings: JudgeSettings) -> None:
+        self._client = JudgeClient(settings)
+
+    def __call__(self, clusters: Sequence[ClusterTexts], sizes: NDArray[np.int64]) -> Themes:
+        """Return the themes of k clusters of ``sizes`` (k,) rollouts; a cluster without responses has NO_THEME.
+
+        Raises ConfigError if the model does not answer, or if the budget is used up.
+        """
+        theme = np.full(len(clusters), NO_THEME, np.int64)
+        with_text = [number for number, one in enumerate(clusters) if one.responses]
+        replies = self._client.ask_all([_description(clusters[number]) for number in with_text])
+        described = [(number, words[0]) for number, words in zip(with_text, replies) if words is not None]
+        described.sort(key=lambda one: -sizes[one[0]])
+        if not described:
+            return Themes(theme, [])
+        listed = tagged("descriptions", "\n".join(words for _, words in described[:_MERGED]))
+        (names,) = self._client.ask_all([WordsQuestion(_MERGE, listed, "KIND", MOST_THEMES)])
+        for number, kind in self._assigned(described, names or ()):
+            theme[number] = kind
+        print(self._client.cost_line(), file=sys.stderr)
+        return _by_size(theme, sizes, names or ())
+
+    def _assigned(self, described: list[tuple[int, str]], names: Sequence[str]) -> list[tuple[int, int]]:
+        """The kind of each described cluster, those that the model assigned to none left out."""
+        kinds = tagged("kinds", "\n".join(f"{number}. {name}" for number, name in enumerate(names, start=1)))
+        parts = [described[start : start + _AT_ONCE] for start in range(0, len(described), _AT_ONCE)]
+        questions = []
+        for part in parts:
+            lines = tagged("descriptions", "\n".join(f"{place}. {words}" for place, (_, words) in enumerate(part, 1)))
+            reply = tuple(ReplyLine(str(place), 0, len(names)) for place in range(1, len(part) + 1))
+            questions.append(Question(_ASSIGN, f"{kinds}\n\n{lines}", reply))
+        answers = self._client.ask_all(questions)
+        return [
+            (number, kind - 1)
+            for part, answer in zip(parts, answers)
+            for (number, _), kind in zip(part, answer or ())
+            if kind > 0
+        ]
+
+
+def _description(cluster: ClusterTexts) -> WordsQuestion:
+    texts = [("problem", cluster.prompt), *(("wrong_response", text) for text in cluster.responses[:_SHOWN])]
+    texts += [("right_response", text) for text in cluster.right[:1]]
+    material = "\n\n".join(tagged(tag, shortened(text, _CHARACTERS)) for tag, text in texts)
+    return WordsQuestion(_DESCRIBE, material, "MISTAKE")
+
+
+def _by_size(theme: NDArray[np.int64], sizes: NDArray[np.int64], names: Sequence[str]) -> Themes:
+    """Number the themes that have clusters by their rollouts, the largest first."""
+    rollouts = np.bincount(theme[theme >= 0], sizes[theme >= 0], len(names))
+    kept = [number for number in np.argsort(-rollouts, kind="stable").tolist() if rollouts[number]]
+    rank = np.full(len(names) + 1, NO_THEME, np.int64)  # the last is that of NO_THEME
+    rank[kept] = np.arange(len(kept))
+    return Themes(rank[theme], [names[number] for number in kept])

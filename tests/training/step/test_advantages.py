@@ -1,0 +1,192 @@
+"""Advantages from shaped rewards: every estimator's, limited for wrong answers, and those of other methods."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openrlhf.trainer.ppo_utils.experience import Experience
+
+from meds_openrlhf.config.method import PRESETS
+from meds_openrlhf.config.schema import ExplorationSettings
+from meds_openrlhf.features.final_answer import VALUES
+from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.memory.shard import ShardSettings
+from meds_openrlhf.training.step.experience import rows_of_answers
+from tests.training.step.makers import by_sample, memory_maker, our_maker, plain_maker, use_sizes
+from tests.training.step.rollouts import LAYERS, FakePolicyGroup, arguments, recorded_rollouts, set_texts
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+ESTIMATORS = ("gae", "reinforce", "rloo", "reinforce_baseline", "group_norm", "dr_grpo", "flash_reinforce")
+ONE_RIGHT, TWO_RIGHT, ALL_WRONG = [0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 1.0, 0.0], [0.0] * 4
+OURS, OPENRLHFS = our_maker(arguments()), plain_maker(arguments())
+
+
+@given(
+    seed=st.integers(0, 999), rows=st.integers(1, 4), length=st.integers(1, 40),
+    gamma=st.sampled_from([1.0, 0.999, 0.9, 0.5, 0.0]), dense=st.booleans(),
+    mask_type=st.sampled_from([None, torch.long, torch.bool]),
+)  # fmt: skip
+def test_returns_are_openrlhfs_to_the_last_bit(
+    seed: int, rows: int, length: int, gamma: float, dense: bool, mask_type: torch.dtype | None
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    rewards = torch.randn(rows, length, generator=generator)
+    mask = torch.randint(0, 2, (rows, length), generator=generator)
+    if not dense:
+        rewards[:, :-1] = 0.0
+    mask = None if mask_type is None else mask.to(mask_type)
+    found = OURS.get_cumulative_returns(rewards, mask, gamma)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, OPENRLHFS.get_cumulative_returns(rewards, mask, gamma))
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64])
+def test_returns_of_other_types_are_left_to_openrlhf(kind: torch.dtype) -> None:
+    rewards, mask = torch.randn(2, 9).to(kind), torch.ones(2, 9)
+    expected = OPENRLHFS.get_cumulative_returns(rewards, mask, 0.9)
+    assert torch.equal(OURS.get_cumulative_returns(rewards, mask, 0.9), expected)
+
+
+@pytest.mark.parametrize("reward", [-0.2, -0.1, 0.1, 0.0])
+def test_a_group_of_equal_rewards_has_no_advantage(tmp_path: Path, reward: float) -> None:
+    """In float32 the mean of sixteen times -0.2 is something else, which OpenRLHF divides by 1e-9."""
+    flags = {"rollout.batch_size": 3, "rollout.n_samples_per_prompt": 16}
+    maker, _ = memory_maker(arguments(**flags), tmp_path, alpha=0.0)
+    samples = recorded_rollouts(prompts=3, responses=16)
+    for sample in samples[16:32]:
+        sample.rewards = torch.tensor([reward])
+    experiences = maker.make_step(samples, 1).experiences
+    equal = [16 <= sample < 32 for sample in range(48)]
+    assert (by_sample(experiences, "advantages") == 0).tolist() == equal
+    for name in ("rewards", "shaped_reward"):
+        assert by_sample(experiences, name)[16:32].tolist() == pytest.approx([reward] * 16)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "responses"),
+    [*((name, 4) for name in ESTIMATORS[:-1]), *((name, 1) for name in ("gae", "reinforce", "flash_reinforce"))],
+)
+def test_every_estimator_trains_on_the_shaped_rewards(tmp_path: Path, estimator: str, responses: int) -> None:
+    """The advantages are OpenRLHF's for rewards less the penalty of repeated mistakes, limited for wrong rollouts."""
+    sizes = {"prompts": 12 // responses, "responses": responses}
+    flags = {"algo.advantage.estimator": estimator, "rollout.n_samples_per_prompt": responses}
+    args = arguments(**flags, **{"rollout.batch_size": sizes["prompts"]})
+    settings = ShardSettings(layers=LAYERS, method=PRESETS["robust"])
+    maker, pool = memory_maker(args, tmp_path, settings=settings)
+    for step in (1, 2, 3, 4):
+        result = maker.make_step(recorded_rollouts(**sizes), step)
+    shaped, raw = (by_sample(result.experiences, name) for name in ("shaped_reward", "reward"))
+    wrong = raw == 0
+    if responses == 1:  # three earlier visits with the same mistake
+        torch.testing.assert_close(shaped, torch.where(wrong, -0.1 * np.log(4), raw.double()).float())
+        assert pool.shard.stats().rows == 4 * wrong.sum()
+    assert (shaped[wrong] < 0).any()
+    unshaped = plain_maker(args).make_experience_batch(recorded_rollouts(**sizes))
+    expected = plain_maker(args).make_experience_batch(recorded_rollouts(**sizes, rewards=shaped.tolist()))
+    for found, one, other in zip(result.experiences, expected, unshaped):
+        limited = torch.minimum(one.advantages, other.advantages.clamp(min=0))
+        advantages = torch.where(wrong[found.index][:, None], limited, one.advantages)
+        torch.testing.assert_close(found.advantages, advantages)
+        assert ("group_reward_std" in found.info) == (responses > 1)
+    assert max(found.advantages.abs().max() for found in result.experiences) > 0.1
+    assert result.metrics["meds/penalty_mean"] == pytest.approx((raw - shaped).mean().item(), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "pass_at_k"), [*((estimator, None) for estimator in ESTIMATORS), ("group_norm", 2)]
+)
+@settings(max_examples=40)
+@given(
+    right=st.lists(st.booleans(), min_size=12, max_size=12),
+    sizes=st.lists(st.integers(0, 40), min_size=12, max_size=12),
+    alpha=st.sampled_from([0.1, 1.0]),
+)
+def test_a_wrong_answer_never_gains_from_the_memory(
+    tmp_path_factory: pytest.TempPathFactory,
+    estimator: str, pass_at_k: int | None, right: list[bool], sizes: list[int], alpha: float,
+) -> None:  # fmt: skip
+    """Whatever its group: an advantage above 0 is one that it has without the memory as well."""
+
+    def made(alpha: float) -> list[Experience]:
+        args = arguments(**{"algo.advantage.estimator": estimator})
+        explore = ExplorationSettings(pass_at_k=pass_at_k)
+        folder = tmp_path_factory.mktemp("memory")
+        maker, _ = memory_maker(args, folder, exploration=explore, alpha=alpha, beta=100.0)
+        use_sizes(maker, sizes)
+        return maker.make_step(recorded_rollouts(rewards=right), 1).experiences
+
+    for found, without in zip(made(alpha), made(0.0)):
+        for row, sample in enumerate(found.index):
+            if not right[sample]:
+                assert (found.advantages[row] <= without.advantages[row].clamp(min=0) + 1e-6).all()
+
+
+def test_in_a_group_of_wrong_answers_the_unpenalized_one_gains_nothing(tmp_path: Path) -> None:
+    """OpenRLHF's normalization alone would give it what a lone right answer gets."""
+    flags = {"rollout.batch_size": 1, "rollout.n_samples_per_prompt": 8}
+    maker, _ = memory_maker(arguments(**flags), tmp_path)
+    use_sizes(maker, [40] * 7 + [0])
+    experiences = maker.make_step(recorded_rollouts(prompts=1, responses=8, rewards=[0.0] * 8), 1).experiences
+    assert by_sample(experiences, "advantages").tolist() == pytest.approx([-0.3536] * 7 + [0.0], abs=1e-4)
+    assert by_sample(experiences, "shaped_reward").tolist() == pytest.approx([-0.2] * 7 + [0.0])
+
+
+def test_pass_at_k_advantages_take_the_place_of_the_groups_mean_and_deviation(tmp_path: Path) -> None:
+    maker, _ = memory_maker(arguments(), tmp_path, exploration=ExplorationSettings(pass_at_k=2), alpha=0.0)
+    samples = recorded_rollouts(rewards=[*ONE_RIGHT, *TWO_RIGHT, *ALL_WRONG])
+    experiences = maker.make_step(samples, 1).experiences
+    right, wrong = (1 / 6) / np.sqrt(5 / 36), (2 / 3 - 5 / 6) / np.sqrt(5 / 36)
+    expected = torch.tensor([-1 / 3, 1, -1 / 3, -1 / 3, right, wrong, right, wrong, 0, 0, 0, 0]).float()
+    for name in ("advantages", "returns", "return"):
+        torch.testing.assert_close(by_sample(experiences, name), expected, rtol=1e-5, atol=1e-9)
+    deviations = torch.tensor([0.5] * 4 + [np.sqrt(1 / 3)] * 4 + [0.0] * 4).float()
+    torch.testing.assert_close(by_sample(experiences, "group_reward_std"), deviations)
+    for experience in experiences:  # all tokens of a response have its advantage
+        mean = experience.advantages.sum(1) / experience.action_mask.sum(1)
+        torch.testing.assert_close(experience.advantages, mean[:, None] * experience.action_mask)
+
+
+def test_pass_at_k_sees_the_penalty(tmp_path: Path) -> None:
+    """A group without a right answer has advantages of its penalties alone: 0.1 * ln(index + 1), at most 0.2.
+
+    None of them is above 0.
+    """
+    maker, _ = memory_maker(arguments(), tmp_path, exploration=ExplorationSettings(pass_at_k=2))
+    use_sizes(maker, range(12))
+    experiences = maker.make_step(recorded_rollouts(rewards=ALL_WRONG * 3), 1).experiences
+    rewards = -np.minimum(0.1 * np.log(np.arange(1, 5)), 0.2)  # of the first group, falling
+    best = [rewards[0]] * 3 + [rewards[1]] * 2 + [rewards[2]]  # of its six pairs
+    mean, deviation = np.mean(best), np.std(best) + 1e-6
+    own = [rewards[0], (rewards[0] + 2 * rewards[1]) / 3, (rewards[0] + rewards[1] + rewards[2]) / 3]
+    expected = [min((value - mean) / deviation, 0.0) for value in (*own, own[-1])]
+    assert own[0] > mean
+    np.testing.assert_allclose(by_sample(experiences, "advantages")[:4], expected, rtol=1e-4)
+    assert by_sample(experiences, "advantages")[8:].abs().max() == 0  # all at the limit of the penalty
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.1])
+def test_seldom_answers_gain_advantage_and_frequent_ones_lose_it(tmp_path: Path, alpha: float) -> None:
+    """Right answers count too; with a penalty, equal answers lose reward as well."""
+    transform = FeatureTransform("all", "none", "none")
+    settings = ShardSettings(layers=VALUES, transform=transform, method=PRESETS["answers"])
+    explore = ExplorationSettings(answer_bonus=0.2, answer_baseline=0.4)
+    flags = {"rollout.batch_size": 1, "rollout.micro_batch_size": 4, "algo.advantage.estimator": "dr_grpo"}
+    maker, _ = memory_maker(arguments(**flags), tmp_path, "both", settings, explore, alpha=alpha)
+    maker._rows_of = rows_of_answers
+    maker.actor_model_group = FakePolicyGroup(texts=True)
+    for step, (sixes, sevens) in enumerate([(0, 0), (2, 1), (4, 2)], 1):
+        samples = recorded_rollouts(prompts=1, rewards=[1, 1, 0, 0])
+        for sample, text in zip(samples, ["it is \\boxed{6}", "it is \\boxed{6}", "it is \\boxed{7}", "no idea"]):
+            set_texts(sample, "2*(3)", text)
+        experiences = maker.make_step(samples, step).experiences
+        six, seven = (0.2 * (min(1, 1 / np.sqrt(max(count, 1))) - 0.4) for count in (sixes, sevens))
+        right, wrong = 1 / (1 + min(alpha * np.log(sixes + 1), 0.2)), -min(alpha * np.log(sevens + 1), 0.2)
+        rewards = np.array([right, right, wrong, 0])
+        expected = rewards - rewards.mean() + [six, six, seven, 0]
+        np.testing.assert_allclose(by_sample(experiences, "advantages"), expected, rtol=1e-5)
+        np.testing.assert_allclose(by_sample(experiences, "return"), expected, rtol=1e-5)
+        np.testing.assert_allclose(by_sample(experiences, "shaped_reward"), rewards, rtol=1e-6)
