@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +12,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.ports import free_ports, listens
-from tests.servers import running
+from tests.servers import ray_head_command, running
 
 # No test is about time, and a busy machine is no failure.
 settings.register_profile("untimed", deadline=None)
@@ -119,11 +118,9 @@ class RayCluster:
 @pytest.fixture(scope="session")
 def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
     """A cluster of this machine, for the whole session."""
-    port, client, metrics = free_ports(3)
-    command = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={port}"]
-    command += ["--num-cpus=16", "--num-gpus=8", "--include-dashboard=false", "--disable-usage-stats"]
-    command += [f"--ray-client-server-port={client}", f"--metrics-export-port={metrics}"]
-    command += ['--system-config={"metrics_report_interval_ms": 500}']
+    port, metrics = free_ports(2)
+    command = [*ray_head_command(port), "--num-cpus=16", "--num-gpus=8", "--include-dashboard=false"]
+    command += [f"--metrics-export-port={metrics}", '--system-config={"metrics_report_interval_ms": 500}']
     # Ray would start a process for each CPU as soon as anybody connects.
     environment = {**os.environ, "RAY_enable_open_telemetry": "true", "RAY_prestart_worker_first_driver": "false"}
     with running(command, tmp_path_factory.mktemp("ray-head") / "log", lambda: listens(port), environment):

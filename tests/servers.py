@@ -3,11 +3,26 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
+
+from tests.ports import free_ports
+
+
+def ray_head_command(port: int) -> list[str]:
+    """A head for `running`; further options may follow.
+
+    Without a port for it, the server of Ray's clients, which nobody uses here, asks the node for the port of the agent
+    of runtime environments. On a busy machine the node takes longer than the server waits, and with the server the
+    whole head ends.
+    """
+    client, agent = free_ports(2)
+    ports = [f"--port={port}", f"--ray-client-server-port={client}", f"--runtime-env-agent-port={agent}"]
+    return [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--disable-usage-stats", *ports]
 
 
 @contextmanager
@@ -22,6 +37,7 @@ def running(command: list[str], log: Path, ready: Callable[[], bool], environmen
             assert time.monotonic() < deadline, log.read_text()[-3000:]
             time.sleep(0.1)
         yield
+        assert process.poll() is None, f"ended before its tests did: {log.read_text()[-3000:]}"
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)

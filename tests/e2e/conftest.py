@@ -16,7 +16,7 @@ import pytest
 from meds_openrlhf.paths import RunPaths
 from tests.e2e.runs import Run
 from tests.ports import free_ports
-from tests.servers import answers, running
+from tests.servers import answers, ray_head_command, running
 
 BIN = Path(sys.executable).parent
 MEDS = [sys.executable, "-m", "meds_openrlhf.cli.main"]
@@ -69,11 +69,10 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayHead]:
     commands = tmp_path_factory.mktemp("commands")
     (commands / "meds").write_text(STAND_IN)
     (commands / "meds").chmod(0o755)
-    port, dashboard, agent, client = free_ports(4)
+    port, dashboard, agent = free_ports(3)
     folder = Path(tempfile.mkdtemp(prefix="ray-"))  # short: Ray keeps sockets below it
-    start = [str(BIN / "ray"), "start", "--head", "--block", f"--port={port}", f"--dashboard-port={dashboard}"]
-    start += [f"--dashboard-agent-listen-port={agent}", f"--ray-client-server-port={client}", f"--temp-dir={folder}"]
-    start += ["--num-gpus=8", "--num-cpus=32", "--disable-usage-stats"]
+    start = [*ray_head_command(port), f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={agent}"]
+    start += [f"--temp-dir={folder}", "--num-gpus=8", "--num-cpus=32"]
     address = f"http://127.0.0.1:{dashboard}"
     # The dashboard takes a job and the node's agent starts it: a job that comes before both is refused.
     pages = [f"{address}/api/jobs/", f"http://127.0.0.1:{agent}/api/local_raylet_healthz"]
