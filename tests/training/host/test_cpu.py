@@ -19,6 +19,9 @@ def test_openrlhf_imports_and_finds_the_cpu_as_its_device() -> None:
     assert torch.cuda.current_device() == torch.device("cpu")
     assert NaiveReplayBuffer(4).target_device == torch.device("cpu")
     assert callable(ring.unpad_input)
+    # What would import MLflow and scikit-learn into every process.
+    assert importlib.import_module("deepspeed.autotuning").Autotuner is None
+    assert not importlib.import_module("transformers.utils").is_sklearn_available()
 
 
 def test_with_cuda_nothing_is_adapted(monkeypatch: pytest.MonkeyPatch) -> None:
