@@ -34,7 +34,8 @@ def analyse(
     table = pd.DataFrame({"run": list(minutes)})
     for count in map(str, steps):
         table[f"minutes a step, {count} steps"] = [shown(found[count]) for found in minutes.values()]
-        table[f"ratio, {count} steps"] = [_ratio(found[count], measure[count]) for found in minutes.values()]
+        ratios = [found[count] and measure[count] and found[count] / measure[count] for found in minutes.values()]
+        table[f"ratio, {count} steps"] = [*map(shown, ratios)]
     return Finding(markdown(table), {"minutes_a_step": minutes})
 
 
@@ -42,10 +43,6 @@ def _minutes(seconds: pd.Series[float], steps: int) -> float | None:
     """The minutes a step, mean of a run's first ``steps`` steps; None if it has not all of them."""
     first = seconds[seconds.index <= steps]
     return float(first.mean()) / 60 if len(first) == steps else None
-
-
-def _ratio(minutes: float | None, measure: float | None) -> str:
-    return shown(minutes / measure if minutes and measure else None)
 
 
 main = Command("cost", __doc__, analyse, draws=False)

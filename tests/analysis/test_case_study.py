@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from meds_openrlhf.runs.clusters import FEATURES, labels_of_feature
 
 from analysis.case_study import COLUMNS, Case, chosen_case, draw, main, patterns_of, table_of
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.runs.clusters import FEATURES, labels_of_feature
 from meds_openrlhf.runs.rows import wrong_rows
 from tests.analysis.runs import Rollout, kind, write_run
 

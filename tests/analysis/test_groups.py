@@ -4,8 +4,8 @@ import random
 from pathlib import Path
 
 import pytest
-
 from analysis.groups import Group, index_groups, read_groups
+
 from meds_openrlhf.config.errors import ConfigError
 from tests.analysis.runs import write_log
 

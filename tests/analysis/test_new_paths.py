@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-
 from analysis.groups import GroupIndex
+
 from analysis.new_paths import draw_returns, main, returns_to_prompts
 from tests.analysis.runs import write_log
 from tests.judge.judge_server import Request, Response, judge_server, options

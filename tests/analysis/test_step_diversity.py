@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-
 from analysis.groups import GroupIndex
+
 from analysis.step_diversity import PAPER_STEPS, draw_pairings, main, spans_of, steps_to_judge
 from meds_openrlhf.config.errors import ConfigError
 from tests.analysis.runs import write_log

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
-from meds_openrlhf.evaluation.models.conversion import converted
+from meds_openrlhf.evaluation.models.loading import converted
 from meds_openrlhf.evaluation.models.naming import find_models, fingerprint_of
 from tests.e2e.conftest import REPOSITORY
 from tests.ports import free_ports

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from meds_openrlhf.judge.cache import Reply, ReplyCache
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.judge.cache import Reply, ReplyCache
 
 BODY = {"model": "m", "temperature": 0, "messages": [{"role": "user", "content": "é?"}]}
 

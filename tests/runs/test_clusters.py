@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from meds_openrlhf.runs.clusters import FEATURES, labels_of_feature, own_transform
 
 from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.snapshot import write_format
 from meds_openrlhf.memory.stored import open_memory
-from meds_openrlhf.runs.clusters import FEATURES, labels_of_feature, own_transform
 from meds_openrlhf.runs.log import prompt_codes
 from meds_openrlhf.runs.rows import layer_logits, wrong_rows
 from tests.analysis.runs import LAYERS, Rollout, kind, write_run

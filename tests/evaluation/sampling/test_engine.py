@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 import ray
+from meds_openrlhf.evaluation.sampling.engine import SamplingEngine
 
 from meds_openrlhf.evaluation.sampling.blocks import EngineSettings
-from meds_openrlhf.evaluation.sampling.engine import SamplingEngine
 from meds_openrlhf.evaluation.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
