@@ -30,12 +30,12 @@ def analyse(
     """A row per run: minutes a step over so many steps, and as a ratio to the first run."""
     curves = logged_curves(runs, [METRIC], f"has no {METRIC} in its metrics.jsonl")
     minutes = {run: {str(count): _minutes(curve, count) for count in steps} for (run, _), curve in curves.items()}
-    measure = next(iter(minutes.values()))
     table = pd.DataFrame({"run": list(minutes)})
     for count in map(str, steps):
-        table[f"minutes a step, {count} steps"] = [shown(found[count]) for found in minutes.values()]
-        ratios = [found[count] and measure[count] and found[count] / measure[count] for found in minutes.values()]
-        table[f"ratio, {count} steps"] = [*map(shown, ratios)]
+        column = [found[count] for found in minutes.values()]
+        first = column[0]
+        table[f"minutes a step, {count} steps"] = [*map(shown, column)]
+        table[f"ratio, {count} steps"] = [shown(of_run and first and of_run / first) for of_run in column]
     return Finding(markdown(table), {"minutes_a_step": minutes})
 
 

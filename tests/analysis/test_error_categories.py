@@ -64,25 +64,20 @@ def test_clusters_of_the_kinds_agree_with_the_judge_and_a_single_one_does_not(
     }  # fmt: skip
 
 
-def test_malformed_labels_are_in_no_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("spoiled", "malformed", "pairs"), [(r"Work out p\..*kind 7", 6, 15 + 66), ("", 24, 0)])
+def test_malformed_labels_are_in_no_pair(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], spoiled: str, malformed: int, pairs: int
+) -> None:
     def script(request: Request, before: int) -> Response:
-        spoiled = "kind 7" in request.material and "Work out p." in request.material
-        return Response("CATEGORY: arithmetic") if spoiled else _label(request, before)
+        is_spoiled = re.search(spoiled, request.material, re.DOTALL)
+        return Response("CATEGORY: arithmetic") if is_spoiled else _label(request, before)
 
     with judge_server(script) as judge:
         assert main([str(_run(tmp_path)), *options(tmp_path, judge)]) == 0
     numbers = json.loads((tmp_path / "n.json").read_text())
-    assert numbers["malformed"] == 6
-    assert numbers["pairs"] == 15 + 66
-    assert re.search(r"\| \(malformed replies\) +\| +6 \|", capsys.readouterr().out)
-
-
-def test_all_malformed_is_no_agreement_at_all(tmp_path: Path) -> None:
-    with judge_server(lambda *_: Response("none")) as judge:
-        assert main([str(_run(tmp_path)), *options(tmp_path, judge, "--judge-attempts", "1")]) == 0
-    numbers = json.loads((tmp_path / "n.json").read_text())
-    assert (numbers["malformed"], numbers["pairs"]) == (24, 0)
-    assert {one["noise_together"] for one in numbers["agreement"]} == {None}
+    assert (numbers["malformed"], numbers["pairs"]) == (malformed, pairs)
+    assert ({one["noise_together"] for one in numbers["agreement"]} == {None}) == (pairs == 0)
+    assert re.search(rf"\| \(malformed replies\) +\| +{malformed} \|", capsys.readouterr().out)
 
 
 def test_steps_without_all_texts_are_not_labelled_but_clustered(

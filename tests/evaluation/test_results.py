@@ -56,11 +56,6 @@ def test_the_order_of_samples_does_not_matter_and_later_ones_are_left_aside() ->
     assert_frame_equal(again.curves, measured.curves)
 
 
-def test_missing_samples_are_refused() -> None:
-    with pytest.raises(ValueError, match="samples: 5 of 12 are missing"):
-        evaluate("base", "toy", problems(3), samples({"p0": "1112", "p1": "221"}), 4)
-
-
 def test_every_benchmark_counts_the_same_in_the_average() -> None:
     small, large = result("base", "small", "11", "11"), result("base", "large", *["12", "22", "22", "22"] * 5)
     mean = Comparison([small, large]).scores["base", AVERAGE]
@@ -97,11 +92,3 @@ def test_a_comparison_of_what_there_is() -> None:
     assert comparison.gains["dapo", "y"].loc["pass", 1].value == pytest.approx(-0.25)
     assert comparison.gains["meds", AVERAGE].loc["pass", 1].value == pytest.approx(0.25)
     assert np.isfinite(comparison.gains["meds", AVERAGE]).all(axis=None)
-
-
-def test_results_that_do_not_fit_are_refused() -> None:
-    renamed = evaluate("base", "x", problems(3)[1:], samples({"p1": "11", "p2": "12"}), 2)
-    with pytest.raises(ValueError, match="x: base and meds were evaluated on different problems"):
-        Comparison([result("meds", "x", "11", "12"), renamed])
-    with pytest.raises(ValueError, match="several results on a benchmark"):
-        Comparison([result("base", "x", "1"), result("base", "x", "2")])
