@@ -49,6 +49,9 @@ def test_numbers_become_texts_as_they_are_written(tmp_path: Path, written: str) 
 def test_what_is_refused(tmp_path: Path, lines: list[object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_problems(_file(tmp_path, *lines))
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--benchmarks=.*none.jsonl: cannot be read: No such file"):
         read_problems(tmp_path / "none.jsonl")
 

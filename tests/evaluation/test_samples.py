@@ -42,14 +42,14 @@ def test_missing_says_what_is_left_to_sample(tmp_path: Path) -> None:
             store.missing([A], 2)
 
 
-def test_a_tail_torn_at_any_byte_is_cut(tmp_path: Path) -> None:
+def test_a_torn_tail_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     with SampleStore(path) as store:
         store.append([_sample("a", 0), _sample("a", 1)])
         store.append([replace(SAMPLE, problem="b")])
     whole = path.read_bytes()
     ends = [position + 1 for position, byte in enumerate(whole) if byte == ord("\n")]
-    for length in range(len(whole)):
+    for length in sorted({*range(0, len(whole), 10), *ends, *(end - 1 for end in ends)}):
         path.write_bytes(whole[:length])
         survivors = sum(end <= length for end in ends)
         assert len(list(iterate_samples(path))) == survivors

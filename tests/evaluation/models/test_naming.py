@@ -53,7 +53,8 @@ def test_a_run_is_its_trained_policy_or_its_newest_whole_checkpoint(tmp_path: Pa
     assert find(str(paths.root)).label == "run@50"
     make_model(paths.model)
     assert find(str(paths.root)) == Model("run", folder=paths.model)
-    assert find(f"early={paths.root}@50").label == "early"
+    early = paths.policy_checkpoints / "global_step50"
+    assert find(f"early={paths.root}@50") == Model("early", shards=early, base="own/base")
     (paths.model / "tokenizer_config.json").unlink()  # it is being written
     assert find(str(paths.root)).label == "run@50"
 
