@@ -23,8 +23,8 @@ from sklearn.metrics import (  # type: ignore[import-untyped]
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.results.tables import shown
-from meds_openrlhf.runs.clusters import FEATURES, SINGLE, labels_of_feature
 from meds_openrlhf.runs.log import prompt_codes
+from meds_openrlhf.runs.rows import FEATURES, SINGLE, labels_of_feature
 
 Labels = NDArray[np.integer]
 
@@ -141,11 +141,8 @@ def _paper_name(variant: str, layers: int) -> str:
 def agreement_table(found: Sequence[VariantAgreement]) -> pd.DataFrame:
     """A row per feature."""
     rows = [
-        [row.variant, row.clusters, row.noise, *map(_percent, (row.noise_together, row.noise_alone))] for row in found
+        [row.variant, row.clusters, row.noise, *(shown(s and 100 * s) for s in (row.noise_together, row.noise_alone))]
+        for row in found
     ]
     header = ["feature", "clusters", "in none", "agreement (%)", "each in none a kind of its own (%)"]
     return pd.DataFrame(rows, columns=header)
-
-
-def _percent(value: float | None) -> str:
-    return shown(None if value is None else 100 * value)

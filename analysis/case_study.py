@@ -26,9 +26,8 @@ from meds_openrlhf.features.final_answer import same_answer_form
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.options import folders, option
 from meds_openrlhf.results.tables import markdown
-from meds_openrlhf.runs.clusters import FEATURES, LOGIT_PRESETS, VARIANTS, labels_of_feature, own_transform
 from meds_openrlhf.runs.log import prompt_codes
-from meds_openrlhf.runs.rows import layer_logits, wrong_rows
+from meds_openrlhf.runs.rows import LOGIT_PRESETS, labels_of_feature, layer_logits, own_transform, wrong_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -94,15 +93,11 @@ class Case:
 def analyse(
     run: Annotated[Path, folders("a run's folder", None)],
     prompt: Annotated[str | None, option("prompt to show (default: the most telling prompt)", "KEY")] = None,
-    variant: Annotated[
-        str | None, option("which logits to cluster (default: those of the run's memory)", choices=VARIANTS)
-    ] = None,
     preset: Annotated[str, option("clustering preset", choices=LOGIT_PRESETS)] = "paper",
 ) -> Finding:
-    """The case of a prompt, or of the most telling one; clustered by a variant, or by the run's own feature."""
+    """The case of a prompt, or of the most telling one, clustered by the run's own feature."""
     wrong = wrong_rows(run, COLUMNS)
-    transform = own_transform(run) if variant is None else FEATURES[variant]
-    case = chosen_case(wrong, labels_of_feature(wrong, transform, preset), prompt)
+    case = chosen_case(wrong, labels_of_feature(wrong, own_transform(run), preset), prompt)
     title = f"{case.prompt}: {len(case.clusters)} wrong rollouts, {case.clusters.max() + 1} clusters, of {case.text!r}"
     rows = zip(case.steps.tolist(), case.clusters.tolist(), case.answers, case.logits.tolist())
     numbers = {

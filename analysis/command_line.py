@@ -1,7 +1,7 @@
 """The command line of all analyses: their options, what they print and write, and how they end.
 
 An analysis is a function of its options that returns a `Finding`. A full disk and other errors that a user can fix give
-one line on stderr and exit code 2; a closed pipe is not an error.
+one line on stderr and exit code 2.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.exits import DISK_ERRORS, silence_if_closed
+from meds_openrlhf.exits import DISK_ERRORS
 from meds_openrlhf.judge.settings import add_judge_options, judge_settings
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.options import add_options
@@ -80,15 +80,8 @@ def exit_code_of(script: Callable[[], None]) -> int:
     """Run ``script`` and return the process's exit code; other errors are defects and propagate."""
     try:
         script()
-        sys.stdout.flush()  # a BrokenPipeError must surface inside this try
-    except (ConfigError, MemoryCorruptionError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:
-        if not silence_if_closed(sys.stdout):
-            raise
-    except OSError as error:
-        if error.errno not in DISK_ERRORS:
+    except (ConfigError, MemoryCorruptionError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in DISK_ERRORS:
             raise
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -30,11 +30,12 @@ def analyse(
     """A row per run: minutes a step over so many steps, and as a ratio to the first run."""
     curves = logged_curves(runs, [METRIC], f"has no {METRIC} in its metrics.jsonl")
     minutes = {run: {str(count): _minutes(curve, count) for count in steps} for (run, _), curve in curves.items()}
-    measure = next(iter(minutes.values()))
     table = pd.DataFrame({"run": list(minutes)})
     for count in map(str, steps):
-        table[f"minutes a step, {count} steps"] = [shown(found[count]) for found in minutes.values()]
-        table[f"ratio, {count} steps"] = [_ratio(found[count], measure[count]) for found in minutes.values()]
+        column = [found[count] for found in minutes.values()]
+        first = column[0]
+        table[f"minutes a step, {count} steps"] = [*map(shown, column)]
+        table[f"ratio, {count} steps"] = [shown(of_run and first and of_run / first) for of_run in column]
     return Finding(markdown(table), {"minutes_a_step": minutes})
 
 
@@ -42,10 +43,6 @@ def _minutes(seconds: pd.Series[float], steps: int) -> float | None:
     """The minutes a step, mean of a run's first ``steps`` steps; None if it has not all of them."""
     first = seconds[seconds.index <= steps]
     return float(first.mean()) / 60 if len(first) == steps else None
-
-
-def _ratio(minutes: float | None, measure: float | None) -> str:
-    return shown(minutes / measure if minutes and measure else None)
 
 
 main = Command("cost", __doc__, analyse, draws=False)

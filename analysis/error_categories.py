@@ -23,18 +23,15 @@ from numpy.typing import NDArray
 
 from analysis.agreement import VariantAgreement, agreement_table, agreements
 from analysis.command_line import Command, Finding
-from analysis.groups import index_groups
-from analysis.judged import Judging
+from analysis.judged import Judging, index_groups
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.judge.client import Answer
 from meds_openrlhf.judge.question import Question, ReplyLine
 from meds_openrlhf.judge.settings import JudgeSettings
 from meds_openrlhf.options import ResponseCharacters, Seed, folders, option, positive
 from meds_openrlhf.results.figures import COLORS, panels
 from meds_openrlhf.results.tables import markdown, shown
-from meds_openrlhf.runs.clusters import LOGIT_PRESETS, own_transform
 from meds_openrlhf.runs.log import texts_of
-from meds_openrlhf.runs.rows import wrong_rows
+from meds_openrlhf.runs.rows import LOGIT_PRESETS, own_transform, wrong_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -85,7 +82,7 @@ def analyse(
     labelled = [(row, *answer) for row, answer in zip(rows, answers) if answer]
     labelled_rows, categories = np.array(labelled, np.int64).reshape(-1, 2).T
     found, compared = agreements(wrong, labelled_rows, categories, own_transform(run), preset)
-    counts = count_categories(answers)
+    counts = {number: answers.count((number,)) for number in CATEGORIES}
     tables = [markdown(category_table(counts, answers.count(None))), f"{compared} pairs:"]
     labels = zip(places.to_pylist(), answers)
     numbers = {
@@ -125,11 +122,6 @@ def _question(judging: Judging, texts: Mapping[str, Any]) -> Question:
     given = {"question": texts["prompt_text"], "correct answer": texts["ground_truth"]}
     known = {tag: text for tag, text in given.items() if text is not None}
     return judging.question(RUBRIC, CATEGORY, known, {"wrong response": texts["response"]})[0]
-
-
-def count_categories(answers: Sequence[Answer | None]) -> dict[int, int]:
-    """The number of responses in each category."""
-    return {number: sum(answer == (number,) for answer in answers) for number in CATEGORIES}
 
 
 def category_table(counts: dict[int, int], malformed: int) -> pd.DataFrame:

@@ -29,9 +29,8 @@ from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.options import folders, option
 from meds_openrlhf.results.figures import COLORS, legend_below, panels
 from meds_openrlhf.results.tables import markdown
-from meds_openrlhf.runs.clusters import FEATURES, LOGIT_PRESETS, SINGLE, VARIANTS, labels_of_feature
 from meds_openrlhf.runs.log import prompt_codes
-from meds_openrlhf.runs.rows import wrong_rows
+from meds_openrlhf.runs.rows import FEATURES, LOGIT_PRESETS, SINGLE, VARIANTS, labels_of_feature, wrong_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -93,7 +93,7 @@ def expression_of(prompt_text: str) -> str:
     """The arithmetic problem in a prompt. Raises ConfigError if it does not contain exactly one."""
     found = [text for text in _EXPRESSION.findall(prompt_text) if re.search(r"[+*-]", text) and _is_problem(text)]
     if len(found) != 1:
-        hint = f"a prompt has {len(found)} arithmetic problems instead of 1: {_shortened(prompt_text)!r}"
+        hint = f"a prompt has {len(found)} arithmetic problems instead of 1: {prompt_text[:60]!r}"
         raise ConfigError("RUN", None, f"{hint}. Name a run of the demo's task.")
     expression: str = found[0]
     return expression
@@ -112,7 +112,3 @@ def _is_problem(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:59]}…"

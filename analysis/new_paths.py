@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 import pandas as pd
 
 from analysis.command_line import Command, Finding
-from analysis.groups import Group, GroupIndex, index_groups, read_groups
-from analysis.judged import Judging, Numbers, mean_and_error
+from analysis.judged import Group, GroupIndex, Judging, Numbers, index_groups, mean_and_error, read_groups
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.judge.question import Question, ReplyLine
 from meds_openrlhf.judge.settings import JudgeSettings

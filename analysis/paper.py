@@ -37,8 +37,8 @@ from meds_openrlhf.options import positive
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.results.figures import look, panels, write_figure
 from meds_openrlhf.results.tables import markdown, shown, write_numbers
-from meds_openrlhf.runs.clusters import SINGLE, own_transform
 from meds_openrlhf.runs.metrics import logged_curves, read_lines
+from meds_openrlhf.runs.rows import SINGLE, own_transform
 
 CONFIGS, RUNS, SAMPLES, DATA, OUT = map(Path, ("configs", "runs", "eval", "data", "paper"))
 ABLATIONS = CONFIGS / "ablations.yaml"

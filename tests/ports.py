@@ -2,8 +2,6 @@
 
 import random
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 
 def free_ports(count: int) -> list[int]:
@@ -20,11 +18,3 @@ def listens(port: int) -> bool:
     """Whether somebody listens there."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-@contextmanager
-def silent_address() -> Iterator[str]:
-    """The address of a server where nobody listens, on a port that nobody else takes meanwhile."""
-    with socket.socket() as deaf:
-        deaf.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{deaf.getsockname()[1]}"

@@ -18,8 +18,7 @@ from meds_openrlhf.cli.train import quiet_start
 from meds_openrlhf.evaluation.settings import MAX_TOKENS, Request
 
 if TYPE_CHECKING:
-    from meds_openrlhf.evaluation.evaluate import Evaluation
-    from meds_openrlhf.evaluation.sampling.progress import Progress
+    from meds_openrlhf.evaluation.evaluate import Evaluation, Progress
 
 
 def add_parser(subparsers: Any) -> None:
@@ -54,9 +53,8 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Draw the missing samples, write the report and print its overview."""
     quiet_start(arguments.verbose)
-    from meds_openrlhf.evaluation.evaluate import Evaluation
+    from meds_openrlhf.evaluation.evaluate import Evaluation, Progress
     from meds_openrlhf.evaluation.report import PAGE, first_table, write_report_of_labels
-    from meds_openrlhf.evaluation.sampling.progress import Progress
     from meds_openrlhf.runtime.ray_connection import require_lasting_in_job
 
     require_lasting_in_job("--out", arguments.out)

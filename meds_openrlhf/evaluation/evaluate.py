@@ -1,4 +1,4 @@
-"""One evaluation: check the request, and draw the missing samples.
+"""One evaluation: check the request, draw the missing samples, and show progress on the console.
 
 OUT/LABEL/settings.json        sampling settings of the label
 OUT/LABEL/BENCHMARK.jsonl      its samples
@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
-from meds_openrlhf.evaluation.models.loading import KnownModel, know
+from tqdm import tqdm
+
+from meds_openrlhf.evaluation.models.loading import KnownModel, converted, know
 from meds_openrlhf.evaluation.models.naming import agreed, find_models, response_length, runs_among
 from meds_openrlhf.evaluation.problems import find_benchmarks
 from meds_openrlhf.evaluation.samples import SampleStore
 from meds_openrlhf.evaluation.sampling.blocks import Block, EngineSettings, make_blocks
-from meds_openrlhf.evaluation.sampling.progress import Progress
 from meds_openrlhf.evaluation.settings import (
     MAX_TOKENS,
     Request,
@@ -127,11 +129,44 @@ class Evaluation:
 
 def _weights(subject: Subject) -> str:
     """The folder or name that vLLM loads; converts a checkpoint unless that is already done."""
-    from meds_openrlhf.evaluation.models.conversion import converted
-
     model = subject.known.model
     folder = converted(model, subject.known.fingerprint, subject.folder) if model.shards else model.folder
     return str(folder or model.hub)
+
+
+class Progress:
+    """Writes to ``stream``; on a terminal, a bar below the lines shows samples, samples per second and pass@1 so far.
+
+    In a log file, a line is written at every tenth of the samples instead.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def say(self, line: str) -> None:
+        """Write a line."""
+        tqdm.write(line, file=self._stream)
+        self._stream.flush()
+
+    @contextmanager
+    def of(self, label: str, total: int, present: int, right: int) -> Iterator[None]:
+        """Show a model's progress; ``present`` of ``total`` samples exist, and ``right`` of those are right."""
+        self._label, self._total, self._drawn, self._right = label, total, present, right
+        look = {"desc": label, "unit": "sample", "file": self._stream, "dynamic_ncols": True, "leave": False}
+        with tqdm(total=total, initial=present, disable=None, **look) as self._bar:
+            yield
+
+    def add(self, drawn: int, right: int) -> None:
+        """Report ``drawn`` more samples on disk, of which ``right`` are right."""
+        tenths = 10 * self._drawn // self._total
+        self._drawn += drawn
+        self._right += right
+        accuracy = self._right / self._drawn
+        if not self._bar.disable:
+            self._bar.set_postfix_str(f"pass@1 {accuracy:.3f}", refresh=False)
+            self._bar.update(drawn)
+        elif 10 * self._drawn // self._total > tenths:
+            self.say(f"{self._label}: {self._drawn} of {self._total} samples, pass@1 {accuracy:.2f}")
 
 
 def draw_missing(evaluation: Evaluation, samplings: Sequence[Sampling], progress: Progress) -> None:

@@ -85,15 +85,8 @@ def results_of_labels(
     return results
 
 
-def write_report(
-    folder: Path, results: Sequence[BenchmarkResult], settings: Mapping[str, Settings] | None = None
-) -> Comparison:
-    """Write the five files into ``folder``, each atomically; replaces files of the same names.
-
-    ``settings`` are the sampling settings by label; if given, the page shows those of the labels with results.
-
-    Raises ValueError if the results do not fit in the same table (see `Comparison`).
-    """
+def write_report(folder: Path, results: Sequence[BenchmarkResult], settings: Mapping[str, Settings]) -> Comparison:
+    """Write the five files into ``folder``, each atomically; ``settings`` are the sampling settings by label."""
     comparison = Comparison(results)
     figure, numbers, details = draw(comparison), estimates(comparison), json_text(comparison)
     tables = "\n".join(f"### {title}\n\n{table}\n" for title, table in sections(comparison).items())
@@ -103,9 +96,8 @@ def write_report(
     write_figure(figure, folder / PICTURE)
     page = [f"# {', '.join(comparison.models)} on {', '.join(comparison.benchmarks)}", ""]
     page += [f"![pass@k over k]({PICTURE})", "", tables]
-    if settings:
-        shown = {label: settings[label] for label in comparison.models}
-        page += ["### Models and sampling", "", models_and_sampling(comparison, shown)]
+    shown = {label: settings[label] for label in comparison.models}
+    page += ["### Models and sampling", "", models_and_sampling(comparison, shown)]
     # The page comes last: the files that it refers to must exist.
     write_atomically(folder / PAGE, "\n".join([*page, "### How this was computed", "", HOW]))
     return comparison

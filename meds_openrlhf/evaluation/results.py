@@ -44,13 +44,8 @@ class BenchmarkResult:
 def evaluate(
     model: str, benchmark: str, problems: Sequence[Problem], samples: Sequence[Sample], n: int
 ) -> BenchmarkResult:
-    """Compute scores from the samples 0 to ``n`` - 1 of every problem; all others are ignored.
-
-    Raises ValueError if samples are missing.
-    """
+    """Compute scores from the samples 0 to ``n`` - 1 of every problem; all others are ignored."""
     found = {(sample.problem, sample.index): sample for sample in samples}
-    if lacking := count_missing(problems, found, n):
-        raise ValueError(f"samples: {lacking} of {n * len(problems)} are missing.")
     by_problem = [[found[problem.id, index] for index in range(n)] for problem in problems]
     right = [sum(sample.right for sample in group) for group in by_problem]
     with ThreadPoolExecutor() as threads:  # that wait for processes which compare answers
@@ -126,14 +121,11 @@ class Comparison:
 
     ``ks`` are the k that all results share, and the only ones of averages and differences. ``scores`` and ``gains``
     are by model and benchmark or `AVERAGE`; gains are over the first model, the baseline. A model that lacks a
-    benchmark has no average. Raises ValueError if a model has two results on a benchmark, or if two models were
-    evaluated on different problems under the same benchmark name.
+    benchmark has no average.
     """
 
     def __init__(self, results: Sequence[BenchmarkResult]) -> None:
         self.results = {(result.model, result.benchmark): result for result in results}
-        if len(self.results) != len(results):
-            raise ValueError("results: a model has several results on a benchmark.")
         self.models = list(dict.fromkeys(result.model for result in results))
         self.benchmarks = list(dict.fromkeys(result.benchmark for result in results))
         self.ks = sorted(set.intersection(*(set(ks_up_to(result.n)) for result in results)))
@@ -151,9 +143,6 @@ class Comparison:
             if result:
                 scores.append(self._shared(result.scores))
             if result and baseline and model != self.models[0]:
-                if not result.scores.index.equals(baseline.scores.index):
-                    both = f"{result.model} and {baseline.model}"
-                    raise ValueError(f"{benchmark}: {both} were evaluated on different problems")
                 gains.append(self._shared(result.scores) - self._shared(baseline.scores))
                 self.gains[model, benchmark] = mean_curves(gains[-1:], DIFFERENCES)
         if len(scores) == len(self.benchmarks):

@@ -25,8 +25,7 @@ def sections(comparison: Comparison) -> dict[str, str]:
     texts = {title: markdown(table)}
     texts[f"Intervals of {LEVEL:.0%}"] = markdown(_overview(comparison, comparison.scores, _range, models))
     if len(models) > 1:
-        baseline = " ".join(models[0].split()).replace("|", "\\|")
-        title = f"Difference to {baseline} on the same problems (points, interval of {LEVEL:.0%})"
+        title = f"Difference to {models[0]} on the same problems (points, interval of {LEVEL:.0%})"
         texts[title] = markdown(_overview(comparison, comparison.gains, _gain, models[1:]))
     for metric, name in METRICS.items():
         texts[f"{name} (%), every k"] = markdown(_every_k(comparison, metric), left=2)

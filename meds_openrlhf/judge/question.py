@@ -68,7 +68,8 @@ class Question(_Asked):
     @property
     def instructions(self) -> str:
         """The rubric, how to treat the material, and the form of the reply."""
-        lines = _counted_lines(len(self.reply_lines))
+        count = len(self.reply_lines)
+        lines = "exactly this line" if count == 1 else f"exactly these {count} lines"
         return self._instructions(f"{lines}, in plain text, each with one whole number and nothing else")
 
     def parse(self, reply: str) -> tuple[int, ...] | None:
@@ -135,7 +136,3 @@ def shortened(text: str, characters: int | None) -> str:
     head = characters - characters // 2
     missing = len(text) - characters
     return f"{text[:head]}\n[... {missing} characters left out ...]\n{text[len(text) - characters // 2 :]}"
-
-
-def _counted_lines(count: int) -> str:
-    return "exactly this line" if count == 1 else f"exactly these {count} lines"

@@ -32,15 +32,11 @@ class Chart:
     hint: str = ""
 
 
-def _charts(content: list[dict[str, Any]]) -> list[Chart]:
-    return [
-        Chart(**{**chart, "metrics": [Metric(name=name, **metric) for name, metric in chart["metrics"].items()]})
-        for chart in content
-    ]
-
-
 _CONTENT = yaml.safe_load((files("meds_openrlhf.runs") / "catalogue.yaml").read_text(encoding="utf-8"))
-CHARTS = _charts(_CONTENT["steps"])
+CHARTS = [
+    Chart(**{**chart, "metrics": [Metric(name=name, **metric) for name, metric in chart["metrics"].items()]})
+    for chart in _CONTENT["steps"]
+]
 PASS_AT_K, UNANSWERED = (_CONTENT["evaluations"][name] for name in ("pass_at_k", "unanswered"))
 GAUGES: list[dict[str, Any]] = _CONTENT["gauges"]
 SUMMARY = [

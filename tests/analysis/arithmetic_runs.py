@@ -14,7 +14,7 @@ EXPRESSIONS = ("(4-3)*5-3", "4*(6-2)", "(6-3)*3-6")
 TEMPTING = ("ignored brackets", "flipped subtraction", "off by one")
 
 
-def write_arithmetic_run(root: Path, *, shuffled: bool = False, texts: bool = True, steps: int = 4) -> Path:
+def write_arithmetic_run(root: Path, *, shuffled: bool = False, texts: bool = True) -> Path:
     """Logits tell the mistakes apart, unless ``shuffled``: then they are of a kind drawn at random."""
     generator = random.Random(7)
     made = [
@@ -23,7 +23,7 @@ def write_arithmetic_run(root: Path, *, shuffled: bool = False, texts: bool = Tr
             for expression in EXPRESSIONS
             for name in (*TEMPTING, *TEMPTING, "none")
         ]
-        for _ in range(steps)
+        for _ in range(4)
     ]
     return write_run(root, made)
 

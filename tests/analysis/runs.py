@@ -34,20 +34,20 @@ class Rollout:
     prompt_text: str = ""
 
 
-def kind(number: int, spread: float = 0.0, seed: int = 0, layers: int = LAYERS) -> list[float]:
+def kind(number: int, spread: float = 0.0, seed: int = 0) -> list[float]:
     """Layer logits of one kind of error: far from those of other kinds, ``spread`` around its middle."""
-    middle = np.random.default_rng(1000 + number).normal(size=layers) * 5
-    return (middle + spread * np.random.default_rng(seed).normal(size=layers)).tolist()  # type: ignore[no-any-return]
+    middle = np.random.default_rng(1000 + number).normal(size=LAYERS) * 5
+    return (middle + spread * np.random.default_rng(seed).normal(size=LAYERS)).tolist()  # type: ignore[no-any-return]
 
 
-def write_run(root: Path, steps: Sequence[Sequence[Rollout]], *, layers: int = LAYERS, offset: int = 0) -> Path:
+def write_run(root: Path, steps: Sequence[Sequence[Rollout]], *, offset: int = 0) -> Path:
     """A run of these steps, numbered from 1, in the memory from ``offset`` + 1."""
     root.mkdir(parents=True, exist_ok=True)
-    memory = WrittenMemory(root / "memory", settings=ShardSettings(layers=layers))
+    memory = WrittenMemory(root / "memory", settings=ShardSettings(layers=LAYERS))
     write_format(memory.paths, replace(memory.format, step_offset=offset))
     for step, rollouts in enumerate(steps, start=1):
         memory.step = offset + step - 1
-        rows = _remembered(rollouts, layers)
+        rows = _remembered(rollouts)
         if len(rows):
             memory.observe(rows)
     memory.stop()
@@ -80,9 +80,9 @@ def _log(
     write_rollouts(RunPaths(root), pa.Table.from_pylist(rows, ROLLOUT_SCHEMA))
 
 
-def _remembered(rollouts: Sequence[Rollout], layers: int) -> pa.RecordBatch:
+def _remembered(rollouts: Sequence[Rollout]) -> pa.RecordBatch:
     kept = [(sample, one) for sample, one in enumerate(rollouts) if one.logits is not None]
-    logits = np.array([one.logits for _, one in kept], np.float32).reshape(len(kept), layers)
+    logits = np.array([one.logits for _, one in kept], np.float32).reshape(len(kept), LAYERS)
     return make_rows([s for s, _ in kept], [o.prompt for _, o in kept], [o.correct for _, o in kept], logits)
 
 

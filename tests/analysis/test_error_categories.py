@@ -44,7 +44,8 @@ def test_clusters_of_the_kinds_agree_with_the_judge_and_a_single_one_does_not(
         first = (tmp_path / "n.json").read_bytes()
         assert main([str(run), *options(tmp_path, judge, "--preset", "robust")]) == 0
         assert len(judge.requests) == 24
-        assert (tmp_path / "n.json").read_bytes() == first
+    assert (tmp_path / "n.json").read_bytes() == first
+    assert re.search(r"<correct answer>\ntruth of [pq]\n</correct answer>\n\n<wrong resp", judge.requests[0].material)
     numbers = json.loads(first)
     assert numbers["categories"]["basic calculation"] == numbers["categories"]["problem set-up misread"] == 12
     assert sum(numbers["categories"].values()) == 24
@@ -63,61 +64,37 @@ def test_clusters_of_the_kinds_agree_with_the_judge_and_a_single_one_does_not(
     }  # fmt: skip
 
 
-def test_malformed_labels_are_in_no_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("spoiled", "malformed", "pairs"), [(r"Work out p\..*kind 7", 6, 15 + 66), ("", 24, 0)])
+def test_malformed_labels_are_in_no_pair(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], spoiled: str, malformed: int, pairs: int
+) -> None:
     def script(request: Request, before: int) -> Response:
-        spoiled = "kind 7" in request.material and "Work out p." in request.material
-        return Response("CATEGORY: arithmetic") if spoiled else _label(request, before)
+        is_spoiled = re.search(spoiled, request.material, re.DOTALL)
+        return Response("CATEGORY: arithmetic") if is_spoiled else _label(request, before)
 
     with judge_server(script) as judge:
         assert main([str(_run(tmp_path)), *options(tmp_path, judge)]) == 0
     numbers = json.loads((tmp_path / "n.json").read_text())
-    assert numbers["malformed"] == 6
-    assert numbers["pairs"] == 15 + 66
-    assert re.search(r"\| \(malformed replies\) +\| +6 \|", capsys.readouterr().out)
-
-
-def test_all_malformed_is_no_agreement_at_all(tmp_path: Path) -> None:
-    with judge_server(lambda *_: Response("none")) as judge:
-        assert main([str(_run(tmp_path)), *options(tmp_path, judge, "--judge-attempts", "1")]) == 0
-    numbers = json.loads((tmp_path / "n.json").read_text())
-    assert (numbers["malformed"], numbers["pairs"]) == (24, 0)
-    assert {one["noise_together"] for one in numbers["agreement"]} == {None}
+    assert (numbers["malformed"], numbers["pairs"]) == (malformed, pairs)
+    assert ({one["noise_together"] for one in numbers["agreement"]} == {None}) == (pairs == 0)
+    assert re.search(rf"\| \(malformed replies\) +\| +{malformed} \|", capsys.readouterr().out)
 
 
 def test_steps_without_all_texts_are_not_labelled_but_clustered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    texts = (["Error of kind 7", "Error of kind 2"], ["Error of kind 7", None])
-    run = write_run(
-        tmp_path / "run",
-        [
-            [Rollout("p", "1", logits=kind(i, 0.05, step), text=text) for i, text in enumerate(own)]
-            for step, own in enumerate(texts)
-        ],
-    )
+    def step(*texts: str | None) -> list[Rollout]:
+        return [Rollout("p", "1", logits=kind(i, 0.05), text=text) for i, text in enumerate(texts)]
+
+    run = write_run(tmp_path / "run", [step("Error of kind 7", "Error of kind 2"), step("Error of kind 7", None)])
+    none = write_run(tmp_path / "none", [[Rollout("p", "1", text="no logits")], step("Error of kind 7", None)])
     with judge_server(_label) as judge:
         assert main([str(run), *options(tmp_path, judge)]) == 0
+        assert main([str(none), *options(tmp_path, judge)]) == 2
     assert len(judge.requests) == 2
-    assert "1 of 4 rollouts have no text in the log; 1 steps" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("rollouts", "message"),
-    [
-        ([Rollout("p", "1", logits=kind(1), text=None)], "Train with meds.tracking.rollouts: all"),
-        ([Rollout("p", "1", correct=True)], "has no wrong rollouts with layer logits"),
-    ],
-)
-def test_runs_that_cannot_be_labelled_are_one_line_and_exit_code_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], rollouts: list[Rollout], message: str
-) -> None:
-    run = write_run(tmp_path / "run", [rollouts])
-    with judge_server(_label) as judge:
-        assert main([str(run), *options(tmp_path, judge)]) == 2
-        assert judge.requests == []
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert "1 of 4 rollouts have no text in the log; 1 steps" in errors
+    assert "none: has no wrong response with layer logits and text." in errors
 
 
 def test_responses_are_drawn_prompt_after_prompt(tmp_path: Path) -> None:
@@ -131,12 +108,6 @@ def test_responses_are_drawn_prompt_after_prompt(tmp_path: Path) -> None:
     only_second = draw_responses(wrong, {2}, 99, 99, 0)
     assert {wrong["step"][int(row)].as_py() for row in only_second} == {2}
     assert len(only_second) == 12
-
-
-def test_the_judge_is_told_the_correct_answer(tmp_path: Path) -> None:
-    with judge_server(_label) as judge:
-        assert main([str(_run(tmp_path)), *options(tmp_path, judge, "--responses", "1")]) == 0
-    assert re.search(r"<correct answer>\ntruth of [pq]\n</correct answer>\n\n<wrong resp", judge.requests[0].material)
 
 
 def test_the_runs_own_feature_is_compared_if_it_is_none_of_the_papers() -> None:

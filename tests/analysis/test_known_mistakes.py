@@ -119,13 +119,16 @@ def test_without_texts_the_answer_speaks_alone(tmp_path: Path) -> None:
     assert {one.rows for one in scores_of(wrong, explanations)} == {56}
 
 
-def test_a_run_of_another_task_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = write_run(tmp_path, [[Rollout("p", "3", logits=kind(0)), Rollout("p", "4", logits=kind(1))]])
-    assert main([str(run), "--json", str(tmp_path / "n.json")]) == 2
-    assert capsys.readouterr().err.startswith("error: RUN: a prompt has 0 arithmetic problems instead of 1: 'Work")
-
-
-def test_a_run_with_nothing_to_compare_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one = Rollout("p", "8", logits=kind(0), prompt_text="3+4*2")
-    assert main([str(write_run(tmp_path, [[one]])), "--json", str(tmp_path / "n.json")]) == 2
-    assert "RUN: has no two wrong rollouts of the same prompt that a mistake explains" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        ("Who?", "RUN: a prompt has 0 arithmetic problems instead of 1: 'Who?'"),
+        ("3+4*2", "RUN: has no two wrong rollouts of the same prompt that a mistake explains"),
+    ],
+)
+def test_a_run_with_nothing_to_compare_is_refused(
+    question: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path, [[Rollout("p", "8", logits=kind(0), prompt_text=question)]])
+    assert main([str(run)]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {message}")

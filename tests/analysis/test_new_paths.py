@@ -1,21 +1,18 @@
 """Runs before a judge that counts: it scores the later answers by how many of them were not there before."""
 
 import json
+import os
 import re
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from analysis.groups import GroupIndex
+from analysis.judged import GroupIndex
 from analysis.new_paths import draw_returns, main, returns_to_prompts
 from tests.analysis.runs import write_log
-from tests.judge.judge_server import Request, Response, judge_server, options
+from tests.judge.judge_server import Judge, Request, Response, judge_server, options
 
-REPOSITORY = Path(__file__).parents[2]
 PROMPTS = tuple(f"p{number:02d}" for number in range(30))
 
 
@@ -58,14 +55,6 @@ def test_every_run_is_scored_on_the_same_returns(tmp_path: Path, capsys: pytest.
     assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_no_more_answers_than_asked_for(tmp_path: Path) -> None:
-    run = write_log(tmp_path / "run", {1: {"p": list("abcdef")}, 2: {"p": list("gh")}})
-    with judge_server(_count_new) as judge:
-        assert main([str(run), *options(tmp_path, judge)]) == 0
-    assert judge.requests[0].material.count("</earlier answer") == 3
-    assert judge.requests[0].material.count("</later answer") == 2
-
-
 def test_malformed_and_missing_ones_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def script(request: Request, before: int) -> Response:
         return Response("SCORE: 4") if "Question p00?" in request.material else _count_new(request, before)
@@ -79,33 +68,29 @@ def test_malformed_and_missing_ones_are_counted(tmp_path: Path, capsys: pytest.C
     assert "4 of 210 prompts, in 2 pairs of steps: no more came back in all runs." in printed.err
 
 
-def test_one_epoch_or_no_texts_are_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_one_epoch_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     once = str(write_log(tmp_path / "once", {1: {"p": ["a"]}, 2: {"q": ["b"]}}))
-    sampled = str(write_log(tmp_path / "sampled", {1: {"p": ["a", None]}, 2: {"p": ["b", None]}}))
-    with judge_server(_count_new) as judge:
-        assert main([once, *options(tmp_path, judge)]) == 2
-        assert main([sampled, *options(tmp_path, judge)]) == 2
-        assert judge.requests == []
-    lines = capsys.readouterr().err.splitlines()
-    assert "share no prompt that returned in a later epoch" in lines[0]
-    assert "Train with meds.tracking.rollouts: all" in lines[1]
-    assert len(lines) == 2
+    assert main([once, *options(tmp_path, Judge("http://127.0.0.1:1/v1", _count_new))]) == 2
+    assert "share no prompt that returned in a later epoch" in capsys.readouterr().err
 
 
-def test_an_interrupted_script_ends_in_one_line_and_goes_on_from_its_cache(tmp_path: Path) -> None:
+def test_an_interrupted_script_ends_in_one_line_and_goes_on_from_its_cache(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def script(request: Request, before: int) -> Response:
+        if before == 12:  # five are answered, eight are under way
+            os.kill(os.getpid(), signal.SIGINT)
+        return Response("SCORE: 1", seconds=0 if before < 5 else 60)
+
     run = _run(tmp_path / "run", 1)
-    with judge_server(lambda request, before: Response("SCORE: 1", seconds=0 if before < 5 else 60)) as judge:
-        command = [sys.executable, "-m", "analysis.new_paths", run, *options(tmp_path, judge)]
-        script = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
-        while len(judge.requests) < 13 and script.poll() is None:  # five are answered, eight are under way
-            time.sleep(0.05)
-        script.send_signal(signal.SIGINT)
-        errors = script.communicate(timeout=60)[1]
-    assert (script.returncode, errors.splitlines()[1:]) == (130, ["interrupted"])  # after the note on how few there are
+    with judge_server(script) as judge:
+        assert main([run, *options(tmp_path, judge)]) == 130
+    assert capsys.readouterr().err.splitlines()[1:] == ["interrupted"]  # after the note on how few there are
     assert len(list((tmp_path / "cache").rglob("*.json"))) == 5
     with judge_server(_count_new) as judge:
         assert main([run, *options(tmp_path, judge)]) == 0
     assert len(judge.requests) == 15
+    assert judge.requests[0].material.count("</earlier answer") == 3
 
 
 def _index(visits: dict[str, list[int]]) -> GroupIndex:

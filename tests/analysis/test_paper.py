@@ -1,6 +1,5 @@
 """All tables and figures of a model's runs: what is there is made, and what is missing has its command."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,13 +7,7 @@ import pytest
 from analysis.paper import main
 from meds_openrlhf.paths import RunPaths
 from tests.analysis import tiny
-from tests.judge.judge_server import Judge, judge_server
-
-
-@pytest.fixture
-def judge() -> Iterator[Judge]:
-    with judge_server(tiny.judge) as server:
-        yield server
+from tests.judge.judge_server import judge_server
 
 
 @pytest.fixture
@@ -25,36 +18,9 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return tiny.COMMAND
 
 
-def test_with_a_judge_every_item_of_the_runs_is_made(
-    command: list[str], judge: Judge, capsys: pytest.CaptureFixture[str]
+def test_every_item_of_the_runs_is_made_and_what_is_missing_has_its_command(
+    command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*command, "--judge-url", judge.url, "--judge-model", "m"]) == 0
-    printed, page = capsys.readouterr().out, Path("paper/README.md").read_text()
-    assert "not made" not in printed + page
-    made = sorted(path.name for path in Path("paper").iterdir())
-    assert made == [
-        *("README.md", "ablation", "across-steps", "agreement", "case-study", "cost"),
-        *("eigen-ratio", "entropy", "main", "within-step"),
-    ]
-    for name in ("entropy", "within-step", "across-steps", "eigen-ratio", "agreement", "case-study"):
-        assert Path("paper", name, "figure.png").read_bytes().startswith(b"\x89PNG")
-        assert f"({name}/figure.png)" in page
-    table = [line for line in Path("paper/main/table.md").read_text().splitlines() if line.startswith("|")]
-    assert [line.split("|")[1].strip() for line in table[2:]] == ["base", "tiny-dapo", "tiny-meds-reference"]
-    asked = len(judge.requests)
-    assert main(command) == 0
-    assert len(judge.requests) == asked
-    assert "not made" not in capsys.readouterr().out
-
-
-def test_a_table_that_is_there_is_not_written_again_without_samples(command: list[str]) -> None:
-    assert main(command) == 0
-    table = Path("paper/ablation/table.md").read_text()
-    assert main([*command[:-1], "8"]) == 0  # more samples than there are
-    assert Path("paper/ablation/table.md").read_text() == table
-
-
-def test_what_is_missing_has_its_command(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command) == 0
     page = Path("paper/README.md").read_text()
     train = "meds train configs/tiny/{} --meds.tracking.rollouts all"
@@ -67,6 +33,17 @@ def test_what_is_missing_has_its_command(command: list[str], capsys: pytest.Capt
     assert [line.split("|")[2].strip() for line in lines if "diversity" in line] == ["not made", "not made"]
     assert "no run tiny-grpo; no run tiny-grpo-entropy" in next(line for line in lines if "Table 1" in line)
 
+    with judge_server(tiny.judge) as judge:
+        assert main([*command, "--judge-url", judge.url, "--judge-model", "m"]) == 0
+    assert "not made" not in capsys.readouterr().out + Path("paper/README.md").read_text()
+    for name in ("entropy", "within-step", "across-steps", "eigen-ratio", "agreement", "case-study"):
+        assert Path("paper", name, "figure.png").read_bytes().startswith(b"\x89PNG")
+
+    table = Path("paper/ablation/table.md").read_text()
+    assert main([*command[:-1], "8"]) == 0  # without a judge, and with more samples than there are
+    assert "not made" not in capsys.readouterr().out
+    assert Path("paper/ablation/table.md").read_text() == table
+
 
 def test_models_that_were_not_evaluated_are_missing(command: list[str]) -> None:
     Path("eval/tiny-dapo/settings.json").unlink()
@@ -78,37 +55,28 @@ def test_models_that_were_not_evaluated_are_missing(command: list[str]) -> None:
     assert "| tiny-meds-reference |" in page
 
 
-def test_another_run_may_stand_for_meds(command: list[str]) -> None:
+def test_another_run_may_stand_for_meds_and_an_item_that_fails_is_named(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     tiny.write_tiny_run(Path("runs/tiny-meds"), 3)
-    assert main([*command, "--meds", "meds"]) == 0
+    RunPaths(Path("runs/tiny-dapo")).metrics.write_text('{"step": 1, "policy_entropy": 1}\n')
+    assert main([*command, "--meds", "meds"]) == 2
     page = Path("paper/README.md").read_text()
     assert "no run tiny-meds-single" in page
     assert "meds.yaml --variant configs/ablations.yaml:single --meds.tracking" in page
+    assert "error: RUN=runs/tiny-dapo: logged no eigen ratio" in capsys.readouterr().err
+    assert "| RUN=runs/tiny-dapo: logged no eigen ratio" in page
+    assert Path("paper/case-study/figure.png").is_file()
 
 
-def test_a_model_without_a_configuration_is_refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["huge", *command[1:]]) == 2
-    assert "MODEL=huge: has no configs/huge/dapo.yaml here" in capsys.readouterr().err
-
-
-def test_a_mistyped_option_is_refused_before_anything_is_made(
+def test_what_is_mistyped_is_refused_before_anything_is_made(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         main([*command, "--judge-modell", "m"])
-    assert main([*command, "--judge-url", "http://localhost/v1"]) == 2
-    printed = capsys.readouterr().err
-    assert "unrecognized arguments: --judge-modell m" in printed
-    assert "error: --judge-model: must be given" in printed
+    assert main([*command, "--judge-url", "http://localhost/v1"]) == main(["huge", *command[1:]]) == 2
+    *_, option, model, configuration = capsys.readouterr().err.splitlines()
+    assert "unrecognized arguments: --judge-modell m" in option
+    assert model.startswith("error: --judge-model: must be given")
+    assert "MODEL=huge: has no configs/huge/dapo.yaml here" in configuration
     assert not Path("paper").exists()
-
-
-def test_an_item_that_fails_is_named_and_the_others_are_made(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    RunPaths(Path("runs/tiny-dapo")).metrics.write_text('{"step": 1, "policy_entropy": 1}\n')
-    assert main(command) == 2
-    printed = capsys.readouterr()
-    assert "error: RUN=runs/tiny-dapo: logged no eigen ratio" in printed.err
-    assert Path("paper/case-study/figure.png").is_file()
-    assert "| RUN=runs/tiny-dapo: logged no eigen ratio" in Path("paper/README.md").read_text()

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from analysis import case_study, cost, eigen_ratio, known_mistakes, paper, theorem
+from analysis import case_study, cost, eigen_ratio, known_mistakes, paper
 from tests.analysis.arithmetic_runs import write_arithmetic_run
 from tests.analysis.tiny import COMMAND, judge, write_tiny
 from tests.judge.judge_server import judge_server
@@ -23,7 +23,6 @@ from tests.judge.judge_server import judge_server
 STORED = Path(__file__).parent / "stored"
 JUDGED = ("within-step", "across-steps", "agreement")
 COMMANDS: dict[str, tuple[Callable[[list[str]], int], list[str]]] = {
-    "theorem": (theorem.main, ["runs/arithmetic", "runs/tiny-dapo", "--problems=200", "--alpha=0.1", "--beta=0.2"]),
     "known_mistakes": (known_mistakes.main, ["runs/arithmetic"]),
     "eigen_ratio": (eigen_ratio.main, ["runs/tiny-dapo", "runs/tiny-meds-reference", "--recompute"]),
     "cost": (cost.main, ["runs/tiny-dapo", "runs/tiny-meds-reference", "--steps", "10", "24", "50"]),

@@ -10,8 +10,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
-from meds_openrlhf.evaluation.models.conversion import converted
-from meds_openrlhf.evaluation.models.naming import find_models, fingerprint_of
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.evaluation.models.loading import converted
+from meds_openrlhf.evaluation.models.naming import Model, find_models, fingerprint_of
 from tests.e2e.conftest import REPOSITORY
 from tests.ports import free_ports
 
@@ -52,3 +53,11 @@ def test_the_converted_weights_are_the_true_ones(stage: int, runs: dict[int, Pat
     assert converted(model, fingerprint_of(model.shards), tmp_path) == folder
     assert folder.stat().st_mtime_ns == made
     assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_folder_without_shards_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "global_step1").mkdir()
+    model = Model("run@1", shards=tmp_path / "global_step1", base="own/base")
+    with pytest.raises(ConfigError, match=r"cannot be assembled by DeepSpeed .* --ckpt.save_hf"):
+        converted(model, "f00d" * 16, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -39,16 +39,9 @@ def test_panels_lines_and_bands_are_the_results() -> None:
 def test_panels_of_what_there_is(results: list[BenchmarkResult], titles: list[str]) -> None:
     figure = draw(Comparison(results))
     assert [axes.get_title().split(" (")[0] for axes in figure.axes if axes.get_title()] == titles
-    if titles == ["x", "y", "average"]:
-        assert [len(axes.get_lines()) for axes in figure.axes] == [2, 1, 1]
-        assert figure.axes[1].get_lines()[0].get_color() == COLORS[0]
 
 
-def test_a_model_has_one_color_in_all_panels() -> None:
+def test_a_model_has_one_color_in_all_panels_and_ticks_do_not_overlap() -> None:
     figure = draw(Comparison([BASE[0], *MEDS]))  # in the panel of y it is alone
     assert [axes.get_lines()[-1].get_color() for axes in figure.axes] == [COLORS[1]] * 3
-
-
-def test_ticks_that_would_lie_upon_each_other_are_left_out() -> None:
-    axes = draw(Comparison([result("base", "x", "1" * 9)])).axes[0]
-    assert axes.get_xticks().tolist() == [1, 2, 4, 9]
+    assert draw(Comparison([result("base", "x", "1" * 9)])).axes[0].get_xticks().tolist() == [1, 2, 4, 9]

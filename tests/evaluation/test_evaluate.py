@@ -1,5 +1,6 @@
 """What an evaluation finds out before anything starts."""
 
+import io
 import json
 import shutil
 from dataclasses import replace
@@ -11,7 +12,7 @@ from transformers import Qwen2Config
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.evaluation.evaluate import Evaluation
+from meds_openrlhf.evaluation.evaluate import Evaluation, Progress
 from meds_openrlhf.evaluation.samples import Sample, SampleStore
 from meds_openrlhf.evaluation.settings import Request
 from meds_openrlhf.paths import RunPaths
@@ -50,11 +51,11 @@ def test_a_check_leaves_nothing_behind(request_for: Request) -> None:
     assert subject.prompts["sums"]["1"] == tuple(build_char_tokenizer().encode("1+1"))
     assert subject.known.longest([(1, 2, 3)], 10) == 13
     assert subject.known.longest([(1, 2, 3)], 1000) == 64  # no further than the model reads
-
-
-def test_without_a_run_responses_have_the_papers_length(request_for: Request) -> None:
     (subject,) = Evaluation(replace(request_for, max_tokens=None)).subjects
-    assert subject.settings.max_tokens == 7168
+    assert subject.settings.max_tokens == 7168  # the paper's, without a run
+    (request_for.data / "policy" / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match="contains no loadable model"):
+        Evaluation(request_for)
 
 
 def test_answers_are_found_and_agents_named_as_in_training(request_for: Request, tmp_path: Path) -> None:
@@ -107,11 +108,8 @@ def test_other_settings_are_refused_before_anything_starts(request_for: Request)
     ("change", "message"),
     [
         ({"n": 0}, "--n=0: must be at least 1"),
-        ({"max_tokens": 0}, "--max-tokens=0: must be at least 1"),
-        ({"engines": 0}, "--engines=0: must be at least 1"),
         ({"tensor_parallel": 0}, "--tensor-parallel=0: must be at least 1"),
         ({"tensor_parallel": 2}, "--tensor-parallel=2: is not a size over which"),
-        ({"temperature": -1.0}, "--temperature=-1.0: must be between"),
         ({"temperature": float("nan")}, "--temperature=nan: must be between"),
         ({"top_p": 0.0}, "--top-p=0.0: must be above 0"),
         ({"wait_seconds": -1.0}, "--wait=-1.0: must be"),
@@ -131,7 +129,12 @@ def test_a_prompt_that_fills_the_context(request_for: Request) -> None:
         Evaluation(request_for)
 
 
-def test_a_folder_that_holds_no_model(request_for: Request, tmp_path: Path) -> None:
-    (tmp_path / "policy" / "config.json").write_text("{}")
-    with pytest.raises(ConfigError, match="contains no loadable model"):
-        Evaluation(request_for)
+def test_without_a_terminal_a_line_is_written_at_every_tenth() -> None:
+    stream = io.StringIO()
+    progress = Progress(stream)
+    with progress.of("policy", total=50, present=4, right=4):
+        for _ in range(23):
+            progress.add(2, 1)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "policy: 6 of 50 samples, pass@1 0.83"
+    assert [int(line.split()[1]) for line in lines] == [6, 10, 16, 20, 26, 30, 36, 40, 46, 50]

@@ -13,7 +13,8 @@ LINE = {"id": "a-1", "prompt": "<user>1 + 1?", "question": "1 + 1?", "answer": "
 
 def _file(tmp_path: Path, *lines: object) -> Path:
     path = tmp_path / "aime24.jsonl"
-    path.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
+    text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
+    path.write_bytes(text.encode(errors="surrogateescape"))
     return path
 
 
@@ -35,32 +36,19 @@ def test_numbers_become_texts_as_they_are_written(tmp_path: Path, written: str) 
     ("lines", "message"),
     [
         ([LINE, "{"], r"--benchmarks=.*aime24.jsonl, line 2: is not JSON"),
-        ([LINE, ""], r"line 2: is not JSON"),
+        (['{"id": "a", "prompt": "\udcff", "answer": "2"}'], r"line 1: is not JSON"),
         (['{"id": "a", "prompt": "p", "answer": NaN}'], r"line 1: has NaN in the field 'answer'"),
         (["[1]"], r"line 1: is not a JSON object"),
-        (
-            [LINE, {"id": "b", "prompt": "p"}],
-            r"--benchmarks=.*, line 2: has no field 'answer'; it has id, prompt. Make the file with `meds data",
-        ),
+        ([LINE, {"id": "b", "prompt": "p"}], r"line 2: has no field 'answer'; it has id, prompt. Make the file with"),
         ([{**LINE, "answer": None}], r"line 1: has null in the field 'answer'"),
-        ([{**LINE, "answer": True}], r"line 1: has true in the field 'answer'"),
-        ([{**LINE, "answer": ["2"]}], r"line 1: has \[\"2\"\] in the field 'answer'"),
         ([{**LINE, "prompt": " "}], r"line 1: has \" \" in the field 'prompt'"),
         ([LINE, {**LINE, "id": "b"}, LINE], r"aime24.jsonl: has the id 'a-1' twice, in lines 1 and 3"),
-        ([{**LINE, "id": 1}, {**LINE, "id": "1"}], r"has the id '1' twice"),
         ([], r"--benchmarks=.*aime24.jsonl: contains no problems"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, lines: list[object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_problems(_file(tmp_path, *lines))
-
-
-def test_text_that_is_not_utf8(tmp_path: Path) -> None:
-    path = tmp_path / "aime24.jsonl"
-    path.write_bytes(b'{"id": "a", "prompt": "\xff\xfe", "answer": "2"}\n')
-    with pytest.raises(ConfigError, match=r"line 1: is not JSON"):
-        read_problems(path)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
@@ -88,7 +76,6 @@ def test_names_commas_and_files(tmp_path: Path) -> None:
     [
         (["aime24"], "is not at {tmp}/aime24.jsonl. Make it with `meds data prepare aime24`."),
         (["aime25"], "is not at {tmp}/aime25.jsonl. Name a .jsonl file, or one of aime24, amc23, math500"),
-        (["{tmp}/x/own.json"], "is not at {tmp}/x/own.json. Name a .jsonl file, or one of aime24"),
         (["some/where.jsonl"], "is not at some/where.jsonl. Name a .jsonl file"),
         ([","], "names no benchmark. Choose from aime24"),
         (["{tmp}/x/own.jsonl", "{tmp}/y/own.jsonl"], "occurs twice"),

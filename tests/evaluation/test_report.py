@@ -5,8 +5,6 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from meds_openrlhf.evaluation.problems import Benchmark, Problem
 from meds_openrlhf.evaluation.report import write_report, write_report_of_labels
 from meds_openrlhf.evaluation.samples import Sample, SampleStore
@@ -58,13 +56,7 @@ def test_all_that_can_be_compared_and_a_line_for_the_others(tmp_path: Path) -> N
 
 def test_the_same_results_give_the_same_bytes_and_others_replace_them(tmp_path: Path) -> None:
     for name, results in (("one", RESULTS), ("two", RESULTS[:1]), ("two", RESULTS)):
-        write_report(tmp_path / name, results)
+        write_report(tmp_path / name, results, {"base": SETTINGS, "meds": SETTINGS})
     assert sorted(os.listdir(tmp_path / "two")) == FILES
     for name in FILES:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-
-
-def test_results_that_cannot_be_compared_write_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="several results on a benchmark"):
-        write_report(tmp_path, [*RESULTS, RESULTS[0]])
-    assert os.listdir(tmp_path) == []

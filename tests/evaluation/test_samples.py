@@ -1,10 +1,7 @@
 """Sample files: what is appended stays, what a crash tore is cut, all other damage is an error."""
 
 import json
-import multiprocessing
 import os
-import signal
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -45,14 +42,14 @@ def test_missing_says_what_is_left_to_sample(tmp_path: Path) -> None:
             store.missing([A], 2)
 
 
-def test_a_tail_torn_at_any_byte_is_cut(tmp_path: Path) -> None:
+def test_a_torn_tail_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     with SampleStore(path) as store:
         store.append([_sample("a", 0), _sample("a", 1)])
         store.append([replace(SAMPLE, problem="b")])
     whole = path.read_bytes()
     ends = [position + 1 for position, byte in enumerate(whole) if byte == ord("\n")]
-    for length in range(len(whole)):
+    for length in sorted({*range(0, len(whole), 10), *ends, *(end - 1 for end in ends)}):
         path.write_bytes(whole[:length])
         survivors = sum(end <= length for end in ends)
         assert len(list(iterate_samples(path))) == survivors
@@ -72,9 +69,7 @@ def whole_line(sample: Sample) -> bytes:
     [
         (b"\x00" * 20, "Expecting value"),
         (b"\xff\xfe{}", "can't decode|invalid"),
-        (b"", "Expecting value"),
         (b"[]", "a sample has the fields problem, index"),
-        (json.dumps({**asdict(SAMPLE), "more": 1}).encode(), "a sample has the fields"),
         (json.dumps({**asdict(SAMPLE), "index": True}).encode(), "index is true"),
         (json.dumps({**asdict(SAMPLE), "right": 1}).encode(), "right is 1"),
         (json.dumps({**asdict(SAMPLE), "tokens": None}).encode(), "tokens is null"),
@@ -108,59 +103,25 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def _append_for_ever(path: Path) -> None:
-    with SampleStore(path) as store:
-        for index in range(10**9):
-            store.append([replace(_sample(problem, index), text="x" * 200_000) for problem in ("a", "b")])
-
-
-def test_a_writer_killed_in_mid_append(tmp_path: Path) -> None:
-    for attempt in range(3):
-        path = tmp_path / f"{attempt}.jsonl"
-        writer = multiprocessing.get_context("fork").Process(target=_append_for_ever, args=(path,))
-        writer.start()
-        while not path.exists() or path.stat().st_size < 1_000_000:
-            time.sleep(0.005)
-        os.kill(writer.pid or 0, signal.SIGKILL)
-        writer.join()
-        with SampleStore(path):  # its lock died with it
-            keys = [(sample.problem, sample.index) for sample in iterate_samples(path)]
-            assert len(keys) >= 4
-            assert keys == [("ab"[number % 2], number // 2) for number in range(len(keys))]
-            assert all(len(sample.text) == 200_000 for sample in iterate_samples(path))
-
-
-def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_an_append_that_fails_leaves_the_file_as_it_was(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "s.jsonl"
     with SampleStore(path) as store:
         store.append([SAMPLE])
         before = path.read_bytes()
         write = os.write
 
-        def write_ten_bytes(descriptor: int, content: memoryview) -> int:
+        def write_some(descriptor: int, content: memoryview) -> int:
             if len(content) < 100:
-                raise OSError(28, "No space left on device")
+                raise error
             return write(descriptor, content[: len(content) - 90])
 
-        monkeypatch.setattr(os, "write", write_ten_bytes)
-        with pytest.raises(OSError, match="No space"):
+        monkeypatch.setattr(os, "write", write_some)
+        with pytest.raises(type(error)):
             store.append([_sample("a", 1)])
         monkeypatch.undo()
         assert path.read_bytes() == before
         store.append([_sample("a", 1)])
         assert list(iterate_samples(path)) == [SAMPLE, _sample("a", 1)]
-
-
-def test_an_interrupted_append_adds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(_descriptor: int) -> None:
-        raise KeyboardInterrupt
-
-    path = tmp_path / "s.jsonl"
-    with SampleStore(path) as store:
-        monkeypatch.setattr(os, "fsync", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            store.append([SAMPLE])
-        monkeypatch.undo()
-        assert list(iterate_samples(path)) == []
-        store.append([SAMPLE])
-        assert list(iterate_samples(path)) == [SAMPLE]

@@ -7,13 +7,7 @@ import pytest
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.evaluation.problems import Problem
-from meds_openrlhf.evaluation.settings import (
-    Settings,
-    check_settings,
-    problems_hash,
-    read_settings,
-    write_settings,
-)
+from meds_openrlhf.evaluation.settings import Settings, check_settings, problems_hash, read_settings, write_settings
 
 SETTINGS = Settings("runs/a/model", "f00d", 1.0, 1.0, 0, 7168, {"aime24": "aa"})
 
@@ -23,13 +17,9 @@ def test_the_same_again_and_another_benchmark(tmp_path: Path) -> None:
     assert check_settings(tmp_path, SETTINGS) == SETTINGS
     write_settings(tmp_path, SETTINGS)
     assert read_settings(tmp_path) == SETTINGS
+    check_settings(tmp_path, replace(SETTINGS, model="the same, elsewhere"))
     more = check_settings(tmp_path, replace(SETTINGS, benchmarks={"amc23": "bb"}))
     assert more.benchmarks == {"aime24": "aa", "amc23": "bb"}
-
-
-def test_a_model_that_was_moved_is_the_same(tmp_path: Path) -> None:
-    write_settings(tmp_path, SETTINGS)
-    check_settings(tmp_path, replace(SETTINGS, model="elsewhere/model"))
 
 
 @pytest.mark.parametrize(
@@ -39,10 +29,7 @@ def test_a_model_that_was_moved_is_the_same(tmp_path: Path) -> None:
         ({"top_p": 0.9}, "--top-p=0.9: does not fit"),
         ({"seed": 1}, "--seed=1: does not fit"),
         ({"max_tokens": 3072}, "--max-tokens=3072: does not fit"),
-        (
-            {"answer_pattern": "= (.*)"},
-            "--answer-pattern== (.*): does not fit the samples in {folder}, drawn with",
-        ),
+        ({"answer_pattern": "= (.*)"}, "--answer-pattern== (.*): does not fit"),
         ({"fingerprint": "beef", "model": "runs/b"}, "MODEL=runs/b: does not fit the samples in {folder}, drawn"),
         ({"benchmarks": {"aime24": "cc"}}, "--benchmarks=aime24: does not fit"),
     ],

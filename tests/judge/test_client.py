@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.judge.client import JudgeClient
+from meds_openrlhf.judge.client import JudgeClient, Reply, ReplyCache
 from meds_openrlhf.judge.question import Question, ReplyLine
 from meds_openrlhf.judge.settings import JudgeSettings
 from tests.judge.judge_server import Judge, Request, Response, Script, judge_server
-from tests.ports import silent_address
 
 AT_ONCE = {"Retry-After-Ms": "10"}
 KEY = "sk-sesame-0123456789-open"
@@ -36,31 +35,21 @@ def _first(*responses: Response) -> Script:
     return lambda request, before: responses[before] if before < len(responses) else _scores(request, before)
 
 
-def test_answers_come_in_the_order_of_the_questions(tmp_path: Path) -> None:
+def test_answers_are_in_the_order_of_the_questions_and_each_is_asked_once(tmp_path: Path) -> None:
     with judge_server(_scores) as judge:
         client = _client(judge, tmp_path)
-        assert client.ask_all(_questions(5)) == [(1,), (2,), (3,), (1,), (2,)]
+        first = client.ask_all(_questions(5) * 2)
+        assert first == [(1,), (2,), (3,), (1,), (2,)] * 2
     assert {request.path for request in judge.requests} == {"/v1/chat/completions"}
     assert len(judge.requests) == client.tally.requests == 5
     assert client.tally.tokens == 550
-
-
-def test_a_second_run_asks_nothing_even_at_another_address(tmp_path: Path) -> None:
-    with judge_server(_scores) as judge:
-        first = _client(judge, tmp_path).ask_all(_questions(5))
-    with judge_server(_scores) as judge:
+    with judge_server(_scores) as judge:  # at another address
         client = _client(judge, tmp_path)
-        assert client.ask_all(_questions(5)) == first
+        assert client.ask_all(_questions(5) * 2) == first
         assert judge.requests == []
         assert (client.tally.cached, client.tally.requests) == (5, 0)
         _client(judge, tmp_path, model="another").ask_all(_questions(5))
         assert len(judge.requests) == 5
-
-
-def test_equal_questions_are_asked_once(tmp_path: Path) -> None:
-    with judge_server(_scores) as judge:
-        assert _client(judge, tmp_path).ask_all(_questions(2) * 3) == [(1,), (2,)] * 3
-    assert len(judge.requests) == 2
 
 
 def test_no_more_requests_are_under_way_than_allowed(tmp_path: Path) -> None:
@@ -76,28 +65,25 @@ def test_no_more_requests_are_under_way_than_allowed(tmp_path: Path) -> None:
     assert judge.most_under_way == 3
 
 
-@pytest.mark.parametrize("status", [408, 429, 503])
-def test_passing_failures_are_sent_again(tmp_path: Path, status: int) -> None:
-    failure = Response(status=status, headers=AT_ONCE)
-    with judge_server(_first(failure, failure)) as judge:
+def test_passing_failures_are_sent_again(tmp_path: Path) -> None:
+    failures = [Response(status=status, headers=AT_ONCE) for status in (408, 409, 429, 503)]
+    with judge_server(_first(*failures)) as judge:
         client = _client(judge, tmp_path)
         assert client.ask_all(_questions(1)) == [(1,)]
-    assert len(judge.requests) == 3
-    assert client.tally.requests == 1
-    assert judge.requests[0].body == judge.requests[2].body
-    assert client.tally.asked_again == 0
+    assert len(judge.requests) == 5
+    assert (client.tally.requests, client.tally.asked_again) == (1, 0)
+    assert judge.requests[0].body == judge.requests[4].body
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("body", "kind"),
     [
-        b"[]", b"null", b"{}", b'{"choices": []}', b'{"choices": [{"message": {"content": 3}}]}',
-        b'{"choices": [{"text": "x"}]}', b"<html>gateway</html>", b'{"choices": [{"mess', b"\xff\xfe",
+        *((body, "json") for body in (b"[]", b'{"choices": []}', b'{"choices": [{"message": {"content": 3}}]}')),
+        *((body, kind) for body in (b"<html>gateway</html>", b"\xff\xfe") for kind in ("json", "html")),
     ],
-)  # fmt: skip
-@pytest.mark.parametrize("kind", ["application/json", "text/html"])
+)
 def test_what_is_no_chat_completion_is_named(tmp_path: Path, body: bytes, kind: str) -> None:
-    response = Response(raw=body, headers={"Content-Type": kind})
+    response = Response(raw=body, headers={"Content-Type": {"json": "application/json", "html": "text/html"}[kind]})
     with (
         judge_server(lambda *_: response) as judge,
         pytest.raises(ConfigError, match=r"--judge-url=.*(Name an OpenAI-compatible server|the last time)"),
@@ -105,17 +91,11 @@ def test_what_is_no_chat_completion_is_named(tmp_path: Path, body: bytes, kind: 
         _client(judge, tmp_path).ask_all(_questions(1))
 
 
-def test_a_judge_that_says_nothing_is_asked_again(tmp_path: Path) -> None:
-    with judge_server(_first(Response(raw=b'{"choices": [{"message": {"content": null}}]}'))) as judge:
-        assert _client(judge, tmp_path).ask_all(_questions(1)) == [(1,)]
-
-
-def test_a_server_that_stays_slow_is_named(tmp_path: Path) -> None:
-    with judge_server(lambda *_: Response("SCORE: 3", seconds=60.0)) as judge:
-        client = _client(judge, tmp_path, timeout=0.1, tries=2)
-        message = r"--judge-url=http://127.0.0.1:\d+/v1: failed 2 times, .*timed out"
-        with pytest.raises(ConfigError, match=message):
-            client.ask_all(_questions(1))
+def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    with judge_server(lambda *_: Response("SCORE: 3", seconds=60.0)) as slow:
+        for judge, reason in ((slow, "timed out"), (Judge("http://127.0.0.1:1/v1", _scores), "[Cc]onnect")):
+            with pytest.raises(ConfigError, match=rf"--judge-url={judge.url}: failed 2 times, .*{reason}"):
+                _client(judge, tmp_path, timeout=0.1, tries=2).ask_all(_questions(1))
 
 
 def test_a_server_that_keeps_failing_is_given_up(tmp_path: Path) -> None:
@@ -126,40 +106,23 @@ def test_a_server_that_keeps_failing_is_given_up(tmp_path: Path) -> None:
     assert len(judge.requests) == 3
 
 
-def test_no_server_at_all(tmp_path: Path) -> None:
-    with silent_address() as address:
-        client = _client(Judge(f"{address}/v1", _scores), tmp_path, tries=2)
-        with pytest.raises(ConfigError, match=r"failed 2 times, the last time with: .*[Cc]onnect"):
-            client.ask_all(_questions(1))
-
-
 @pytest.mark.parametrize(
-    ("status", "message"),
+    ("status", "body", "message"),
     [
-        (400, r"--judge-model=m: the server refuses a request \(400\): too long. .*--response-characters"),
-        (403, r"--judge-model=m: is not available to this key \(403\): too long"),
-        (404, r"--judge-url=.*: has no /chat/completions for the model 'm' \(404\): too long"),
-        (302, r"--judge-url=.*: has no /chat/completions for the model 'm' \(302\): too long"),
-        (422, r"refuses a request \(422\): too long"),
+        (400, b"too\n long", r"--judge-model=m: the server refuses a request \(400\): too long. .*--response-char"),
+        (403, b"no", r"--judge-model=m: is not available to this key \(403\): no"),
+        (302, b"elsewhere", r"--judge-url=.*: has no /chat/completions for the model 'm' \(302\): elsewhere"),
+        (404, b'{"error": {"message": "No `m`.", "type": "NotFoundError", "code": 404}}', r"'m' \(404\): No `m`\.$"),
     ],
 )
-def test_what_no_waiting_mends_ends_it_at_once(tmp_path: Path, status: int, message: str) -> None:
+def test_what_no_waiting_mends_ends_it_at_once(tmp_path: Path, status: int, body: bytes, message: str) -> None:
     with (
-        judge_server(lambda *_: Response(status=status, raw=b"too\n long")) as judge,
+        judge_server(lambda *_: Response(status=status, raw=body)) as judge,
         pytest.raises(ConfigError, match=message) as refused,
     ):
         _client(judge, tmp_path, concurrency=1).ask_all(_questions(20))
     assert "\n" not in str(refused.value)
     assert len(judge.requests) == 1
-
-
-def test_of_an_error_in_the_protocols_form_only_the_message_is_shown(tmp_path: Path) -> None:
-    body = b'{"error": {"message": "The model `m` does not exist.", "type": "NotFoundError", "code": 404}}'
-    with (
-        judge_server(lambda *_: Response(status=404, raw=body)) as judge,
-        pytest.raises(ConfigError, match=r"\(404\): The model `m` does not exist\.$"),
-    ):
-        _client(judge, tmp_path).ask_all(_questions(1))
 
 
 def test_a_refused_key_is_named_by_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,8 +136,9 @@ def test_a_refused_key_is_named_by_its_variable(tmp_path: Path, monkeypatch: pyt
     assert [request.headers.get("authorization") for request in judge.requests] == ["Bearer none", f"Bearer {KEY}"]
 
 
-@pytest.mark.parametrize("quoted", [KEY, f"'{KEY}'", f"{KEY[:10]}****", f"****{KEY[-6:]}"])
-@pytest.mark.parametrize("status", [400, 403, 404, 500])
+@pytest.mark.parametrize(
+    ("status", "quoted"), [(400, KEY), (403, f"'{KEY}'"), (404, f"{KEY[:10]}****"), (500, f"****{KEY[-6:]}")]
+)
 def test_the_key_is_in_no_error_and_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, quoted: str
 ) -> None:
@@ -192,19 +156,13 @@ def test_the_key_is_in_no_error_and_no_file(
         assert KEY[-6:] not in text
 
 
-def _malformed_until(attempt: int) -> Script:
-    def script(request: Request, before: int) -> Response:
-        good = f"Attempt {attempt}:" in request.material
-        return _scores(request, before) if good else Response("I would say 2 out of 3.")
-
-    return script
-
-
 def test_a_malformed_reply_is_asked_for_again_with_a_reminder(tmp_path: Path) -> None:
-    with judge_server(_malformed_until(3)) as judge:
+    nothing = Response(raw=b'{"choices": [{"message": {"content": null}}]}')
+    with judge_server(_first(nothing, Response("I would say 2 out of 3."))) as judge:
         client = _client(judge, tmp_path)
         assert client.ask_all(_questions(1)) == [(1,)]
         assert ["Attempt" in request.material for request in judge.requests] == [False, True, True]
+        assert "\n\nAttempt 3: " in judge.requests[2].material
         assert (client.tally.asked_again, client.tally.malformed) == (2, 0)
         again = _client(judge, tmp_path)
         assert again.ask_all(_questions(1)) == [(1,)]
@@ -216,17 +174,16 @@ def test_what_stays_malformed_has_no_answer_and_is_counted(tmp_path: Path) -> No
         return Response("2") if request.material.startswith("number 1") else _scores(request, before)
 
     with judge_server(script) as judge:
-        client = _client(judge, tmp_path)
-        assert client.ask_all(_questions(3)) == [(1,), None, (3,)]
+        for requests in (5, 0):
+            client = _client(judge, tmp_path)
+            assert client.ask_all(_questions(3)) == [(1,), None, (3,)]
+            assert (client.tally.asked_again, client.tally.malformed) == (2, 1)
+            assert (client.tally.requests, client.tally.cached) == (requests, 5 - requests)
         assert len(judge.requests) == 5
-        assert (client.tally.asked_again, client.tally.malformed) == (2, 1)
-        again = _client(judge, tmp_path)
-        assert again.ask_all(_questions(3)) == [(1,), None, (3,)]
-        assert len(judge.requests) == 5
-    line = again.cost_line()
-    assert "0 requests" in line
-    assert "5 replies from the cache" in line
-    assert "2 malformed replies were asked for again, 1 questions stayed malformed" in line
+    assert client.cost_line() == (
+        "Judge m: 0 requests (0 tokens), 5 replies from the cache; 2 malformed replies were asked for again, "
+        "1 questions stayed malformed."
+    )
 
 
 def test_the_budget_of_requests_keeps_what_is_done(tmp_path: Path) -> None:
@@ -260,21 +217,39 @@ def test_what_is_under_way_when_it_ends_is_kept(tmp_path: Path) -> None:
         assert len(judge.requests) == 2
 
 
-def _body(judge: Judge, cache: Path, **changes: Any) -> dict[str, Any]:
-    _client(judge, cache, **changes).ask_all(_questions(1))
-    return judge.requests[-1].body
-
-
 def test_fields_of_the_request_are_replaced_added_and_left_out(tmp_path: Path) -> None:
     with judge_server(_scores) as judge:
-        messages = [
-            {"role": "system", "content": _questions(1)[0].instructions},
-            {"role": "user", "content": "number 0"},
-        ]
+
+        def body(**changes: Any) -> dict[str, Any]:
+            _client(judge, tmp_path, **changes).ask_all(_questions(1))
+            return judge.requests[-1].body
+
+        turns = {"system": _questions(1)[0].instructions, "user": "number 0"}
+        messages = [{"role": role, "content": content} for role, content in turns.items()]
         plain = {"model": "m", "messages": messages, "temperature": 0, "max_tokens": 1024}
-        assert _body(judge, tmp_path) == plain
-        assert _body(judge, tmp_path, constrained=True) == {**plain, "structured_outputs": {"regex": "SCORE: (1|2|3)"}}
+        assert body() == plain
+        assert body(constrained=True) == {**plain, "structured_outputs": {"regex": "SCORE: (1|2|3)"}}
         changes = {"temperature": None, "max_tokens": None, "max_completion_tokens": 9}
-        assert _body(judge, tmp_path, request=changes) == {
-            "model": "m", "messages": messages, "max_completion_tokens": 9,
-        }  # fmt: skip
+        assert body(request=changes) == {"model": "m", "messages": messages, "max_completion_tokens": 9}
+
+
+REQUEST = {"model": "m", "temperature": 0, "messages": [{"role": "user", "content": "é?"}]}
+
+
+@pytest.mark.parametrize("reply", [Reply("half \ud83d\nSCORE: 2", 9), Reply("", None)])
+def test_a_reply_comes_back_to_its_own_request_only(tmp_path: Path, reply: Reply) -> None:
+    cache = ReplyCache(tmp_path)
+    cache.write(REQUEST, reply)
+    assert ReplyCache(tmp_path).read(dict(reversed(REQUEST.items()))) == reply
+    for change in ({"model": "n"}, {"temperature": 1}, {"seed": 0}, {"messages": []}):
+        assert cache.read({**REQUEST, **change}) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"text": 3, "tokens": 1}', b'{"text": "x", "tokens": "1"}', b"\xff"])
+def test_a_file_that_is_no_reply_is_named(tmp_path: Path, content: bytes) -> None:
+    cache = ReplyCache(tmp_path)
+    cache.write(REQUEST, Reply("x", 1))
+    cache.path(REQUEST).write_bytes(content)
+    with pytest.raises(ConfigError, match=r"is not the reply of a judge\. Delete that file") as refused:
+        cache.read(REQUEST)
+    assert str(cache.path(REQUEST)) in str(refused.value)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from meds_openrlhf.results.figures import COLORS, MARKERS, label_axes, legend_below, look, panels, write_figure
@@ -17,6 +18,7 @@ def test_panels_are_in_rows_with_their_axes_named_once() -> None:
     assert [axes.get_xlabel() for axes in grid] == ["", "k", "k", "k"]
     assert [axes.axison for axes in figure.axes] == [True] * 4 + [False] * 2
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["base", "meds"]
+    assert pyplot.get_fignums() == []  # it would keep every figure
 
 
 def test_many_series_look_different() -> None:
@@ -34,10 +36,3 @@ def test_the_suffix_is_the_format_and_equal_figures_are_equal_files(tmp_path: Pa
         contents.append((tmp_path / folder / name).read_bytes())
     assert contents[0].startswith(start)
     assert contents[0] == contents[1]
-
-
-def test_pyplot_is_left_alone() -> None:
-    from matplotlib import pyplot
-
-    panels(["a"])
-    assert pyplot.get_fignums() == []

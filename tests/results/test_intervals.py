@@ -57,7 +57,7 @@ def _coverage(intervals: Values, truth: float) -> float:
     return float(((intervals[:, 0] <= truth) & (truth <= intervals[:, 1])).mean())
 
 
-@pytest.mark.parametrize("p", [30, 120, 500])
+@pytest.mark.parametrize("p", [30, 500])
 @pytest.mark.parametrize("name", POPULATIONS)
 def test_coverage_is_what_it_says(name: str, p: int) -> None:
     sampler, truth = POPULATIONS[name]
@@ -66,10 +66,9 @@ def test_coverage_is_what_it_says(name: str, p: int) -> None:
 
 
 @pytest.mark.parametrize("population", [VERY_HARD, MUCH_ALIKE])
-@pytest.mark.parametrize("p", [30, 40])
-def test_of_few_problems_it_errs_on_the_wide_side(population: tuple[Sampler, float], p: int) -> None:
+def test_of_few_problems_it_errs_on_the_wide_side(population: tuple[Sampler, float]) -> None:
     sampler, truth = population
-    coverage = _coverage(mean_intervals([sampler(np.random.default_rng(p), p)], resamples=2000), truth)
+    coverage = _coverage(mean_intervals([sampler(np.random.default_rng(30), 30)], resamples=2000), truth)
     assert 0.95 - TOLERANCE < coverage < 0.99
 
 
@@ -88,7 +87,7 @@ def test_coverage_of_an_average_over_benchmarks(parts: list[tuple[tuple[Sampler,
     assert coverage == pytest.approx(0.95, abs=TOLERANCE)
 
 
-@pytest.mark.parametrize("p", [30, 120, 500])
+@pytest.mark.parametrize("p", [30, 500])
 def test_coverage_of_paired_differences(p: int) -> None:
     random = np.random.default_rng(p)
     signs = random.choice([-1.0, 0.0, 1.0], p=[0.15, 0.5, 0.35], size=(p, ROUNDS))
@@ -125,6 +124,7 @@ def test_equal_scores_and_a_single_problem_have_an_interval() -> None:
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
 def test_the_interval_holds_the_mean_within_the_bounds(values: list[float]) -> None:
     low, high = interval_of(values, resamples=200)
+    assert (low, high) == interval_of(values, resamples=200)
     assert 0 <= low <= np.mean(values) <= high <= 1 + 1e-12
 
 
@@ -136,8 +136,3 @@ def test_pairs_tell_models_apart_that_single_intervals_do_not() -> None:
     assert interval_of(better)[0] < interval_of(difficulty)[1]
     back = interval_of_difference(difficulty, better)
     assert back == pytest.approx((-high, -low), abs=0.002)
-
-
-def test_nothing_is_left_to_chance() -> None:
-    values = np.random.default_rng(0).random(50)
-    assert interval_of(values) == interval_of(values)

@@ -12,18 +12,14 @@ from tests.analysis.runs import write_log
 STEPS = {1: {"p": ["a", "b"], "q": ["c"]}, 2: {"q": ["d", "e"]}, 3: {"p": ["f"]}}
 
 
-def test_only_the_columns_asked_for_are_read(tmp_path: Path) -> None:
-    run = write_log(tmp_path, STEPS)
-    assert logged_rollouts(run).column_names == ["step", "sample", "prompt", "correct"]
-    assert logged_rollouts(run, ("reward", "step")).column_names == ["step", "sample", "prompt", "correct", "reward"]
-
-
 def test_every_step_is_a_chunk_of_its_own_in_the_order_of_samples(tmp_path: Path) -> None:
     run = write_log(tmp_path, STEPS)
     first = read_step(RunPaths(run), 1)
     assert first is not None
     write_rollouts(RunPaths(run), first.take(pa.array([2, 0, 1])))
-    rows = logged_rollouts(run, ("prompt_text", "response"))
+    rows = logged_rollouts(run, ("prompt_text", "step", "response"))
+    assert rows.column_names == ["step", "sample", "prompt", "correct", "prompt_text", "response"]
+    assert prompt_codes(rows).tolist() == [0, 0, 1, 1, 1, 0]
     assert rows["response"].to_pylist() == ["a", "b", "c", "d", "e", "f"]
     assert rows["prompt_text"].to_pylist()[1:4] == ["Question p?", "Question q?", "Question q?"]
     assert rows["response"].num_chunks == 3
@@ -34,9 +30,3 @@ def test_texts_are_fetched_in_the_order_of_the_rows(tmp_path: Path) -> None:
     rows = logged_rollouts(run).take(pa.array([5, 4, 0]))
     asked = [("Question p?", "f", "truth of p"), ("Question q?", "e", "truth of q"), ("Question p?", "a", "truth of p")]
     assert texts_of(run, rows) == [dict(zip(TEXTS, texts)) for texts in asked]
-
-
-def test_prompts_are_numbered_over_all_steps(tmp_path: Path) -> None:
-    rows = logged_rollouts(write_log(tmp_path, STEPS))
-    assert prompt_codes(rows).tolist() == [0, 0, 1, 1, 1, 0]
-    assert prompt_codes(rows.slice(0, 0)).tolist() == []

@@ -35,15 +35,9 @@ def test_a_file_is_what_it_says() -> None:
     ("changes", "message"),
     [
         ({"seed": [1]}, "study.seed=[1]: "),
-        ({"evaluation": {"every": 2, "n": 4, "nn": 3}}, "study.evaluation.nn=3: "),
-        ({"evaluation": {"every": "2", "n": 4}}, "study.evaluation.every=2: "),
         ({"evaluation": {"every": 0, "n": 4}}, "evaluation.every=0: must be at least 1"),
-        (
-            {"methods": {"dapo": {"config": "dapo.yaml", "variant": "x"}}},
-            "methods.dapo.variant=x: ",
-        ),
+        ({"methods": {"dapo": {"config": "dapo.yaml", "variant": "x"}}}, "methods.dapo.variant=x: "),
         ({"seeds": [1, 1]}, "seeds=[1, 1]: must be distinct"),
-        ({"seeds": [True]}, "seeds=[True]: must be distinct integers"),
         ({"steps": 5}, "steps=5: must be a multiple of evaluation.every"),
         ({"tasks": {}}, "tasks=[]: must give runs"),
         ({"tasks": {"a/b": {"benchmarks": ["x"]}}}, "tasks=a/b: is not a plain name"),
@@ -57,7 +51,6 @@ def test_a_file_is_what_it_says() -> None:
         ({"rule": {"primary": ["accuracy"], "last": 1}}, "rule.primary=accuracy: must be pass@1 to pass@4, newly"),
         ({"rule": {"primary": ["pass@1"], "last": 4}}, "rule.last=4: must be from 1 to 3 evaluations"),
         ({"claims": {"c": {**CLAIM, "than": "grpo"}}}, "claims.c.than=grpo: must be one of dapo, meds"),
-        ({"claims": {"c": {**CLAIM, "direction": "up"}}}, "claims.c.direction=up: must be one of higher, lower"),
         ({"claims": {"c": {**CLAIM, "tasks": ["sum"]}}}, "claims.c.tasks=sum: must be one of sums, chains"),
     ],
 )  # fmt: skip
@@ -105,12 +98,6 @@ def test_training_resumes_and_has_all_settings() -> None:
         "ckpt.save_steps": 2,
         "ckpt.max_num": 4,
     }
-
-
-def test_methods_of_a_seed_have_the_same_policy_data_and_seed() -> None:
-    shared = ("actor.model_name_or_path", "data.prompt_dataset", "train.seed")
-    dapo, meds = (run_named(f"sums-{method}-2").config().openrlhf for method in ("dapo", "meds"))
-    assert [dapo[key] for key in shared] == [meds[key] for key in shared] == ["policy-2", "train.jsonl", 2]
 
 
 def test_late_checkpoints_and_the_policy_before_training_are_evaluated() -> None:

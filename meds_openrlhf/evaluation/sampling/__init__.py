@@ -1,1 +1,1 @@
-"""Drawing samples: blocks of work, vLLM engines on a Ray cluster, and progress on the console."""
+"""Drawing samples: blocks of work, and the vLLM engines on a Ray cluster that they go to."""

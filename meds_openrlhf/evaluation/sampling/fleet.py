@@ -1,8 +1,17 @@
-"""Engines on a Ray cluster: their placement, and the samples that they draw."""
+"""vLLM engines on a Ray cluster: their placement, and the judged samples that they draw from blocks of prompts.
+
+An engine runs vLLM's asynchronous engine with one request per sample. All its blocks share vLLM's running batch: a
+finished request immediately makes room for the next, from any block, and a block's longest sample delays only its own
+block. The requests of a problem share the prompt's part of the KV cache. Answers are judged in the engine's process, so
+that judging scales with the number of engines.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Generator, Sequence
+from typing import Any
 
 import ray
 from ray.util import ActorPool
@@ -10,17 +19,112 @@ from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from meds_openrlhf.evaluation.samples import Sample
-from meds_openrlhf.evaluation.sampling.blocks import Block, EngineSettings
-from meds_openrlhf.evaluation.sampling.engine import SamplingEngine
+from meds_openrlhf.evaluation.sampling.blocks import Block, EngineSettings, sample_seed
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.plan import Plan, RoleRequest, make_plan
 from meds_openrlhf.placement.shortage import Shortage
 from meds_openrlhf.runtime.errors import RunLostError
+from meds_openrlhf.runtime.processes import end_children_with_this_process
 
 START_SECONDS = 1800.0
 STOP_SECONDS = 60.0
 # The longest responses take minutes; if no engine finishes anything for this long, they hang.
 STALL_SECONDS = 3600.0
+
+
+class SamplingEngine:
+    """An engine, for use as a Ray actor."""
+
+    async def start(self, settings: EngineSettings, bundles: list[int]) -> None:
+        """Load the model. ``bundles`` are the engine's bundle indices in its placement group."""
+        import vllm
+
+        from meds_openrlhf.rewards.boxed import answer_environment
+
+        end_children_with_this_process()
+        self._settings = settings
+        os.environ.update(answer_environment(settings.sampling.answer_pattern))
+        if not settings.on_cpu:
+            if settings.tensor_parallel > 1:
+                _let_vllm_place_workers(bundles)
+            else:
+                # Show vLLM the one GPU that Ray gave this process; RAY_EXPERIMENTAL_NOSET_... keeps Ray from doing it.
+                os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, ray.get_gpu_ids()))
+        self._llm: Any = vllm.AsyncLLMEngine.from_engine_args(vllm.AsyncEngineArgs(**_engine_arguments(settings)))
+
+    async def sample(self, block: Block) -> tuple[str, list[Sample]]:
+        """Draw and judge the block's samples; returns its benchmark and the samples."""
+        outputs = await asyncio.gather(*(self._respond(block, index) for index in block.indices))
+        return block.benchmark, await asyncio.to_thread(_judge, block, outputs)
+
+    async def stop(self) -> None:
+        """Shut down vLLM, so that its GPU memory is free when this returns."""
+        self._llm.shutdown()
+
+    async def _respond(self, block: Block, index: int) -> Any:
+        """vLLM's completion for one sample."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        given = self._settings.sampling
+        parameters = SamplingParams(
+            temperature=given.temperature,
+            top_p=given.top_p,
+            seed=sample_seed(given.seed, block.problem.id, index),
+            max_tokens=min(given.max_tokens, self._settings.max_model_len - len(block.tokens)),
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        name = f"{block.benchmark}-{block.problem.id}-{index}"
+        async for output in self._llm.generate({"prompt_token_ids": list(block.tokens)}, parameters, name):
+            final = output
+        return final.outputs[0]
+
+
+def _engine_arguments(settings: EngineSettings) -> dict[str, Any]:
+    backend = "uni" if settings.tensor_parallel == 1 else "mp" if settings.on_cpu else "ray"
+    # On a CPU, vLLM cannot take back a seeded request's random number, which it has to for a prompt in chunks.
+    whole_prompts = {"enable_chunked_prefill": False, "max_num_batched_tokens": max(settings.max_model_len, 2048)}
+    return {
+        "model": settings.model,
+        "revision": settings.revision,
+        "trust_remote_code": True,  # as in training
+        "dtype": "bfloat16",  # as there
+        "tensor_parallel_size": settings.tensor_parallel,
+        "distributed_executor_backend": backend,
+        "max_model_len": settings.max_model_len,
+        "max_num_seqs": settings.sequences,
+        "enable_prefix_caching": True,
+        "enforce_eager": settings.on_cpu,
+        "enable_log_requests": False,
+        "disable_log_stats": True,
+        **(whole_prompts if settings.on_cpu else {}),
+    }
+
+
+def _let_vllm_place_workers(bundles: list[int]) -> None:
+    """Let vLLM start an actor for each GPU in the engine's bundles, as under OpenRLHF; this process has no GPU."""
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    os.environ["VLLM_RAY_PER_WORKER_GPUS"] = "1"
+    os.environ["VLLM_RAY_BUNDLE_INDICES"] = ",".join(map(str, bundles))
+    os.environ.setdefault("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
+
+
+def _judge(block: Block, outputs: list[Any]) -> list[Sample]:
+    from meds_openrlhf.rewards.grading import verdict
+
+    judged = [verdict(output.text, block.problem.answer) for output in outputs]
+    return [
+        Sample(
+            problem=block.problem.id,
+            index=index,
+            text=output.text,
+            tokens=len(output.token_ids),
+            truncated=output.finish_reason == "length",
+            answer=answer,
+            right=right,
+        )
+        for index, output, (answer, right) in zip(block.indices, outputs, judged)
+    ]
 
 
 def plan_engines(nodes: Sequence[Node], engines: int | None, tensor_parallel: int, at_most: int) -> Plan:

@@ -1,17 +1,21 @@
-"""Where engines go, and that they draw every block once."""
+"""Where engines go, what they show vLLM, and that they draw every block once."""
 
 import asyncio
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import ray
 
 from meds_openrlhf.evaluation.problems import Problem
 from meds_openrlhf.evaluation.samples import Sample
 from meds_openrlhf.evaluation.sampling import fleet
 from meds_openrlhf.evaluation.sampling.blocks import Block, EngineSettings
-from meds_openrlhf.evaluation.sampling.fleet import plan_engines
+from meds_openrlhf.evaluation.sampling.fleet import SamplingEngine, plan_engines
 from meds_openrlhf.evaluation.settings import Settings
 from meds_openrlhf.placement.groups import release, reserve
 from meds_openrlhf.placement.inventory import Node
@@ -31,9 +35,7 @@ def engines(nodes: list[Node], count: int | None, tensor_parallel: int, at_most:
 
 
 def test_as_many_as_there_is_room_for() -> None:
-    assert engines(TWO_NODES, None, 1) == 16
-    assert engines(TWO_NODES, None, 3) == 4
-    assert engines(TWO_NODES, None, 8) == 2
+    assert [engines(TWO_NODES, None, size) for size in (1, 3, 8)] == [16, 4, 2]
     assert engines([Node("a", 8, 64, free_gpus=3, free_cpus=64)], None, 1) == 3
     assert engines(TWO_NODES, None, 1, at_most=5) == 5  # no more than there are blocks
     assert engines(TWO_NODES, 2, 4, at_most=1) == 2  # unless they are asked for
@@ -109,3 +111,27 @@ def test_an_engine_that_is_lost_ends_the_evaluation(does: str, reason: str, monk
     monkeypatch.setattr(fleet, "SamplingEngine", PlayedEngine)
     with pytest.raises(RunLostError, match=rf"an engine failed, was lost.*{reason}.*Run the same command again"):
         list(drawn_by(does))
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_each_engine_sees_one_gpu_of_its_own_whether_or_not_ray_sets_it() -> None:
+    class Engine(SamplingEngine):
+        """With a vLLM that answers with the GPUs that it would use."""
+
+        async def seen_by_vllm(self, settings: EngineSettings) -> Any:
+            sys.modules["vllm"] = SimpleNamespace(  # type: ignore[assignment]
+                AsyncEngineArgs=lambda **_: None,
+                AsyncLLMEngine=SimpleNamespace(from_engine_args=lambda _: os.environ.get("CUDA_VISIBLE_DEVICES")),
+            )
+            await self.start(settings, bundles=[0])
+            return self._llm
+
+    settings = EngineSettings("model", None, 1, 64, on_cpu=False, sampling=Settings("model", "", 1.0, 1.0, 0, 8, {}))
+    engines = []
+    for noset in ("", "1"):
+        environment = {"env_vars": {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": noset}}
+        options = {"num_gpus": 1, "num_cpus": 1, "runtime_env": environment}
+        engines += [ray.remote(Engine).options(**options).remote() for _ in range(2)]
+    seen = ray.get([engine.seen_by_vllm.remote(settings) for engine in engines])
+    assert len(set(seen)) == 4
+    assert set(seen) <= set("01234567")

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from meds_openrlhf.adapters import plain_name
-from meds_openrlhf.evaluation.models.conversion import converted
+from meds_openrlhf.evaluation.models.loading import converted
 from meds_openrlhf.evaluation.models.naming import find_models, fingerprint_of
 from tests.training.host.lora_worker import ALPHA, RANK, STEPS, TARGETS
 from tests.training.ranks import run_ranks, save_tiny_policy
