@@ -138,32 +138,22 @@ def test_after_the_last_step_nothing_is_generated() -> None:
     assert [len(generator.generate_samples()[0]) for _ in range(2)] == [4 * SAMPLES] * 2
     generator.vllm_engines.clear()  # nobody could
     assert generator.generate_samples() == ([], None, 0, True)
+    part = make_generator(InstantFleet(), arguments(4, 4, even_batch=8), 5, max_steps=2)
+    made = [len(part.generate_samples()[0]) for _ in range(5)]
+    assert made == [4 * SAMPLES, 0, 4 * SAMPLES, 0, 0]  # a batch without responses is no step
     done = make_generator(InstantFleet(), arguments(4, 4), 20, first_step=2, max_steps=2)
     assert done.generate_samples() == ([], None, 0, True)
 
 
-def test_a_batch_without_responses_is_no_step() -> None:
-    generator = make_generator(InstantFleet(), arguments(4, 4, even_batch=8), 5, max_steps=2)
-    made = [len(generator.generate_samples()[0]) for _ in range(5)]
-    assert made == [4 * SAMPLES, 0, 4 * SAMPLES, 0, 0]
-
-
 def test_prompts_of_more_tokens_than_are_left_to_them_are_left_out_also_after_a_restart() -> None:
     """Prompts from 100 on have three tokens, and two are left to them."""
-
-    def generator() -> RolloutGenerator:
-        return make_generator(InstantFleet(), arguments(batch=40, at_once=40), 110)
-
-    through = generator()
-    first, _, consumed, _ = through.generate_samples()
-    assert consumed == len(set(prompts_of(first))) == 40
-    state = through.prompts_dataloader.state_dict()
-    rest = [*prompts_of(through.generate_samples()[0]), *prompts_of(through.generate_samples()[0])]
-    assert sorted({*prompts_of(first), *rest}) == list(range(100))
-    resumed = generator()
-    resumed.prompts_dataloader.load_state_dict(state)
-    again = [*prompts_of(resumed.generate_samples()[0]), *prompts_of(resumed.generate_samples()[0])]
-    assert sorted(again) == sorted(rest)
+    through, resumed = (make_generator(InstantFleet(), arguments(batch=40, at_once=40), 110) for _ in range(2))
+    first = prompts_of(through.generate_samples()[0])
+    resumed.prompts_dataloader.load_state_dict(through.prompts_dataloader.state_dict())
+    for generator in (through, resumed):
+        rest = [prompt for _ in range(2) for prompt in prompts_of(generator.generate_samples()[0])]
+        assert sorted({*first, *rest}) == list(range(100))
+        assert len(rest) == 60 * SAMPLES
 
 
 def test_groups_without_a_right_answer_are_kept_where_that_is_wanted() -> None:

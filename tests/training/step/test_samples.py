@@ -1,15 +1,12 @@
-"""Which tokens the policy generated, which samples are right, and the rows of a user's function of texts."""
+"""Which tokens the policy generated, and the rows of a user's function of texts."""
 
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
-from openrlhf.trainer.ppo_utils.experience import Experience
 
-from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.function import FeatureFunction
-from meds_openrlhf.training.step.samples import answers_of, generated_tokens, is_right, rows_of_texts
+from meds_openrlhf.training.step.samples import generated_tokens, rows_of_texts
 from tests.training.step.rollouts import TOKENIZER, recorded_rollouts, set_texts
 
 
@@ -20,23 +17,6 @@ def test_the_mask_of_actions_is_one_token_behind() -> None:
         [False, False, True, True, False],
         [False, False, True, True, False],
     ]
-
-
-@pytest.mark.parametrize(
-    ("prompt", "response", "answer"),
-    [("so ", "\\boxed{7}", "7"), ("so \\", "boxed{7}", None), ("\\boxed{1} ", "no", None)],
-)
-def test_an_answer_stands_in_the_response_alone(prompt: str, response: str, answer: str | None) -> None:
-    (sample,) = recorded_rollouts(prompts=1, responses=1)
-    set_texts(sample, prompt, response)
-    generated = generated_tokens(sample.action_mask, sample.attention_mask)
-    assert answers_of(AnswerLocator(TOKENIZER), sample.sequences, generated) == [answer]
-
-
-def test_the_score_decides_and_a_reward_where_there_is_none() -> None:
-    rewards = torch.tensor([0.1, 0.5, 1.0])
-    assert is_right(Experience(rewards=rewards), 0.5).tolist() == [False, True, True]
-    assert is_right(Experience(rewards=rewards, scores=torch.tensor([1, 0, 1])), 0.5).tolist() == [True, False, True]
 
 
 def test_every_sample_has_the_row_of_its_own_texts_in_the_order_of_the_index() -> None:

@@ -71,12 +71,15 @@ def start(cls: type, **options: Any) -> Any:
 
 
 def follow(tmp_path: Path, call: Any, members: list[Member], *signals: int, minutes: float | None = None) -> Any:
-    """What following ``call`` comes to, and all that the console heard."""
+    """What following ``call`` comes to, and all that the console heard; no step is waited for afterwards."""
     console = Console(*signals)
     with interruptible(minutes) as interruptions:
         control = start_run_control(RunPaths(tmp_path))
         following = Following(control, members, console, interruptions, Trackers())
-        return following.to_the_end(call(control)), console.heard
+        try:
+            return following.to_the_end(call(control)), console.heard
+        finally:
+            assert not interruptions.patient
 
 
 def test_steps_and_words_reach_the_console_and_the_log(tmp_path: Path) -> None:
@@ -119,6 +122,12 @@ def test_an_evaluation_is_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert counts[1] == counts[0] + 4
 
 
+def test_an_error_of_the_training_is_raised(tmp_path: Path) -> None:
+    trainer = start(Trainer)
+    with pytest.raises(ray.exceptions.RayTaskError, match="every vLLM engine was lost"):
+        follow(tmp_path, lambda _: trainer.give_up.remote(), [])
+
+
 def test_a_lost_rank_ends_it_though_the_trainer_does_not_notice(tmp_path: Path) -> None:
     trainer, rank = start(Trainer), start(Trainer)
     named = {"trainer": trainer, "policy rank 3": rank}
@@ -127,13 +136,3 @@ def test_a_lost_rank_ends_it_though_the_trainer_does_not_notice(tmp_path: Path) 
     os.kill(process, signal.SIGKILL)
     with pytest.raises(RunLostError, match=f"policy rank 3 was lost: process {process} on .*exit"):
         follow(tmp_path, lambda control: trainer.fit.remote(control, 1000), members)
-
-
-def test_it_waits_for_no_step_any_more_afterwards(tmp_path: Path) -> None:
-    trainer = start(Trainer)
-    with interruptible(None) as interruptions:
-        control = start_run_control(RunPaths(tmp_path))
-        following = Following(control, [], Console(), interruptions, Trackers())
-        with pytest.raises(ray.exceptions.RayTaskError, match="every vLLM engine was lost"):
-            following.to_the_end(trainer.give_up.remote())
-        assert not interruptions.patient
