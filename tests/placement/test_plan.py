@@ -165,17 +165,6 @@ def test_sizes_that_divide_each_other_are_packed_whenever_they_fit(room: list[in
     assert (pack(room, wanted) is not None) == _possible(room, wanted)
 
 
-@given(room=rooms, wanted=demands(st.integers(1, 5)))
-def test_no_block_is_lost_and_no_node_is_overfull(room: list[int], wanted: list[Demand]) -> None:
-    packed = pack(room, wanted)
-    if packed is not None:
-        for blocks, demand in zip(packed, wanted, strict=True):
-            assert sum(blocks) == demand.count
-            assert min(blocks) >= 0
-        for index, free in enumerate(room):
-            assert sum(blocks[index] * demand.size for blocks, demand in zip(packed, wanted, strict=True)) <= free
-
-
 def _possible(room: list[int], wanted: list[Demand]) -> bool:
     """By trying all ways."""
     if not wanted:

@@ -1,12 +1,12 @@
-"""What is refused before anything starts, on small files."""
+"""What is refused before anything starts, on small files and configurations of models."""
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import GPT2Config, LlamaConfig, Qwen2Config, T5Config
 
 from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig
 from meds_openrlhf.config.schema import (
@@ -21,6 +21,7 @@ from meds_openrlhf.placement.inventory import imagined_cluster
 from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
 from meds_openrlhf.training.start import checks
 from meds_openrlhf.training.start.prepare import plan_run, prepare
+from tests.training.step.rollouts import arguments
 
 BASE = {
     "vllm.num_engines": 2,
@@ -28,11 +29,6 @@ BASE = {
     "algo.advantage.estimator": "group_norm",
     "rollout.n_samples_per_prompt": 4,
     "reward.remote_url": "reward.py",
-}
-CODE = Path(__file__).parents[3]
-CODE_FILES = {
-    "reward.remote_url": "meds_openrlhf/rewards/math.py",
-    "train.agent_func_path": "examples/calculator_agent.py",
 }
 GYM_LABEL = '{"reasoning_gym": "chain_sum", "settings": {}, "threshold": 1, "entry": {}}'
 CRITIC = {"algo.advantage.estimator": "gae", "critic.model_name_or_path": "some/critic"}
@@ -56,14 +52,14 @@ KEEPS = "meds.rollout.keep_all_wrong=True: needs algo.dynamic_filtering_enable, 
 # What each check refuses: settings under meds., OpenRLHF's flags, and a part of the message.
 REFUSED: dict[Callable[..., None], list[tuple[dict[str, Any], dict[str, Any], str]]] = {
     checks.require_positive: [
-        ({}, {"vllm.num_engines": 0}, "vllm.num_engines=0: must be at least 1."),
+        *[({}, {key: 0}, f"{key}=0: must be at least 1.") for key in ("vllm.num_engines", "train.micro_batch_size")],
         ({}, {"vllm.num_engines": None}, "vllm.num_engines: must be at least 1."),
     ],
     checks.require_reward: [
         ({}, NO_REWARD, "meds.reward: the run has no reward. Set meds.reward="),
         (MATH, {}, "meds.reward=math: would not be used, because reward.remote_url is set. Set one of them to null."),
         (MATH, AGENT, "meds.reward=math: would not be used, because train.agent_func_path is set."),
-        ({}, {**AGENT, "reward.remote_url": "mine.py"}, "would not be used, because train.agent_func_path is set."),
+        ({}, {**AGENT, "reward.remote_url": "reward.py"}, "would not be used, because train.agent_func_path is set."),
     ],
     checks.require_two_checkpoints: [
         ({}, {"ckpt.max_num": 1, "ckpt.save_steps": 5}, "ckpt.max_num=1: leaves no complete checkpoint while the next"),
@@ -103,34 +99,22 @@ REFUSED: dict[Callable[..., None], list[tuple[dict[str, Any], dict[str, Any], st
 
 
 @pytest.mark.parametrize(("meds", "flags", "message"), [case for cases in REFUSED.values() for case in cases])
-def test_what_train_and_plan_refuse(meds: dict[str, Any], flags: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_what_train_and_plan_refuse(
+    meds: dict[str, Any], flags: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Both ask all checks, so that a plan that is shown is one that could be trained."""
-    policy = {"actor.model_name_or_path": str(tmp_path), "data.prompt_dataset": str(tmp_path)}
-    config = RunConfig(MedsSettings(run_dir=str(tmp_path / "run"), **meds), {**BASE, **policy, **flags})
-    code = {key: str(CODE / name) for key, name in CODE_FILES.items() if config.openrlhf.get(key)}
-    trained = replace(config, openrlhf={**config.openrlhf, **code})
+    monkeypatch.chdir(tmp_path)
+    Path("reward.py").write_text("reward_func = print")
+    Path("agent.py").write_text("class AgentExecutor: ...")
+    files = {"actor.model_name_or_path": ".", "data.prompt_dataset": "."}
+    config = RunConfig(MedsSettings(run_dir="run", **meds), {**BASE, **files, **flags})
     for ask in (
         lambda: plan_run(config, imagined_cluster("1x8", 140.0)),
-        lambda: prepare(trained, RunPaths(tmp_path / "run"), False, True),
+        lambda: prepare(config, RunPaths(tmp_path / "run"), False, True),
     ):
         with pytest.raises(ConfigError) as refused:
             ask()
         assert message in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        *("actor.num_nodes", "actor.num_gpus_per_node", "ref.num_gpus_per_node", "vllm.tensor_parallel_size"),
-        *("rollout.micro_batch_size", "train.batch_size", "train.micro_batch_size", "train.max_tokens_per_gpu"),
-        "ds.ring_attn_size",
-    ],
-)
-def test_counts_and_sizes_are_positive(key: str) -> None:
-    config = RunConfig(MedsSettings(run_dir="runs/x"), {})
-    checks.require_positive(config, BASE | {key: 1})
-    with pytest.raises(ConfigError, match=rf"^{key}=0: must be at least 1\.$"):
-        checks.require_positive(config, BASE | {key: 0})
 
 
 def test_every_check_refuses_something() -> None:
@@ -217,16 +201,74 @@ def test_a_reward_file_that_can_be_called(tmp_path: Path, content: str) -> None:
     ],
 )
 def test_a_reward_that_cannot_read_the_labels_is_refused(reward: str, label: str, message: str) -> None:
+    def ask(reward: str | None, label: str | int, column: str | None = "answer") -> None:
+        checks.require_labels(RunConfig(MedsSettings(run_dir="x", reward=reward), {}), [{"answer": label}], column)
+
     with pytest.raises(ConfigError, match=message):
-        checks.require_labels(RunConfig(MedsSettings(run_dir="x", reward=reward), {}), [{"answer": label}], "answer")
-
-
-def test_a_built_in_reward_needs_labels_and_another_does_not() -> None:
-    checks.require_labels(RunConfig(MedsSettings(run_dir="x"), {}), [{"prompt": "1+1"}], None)
+        ask(reward, label)
     with pytest.raises(ConfigError, match=r"data.label_key: names no column, and meds.reward=math compares"):
-        checks.require_labels(RunConfig(MedsSettings(run_dir="x", reward="math"), {}), [{"prompt": "1+1"}], None)
+        ask("math", label, column=None)
+    ask(None, label, column=None)
+    for fitting in (("gym", GYM_LABEL), ("math", "42"), (None, GYM_LABEL), ("math", 42)):
+        ask(*fitting)
 
 
-@pytest.mark.parametrize(("reward", "label"), [("gym", GYM_LABEL), ("math", "42"), (None, GYM_LABEL), ("math", 42)])
-def test_a_reward_that_reads_the_labels(reward: str | None, label: str | int) -> None:
-    checks.require_labels(RunConfig(MedsSettings(run_dir="x", reward=reward), {}), [{"answer": label}], "answer")
+# ── the policy ──
+
+HAS = "this qwen2 model has q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head. Leave it out"
+
+
+def test_an_architecture_that_cannot_be_recorded_is_refused_without_loading_weights() -> None:
+    args = arguments(**{"actor.model_name_or_path": "some/model"})
+    checks.require_recordable(args, LlamaConfig(hidden_size=8192, num_hidden_layers=80))  # a 70B one, in no time
+    with pytest.raises(ConfigError, match=r"actor.model_name_or_path=some/model: T5Config "):
+        checks.require_recordable(args, T5Config())
+
+
+def test_a_resume_with_other_adapters(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    saved = RunConfig(MedsSettings(run_dir="x"), {**LORA, "ds.lora.target_modules": ["q_proj"]})
+    paths.config.write_text(saved.as_yaml())
+    checks.require_same_adapters(saved, paths)
+    for key, value in (("ds.lora.rank", 4), ("ds.lora.alpha", 32), ("ds.lora.target_modules", ["v_proj"])):
+        changed = RunConfig(saved.meds, {**saved.openrlhf, key: value})
+        with pytest.raises(ConfigError, match=rf"{key}=.*: the checkpoint was saved with .* Resume with that"):
+            checks.require_same_adapters(changed, paths)
+
+
+def ask_targets(targets: list[str] | None, tied: bool) -> None:
+    """Of a policy with tied embeddings or without."""
+    policy = Qwen2Config(
+        vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, tie_word_embeddings=tied, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    checks.require_lora_targets(arguments(**LORA, **{"ds.lora.target_modules": targets}), policy)
+
+
+@pytest.mark.parametrize(
+    ("targets", "tied", "message"),
+    [
+        (["q_proj", "query"], False, f"query: names no linear layer; {HAS}"),
+        (["_proj"], False, f"_proj: names no linear layer; {HAS}"),
+        (["all-linear"], False, f"all-linear: names no linear layer; {HAS}"),
+        ([], False, f"[]: names no linear layer; {HAS}"),
+        (["embed_tokens"], False, f"embed_tokens: names no linear layer; {HAS}"),
+        (["lm_head"], True, "lm_head: has the weight of the embeddings, which engines cannot have with and"),
+    ],
+)
+def test_targets_that_the_policy_lacks_or_that_cannot_be_merged(targets: list[str], tied: bool, message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        ask_targets(targets, tied)
+    assert str(raised.value).startswith(f"ds.lora.target_modules={message}")
+
+
+def test_targets_that_fit() -> None:
+    ask_targets(["q_proj", "self_attn.k_proj", "down_proj", "lm_head"], tied=False)
+    ask_targets(["q_proj"], tied=True)
+    ask_targets(None, tied=True)  # OpenRLHF's default: all linear layers but the unembedding
+
+
+def test_the_default_targets_of_a_model_without_linear_layers() -> None:
+    config = GPT2Config(vocab_size=97, n_embd=32, n_layer=2, n_head=2, bos_token_id=1, eos_token_id=2)
+    with pytest.raises(ConfigError, match="=all-linear: this gpt2 model has Conv1D layers"):
+        checks.require_lora_targets(arguments(**LORA), config)
