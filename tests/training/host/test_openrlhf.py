@@ -57,6 +57,7 @@ def test_refused_in_one_line(flags: dict, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+KL, GAE = {"algo.kl.init_coef": 0.01}, {"algo.advantage.estimator": "gae"}
 POLICY, ENGINES = RoleRequest("policy", 1, 4), RoleRequest("engines", 2, 1)
 
 
@@ -64,21 +65,15 @@ POLICY, ENGINES = RoleRequest("policy", 1, 4), RoleRequest("engines", 2, 1)
     ("flags", "expected"),
     [
         ({}, [POLICY, ENGINES]),
-        ({"algo.kl.init_coef": 0.01}, [POLICY, ENGINES, RoleRequest("reference", 1, 4)]),
+        (KL, [POLICY, ENGINES, RoleRequest("reference", 1, 4)]),
+        (KL | {"train.colocate_actor_ref": True}, [POLICY, ENGINES, RoleRequest("reference", 1, 4, "policy")]),
         (
-            {"algo.kl.init_coef": 0.01, "train.colocate_actor_ref": True},
-            [POLICY, ENGINES, RoleRequest("reference", 1, 4, "policy")],
-        ),
-        (
-            {"algo.kl.init_coef": 0.01, "train.colocate_all": True, "vllm.tensor_parallel_size": 2},
+            KL | {"train.colocate_all": True, "vllm.tensor_parallel_size": 2},
             [POLICY, RoleRequest("engines", 2, 2, "policy"), RoleRequest("reference", 1, 4, "policy")],
         ),
         # Engines of an asynchronous run generate while the policy trains.
         ({"train.colocate_all": True, "train.async_enable": True, "vllm.enable_sleep": False}, [POLICY, ENGINES]),
-        (
-            {"algo.advantage.estimator": "gae", "critic.num_gpus_per_node": 3},
-            [POLICY, ENGINES, RoleRequest("critic", 1, 3)],
-        ),
+        ({**GAE, "critic.num_gpus_per_node": 3}, [POLICY, ENGINES, RoleRequest("critic", 1, 3)]),
     ],
 )
 def test_roles_ask_for_what_openrlhf_gives_them(flags: dict, expected: list[RoleRequest]) -> None:

@@ -70,14 +70,6 @@ def test_openrlhfs_parser_remarks_once(monkeypatch: pytest.MonkeyPatch, capsys: 
         assert capsys.readouterr().out.count("Recommend setting k2") == 1
 
 
-def test_every_role_of_the_recipe_is_planned() -> None:
-    run = placed("split", "4x8", algo__kl__init_coef=0.01, algo__advantage__estimator="gae")
-    assert [group.roles for group in run.report.plan.groups] == [("policy", "reference"), ("engines",), ("critic",)]
-    together = placed("colocate", "4x8", algo__kl__init_coef=0.01, algo__advantage__estimator="gae")
-    assert [group.roles for group in together.report.plan.groups] == [("policy", "engines", "reference", "critic")]
-    assert set(together.report.footprints) == {"policy", "engines", "reference", "critic"}
-
-
 def test_minibatches_of_whole_prompts_are_dealt_evenly_also_where_batches_are_dynamic() -> None:
     run = config("flags", policy=PolicySettings(minibatches="prompts"))
     flags = {**FLAGS, "vllm.num_engines": 1, "train.dynamic_batch_enable": True, "train.batch_size": 64}

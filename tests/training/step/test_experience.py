@@ -14,16 +14,14 @@ from meds_openrlhf.memory import rows as memory_rows
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.batch_clusters import sizes_in_batch
 from meds_openrlhf.shaping.penalty import penalty_effect
-from meds_openrlhf.training.step.experience import Recorded, metrics_of_policy, rows_of_answers
+from meds_openrlhf.training.step.experience import Recorded, metrics_of_policy
 from tests.training.step.makers import by_sample, last_step, memory_maker, our_maker, plain_maker, use_sizes
 from tests.training.step.rollouts import (
     BY_TOKENS,
     NO_ANSWER,
-    FakePolicyGroup,
     arguments,
     layer_logits_of,
     recorded_rollouts,
-    set_texts,
 )
 from tests.training.step.test_batches import require_equal
 
@@ -75,14 +73,6 @@ def test_who_is_remembered_is_who_loses_reward(tmp_path: Path, remember: str, wa
     assert result.metrics["meds/reward_raw"] == pytest.approx(np.mean(REWARDS))
     assert result.metrics["meds/reward_shaped"] == pytest.approx(shaped.mean())
     assert result.metrics["meds/time_recording_ms"] == pytest.approx(3.0)  # three micro-batches of 1 ms
-
-
-def test_the_share_without_an_answer_is_a_metric_also_without_a_memory() -> None:
-    maker, samples = our_maker(arguments()), recorded_rollouts()
-    maker.actor_model_group = FakePolicyGroup(texts=True)
-    for sample, text in zip(samples, ["\\boxed{7}"] * 9 + ["7", "\\boxed{}", "\\boxed{7"]):
-        set_texts(sample, "1+1=", f"{text:<9}")
-    assert maker.make_step(samples, 1).metrics["rollout/unanswered_rate"] == 0.25
 
 
 class Diversity:
@@ -180,15 +170,6 @@ def test_sizes_in_a_batch_count_a_groups_own_rows_and_noise_is_alone() -> None:
     codes = np.array([0, 2, 0, 0, 0, 0, 0])
     assert sizes_in_batch(features, codes, PRESETS["paper"]).tolist() == [3, 1, 3, 2, 2, 1, 3]
     assert sizes_in_batch(features[:0], codes[:0], PRESETS["paper"]).tolist() == []
-
-
-def test_a_memory_of_answers_has_equal_rows_for_equal_ones() -> None:
-    recorded = Recorded([None, "3", "12", "12.0"], np.ones(4, bool), np.empty((4, 0), np.float32), seconds=0.0)
-    answered, rows = rows_of_answers([], recorded)
-    assert answered.tolist() == [False, True, True, True]
-    assert np.array_equal(rows[3], rows[2])
-    assert not np.array_equal(rows[3], rows[1])
-    assert np.isnan(rows[0]).all()
 
 
 def test_length_penalties_do_not_change_a_verdict() -> None:
