@@ -54,14 +54,11 @@ def test_a_cluster_that_is_too_small_says_what_lacks(meds: Meds) -> None:
 @pytest.mark.parametrize(
     ("words", "setting"),
     [
-        ("--cluster 8", "--cluster=8"),
-        ("--cpus 8", "--cpus=8"),
+        *[(f"{flag}=8", f"{flag}=8") for flag in ("--cluster", "--cpus")],
         ("--meds.placement.mode=split --train.colocate_all", "train.colocate_all=True"),
         ("--meds.placement.mode=flags", "vllm.num_engines"),
-        ("--ckpt.max_num=1", "ckpt.max_num=1"),
-        ("--vllm.num_engine=1", "vllm.num_engine=1"),
-        ("--vllm.tensor_parallel_size=8", "vllm.tensor_parallel_size=8"),
-        ("--actor.model_name_or_path=./models/qwen", "actor.model_name_or_path=./models/qwen"),
+        *[(f"--{setting}", setting) for setting in ("ckpt.max_num=1", "vllm.num_engine=1")],
+        *[(f"--{setting}", setting) for setting in ("vllm.tensor_parallel_size=8", "actor.model_name_or_path=./qwen")],
     ],
 )
 def test_a_wrong_setting_is_named(words: str, setting: str, meds: Meds) -> None:

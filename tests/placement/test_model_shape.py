@@ -18,14 +18,10 @@ def _no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 SMALL = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, vocab_size=128)
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        LlamaConfig(**SMALL),
-        Qwen2Config(**SMALL),
-        Qwen3Config(**SMALL, num_key_value_heads=2, head_dim=24, tie_word_embeddings=True),
-    ],
-)
+QWEN3 = Qwen3Config(**SMALL, num_key_value_heads=2, head_dim=24, tie_word_embeddings=True)
+
+
+@pytest.mark.parametrize("config", [LlamaConfig(**SMALL), Qwen2Config(**SMALL), QWEN3])
 def test_parameters_are_those_of_the_model_itself(config: PretrainedConfig) -> None:
     import torch
     from transformers import AutoModelForCausalLM

@@ -17,13 +17,9 @@ from tests.placement.clusters import found_shape
 
 QWEN = "Qwen/Qwen3-8B"
 FLAGS: dict[str, Any] = {
-    "actor.model_name_or_path": QWEN,
-    "algo.advantage.estimator": "group_norm",
-    "algo.kl.init_coef": 0,
-    "rollout.n_samples_per_prompt": 8,
-    "reward.remote_url": "reward.py",
-    "ds.zero_stage": 3,
-}
+    "actor.model_name_or_path": QWEN, "algo.advantage.estimator": "group_norm", "algo.kl.init_coef": 0,
+    "rollout.n_samples_per_prompt": 8, "reward.remote_url": "reward.py", "ds.zero_stage": 3,
+}  # fmt: skip
 FREE = imagined_cluster("1x8", 140.0)
 BUSY = [replace(FREE[0], free_gpus=3.0)]
 

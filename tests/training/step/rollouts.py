@@ -32,16 +32,10 @@ BY_TOKENS = {"train.dynamic_batch_enable": True, "rollout.max_tokens_per_gpu": 4
 def arguments(**flags: Any) -> SimpleNamespace:
     """OpenRLHF's arguments for 3 prompts of 4 rollouts in micro-batches of 5 (which cut through the groups)."""
     base = {
-        "vllm.num_engines": 1,
-        "algo.advantage.estimator": "group_norm",
-        "algo.kl.init_coef": 0,
-        "rollout.batch_size": 3,
-        "rollout.n_samples_per_prompt": 4,
-        "rollout.micro_batch_size": 5,
-        "actor.num_gpus_per_node": 1,
-        "reward.remote_url": "unused.py",
-        "ds.attn_implementation": "sdpa",
-    }
+        "vllm.num_engines": 1, "algo.advantage.estimator": "group_norm", "algo.kl.init_coef": 0,
+        "rollout.batch_size": 3, "rollout.n_samples_per_prompt": 4, "rollout.micro_batch_size": 5,
+        "actor.num_gpus_per_node": 1, "reward.remote_url": "unused.py", "ds.attn_implementation": "sdpa",
+    }  # fmt: skip
     return parse_openrlhf_arguments({**base, **flags})
 
 
@@ -54,32 +48,20 @@ def recorded_rollouts(
     """
     generator = torch.Generator().manual_seed(seed)
     samples = []
-    for prompt in range(prompts):
-        for _ in range(responses):
-            length = int(torch.randint(6, 12, (1,), generator=generator))
-            sequences = torch.randint(1, 50, (1, 4 + length), generator=generator)
-            action_mask = torch.zeros(1, 3 + length, dtype=torch.long)
-            action_mask[:, 3:] = 1
-            reward = torch.randint(0, 2, (1,), generator=generator).float()
-            if rewards is not None:
-                reward = torch.tensor([float(rewards[len(samples)])])
-            samples.append(
-                Experience(
-                    sequences=sequences,
-                    attention_mask=torch.ones_like(sequences),
-                    action_mask=action_mask,
-                    index=[len(samples)],
-                    prompts=[f"prompt {prompt}"],
-                    labels=["7"],
-                    images=[None],
-                    rewards=reward.clone(),
-                    scores=reward.clone(),
-                    response_length=torch.tensor([length]),
-                    truncated=torch.tensor([False]),
-                    total_length=torch.tensor([4.0 + length]),
-                    info={"reward": reward.clone()},
-                )
-            )
+    for number in range(prompts * responses):
+        length = int(torch.randint(6, 12, (1,), generator=generator))
+        sequences = torch.randint(1, 50, (1, 4 + length), generator=generator)
+        action_mask = torch.zeros(1, 3 + length, dtype=torch.long)
+        action_mask[:, 3:] = 1
+        reward = torch.randint(0, 2, (1,), generator=generator).float()
+        if rewards is not None:
+            reward = torch.tensor([float(rewards[number])])
+        samples.append(Experience(
+            sequences=sequences, attention_mask=torch.ones_like(sequences), action_mask=action_mask, index=[number],
+            prompts=[f"prompt {number // responses}"], labels=["7"], images=[None], rewards=reward.clone(),
+            scores=reward.clone(), response_length=torch.tensor([length]), truncated=torch.tensor([False]),
+            total_length=torch.tensor([4.0 + length]), info={"reward": reward.clone()},
+        ))  # fmt: skip
     return samples
 
 
