@@ -15,8 +15,18 @@ from meds_openrlhf.features.final_answer import VALUES
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.shard import ShardSettings
 from meds_openrlhf.training.step.experience import rows_of_answers
-from tests.training.step.makers import by_sample, memory_maker, our_maker, plain_maker, use_sizes
-from tests.training.step.rollouts import LAYERS, FakePolicyGroup, arguments, recorded_rollouts, set_texts
+from tests.training.step.rollouts import (
+    LAYERS,
+    FakePolicyGroup,
+    arguments,
+    by_sample,
+    memory_maker,
+    our_maker,
+    plain_maker,
+    recorded_rollouts,
+    set_texts,
+    use_sizes,
+)
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

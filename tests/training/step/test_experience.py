@@ -15,13 +15,18 @@ from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.batch_clusters import sizes_in_batch
 from meds_openrlhf.shaping.penalty import penalty_effect
 from meds_openrlhf.training.step.experience import Recorded, metrics_of_policy
-from tests.training.step.makers import by_sample, last_step, memory_maker, our_maker, plain_maker, use_sizes
 from tests.training.step.rollouts import (
     BY_TOKENS,
     NO_ANSWER,
     arguments,
+    by_sample,
+    last_step,
     layer_logits_of,
+    memory_maker,
+    our_maker,
+    plain_maker,
     recorded_rollouts,
+    use_sizes,
 )
 from tests.training.step.test_batches import require_equal
 

@@ -13,8 +13,15 @@ from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.rows import prompt_key
 from meds_openrlhf.training.step.log import RolloutSender, eval_line, eval_metrics, step_rollouts
-from tests.training.step.makers import memory_maker, our_maker
-from tests.training.step.rollouts import BY_TOKENS, TOKENIZER, arguments, recorded_rollouts, set_texts
+from tests.training.step.rollouts import (
+    BY_TOKENS,
+    TOKENIZER,
+    arguments,
+    memory_maker,
+    our_maker,
+    recorded_rollouts,
+    set_texts,
+)
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

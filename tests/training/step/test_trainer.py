@@ -21,7 +21,7 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.training.step import checkpoint
 from meds_openrlhf.training.step.trainer import MedsTraining
-from meds_openrlhf.training.watch.control import StepReport, Stopped, TrainerContext, start_run_control
+from meds_openrlhf.training.watch.control import RunControl, StepReport, Stopped, TrainerContext
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -84,18 +84,27 @@ class RecordingPool:
         self.snapshots = [name for name in self.snapshots if name in keep]
 
 
+class Control:
+    """The handle of a run's mailbox, which is in this process."""
+
+    def __init__(self, paths: RunPaths) -> None:
+        self.mailbox = RunControl(paths)
+
+    def __getattr__(self, name: str) -> Any:
+        return SimpleNamespace(remote=lambda *words: ray.put(getattr(self.mailbox, name)(*words)))
+
+
 @pytest.fixture
 def trainer(tmp_path: Path) -> Trainer:
     ckpt = SimpleNamespace(save_steps=3, disable_ds=False)
     args = SimpleNamespace(folder=tmp_path, train=SimpleNamespace(seed=1), ckpt=ckpt)
     paths, pool, meds = RunPaths(tmp_path), cast(MemoryPool, RecordingPool()), MedsSettings(run_dir=str(tmp_path))
-    control = start_run_control(paths)
-    context = TrainerContext(meds, paths, control, pool, records_layers=True, recorder=None, first_step=0)
+    context = TrainerContext(meds, paths, Control(paths), pool, records_layers=True, recorder=None, first_step=0)
     return Trainer(context=context, strategy=SimpleNamespace(args=args))
 
 
 def news_of(trainer: Trainer) -> list[Any]:
-    return ray.get(trainer._context.control.take_news.remote())
+    return trainer._context.control.mailbox.take_news()
 
 
 def test_a_checkpoint_names_its_memory_and_is_marked_last(trainer: Trainer) -> None:
@@ -145,7 +154,7 @@ def test_a_stop_that_was_asked_for_ends_the_step_with_a_checkpoint(trainer: Trai
         for step in (1, 2, 3):
             trainer.save_logs_and_checkpoints(step, {}, {"global_step": step})
             if step == 1:
-                ray.get(trainer._context.control.request_stop.remote())
+                trainer._context.control.mailbox.request_stop()
 
     trainer.loop = loop
     trainer.fit()
@@ -157,7 +166,7 @@ def test_a_stop_during_an_evaluation_needs_no_further_step(trainer: Trainer) -> 
     def loop() -> None:
         for step in (1, 2):
             trainer.save_logs_and_checkpoints(step, {}, {"global_step": step})
-        ray.get(trainer._context.control.request_stop.remote())
+        trainer._context.control.mailbox.request_stop()
         trainer.save_best_checkpoint({"pass1": 0.4}, 2, {"global_step": 2})
         raise AssertionError("went on")
 
@@ -172,7 +181,7 @@ def test_a_stop_without_checkpoints_says_so(trainer: Trainer) -> None:
     flushed: list[bool] = []
     trainer._rollouts = SimpleNamespace(flush=lambda: flushed.append(True))
     trainer.args.ckpt.disable_ds = True
-    ray.get(trainer._context.control.request_stop.remote())
+    trainer._context.control.mailbox.request_stop()
     trainer.loop = lambda: trainer.save_logs_and_checkpoints(1, {}, {})
     trainer.fit()
     assert news_of(trainer)[-1] == Stopped(1, None)

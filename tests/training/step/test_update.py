@@ -9,19 +9,9 @@ from openrlhf.models import Actor, PolicyLoss
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from meds_openrlhf.config.schema import EntropyAdvantageSettings
-from meds_openrlhf.training.step.update import EntropyAdvantageLoss, entropy_bonus, warmup_ratio
+from meds_openrlhf.training.step.update import EntropyAdvantageLoss, warmup_ratio
 
 SETTINGS = EntropyAdvantageSettings(alpha=0.4, kappa=2.0)
-
-
-def test_the_bonus_is_the_entropy_up_to_a_part_of_the_advantage() -> None:
-    entropy = torch.tensor([[0.5, 2.0, 0.1, 3.0, 1.0]], requires_grad=True)
-    advantages = torch.tensor([[1.0, 1.0, -1.0, -0.8, 0.0]])
-    bonus = entropy_bonus(entropy, advantages, alpha=0.4, kappa=2.0)
-    # 0.4 * 0.5; |1| / 2; 0.4 * 0.1; |-0.8| / 2; nothing where there is no advantage
-    torch.testing.assert_close(bonus, torch.tensor([[0.2, 0.5, 0.04, 0.4, 0.0]]))
-    assert not bonus.requires_grad
-    assert torch.equal((advantages + bonus).sign(), advantages.sign())
 
 
 def test_the_entropy_is_that_of_openrlhfs_actor_at_the_tokens_it_is_trained_on() -> None:
@@ -60,13 +50,16 @@ def test_openrlhfs_loss_gets_all_that_it_passes_and_the_raised_advantages() -> N
 
     class Loss(torch.nn.Module):
         def forward(self, log_probs: torch.Tensor, old: torch.Tensor, advantages: torch.Tensor, **batch: int) -> None:
-            passed.update(batch, advantages=advantages.tolist())
+            passed.update(batch, advantages=advantages.tolist(), gradient=advantages.requires_grad)
 
     loss = EntropyAdvantageLoss(Loss(), SETTINGS)
-    loss.keep_entropy(loss, (), (None, SimpleNamespace(entropy=torch.tensor([[9.0, 0.5, 2.0]]))))  # 9 is the prompt's
+    entropy = torch.tensor([[9.0, 0.5, 2.0, 0.1, 3.0, 1.0]], requires_grad=True)  # 9 is the prompt's
+    loss.keep_entropy(loss, (), (None, SimpleNamespace(entropy=entropy)))
     loss.keep_entropy(loss, (), torch.zeros(1, 2))  # a log-prob recompute between: nothing is kept of it
-    advantages = torch.tensor([[1.0, -1.0]])
+    advantages = torch.tensor([[1.0, 1.0, -1.0, -0.8, 0.0]])
     loss(advantages, advantages, advantages, action_mask=1, dp_size=2)
-    assert passed == {"action_mask": 1, "dp_size": 2, "advantages": [[pytest.approx(1.2), -0.5]]}
+    # Plus 0.4 * 0.5; |1| / 2; 0.4 * 0.1; |-0.8| / 2; nothing where there is no advantage.
+    assert passed.pop("advantages") == [pytest.approx([1.2, 1.5, -0.96, -0.4, 0.0])]
+    assert passed == {"action_mask": 1, "dp_size": 2, "gradient": False}
     with pytest.raises(AssertionError):  # every update has its own entropy
         loss(advantages, advantages, advantages)
