@@ -36,15 +36,12 @@ def test_the_shipped_recipe_on_clusters_of_all_sizes(cluster: str, meds: Meds) -
 
 def test_a_cluster_that_is_too_small_says_what_lacks(meds: Meds) -> None:
     counts = ["--actor.num_nodes=4", "--actor.num_gpus_per_node=8", "--meds.placement.mode=colocate"]
-    assert meds("plan", CONFIG, "--cluster", "3x8", *counts)[::2] == (
-        1,
-        f"meds: {CONFIG} does not fit: the cluster has no room for 4 x 8 GPUs on one node for policy + engines and 41 "
-        "CPUs (8 of them on node 0 for the memory); free are 3 nodes with 8 GPUs and 128 CPUs each. Lower "
-        "actor.num_gpus_per_node or add nodes.\n",
-    )
     code, _, error = meds("plan", CONFIG, "--cluster", "4x8", "--cpus", "9", *counts)
     assert code == 1
-    assert "free are 4 nodes with 8 GPUs and 9 CPUs each. Lower meds.memory.shards or add nodes." in error
+    assert error.startswith(
+        f"meds: {CONFIG} does not fit: the cluster has no room for 4 x 8 GPUs on one node for polic"
+    )
+    assert "free are 4 nodes with 8 GPUs and 9 CPUs each. Lower meds.memory.shards or add nodes.\n" in error
     meds.output("plan", CONFIG, "--cluster", "4x8", *counts)
     code, printed, _ = meds("plan", CONFIG, "--cluster=1x8", "--gpu-memory=16", "--meds.placement.mode=colocate")
     assert code == 1

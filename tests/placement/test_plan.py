@@ -85,9 +85,6 @@ def test_what_lacks_is_counted_by_role_and_the_largest_is_to_be_lowered() -> Non
     text = "1 GPU for policy, 16 GPUs for engines and 18 CPUs; free are 10.0.0.1 with 8 GPUs and 32 CPUs"
     assert shortage(roles, [NODE], shards=0, advice=advice) == text
     assert shortage(roles, [], advice=advice).endswith("; free are no nodes")
-    wide = [RoleRequest("policy", 1, 4), RoleRequest("engines", 1, 16)]
-    text = "1 x 4 GPUs on one node for policy, 1 x 16 GPUs on one node for engines and 23 CPUs"
-    assert shortage(wide, [NODE, NODE], advice=advice).startswith(text)
     nodes = [node("a", 8, 8), replace(node("b", 8, 64), is_drivers=True)]  # with too few CPUs
     text = shortage([RoleRequest("policy", 2, 8)], [nodes[0], nodes[0]], shards=3, advice=FEWER_SHARDS)
     assert text.endswith("and 20 CPUs (3 of them on a for the memory); free are 2 nodes with 8 GPUs and 8 CPUs each")

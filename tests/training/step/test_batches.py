@@ -2,7 +2,6 @@
 
 import pickle
 from dataclasses import fields
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from openrlhf.trainer.ppo_utils.experience import (
     remove_padding_in_sequences,
     split_experience_batch,
 )
-from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
+from openrlhf.trainer.ray import ppo_actor
 
 from meds_openrlhf.config.schema import PolicySettings
 from meds_openrlhf.runtime.errors import RunLostError
@@ -178,44 +177,13 @@ def test_the_ranks_get_the_samples_of_their_order(ranks: int) -> None:
         assert received.index is None
 
 
-class Buffer(list[int]):
-    """A replay buffer of numbers."""
+@pytest.mark.parametrize("minibatches", ["prompts", "responses"])
+def test_the_policy_is_trained_in_the_order_of_its_batch(minibatches: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fit(_actor: object, _kl: float) -> dict[str, list[int]]:
+        """OpenRLHF's update loop makes its loader by this name."""
+        return {"seen": [int(item) for item in ppo_actor.DataLoader(range(40), shuffle=True)]}
 
-    sample_batch_size = 2
-
-    def collate_fn(self, items: list[int]) -> SimpleNamespace:
-        mask = torch.ones(len(items), 1)
-        return SimpleNamespace(items=items, action_mask=mask, to_device=lambda device: None)
-
-    def clear(self) -> None:
-        self[:] = []
-
-
-def trained_order(minibatches: str) -> list[int]:
-    """The order in which OpenRLHF's update loop takes 40 responses."""
-    seen: list[int] = []
-
-    def training_step(batch: SimpleNamespace, *_: object) -> dict[str, object]:
-        seen.extend(batch.items)
-        metrics = {"policy_loss": torch.zeros(())}
-        return {"metrics": metrics, "weights": {"policy_loss": "token"}, "num_action_tokens": 2.0, "num_samples": 2.0}
-
-    strategy = SimpleNamespace(
-        ring_attn_group=None, accumulated_gradient=2, is_rank_0=lambda: False, all_reduce=lambda status: status
-    )
-    train = SimpleNamespace(dynamic_batch_enable=False)
-    trainer = ActorPPOTrainer.__new__(ActorPPOTrainer)
-    trainer.__dict__.update(
-        args=SimpleNamespace(train=train, ds=SimpleNamespace(tensor_parallel_size=1)), strategy=strategy, max_epochs=1,
-        replay_buffer=Buffer(range(40)), dataloader_pin_memory=False, training_step=training_step,
-    )  # fmt: skip
+    monkeypatch.setattr(PolicyActor.__mro__[1], "fit", fit)
     actor = PolicyActor.__new__(PolicyActor)
-    settings = PolicySettings(minibatches=minibatches)
-    actor.__dict__.update(trainer=trainer, actor=torch.nn.Identity(), _policy_settings=settings)
-    actor.fit()
-    return seen
-
-
-def test_the_policy_is_trained_in_the_order_of_its_batch() -> None:
-    assert trained_order("prompts") == list(range(40))
-    assert sorted(trained_order("responses")) == list(range(40)) != trained_order("responses")
+    actor._policy_settings = PolicySettings(minibatches=minibatches)
+    assert (actor.fit()["seen"] == list(range(40))) == (minibatches == "prompts")
