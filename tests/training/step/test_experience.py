@@ -102,19 +102,6 @@ def put_into_logits(monkeypatch: pytest.MonkeyPatch, values: dict[int, float]) -
     monkeypatch.setattr("tests.training.step.rollouts.layer_logits_of", changed)
 
 
-def test_diversity_is_of_what_is_remembered_and_of_right_answers_with_a_feature(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    samples, right = recorded_rollouts(), [sample for sample in range(12) if sample not in WRONG]
-    put_into_logits(monkeypatch, {right[0]: NO_ANSWER})
-    maker, _ = memory_maker(arguments(), tmp_path)
-    maker.diversity = diversity = Diversity()
-    assert last_step(maker).metrics["diversity"] == 1.0
-    for found, expected in ((diversity.remembered, WRONG), (diversity.right, right[1:])):
-        logits = np.concatenate([layer_logits_of(samples[sample].sequences) for sample in expected])
-        np.testing.assert_array_equal(found, FeatureTransform().select(logits))
-
-
 def test_the_verifiers_score_decides_what_is_wrong_and_not_the_reward(tmp_path: Path) -> None:
     """A reward may hold more than the verdict: here a point for the form, given to wrong answers only."""
     samples = recorded_rollouts()
@@ -138,15 +125,20 @@ def test_rows_carry_their_own_samples_features_even_when_batches_are_reordered(t
     assert by_sample(experiences, "reward").tolist() == REWARDS
 
 
-def test_rollouts_without_an_answer_or_with_broken_logits_have_no_row(
+def test_rollouts_without_an_answer_or_with_broken_logits_have_no_row_and_no_diversity(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_into_logits(monkeypatch, {WRONG[0]: NO_ANSWER, WRONG[1]: np.nan})
+    samples, right = recorded_rollouts(), [sample for sample in range(12) if sample not in WRONG]
+    put_into_logits(monkeypatch, {WRONG[0]: NO_ANSWER, WRONG[1]: np.nan, right[0]: NO_ANSWER})
     maker, pool = memory_maker(arguments(), tmp_path)
-    last_step(maker)
+    maker.diversity = diversity = Diversity()
+    assert last_step(maker).metrics["diversity"] == 1.0
     assert pool.observed[0].column("sample").to_pylist() == WRONG[2:]
     (told,) = maker._context.told
-    assert told.startswith("step 1: features of 1 of 11 responses are not finite")
+    assert told.startswith("step 1: features of 1 of 10 responses are not finite")
+    for found, expected in ((diversity.remembered, WRONG[2:]), (diversity.right, right[1:])):
+        logits = np.concatenate([layer_logits_of(samples[sample].sequences) for sample in expected])
+        np.testing.assert_array_equal(found, FeatureTransform().select(logits))
 
 
 def test_responses_without_a_reward_end_the_run() -> None:
