@@ -46,7 +46,7 @@ class Below:
 
 @dataclass(frozen=True)
 class RunPaths:
-    """The files of one run, below ``root``; docs/storage.md draws the folder."""
+    """The files of one run, below ``root``: ``config``, ``metrics``, ``evaluations``, ``checkpoints``, ``model``, etc."""
 
     root: Path
 
@@ -89,7 +89,7 @@ class RunPaths:
 
 @dataclass(frozen=True)
 class MemoryPaths:
-    """The files of one memory, below ``root``."""
+    """The files of one memory, below ``root``: ``format``, ``snapshots``, and a folder for each shard."""
 
     root: Path
 
