@@ -46,7 +46,7 @@ class Below:
 
 @dataclass(frozen=True)
 class RunPaths:
-    """The files of one run, below ``root``: ``config``, ``metrics``, ``evaluations``, ``checkpoints``, ``model``, etc."""
+    """The files of one run, below ``root``: ``config``, ``metrics``, ``evaluations``, ``checkpoints``, ``model`` ..."""
 
     root: Path
 
