@@ -1,4 +1,4 @@
-"""Experience from the same recorded rollouts: OpenRLHF's own without a penalty, and what is remembered and shaped."""
+"""Experience from recorded rollouts: OpenRLHF's own without a penalty, what is remembered, and what is shaped."""
 
 from pathlib import Path
 from typing import Any
@@ -9,15 +9,18 @@ import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
 
 from meds_openrlhf.config.method import PRESETS
+from meds_openrlhf.features.function import FeatureFunction
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory import rows as memory_rows
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.batch_clusters import sizes_in_batch
 from meds_openrlhf.shaping.penalty import penalty_effect
 from meds_openrlhf.training.step.experience import Recorded, metrics_of_policy
+from meds_openrlhf.training.step.samples import generated_tokens, rows_of_texts
 from tests.training.step.rollouts import (
     BY_TOKENS,
     NO_ANSWER,
+    TOKENIZER,
     arguments,
     by_sample,
     last_step,
@@ -26,6 +29,7 @@ from tests.training.step.rollouts import (
     our_maker,
     plain_maker,
     recorded_rollouts,
+    set_texts,
     use_sizes,
 )
 from tests.training.step.test_batches import require_equal
@@ -178,3 +182,29 @@ def test_length_penalties_do_not_change_a_verdict() -> None:
     result = our_maker(args).make_step(samples, 1)
     assert (by_sample(result.experiences, "reward") < 0.5).any()
     assert result.collected.correct.all()
+
+
+def test_the_mask_of_actions_is_one_token_behind() -> None:
+    actions = torch.tensor([[0, 1, 1, 0], [0, 1, 1, 1]])
+    attention = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 1, 0]])  # the second row ends earlier
+    assert generated_tokens(actions, attention).tolist() == [
+        [False, False, True, True, False],
+        [False, False, True, True, False],
+    ]
+
+
+def test_every_sample_has_the_row_of_its_own_texts_in_the_order_of_the_index() -> None:
+    asked = list[tuple[str, str]]()
+
+    def lengths(prompts: list[str], responses: list[str]) -> np.ndarray:
+        asked.extend(zip(prompts, responses))
+        return np.array([[len(prompt), len(response)] for prompt, response in zip(prompts, responses)])
+
+    samples = recorded_rollouts()[::-1]
+    for number, sample in enumerate(samples):
+        set_texts(sample, "1+1=", "1+" * (number + 1), [TOKENIZER.eos_token_id])
+    function = FeatureFunction(Path("my.py"), "from_texts", 2, lengths)
+    present, rows = rows_of_texts(TOKENIZER, function, samples, None)
+    assert present.all()
+    assert asked[0] == (samples[-1].prompts[0], "1+" * len(samples))
+    assert rows[:, 1].tolist() == [2 * number for number in range(len(samples), 0, -1)]
