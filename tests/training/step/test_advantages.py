@@ -88,6 +88,8 @@ def test_every_estimator_trains_on_the_shaped_rewards(tmp_path: Path, estimator:
         torch.testing.assert_close(shaped, torch.where(wrong, -0.1 * np.log(4), raw.double()).float())
         assert pool.shard.stats().rows == 4 * wrong.sum()
     assert (shaped[wrong] < 0).any()
+    stats = pool.shard.stats()
+    assert (result.metrics["meds/rows"], result.metrics["meds/clusters"]) == (stats.rows, stats.clusters)
     unshaped = plain_maker(args).make_experience_batch(recorded_rollouts(**sizes))
     expected = plain_maker(args).make_experience_batch(recorded_rollouts(**sizes, rewards=shaped.tolist()))
     for found, one, other in zip(result.experiences, expected, unshaped):

@@ -79,6 +79,7 @@ def test_who_is_remembered_is_who_loses_reward(tmp_path: Path, remember: str, wa
     effect = penalty_effect(np.reshape(REWARDS, (3, 4)), shaped.reshape(3, 4))
     assert result.metrics["meds/penalty_effect"] == pytest.approx(effect, abs=1e-9)
     assert result.metrics["meds/rows_step"] == len(remembered)
+    assert result.metrics["meds/penalized_share"] == pytest.approx(np.mean(penalties > 0))
     assert result.metrics["meds/reward_raw"] == pytest.approx(np.mean(REWARDS))
     assert result.metrics["meds/reward_shaped"] == pytest.approx(shaped.mean())
     assert result.metrics["meds/time_recording_ms"] == pytest.approx(3.0)  # three micro-batches of 1 ms
