@@ -34,41 +34,43 @@ SHARD_NAME = re.compile(r"shard-(\d{4,})")
 SNAPSHOT_NAME = re.compile(r"[A-Za-z0-9_]{1,128}")
 
 
+class Below:
+    """A file or folder with a fixed name below the ``root`` of `RunPaths` or `MemoryPaths`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, paths: RunPaths | MemoryPaths, _owner: object) -> Path:
+        return paths.root / self._name
+
+
 @dataclass(frozen=True)
 class RunPaths:
-    """The files of one run, below ``root``."""
+    """The files of one run, below ``root``: ``config``, ``metrics``, ``evaluations``, ``checkpoints``, ``model`` ..."""
 
     root: Path
 
-    @property
-    def config(self) -> Path:
-        """The resolved configuration."""
-        return self.root / "config.yaml"
+    config = Below("config.yaml")
+    metrics = Below("metrics.jsonl")
+    evaluations = Below("evaluations.jsonl")
+    clusters = Below("clusters.jsonl")
+    rollouts_folder = Below("rollouts")
+    checkpoints = Below("checkpoints")  # OpenRLHF's ``ckpt.path``
+    policy_checkpoints = Below("checkpoints/_actor")
+    complete = Below("checkpoints/complete")
+    diversity_folder = Below("checkpoints/diversity")
+    model = Below("model")  # OpenRLHF's ``ckpt.output_dir``
+    tokenizer = Below("tokenizer.json")
+    report = Below("report.html")
+    tracking = Below("tracking.json")
+    tracking_log = Below("tracking.log")
+    tensorboard = Below("tensorboard")  # unless ``logger.tensorboard_dir`` names another folder
+    lock = Below(".lock")  # of the run's driver, so that two drivers never write to the same folder
 
     @property
-    def lock(self) -> Path:
-        """The lock of the run's driver, so that two drivers never write to the same folder."""
-        return self.root / ".lock"
-
-    @property
-    def metrics(self) -> Path:
-        """One JSON line per training step."""
-        return self.root / "metrics.jsonl"
-
-    @property
-    def evaluations(self) -> Path:
-        """One JSON line per evaluation during training."""
-        return self.root / "evaluations.jsonl"
-
-    @property
-    def clusters(self) -> Path:
-        """One JSON line per training step about its rollouts' clusters."""
-        return self.root / "clusters.jsonl"
-
-    @property
-    def rollouts_folder(self) -> Path:
-        """The rollout log, one file per training step."""
-        return self.root / "rollouts"
+    def memory(self) -> MemoryPaths:
+        """The files of the run's memory."""
+        return MemoryPaths(self.root / "memory")
 
     def rollouts(self, step: int) -> Path:
         """Return the file with the rollouts of a step."""
@@ -80,76 +82,19 @@ class RunPaths:
             return []
         return sorted(int(path.stem) for path in self.rollouts_folder.iterdir() if ROLLOUTS_NAME.fullmatch(path.name))
 
-    @property
-    def tokenizer(self) -> Path:
-        """The policy's tokenizer, with which texts of rollouts are decoded."""
-        return self.root / "tokenizer.json"
-
-    @property
-    def report(self) -> Path:
-        """The file that `meds report` writes."""
-        return self.root / "report.html"
-
-    @property
-    def tracking(self) -> Path:
-        """The run's id at the trackers."""
-        return self.root / "tracking.json"
-
-    @property
-    def tracking_log(self) -> Path:
-        """Errors of sending to trackers."""
-        return self.root / "tracking.log"
-
-    @property
-    def checkpoints(self) -> Path:
-        """OpenRLHF's ``ckpt.path``."""
-        return self.root / "checkpoints"
-
-    @property
-    def policy_checkpoints(self) -> Path:
-        """DeepSpeed's checkpoints of the policy, one folder per tag."""
-        return self.checkpoints / "_actor"
-
-    @property
-    def complete(self) -> Path:
-        """Markers of complete checkpoints, one file per tag."""
-        return self.checkpoints / "complete"
-
-    @property
-    def diversity_folder(self) -> Path:
-        """Moments of layer logits, one file per tag."""
-        return self.checkpoints / "diversity"
-
     def diversity(self, tag: str) -> Path:
         """Return the moments file of a checkpoint. Raises ValueError for a tag that could leave the folder."""
         return self.diversity_folder / f"{_plain_name(tag)}.npz"
 
-    @property
-    def model(self) -> Path:
-        """OpenRLHF's ``ckpt.output_dir``."""
-        return self.root / "model"
-
-    @property
-    def tensorboard(self) -> Path:
-        """TensorBoard's files, unless ``logger.tensorboard_dir`` names another folder."""
-        return self.root / "tensorboard"
-
-    @property
-    def memory(self) -> MemoryPaths:
-        """The files of the run's memory."""
-        return MemoryPaths(self.root / "memory")
-
 
 @dataclass(frozen=True)
 class MemoryPaths:
-    """The files of one memory, below ``root``."""
+    """The files of one memory, below ``root``: ``format``, ``snapshots``, and a folder for each shard."""
 
     root: Path
 
-    @property
-    def format(self) -> Path:
-        """The format of the rows, written when a run with this memory starts."""
-        return self.root / "format.json"
+    format = Below("format.json")
+    snapshots = Below("snapshots")
 
     @property
     def before(self) -> MemoryPaths:
@@ -166,11 +111,6 @@ class MemoryPaths:
             return {}
         found = {SHARD_NAME.fullmatch(entry.name): entry for entry in sorted(self.root.iterdir())}
         return {int(match.group(1)): entry for match, entry in found.items() if match and entry.is_dir()}
-
-    @property
-    def snapshots(self) -> Path:
-        """The folder of manifests."""
-        return self.root / "snapshots"
 
     def snapshot(self, name: str) -> Path:
         """Return the manifest of a snapshot. Raises ValueError for a name that could leave the folder."""

@@ -29,7 +29,7 @@ EQUIVALENT = Path(__file__).with_name("equivalent_mutants.txt")
 WANTED = 0.95
 
 STEP = ("batches", "experience", "policy", "update")  # of training/step, and what else tests them:
-BESIDE = ("step/test_minibatches.py", "step/test_advantages.py")
+BESIDE = ("step/test_advantages.py",)
 # Beside the test of the same name; they need Ray, or are about other processes.
 LEFT_OUT = ("test_crash.py", "test_distributed.py", "test_format2.py")
 OF_RAY = {"test_pool.py": ("pool.py",)}

@@ -1,33 +1,14 @@
 """JSON from outside that no reader can hold."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from meds_openrlhf.cli.main import main
-from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.data.catalog import CATALOG
-from meds_openrlhf.data.sources import Source, _parsed
-from meds_openrlhf.evaluation.problems import _fields
-from meds_openrlhf.json_text import parse_json
-
-DEEP = 100_000 * "[" + 100_000 * "]"
 
 
-def test_what_is_nested_too_deeply_is_no_json() -> None:
-    assert parse_json('{"a": 0.10}', parse_float=str) == {"a": "0.10"}
-    for text in (DEEP, DEEP.encode()):
-        with pytest.raises(json.JSONDecodeError, match="nested too deeply"):
-            parse_json(text)
-
-
-def test_readers_name_the_line_and_the_atlas_counts_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_nested_too_deeply_is_no_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "set.jsonl"
-    file.write_text(DEEP)
+    file.write_text(100_000 * "[" + 100_000 * "]")
     assert main(["atlas", str(file), "--out", str(tmp_path / "atlas"), "--model", "none"]) == 2
     assert "that are not JSON" in capsys.readouterr().err
-    with pytest.raises(ConfigError, match=r"line 7.*nested too deeply"):
-        _fields(f"{file}: line 7", DEEP.encode())
-    with pytest.raises(ConfigError, match=r"line 7.*nested too deeply"):
-        _parsed(Source(CATALOG["math"], path=file), DEEP, 7)

@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from meds_openrlhf.data.sources import Source
 
 DATA = Path("data")
+_say = partial(print, flush=True)
 SETS_ONLY, GYM_ONLY = ("from", "levels"), ("size", "held_out", "seed", "threshold", "instruction", "set")
 
 
@@ -107,10 +109,6 @@ def _prepare_gym(names: Sequence[str], options: dict[str, Any]) -> int:
     prepared = prepare_gym(GymRequest(tasks=tasks, settings=settings, **given), out, report=_say)
     print(_table(prepared), *_where(out, prepared), sep="\n")
     return 0
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
 
 
 def _table(prepared: Sequence[Prepared]) -> str:

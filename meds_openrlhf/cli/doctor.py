@@ -9,10 +9,8 @@ nodes. Prints a line for each check, with what to do about a fault. Exit code 0:
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +28,7 @@ def add_parser(subparsers: Any) -> None:
     add("--address", help="address of a Ray cluster (default: RAY_ADDRESS; without it, this machine)")
     add("--folder", type=Path, default=Path("runs"), help="folder of runs, shared by all nodes (default: %(default)s)")
     add("--recipe", type=Path, metavar="CONFIG", help="a run's YAML file: check that its checkpoints fit")
-    quick = "skip the all-reduce and the training runs, which take minutes"
-    add("--quick", action="store_true", help=quick)
-    add("--json", action="store_true", help="print a JSON object per line")
+    add("--quick", action="store_true", help="skip the all-reduce and the training runs, which take minutes")
     add("--verbose", action="store_true", help="print the output of the workers")
 
 
@@ -43,7 +39,7 @@ def run(arguments: argparse.Namespace, _overrides: list[str]) -> int:
         os.environ["RAY_ADDRESS"] = arguments.address
     wrong = False
     for finding in _findings(arguments):
-        print(json.dumps({"result": finding.word, **asdict(finding)}) if arguments.json else finding, flush=True)
+        print(finding, flush=True)
         wrong = wrong or finding.word == "WRONG"
     return int(wrong)
 
@@ -66,9 +62,8 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         if recipe is not None:
             yield checks.room_for_checkpoints(folder, recipe)
         if not gpus:
-            yield checks.Finding(
-                "cluster", "GPUs", "Ray has none on any node", "wait for GPU nodes, or start Ray there"
-            )
+            advice = "wait for GPU nodes, or start Ray there"
+            yield checks.Finding("cluster", "GPUs", "Ray has none on any node", advice)
         elif not arguments.quick:
             yield from all_reduces(gpus, 10**7 if made_up else 10**9)  # bytes
     if gpus and not arguments.quick:

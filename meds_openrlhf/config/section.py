@@ -10,7 +10,6 @@ from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from meds_openrlhf.config.errors import ConfigError, suggestion
-from meds_openrlhf.config.removed import REMOVED, is_as_before
 
 T = TypeVar("T")
 
@@ -53,12 +52,8 @@ def build(cls: type[T], values: Mapping[str, Any], name: str) -> T:
     """Build the dataclass ``cls`` from a nested mapping and check every key and value; ``name`` is its dotted name."""
     kinds = _kinds(cls)
     for key, value in values.items():
-        if key not in kinds and not is_as_before(f"{name}.{key}", value):
-            removed = REMOVED.get(f"{name}.{key}")
-            hint = (
-                f"this setting was removed. {removed[1]}" if removed else f"unknown setting. {suggestion(key, kinds)}"
-            )
-            raise ConfigError(f"{name}.{key}", value, hint)
+        if key not in kinds:
+            raise ConfigError(f"{name}.{key}", value, f"unknown setting. {suggestion(key, kinds)}")
     for item in fields(cls):  # type: ignore[arg-type]
         if item.name not in values and item.default is MISSING and item.default_factory is MISSING:
             raise ConfigError(f"{name}.{item.name}", None, "this setting is required; it has no default.")

@@ -27,7 +27,6 @@ from meds_openrlhf.tracking.trackers import wanted_trackers
 from meds_openrlhf.training.host import cpu
 from meds_openrlhf.training.start.placing import Placement, place_when_free
 from meds_openrlhf.training.start.prepare import Job, prepare
-from meds_openrlhf.training.watch.control import Stopped
 from meds_openrlhf.training.watch.follow import Following, members_of
 
 NO_GPU = "this machine has no GPU. Set RAY_ADDRESS to a cluster, or set meds.allow_cpu=true."
@@ -113,12 +112,9 @@ class Run:
         following = Following(actors.control, self.members, self.console, self.interruptions, self.trackers)
         stopped = following.to_the_end(actors.trainer.fit.remote())
         if stopped is not None:
-            raise Interrupted(self.interruptions.noted or 0, _how_it_stopped(stopped))
+            resume = f"checkpoint {stopped.tag} is saved, resume with --resume"
+            saved = resume if stopped.tag else "ckpt.disable_ds: not saved"
+            raise Interrupted(self.interruptions.noted or 0, f"stopped after step {stopped.step}; {saved}")
         ray.get(actors.models["policy"].async_save_model())
         if "critic" in actors.models and self.placement.args.critic.save_value_network:
             ray.get(actors.models["critic"].async_save_model())
-
-
-def _how_it_stopped(stopped: Stopped) -> str:
-    saved = f"checkpoint {stopped.tag} is saved, resume with --resume" if stopped.tag else "ckpt.disable_ds: not saved"
-    return f"stopped after step {stopped.step}; {saved}"

@@ -37,10 +37,9 @@ def make_site(folder: Path) -> Path:
     return folder
 
 
-def run_meds(site: Path, *words: str, cwd: Path, program: str | None = None) -> subprocess.CompletedProcess[str]:
-    """`meds` with ``words``, or a ``program``, importing from the standard library and ``site`` only."""
-    what = ["-m", "meds_openrlhf.cli.main", *words] if program is None else ["-c", program]
+def run_program(site: Path, program: str, cwd: Path, lines: str = "") -> subprocess.CompletedProcess[str]:
+    """A Python program that imports from the standard library and ``site`` only, and reads ``lines``."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB_", "RAY_"))}
     environment["PYTHONPATH"] = str(site)
-    command = [sys.executable, "-S", *what]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=100)
+    command = [sys.executable, "-S", "-c", program]
+    return subprocess.run(command, cwd=cwd, env=environment, input=lines, capture_output=True, text=True, timeout=100)

@@ -86,10 +86,6 @@ def test_the_sample_logs_of_evaluations_are_read(meds: Meds) -> None:
         ("dump --meds.memory.preset paper", "meds.memory.preset=paper: needs fingerprints. Add --model MODEL."),
         ("dump --out dump", "--out=dump: "),
         ("dump --batch-tokens 0", "--batch-tokens=0: must be at least 1."),
-        (
-            f"{LOGS}",
-            "FILES: have several columns of numbers (includes, length). Choose one with --columns reward=NAME.",
-        ),
         (f"{LOGS}/lm-eval-0.4.13 --columns reward=acc", f"FILES={LOGS}/lm-eval-0.4.13/"),
         (f"{LOGS}/lm-eval-0.4.13 --columns filter=all", f"FILES={LOGS}/lm-eval-0.4.13: contains no rollouts. Skipped "),
         ("broken.eval", "FILES=broken.eval: cannot be read (BadZipFile: File is not a zip file). Leave it out."),

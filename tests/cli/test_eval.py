@@ -19,13 +19,10 @@ def _benchmark(meds: Meds) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("runs/none --benchmarks=sums.jsonl", "MODEL=runs/none: "),
-        ("./none --benchmarks=sums.jsonl", "MODEL=./none: "),
+        *[(f"{model} --benchmarks=sums.jsonl", f"MODEL={model}: ") for model in ("runs/none", "./none")],
         *[(f"x --benchmarks={name}", f"--benchmarks={name}: ") for name in ("aime24", "none.jsonl", "sums.json")],
-        *[
-            (f"x --benchmarks=sums.jsonl {word}", f"{word}: ")
-            for word in ("--n=0", "--engines=0", "--answer-pattern=(a")
-        ],
+        ("x --benchmarks=sums.jsonl --n=0", "--n=0: "),
+        ("x --benchmarks=sums.jsonl --answer-pattern=(a", "--answer-pattern=(a: "),
     ],
 )
 def test_a_mistake_is_one_line(words: str, message: str, meds: Meds, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The command line's manners: its words, its exit codes, and what it imports before its first word."""
 
 import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from meds_openrlhf import __version__
-from meds_openrlhf.cli import data
+from meds_openrlhf.cli import data, memory
+from meds_openrlhf.cli.main import main
+from meds_openrlhf.exits import silence_if_closed
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from tests.cli.base_installation import REPOSITORY
 from tests.cli.conftest import Meds
@@ -86,3 +89,20 @@ def test_a_mistake_is_one_line_and_exit_code_2(meds: Meds, capsys: pytest.Captur
     with pytest.raises(SystemExit, match="2"):  # subcommands without overrides refuse stray words
         meds("data", "arithmetic", "--sed", "1")
     assert "unrecognized arguments: --sed 1" in capsys.readouterr().err
+
+
+def test_a_command_whose_few_lines_nobody_reads_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They fit into the stream's buffer, so that only its flush meets the closed pipe."""
+    reader, writer = os.pipe()
+    with open(writer, "w", closefd=False) as heard:
+        assert not silence_if_closed(heard)
+    os.close(reader)
+
+    def verify(*_: object) -> int:
+        print("a line")
+        return 0
+
+    monkeypatch.setattr(memory, "verify", verify)
+    with open(writer, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert main(["memory", "verify", "runs/r"]) == 0

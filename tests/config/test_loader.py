@@ -4,12 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from meds_openrlhf.config import ConfigError, MemorySettings, load_config
 from meds_openrlhf.config.loader import settings_of
 from meds_openrlhf.config.method import Method
-from meds_openrlhf.config.removed import REMOVED
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -19,15 +17,6 @@ def write(tmp_path: Path, text: str) -> Path:
 
 
 MINIMAL = "meds: {run_dir: runs/x}\nactor.model_name_or_path: m\n"
-
-
-def test_defaults_are_the_papers(tmp_path: Path) -> None:
-    meds = load_config(write(tmp_path, MINIMAL)).meds
-    assert (meds.penalty.alpha, meds.penalty.beta) == (0.1, 0.2)
-    assert (meds.memory.preset, meds.memory.remember) == ("paper", "wrong")
-    assert (meds.memory.min_cluster_size, meds.memory.assignment, meds.memory.noise) == (None, None, None)
-    assert (meds.features.layers, meds.features.normalize) == ("last-half", "l2")
-    assert meds.features.answer_openings == ("\\boxed{",)
 
 
 def test_overrides_win_and_may_be_written_in_every_usual_way(tmp_path: Path) -> None:
@@ -160,28 +149,6 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, message: str
         load_config(write(tmp_path, text))
     with pytest.raises(ConfigError, match=r"^CONFIG=nowhere.yaml: not a readable YAML file \(No such file"):
         load_config("nowhere.yaml")
-
-
-# In the run folders of earlier versions all settings are written, those that were removed too.
-EARLIER = """
-  memory: {shards: 1, prompt_id_key: null, fsync: true, on_lost: stop, archive: null, preset: robust,
-           min_cluster_size: null, min_samples: null, metric: null, allow_single_cluster: null,
-           selection_epsilon: null, assignment: null, neighbors: null, neighbor_metric: null, ties: null,
-           noise: null, window_rows: null, window_visits: null}
-  policy: {minibatches: responses, kl_cov: {coef: 0.0, share: 0.002}}
-  exploration: {pass_at_k: null, unlikeliness: 0.0}
-  tracking: {rollouts: all, snapshots: reference, eigen_window: 50}
-"""
-
-
-@pytest.mark.parametrize("name", REMOVED)
-def test_a_removed_setting_is_one_line_unless_it_changes_nothing(tmp_path: Path, name: str) -> None:
-    (same, *_), hint = REMOVED[name]
-    assert load_config(write(tmp_path, MINIMAL + yaml.safe_dump({name: same}))) == load_config(write(tmp_path, MINIMAL))
-    with pytest.raises(ConfigError, match=rf"^{name}=other: this setting was removed. {re.escape(hint)}$"):
-        load_config(write(tmp_path, MINIMAL), [f"--{name}", "other"])
-    old = load_config(write(tmp_path, f"meds:\n  run_dir: runs/old{EARLIER}"))
-    assert old.meds.memory == MemorySettings(shards=1, preset="robust")
 
 
 # ── variants: named changes to a run's file ──

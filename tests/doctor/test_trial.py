@@ -28,19 +28,13 @@ def test_the_first_fault_is_named(steps: list[dict[str, Any]], advice: str) -> N
     assert finding.word == ("WRONG" if advice else "ok")
 
 
-@pytest.mark.parametrize(
-    ("gpus", "modes"),
-    [
-        ([1, 1], [("colocate", 2, 1, None)]),
-        ([2, 8], [("split", 2, 1, None), ("colocate", 2, 2, 3)]),
-        ([7], [("split", 1, 1, None), ("colocate", 1, 4, 3)]),
-        ([16], [("split", 1, 1, None), ("colocate", 1, 8, 3)]),
-    ],
-)
+@pytest.mark.parametrize(("gpus", "ranks"), [([1, 1], 0), ([2, 8], 2), ([7], 4), ([16], 8)])
 def test_with_two_gpus_the_mode_of_recipes_is_tried_too(
-    gpus: list[int], modes: list[tuple[str, int, int, int | None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpus: list[int], ranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configs = []
+    """With these ranks on a node; before that, one rank on each node."""
+    nodes, configs = len(gpus), []
+    modes = [("split", nodes, 1, None), ("colocate", nodes, ranks, 3)] if ranks else [("colocate", nodes, 1, None)]
 
     def train(command: list[str], **_: object) -> SimpleNamespace:
         config = load_config(command[4], command[5:])
@@ -50,8 +44,7 @@ def test_with_two_gpus_the_mode_of_recipes_is_tried_too(
     monkeypatch.setattr(subprocess, "run", train)
     made = SimpleNamespace(policy="p", train="t")
     monkeypatch.setattr("meds_openrlhf.arithmetic.warm_start.prepare", lambda *_, **__: made)
-    nodes = {f"node {number}": count for number, count in enumerate(gpus)}
-    findings = list(trials(tmp_path, nodes, made_up=False, verbose=False))
+    findings = list(trials(tmp_path, dict(zip("ab", gpus)), made_up=False, verbose=False))
     names = ("actor.num_nodes", "actor.num_gpus_per_node", "ds.zero_stage")
     found = [(config.meds.placement.mode, *(config.openrlhf.get(name) for name in names)) for config in configs]
     assert found == modes

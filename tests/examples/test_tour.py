@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.cli.base_installation import REPOSITORY, make_site, run_meds
+from tests.cli.base_installation import REPOSITORY, make_site, run_program
 
 EXAMPLES = REPOSITORY / "examples"
 CELLS = [cell for cell in json.loads((EXAMPLES / "tour.ipynb").read_text())["cells"] if cell["cell_type"] == "code"]
@@ -38,7 +38,7 @@ def tour(tmp_path_factory: pytest.TempPathFactory) -> Tour:
     folder = tmp_path_factory.mktemp("tour")
     shutil.copytree(EXAMPLES / "tour_run", folder / "tour_run")
     (folder / "cells.json").write_text(json.dumps(["".join(cell["source"]) for cell in CELLS]))
-    finished = run_meds(make_site(tmp_path_factory.mktemp("site")), cwd=folder, program=PROGRAM)
+    finished = run_program(make_site(tmp_path_factory.mktemp("site")), PROGRAM, folder)
     assert finished.returncode == 0, finished.stderr
     return Tour(*json.loads(finished.stdout))
 

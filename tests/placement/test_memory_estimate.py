@@ -21,14 +21,6 @@ def peak(role: str = "policy", **changes: Any) -> float:
     return footprint(role, **changes).peak / GB
 
 
-def resting(role: str, **changes: Any) -> float:
-    return footprint(role, **changes).resting / GB
-
-
-def on_node(role: str, **changes: Any) -> float:
-    return footprint(role, **changes).on_node
-
-
 def test_the_states_of_zero_are_deepspeeds_own_figures() -> None:
     work = peak(zero_stage=2, adam_offload=True) - 2 * P / GB  # what does not depend on the states
     buckets = 2e9 / GB
@@ -77,24 +69,24 @@ def test_the_cache_is_what_utilization_leaves() -> None:
 
 
 def test_what_sleeps_or_is_offloaded_lies_in_the_nodes_memory() -> None:
-    assert on_node("engines") == on_node("policy") == on_node("reference") == 0
+    assert footprint("engines").on_node == footprint("policy").on_node == footprint("reference").on_node == 0
     # Per layer 32 + 32 + 512 + 256 MiB for 31.5 + 24.5 + 259 + 129.5; embedding and LM head 2 GiB each for 1.02.
-    assert on_node("engines", engines_sleep=True) == 28 * 832 * 2**20 + 4 * GB
-    assert on_node("engines", engines_sleep=True, tensor_parallel=4) == 28 * 208 * 2**20 + GB
-    assert on_node("policy", adam_offload=True) == 2 * P  # 16 P over eight ranks: 122 GB on a node
-    assert on_node("policy", deepspeed_sleeps=True) == 14 * P / 8
-    assert on_node("policy", deepspeed_sleeps=True, gradient_bytes=4) == 2 * P
-    assert on_node("reference", offloaded=frozenset({"reference"})) == 2 * P / 8
+    assert footprint("engines", engines_sleep=True).on_node == 28 * 832 * 2**20 + 4 * GB
+    assert footprint("engines", engines_sleep=True, tensor_parallel=4).on_node == 28 * 208 * 2**20 + GB
+    assert footprint("policy", adam_offload=True).on_node == 2 * P  # 16 P over eight ranks: 122 GB on a node
+    assert footprint("policy", deepspeed_sleeps=True).on_node == 14 * P / 8
+    assert footprint("policy", deepspeed_sleeps=True, gradient_bytes=4).on_node == 2 * P
+    assert footprint("reference", offloaded=frozenset({"reference"})).on_node == 2 * P / 8
 
 
 def test_roles_on_one_gpu_work_in_turn_while_the_others_rest() -> None:
     assert together([Footprint(40, 4), Footprint(100, 2)]) == 104
     assert together([Footprint(40, 36), Footprint(100, 100)]) == 140
-    assert resting("policy", deepspeed_sleeps=True) == pytest.approx((2 * P / 8) / GB + 2)
-    assert resting("policy") > resting("policy", deepspeed_sleeps=True) + 10
-    assert resting("engines", engines_sleep=True) == 5
-    assert resting("engines") == peak("engines") == pytest.approx(0.95 * 140 + 1)
-    assert resting("reference", offloaded=frozenset({"reference"})) == 2
+    assert footprint("policy", deepspeed_sleeps=True).resting / GB == pytest.approx((2 * P / 8) / GB + 2)
+    assert footprint("policy").resting / GB > footprint("policy", deepspeed_sleeps=True).resting / GB + 10
+    assert footprint("engines", engines_sleep=True).resting / GB == 5
+    assert footprint("engines").resting / GB == peak("engines") == pytest.approx(0.95 * 140 + 1)
+    assert footprint("reference", offloaded=frozenset({"reference"})).resting / GB == 2
     assert footprints(recipe(model=None), {"policy": 8, "engines": 8}, H200) == {}  # no estimate without sizes
 
 

@@ -38,11 +38,7 @@ def counts(report: PlanReport) -> tuple[int, int, int, int]:
 
 @pytest.mark.parametrize(
     ("cluster", "expected", "half"),
-    [
-        ("1x8", (1, 8, 8, 1), (1, 4, 4, 1)),
-        ("4x8", (4, 8, 32, 1), (2, 8, 16, 1)),
-        ("32x8", (32, 8, 256, 1), (16, 8, 128, 1)),
-    ],
+    [("1x8", (1, 8, 8, 1), (1, 4, 4, 1)), ("32x8", (32, 8, 256, 1), (16, 8, 128, 1))],
 )
 @pytest.mark.parametrize("config", ON_GPUS)
 def test_engines_and_policy_share_all_gpus_or_halve_them_in_an_asynchronous_run(

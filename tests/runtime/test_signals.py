@@ -20,15 +20,6 @@ def test_a_signal_interrupts_what_can_wait_for_no_step(signum: int) -> None:
     assert signal.getsignal(signum) is before
 
 
-def test_while_patient_only_the_second_signal_interrupts() -> None:
-    with pytest.raises(Interrupted) as raised, interruptible(None) as interruptions:  # noqa: PT012 - two signals
-        interruptions.patient = True
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert interruptions.noted == signal.SIGTERM
-        os.kill(os.getpid(), signal.SIGINT)
-    assert raised.value.signum == signal.SIGINT
-
-
 def test_the_watchdog_counts_from_the_last_rewind() -> None:
     with interruptible(10) as interruptions:
         interruptions.rewind_watchdog()
@@ -40,13 +31,6 @@ def test_the_watchdog_counts_from_the_last_rewind() -> None:
     with pytest.raises(WatchdogExpired), interruptible(0.05 / 60) as interruptions:  # noqa: PT012 - begins here
         interruptions.rewind_watchdog()
         time.sleep(5)
-    with interruptible(0.05 / 60) as interruptions:
-        interruptions.patient = True
-        interruptions.rewind_watchdog()
-        deadline = time.monotonic() + 60
-        while not interruptions.expired and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert interruptions.expired
 
 
 @pytest.mark.usefixtures("ray_cluster")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from contextlib import redirect_stdout
 from types import SimpleNamespace
 from typing import Any
@@ -27,9 +26,15 @@ def load_prompts(args: SimpleNamespace) -> Any:
 
 def count_too_long(data: Any, args: SimpleNamespace, tokenizer: Any) -> int:
     """Count the prompts that `RolloutGenerator` skips as too long. Raises ConfigError if it would skip all of them."""
-    most, text_of, key = longest_prompt(args), _as_sent(args, tokenizer), args.data.input_key
+    most, key, template = longest_prompt(args), args.data.input_key, args.data.input_template
+    preprocess_data = module_alone("openrlhf.datasets.prompts_dataset").preprocess_data
+    chat_template = tokenizer.apply_chat_template if args.data.apply_chat_template else None
+
+    def skips(prompt: Any) -> bool:
+        return is_too_long(preprocess_data({key: prompt}, template, key, None, chat_template)[0], most, tokenizer)
+
     batches = data.select_columns([key]).iter(batch_size=1000)  # many times faster than row by row
-    too_long = sum(is_too_long(text_of({key: value}), most, tokenizer) for batch in batches for value in batch[key])
+    too_long = sum(skips(prompt) for batch in batches for prompt in batch[key])
     if too_long == len(data):
         hint = f"leaves {most} tokens for a prompt, but all are longer. Raise it or lower rollout.max_new_tokens."
         raise ConfigError("data.max_len", args.data.max_len, hint)
@@ -55,15 +60,3 @@ def _require_columns(data: Any, wanted: dict[str, str | None]) -> None:
     for key, column in wanted.items():
         if column is not None and column not in data.column_names:
             raise ConfigError(key, column, f"the data set has no such column; it has {', '.join(data.column_names)}.")
-
-
-def _as_sent(args: SimpleNamespace, tokenizer: Any) -> Callable[[dict[str, Any]], str]:
-    """Return the function from a row to its prompt as the engines get it, with its template."""
-    preprocess_data = module_alone("openrlhf.datasets.prompts_dataset").preprocess_data
-    chat_template = tokenizer.apply_chat_template if args.data.apply_chat_template else None
-
-    def text_of(row: dict[str, Any]) -> str:
-        text: str = preprocess_data(row, args.data.input_template, args.data.input_key, None, chat_template)[0]
-        return text
-
-    return text_of

@@ -92,17 +92,12 @@ def flat_experiences(batches: Sequence[Experience], orders: Iterable[NDArray[np.
         if values[0] is None or name == "index":
             continue
         if name in TOKEN_FIELDS:
-            rows = _unpadded(values, paddings)
+            padded = zip(chain.from_iterable(value.unbind() for value in values), chain.from_iterable(paddings))
+            rows = [row[: len(row) - padding] for row, padding in padded]
             columns[name] = [[rows[place] for place in of_rank.tolist()] for of_rank in chosen]
         else:
             columns[name] = _joined(values, chosen)
     return [FlatExperience(**dict(zip(columns, values))) for values in zip(*columns.values())]
-
-
-def _unpadded(values: list[torch.Tensor], paddings: list[list[int]]) -> list[torch.Tensor]:
-    """Return the rows of all ``values`` (B, L), each without its padding on the right."""
-    rows = chain.from_iterable(value.unbind() for value in values)
-    return [row[: len(row) - padding] for row, padding in zip(rows, chain.from_iterable(paddings))]
 
 
 def _rebuilt(

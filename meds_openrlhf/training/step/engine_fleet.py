@@ -125,12 +125,10 @@ class EngineFleet:
         statuses = self._loaded_statuses()
         self._use(statuses)
         lives = [status.life for status in statuses.values()]
-        intact = self._initial_group_is_intact(statuses) if self._group is None else lives == self._group
-        self._group = lives
-        return not intact
-
-    def _initial_group_is_intact(self, statuses: dict[Any, EngineStatus]) -> bool:
-        return len(statuses) == len(self._engines) and all(status.has_weights for status in statuses.values())
+        before, self._group = self._group, lives
+        if before is None:  # OpenRLHF's group has all engines
+            return len(lives) < len(self._engines) or not all(status.has_weights for status in statuses.values())
+        return lives != before
 
     def note_sync(self) -> None:
         """Tell the engines in use that they have the weights; called after a weight sync."""

@@ -1,163 +1,128 @@
-"""What is refused before anything starts, on small files."""
+"""What is refused before anything starts, on small files and configurations of models."""
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
+from transformers import GPT2Config, LlamaConfig, Qwen2Config, T5Config
 
-from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig
-from meds_openrlhf.config.schema import (
-    ExplorationSettings,
-    MemorySettings,
-    PenaltySettings,
-    PolicySettings,
-    RolloutSettings,
-)
+from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig, load_config
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import imagined_cluster
 from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
 from meds_openrlhf.training.start import checks
 from meds_openrlhf.training.start.prepare import plan_run, prepare
+from tests.training.step.rollouts import arguments
 
-BASE = {
-    "vllm.num_engines": 2,
-    "actor.num_gpus_per_node": 4,
-    "algo.advantage.estimator": "group_norm",
-    "rollout.n_samples_per_prompt": 4,
-    "reward.remote_url": "reward.py",
-}
-CODE = Path(__file__).parents[3]
-CODE_FILES = {
-    "reward.remote_url": "meds_openrlhf/rewards/math.py",
-    "train.agent_func_path": "examples/calculator_agent.py",
-}
+BASE = """
+meds.run_dir: run
+vllm.num_engines: 2
+actor: {model_name_or_path: ., num_gpus_per_node: 4}
+algo.advantage.estimator: group_norm
+data.prompt_dataset: .
+rollout.n_samples_per_prompt: 4
+reward.remote_url: reward.py
+"""
 GYM_LABEL = '{"reasoning_gym": "chain_sum", "settings": {}, "threshold": 1, "entry": {}}'
-CRITIC = {"algo.advantage.estimator": "gae", "critic.model_name_or_path": "some/critic"}
-PROMPTS = {"policy": PolicySettings(minibatches="prompts")}
-ALL_WRONG = {"rollout": RolloutSettings(keep_all_wrong=True)}
-ONE = {"algo.advantage.estimator": "flash_reinforce", "rollout.n_samples_per_prompt": 1}
-LORA = {"ds.lora.rank": 8}
-FILTERED = {"algo.dynamic_filtering_enable": True}
-NO_REWARD = {"reward.remote_url": None}
-AGENT = {**NO_REWARD, "train.agent_func_path": "agent.py"}
-MATH = {"reward": "math"}
-OVERLONG = {"rollout.max_new_tokens": 64, "reward.overlong_buffer_len": 65.0}
-PASS_AT_3, PASS_AT_4 = ({"exploration": ExplorationSettings(pass_at_k=k)} for k in (3, 4))
-ANSWER_BONUS = {
-    "exploration": ExplorationSettings(answer_bonus=0.1),
-    "memory": MemorySettings(preset="answers", remember="both"),
-}
-BATCH_SCOPE = {"penalty": PenaltySettings(scope="batch")}
+CRITIC = "--algo.advantage.estimator=gae --critic.model_name_or_path=some/critic"
+PROMPTS, ALL_WRONG = "--meds.policy.minibatches=prompts", "--meds.rollout.keep_all_wrong"
+ONE = "--algo.advantage.estimator=flash_reinforce --rollout.n_samples_per_prompt=1"
+LORA, FILTERED = "--ds.lora.rank=8", "--algo.dynamic_filtering_enable"
+AGENT = "--reward.remote_url=null --train.agent_func_path=agent.py"
+OVERLONG = "--rollout.max_new_tokens=64 --reward.overlong_buffer_len"
+PASS_AT, BATCH_SCOPE = "--meds.exploration.pass_at_k", "--meds.penalty.scope=batch"
+ANSWER_BONUS = "--meds.exploration.answer_bonus=0.1 --meds.memory.preset=answers --meds.memory.remember=both"
 KEEPS = "meds.rollout.keep_all_wrong=True: needs algo.dynamic_filtering_enable, and a memory that penalizes wrong"
 
-# What each check refuses: settings under meds., OpenRLHF's flags, and a part of the message.
-REFUSED: dict[Callable[..., None], list[tuple[dict[str, Any], dict[str, Any], str]]] = {
+# What each check refuses, and a part of the message.
+REFUSED: dict[Callable[..., None], list[tuple[str, str]]] = {
     checks.require_positive: [
-        ({}, {"vllm.num_engines": 0}, "vllm.num_engines=0: must be at least 1."),
-        ({}, {"vllm.num_engines": None}, "vllm.num_engines: must be at least 1."),
+        *[(f"--{key}=0", f"{key}=0: must be at least 1.") for key in ("vllm.num_engines", "train.micro_batch_size")],
+        ("--vllm.num_engines=null", "vllm.num_engines: must be at least 1."),
     ],
     checks.require_reward: [
-        ({}, NO_REWARD, "meds.reward: the run has no reward. Set meds.reward="),
-        (MATH, {}, "meds.reward=math: would not be used, because reward.remote_url is set. Set one of them to null."),
-        (MATH, AGENT, "meds.reward=math: would not be used, because train.agent_func_path is set."),
-        ({}, {**AGENT, "reward.remote_url": "mine.py"}, "would not be used, because train.agent_func_path is set."),
+        ("--reward.remote_url=null", "meds.reward: the run has no reward. Set meds.reward="),
+        ("--meds.reward=math", "meds.reward=math: would not be used, because reward.remote_url is set. Set one of"),
+        (f"--meds.reward=math {AGENT}", "meds.reward=math: would not be used, because train.agent_func_path is set."),
+        (f"{AGENT} --reward.remote_url=reward.py", "would not be used, because train.agent_func_path is set."),
     ],
     checks.require_two_checkpoints: [
-        ({}, {"ckpt.max_num": 1, "ckpt.save_steps": 5}, "ckpt.max_num=1: leaves no complete checkpoint while the next"),
+        ("--ckpt.max_num=1 --ckpt.save_steps=5", "ckpt.max_num=1: leaves no complete checkpoint while the next"),
     ],
     checks.require_lora: [
-        ({}, {"ds.lora.rank": -1}, "ds.lora.rank=-1: must be at least 1, or 0 to train all weights."),
-        ({}, {**LORA, "ds.lora.alpha": 0}, "ds.lora.alpha=0: must be at least 1."),
-        ({}, {**LORA, "ds.lora.dropout": 1}, "ds.lora.dropout=1.0: must be at least 0 and below 1."),
-        ({}, {**LORA, "ds.load_in_4bit": True}, "ds.load_in_4bit=True: does not work with ds.lora.rank=8: adapters"),
-        ({}, {**LORA, "ds.tensor_parallel_size": 2}, "ds.tensor_parallel_size=2: does not work with ds.lora."),
-        ({}, {**LORA, "train.enable_ema": True}, "train.enable_ema=True: does not work with ds.lora."),
+        ("--ds.lora.rank=-1", "ds.lora.rank=-1: must be at least 1, or 0 to train all weights."),
+        (f"{LORA} --ds.lora.alpha=0", "ds.lora.alpha=0: must be at least 1."),
+        (f"{LORA} --ds.lora.dropout=1", "ds.lora.dropout=1.0: must be at least 0 and below 1."),
+        (f"{LORA} --ds.load_in_4bit", "ds.load_in_4bit=True: does not work with ds.lora.rank=8: adapters"),
+        (f"{LORA} --ds.tensor_parallel_size=2", "ds.tensor_parallel_size=2: does not work with ds.lora."),
+        (f"{LORA} --train.enable_ema", "train.enable_ema=True: does not work with ds.lora."),
     ],
     checks.require_length_penalties: [
-        ({}, OVERLONG, "reward.overlong_buffer_len=65.0: is more than the 64 tokens of the longest response."),
+        (f"{OVERLONG}=65", "reward.overlong_buffer_len=65.0: is more than the 64 tokens of the longest response."),
     ],
     checks.require_filtering: [
-        (ALL_WRONG, {}, KEEPS),
-        (ALL_WRONG | {"enabled": False}, FILTERED, KEEPS),
-        (ALL_WRONG | {"memory": MemorySettings(remember="right")}, FILTERED, KEEPS),
-        (ALL_WRONG | {"penalty": PenaltySettings(alpha=0)}, FILTERED, KEEPS),
+        (ALL_WRONG, KEEPS),
+        (f"{ALL_WRONG} {FILTERED} --meds.enabled=false", KEEPS),
+        (f"{ALL_WRONG} {FILTERED} --meds.memory.remember=right", KEEPS),
+        (f"{ALL_WRONG} {FILTERED} --meds.penalty.alpha=0", KEEPS),
     ],
     checks.require_minibatches: [
-        (PROMPTS, {"train.batch_size": 10}, "train.batch_size=10: must be a multiple of the 4 responses to a prompt"),
-        (PROMPTS, {"train.batch_size": 12}, "to a prompt and divide the 4096 of a step."),
-        (PROMPTS, CRITIC, "meds.policy.minibatches=prompts: a critic would train on other mini-batches."),
+        (f"{PROMPTS} --train.batch_size=10", "train.batch_size=10: must be a multiple of the 4 responses to a prompt"),
+        (f"{PROMPTS} --train.batch_size=12", "to a prompt and divide the 4096 of a step."),
+        (f"{PROMPTS} {CRITIC}", "meds.policy.minibatches=prompts: a critic would train on other mini-batches."),
     ],
     checks.require_exploration: [
-        (PASS_AT_4, {}, "meds.exploration.pass_at_k=4: must be below rollout.n_samples_per_prompt, 4."),
-        (PASS_AT_3, {"algo.advantage.estimator": "rloo"}, "algo.advantage.estimator=rloo: pass_at_k works only with"),
-        (ANSWER_BONUS, CRITIC, "algo.advantage.estimator=gae: meds.exploration.answer_bonus does not support a"),
-        (BATCH_SCOPE, ONE, "meds.penalty.scope=batch: compares the responses to a prompt. Raise rollout."),
+        (f"{PASS_AT}=4", "meds.exploration.pass_at_k=4: must be below rollout.n_samples_per_prompt, 4."),
+        (f"{PASS_AT}=3 --algo.advantage.estimator=rloo", "algo.advantage.estimator=rloo: pass_at_k works only with"),
+        (f"{ANSWER_BONUS} {CRITIC}", "algo.advantage.estimator=gae: meds.exploration.answer_bonus does not support a"),
+        (f"{BATCH_SCOPE} {ONE}", "meds.penalty.scope=batch: compares the responses to a prompt. Raise rollout."),
     ],
     checks.require_readable_answers: [
-        ({}, {"data.disable_fast_tokenizer": True}, "data.disable_fast_tokenizer=True: only a fast tokenizer gives"),
+        ("--data.disable_fast_tokenizer", "data.disable_fast_tokenizer=True: only a fast tokenizer gives"),
     ],
 }
 
 
-@pytest.mark.parametrize(("meds", "flags", "message"), [case for cases in REFUSED.values() for case in cases])
-def test_what_train_and_plan_refuse(meds: dict[str, Any], flags: dict[str, Any], message: str, tmp_path: Path) -> None:
+@pytest.fixture
+def config_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], RunConfig]:
+    """The configuration of a run, changed by the words of a command line."""
+    monkeypatch.chdir(tmp_path)
+    Path("run.yaml").write_text(BASE)
+    Path("reward.py").write_text("reward_func = print")
+    Path("agent.py").write_text("class AgentExecutor: ...")
+    return lambda words: load_config("run.yaml", words.split())
+
+
+@pytest.mark.parametrize(("words", "message"), [case for cases in REFUSED.values() for case in cases])
+def test_what_train_and_plan_refuse(words: str, message: str, config_with: Callable[[str], RunConfig]) -> None:
     """Both ask all checks, so that a plan that is shown is one that could be trained."""
-    policy = {"actor.model_name_or_path": str(tmp_path), "data.prompt_dataset": str(tmp_path)}
-    config = RunConfig(MedsSettings(run_dir=str(tmp_path / "run"), **meds), {**BASE, **policy, **flags})
-    code = {key: str(CODE / name) for key, name in CODE_FILES.items() if config.openrlhf.get(key)}
-    trained = replace(config, openrlhf={**config.openrlhf, **code})
+    config = config_with(words)
     for ask in (
         lambda: plan_run(config, imagined_cluster("1x8", 140.0)),
-        lambda: prepare(trained, RunPaths(tmp_path / "run"), False, True),
+        lambda: prepare(config, RunPaths(Path("run").absolute()), False, True),
     ):
         with pytest.raises(ConfigError) as refused:
             ask()
         assert message in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        *("actor.num_nodes", "actor.num_gpus_per_node", "ref.num_gpus_per_node", "vllm.tensor_parallel_size"),
-        *("rollout.micro_batch_size", "train.batch_size", "train.micro_batch_size", "train.max_tokens_per_gpu"),
-        "ds.ring_attn_size",
-    ],
-)
-def test_counts_and_sizes_are_positive(key: str) -> None:
-    config = RunConfig(MedsSettings(run_dir="runs/x"), {})
-    checks.require_positive(config, BASE | {key: 1})
-    with pytest.raises(ConfigError, match=rf"^{key}=0: must be at least 1\.$"):
-        checks.require_positive(config, BASE | {key: 0})
-
-
 def test_every_check_refuses_something() -> None:
     assert set(REFUSED) == {*checks.OF_FLAGS, *checks.OF_ARGUMENTS}
 
 
-@pytest.mark.parametrize(
-    ("meds", "flags"),
-    [
-        ({}, {}),
-        ({}, {"ckpt.max_num": 1}),  # nothing is saved on the way
-        ({}, {"ds.load_in_4bit": True, "train.enable_ema": True}),
-        ({}, {**LORA, "ds.lora.dropout": 0.5}),
-        ({}, AGENT),
-        ({}, OVERLONG | {"reward.overlong_buffer_len": 64.0}),
-        (ALL_WRONG, FILTERED),
-        (PROMPTS, {"train.batch_size": 16}),
-        (PASS_AT_3, {}),
-        (ANSWER_BONUS, ONE),
-        (BATCH_SCOPE | {"enabled": False}, ONE),
-    ],
-)
-def test_what_goes_together(meds: dict[str, Any], flags: dict[str, Any]) -> None:
-    config = RunConfig(MedsSettings(run_dir="runs/x", **meds), {**BASE, **flags})
+FITTING = ["", "--ckpt.max_num=1", "--ds.load_in_4bit --train.enable_ema", f"{LORA} --ds.lora.dropout=0.5", AGENT]
+FITTING += [f"{OVERLONG}=64", f"{ALL_WRONG} {FILTERED}", f"{PROMPTS} --train.batch_size=16", f"{PASS_AT}=3"]
+FITTING += [f"{ANSWER_BONUS} {ONE}", f"{BATCH_SCOPE} --meds.enabled=false {ONE}"]
+
+
+@pytest.mark.parametrize("words", FITTING)
+def test_what_goes_together(words: str, config_with: Callable[[str], RunConfig]) -> None:
+    config = config_with(words)
     for check in checks.OF_FLAGS:
         check(config, config.openrlhf)
-    args = parse_openrlhf_arguments({**BASE, **flags})
+    args = parse_openrlhf_arguments(config.openrlhf)
     for ask in checks.OF_ARGUMENTS:
         ask(config, args)
 
@@ -181,6 +146,7 @@ URL, AGENT_FILE = "reward.remote_url", "train.agent_func_path"
 @pytest.mark.parametrize(
     ("key", "content", "message"),
     [
+        *[(URL, f"{code}\n", None) for code in ("def reward_func(a): ...", "from b import c as reward_func")],
         (URL, None, "cannot be read (No such file or directory; looked in"),
         (URL, "def reward_func(:\n", "is not valid Python (line 1: invalid syntax)."),
         (URL, "def reward_fn(queries, prompts, labels): ...\n", "must define a non-async function `reward_func`"),
@@ -189,23 +155,15 @@ URL, AGENT_FILE = "reward.remote_url", "train.agent_func_path"
         (AGENT_FILE, "import openrlhf\n", "must define a class `AgentExecutor`, which OpenRLHF calls. See docs/recip"),
     ],
 )
-def test_code_files_that_could_not_be_called(tmp_path: Path, key: str, content: str | None, message: str) -> None:
-    file = tmp_path / "mine.py"
+def test_code_files_that_could_not_be_called(
+    tmp_path: Path, key: str, content: str | None, message: str | None
+) -> None:
+    file, server = tmp_path / "mine.py", {URL: "http://host:5000/score"}
     if content is not None:
         file.write_text(content)
-    with pytest.raises(ConfigError) as raised:
-        checks.require_code_files(RunConfig(MedsSettings(run_dir="x"), {key: str(file)}))
-    assert str(raised.value).startswith(f"{key}={file}: {message}")
-
-
-@pytest.mark.parametrize(
-    "content", ["def reward_func(a, b, c): ...", "from other import score as reward_func", "reward_func = print"]
-)
-def test_a_reward_file_that_can_be_called(tmp_path: Path, content: str) -> None:
-    (tmp_path / "mine.py").write_text(content)
-    flags = {"reward.remote_url": str(tmp_path / "mine.py")}
-    checks.require_code_files(RunConfig(MedsSettings(run_dir="x"), flags))
-    checks.require_code_files(RunConfig(MedsSettings(run_dir="x"), {"reward.remote_url": "http://host:5000/score"}))
+    with nullcontext() if message is None else pytest.raises(ConfigError) as raised:
+        checks.require_code_files(RunConfig(MedsSettings(run_dir="x"), {**server, key: str(file)}))
+    assert message is None or str(raised.value).startswith(f"{key}={file}: {message}")
 
 
 @pytest.mark.parametrize(
@@ -217,16 +175,66 @@ def test_a_reward_file_that_can_be_called(tmp_path: Path, content: str) -> None:
     ],
 )
 def test_a_reward_that_cannot_read_the_labels_is_refused(reward: str, label: str, message: str) -> None:
+    def ask(reward: str | None, label: str | int, column: str | None = "answer") -> None:
+        checks.require_labels(RunConfig(MedsSettings(run_dir="x", reward=reward), {}), [{"answer": label}], column)
+
     with pytest.raises(ConfigError, match=message):
-        checks.require_labels(RunConfig(MedsSettings(run_dir="x", reward=reward), {}), [{"answer": label}], "answer")
-
-
-def test_a_built_in_reward_needs_labels_and_another_does_not() -> None:
-    checks.require_labels(RunConfig(MedsSettings(run_dir="x"), {}), [{"prompt": "1+1"}], None)
+        ask(reward, label)
     with pytest.raises(ConfigError, match=r"data.label_key: names no column, and meds.reward=math compares"):
-        checks.require_labels(RunConfig(MedsSettings(run_dir="x", reward="math"), {}), [{"prompt": "1+1"}], None)
+        ask("math", label, column=None)
+    ask(None, label, column=None)
+    for fitting in (("gym", GYM_LABEL), ("math", "42"), (None, GYM_LABEL), ("math", 42)):
+        ask(*fitting)
 
 
-@pytest.mark.parametrize(("reward", "label"), [("gym", GYM_LABEL), ("math", "42"), (None, GYM_LABEL), ("math", 42)])
-def test_a_reward_that_reads_the_labels(reward: str | None, label: str | int) -> None:
-    checks.require_labels(RunConfig(MedsSettings(run_dir="x", reward=reward), {}), [{"answer": label}], "answer")
+# ── the policy ──
+
+HAS = "this qwen2 model has q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head. Leave it out"
+
+
+def test_an_architecture_that_cannot_be_recorded_is_refused_without_loading_weights() -> None:
+    args = arguments(**{"actor.model_name_or_path": "some/model"})
+    checks.require_recordable(args, LlamaConfig(hidden_size=8192, num_hidden_layers=80))  # a 70B one, in no time
+    with pytest.raises(ConfigError, match=r"actor.model_name_or_path=some/model: T5Config "):
+        checks.require_recordable(args, T5Config())
+
+
+def test_a_resume_with_other_adapters(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    saved = RunConfig(MedsSettings(run_dir="x"), {"ds.lora.rank": 8, "ds.lora.target_modules": ["q_proj"]})
+    paths.config.write_text(saved.as_yaml())
+    checks.require_same_adapters(saved, paths)
+    for key, value in (("ds.lora.rank", 4), ("ds.lora.alpha", 32), ("ds.lora.target_modules", ["v_proj"])):
+        changed = RunConfig(saved.meds, {**saved.openrlhf, key: value})
+        with pytest.raises(ConfigError, match=rf"{key}=.*: the checkpoint was saved with .* Resume with that"):
+            checks.require_same_adapters(changed, paths)
+
+
+@pytest.mark.parametrize(
+    ("targets", "tied", "message"),
+    [
+        (["q_proj", "self_attn.k_proj", "down_proj", "lm_head"], False, None),
+        (["q_proj"], True, None),
+        (None, True, None),  # OpenRLHF's default: all linear layers but the unembedding
+        (["q_proj", "query"], False, f"query: names no linear layer; {HAS}"),
+        (["_proj"], False, f"_proj: names no linear layer; {HAS}"),
+        (["all-linear"], False, f"all-linear: names no linear layer; {HAS}"),
+        ([], False, f"[]: names no linear layer; {HAS}"),
+        (["embed_tokens"], False, f"embed_tokens: names no linear layer; {HAS}"),
+        (["lm_head"], True, "lm_head: has the weight of the embeddings, which engines cannot have with and"),
+    ],
+)
+def test_targets_that_the_policy_lacks_or_that_cannot_be_merged(
+    targets: list[str] | None, tied: bool, message: str | None
+) -> None:
+    policy = Qwen2Config(
+        vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, tie_word_embeddings=tied, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    args = arguments(**{"ds.lora.rank": 8, "ds.lora.target_modules": targets})
+    with nullcontext() if message is None else pytest.raises(ConfigError) as raised:
+        checks.require_lora_targets(args, policy)
+    assert message is None or str(raised.value).startswith(f"ds.lora.target_modules={message}")
+    without_linear = GPT2Config(vocab_size=97, n_embd=32, n_layer=2, n_head=2, bos_token_id=1, eos_token_id=2)
+    with pytest.raises(ConfigError, match="=all-linear: this gpt2 model has Conv1D layers"):
+        checks.require_lora_targets(arguments(**{"ds.lora.rank": 8}), without_linear)

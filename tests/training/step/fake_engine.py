@@ -12,12 +12,12 @@ SAMPLES = 2
 
 
 class Engine:
-    """Answers like OpenRLHF's engine actor. Its first life may end at a prompt; later ones know no weights at first."""
+    """Answers like OpenRLHF's engine actor. Its first life ends at a prompt; later ones know no weights at first."""
 
-    def __init__(self, number: int, dies_at: int | None = None) -> None:
+    def __init__(self, dies_at: int) -> None:
         reborn = ray.get_runtime_context().was_current_actor_reconstructed
-        self.number, self.dies_at = number, None if reborn else dies_at
-        self.life, self.has_weights = f"{number}-{os.getpid()}", not reborn
+        self.dies_at = None if reborn else dies_at
+        self.life, self.has_weights = str(os.getpid()), not reborn
         self.answered = 0
 
     async def status(self) -> EngineStatus:
@@ -25,9 +25,6 @@ class Engine:
 
     async def has_received(self, life: str) -> None:
         self.has_weights |= life == self.life
-
-    def get_num_unfinished_requests(self) -> int:
-        return 0
 
     async def generate_responses(self, prompt: str, label: str, **_: Any) -> list[dict[str, Any]]:
         if not self.has_weights:

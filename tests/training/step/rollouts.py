@@ -1,9 +1,10 @@
-"""Recorded rollouts, and hand-written stand-ins for the Ray actors that would have made them."""
+"""Recorded rollouts, hand-written stand-ins for the Ray actors that would have made them, and makers of experiences."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,15 +13,22 @@ import numpy as np
 import ray
 import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
+from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
+from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.config import MedsSettings, PenaltySettings
+from meds_openrlhf.config.schema import ExplorationSettings, MemorySettings
 from meds_openrlhf.features.answer import AnswerLocator
+from meds_openrlhf.features.moments import NO_MOMENTS
 from meds_openrlhf.memory.rows import Sharding
-from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings
-from meds_openrlhf.paths import MemoryPaths
+from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings, ShardStats
+from meds_openrlhf.paths import MemoryPaths, RunPaths
 from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
+from meds_openrlhf.training.step.experience import ExperienceMaker, StepResult
 from meds_openrlhf.training.step.policy import Recorded
 from meds_openrlhf.training.step.samples import answers_of, generated_tokens
+from meds_openrlhf.training.watch.control import TrainerContext
 
 TOKENIZER = build_char_tokenizer()
 LAYERS = 6
@@ -32,16 +40,10 @@ BY_TOKENS = {"train.dynamic_batch_enable": True, "rollout.max_tokens_per_gpu": 4
 def arguments(**flags: Any) -> SimpleNamespace:
     """OpenRLHF's arguments for 3 prompts of 4 rollouts in micro-batches of 5 (which cut through the groups)."""
     base = {
-        "vllm.num_engines": 1,
-        "algo.advantage.estimator": "group_norm",
-        "algo.kl.init_coef": 0,
-        "rollout.batch_size": 3,
-        "rollout.n_samples_per_prompt": 4,
-        "rollout.micro_batch_size": 5,
-        "actor.num_gpus_per_node": 1,
-        "reward.remote_url": "unused.py",
-        "ds.attn_implementation": "sdpa",
-    }
+        "vllm.num_engines": 1, "algo.advantage.estimator": "group_norm", "algo.kl.init_coef": 0,
+        "rollout.batch_size": 3, "rollout.n_samples_per_prompt": 4, "rollout.micro_batch_size": 5,
+        "actor.num_gpus_per_node": 1, "reward.remote_url": "unused.py", "ds.attn_implementation": "sdpa",
+    }  # fmt: skip
     return parse_openrlhf_arguments({**base, **flags})
 
 
@@ -54,32 +56,20 @@ def recorded_rollouts(
     """
     generator = torch.Generator().manual_seed(seed)
     samples = []
-    for prompt in range(prompts):
-        for _ in range(responses):
-            length = int(torch.randint(6, 12, (1,), generator=generator))
-            sequences = torch.randint(1, 50, (1, 4 + length), generator=generator)
-            action_mask = torch.zeros(1, 3 + length, dtype=torch.long)
-            action_mask[:, 3:] = 1
-            reward = torch.randint(0, 2, (1,), generator=generator).float()
-            if rewards is not None:
-                reward = torch.tensor([float(rewards[len(samples)])])
-            samples.append(
-                Experience(
-                    sequences=sequences,
-                    attention_mask=torch.ones_like(sequences),
-                    action_mask=action_mask,
-                    index=[len(samples)],
-                    prompts=[f"prompt {prompt}"],
-                    labels=["7"],
-                    images=[None],
-                    rewards=reward.clone(),
-                    scores=reward.clone(),
-                    response_length=torch.tensor([length]),
-                    truncated=torch.tensor([False]),
-                    total_length=torch.tensor([4.0 + length]),
-                    info={"reward": reward.clone()},
-                )
-            )
+    for number in range(prompts * responses):
+        length = int(torch.randint(6, 12, (1,), generator=generator))
+        sequences = torch.randint(1, 50, (1, 4 + length), generator=generator)
+        action_mask = torch.zeros(1, 3 + length, dtype=torch.long)
+        action_mask[:, 3:] = 1
+        reward = torch.randint(0, 2, (1,), generator=generator).float()
+        if rewards is not None:
+            reward = torch.tensor([float(rewards[number])])
+        samples.append(Experience(
+            sequences=sequences, attention_mask=torch.ones_like(sequences), action_mask=action_mask, index=[number],
+            prompts=[f"prompt {number // responses}"], labels=["7"], images=[None], rewards=reward.clone(),
+            scores=reward.clone(), response_length=torch.tensor([length]), truncated=torch.tensor([False]),
+            total_length=torch.tensor([4.0 + length]), info={"reward": reward.clone()},
+        ))  # fmt: skip
     return samples
 
 
@@ -153,3 +143,96 @@ class OneShardPool:
         self.shard.recluster()
         order = np.argsort(answer.sample)  # a shard answers by prompt and verdict; the pool in the order of the rows
         return replace(answer, sample=answer.sample[order], label=answer.label[order], size=answer.size[order])
+
+
+# ── OpenRLHF's maker of experiences and ours, with fake models ──
+
+
+class Context(TrainerContext):
+    """A trainer's context without a driver: what it tells is kept."""
+
+    @cached_property
+    def told(self) -> list[Any]:
+        return []
+
+    def tell(self, news: Any) -> None:
+        self.told.append(news)
+
+
+def context_of(meds: MedsSettings, pool: Any = None) -> Context:
+    return Context(
+        meds, RunPaths(Path(meds.run_dir)), control=None, pool=pool, records_layers=True, recorder=None, first_step=0
+    )
+
+
+def models_of(args: Any) -> list[Any]:
+    """The arguments of OpenRLHF's maker."""
+    critic = FakeCriticGroup() if args.algo.advantage.estimator == "gae" else None
+    tokenizer = SimpleNamespace(pad_token_id=0)
+    return [FakePolicyGroup(), critic, None, None, FixedKLController(0.0), SimpleNamespace(args=args), tokenizer]
+
+
+def plain_maker(args: Any) -> RemoteExperienceMaker:
+    return RemoteExperienceMaker(*models_of(args))
+
+
+def our_maker(args: Any) -> ExperienceMaker:
+    """Ours without a memory."""
+    context = replace(context_of(MedsSettings(run_dir="x")), records_layers=False)
+    return ExperienceMaker(*models_of(args), context=context)
+
+
+def memory_maker(
+    args: Any,
+    folder: Path,
+    remember: str = "wrong",
+    settings: ShardSettings | None = None,
+    exploration: ExplorationSettings = ExplorationSettings(),  # noqa: B008
+    **penalty: Any,
+) -> tuple[ExperienceMaker, OneShardPool]:
+    """Ours with a memory of one shard, and without measures of diversity."""
+    pool = OneShardPool(folder, settings)
+    meds = MedsSettings(
+        run_dir=str(folder),
+        memory=MemorySettings(remember=remember, preset="answers" if exploration.answer_bonus else "paper"),
+        penalty=PenaltySettings(**penalty),
+        exploration=exploration,
+    )
+    maker = ExperienceMaker(*models_of(args), context=context_of(meds, pool))
+    maker.diversity = None
+    return maker, pool
+
+
+def last_step(maker: ExperienceMaker, steps: int = 1) -> StepResult:
+    """The same rollouts in every step."""
+    for step in range(1, steps + 1):
+        result = maker.make_step(recorded_rollouts(), step)
+    return result
+
+
+class GivenSizes:
+    """A memory that says how large each rollout's cluster is, and keeps the ``rows`` of a step."""
+
+    def __init__(self, sizes: Any) -> None:
+        self._sizes = np.array(sizes, np.int32)
+
+    def observe(self, step: int, rows: Any) -> MemoryAnswer:
+        self.rows = rows.to_pylist()
+        sample = rows.column("sample").to_numpy()
+        return MemoryAnswer(sample, np.zeros_like(sample), self._sizes[sample], ShardStats(), NO_MOMENTS)
+
+
+def use_sizes(maker: ExperienceMaker, sizes: Any) -> GivenSizes:
+    """From now on the maker's memory gives these cluster sizes, one of each sample."""
+    maker._context = replace(maker._context, pool=(pool := GivenSizes(sizes)))
+    return pool
+
+
+def by_sample(experiences: list[Experience], name: str) -> torch.Tensor:
+    """A metric (n,), or a field per token (n,) at each sample's last generated token, in the order of the samples."""
+    values = torch.empty(sum(len(experience.index) for experience in experiences))
+    for experience in experiences:
+        found = experience.info[name] if name in experience.info else getattr(experience, name)
+        last = experience.action_mask.cumsum(1).argmax(1, keepdim=True)
+        values[experience.index] = found if found.dim() == 1 else found.gather(1, last)[:, 0]
+    return values

@@ -1,4 +1,4 @@
-"""Batches field by field are OpenRLHF's, sample by sample."""
+"""Batches field by field are OpenRLHF's, sample by sample; and mini-batches of whole prompts."""
 
 import pickle
 from dataclasses import fields
@@ -15,10 +15,19 @@ from openrlhf.trainer.ppo_utils.experience import (
     remove_padding_in_sequences,
     split_experience_batch,
 )
+from openrlhf.trainer.ray import ppo_actor
 
+from meds_openrlhf.config.schema import PolicySettings
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.training.step.batches import even_batches, flat_experiences, padded_batches
-from tests.training.step.rollouts import recorded_rollouts
+from meds_openrlhf.training.step.batches import (
+    arranged,
+    even_batches,
+    flat_experiences,
+    order_by_prompts,
+    padded_batches,
+)
+from meds_openrlhf.training.step.policy import PolicyActor
+from tests.training.step.rollouts import arguments, recorded_rollouts
 
 PAD = 77
 
@@ -110,9 +119,71 @@ def test_a_batch_may_be_exactly_full_and_every_rank_needs_a_sample() -> None:
         even_batches(np.array([5]), 4, 2)
 
 
-def test_even_batches_of_a_step_are_nearly_equal() -> None:
-    lengths = np.minimum(np.random.default_rng(0).lognormal(6.7, 0.8, 8192), 3072).astype(np.int64) + 100
-    batches = even_batches(lengths, 16384, 8)
-    sums = np.array([lengths[batch].sum() for batch in batches])
-    assert lengths.sum() / 16384 <= len(batches) < lengths.sum() / 16384 + 16
-    assert sums.max() <= min(16384, 1.01 * sums.mean())
+# ── mini-batches of whole prompts ──
+
+
+def lengths_of(count: int, seed: int = 0) -> np.ndarray:
+    """Log-normal lengths, cut as those of Qwen2.5-Math."""
+    drawn = np.random.default_rng(seed).lognormal(np.log(1100) - 0.18, 0.6, count)
+    return np.minimum(drawn, 3072).astype(np.int64)
+
+
+@given(
+    batches=st.integers(1, 6), samples=st.integers(1, 6), share=st.integers(1, 5), ranks=st.integers(1, 5),
+    step=st.integers(0, 9),
+)  # fmt: skip
+def test_lengths_and_ranks_do_not_change_what_a_mini_batch_holds(
+    batches: int, samples: int, share: int, ranks: int, step: int
+) -> None:
+    """Its gradient is the mean over its responses, so it is the same too. Every sample is in one mini-batch."""
+    minibatch, count = share * ranks, batches * share * ranks * samples
+    some = order_by_prompts(lengths_of(count, step), samples, minibatch, ranks, [7, step])
+    whole = order_by_prompts(np.ones(count, np.int64), samples, minibatch, 1, [7, step])[0].reshape(batches, -1)
+    shares = np.array(some).reshape(ranks, batches, -1).swapaxes(0, 1).reshape(batches, -1)
+    np.testing.assert_array_equal(np.sort(shares, axis=1), np.sort(whole, axis=1))
+    assert sorted(whole.reshape(-1).tolist()) == list(range(count))
+
+
+def test_responses_of_one_length_stay_in_the_order_drawn() -> None:
+    drawn = np.random.default_rng([7, 1]).permutation(64)
+    expected = (drawn[:, None] * 4 + np.arange(4)).reshape(2, 128)
+    lengths = np.random.default_rng(0).integers(1, 4, 256)
+    (order,) = order_by_prompts(lengths, 4, 32, 1, [7, 1])
+    for members, ordered in zip(expected.tolist(), order.reshape(2, 128).tolist()):
+        assert ordered == sorted(members, key=lambda sample: -lengths[sample])
+
+
+@pytest.mark.parametrize(("prompts", "minibatch", "ranks"), [(17, 16, 2), (16, 16, 3), (8, 16, 1)])
+def test_parts_that_would_be_unequal_are_refused(prompts: int, minibatch: int, ranks: int) -> None:
+    with pytest.raises(ValueError, match="cannot be split into mini-batches"):
+        order_by_prompts(lengths_of(2 * prompts), 2, minibatch, ranks, [1, 1])
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_ranks_get_the_samples_of_their_order(ranks: int) -> None:
+    args = arguments(**{
+        "rollout.batch_size": 4, "rollout.n_samples_per_prompt": 2, "rollout.micro_batch_size": 1,
+        "train.batch_size": 4, "train.micro_batch_size": 1, "train.seed": 3, "actor.num_gpus_per_node": ranks,
+    })  # fmt: skip
+    samples = recorded_rollouts(prompts=4, responses=2, rewards=range(8))
+    batches = padded_batches(samples, [np.array(order) for order in ([3, 0, 5], [1, 7, 4], [2, 6])])
+    lengths = np.array([sample.sequences.shape[1] for sample in samples])
+    order = order_by_prompts(lengths, 2, 2, ranks, [3, 1])
+    for sent, expected in zip(arranged(batches, args, 1, "prompts"), order, strict=True):
+        received = pickle.loads(pickle.dumps(sent))
+        assert received.info["reward"].tolist() == expected.tolist()
+        assert received.prompts == [f"prompt {sample // 2}" for sample in expected]
+        assert received.attention_mask.sum(1).tolist() == lengths[expected].tolist()
+        assert received.index is None
+
+
+@pytest.mark.parametrize("minibatches", ["prompts", "responses"])
+def test_the_policy_is_trained_in_the_order_of_its_batch(minibatches: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fit(_actor: object, _kl: float) -> dict[str, list[int]]:
+        """OpenRLHF's update loop makes its loader by this name."""
+        return {"seen": [int(item) for item in ppo_actor.DataLoader(range(40), shuffle=True)]}
+
+    monkeypatch.setattr(PolicyActor.__mro__[1], "fit", fit)
+    actor = PolicyActor.__new__(PolicyActor)
+    actor._policy_settings = PolicySettings(minibatches=minibatches)
+    assert (actor.fit()["seen"] == list(range(40))) == (minibatches == "prompts")

@@ -51,21 +51,15 @@ def test_a_restarted_engine_is_left_out_until_the_next_sync_and_the_group_is_for
     fleet.answers[0] = EngineStatus("second-0")
     assert fleet.take_in_restarted() is False
     assert fleet.told == ["vLLM engine 0 is unavailable; continuing with 1 of 2", "vLLM engine 0 is back"]
-
-
-def test_an_engine_that_is_away_at_a_sync_leaves_the_group_and_joins_it_later() -> None:
-    fleet = Fleet(*FIRST)
-    fleet.take_in_restarted()
-    fleet.answers[0] = None
+    fleet.answers[0] = None  # one that is away at a sync leaves the group, and joins it later
+    assert [fleet.take_in_restarted(), fleet.take_in_restarted()] == [True, False]
+    fleet.answers[:] = EngineStatus("third-0", has_weights=False), None
+    fleet.keep_those_with_weights()
+    assert fleet.usable == []
+    fleet.answers[1] = FIRST[1]
     assert fleet.take_in_restarted() is True
-    assert fleet.take_in_restarted() is False
-    fleet.answers[0] = SECOND
-    assert fleet.take_in_restarted() is True
-
-
-def test_a_loss_before_the_first_sync_is_noticed() -> None:
-    assert Fleet(SECOND, FIRST[1]).take_in_restarted() is True
-    assert Fleet(None, FIRST[1]).take_in_restarted() is True
+    for lost in (SECOND, None):  # before the first sync
+        assert Fleet(lost, FIRST[1]).take_in_restarted() is True
 
 
 def test_engines_that_do_not_come_back_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,15 +67,6 @@ def test_engines_that_do_not_come_back_end_the_run(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(engine_fleet, "POLL_SECONDS", 0.01)
     with pytest.raises(RunLostError, match="every vLLM engine was lost, and none came back"):
         Fleet(None).take_in_restarted()
-
-
-def test_engines_without_the_weights_are_not_used_also_when_no_other_is_there() -> None:
-    fleet = Fleet(SECOND, FIRST[1])
-    fleet.keep_those_with_weights()
-    assert fleet.usable == [1]
-    fleet.answers[1] = None
-    fleet.keep_those_with_weights()
-    assert fleet.usable == []
 
 
 class Silent:

@@ -1,4 +1,4 @@
-"""Experience from the same recorded rollouts: OpenRLHF's own without a penalty, and what is remembered and shaped."""
+"""Experience from recorded rollouts: OpenRLHF's own without a penalty, what is remembered, and what is shaped."""
 
 from pathlib import Path
 from typing import Any
@@ -9,21 +9,28 @@ import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
 
 from meds_openrlhf.config.method import PRESETS
+from meds_openrlhf.features.function import FeatureFunction
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory import rows as memory_rows
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.batch_clusters import sizes_in_batch
 from meds_openrlhf.shaping.penalty import penalty_effect
-from meds_openrlhf.training.step.experience import Recorded, metrics_of_policy, rows_of_answers
-from tests.training.step.makers import by_sample, last_step, memory_maker, our_maker, plain_maker, use_sizes
+from meds_openrlhf.training.step.experience import Recorded, metrics_of_policy
+from meds_openrlhf.training.step.samples import generated_tokens, rows_of_texts
 from tests.training.step.rollouts import (
     BY_TOKENS,
     NO_ANSWER,
-    FakePolicyGroup,
+    TOKENIZER,
     arguments,
+    by_sample,
+    last_step,
     layer_logits_of,
+    memory_maker,
+    our_maker,
+    plain_maker,
     recorded_rollouts,
     set_texts,
+    use_sizes,
 )
 from tests.training.step.test_batches import require_equal
 
@@ -71,26 +78,11 @@ def test_who_is_remembered_is_who_loses_reward(tmp_path: Path, remember: str, wa
     assert by_sample(result.experiences, "reward").tolist() == REWARDS
     effect = penalty_effect(np.reshape(REWARDS, (3, 4)), shaped.reshape(3, 4))
     assert result.metrics["meds/penalty_effect"] == pytest.approx(effect, abs=1e-9)
-
-
-def test_the_share_without_an_answer_is_a_metric_also_without_a_memory() -> None:
-    maker, samples = our_maker(arguments()), recorded_rollouts()
-    maker.actor_model_group = FakePolicyGroup(texts=True)
-    for sample, text in zip(samples, ["\\boxed{7}"] * 9 + ["7", "\\boxed{}", "\\boxed{7"]):
-        set_texts(sample, "1+1=", f"{text:<9}")
-    assert maker.make_step(samples, 1).metrics["rollout/unanswered_rate"] == 0.25
-
-
-def test_metrics_say_what_was_done(tmp_path: Path) -> None:
-    maker, pool = memory_maker(arguments(), tmp_path)
-    metrics = last_step(maker, 4).metrics
-    assert metrics["meds/rows_step"] == len(WRONG)
-    assert metrics["meds/rows"] == 4 * len(WRONG)
-    assert metrics["meds/reward_raw"] == pytest.approx(1 - len(WRONG) / 12)
-    assert metrics["meds/reward_shaped"] == pytest.approx(metrics["meds/reward_raw"] - metrics["meds/penalty_mean"])
-    assert 0 < metrics["meds/penalized_share"] <= len(WRONG) / 12
-    assert metrics["meds/clusters"] == pool.shard.stats().clusters
-    assert metrics["meds/time_recording_ms"] == pytest.approx(3.0)  # three micro-batches of 1 ms
+    assert result.metrics["meds/rows_step"] == len(remembered)
+    assert result.metrics["meds/penalized_share"] == pytest.approx(np.mean(penalties > 0))
+    assert result.metrics["meds/reward_raw"] == pytest.approx(np.mean(REWARDS))
+    assert result.metrics["meds/reward_shaped"] == pytest.approx(shaped.mean())
+    assert result.metrics["meds/time_recording_ms"] == pytest.approx(3.0)  # three micro-batches of 1 ms
 
 
 class Diversity:
@@ -113,19 +105,6 @@ def put_into_logits(monkeypatch: pytest.MonkeyPatch, values: dict[int, float]) -
         return logits
 
     monkeypatch.setattr("tests.training.step.rollouts.layer_logits_of", changed)
-
-
-def test_diversity_is_of_what_is_remembered_and_of_right_answers_with_a_feature(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    samples, right = recorded_rollouts(), [sample for sample in range(12) if sample not in WRONG]
-    put_into_logits(monkeypatch, {right[0]: NO_ANSWER})
-    maker, _ = memory_maker(arguments(), tmp_path)
-    maker.diversity = diversity = Diversity()
-    assert last_step(maker).metrics["diversity"] == 1.0
-    for found, expected in ((diversity.remembered, WRONG), (diversity.right, right[1:])):
-        logits = np.concatenate([layer_logits_of(samples[sample].sequences) for sample in expected])
-        np.testing.assert_array_equal(found, FeatureTransform().select(logits))
 
 
 def test_the_verifiers_score_decides_what_is_wrong_and_not_the_reward(tmp_path: Path) -> None:
@@ -151,15 +130,20 @@ def test_rows_carry_their_own_samples_features_even_when_batches_are_reordered(t
     assert by_sample(experiences, "reward").tolist() == REWARDS
 
 
-def test_rollouts_without_an_answer_or_with_broken_logits_have_no_row(
+def test_rollouts_without_an_answer_or_with_broken_logits_have_no_row_and_no_diversity(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_into_logits(monkeypatch, {WRONG[0]: NO_ANSWER, WRONG[1]: np.nan})
+    samples, right = recorded_rollouts(), [sample for sample in range(12) if sample not in WRONG]
+    put_into_logits(monkeypatch, {WRONG[0]: NO_ANSWER, WRONG[1]: np.nan, right[0]: NO_ANSWER})
     maker, pool = memory_maker(arguments(), tmp_path)
-    last_step(maker)
+    maker.diversity = diversity = Diversity()
+    assert last_step(maker).metrics["diversity"] == 1.0
     assert pool.observed[0].column("sample").to_pylist() == WRONG[2:]
     (told,) = maker._context.told
-    assert told.startswith("step 1: features of 1 of 11 responses are not finite")
+    assert told.startswith("step 1: features of 1 of 10 responses are not finite")
+    for found, expected in ((diversity.remembered, WRONG[2:]), (diversity.right, right[1:])):
+        logits = np.concatenate([layer_logits_of(samples[sample].sequences) for sample in expected])
+        np.testing.assert_array_equal(found, FeatureTransform().select(logits))
 
 
 def test_responses_without_a_reward_end_the_run() -> None:
@@ -167,13 +151,6 @@ def test_responses_without_a_reward_end_the_run() -> None:
     samples[5].rewards = samples[5].scores = None
     with pytest.raises(RunLostError, match=r"^1 of 12 responses have no reward: reward.remote_url raised"):
         our_maker(arguments()).make_step(samples, 1)
-
-
-def test_a_step_with_only_right_answers_stores_nothing(tmp_path: Path) -> None:
-    maker, pool = memory_maker(arguments(), tmp_path, correct_threshold=-1.0)
-    metrics = last_step(maker).metrics
-    assert len(pool.observed[0]) == 0
-    assert metrics["meds/rows"] == 0
 
 
 def test_the_bonus_of_a_batch_needs_no_history(tmp_path: Path) -> None:
@@ -197,15 +174,6 @@ def test_sizes_in_a_batch_count_a_groups_own_rows_and_noise_is_alone() -> None:
     assert sizes_in_batch(features[:0], codes[:0], PRESETS["paper"]).tolist() == []
 
 
-def test_a_memory_of_answers_has_equal_rows_for_equal_ones() -> None:
-    recorded = Recorded([None, "3", "12", "12.0"], np.ones(4, bool), np.empty((4, 0), np.float32), seconds=0.0)
-    answered, rows = rows_of_answers([], recorded)
-    assert answered.tolist() == [False, True, True, True]
-    assert np.array_equal(rows[3], rows[2])
-    assert not np.array_equal(rows[3], rows[1])
-    assert np.isnan(rows[0]).all()
-
-
 def test_length_penalties_do_not_change_a_verdict() -> None:
     """Of a reward model, which gives no scores beside its rewards."""
     samples = recorded_rollouts(rewards=[0.6] * 12)
@@ -215,3 +183,29 @@ def test_length_penalties_do_not_change_a_verdict() -> None:
     result = our_maker(args).make_step(samples, 1)
     assert (by_sample(result.experiences, "reward") < 0.5).any()
     assert result.collected.correct.all()
+
+
+def test_the_mask_of_actions_is_one_token_behind() -> None:
+    actions = torch.tensor([[0, 1, 1, 0], [0, 1, 1, 1]])
+    attention = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 1, 0]])  # the second row ends earlier
+    assert generated_tokens(actions, attention).tolist() == [
+        [False, False, True, True, False],
+        [False, False, True, True, False],
+    ]
+
+
+def test_every_sample_has_the_row_of_its_own_texts_in_the_order_of_the_index() -> None:
+    asked = list[tuple[str, str]]()
+
+    def lengths(prompts: list[str], responses: list[str]) -> np.ndarray:
+        asked.extend(zip(prompts, responses))
+        return np.array([[len(prompt), len(response)] for prompt, response in zip(prompts, responses)])
+
+    samples = recorded_rollouts()[::-1]
+    for number, sample in enumerate(samples):
+        set_texts(sample, "1+1=", "1+" * (number + 1), [TOKENIZER.eos_token_id])
+    function = FeatureFunction(Path("my.py"), "from_texts", 2, lengths)
+    present, rows = rows_of_texts(TOKENIZER, function, samples, None)
+    assert present.all()
+    assert asked[0] == (samples[-1].prompts[0], "1+" * len(samples))
+    assert rows[:, 1].tolist() == [2 * number for number in range(len(samples), 0, -1)]

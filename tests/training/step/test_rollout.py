@@ -24,8 +24,8 @@ from meds_openrlhf.training.step import rollout
 from meds_openrlhf.training.step.engine_fleet import EngineFleet
 from meds_openrlhf.training.step.rollout import RolloutGenerator
 from tests.training.step.fake_engine import SAMPLES, Engine, responses_to
-from tests.training.step.makers import context_of
 from tests.training.step.rollouts import arguments as openrlhf_arguments
+from tests.training.step.rollouts import context_of
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -37,12 +37,11 @@ def _light_sampling_params(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Fleet(EngineFleet):
-    """Engines that die at their nth prompt, if they do; what the fleet tells is kept."""
+    """An engine that dies at its nth prompt; what the fleet tells is kept."""
 
-    def __init__(self, *deaths: int | None) -> None:
+    def __init__(self, dies_at: int) -> None:
         self.told: list[str] = []
-        engine = ray.remote(num_cpus=0, max_restarts=2)(Engine)
-        super().__init__([engine.remote(number, dies_at) for number, dies_at in enumerate(deaths)], self.told.append)
+        super().__init__([ray.remote(num_cpus=0, max_restarts=2)(Engine).remote(dies_at)], self.told.append)
 
 
 class InstantFleet:
@@ -110,19 +109,6 @@ def prompts_of(experiences: list[Experience]) -> list[int]:
     return [int(one.prompts[0]) for one in experiences]
 
 
-def test_the_prompts_of_a_lost_engine_are_answered_by_the_others() -> None:
-    fleet = Fleet(None, 3, None)
-    generator = make_generator(fleet, arguments(batch=12, at_once=12), 24)
-    first, _, consumed, _ = generator.generate_samples()
-    assert consumed == len(set(prompts_of(first))) == 12
-    assert len(first) == 12 * SAMPLES
-    assert fleet.told == ["vLLM engine 1 was lost (ActorUnavailableError); its prompts go to the remaining 2"]
-    second, _, _, exhausted = generator.generate_samples()  # the restarted one has no weights: still two
-    assert sorted({*prompts_of(first), *prompts_of(second)}) == list(range(24))
-    assert not exhausted
-    assert generator.generate_samples()[3]
-
-
 def test_what_fills_no_mini_batch_at_an_epochs_end_is_left_out_and_said_once() -> None:
     fleet = InstantFleet()
     generator = make_generator(fleet, arguments(4, 4, even_batch=4), 7)
@@ -138,32 +124,22 @@ def test_after_the_last_step_nothing_is_generated() -> None:
     assert [len(generator.generate_samples()[0]) for _ in range(2)] == [4 * SAMPLES] * 2
     generator.vllm_engines.clear()  # nobody could
     assert generator.generate_samples() == ([], None, 0, True)
+    part = make_generator(InstantFleet(), arguments(4, 4, even_batch=8), 5, max_steps=2)
+    made = [len(part.generate_samples()[0]) for _ in range(5)]
+    assert made == [4 * SAMPLES, 0, 4 * SAMPLES, 0, 0]  # a batch without responses is no step
     done = make_generator(InstantFleet(), arguments(4, 4), 20, first_step=2, max_steps=2)
     assert done.generate_samples() == ([], None, 0, True)
 
 
-def test_a_batch_without_responses_is_no_step() -> None:
-    generator = make_generator(InstantFleet(), arguments(4, 4, even_batch=8), 5, max_steps=2)
-    made = [len(generator.generate_samples()[0]) for _ in range(5)]
-    assert made == [4 * SAMPLES, 0, 4 * SAMPLES, 0, 0]
-
-
 def test_prompts_of_more_tokens_than_are_left_to_them_are_left_out_also_after_a_restart() -> None:
     """Prompts from 100 on have three tokens, and two are left to them."""
-
-    def generator() -> RolloutGenerator:
-        return make_generator(InstantFleet(), arguments(batch=40, at_once=40), 110)
-
-    through = generator()
-    first, _, consumed, _ = through.generate_samples()
-    assert consumed == len(set(prompts_of(first))) == 40
-    state = through.prompts_dataloader.state_dict()
-    rest = [*prompts_of(through.generate_samples()[0]), *prompts_of(through.generate_samples()[0])]
-    assert sorted({*prompts_of(first), *rest}) == list(range(100))
-    resumed = generator()
-    resumed.prompts_dataloader.load_state_dict(state)
-    again = [*prompts_of(resumed.generate_samples()[0]), *prompts_of(resumed.generate_samples()[0])]
-    assert sorted(again) == sorted(rest)
+    through, resumed = (make_generator(InstantFleet(), arguments(batch=40, at_once=40), 110) for _ in range(2))
+    first = prompts_of(through.generate_samples()[0])
+    resumed.prompts_dataloader.load_state_dict(through.prompts_dataloader.state_dict())
+    for generator in (through, resumed):
+        rest = [prompt for _ in range(2) for prompt in prompts_of(generator.generate_samples()[0])]
+        assert sorted({*first, *rest}) == list(range(100))
+        assert len(rest) == 60 * SAMPLES
 
 
 def test_groups_without_a_right_answer_are_kept_where_that_is_wanted() -> None:
@@ -185,14 +161,14 @@ def test_the_last_engine_gets_the_policys_weights_after_its_restart() -> None:
     samples, *_ = generator.generate_samples()
     assert len(samples) == 4 * SAMPLES
     assert syncs == [True]
-    assert fleet.told == [
-        "vLLM engine 0 was lost (ActorUnavailableError); waiting for its restart",
-        "vLLM engine 0 is back",
-    ]
+    lost = "vLLM engine 0 was lost (ActorUnavailableError); waiting for its restart"
+    assert fleet.told == [lost, "vLLM engine 0 is back"]
 
 
 def test_a_run_that_cannot_sync_ends_with_its_last_engine() -> None:
-    generator = make_generator(Fleet(2), arguments(4, 4), 8)
+    fleet = InstantFleet()
+    generator = make_generator(fleet, arguments(4, 4), 8)
+    fleet.usable.clear()
     with pytest.raises(RunLostError, match="every vLLM engine was lost"):
         generator.generate_samples()
 
@@ -219,13 +195,9 @@ def train(generator: RolloutGenerator, episodes: range, stop_after: int | None) 
 
 
 @given(
-    prompts=st.integers(1, 13),
-    batch=st.integers(1, 5),
-    at_once=st.integers(1, 9),
-    stop=st.integers(1, 30),
-    filtering=st.booleans(),
-    seeds=st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(0, 99)),
-)
+    prompts=st.integers(1, 13), batch=st.integers(1, 5), at_once=st.integers(1, 9), stop=st.integers(1, 30),
+    filtering=st.booleans(), seeds=st.tuples(*[st.integers(0, 99)] * 3),
+)  # fmt: skip
 @settings(max_examples=150)
 def test_stopped_anywhere_it_goes_on_as_if_it_had_not(
     prompts: int, batch: int, at_once: int, stop: int, filtering: bool, seeds: tuple[int, int, int]
@@ -265,10 +237,8 @@ def test_a_request_is_what_openrlhf_would_send(
     monkeypatch.setattr(samples_generator, "SamplingParams", dict)
     monkeypatch.setattr(samples_generator, "ray", SimpleNamespace(get=lambda counts: counts))
     sent: list[dict[str, Any]] = []
-    engine = SimpleNamespace(
-        get_num_unfinished_requests=SimpleNamespace(remote=lambda: 0),
-        generate_responses=SimpleNamespace(remote=lambda **request: sent.append(request)),
-    )
+    idle, taking = SimpleNamespace(remote=lambda: 0), SimpleNamespace(remote=lambda **request: sent.append(request))
+    engine = SimpleNamespace(get_num_unfinished_requests=idle, generate_responses=taking)
     args = arguments(4, 4)
     args.algo.advantage.is_correction_level = correction
     generator = make_generator(InstantFleet(), args, 4)

@@ -19,23 +19,26 @@ from meds_openrlhf.training.watch.follow import Following, Member
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
-class Trainer:
-    """Reports steps like ours, as long as nobody wants it to stop."""
+def fit(control: Any, steps: int, seconds: float = 0.05) -> None:
+    """Reports steps like our trainer, as long as nobody wants it to stop."""
+    for step in range(1, steps + 1):
+        time.sleep(seconds)
+        if ray.get(control.report.remote(StepReport(step, {"reward": 0.5}))):
+            ray.get(control.tell.remote(Stopped(step, "tag")))
+            return
+    ray.get(control.tell.remote("a word at the end"))
 
-    def fit(self, control: Any, steps: int, seconds: float = 0.05) -> None:
-        for step in range(1, steps + 1):
-            time.sleep(seconds)
-            if ray.get(control.report.remote(StepReport(step, {"reward": 0.5}))):
-                ray.get(control.tell.remote(Stopped(step, "tag")))
-                return
-        ray.get(control.tell.remote("a word at the end"))
 
-    def evaluate(self, control: Any, times: int) -> None:
-        for _ in range(times):
-            ray.get(control.report_evaluation.remote(StepReport(1, {"pass1": 0.5}), "evaluation after step 1"))
+def evaluate(control: Any, times: int) -> None:
+    for _ in range(times):
+        ray.get(control.report_evaluation.remote(StepReport(1, {"pass1": 0.5}), "evaluation after step 1"))
 
-    def give_up(self) -> None:
-        raise RunLostError("every vLLM engine was lost")
+
+def give_up(_control: Any) -> None:
+    raise RunLostError("every vLLM engine was lost")
+
+
+class Rank: ...
 
 
 class Console:
@@ -64,76 +67,65 @@ class Trackers:
         return [self._news.pop()] if self._news else []
 
 
-def start(cls: type, **options: Any) -> Any:
-    actor = ray.remote(num_cpus=0, **options)(cls).remote()
-    ray.get(actor.__ray_ready__.remote())
-    return actor
-
-
-def follow(tmp_path: Path, call: Any, members: list[Member], *signals: int, minutes: float | None = None) -> Any:
-    """What following ``call`` comes to, and all that the console heard."""
+def follow(
+    folder: Path, training: Any, *words: Any, members: Any = (), signals: Any = (), minutes: float | None = None
+) -> Any:
+    """What following a ``training`` comes to, and all that the console heard; no step is waited for afterwards."""
     console = Console(*signals)
     with interruptible(minutes) as interruptions:
-        control = start_run_control(RunPaths(tmp_path))
-        following = Following(control, members, console, interruptions, Trackers())
-        return following.to_the_end(call(control)), console.heard
+        control = start_run_control(RunPaths(folder))
+        following = Following(control, list(members), console, interruptions, Trackers())
+        try:
+            return following.to_the_end(ray.remote(num_cpus=0)(training).remote(control, *words)), console.heard
+        finally:
+            assert not interruptions.patient
 
 
 def test_steps_and_words_reach_the_console_and_the_log(tmp_path: Path) -> None:
-    trainer = start(Trainer)
-    result, heard = follow(tmp_path, lambda control: trainer.fit.remote(control, 3), [])
+    result, heard = follow(tmp_path, fit, 3)
     assert result is None
     assert heard == ["W&B does not answer", 1, 2, 3, "a word at the end"]
     assert StepLog(tmp_path / "metrics.jsonl").read() == [{"step": step, "reward": 0.5} for step in (1, 2, 3)]
 
 
 def test_a_signal_stops_the_trainer_after_its_step(tmp_path: Path) -> None:
-    trainer = start(Trainer)
-    result, heard = follow(tmp_path, lambda control: trainer.fit.remote(control, 1000), [], signal.SIGTERM)
+    result, heard = follow(tmp_path, fit, 1000, signals=[signal.SIGTERM])
     assert isinstance(result, Stopped)
     assert result.step < 1000
     assert "stopping after this step, with a checkpoint; interrupt again to stop at once" in heard
 
 
 def test_a_second_signal_ends_the_waiting(tmp_path: Path) -> None:
-    trainer = start(Trainer)
     with pytest.raises(Interrupted):
-        follow(tmp_path, lambda control: trainer.fit.remote(control, 1000), [], signal.SIGINT, signal.SIGINT)
+        follow(tmp_path, fit, 1000, signals=[signal.SIGINT] * 2)
 
 
 def test_without_steps_the_watchdog_ends_it(tmp_path: Path) -> None:
-    trainer = start(Trainer)
     with pytest.raises(WatchdogExpired):
-        follow(tmp_path, lambda control: trainer.fit.remote(control, 10, seconds=20), [], minutes=1.5 / 60)
+        follow(tmp_path, fit, 10, 20.0, minutes=1.5 / 60)
 
 
 def test_an_evaluation_is_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rewound: list[int] = []
     monkeypatch.setattr(Interruptions, "rewind_watchdog", lambda _: rewound.append(1))
-    trainer, counts = start(Trainer), []
+    counts = []
     for times in (0, 4):
         rewound.clear()
-        _, heard = follow(tmp_path, lambda control, times=times: trainer.evaluate.remote(control, times), [])
+        _, heard = follow(tmp_path, evaluate, times)
         assert heard[1:] == ["evaluation after step 1"] * times
         counts.append(len(rewound))
     assert counts[1] == counts[0] + 4
 
 
+def test_an_error_of_the_training_is_raised(tmp_path: Path) -> None:
+    with pytest.raises(ray.exceptions.RayTaskError, match="every vLLM engine was lost"):
+        follow(tmp_path, give_up)
+
+
 def test_a_lost_rank_ends_it_though_the_trainer_does_not_notice(tmp_path: Path) -> None:
-    trainer, rank = start(Trainer), start(Trainer)
-    named = {"trainer": trainer, "policy rank 3": rank}
-    members = [Member(name, actor._actor_id.hex(), vital=True) for name, actor in named.items()]
+    rank = ray.remote(num_cpus=0)(Rank).remote()
+    members = [Member("policy rank 3", rank._actor_id.hex(), vital=True)]
     process = ray.get(rank.__ray_call__.remote(lambda self: os.getpid()))
     os.kill(process, signal.SIGKILL)
     with pytest.raises(RunLostError, match=f"policy rank 3 was lost: process {process} on .*exit"):
-        follow(tmp_path, lambda control: trainer.fit.remote(control, 1000), members)
-
-
-def test_it_waits_for_no_step_any_more_afterwards(tmp_path: Path) -> None:
-    trainer = start(Trainer)
-    with interruptible(None) as interruptions:
-        control = start_run_control(RunPaths(tmp_path))
-        following = Following(control, [], Console(), interruptions, Trackers())
-        with pytest.raises(ray.exceptions.RayTaskError, match="every vLLM engine was lost"):
-            following.to_the_end(trainer.give_up.remote())
-        assert not interruptions.patient
+        follow(tmp_path, fit, 1000, members=members)
