@@ -11,13 +11,11 @@ from scipy.spatial.distance import cdist
 
 from meds_openrlhf.config.method import PRESETS, Method
 from meds_openrlhf.memory.clustering import (
-    FARTHEST,
     _excess_of_mass,
     _single_linkage,
     automatic_epsilon,
     cluster_sets,
     drop_scatter,
-    farthest_distance,
     hdbscan_sets,
 )
 
@@ -220,11 +218,9 @@ def test_scatter_is_dropped_and_labels_close_ranks() -> None:
     np.testing.assert_array_equal(labels, [-1, -1, -1, 0, 0, 0])
 
 
-def test_what_is_far_grows_with_the_rows() -> None:
-    points = np.array([[3.0, 4.0], [0.0, 5.0]])
-    assert farthest_distance(points) == pytest.approx(5 * FARTHEST)
-    assert farthest_distance(points / 5) == pytest.approx(FARTHEST)
-    # Distances that overflow or vanish are no error.
+def test_what_is_far_grows_with_the_rows_and_distances_that_overflow_or_vanish_are_no_error() -> None:
+    points = np.concatenate([modes([20, 20], 0.13, 0.01), directions(10)])
+    np.testing.assert_array_equal(cluster(64 * points, ROBUST), cluster(points, ROBUST))
     assert set(compiled(np.array([[1e200], [-1e200], [1e-200], [2e-200], [0.0]]))) <= {-1, 0, 1}
 
 

@@ -21,7 +21,7 @@ from meds_openrlhf.paths import MemoryPaths
 
 FEATURES = {"layers": "last-half", "difference": "none", "answer_openings": ["\\boxed{"]}
 FORMAT = MemoryFormat(2, 8, {"architecture": "Qwen2ForCausalLM", "layers": 8}, FEATURES)
-SNAPSHOT = Snapshot(FORMAT, "abc", LogState(5, {"shard-0000": 0, "shard-0001": 10}))
+SNAPSHOT = Snapshot(FORMAT, LogState(5, {"shard-0000": 0, "shard-0001": 10}))
 
 
 def test_round_trip(tmp_path: Path) -> None:
