@@ -82,11 +82,6 @@ def test_what_is_no_answer_is_refused(value: Any) -> None:
         answer_text(value)
 
 
-@given(st.integers())
-def test_a_whole_number_is_one_text_whatever_its_type(number: int) -> None:
-    assert answer_text(number) == answer_text(f"{number}.00") == answer_text(f"${number}$") == str(number)
-
-
 @given(st.text())
 def test_a_text_is_cleaned_once_and_for_all(text: str) -> None:
     cleaned = answer_text(text)

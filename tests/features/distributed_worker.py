@@ -19,10 +19,9 @@ def engine_of(mode: str) -> Any:
 
     from tests.features.models import make_model, with_adapters
 
-    stage = 3 if "zero3" in mode else 2 if "zero2" in mode else 0
     config = {
         "train_micro_batch_size_per_gpu": 1,
-        "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0},
+        "zero_optimization": {"stage": 3 if "zero3" in mode else 0, "stage3_param_persistence_threshold": 0},
         "bf16": {"enabled": mode == "tp"},
         "tensor_parallel": {"autotp_size": RANKS if mode == "tp" else 1},
         "optimizer": {"type": "AdamW", "params": {"torch_adam": True}},

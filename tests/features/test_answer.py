@@ -37,29 +37,6 @@ def sentencepiece(tokens: list[str]) -> PreTrainedTokenizerFast:
 TOKENS = ["\\boxed{", "\\", "boxed", "{", "{4", "2", "}", "x", "\\box", "ed{"]
 
 
-@pytest.mark.parametrize(
-    ("pieces", "expected"),
-    [
-        (["x", "\\boxed{", "2", "}"], 1),
-        (["\\", "boxed", "{", "2", "}"], 2),
-        (["\\box", "ed{", "2"], 1),
-        (["\\", "boxed", "{4", "2", "}"], 2),  # the brace and the answer's first digit share a token
-        (["\\boxed{", "x", "}", "x", "\\boxed{", "2", "}"], 4),  # the last one wins
-        (["\\boxed{", "\\boxed{", "2", "}"], 1),
-        (["\\boxed{", "}"], 0),  # an empty box: y* is what follows
-        (["x", "\\boxed{"], None),  # cut off: nothing follows
-        (["x", "2", "}"], None),
-        ([], None),
-        (["\\boxed{", "{", "2", "}", "}"], 0),  # nested braces: what follows the box's own
-        (["\\", "boxed", "x", "{", "2"], None),  # a word between makes it another command
-        (["\\boxed{", "2", "x", "\\boxed{"], None),  # cut off at the last opening: the earlier one is not the answer
-    ],
-)
-def test_index_of_the_token_that_ends_the_last_opening(pieces: list[str], expected: int | None) -> None:
-    locator = AnswerLocator(plain(TOKENS))
-    assert locator.locate([TOKENS.index(piece) for piece in pieces]) == expected
-
-
 def test_tokens_are_read_as_bytes() -> None:
     tokens = ["Ġ\\", "boxed", "{", "Ã", "©", "Ċ", "4", "日本"]  # "Ã" + "©" are the two bytes of é
     tokenizer = byte_level(tokens)

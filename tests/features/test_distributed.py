@@ -1,4 +1,4 @@
-"""Recording on two ranks: ZeRO-2, ZeRO-3, DeepSpeed's tensor parallelism, and a sequence cut over ranks."""
+"""Recording on two ranks: ZeRO-3, DeepSpeed's tensor parallelism, and a sequence cut over ranks."""
 
 import subprocess
 import sys
@@ -13,8 +13,7 @@ from tests.features.test_recorder import HAVE, WIDTH, padded_batch
 
 RANKS = 2
 # Tensor parallelism last: DeepSpeed keeps its groups for the process.
-MODES = ("zero2", "zero3", "zero2-lora", "zero3-lora", "ring", "tp")
-
+MODES = ("zero3", "zero3-lora", "ring", "tp")
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(330)]  # a minute; much more on a machine that is busy
 
@@ -37,7 +36,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[d
     return lambda mode: [torch.load(folder / f"{mode}-{rank}.pt", weights_only=True) for rank in range(RANKS)]
 
 
-@pytest.mark.parametrize("mode", ["zero2", "zero3", "zero2-lora", "zero3-lora", "tp"])
+@pytest.mark.parametrize("mode", ["zero3", "zero3-lora", "tp"])
 def test_sharded_weights(mode: str, recorded: Callable[[str], list[dict]]) -> None:
     one, other = recorded(mode)
     inputs, positions, targets = padded_batch("right")

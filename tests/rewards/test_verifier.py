@@ -10,12 +10,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
-from meds_openrlhf.rewards.verifier import AnswerVerifier, _limit_memory
+from meds_openrlhf.rewards.verifier import AnswerVerifier
 from tests.processes import is_alive
 from tests.waiting import wait_until
 
@@ -116,24 +115,6 @@ def test_an_answer_costs_its_time_limit_once(verifier: Verifiers) -> None:
     assert pool.equal("0.2", "1/5") is True  # these two are remembered now
     assert pool.equal("7", FOREVER) is None
     assert not processes()
-
-
-def _allocate(connection: Connection) -> None:
-    _limit_memory(64 * MEBIBYTE)
-    connection.send(len(bytearray(16 * MEBIBYTE)))
-    try:
-        connection.send(len(bytearray(128 * MEBIBYTE)))
-    except MemoryError:
-        connection.send("refused")
-
-
-def test_memory_beyond_the_limit_is_refused() -> None:
-    context = multiprocessing.get_context("spawn")
-    connection, theirs = context.Pipe()
-    process = context.Process(target=_allocate, args=(theirs,))
-    process.start()
-    assert [connection.recv(), connection.recv()] == [16 * MEBIBYTE, "refused"]
-    process.join()
 
 
 def test_a_process_that_cannot_start_is_an_error_and_no_verdict(
