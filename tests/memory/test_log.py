@@ -1,8 +1,6 @@
 """The log on the disk: readable by pyarrow alone, durable before it is acknowledged, and never wrong."""
 
-import functools
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -75,32 +73,6 @@ def test_a_flipped_byte_a_cut_and_a_byte_too_many_are_found_wherever_they_are(tm
         path.write_bytes(other)
         with pytest.raises(MemoryCorruptionError, match=r"000000-000001\.arrow: is damaged"):
             read_rows(path, SCHEMA)
-
-
-@pytest.mark.parametrize("call", range(1, 9))
-def test_a_merge_that_is_interrupted_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int) -> None:
-    """At each of its calls: sync, rename and sync of the new file; removal of three parts."""
-    log = log_of(tmp_path, 4)
-    left = [call]
-
-    def interrupted(real: Callable[..., object], *arguments: object, **options: object) -> object:
-        left[0] -= 1
-        if left[0] == 0:
-            raise KeyboardInterrupt
-        return real(*arguments, **options)
-
-    with monkeypatch.context() as patch:
-        for name in ("fsync", "replace", "unlink"):
-            patch.setattr(os, name, functools.partial(interrupted, getattr(os, name)))
-        with pytest.raises(KeyboardInterrupt):
-            log.merge()
-    log.close()
-    assert [step_of(batch) for batch in batches_in(tmp_path / "shard-0000", SCHEMA)] == [0, 1, 2, 3]
-    again, batches = opened(tmp_path)
-    assert [step_of(batch) for batch in batches] == [0, 1, 2, 3]
-    assert again.merge() == LogState(3, {"shard-0000": 12})
-    again.restore(LogState(1, {"shard-0000": 6}))
-    assert [step_of(batch) for batch in again.open()] == [0, 1]
 
 
 def test_a_step_is_found_in_its_own_file_and_in_a_merged_one(tmp_path: Path) -> None:
