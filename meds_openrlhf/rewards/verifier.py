@@ -42,7 +42,6 @@ class AnswerVerifier:
         self._start = functools.partial(_Examiner, comparison, seconds, memory)
         self._threads = ThreadPoolExecutor(processes)  # each asks a process of its own
         self._own = threading.local()
-        self._all: set[_Examiner] = set()
         self._lock = threading.Lock()
         self._asked = functools.lru_cache(remembered)(lambda gold, given: self._threads.submit(self._ask, gold, given))
 
@@ -60,23 +59,13 @@ class AnswerVerifier:
             self._asked.cache_clear()  # it may start the next time
             raise
 
-    def close(self) -> None:
-        """Kill all processes; comparisons in progress return None or raise."""
-        while self._all:
-            self._all.pop().end()
-
     def _ask(self, gold: str, given: str) -> bool | None:
         examiner = getattr(self._own, "examiner", None)
         if examiner is None or not examiner.alive:
             examiner = self._own.examiner = self._start()
-            self._all.add(examiner)
-        verdict = None
-        try:
-            verdict = examiner.ask(gold, given)
-        finally:
-            if verdict is None:
-                self._all.discard(examiner)
-                examiner.end()
+        verdict: bool | None = examiner.ask(gold, given)
+        if verdict is None:
+            examiner.end()
         return verdict
 
 

@@ -35,7 +35,7 @@ def test_scores_as_openrlhf_and_an_evaluation_call_it(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("answer", "right"),
     [
-        *[("(7 - 3)*2", True), ("8", False), ("__import__('os')._exit(0)", False), ("9**9**9**9", False)],
+        *[("(7 - 3)*2", True), ("8", False), ("__import__('os')._exit(0)", False)],
         ("2*7 - 2*3", False),  # 8, but not by these numbers
         ("7*3 - 2", False),  # its scorer still gives 0.05
     ],
