@@ -48,12 +48,10 @@ def test_the_mean_far_from_zero_costs_no_digits() -> None:
 
 
 def test_no_ratio_without_variation() -> None:
-    assert Moments.of(np.ones((1, 3))).eigen_ratio() is None
-    assert Moments.of(np.ones((5, 3))).eigen_ratio() is None
     same = np.tile([0.1, 0.2, 0.3], (7, 1))  # whose mean is not quite 0.1, 0.2, 0.3
-    assert Moments.of(same).eigen_ratio() is None
-    assert Moments.of(same).merge(Moments.of(same)).eigen_ratio() is None
-    assert Moments.of(np.zeros((3, 2))).eigen_ratio() is None
+    for vectors in (np.ones((1, 3)), np.ones((5, 3)), same, np.zeros((3, 2))):
+        assert Moments.of(vectors).eigen_ratio() is None
+        assert Moments.of(vectors).merge(Moments.of(vectors)).eigen_ratio() is None
     nearly = 1 + 1e-8 * np.random.default_rng(0).normal(size=(50, 3))
     assert Moments.of(nearly).eigen_ratio() is not None
 

@@ -1,5 +1,6 @@
 """Replay: the same answers as the reference algorithm written plainly, and as the run itself gave."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,9 +38,9 @@ def mixed_table(steps: int) -> pa.Table:
     return pa.table(columns)
 
 
-def write_stream(path: Path, table: pa.Table, rows_per_batch: int = 7) -> Path:
+def write_stream(path: Path, table: pa.Table, rows_per_batch: int = 7, form: Callable = pa.ipc.new_file) -> Path:
     """As an Arrow file, its batches not those of the steps."""
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+    with pa.OSFile(str(path), "wb") as sink, form(sink, table.schema) as writer:
         writer.write_table(table, max_chunksize=rows_per_batch)
     return path
 
@@ -123,38 +124,32 @@ def test_settings_change_what_comes_out(tmp_path: Path) -> None:
 def test_features_that_are_not_finite_count_as_none_and_are_counted(tmp_path: Path) -> None:
     table = mixed_table(6)
     rows = table.column("layer_logits").to_pylist()
-    places = [i for i, row in enumerate(rows) if row is not None][20:22]
-    rows[places[0]][3], rows[places[1]][0] = float("nan"), float("inf")
-    broken = table.set_column(3, "layer_logits", pa.array(rows, pa.list_(pa.float32(), LAYERS)))
-    for place in places:
-        rows[place] = None
-    without = table.set_column(3, "layer_logits", pa.array(rows, pa.list_(pa.float32(), LAYERS)))
-    found, summary = replayed(write_stream(tmp_path / "in.arrow", broken), settings_with("robust"))
-    expected, none_broken = replayed(write_stream(tmp_path / "in.arrow", without), settings_with("robust"))
-    assert (summary.broken, none_broken.broken) == (2, 0)
+    first, second = [i for i, row in enumerate(rows) if row is not None][20:22]
+    results = []
+    for values in ([float("nan")] * LAYERS, [0.0] * (LAYERS - 1) + [float("inf")]), (None, None):
+        rows[first], rows[second] = values
+        changed = table.set_column(3, "layer_logits", pa.array(rows, pa.list_(pa.float32(), LAYERS)))
+        results.append(replayed(write_stream(tmp_path / "in.arrow", changed), settings_with("robust")))
+    (found, broken), (expected, sound) = results
+    assert (broken.broken, sound.broken) == (2, 0)
     assert found.column("label").equals(expected.column("label"))
+
+
+WIDE = [pa.int64(), pa.large_string(), pa.bool_(), pa.large_list(pa.float64())]
 
 
 @pytest.mark.parametrize("form", ["stream", "wide types", "dictionary", "null layers"])
 def test_other_ways_to_write_the_same_rows(tmp_path: Path, form: str) -> None:
-    table = mixed_table(8)
+    table = other = mixed_table(8)
     expected, _ = replayed(write_stream(tmp_path / "in.arrow", table), settings_with("robust"))
-    other = table
     if form == "wide types":
-        types = [pa.int64(), pa.large_string(), pa.bool_(), pa.large_list(pa.float64())]
-        other = pa.table([c.cast(t) for c, t in zip(table.columns, types)], names=table.column_names)
+        other = pa.table([column.cast(wide) for column, wide in zip(table.columns, WIDE)], names=table.column_names)
     if form == "dictionary":
         other = table.set_column(1, "prompt_key", table.column("prompt_key").dictionary_encode())
     if form == "null layers":  # the first batch has no row with logits at all
         head = table.slice(0, 3).set_column(3, "layer_logits", pa.nulls(3, table.schema.field(3).type))
-        head = head.set_column(0, "step", pa.array([1, 1, 1], pa.int32()))
-        other = pa.concat_tables([head, table])
-    path = tmp_path / "other.arrow"
-    if form == "stream":
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, other.schema) as writer:
-            writer.write_table(other, max_chunksize=5)
-    else:
-        write_stream(path, other, 3)
+        other = pa.concat_tables([head.set_column(0, "step", pa.array([1, 1, 1], pa.int32())), table])
+    path = write_stream(tmp_path / "other.arrow", other, 3, pa.ipc.new_stream if form == "stream" else pa.ipc.new_file)
     found, _ = replayed(path, settings_with("robust"))
     for name in ("label", "cluster_size", "penalty"):
         assert found.column(name).to_pylist()[-len(table) :] == expected.column(name).to_pylist()

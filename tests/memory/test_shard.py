@@ -94,19 +94,18 @@ def test_when_clustering_runs_does_not_matter(tmp_path: Path, monkeypatch: pytes
 
 def test_only_prompts_that_are_asked_about_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = make_shard(tmp_path)
-    assert 0 <= shard.recluster() < 1  # nothing was asked before
-    first = shard.observe(1, stream(1, prompts=8, per_step=8)[0])
-    assert all(0 < first.seconds[part] < 60 for part in ("assign", "append"))
+    shard.recluster()  # nothing was asked before
+    shard.observe(1, stream(1, prompts=8, per_step=8)[0])
     clustered = []
     real = history_module.cluster_sets
     monkeypatch.setattr(
         history_module, "cluster_sets", lambda f, offsets, s: clustered.append(len(offsets) - 1) or real(f, offsets, s)
     )
     few = make_rows([0, 1], ["prompt-2", "prompt-5"], [False] * 2, np.ones((2, LAYERS), np.float32))
-    assert shard.observe(2, few).seconds["wait"] > 0
+    assert min(shard.observe(2, few).seconds.values()) > 0
     assert shard.observe(2, few).seconds == {"wait": 0, "assign": 0, "append": 0}  # asked again
     assert clustered == [2]
-    assert 0 <= shard.recluster() < 10
+    shard.recluster()
     shard.observe(3, few)
     assert clustered == [2, 0]
 
