@@ -83,11 +83,5 @@ def test_the_boxed_answer_is_what_the_mistake_claims(problem, mistake, seed):
     assert len(solution) <= LONGEST_SOLUTION
     assert "\n" not in solution
     assert solution == write_solution(problem, mistake, random.Random(seed))
-
-
-def test_one_mistake_is_worded_in_many_ways():
-    generator = random.Random(0)
-    mistake = BY_NAME["left to right"]
-    solutions = [write_solution(make_problem("3+4*2"), mistake, generator) for _ in range(50)]
-    assert {boxed(solution) for solution in solutions} == {14}
-    assert len(set(solutions)) >= 45
+    generator = random.Random(seed)  # which words it in many ways
+    assert len({write_solution(problem, mistake, generator) for _ in range(20)}) > 10

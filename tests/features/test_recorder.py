@@ -54,19 +54,6 @@ def test_equals_the_long_way_in_float32(name: str) -> None:
     assert record(model, inputs, torch.full((4,), -1), targets).isnan().all()
 
 
-@pytest.mark.parametrize(
-    ("dtype", "close"), [(torch.float32, dict(atol=1e-5, rtol=1e-5)), (torch.bfloat16, dict(atol=2**-9, rtol=2**-7))]
-)
-def test_the_first_token_and_the_unembeddings_first_and_last_rows(dtype: torch.dtype, close: dict) -> None:
-    model = make_model("qwen2", dtype)
-    inputs, positions, _ = padded_batch("right")
-    tokens, targets = padded_positions(positions, WIDTH), torch.tensor([0, VOCABULARY - 1, 0, 1])
-    tokens[0] = 0
-    expected = the_long_way(model, inputs, tokens[HAVE], targets[HAVE])
-    recorded = record(model, inputs, tokens, targets)[HAVE]
-    torch.testing.assert_close(recorded.to(dtype).float(), expected, **close)
-
-
 def test_a_function_of_the_users_gets_the_hidden_states_at_the_answers() -> None:
     model = make_model(next(iter(CONFIGS)))
     inputs, positions, targets = padded_batch("left")

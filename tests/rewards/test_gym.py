@@ -79,10 +79,7 @@ def test_tuples_and_numpy_survive_the_label() -> None:
         gym_problem.label("chain_sum", {}, 1.0, {"answer": "1", "metadata": {1, 2}})
 
 
-def test_boards_of_tuples_long_answers_and_tasks_with_settings_are_graded() -> None:
-    board = label("arc_agi")
-    answer = gym_problem.read_entry(board)["answer"]
-    assert solves(f"\\boxed{{{answer}}}", board)
+def test_long_answers_and_tasks_with_settings_are_graded() -> None:
     tower = label("tower_of_hanoi", 1, min_disks=7, max_disks=7)
     answer = gym_problem.read_entry(tower)["answer"]
     assert len(answer) > 2000

@@ -12,7 +12,7 @@ from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory import rows as memory_rows
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.shaping.batch_clusters import sizes_in_batch
+from meds_openrlhf.shaping.methods import sizes_in_batch
 from meds_openrlhf.shaping.penalty import penalty_effect
 from meds_openrlhf.training.step.experience import Recorded, metrics_of_policy, rows_of_answers
 from tests.training.step.makers import by_sample, last_step, memory_maker, our_maker, plain_maker, use_sizes
