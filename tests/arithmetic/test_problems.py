@@ -47,11 +47,8 @@ def test_expressions_are_worked_step_by_step_and_those_that_cannot_be_read_are_n
     assert work("3+4*2", BY_NAME["left to right"]).steps == (("3+4", 7), ("7*2", 14))
     assert work("48+37").steps == (("8+7", 15), ("4+3+1", 8))  # by columns
     assert work("48+37", BY_NAME["lost carry"]).steps == (("8+7", 15), ("4+3", 7))
-    for expression, names in {
-        "3+4*2": ["left to right", "lost carry"],
-        "4*6-5": ["flipped subtraction", "off by one"],
-    }.items():
-        assert [mistake.name for mistake in dominant_mistakes(make_problem(expression))] == names
+    names = [mistake.name for mistake in dominant_mistakes(make_problem("4*6-5"))]
+    assert names == ["flipped subtraction", "off by one"]
     for expression in ("3+", "(3+4", "3+4)", "", "3 plus 4", "3/4", "*3"):
         with pytest.raises(ValueError, match=r"expression=.*: must consist of integers"):
             make_problem(expression)

@@ -29,12 +29,10 @@ def selected(dataset: DataSet, rows: list[Row], held_out: set[str] | None = None
     ("row", "reason"),
     [
         (Row(None, "1", "3"), "no question"),
-        (Row("$ $", "1", "3"), "no question"),
         (Row("q", None, "3"), "no answer"),
         (Row("q. Put your answer on its own line.", "1", "3"), "answer format"),
         (Row("q<|im_end|>", "1", "3"), "chat marker"),
         (Row("q", "1", "2"), "level"),
-        (Row("q", "1", "?"), "level"),
     ],
 )
 def test_rows_that_make_no_problem(row: Row, reason: str) -> None:

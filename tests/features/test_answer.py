@@ -74,10 +74,6 @@ BOXES = [
     (r"\boxed{7} \boxed{ }", None),
     (r"\boxed{7} \boxed{8", None),
     (r"\boxed{\text{é} {2}} etc.", r"\text{é} {2}"),
-    (r"\boxed{1} and \boxed{ \frac{1}{2} }", r"\frac{1}{2}"),
-    (r"\boxed{\boxed{7}}", "7"),
-    (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
-    (r"\boxed{}", None),
     (r"\boxed 7 or \fbox{7}", None),
 ]
 PATTERN = r"(?i)answer(?: is)?\s*[:= ]\s*(\S*)"

@@ -87,10 +87,3 @@ def test_the_nearest_three_vote(query: list, stored: list, labels: list[int], ex
     count = len(stored)
     sets = Sets(np.array([query]), np.array([0, 1]), np.array(stored), np.array([0, count]), np.array(labels, np.int32))
     assert vote(sets, Method(ties=ties)).tolist() == [expected]
-
-
-def test_an_equal_row_of_the_set_gives_its_label() -> None:
-    stored, offsets = np.array([[1.0, 2], [3, 4], [1, 2]]), np.array([0, 3, 3])
-    new, labels = np.array([[3.0, 4], [3, 5], [1, 2]]), np.array([0, 1, 0], np.int32)
-    sets = Sets(new, np.array([0, 2, 3]), stored, offsets, labels)
-    assert vote(sets, Method(algorithm="equal")).tolist() == [1, -1, UNASSIGNED]  # the second set holds nothing yet

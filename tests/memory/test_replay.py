@@ -1,12 +1,15 @@
 """Replay: the same answers as the reference algorithm written plainly, and as the run itself gave."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import hdbscan
 import numpy as np
 import pyarrow as pa
 import pytest
+from sklearn.neighbors import NearestNeighbors
 
 from meds_openrlhf.config import ConfigError, MedsSettings, MemorySettings, PenaltySettings
 from meds_openrlhf.config.method import PRESETS
@@ -14,7 +17,6 @@ from meds_openrlhf.config.schema import FeatureSettings
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.replay import ReplaySummary, read_recording, recording_of, replay
 from meds_openrlhf.memory.stored import open_memory
-from tests.memory.reference import ReferenceMemory
 from tests.memory.streams import LAYERS, stream
 from tests.memory.written import SETTINGS, WrittenMemory
 
@@ -51,22 +53,47 @@ def replayed(source: Path, settings: MedsSettings) -> tuple[pa.Table, ReplaySumm
     return pa.ipc.open_file(target.read_bytes()).read_all(), summary
 
 
+class Reference:
+    """The reference algorithm, written plainly: no code of the package, one vector at a time; of a prompt and verdict.
+
+    Its settings are those of the preset "reference".
+    """
+
+    def __init__(self) -> None:
+        self.vectors: list[np.ndarray] = []
+        self.labels: list[int] = []
+
+    def visit(self, logits: list[list[float]]) -> list[tuple[int | None, int, float]]:
+        """Label (None on a first visit), size and penalty of new rows, which are then added and clustered."""
+        vectors = [np.array(row[LAYERS // 2 :]) / np.linalg.norm(row[LAYERS // 2 :]) for row in logits]
+        labels = [self.label_of(vector) if self.labels else None for vector in vectors]
+        sizes = [self.labels.count(label) for label in labels]
+        self.vectors += vectors
+        self.labels = [-1]
+        if len(self.vectors) > 1:
+            model = hdbscan.HDBSCAN(min_cluster_size=2, min_samples=1).fit(np.array(self.vectors))
+            self.labels = model.labels_.tolist()
+        return [(label, size, min(0.07 * np.log(size + 1), 0.15)) for label, size in zip(labels, sizes)]
+
+    def label_of(self, vector: np.ndarray) -> int:
+        model = NearestNeighbors(n_neighbors=min(3, len(self.vectors)), metric="cosine").fit(np.array(self.vectors))
+        votes = [self.labels[index] for index in model.kneighbors(vector[None])[1][0]]
+        most = max(votes.count(label) for label in votes)
+        return min(label for label in votes if votes.count(label) == most)
+
+
 def by_reference(table: pa.Table, remember: str) -> list[tuple[int | None, int, float]]:
-    """Label, size and penalty of every row, from the plain algorithm on the last half of the layers."""
-    memory = ReferenceMemory()
-    rows = table.to_pylist()
+    """Label, size and penalty of every row, by the last half of the layers."""
+    groups, rows = defaultdict[tuple[str, bool], Reference](Reference), table.to_pylist()
+    visits = defaultdict[tuple[int, str, bool], list[int]](list)
     answers: list[tuple[int | None, int, float]] = [(None, 0, 0.0)] * len(rows)
-    for step in sorted({row["step"] for row in rows}):
-        groups: dict[tuple[str, bool], list[int]] = {}
-        for number, row in enumerate(rows):
-            wanted = remember == "both" or row["correct"] == (remember == "right")
-            if row["step"] == step and wanted and row["layer_logits"] is not None:
-                groups.setdefault((row["prompt_key"], row["correct"]), []).append(number)
-        for (prompt, correct), numbers in groups.items():
-            vectors = np.array([rows[number]["layer_logits"][LAYERS // 2 :] for number in numbers])
-            labels, sizes = memory.visit(prompt, correct, vectors)
-            for number, label, size in zip(numbers, labels, sizes):
-                answers[number] = (label, size, min(0.07 * np.log(size + 1), 0.15))
+    for number, row in enumerate(rows):
+        if (remember == "both" or row["correct"] == (remember == "right")) and row["layer_logits"] is not None:
+            visits[row["step"], row["prompt_key"], row["correct"]].append(number)
+    for (_, *group), numbers in visits.items():
+        found = groups[tuple(group)].visit([rows[number]["layer_logits"] for number in numbers])
+        for number, answer in zip(numbers, found):
+            answers[number] = answer
     return answers
 
 
