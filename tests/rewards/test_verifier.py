@@ -1,6 +1,5 @@
 """The pool of processes that compare answers."""
 
-import itertools
 import multiprocessing
 import os
 import resource
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from meds_openrlhf.rewards.verifier import AnswerVerifier
+from meds_openrlhf.rewards.verifier import AnswerVerifier, _Examiner
 from tests.processes import is_alive
 from tests.waiting import wait_until
 
@@ -43,16 +42,23 @@ def kill_all() -> None:
         os.kill(process, signal.SIGKILL)
 
 
-def test_a_hanging_answer_holds_up_nobody_and_ends_with_its_process() -> None:
-    pool = AnswerVerifier(seconds=100.0, processes=2)
+def test_a_hanging_answer_holds_up_nobody_and_ends_with_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, asked, ask = AnswerVerifier(seconds=100.0, processes=2), threading.Event(), _Examiner.ask
+
+    def ask_and_tell(examiner: _Examiner, gold: str, given: str) -> bool | None:
+        if given == FOREVER:
+            asked.set()
+        return ask(examiner, gold, given)
+
+    monkeypatch.setattr(_Examiner, "ask", ask_and_tell)
     verdicts: list[bool | None] = []
     hanging = threading.Thread(target=lambda: verdicts.append(pool.equal("7", FOREVER)))
-    assert pool.equal("7", r"\frac{14}{2}") is True
     hanging.start()
-    others = (rf"\frac{{{7 * n}}}{{{n}}}" for n in itertools.count(3))
-    wait_until(lambda: pool.equal("7", next(others)) and len(processes()) == 2)  # the first process is taken
+    assert asked.wait(60)
+    assert pool.equal("7", r"\frac{14}{2}") is True
     assert pool.equal("7", r"\frac{16}{2}") is False
     assert hanging.is_alive()
+    assert len(processes()) == 2
     kill_all()
     hanging.join()
     assert verdicts == [None]
@@ -114,7 +120,7 @@ def test_a_process_that_cannot_start_is_an_error_and_no_verdict(monkeypatch: pyt
 
 ORPHANING = f"""
 import multiprocessing, os, signal, threading, time
-from meds_openrlhf.rewards.verifier import AnswerVerifier
+from meds_openrlhf.rewards.verifier import AnswerVerifier, _Examiner
 pool = AnswerVerifier(seconds=1.0)
 pool.equal("0.5", "1/2")
 process = multiprocessing.active_children()[0].pid
