@@ -33,9 +33,6 @@ class LogState:
     rows: dict[str, int]
 
 
-EMPTY_LOG = LogState(-1, {})
-
-
 def write_rows(folder: Path, batches: list[pa.RecordBatch], sharding: Sharding) -> Path:
     """Durably write whole steps, in order, to one file of a shard's folder; return its path. Raises OSError."""
     metadata = {"shard": str(sharding.shard), "shards": str(sharding.shards), "checksum": NO_CHECKSUM.decode()}

@@ -20,7 +20,7 @@ from ray.util.metrics import Gauge
 from meds_openrlhf.features.moments import merge_moments
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.errors import MemoryCorruptionError
-from meds_openrlhf.memory.log import EMPTY_LOG, LogState
+from meds_openrlhf.memory.log import LogState
 from meds_openrlhf.memory.rows import Sharding, owners_of
 from meds_openrlhf.memory.shard import NO_TIME, MemoryAnswer, MemoryShard, ShardSettings, ShardStats
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot, read_snapshot
@@ -98,7 +98,7 @@ class MemoryPool:
 
     def restore(self, name: str | None) -> ShardStats:
         """Go back to the snapshot ``name``, or to no rows. Raises MemoryCorruptionError if files differ from it."""
-        state = EMPTY_LOG
+        state = LogState(-1, {})
         if name is not None:
             snapshot = read_snapshot(self._paths.snapshot(name))
             snapshot.format.require_match(self._format, self._paths.root)

@@ -44,10 +44,8 @@ def test_tokens_are_read_as_bytes() -> None:
     tokenizer.add_special_tokens({"eos_token": "<|im_end|>"})
     found = [b" \\", b"boxed", b"{", b"\xc3", b"\xa9", b"\n", b"4", "日本".encode(), b"<|im_end|>"]
     assert token_bytes(tokenizer) == found  # what is of other symbols or special stands for its own text
-    assert AnswerLocator(tokenizer).locate([3, 4, 0, 1, 2, 6]) == 4
     pieces = sentencepiece(["▁\\", "boxed", "<0x7B>", "▁4", "}", "<0xFF>"])  # 0x7B is the brace
     assert token_bytes(pieces) == [b" \\", b"boxed", b"{", b" 4", b"}", b"\xff"]
-    assert AnswerLocator(pieces).locate([0, 1, 2, 3, 4]) == 2
     assert AnswerLocator(pieces).answer([0, 1, 2, 5, 3, 4]) == "\ufffd 4"
 
 

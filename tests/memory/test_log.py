@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
-from meds_openrlhf.memory.log import EMPTY_LOG, LogState, ShardLog, batches_in, read_rows
+from meds_openrlhf.memory.log import LogState, ShardLog, batches_in, read_rows
 from meds_openrlhf.memory.rows import Sharding, log_schema, make_rows, step_of, with_answer
 from meds_openrlhf.paths import MemoryPaths
 from tests.test_locks import without_locks
@@ -98,7 +98,7 @@ def test_restore_goes_back_to_any_step(tmp_path: Path, step: int) -> None:
     log.append(batch_of(5))
     if step < 5:
         (tmp_path / "shard-0000" / "000005.arrow").write_bytes(b"x")
-    log.restore(EMPTY_LOG if step < 0 else LogState(step, {"shard-0000": 3 * (step + 1)}))
+    log.restore(LogState(step, {"shard-0000": 3 * (step + 1)}))
     assert [step_of(batch) for batch in log.open()] == list(range(step + 1))
     log.append(batch_of(step + 1))
     log.close()
