@@ -138,7 +138,7 @@ def test_only_generated_tokens_and_no_opening_across_others() -> None:
     locator = AnswerLocator(plain(TOKENS))
     assert locator.locate(ids) == 5
     assert locator.locate(ids, [True, True, False, False, False, False, False]) == 0
-    assert locator.locate(ids, [False, False, False, False, True, True, True]) == 5  # up to the end
+    assert locator.locate(ids, [True, True, False, False, True, True, True]) == 5  # the last turn counts, up to the end
     assert locator.locate(ids, [True, True, False, False, True, False, True]) == 0  # "\\box" + tool + "2"
     assert locator.locate(ids, [True, True, True, False, True, False, True]) is None  # a tool follows the last one
     assert locator.locate(ids, [False] * 7) is None
