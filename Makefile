@@ -88,7 +88,6 @@ test-unit: $(STAMP)
 
 test-all: $(STAMP)
 	$(PYTEST) $(PYTEST_ARGS)
-	$(BIN)/python -m tests.mutation --sample 300
 
 # The base installation beside the tools, without torch, on any Python of pyproject.toml: pins are for 3.11 alone.
 BASE = .venv-$(notdir $(PYTHON))

@@ -92,7 +92,7 @@ class Memory:
 
     def snapshot(self) -> None:
         """Take a snapshot and commit it."""
-        commit_snapshot(self.paths, "benchmark", Snapshot(MemoryFormat(1, LAYERS, {}), "", self.shard.snapshot()))
+        commit_snapshot(self.paths, "benchmark", Snapshot(MemoryFormat(1, LAYERS, {}), self.shard.snapshot()))
 
 
 def reference_vectors(logits: NDArray[np.float32]) -> Floats:

@@ -30,8 +30,10 @@ def build_char_tokenizer(longest_text: int = 512, pieces: Iterable[str] = ()) ->
     text exactly (in Unicode's composed form). `longest_text` is `model_max_length`, in tokens. The `pieces` are single
     tokens too, wherever they occur; the longest match wins.
     """
+    # The special tokens, then the 256 bytes in GPT-2's and Qwen's notation: a space is `Ġ`, a newline `Ċ`.
+    vocabulary = [PADDING, START_OF_TURN, END_OF_TURN, *bytes_to_unicode().values()]
     tokenizer = Qwen2Tokenizer(
-        vocab={token: index for index, token in enumerate(_vocabulary())},
+        vocab={token: index for index, token in enumerate(vocabulary)},
         merges=[],
         eos_token=END_OF_TURN,
         pad_token=PADDING,
@@ -50,8 +52,3 @@ def template_pieces() -> tuple[str, str]:
     """The parts of the template before and after the problem."""
     before, after = qwen_math_prompt("?").split("?")
     return before, after
-
-
-def _vocabulary() -> list[str]:
-    """The special tokens, then the 256 bytes in GPT-2's and Qwen's notation: a space is `Ġ`, a newline `Ċ`."""
-    return [PADDING, START_OF_TURN, END_OF_TURN, *bytes_to_unicode().values()]

@@ -113,7 +113,8 @@ def telling_mistakes(problem: Problem) -> tuple[Mistake, ...]:
     telling = []
     for mistake in MISTAKES:
         working = work(problem.expression, mistake)
-        if working.answer not in answers and _is_readable(working):
+        two_operators_in_a_row = any(re.search(r"[-+*]-", left) for left, _ in working.steps)
+        if working.answer not in answers and not two_operators_in_a_row:
             answers.append(working.answer)
             telling.append(mistake)
     return tuple(telling)
@@ -147,17 +148,13 @@ def write_solution(problem: Problem, mistake: Mistake, generator: random.Random)
     """
     working = work(problem.expression, mistake)
     while True:
-        text = _word(working, generator)
+        steps = [f"{left}{generator.choice(EQUALS)}{result}" for left, result in working.steps]
+        text = generator.choice(OPENINGS) + steps[0]
+        for step in steps[1:]:
+            text += generator.choice(JOINERS) + step
+        text += f"{generator.choice(CLOSINGS)}\\boxed{{{working.answer}}}"
         if len(text) <= LONGEST_SOLUTION:
             return text
-
-
-def _word(working: Working, generator: random.Random) -> str:
-    steps = [f"{left}{generator.choice(EQUALS)}{result}" for left, result in working.steps]
-    text = generator.choice(OPENINGS) + steps[0]
-    for step in steps[1:]:
-        text += generator.choice(JOINERS) + step
-    return f"{text}{generator.choice(CLOSINGS)}\\boxed{{{working.answer}}}"
 
 
 def _draw_expression(generator: random.Random, family: Family) -> str:
@@ -173,11 +170,6 @@ def _is_suitable(problem: Problem, family: Family) -> bool:
     workings = [work(problem.expression, mistake) for mistake in (NO_MISTAKE, *mistakes)]
     small = all(abs(result) <= family.largest_value for working in workings for _, result in working.steps)
     return len(mistakes) == 2 and small and all(result >= 0 for _, result in workings[0].steps)
-
-
-def _is_readable(working: Working) -> bool:
-    """Whether no step has two operators in a row, as in `9--1`."""
-    return not any(re.search(r"[-+*]-", left) for left, _ in working.steps)
 
 
 def _add_by_columns(left: int, right: int, mistake: Mistake) -> Working:
@@ -212,18 +204,15 @@ def _calculate(node: ast.expr, mistake: Mistake, steps: list[tuple[str, int]]) -
         raise _unreadable(ast.unparse(node))
     left, right = (_calculate(part, mistake, steps) for part in (node.left, node.right))
     symbol = _SYMBOLS[type(node.op)]
-    result = _operated(symbol, left, right, mistake)
+    if symbol == "*":
+        result = left * right
+    elif symbol == "-":
+        result = mistake.subtraction_sign * (left - right) + mistake.overshoot
+    else:
+        without_carry = not mistake.carries and left >= 0 and right >= 0
+        result = (_add_without_carrying(left, right) if without_carry else left + right) + mistake.overshoot
     steps.append((f"{left}{symbol}{right}", result))
     return result
-
-
-def _operated(operator: str, left: int, right: int, mistake: Mistake) -> int:
-    if operator == "*":
-        return left * right
-    if operator == "-":
-        return mistake.subtraction_sign * (left - right) + mistake.overshoot
-    without_carry = not mistake.carries and left >= 0 and right >= 0
-    return (_add_without_carrying(left, right) if without_carry else left + right) + mistake.overshoot
 
 
 def _unreadable(expression: str) -> ValueError:

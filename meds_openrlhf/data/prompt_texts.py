@@ -12,7 +12,6 @@ from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.memory.rows import prompt_key
 
 CHAT_MARKER = re.compile(r"<\|\w+\|>")  # of a chat template, <|im_end|>
-OPENRLHF_INPUT_KEY = "input"  # OpenRLHF's default for data.input_key
 
 
 def questions(keys: Collection[str], logged: Mapping[str, str], config: RunConfig | None) -> dict[str, str]:
@@ -34,7 +33,7 @@ def texts_of_data_set(config: RunConfig | None) -> dict[str, str]:
     path = Path(str(flags.get("data.prompt_dataset")))
     if path.suffix not in (".jsonl", ".json") or not path.is_file() or flags.get("data.apply_chat_template"):
         return {}
-    column, template = str(flags.get("data.input_key", OPENRLHF_INPUT_KEY)), flags.get("data.input_template")
+    column, template = str(flags.get("data.input_key", "input")), flags.get("data.input_template")  # OpenRLHF's default
     texts = {}
     with path.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:

@@ -45,14 +45,9 @@ def question_text(value: Any) -> str | None:
         return None
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.80} is neither a text nor a chat with 1 user message")
-    return unwrapped(value).strip() or None
-
-
-def unwrapped(question: str) -> str:
-    """The problem inside DAPO's instructions, unchanged; any other text is returned as is."""
-    if question.startswith(DAPO_OPENING) and question.endswith(DAPO_CLOSING):
-        return question[len(DAPO_OPENING) : -len(DAPO_CLOSING)]
-    return question
+    if value.startswith(DAPO_OPENING) and value.endswith(DAPO_CLOSING):
+        value = value[len(DAPO_OPENING) : -len(DAPO_CLOSING)]
+    return value.strip() or None
 
 
 def asks_for_answer_format(question: str) -> bool:

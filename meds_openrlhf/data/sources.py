@@ -121,17 +121,12 @@ def _records(source: Source) -> Iterator[Record]:
     if not path.exists():
         raise source.error(f"does not exist. {WANTED}")
     if path.suffix == ".parquet":
-        return _parquet_records(path)
+        from pyarrow.parquet import ParquetFile
+
+        return chain.from_iterable(batch.to_pylist() for batch in ParquetFile(path).iter_batches(BATCH_ROWS))
     if path.suffix in (".jsonl", ".json"):
         return _json_records(source, path)
     raise source.error("must end in .parquet, .jsonl or .json.")
-
-
-def _parquet_records(path: Path) -> Iterator[Record]:
-    from pyarrow.parquet import ParquetFile
-
-    for batch in ParquetFile(path).iter_batches(BATCH_ROWS):
-        yield from batch.to_pylist()
 
 
 def _json_records(source: Source, path: Path) -> Iterator[Record]:

@@ -10,9 +10,11 @@ import functools
 import logging
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import accumulate, groupby
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
+
+import numpy as np
 
 from meds_openrlhf.features.token_bytes import token_bytes
 
@@ -88,33 +90,23 @@ class AnswerOpenings:
         self._openings = [opening.encode() for opening in openings]
         self.pattern = pattern
 
-    def end_of_last(self, text: bytes) -> int:
-        """Return the byte offset of the end of the last opening, or 0 if there is none."""
-        return max((text.rfind(o) + len(o) for o in self._openings if o in text), default=0)
-
     def last_answer(self, text: bytes) -> tuple[int, str | None] | None:
         """Return the byte offset where the last answer begins, and the answer, None if it is empty or never closed.
 
-        Returns None if nothing opens an answer.
+        Returns None if nothing opens an answer. Invalid UTF-8 matches no character of a pattern.
         """
         if self.pattern is None:
-            opening = self.end_of_last(text)
-            if not opening:
-                return None
+            opening = max((text.rfind(o) + len(o) for o in self._openings if o in text), default=0)
             rest = text[opening:].decode("utf-8", errors="replace")
-            return opening, answer_behind(rest, in_braces=text[opening - 1 : opening] == b"{")
-        span = self.marked(text)
-        return (span[0], text[slice(*span)].decode("utf-8", errors="replace")) if span is not None else None
-
-    def marked(self, text: bytes) -> tuple[int, int] | None:
-        """Return the byte offsets of the answer by the pattern, or None; invalid UTF-8 matches no character of it."""
-        assert self.pattern is not None
+            return (opening, answer_behind(rest, text[opening - 1 : opening] == b"{")) if opening else None
         readable = text.decode("utf-8", errors="surrogateescape")
         span = marked_answer(self.pattern, readable)
         if span is None:
             return None
-        start, end = (len(readable[:offset].encode("utf-8", errors="surrogateescape")) for offset in span)
-        return start, end
+        before, answer = (
+            part.encode("utf-8", errors="surrogateescape") for part in (readable[: span[0]], readable[slice(*span)])
+        )
+        return len(before), answer.decode("utf-8", errors="replace")
 
 
 class AnswerLocator:
@@ -139,9 +131,14 @@ class AnswerLocator:
         last opening (the response is cut off there).
         """
         for start, end in _last_first(token_ids, generated):
-            found = self._before_answer(self._bytes_of(token_ids[start:end]))
+            pieces = self._bytes_of(token_ids[start:end])
+            found = self._openings.last_answer(b"".join(pieces))
             if found is not None:
-                return start + found if start + found >= 0 and start + found + 1 < end else None
+                ends = list(accumulate(map(len, pieces)))
+                before = bisect_right(ends, found[0] - 1)  # the token that ends the opening
+                if self._openings.pattern is not None:
+                    before = bisect_right(ends, found[0]) - 1
+                return start + before if 0 <= start + before < end - 1 else None
         return None
 
     def answer(self, token_ids: Sequence[int], generated: Sequence[bool] | None = None) -> str | None:
@@ -153,39 +150,17 @@ class AnswerLocator:
         return None
 
     def _bytes_of(self, token_ids: Sequence[int]) -> list[bytes]:
-        if self._openings.pattern is not None:  # a pattern may look at the end of the text
-            token_ids = self._without_ending(token_ids)
-        return [self._token_bytes[i] if i < len(self._token_bytes) else b"" for i in token_ids]
-
-    def _without_ending(self, token_ids: Sequence[int]) -> Sequence[int]:
         end = len(token_ids)
-        while end and token_ids[end - 1] in self._special:
-            end -= 1
-        return token_ids[:end]
-
-    def _before_answer(self, pieces: list[bytes]) -> int | None:
-        """Return the index of the token before the answer's, -1 if that is the first; None if nothing opens one."""
-        text = b"".join(pieces)
-        if self._openings.pattern is None:
-            opening = self._openings.end_of_last(text)
-            return _token_with(opening - 1, pieces) if opening else None
-        span = self._openings.marked(text)
-        return None if span is None else _token_with(span[0], pieces) - 1
+        if self._openings.pattern is not None:  # a pattern may look at the end of the text
+            while end and token_ids[end - 1] in self._special:
+                end -= 1
+        return [self._token_bytes[i] if i < len(self._token_bytes) else b"" for i in token_ids[:end]]
 
 
-def _token_with(offset: int, pieces: list[bytes]) -> int:
-    """Return the index of the token that contains the byte at ``offset``."""
-    return bisect_right(list(accumulate(map(len, pieces))), offset)
-
-
-def _last_first(token_ids: Sequence[int], generated: Sequence[bool] | None) -> Iterator[tuple[int, int]]:
+def _last_first(token_ids: Sequence[int], generated: Sequence[bool] | None) -> list[list[int]]:
     """Return start and end of each span of generated tokens, last span first."""
-    return reversed([(0, len(token_ids))] if generated is None else list(_spans(generated)))
-
-
-def _spans(generated: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each run of True."""
-    for marked, run in groupby(range(len(generated)), lambda index: bool(generated[index])):
-        if marked:
-            indices = list(run)
-            yield indices[0], indices[-1] + 1
+    if generated is None:
+        return [[0, len(token_ids)]]
+    changes = np.flatnonzero(np.diff(np.concatenate([[False], np.asarray(generated, bool), [False]])))
+    spans: list[list[int]] = changes.reshape(-1, 2)[::-1].tolist()
+    return spans

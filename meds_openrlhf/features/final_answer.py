@@ -40,8 +40,6 @@ def answer_row(answer: str) -> NDArray[np.float32]:
 
 def answer_rows(answers: Sequence[str | None]) -> NDArray[np.float32]:
     """Return the rows (n, 2) float32 of n answers; a row of NaN for None."""
-    rows = np.full((len(answers), VALUES), np.nan, np.float32)
-    for row, answer in zip(rows, answers):
-        if answer is not None:
-            row[:] = answer_row(answer)
-    return rows
+    nothing = np.full(VALUES, np.nan, np.float32)
+    rows = [nothing if answer is None else answer_row(answer) for answer in answers]
+    return np.array(rows, np.float32).reshape(-1, VALUES)

@@ -80,8 +80,7 @@ def load_function(file: str, layers: int, hidden: int) -> FeatureFunction:
     names = [name for name in (FROM_HIDDEN_STATES, FROM_TEXTS) if callable(content.get(name))]
     if len(names) != 1:
         has = "has both {} and {}" if names else "has neither {} nor {}"
-        hint = f"{has.format(FROM_HIDDEN_STATES, FROM_TEXTS)}. Define one of them."
-        raise ConfigError(SETTING, file, hint)
+        raise ConfigError(SETTING, file, f"{has.format(FROM_HIDDEN_STATES, FROM_TEXTS)}. Define one of them.")
     (name,) = names
     try:
         found = _as_matrix(content[name](*_trial_inputs(name, layers, hidden)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.method import ANSWERS
 from meds_openrlhf.config.schema import FeatureSettings, MedsSettings, MemorySettings
 from meds_openrlhf.features.transform import FeatureTransform
@@ -24,10 +23,6 @@ def transform_of(meds: MedsSettings, layers: int | None = None) -> FeatureTransf
     """
     settings = features_of_rows(meds.features, meds.memory)
     transform = FeatureTransform(settings.layers, settings.difference, settings.normalize)
-    try:
-        if layers is not None:
-            transform.dimensions(layers)
-    except ValueError as error:
-        hint = f"does not fit rows of {layers} layers. Name fewer."
-        raise ConfigError("meds.features.layers", settings.layers, hint) from error
+    if layers is not None:
+        transform.dimensions(layers)
     return transform

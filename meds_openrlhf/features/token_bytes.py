@@ -36,22 +36,16 @@ def _token_converter(tokenizer: Any) -> Callable[[str], bytes]:
         )
     decoder = backend.decoder.__getstate__() if backend.decoder is not None else b""
     if b"ByteLevel" in decoder:
-        return _byte_level
+        from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+        # GPT-2's reversible map of bytes to printable symbols, inverted.
+        return functools.partial(_byte_level, {symbol: byte for byte, symbol in bytes_to_unicode().items()})
     if b"Metaspace" in decoder or b"ByteFallback" in decoder:
         return _sentencepiece
     return str.encode
 
 
-@functools.cache
-def _bytes_of_symbols() -> dict[str, int]:
-    """Return GPT-2's reversible map of bytes to printable symbols, inverted."""
-    from transformers.convert_slow_tokenizer import bytes_to_unicode
-
-    return {symbol: byte for byte, symbol in bytes_to_unicode().items()}
-
-
-def _byte_level(token: str) -> bytes:
-    symbols = _bytes_of_symbols()
+def _byte_level(symbols: dict[str, int], token: str) -> bytes:
     if all(symbol in symbols for symbol in token):
         return bytes(symbols[symbol] for symbol in token)
     return token.encode()

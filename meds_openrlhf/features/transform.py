@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from meds_openrlhf.config.errors import ConfigError
+
 FloatArray = NDArray[np.float64]
 
 
@@ -33,7 +35,7 @@ class FeatureTransform:
     def select(self, layer_logits: NDArray[np.floating]) -> FloatArray:
         """Map (n, N) logits of all layers to (n, d) float64 of the selected layers, not scaled.
 
-        Raises ValueError if the logits are not a finite matrix or there are too few layers.
+        Raises ValueError if the logits are not a finite matrix, ConfigError if there are too few layers.
         """
         if layer_logits.ndim != 2:
             raise ValueError(f"layer_logits: must have the shape (rows, layers), not {layer_logits.shape}.")
@@ -70,5 +72,6 @@ class FeatureTransform:
         count = int(available * share) if isinstance(share, float) else int(share)
         least = 2 if self.difference == "after" else 1
         if not least <= count <= available:
-            raise ValueError(f"meds.features.layers={self.layers}: selects {count} of the model's {available} layers.")
+            hint = f"selects {count} of {available} layers. It must select {least} to {available}."
+            raise ConfigError("meds.features.layers", self.layers, hint)
         return count

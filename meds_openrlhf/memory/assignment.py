@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meds_openrlhf.config.method import Method
-from meds_openrlhf.memory.clustering import NOISE, Floats, Labels, checked_offsets, cluster_sets, compiled, plain
+from meds_openrlhf.memory.clustering import NOISE, Floats, Labels, cluster_sets, compiled, plain
 
 UNASSIGNED = -2  # a first visit: no rows are stored or clustered yet
 NEIGHBORS = 3  # stored rows that vote on a new row, as in the reference code
@@ -24,17 +24,6 @@ class Sets(NamedTuple):
     offsets: NDArray[np.int64]  # (g + 1,)
     labels: Labels  # (n,) of the stored rows, from their last clustering
 
-    def checked(self) -> Sets:
-        """Return the arrays as compiled code expects them. Raises ValueError if their sizes are inconsistent."""
-        new, stored, labels = self.new, self.stored, self.labels
-        new_offsets, offsets = checked_offsets(self.new_offsets, len(new)), checked_offsets(self.offsets, len(stored))
-        if len(new_offsets) != len(offsets) or len(labels) != len(stored) or new.shape[1] != stored.shape[1]:
-            raise ValueError(
-                f"new {new.shape} in {len(new_offsets) - 1} sets do not fit stored {stored.shape} "
-                f"in {len(offsets) - 1} sets with {len(labels)} labels"
-            )
-        return Sets(plain(new, np.float64), new_offsets, plain(stored, np.float64), offsets, plain(labels, np.int32))
-
 
 def assign(sets: Sets, method: Method) -> tuple[Labels, Labels]:
     """Return labels and cluster sizes (m,) int32 of the new rows; all values must be finite.
@@ -43,7 +32,8 @@ def assign(sets: Sets, method: Method) -> tuple[Labels, Labels]:
     ``method.assignment`` "knn" (see `vote`) sizes count stored rows only. By "joint", stored and new rows of a set are
     clustered together, and sizes count both. Noise has size 0 unless ``method.noise`` makes it a cluster.
     """
-    sets, smallest = sets.checked(), NOISE if method.noise == "cluster" else NOISE + 1
+    sets = sets._replace(new=plain(sets.new, np.float64))
+    smallest = NOISE if method.noise == "cluster" else NOISE + 1
     if method.assignment == "knn":
         assigned = vote(sets, method)
         return assigned, _sizes_of(assigned, sets.new_offsets, sets.labels, sets.offsets, smallest)
@@ -69,7 +59,6 @@ def vote(sets: Sets, method: Method) -> Labels:
     takes at least half a millisecond per row, several hundred times as long as "nearest". With the algorithm "equal"
     the label is that of an equal stored row, and NOISE without one.
     """
-    sets = sets.checked()
     assigned: Labels = np.full(len(sets.new), UNASSIGNED, dtype=np.int32)
     if method.algorithm != "equal" and method.ties == "nearest":
         _vote_nearest(sets, assigned)
@@ -111,7 +100,9 @@ def _vote_nearest(sets: Sets, assigned: Labels) -> None:
                 for row in range(count):
                     similarity[row] += value * column_values[row]
             voters = _nearest(similarity, sets.labels[first : first + count], near_similarity, near_label)
-            assigned[query] = _majority(near_label, voters)
+            # The nearest row wins, unless the other two of three agree.
+            winner = 1 if voters == 3 and near_label[1] == near_label[2] else 0
+            assigned[query] = near_label[winner]
 
 
 @compiled
@@ -128,19 +119,6 @@ def _nearest(similarity: Floats, labels: Labels, near_similarity: Floats, near_l
         near_similarity[place], near_label[place] = similarity[row], labels[row]
         filled = min(filled + 1, len(near_label))
     return filled
-
-
-@compiled
-def _majority(near_label: Labels, voters: int) -> Any:
-    """Return the most frequent label in ``near_label[:voters]``; a tie goes to the label that comes first."""
-    winner, most = near_label[0], 0
-    for candidate in range(voters):
-        votes = 0
-        for voter in range(voters):
-            votes += near_label[voter] == near_label[candidate]
-        if votes > most:
-            winner, most = near_label[candidate], votes
-    return winner
 
 
 @compiled

@@ -58,7 +58,10 @@ def cluster_sets(features: Floats, offsets: Integers, method: Method) -> Labels:
     A set with a single row is noise, unless ``method.algorithm`` is "equal". Raises ValueError for other offsets and
     for non-finite values.
     """
-    offsets = checked_offsets(offsets, len(features))
+    offsets = plain(offsets, np.int64)
+    # Compiled code does not check bounds.
+    if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != len(features) or (np.diff(offsets) < 0).any():
+        raise ValueError(f"offsets: must rise from 0 to the number of rows, {len(features)}")
     if not np.isfinite(features).all():
         raise ValueError("features: hold NaN or infinite values")
     if method.algorithm in ("hdbscan", "robust"):
@@ -70,14 +73,6 @@ def cluster_sets(features: Floats, offsets: Integers, method: Method) -> Labels:
     for start, stop in pairwise(offsets):
         labels[start:stop] = cluster_one(features[start:stop], method.min_cluster_size)
     return labels
-
-
-def checked_offsets(offsets: Integers, rows: int) -> Integers:
-    """Validate the ``offsets`` of sets with ``rows`` rows in total, because compiled code does not check bounds."""
-    bounds = plain(offsets, np.int64)
-    if len(bounds) == 0 or bounds[0] != 0 or bounds[-1] != rows or (np.diff(bounds) < 0).any():
-        raise ValueError(f"offsets: must rise from 0 to the number of rows, {rows}")
-    return bounds
 
 
 def plain(array: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
@@ -176,17 +171,11 @@ def drop_scatter(labels: Labels, lambdas: Floats, farthest: float, min_cluster_s
 
 
 @compiled
-def farthest_distance(points: Floats) -> float:
-    """Return the distance beyond which rows of ``points`` (n, d) are scatter: `FARTHEST` times their RMS length."""
-    return FARTHEST * math.sqrt((points * points).sum() / len(points))
-
-
-@compiled
 def _cluster(points: Floats, min_cluster_size: int, allow_single_cluster: bool, epsilon: float) -> Labels:
     """Return the labels (n,) of one set of at least two rows."""
     left, right, heights, sizes = _single_linkage(*_spanning_tree(points))
     automatic = math.isnan(epsilon)
-    farthest = farthest_distance(points) if automatic else np.inf
+    farthest = FARTHEST * math.sqrt((points * points).sum() / len(points)) if automatic else np.inf
     if automatic:
         epsilon = automatic_epsilon(left, right, heights, farthest)
     row_cluster, row_lambda, parent, first_child, birth, stability = _condense(

@@ -21,7 +21,6 @@ from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from meds_openrlhf.memory.rows import Sharding, step_of
 from meds_openrlhf.paths import MemoryPaths, step_file, step_files
 
-LOCK_NAME = ".lock"
 CHECKSUM = re.compile(rb"crc32=([0-9a-f]{8})")
 NO_CHECKSUM = b"crc32=00000000"  # placeholder while the checksum of a file is computed
 
@@ -32,9 +31,6 @@ class LogState:
 
     step: int
     rows: dict[str, int]
-
-
-EMPTY_LOG = LogState(-1, {})
 
 
 def write_rows(folder: Path, batches: list[pa.RecordBatch], sharding: Sharding) -> Path:
@@ -93,7 +89,7 @@ def lock_shard(folder: Path, seconds: float | None) -> BinaryIO:
     """Lock a shard's folder until the file is closed. Raises MemoryBusyError if another process still writes there."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        return lock_folder(folder / LOCK_NAME, seconds)
+        return lock_folder(folder / ".lock", seconds)
     except FolderInUseError as error:
         raise MemoryBusyError(f"{folder}: {error}") from error
 

@@ -20,7 +20,7 @@ from ray.util.metrics import Gauge
 from meds_openrlhf.features.moments import merge_moments
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.errors import MemoryCorruptionError
-from meds_openrlhf.memory.log import EMPTY_LOG, LogState
+from meds_openrlhf.memory.log import LogState
 from meds_openrlhf.memory.rows import Sharding, owners_of
 from meds_openrlhf.memory.shard import NO_TIME, MemoryAnswer, MemoryShard, ShardSettings, ShardStats
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot, read_snapshot
@@ -55,11 +55,10 @@ def start_shards(
 class MemoryPool:
     """All shards as one memory, in the process of the trainer; ``shards`` are handles from `start_shards`."""
 
-    def __init__(self, shards: list[Any], root: Path, memory_format: MemoryFormat, config_hash: str = "") -> None:
+    def __init__(self, shards: list[Any], root: Path, memory_format: MemoryFormat) -> None:
         self._shards = shards
         self._paths = MemoryPaths(root)
         self._format = memory_format
-        self._config_hash = config_hash
         self._reclustering: list[Any] = [None] * len(shards)
         self._cluster_seconds = 0.0
         self._run = root.absolute().parent.name
@@ -95,11 +94,11 @@ class MemoryPool:
         states = _get([shard.snapshot.remote() for shard in self._shards])
         rows = {folder: count for state in states for folder, count in state.rows.items()}
         state = LogState(max(state.step for state in states), rows)
-        commit_snapshot(self._paths, name, Snapshot(self._format, self._config_hash, state))
+        commit_snapshot(self._paths, name, Snapshot(self._format, state))
 
     def restore(self, name: str | None) -> ShardStats:
         """Go back to the snapshot ``name``, or to no rows. Raises MemoryCorruptionError if files differ from it."""
-        state = EMPTY_LOG
+        state = LogState(-1, {})
         if name is not None:
             snapshot = read_snapshot(self._paths.snapshot(name))
             snapshot.format.require_match(self._format, self._paths.root)

@@ -22,7 +22,6 @@ from meds_openrlhf.memory.log import LogState
 from meds_openrlhf.paths import MemoryPaths
 
 FORMAT_VERSION = 3
-READABLE_VERSIONS = (2, FORMAT_VERSION)
 BRANCH_SNAPSHOT = "branch"  # the snapshot of the rows that were copied from another memory
 ANSWERS = {"rows": "final answers"}  # replaces the model if rows are final answers
 
@@ -98,10 +97,8 @@ def _parse_format(content: Any, source: Path) -> MemoryFormat:
     """Parse a format. Raises ConfigError for another format version, MemoryCorruptionError for invalid content."""
     try:
         version = content.get("format_version", FORMAT_VERSION)
-        if version not in READABLE_VERSIONS:
-            hint = (
-                f"holds a memory of format {version}, and this program reads formats 2 and {FORMAT_VERSION}. Update it."
-            )
+        if version not in (2, FORMAT_VERSION):
+            hint = f"holds a memory of format {version}, and this program reads 2 and {FORMAT_VERSION}. Update it."
             raise ConfigError("meds.run_dir", str(source), hint)
         found = MemoryFormat(**content)
         mappings, numbers = (found.model, found.features), (found.shards, found.layers, found.step_offset)
@@ -119,16 +116,15 @@ def write_format(paths: MemoryPaths, memory_format: MemoryFormat) -> None:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The memory at a checkpoint: its format, the hash of the run's configuration, and the state of the log."""
+    """The memory at a checkpoint: its format, and the state of the log."""
 
     format: MemoryFormat
-    config_hash: str
     state: LogState
 
 
 def commit_snapshot(paths: MemoryPaths, name: str, snapshot: Snapshot) -> None:
     """Atomically publish the manifest ``name``."""
-    content = {"format": asdict(snapshot.format), "config_hash": snapshot.config_hash, **asdict(snapshot.state)}
+    content = {"format": asdict(snapshot.format), **asdict(snapshot.state)}
     write_atomically(paths.snapshot(name), json.dumps(content, indent=1) + "\n")
 
 
@@ -138,13 +134,13 @@ def read_snapshot(path: Path) -> Snapshot:
         raise MemoryCorruptionError(f"{path}: is missing, but a checkpoint names it; restore it from a backup")
     found = _read_json(path)
     try:
-        memory_format, config_hash = _parse_format(found["format"], path), found["config_hash"]
+        memory_format = _parse_format(found["format"], path)
         if memory_format.format_version == 2:
-            return Snapshot(memory_format, config_hash, format2.state_of(found["segments"], path, memory_format.layers))
+            return Snapshot(memory_format, format2.state_of(found["segments"], path, memory_format.layers))
         state = LogState(index(found["step"]), {folder: index(count) for folder, count in found["rows"].items()})
     except (KeyError, TypeError, AttributeError) as error:
         raise MemoryCorruptionError(f"{path}: is not a snapshot's manifest ({error!r})") from error
-    return Snapshot(memory_format, config_hash, state)
+    return Snapshot(memory_format, state)
 
 
 def _read_json(path: Path) -> Any:

@@ -132,8 +132,6 @@ def open_memory(folder: Path) -> StoredMemory:
         problem = "holds no memory" if folder.exists() else "does not exist"
         hint = f"{problem}. Name a run's folder, or a memory's (the one with format.json)."
         raise ConfigError("RUN", str(folder), hint)
-    if memory_format.layers < 1:
-        raise MemoryCorruptionError(f"{paths.format}: gives {memory_format.layers!r} as the number of layers")
     run = RunPaths(paths.root.absolute().parent)
     belongs = run.memory.root.name == paths.root.name and (run.config.exists() or run.lock.exists())
     return StoredMemory(paths, memory_format, run if belongs else None)

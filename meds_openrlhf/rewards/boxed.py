@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 from collections.abc import Sequence
@@ -29,8 +28,8 @@ def answer_of(response: str) -> str | None:
     marker = os.environ.get(ANSWER_PATTERN)
     if marker is None:
         return last_boxed(response)
-    pattern, special = _read_marker(marker)
-    text = without_ending(response, special)
+    pattern, special = json.loads(marker)
+    text = without_ending(response, tuple(special))
     span = marked_answer(pattern, text)
     return text[slice(*span)] if span is not None else None
 
@@ -38,9 +37,3 @@ def answer_of(response: str) -> str | None:
 def answer_environment(pattern: str | None, special: Sequence[str] = ()) -> dict[str, str]:
     """The environment in which `answer_of` uses the pattern; ``special`` tokens may end a response's text."""
     return {} if pattern is None else {ANSWER_PATTERN: json.dumps([pattern, [*filter(None, special)]])}
-
-
-@functools.lru_cache
-def _read_marker(marker: str) -> tuple[str, tuple[str, ...]]:
-    pattern, special = json.loads(marker)
-    return pattern, tuple(special)

@@ -102,7 +102,8 @@ def _split_unit(text: str) -> tuple[str, str]:
             words = match[1].replace("/", " per ").replace("mph", "miles per hour")
             names = [_unit_name(word) for word in words.split()]
             if all(names):
-                return text[: match.start()].rstrip(), _unit(names, match[2])
+                power = {"2": ["square"], "3": ["cubic"]}.get(match[2] or "", [])  # meter^2 becomes "square meter"
+                return text[: match.start()].rstrip(), " ".join(power + names)
     return text, ""
 
 
@@ -112,12 +113,6 @@ def _unit_name(word: str) -> str:
         return _UNITS.get(word, "")
     singular = word.removesuffix("s")
     return _UNITS.get(word) or _UNITS.get(singular) or _UNITS.get(singular.lower(), "")
-
-
-def _unit(names: list[str], power: str | None) -> str:
-    """The unit's words with its power in front: meter^2 becomes "square meter"."""
-    prefix = {"2": ["square"], "3": ["cubic"]}.get(power or "", [])
-    return " ".join(prefix + names)
 
 
 def _one_number(text: str) -> str:

@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-COMPARISON = "meds_openrlhf.rewards.comparison"
 # Wall-clock limit as a multiple of the CPU time limit, in case a busy machine gives a process hardly any CPU time.
 PATIENCE = 12.0
 
@@ -37,12 +36,11 @@ class AnswerVerifier:
         processes: int = 4,
         memory: int = 1 << 30,
         remembered: int = 8192,
-        comparison: str = COMPARISON,
+        comparison: str = "meds_openrlhf.rewards.comparison",
     ) -> None:
         self._start = functools.partial(_Examiner, comparison, seconds, memory)
         self._threads = ThreadPoolExecutor(processes)  # each asks a process of its own
         self._own = threading.local()
-        self._all: set[_Examiner] = set()
         self._lock = threading.Lock()
         self._asked = functools.lru_cache(remembered)(lambda gold, given: self._threads.submit(self._ask, gold, given))
 
@@ -60,23 +58,14 @@ class AnswerVerifier:
             self._asked.cache_clear()  # it may start the next time
             raise
 
-    def close(self) -> None:
-        """Kill all processes; comparisons in progress return None or raise."""
-        while self._all:
-            self._all.pop().end()
-
     def _ask(self, gold: str, given: str) -> bool | None:
         examiner = getattr(self._own, "examiner", None)
-        if examiner is None or not examiner.alive:
+        if examiner is None or not examiner.process.is_alive():
             examiner = self._own.examiner = self._start()
-            self._all.add(examiner)
-        verdict = None
-        try:
-            verdict = examiner.ask(gold, given)
-        finally:
-            if verdict is None:
-                self._all.discard(examiner)
-                examiner.end()
+        verdict: bool | None = examiner.ask(gold, given)
+        if verdict is None:
+            examiner.process.kill()
+            examiner.process.join()
         return verdict
 
 
@@ -89,18 +78,13 @@ class _Examiner:
         context.set_forkserver_preload([comparison])
         self._seconds = seconds
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, comparison, seconds, memory), daemon=True)
-        self._process.start()
+        self.process = context.Process(target=_serve, args=(theirs, comparison, seconds, memory), daemon=True)
+        self.process.start()
         theirs.close()
         try:
             self._connection.recv()  # when it has finished its imports, which do not count as a question's time
         except (EOFError, OSError):
             raise RuntimeError("a process that checks answers failed to start; its output above says why") from None
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process is running."""
-        return bool(self._process.is_alive())
 
     def ask(self, gold: str, given: str) -> bool | None:
         """The verdict; None if the process did not answer in time or died."""
@@ -112,17 +96,15 @@ class _Examiner:
             pass
         return None
 
-    def end(self) -> None:
-        """Kill the process and wait for its end."""
-        self._process.kill()
-        self._process.join()
-
 
 def _serve(connection: Connection, comparison: str, seconds: float, memory: int) -> None:
     """The process's main function: answer questions until the pipe closes."""
     judge = importlib.import_module(comparison)
     judge.warm_up()
-    _limit_memory(memory)
+    # Limit the address space to its present size and ``memory`` bytes.
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + memory
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     connection.send(None)
     while True:
         try:
@@ -141,10 +123,3 @@ def _serve(connection: Connection, comparison: str, seconds: float, memory: int)
             verdict = False
         signal.setitimer(signal.ITIMER_PROF, 0)
         connection.send(verdict)
-
-
-def _limit_memory(extra: int) -> None:
-    """Limit the process's address space to its current size plus ``extra`` bytes."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + extra
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

@@ -41,49 +41,35 @@ def test_the_policy_loads_with_its_tokenizer_and_stops_at_the_end_of_a_turn(asse
     assert policy.generation_config.eos_token_id == tokenizer.eos_token_id == tokenizer.encode("<|im_end|>")[0]
 
 
-def test_training_lowers_the_loss(tmp_path):
+def test_another_seed_gives_other_assets_and_training_lowers_the_loss(assets, tmp_path):
     lines = []
-    prepare(tmp_path / "arithmetic", recipe=replace(TINY, steps=80), report=lines.append)
+    other = prepare(tmp_path / "other", seed=1, recipe=replace(TINY, steps=80), report=lines.append)
+    assert other.train.read_text() != assets.train.read_text()
     losses = [float(line.split("loss ")[1].split(",")[0]) for line in lines]
     assert len(losses) == 2
     assert losses[0] < 5.56  # ln 261: what a policy that knows nothing pays
     assert losses[1] < losses[0] - 0.1
 
 
-def test_the_same_seed_gives_the_same_assets_and_another_one_others(assets, tmp_path):
-    again = prepare(tmp_path / "again", seed=0, recipe=TINY)
-    other = prepare(tmp_path / "other", seed=1, recipe=TINY)
+def test_assets_are_the_same_again_and_are_only_replaced_whole_and_for_another_recipe(assets, tmp_path):
+    out = tmp_path / "arithmetic"
+    again = prepare(out, seed=0, recipe=TINY)
     assert again.train.read_text() == assets.train.read_text()
-    assert other.train.read_text() != assets.train.read_text()
     ours, theirs = (AutoModelForCausalLM.from_pretrained(made.policy).state_dict() for made in (assets, again))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
-
-def test_the_same_recipe_is_not_trained_twice_and_a_changed_one_is(tmp_path):
-    out = tmp_path / "arithmetic"
-    prepare(out, recipe=TINY)
     (out / "mark").touch()
-
     lines = []
     prepare(out, recipe=TINY, report=lines.append)
-    assert (out / "mark").exists()
     assert lines == [f"the arithmetic policy and its problems are already in {out}"]
-
-    assets = prepare(out, recipe=replace(TINY, train_problems=5))
-    assert not (out / "mark").exists()
-    assert len(rows(assets.train)) == 5
-    assert json.loads((out / "recipe.json").read_text())["train_problems"] == 5
-    assert [path.name for path in tmp_path.iterdir()] == ["arithmetic"]
-
-
-def test_a_run_that_fails_and_a_folder_of_something_else_leave_what_was_there(tmp_path):
-    out = tmp_path / "arithmetic"
-    prepare(out, recipe=TINY)
-    before = (out / "recipe.json").read_text()
-
     with pytest.raises(KeyboardInterrupt):
         prepare(out, seed=1, recipe=TINY, report=failing(KeyboardInterrupt()))
-    assert (out / "recipe.json").read_text() == before
+    assert (out / "mark").exists()
+    assert again.train.read_text() == assets.train.read_text()
+
+    changed = prepare(out, recipe=replace(TINY, train_problems=5))
+    assert not (out / "mark").exists()
+    assert len(rows(changed.train)) == 5
     assert [path.name for path in tmp_path.iterdir()] == ["arithmetic"]
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(ValueError, match="contains something else than the demo's assets"):

@@ -99,7 +99,6 @@ def test_problems_that_cannot_be_trained_on_are_dropped(
         ("gym:propositional_logic", "SET=gym:propositional_logic: has no answers, so its scorer cannot be checked"),
         ("gym:composite", "SET=gym:composite: is refused by gym:composite (Must specify at least one dataset"),
         ("gym:ab --set lenght=3", "--set=lenght=3: is refused by gym:ab ("),
-        ("gym:ab --set seed=3", "--set=seed=3: is refused by gym:ab ("),
         *[(f"gym:ab --set {word}", f"--set={word}: is refused by gym:ab (") for word in ("length=-1", "length=many")],
         ("gym:ab gym:bf --set length=3", "--set=length=3: is refused by gym:bf ("),
         ("gym:ab --size 0", "--size=0: must be at least 1"),

@@ -29,12 +29,10 @@ def selected(dataset: DataSet, rows: list[Row], held_out: set[str] | None = None
     ("row", "reason"),
     [
         (Row(None, "1", "3"), "no question"),
-        (Row("$ $", "1", "3"), "no question"),
         (Row("q", None, "3"), "no answer"),
         (Row("q. Put your answer on its own line.", "1", "3"), "answer format"),
         (Row("q<|im_end|>", "1", "3"), "chat marker"),
         (Row("q", "1", "2"), "level"),
-        (Row("q", "1", "?"), "level"),
     ],
 )
 def test_rows_that_make_no_problem(row: Row, reason: str) -> None:
@@ -77,11 +75,3 @@ def test_every_row_is_accounted_for(first: list[Row], second: list[Row], held_ou
     questions = [normalised(problem.question) for problem in problems]
     assert len({problem.id for problem in problems}) == len(set(questions)) == len(problems)
     assert not held_out.intersection(questions)
-
-
-@given(ROWS, st.integers(1, 5))
-def test_repeating_a_set_changes_nothing_but_the_count_of_repetitions(rows: list[Row], times: int) -> None:
-    once, dropped = selected(MATH, rows)
-    often, dropped_often = selected(MATH, rows * times)
-    assert often == once
-    assert all(dropped_often[reason] == dropped[reason] for reason in ("in a benchmark", "conflicting answers"))

@@ -15,9 +15,7 @@ from meds_openrlhf.data.questions import DAPO_CLOSING, DAPO_OPENING
 from meds_openrlhf.data.sources import Row, Source, read_rows
 
 OWN = DataSet(name="own", kind="training")
-
-
-CHAT = [{"role": "system", "content": "Think."}, {"role": "user", "content": "q"}]
+CHAT = [{"role": "system", "content": "Think."}, {"role": "user", "content": f"{DAPO_OPENING}q{DAPO_CLOSING}"}]
 
 
 def write_parquet(path: Path, records: list[dict[str, Any]]) -> Path:
@@ -34,26 +32,10 @@ def rows_of(path: Path, dataset: DataSet = OWN) -> list[Row]:
     return list(read_rows(Source(dataset, path)))
 
 
-def test_dapos_nested_columns(tmp_path: Path) -> None:
-    prompt = [{"content": f"{DAPO_OPENING}What is $1+1$?{DAPO_CLOSING}", "role": "user"}]
-    record = {"data_source": "math_dapo", "prompt": prompt, "ability": "MATH", "extra_info": {"index": "9a9b6eb4"}}
-    record |= {"reward_model": {"ground_truth": "2", "style": "rule-lighteval/MATH_v2"}}
-    path = write_parquet(tmp_path / "dapo.parquet", [record])
-    assert rows_of(path, CATALOG["dapo-math-17k"]) == [Row("What is $1+1$?", "2", "")]
-
-
-def test_maths_answer_is_what_its_solution_boxes_last(tmp_path: Path) -> None:
-    records = [
-        {"problem": "a", "level": "Level 3", "type": "Algebra", "solution": "\\boxed{1}, so \\boxed{\\frac{1}{2}}."},
-        {"problem": "b", "level": "Level ?", "type": "Algebra", "solution": "no box"},
-    ]
-    path = write_parquet(tmp_path / "math.parquet", records)
-    assert rows_of(path, CATALOG["math"]) == [Row("a", "\\frac{1}{2}", "3"), Row("b", None, "?")]
-
-
 @pytest.mark.parametrize(
     ("record", "row"),
     [
+        ({"problem": "b", "level": "Level ?", "solution": "no box"}, Row("b", None, "?")),
         ({"problem": "q", "answer": "033", "solution": "\\boxed{5}", "url": "u"}, Row("q", "033", "")),
         ({"question": "q", "answer": 27.0}, Row("q", "27", "")),
         ({"problem": "q", "answer": "x", "level": 4}, Row("q", "x", "4")),
@@ -156,8 +138,6 @@ def test_what_cannot_be_read_is_said_with_its_place(tmp_path: Path, records: lis
         ("set.jsonl", '{"question": "a", "answer": 1}\n\n{"question": }\n', "is not JSON in line 3, column 14 "),
         ("set.json", '[\n{"question": "a", "answer": 1},\n{"question": }]\n', "is not JSON in line 3, column 14 "),
         ("set.jsonl", '{"question": "a", "answer": 1}\n{"question": "b",\n', "is not JSON in line 2, column "),
-        ("set.jsonl", '{"question": "a", "answ', "is not JSON in line 1"),
-        ("set.json", '[{"question": "a", "answ', "is not JSON in line 1"),
         ("set.parquet", '{"question": "a", "answ', "cannot be read: "),
         ("set.csv", "question,answer\n", r"must end in \.parquet, \.jsonl or \.json"),
         ("none.jsonl", None, r"does not exist\. Give a Parquet or JSON file"),

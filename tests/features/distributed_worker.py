@@ -19,10 +19,9 @@ def engine_of(mode: str) -> Any:
 
     from tests.features.models import make_model, with_adapters
 
-    stage = 3 if "zero3" in mode else 2 if "zero2" in mode else 0
     config = {
         "train_micro_batch_size_per_gpu": 1,
-        "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0},
+        "zero_optimization": {"stage": 3 if "zero3" in mode else 0, "stage3_param_persistence_threshold": 0},
         "bf16": {"enabled": mode == "tp"},
         "tensor_parallel": {"autotp_size": RANKS if mode == "tp" else 1},
         "optimizer": {"type": "AdamW", "params": {"torch_adam": True}},
@@ -59,28 +58,14 @@ def record(mode: str, rank: int, out: str) -> None:
     import torch
     import torch.distributed as dist
 
-    from meds_openrlhf.features.layout import packed_positions, padded_positions, positions_on_rank
+    from meds_openrlhf.features.layout import padded_positions
     from meds_openrlhf.features.recorder import LayerLogitRecorder
-    from tests.features.models import make_model
     from tests.features.test_recorder import WIDTH, padded_batch
 
     inputs, positions, targets = padded_batch("right")
-    groups = [dist.group.WORLD] if mode in ("tp", "ring") else []
-    if mode == "ring":
-        # Each rank gets its half of the packed tokens. Without ring attention's kernels a rank attends to its own half
-        # only; which rows are recorded where, and added up, is what is tested.
-        model: Any = make_model("qwen2")
-        mask = inputs["attention_mask"].bool()
-        total = int(mask.sum())
-        piece = -(-total // RANKS)
-        packed = torch.nn.functional.pad(inputs["input_ids"][mask], (0, piece * RANKS - total))
-        inputs = {"input_ids": packed.chunk(RANKS)[rank][None]}
-        tokens = positions_on_rank(packed_positions(positions, mask.long()), total, rank, RANKS)
-    else:
-        model = engine_of(mode)
-        tokens = padded_positions(positions, WIDTH)
-    recorder = LayerLogitRecorder(model, groups=groups)
-    with torch.no_grad(), recorder.record(tokens, targets) as recording:
+    model = engine_of(mode)
+    recorder = LayerLogitRecorder(model, groups=[dist.group.WORLD] if mode == "tp" else [])
+    with torch.no_grad(), recorder.record(padded_positions(positions, WIDTH), targets) as recording:
         model(**inputs)
     weight = tuple(recorder._parts.unembedding.weight.shape)
     torch.save({"logits": recording.layer_logits, "weight": weight}, out)

@@ -18,14 +18,12 @@ CONFIGS: dict[str, PretrainedConfig] = {
     "qwen2-tied": AutoConfig.for_model("qwen2", **GROUPED, tie_word_embeddings=True),
     "qwen3": AutoConfig.for_model("qwen3", **GROUPED, head_dim=8),
     "llama": AutoConfig.for_model("llama", **GROUPED),
-    "mistral": AutoConfig.for_model("mistral", **GROUPED),
     "gemma2": AutoConfig.for_model(
         "gemma2", **GROUPED, head_dim=8, final_logit_softcapping=5.0, query_pre_attn_scalar=8
     ),
     "gpt-neox": AutoConfig.for_model("gpt_neox", **SIZES),
     "phi": AutoConfig.for_model("phi", **SIZES),  # its unembedding has a bias
     "qwen3-moe": AutoConfig.for_model("qwen3_moe", **GROUPED, head_dim=8, num_experts=4, **EXPERTS),
-    "mixtral": AutoConfig.for_model("mixtral", **GROUPED, num_local_experts=4, num_experts_per_tok=2),
     "qwen2.5-vl": AutoConfig.for_model(
         "qwen2_5_vl", vision_config=VISION,
         text_config={**GROUPED, "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}},

@@ -58,10 +58,8 @@ def test_a_function_of_hidden_states_gets_float32_of_every_layer(tmp_path: Path)
         (LENGTHS + LAST_LAYER, "has both from_hidden_states and from_texts. Define one of them"),
         ("from_texts = lambda prompts: 1", "fails on 2 trial inputs: TypeError"),
         ("from_texts = lambda prompts, responses: [[0.0]]", r"returns values of shape \(1, 1\) for 2 inputs"),
-        ("from_texts = lambda prompts, responses: [0.0, 1.0]", r"returns values of shape \(2,\) for 2 inputs"),
         ("from_texts = lambda prompts, responses: [[], []]", r"returns values of shape \(2, 0\)"),
         ("from_texts = lambda prompts, responses: [[1.0], [float('nan')]]", "returns NaN or infinite values for 2"),
-        ("from_texts = lambda prompts, responses: [['a'], ['b']]", "fails on 2 trial inputs"),
     ],
 )
 def test_what_does_not_work_is_refused_before_a_run(tmp_path: Path, text: str, message: str) -> None:

@@ -1,8 +1,5 @@
 """The recorder against the long way: output_hidden_states and the full unembedding matrix."""
 
-import itertools
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +38,10 @@ def record(model: torch.nn.Module, inputs: dict, *at: torch.Tensor, **options: A
     return recording.layer_logits
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_equals_the_long_way_in_float32(name: str, side: str) -> None:
+def test_equals_the_long_way_in_float32(name: str) -> None:
     model = make_model(name)
-    inputs, positions, targets = padded_batch(side)
+    inputs, positions, targets = padded_batch("left")
     if name.endswith("-vl"):
         del inputs["position_ids"]  # such models compute their own
     tokens = padded_positions(positions, WIDTH)
@@ -56,19 +52,6 @@ def test_equals_the_long_way_in_float32(name: str, side: str) -> None:
     torch.testing.assert_close(recorded[HAVE], expected, atol=1e-5, rtol=1e-5)
     assert recorded[2].isnan().all()
     assert record(model, inputs, torch.full((4,), -1), targets).isnan().all()
-
-
-@pytest.mark.parametrize(
-    ("dtype", "close"), [(torch.float32, dict(atol=1e-5, rtol=1e-5)), (torch.bfloat16, dict(atol=2**-9, rtol=2**-7))]
-)
-def test_the_first_token_and_the_unembeddings_first_and_last_rows(dtype: torch.dtype, close: dict) -> None:
-    model = make_model("qwen2", dtype)
-    inputs, positions, _ = padded_batch("right")
-    tokens, targets = padded_positions(positions, WIDTH), torch.tensor([0, VOCABULARY - 1, 0, 1])
-    tokens[0] = 0
-    expected = the_long_way(model, inputs, tokens[HAVE], targets[HAVE])
-    recorded = record(model, inputs, tokens, targets)[HAVE]
-    torch.testing.assert_close(recorded.to(dtype).float(), expected, **close)
 
 
 def test_a_function_of_the_users_gets_the_hidden_states_at_the_answers() -> None:
@@ -147,9 +130,10 @@ def test_leaves_no_hook_and_changes_no_output_also_where_a_pass_fails() -> None:
     inputs, positions, targets = padded_batch("right")
     with torch.no_grad():
         before = model(**inputs).logits
-        with LayerLogitRecorder(model).record(padded_positions(positions, WIDTH), targets):
+        with LayerLogitRecorder(model).record(padded_positions(positions, WIDTH), targets) as recording:
             during = model(**inputs).logits
     assert torch.equal(before, during)
+    assert recording.seconds > 0
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
     none = torch.tensor([-1])
     with pytest.raises(KeyError, match="mine"), LayerLogitRecorder(model).record(none, none):
@@ -182,25 +166,6 @@ def test_nothing_of_a_hidden_state_outlives_its_layer() -> None:
         assert [logit.untyped_storage().nbytes() for logit in recording._logits] == [4] * LAYERS
 
 
-@contextmanager
-def gathered_when_used(model: torch.nn.Module) -> Iterator[None]:
-    """As under ZeRO-3: the weights of the final norm and the unembedding are there for the module's own pass only."""
-    whole = {module: module.weight.data for module in (model.model.norm, model.lm_head)}
-
-    def gather(module: Any, *_: object) -> None:
-        module.weight.data = whole[module]
-
-    def partition(module: Any, *_: object) -> None:
-        module.weight.data = torch.empty(0)
-
-    with ExitStack() as hooks:
-        for module in whole:
-            partition(module)
-            hooks.enter_context(module.register_forward_pre_hook(gather))
-            hooks.enter_context(module.register_forward_hook(partition, always_call=True))
-        yield
-
-
 def test_a_rank_with_a_part_of_the_unembedding_leaves_the_other_rows_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """As DeepSpeed's AutoTP cuts it; what the ranks found is added up over every group."""
     model = make_model("qwen2")
@@ -230,17 +195,3 @@ def test_a_rank_with_a_part_of_the_unembedding_leaves_the_other_rows_to_others(m
     assert groups == ["ring", "tensor"] * 2
     total = parts[0] + parts[2]
     torch.testing.assert_close(total[:, :-1] / total[:, -1:], expected, equal_nan=True)
-
-
-@pytest.mark.parametrize("gathered", [False, True])
-def test_weights_may_be_gathered_and_every_hook_adds_its_time(monkeypatch: pytest.MonkeyPatch, gathered: bool) -> None:
-    clock = itertools.count(100)
-    monkeypatch.setattr(recorder_module.time, "perf_counter", lambda: next(clock))
-    model = make_model("qwen2")
-    inputs, positions, targets = padded_batch("right")
-    at = padded_positions(positions, WIDTH), targets
-    expected, recorder = record(model, inputs, *at), LayerLogitRecorder(model)
-    with gathered_when_used(model) if gathered else nullcontext(), recorder.record(*at) as recording:
-        model(**inputs)
-    assert recording.seconds == LAYERS + 2  # each layer, the unembedding, the end
-    torch.testing.assert_close(recording.layer_logits, expected, equal_nan=True)

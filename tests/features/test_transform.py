@@ -44,7 +44,7 @@ def test_values_that_are_not_finite_are_refused(bad: float) -> None:
 def test_layers_that_the_model_does_not_have_are_refused_and_a_difference_takes_two() -> None:
     assert FeatureTransform(layers=1).dimensions(4) == 1
     assert FeatureTransform(layers=2, difference="after").dimensions(4) == 1
-    with pytest.raises(ValueError, match=r"meds.features.layers=1: selects 1 of the model's 4 layers"):
+    with pytest.raises(ValueError, match=r"meds.features.layers=1: selects 1 of 4 layers. It must select 2 to 4"):
         FeatureTransform(layers=1, difference="after").dimensions(4)
-    with pytest.raises(ValueError, match=r"meds.features.layers=9: selects 9 of the model's 4 layers"):
+    with pytest.raises(ValueError, match=r"meds.features.layers=9: selects 9 of 4 layers. It must select 1 to 4"):
         FeatureTransform(layers=9)(LOGITS)

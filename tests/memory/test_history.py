@@ -1,4 +1,4 @@
-"""The rows of a shard in RAM: totals, and clusterings that arrive late."""
+"""The rows of a shard in RAM, and clusterings that arrive late; test_stored.py has the totals."""
 
 import numpy as np
 import pytest
@@ -9,23 +9,6 @@ from meds_openrlhf.memory.history import History
 def add(history: History, prompt: str, count: int) -> None:
     """A visit of ``count`` rows."""
     history.add([((prompt, False), count)], np.zeros((count, 1)))
-
-
-def test_labels_are_kept_and_totals_follow() -> None:
-    history = History(1)
-    for prompt, count in (("a", 4), ("b", 2), ("a", 2)):
-        add(history, prompt, count)
-    groups = history.find([("a", False), ("b", False)])
-    add(history, "c", 1)
-    assert list(history.stale) == [*groups, *history.find([("c", False)])]  # in the order of their rows
-    history.set_labels(history.select(history.find([("c", False)])), np.array([-1], np.int32))
-    assert list(history.stale) == groups
-    history.set_labels(history.select(groups), np.array([0, 0, 1, 1, -1, 0, -1, -1], np.int32))
-    assert (history.clusters, history.noise, len(history.stale)) == (2, 4, 0)
-    again = history.select(groups[:1])
-    assert history.labels[again.rows].tolist() == [0, 0, 1, 1, -1, 0]
-    history.set_labels(again, np.zeros(6, np.int32))
-    assert (history.clusters, history.noise) == (1, 3)
 
 
 @pytest.mark.parametrize("clustered_since", [True, False])

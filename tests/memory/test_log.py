@@ -1,8 +1,6 @@
 """The log on the disk: readable by pyarrow alone, durable before it is acknowledged, and never wrong."""
 
-import functools
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +8,9 @@ import pyarrow as pa
 import pytest
 
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
-from meds_openrlhf.memory.log import EMPTY_LOG, LogState, ShardLog, batches_in, read_rows
+from meds_openrlhf.memory.log import LogState, ShardLog, batches_in, read_rows
 from meds_openrlhf.memory.rows import Sharding, log_schema, make_rows, step_of, with_answer
 from meds_openrlhf.paths import MemoryPaths
-from tests.failing import failing
 from tests.test_locks import without_locks
 
 SCHEMA = log_schema(4)
@@ -55,6 +52,7 @@ def test_pyarrow_alone_reads_what_was_written(tmp_path: Path) -> None:
     log.merge()
     log.append(batch_of(2))
     assert names_in(tmp_path) == ["000000-000001.arrow", "000002.arrow"]
+    assert log.bytes == sum(path.stat().st_size for path in tmp_path.rglob("*.arrow"))
     files = [pa.ipc.open_stream((tmp_path / "shard-0000" / name).read_bytes()) for name in names_in(tmp_path)]
     table = pa.concat_tables(file.read_all() for file in files)
     assert table.column("step").to_pylist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
@@ -68,52 +66,13 @@ def test_a_flipped_byte_a_cut_and_a_byte_too_many_are_found_wherever_they_are(tm
     path = tmp_path / "shard-0000" / "000000-000001.arrow"
     content = path.read_bytes()
     damaged = [content + b"\0"]
-    for position in range(len(content)):
+    for position in range(0, len(content), 7):
         flipped = bytes([content[position] ^ (0x80, 0x55, 0xFF, 0x01)[position % 4]])
         damaged += [content[:position], content[:position] + flipped + content[position + 1 :]]
     for other in damaged:
         path.write_bytes(other)
         with pytest.raises(MemoryCorruptionError, match=r"000000-000001\.arrow: is damaged"):
             read_rows(path, SCHEMA)
-
-
-@pytest.mark.parametrize("call", range(1, 9))
-def test_a_merge_that_is_interrupted_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int) -> None:
-    """At each of its calls: sync, rename and sync of the new file; removal of three parts."""
-    log = log_of(tmp_path, 4)
-    left = [call]
-
-    def interrupted(real: Callable[..., object], *arguments: object, **options: object) -> object:
-        left[0] -= 1
-        if left[0] == 0:
-            raise KeyboardInterrupt
-        return real(*arguments, **options)
-
-    with monkeypatch.context() as patch:
-        for name in ("fsync", "replace", "unlink"):
-            patch.setattr(os, name, functools.partial(interrupted, getattr(os, name)))
-        with pytest.raises(KeyboardInterrupt):
-            log.merge()
-    log.close()
-    assert [step_of(batch) for batch in batches_in(tmp_path / "shard-0000", SCHEMA)] == [0, 1, 2, 3]
-    again, batches = opened(tmp_path)
-    assert [step_of(batch) for batch in batches] == [0, 1, 2, 3]
-    assert again.merge() == LogState(3, {"shard-0000": 12})
-    again.restore(LogState(1, {"shard-0000": 6}))
-    assert [step_of(batch) for batch in again.open()] == [0, 1]
-
-
-def test_a_thousand_steps_are_a_hundred_files(tmp_path: Path) -> None:
-    log = log_of(tmp_path, 0)
-    for step in range(1, 101):
-        log.append(batch_of(step, rows=1))
-        if step % 10 == 0:
-            log.merge()
-        assert len(names_in(tmp_path)) <= step // 10 + 9
-    assert names_in(tmp_path)[::9] == ["000001-000010.arrow", "000091-000100.arrow"]
-    assert log.bytes == sum(path.stat().st_size for path in tmp_path.rglob("*.arrow"))
-    log.close()
-    assert steps_in(tmp_path) == list(range(1, 101))
 
 
 def test_a_step_is_found_in_its_own_file_and_in_a_merged_one(tmp_path: Path) -> None:
@@ -139,7 +98,7 @@ def test_restore_goes_back_to_any_step(tmp_path: Path, step: int) -> None:
     log.append(batch_of(5))
     if step < 5:
         (tmp_path / "shard-0000" / "000005.arrow").write_bytes(b"x")
-    log.restore(EMPTY_LOG if step < 0 else LogState(step, {"shard-0000": 3 * (step + 1)}))
+    log.restore(LogState(step, {"shard-0000": 3 * (step + 1)}))
     assert [step_of(batch) for batch in log.open()] == list(range(step + 1))
     log.append(batch_of(step + 1))
     log.close()
@@ -164,22 +123,6 @@ def test_restore_refuses_what_is_not_as_it_was_and_removes_nothing(tmp_path: Pat
     with pytest.raises(MemoryCorruptionError, match="holds 0 rows up to step 3"):
         log.restore(state)
     assert names_in(tmp_path) == ["000004.arrow"]
-
-
-def test_a_full_disk_stores_nothing_and_the_log_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = log_of(tmp_path, 1)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", failing(OSError(28, "No space left on device")))
-        with pytest.raises(OSError, match=r"shard-0000: the rows of step 1 could not be written \(No space .* stored"):
-            log.append(batch_of(1))
-        log.last_step = 0
-        with pytest.raises(OSError, match="No space left"):
-            log_of(tmp_path / "other", 2).merge()
-    assert names_in(tmp_path) == ["000000.arrow"]
-    log.append(batch_of(1))
-    log.close()
-    assert steps_in(tmp_path) == [0, 1]
 
 
 def test_another_models_rows_and_another_shards_are_refused(tmp_path: Path) -> None:

@@ -51,11 +51,27 @@ def kill(handles: list) -> None:
         wait_until(lambda: not Path(f"/proc/{process}").exists())  # noqa: B023 - it is waited for here
 
 
-def test_the_number_of_shards_and_the_order_of_rows_change_nothing(tmp_path: Path) -> None:
-    batches = stream(6)
+class PatientShard(MemoryShard):
+    """Clusters only once a file is there."""
+
+    def recluster(self) -> float:
+        while not (self._log._folder.parent / "go").exists():
+            time.sleep(0.05)
+        return super().recluster()
+
+
+def test_neither_shards_nor_the_order_of_rows_nor_a_late_clustering_change_an_answer(
+    ray_cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does a step wait for a clustering that is under way. Every gauge is exported for every shard."""
+    monkeypatch.setattr(pool_module, "MemoryShard", PatientShard)
+    batches, root = stream(6), tmp_path / "my-run" / "memory"
     shuffled = batches[5].take(pa.array(np.random.default_rng(7).permutation(len(batches[5]))))
-    pool, _ = make_pool(tmp_path / "three", 3)
-    got = run(pool, [*batches[:5], shuffled])
+    pool, _ = make_pool(root, 3)
+    got = run(pool, batches[:5])  # returns, though nothing has been clustered but what the steps needed
+    (root / "go").touch()
+    ray.get(pool._reclustering)
+    got += run(pool, [shuffled], first=6)
     assert [answered(answer) for answer in got] == answered_by_one(tmp_path / "one", batches)
     assert sum((answer.size > 0).sum() for answer in got) > 10
     last = got[-1]
@@ -63,6 +79,21 @@ def test_the_number_of_shards_and_the_order_of_rows_change_nothing(tmp_path: Pat
     assert last.stats.rows == sum(map(len, batches))
     everything = np.concatenate([layer_logits_of(batch)[:, LAYERS // 2 :] for batch in batches]).astype(np.float64)
     np.testing.assert_allclose(last.moments.scatter, Moments.of(everything).scatter, rtol=1e-9)
+    with pytest.raises(ValueError, match="a step is observed only once"):
+        pool.observe(6, shuffled.slice(2))  # other rows for a step that is stored
+
+    pattern = re.compile(r"ray_(meds_memory_\w+)\{(.*)\} (\S+)")
+    found: dict[tuple[str, str], float] = {}
+
+    def are_exported() -> bool:
+        for name, tags, value in pattern.findall(urllib.request.urlopen(ray_cluster.metrics).read().decode()):
+            if 'run="my-run"' in tags:
+                found[name, tags.partition('shard="')[2][:1]] = float(value)
+        return sum(found.get(("meds_memory_rows", shard), 0) for shard in "012") == last.stats.rows
+
+    wait_until(are_exported)  # what an earlier step said is exported first
+    assert set(found) == {(name, shard) for name in GAUGES for shard in "012"}
+    assert found["meds_memory_cluster_seconds", "0"] > 0
 
 
 def test_a_shard_that_is_killed_comes_back_with_its_rows(tmp_path: Path) -> None:
@@ -80,84 +111,28 @@ def test_a_shard_that_is_killed_comes_back_with_its_rows(tmp_path: Path) -> None
 
 
 def test_restore_repeats_the_steps_after_the_snapshot(tmp_path: Path) -> None:
-    batches = stream(6)
-    pool, handles = make_pool(tmp_path, 2)
-    write_format(MemoryPaths(tmp_path), replace(FORMAT, shards=2))
-    before = run(pool, batches[:3])
+    """Of a branch, whose steps count from its origin; on another number of shards."""
+    batches, branch = stream(6), replace(FORMAT, shards=2, step_offset=100)
+    pool, handles = make_pool(tmp_path, 2, step_offset=100)
+    write_format(MemoryPaths(tmp_path), branch)
+    run(pool, batches[:2])
+    pool.snapshot("global_step2")
+    before = run(pool, batches[2:3], first=3)
+    assert [step for step, _ in open_memory(tmp_path).rows_by_step()] == [101, 102, 103]
     pool.snapshot("global_step3")
+    pool.prune_snapshots({"global_step3"})
+    assert [path.name for path in (tmp_path / "snapshots").iterdir()] == ["global_step3.json"]
+    for change in ({"model": {"architecture": "Other"}}, {"layers": LAYERS + 1}):
+        other = MemoryPool(handles, tmp_path, replace(FORMAT, **change))
+        with pytest.raises(ConfigError, match=r"meds.run_dir=.*: holds the memory of another model or feature"):
+            other.restore("global_step3")
     after = run(pool, batches[3:], first=4)
     kill(handles)
-    rewrite_memory(MemoryPaths(tmp_path), replace(FORMAT, shards=3))
-    resumed, _ = make_pool(tmp_path, 3)
+    rewrite_memory(MemoryPaths(tmp_path), replace(branch, shards=3))
+    resumed, _ = make_pool(tmp_path, 3, step_offset=100)
     assert resumed.restore("global_step3").rows == before[-1].stats.rows
     again = run(resumed, batches[3:], first=4)
     assert [answered(answer) for answer in again] == [answered(answer) for answer in after]
     assert resumed.stats().rows == sum(map(len, batches))
-
-
-def test_a_snapshot_of_another_model_and_other_rows_of_a_step_are_refused(tmp_path: Path) -> None:
-    pool, handles = make_pool(tmp_path, 1)
-    run(pool, stream(2))
-    pool.snapshot("global_step2")
-    rows = pool.stats().rows
-    for change in ({"model": {"architecture": "Other"}}, {"layers": LAYERS + 1}):
-        other = MemoryPool(handles, tmp_path, replace(FORMAT, **change))
-        with pytest.raises(ConfigError, match=r"meds.run_dir=.*: holds the memory of another model or feature"):
-            other.restore("global_step2")
-    assert pool.stats().rows == rows
-    with pytest.raises(ValueError, match="a step is observed only once"):
-        pool.observe(2, stream(2)[1].slice(2))  # other rows for a step that is stored
-
-
-def test_restore_to_nothing_then_prune(tmp_path: Path) -> None:
-    pool, _ = make_pool(tmp_path, 2, step_offset=100)
-    write_format(MemoryPaths(tmp_path), replace(FORMAT, shards=2, step_offset=100))
-    run(pool, stream(2))
-    assert [step for step, _ in open_memory(tmp_path).rows_by_step()] == [101, 102]  # a branch counts from its origin
-    for name in ("global_step1", "global_step2"):
-        pool.snapshot(name)
-    pool.prune_snapshots({"global_step2"})
-    assert [path.name for path in (tmp_path / "snapshots").iterdir()] == ["global_step2.json"]
-    assert pool.restore(None).rows == 0
+    assert resumed.restore(None).rows == 0
     assert not list(tmp_path.glob("shard-*/*.arrow"))
-
-
-class PatientShard(MemoryShard):
-    """Clusters only once a file is there."""
-
-    def recluster(self) -> float:
-        while not (self._log._folder.parent / "go").exists():
-            time.sleep(0.05)
-        return super().recluster()
-
-
-def test_no_step_waits_for_a_clustering_that_is_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "MemoryShard", PatientShard)
-    pool, handles = make_pool(tmp_path, 2)
-    batches = stream(4)
-    got = run(pool, batches)  # returns, though nothing has been clustered but what the steps needed
-    (tmp_path / "go").touch()
-    ray.get(pool._reclustering)
-    assert [answered(answer) for answer in got] == answered_by_one(tmp_path / "one", batches)
-    kill(handles)
-
-
-def test_every_gauge_is_exported_for_every_shard(ray_cluster: RayCluster, tmp_path: Path) -> None:
-    pool, _ = make_pool(tmp_path / "my-run" / "memory", 2)
-    for step, batch in enumerate(stream(3), start=1):
-        pool.observe(step, batch)
-        ray.wait(pool._reclustering, num_returns=2, timeout=30)  # so that the next step hears of it
-    pattern = re.compile(r'ray_(meds_memory_\w+)\{.*run="my-run".*shard="(\d)".*\} (\S+)|'
-                         r'ray_(meds_memory_\w+)\{.*shard="(\d)".*run="my-run".*\} (\S+)')  # fmt: skip
-
-    found: dict[tuple[str, str], float] = {}
-    stored = pool.stats().rows
-
-    def are_exported() -> bool:
-        text = urllib.request.urlopen(ray_cluster.metrics).read().decode()
-        found.update({(m[1] or m[4], m[2] or m[5]): float(m[3] or m[6]) for m in pattern.finditer(text)})
-        return sum(found.get(("meds_memory_rows", shard), 0) for shard in "01") == stored
-
-    wait_until(are_exported)  # what an earlier step said is exported first
-    assert set(found) == {(name, shard) for name in GAUGES for shard in "01"}
-    assert found["meds_memory_cluster_seconds", "0"] > 0

@@ -21,7 +21,7 @@ from meds_openrlhf.paths import MemoryPaths
 
 FEATURES = {"layers": "last-half", "difference": "none", "answer_openings": ["\\boxed{"]}
 FORMAT = MemoryFormat(2, 8, {"architecture": "Qwen2ForCausalLM", "layers": 8}, FEATURES)
-SNAPSHOT = Snapshot(FORMAT, "abc", LogState(5, {"shard-0000": 0, "shard-0001": 10}))
+SNAPSHOT = Snapshot(FORMAT, LogState(5, {"shard-0000": 0, "shard-0001": 10}))
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -31,12 +31,9 @@ def test_round_trip(tmp_path: Path) -> None:
     assert [path.name for path in paths.snapshots.iterdir()] == ["global_step5.json"]
     with pytest.raises(MemoryCorruptionError, match=r"global_step9\.json: is missing"):
         read_snapshot(paths.snapshot("global_step9"))
-
-
-@pytest.mark.parametrize("name", ["../evil", "a/b", "", ".hidden"])
-def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="snapshot name"):
-        MemoryPaths(tmp_path).snapshot(name)
+    for name in ("../evil", "a/b", "", ".hidden"):
+        with pytest.raises(ValueError, match="snapshot name"):
+            paths.snapshot(name)
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ class WrittenMemory:
         states = [shard.snapshot() for shard in self.open]
         rows = {folder: count for state in states for folder, count in state.rows.items()}
         state = LogState(max(state.step for state in states), rows)
-        commit_snapshot(self.paths, f"global_step{self.step}", Snapshot(self.format, "hash", state))
+        commit_snapshot(self.paths, f"global_step{self.step}", Snapshot(self.format, state))
 
     def restore(self, name: str) -> None:
         """Go back to a snapshot."""

@@ -35,7 +35,7 @@ def test_scores_as_openrlhf_and_an_evaluation_call_it(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("answer", "right"),
     [
-        *[("(7 - 3)*2", True), ("8", False), ("__import__('os')._exit(0)", False), ("9**9**9**9", False)],
+        *[("(7 - 3)*2", True), ("8", False), ("__import__('os')._exit(0)", False)],
         ("2*7 - 2*3", False),  # 8, but not by these numbers
         ("7*3 - 2", False),  # its scorer still gives 0.05
     ],
@@ -79,10 +79,7 @@ def test_tuples_and_numpy_survive_the_label() -> None:
         gym_problem.label("chain_sum", {}, 1.0, {"answer": "1", "metadata": {1, 2}})
 
 
-def test_boards_of_tuples_long_answers_and_tasks_with_settings_are_graded() -> None:
-    board = label("arc_agi")
-    answer = gym_problem.read_entry(board)["answer"]
-    assert solves(f"\\boxed{{{answer}}}", board)
+def test_long_answers_and_tasks_with_settings_are_graded() -> None:
     tower = label("tower_of_hanoi", 1, min_disks=7, max_disks=7)
     answer = gym_problem.read_entry(tower)["answer"]
     assert len(answer) > 2000

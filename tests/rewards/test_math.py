@@ -1,7 +1,6 @@
 """The files that OpenRLHF loads, and what they take for the answer."""
 
 import importlib.util
-import time
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +36,9 @@ def test_a_derivation_in_a_box_is_an_answer_but_not_right() -> None:
 
 
 @pytest.mark.parametrize("text", ["\\boxed{" + "{" * 10**6, "\\boxed{" * 10**5, "\\boxed{" + "9" * 10**6 + "}"])
-def test_a_megabyte_is_wrong_and_quick(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_megabyte_is_wrong_without_a_comparison(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(equality, "_verifier", None)  # nobody is asked
-    started = time.thread_time()  # not the clock's, which goes on while others have the machine
     assert is_right(text, "7") is False
-    assert time.thread_time() - started < 5
 
 
 @pytest.mark.parametrize(

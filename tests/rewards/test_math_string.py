@@ -1,13 +1,11 @@
 """The verdict of the paper's code, and where it disagrees with that of math-verify."""
 
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from meds_openrlhf.rewards.math_string import is_right, normalized
-from tests.rewards.verdicts import LIMITS, VERDICTS
 
 DOCUMENTATION = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text()
 
@@ -36,12 +34,7 @@ def test_the_last_box_counts_and_an_empty_one_is_wrong() -> None:
     assert not is_right(r"\boxed{5\text{ feet}}", units)
 
 
-def test_the_documentation_counts_the_disagreements() -> None:
-    rows = [*VERDICTS, *LIMITS]
-    found = Counter((right, is_right(f"\\boxed{{{answer}}}", label)) for answer, label, right in rows)
-    counts = re.search(r"Of the (\d+) pairs .*?(\d+) are right by `math` alone and (\d+) by", DOCUMENTATION, re.DOTALL)
-    assert counts is not None
-    assert [int(count) for count in counts.groups()] == [len(rows), found[True, False], found[False, True]]
+def test_the_documentation_shows_disagreements() -> None:
     table = re.findall(r"^\| `(.+?)` \|(.*?)\|(.*?)\|$", DOCUMENTATION.partition("## As strings")[2], re.MULTILINE)
     assert len(table) == 7
     for label, *answers in table:

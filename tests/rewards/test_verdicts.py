@@ -1,6 +1,5 @@
 """The table of verdicts, through the reward's own way to them."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,12 +12,6 @@ from meds_openrlhf.rewards.verifier import AnswerVerifier
 from tests.rewards.verdicts import HOSTILE, LIMITS, VERDICTS
 
 ROWS = [*VERDICTS, *LIMITS]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def verifier() -> Iterator[None]:
-    yield
-    equality._verifier.close()
 
 
 @pytest.mark.parametrize(
@@ -35,13 +28,11 @@ def test_every_label_is_right_as_an_answer_also_a_number() -> None:
 
 
 def test_hostile_answers_are_wrong_and_the_next_one_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    verifier = AnswerVerifier(seconds=1.0, processes=2)
-    monkeypatch.setattr(equality, "_verifier", verifier)
+    monkeypatch.setattr(equality, "_verifier", AnswerVerifier(seconds=1.0, processes=2))
     with ThreadPoolExecutor(8) as threads:
         verdicts = dict(zip(HOSTILE, threads.map(lambda text: is_right(f"\\boxed{{{text}}}", "7"), HOSTILE.values())))
     assert verdicts == dict.fromkeys(HOSTILE, False)
     assert is_right("\\boxed{\\frac{14}{2}}", "7") is True
-    verifier.close()
 
 
 def test_nothing_in_an_answer_is_executed(tmp_path: Path) -> None:

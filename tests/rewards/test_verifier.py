@@ -1,6 +1,5 @@
 """The pool of processes that compare answers."""
 
-import itertools
 import multiprocessing
 import os
 import resource
@@ -8,47 +7,29 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
-from meds_openrlhf.rewards.verifier import AnswerVerifier, _limit_memory
+from meds_openrlhf.rewards.verifier import AnswerVerifier, _Examiner
 from tests.processes import is_alive
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.needs("math_verify")
 
-Verifiers = Callable[..., AnswerVerifier]
 FOREVER = "9^{9^{9^9}}"
 MEBIBYTE = 1 << 20
-
-
-@pytest.fixture
-def verifier() -> Iterator[Verifiers]:
-    """Makes verifiers, and closes them."""
-    made: list[AnswerVerifier] = []
-
-    def make(**settings: float) -> AnswerVerifier:
-        made.append(AnswerVerifier(**settings))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
-    assert not processes()
-
-
-_OTHERS: set[int] = set()
+_OTHERS: set[int] = set()  # processes that answer for other tests of this process, which keep theirs
 
 
 @pytest.fixture(autouse=True)
-def _leave_out_others() -> None:
-    """Processes that answer for other tests of this process, which keep theirs."""
+def _leave_no_process() -> Iterator[None]:
     _OTHERS.clear()
     _OTHERS.update(processes())
+    yield
+    kill_all()
 
 
 def processes() -> set[int]:
@@ -56,25 +37,35 @@ def processes() -> set[int]:
     return children - _OTHERS
 
 
-def test_a_hanging_answer_holds_up_nobody_and_ends_with_the_pool(verifier: Verifiers) -> None:
-    pool = verifier(seconds=100.0, processes=2)
+def kill_all() -> None:
+    for process in processes():
+        os.kill(process, signal.SIGKILL)
+
+
+def test_a_hanging_answer_holds_up_nobody_and_ends_with_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, asked, ask = AnswerVerifier(seconds=100.0, processes=2), threading.Event(), _Examiner.ask
+
+    def ask_and_tell(examiner: _Examiner, gold: str, given: str) -> bool | None:
+        if given == FOREVER:
+            asked.set()
+        return ask(examiner, gold, given)
+
+    monkeypatch.setattr(_Examiner, "ask", ask_and_tell)
     verdicts: list[bool | None] = []
     hanging = threading.Thread(target=lambda: verdicts.append(pool.equal("7", FOREVER)))
-    assert pool.equal("7", r"\frac{14}{2}") is True
     hanging.start()
-    others = (rf"\frac{{{7 * n}}}{{{n}}}" for n in itertools.count(3))
-    wait_until(lambda: pool.equal("7", next(others)) and len(pool._all) == 2)  # the first process is taken
+    assert asked.wait(60)
+    assert pool.equal("7", r"\frac{14}{2}") is True
     assert pool.equal("7", r"\frac{16}{2}") is False
     assert hanging.is_alive()
     assert len(processes()) == 2
-    pool.close()
+    kill_all()
     hanging.join()
     assert verdicts == [None]
-    assert not processes()
 
 
-def test_processes_start_when_needed_and_are_replaced(verifier: Verifiers) -> None:
-    pool = verifier(seconds=2.0, processes=1, memory=256 * MEBIBYTE)
+def test_processes_start_when_needed_and_are_replaced() -> None:
+    pool = AnswerVerifier(seconds=1.0, processes=1, memory=256 * MEBIBYTE)
     assert not processes()
     assert pool.equal("7", r"\frac{14}{2}") is True
     first = processes()
@@ -94,8 +85,8 @@ def test_processes_start_when_needed_and_are_replaced(verifier: Verifiers) -> No
     assert pool.equal("0.25", "1/4") is True
 
 
-def test_many_threads_get_their_own_verdicts(verifier: Verifiers) -> None:
-    pool = verifier(processes=2)
+def test_many_threads_get_their_own_verdicts() -> None:
+    pool = AnswerVerifier(processes=2)
     questions = [(str(n), rf"\frac{{{2 * n + n % 2}}}{{2}}") for n in range(100)]
     with ThreadPoolExecutor(32) as threads:
         verdicts = list(threads.map(lambda question: pool.equal(*question), questions))
@@ -103,8 +94,8 @@ def test_many_threads_get_their_own_verdicts(verifier: Verifiers) -> None:
     assert len(processes()) == 2
 
 
-def test_an_answer_costs_its_time_limit_once(verifier: Verifiers) -> None:
-    pool = verifier(seconds=1.0, processes=1, remembered=2)
+def test_an_answer_costs_its_time_limit_once() -> None:
+    pool = AnswerVerifier(seconds=1.0, processes=1, remembered=2)
     with ThreadPoolExecutor(6) as threads:
         assert list(threads.map(pool.equal, ["7"] * 6, [FOREVER] * 6)) == [None] * 6
     assert not processes()  # one was ended; had a second thread asked, another would have been started after it
@@ -118,28 +109,8 @@ def test_an_answer_costs_its_time_limit_once(verifier: Verifiers) -> None:
     assert not processes()
 
 
-def _allocate(connection: Connection) -> None:
-    _limit_memory(64 * MEBIBYTE)
-    connection.send(len(bytearray(16 * MEBIBYTE)))
-    try:
-        connection.send(len(bytearray(128 * MEBIBYTE)))
-    except MemoryError:
-        connection.send("refused")
-
-
-def test_memory_beyond_the_limit_is_refused() -> None:
-    context = multiprocessing.get_context("spawn")
-    connection, theirs = context.Pipe()
-    process = context.Process(target=_allocate, args=(theirs,))
-    process.start()
-    assert [connection.recv(), connection.recv()] == [16 * MEBIBYTE, "refused"]
-    process.join()
-
-
-def test_a_process_that_cannot_start_is_an_error_and_no_verdict(
-    verifier: Verifiers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pool = verifier()
+def test_a_process_that_cannot_start_is_an_error_and_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = AnswerVerifier()
     with monkeypatch.context() as broken:
         broken.setattr("meds_openrlhf.rewards.verifier._serve", print)  # ends at once
         with pytest.raises(RuntimeError, match="failed to start"):
@@ -149,7 +120,7 @@ def test_a_process_that_cannot_start_is_an_error_and_no_verdict(
 
 ORPHANING = f"""
 import multiprocessing, os, signal, threading, time
-from meds_openrlhf.rewards.verifier import AnswerVerifier
+from meds_openrlhf.rewards.verifier import AnswerVerifier, _Examiner
 pool = AnswerVerifier(seconds=1.0)
 pool.equal("0.5", "1/2")
 process = multiprocessing.active_children()[0].pid

@@ -21,14 +21,6 @@ def test_the_shaped_reward_by_hand() -> None:
     np.testing.assert_allclose(shaped_reward(raw, penalty, correct), [0.8, 0.75, -0.4, -0.2, -1.2, 1.0])
 
 
-@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=30), st.floats(0, 1), st.floats(0, 1))
-def test_grows_with_the_cluster_and_stays_within_zero_and_beta(sizes: list[int], alpha: float, beta: float) -> None:
-    penalty = cluster_penalty(np.sort(np.array(sizes)), alpha=alpha, beta=beta)
-    assert (np.diff(penalty) >= 0).all()
-    assert (penalty >= 0).all()
-    assert (penalty <= beta).all()
-
-
 @given(st.floats(-2, 2, width=32), st.floats(0, 1))
 def test_a_right_rollout_keeps_its_sign_and_a_wrong_one_loses_the_penalty(raw: float, penalty: float) -> None:
     reward, taken = np.array([raw, raw], dtype=np.float32), np.array([penalty, penalty])
@@ -72,9 +64,3 @@ def test_a_group_whose_raw_rewards_are_equal_learns_from_penalties_alone() -> No
     assert penalty_effect(np.array([equal, mixed]), np.array([[0.0, -0.1, 0.0], mixed])) == 0.5
     assert penalty_effect(np.array([equal, mixed]), np.array([equal, mixed])) == 0  # the first teaches nothing
     assert penalty_effect(np.array([equal]), np.array([equal])) == 0
-
-
-@given(st.lists(st.floats(0, 1, width=16), min_size=8, max_size=8), st.integers(1, 7))
-def test_the_effect_is_a_share(penalties: list[float], right: int) -> None:
-    raw = (np.arange(8) < right).astype(np.float64).reshape(1, 8)
-    assert 0 <= penalty_effect(raw, np.where(raw == 1, 1.0, -np.array(penalties))) <= 1 + 1e-9

@@ -5,7 +5,6 @@ Importing this module imports OpenRLHF, which takes many seconds, so it is impor
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -93,8 +92,7 @@ def _start_memory(job: Job, groups: dict[str, Any]) -> tuple[list[Any], MemoryPo
     write_format(paths, memory_format)
     settings = ShardSettings(memory_format.layers, transform_of(meds), meds.memory.method, meds.lock_seconds)
     shards = start_shards(paths, memory_format, settings, shard_options(groups["memory"], meds.memory.shards))
-    config_hash = hashlib.sha256(job.config.as_yaml().encode()).hexdigest()
-    return shards, MemoryPool(shards, paths.root, memory_format, config_hash)
+    return shards, MemoryPool(shards, paths.root, memory_format)
 
 
 def _start_recorder(job: Job) -> Any:

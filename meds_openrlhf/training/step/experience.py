@@ -37,8 +37,7 @@ from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.rows import group_codes, make_rows, remembered_rows
 from meds_openrlhf.memory.shard import MemoryAnswer
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.shaping.batch_clusters import sizes_in_batch
-from meds_openrlhf.shaping.methods import advantages_added, advantages_instead, shape
+from meds_openrlhf.shaping.methods import advantages_added, advantages_instead, shape, sizes_in_batch
 from meds_openrlhf.tracking.metrics import step_metrics
 from meds_openrlhf.training.host.openrlhf import batching_of, ranks_of_roles, replaced
 from meds_openrlhf.training.step.batches import even_batches, padded_batches

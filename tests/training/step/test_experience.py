@@ -13,7 +13,7 @@ from meds_openrlhf.features.function import FeatureFunction
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory import rows as memory_rows
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.shaping.batch_clusters import sizes_in_batch
+from meds_openrlhf.shaping.methods import sizes_in_batch
 from meds_openrlhf.shaping.penalty import penalty_effect
 from meds_openrlhf.training.step.experience import Recorded, metrics_of_policy
 from meds_openrlhf.training.step.samples import generated_tokens, rows_of_texts
