@@ -48,7 +48,7 @@ def scores_of(run: Path) -> dict[str, float]:
     """The adjusted Rand index of each way. Raises ConfigError for a run without wrong rollouts with layer logits."""
     (wrong, explanations), atlas = wrong_and_explained(run), read_atlas(RunPaths(run))
     assert atlas is not None  # it has wrong rollouts
-    texts = texts_of(atlas, np.arange(len(atlas.clusters)))
+    _, texts = texts_of(atlas, np.arange(len(atlas.clusters)))
     with_text = np.array([any(cluster.responses) for cluster in texts], bool)
     cluster, kind = _clusters_of_rows(atlas, with_text), _kinds_of_rows(atlas, wrong, explanations)
     compared = (cluster >= 0) & (kind != "") & ~atlas.rows.right

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from meds_openrlhf.judge.client import JudgeClient
 from meds_openrlhf.judge.question import Question, ReplyLine, WordsQuestion, shortened, tagged
 from meds_openrlhf.judge.settings import JudgeSettings
-from meds_openrlhf.themes.grouping import MOST_THEMES, NO_THEME, ClusterTexts, Themes
+from meds_openrlhf.themes.grouping import MOST_THEMES, NO_THEME, ClusterTexts, Themes, by_size
 
 _SHOWN = 3  # responses of a cluster
 _CHARACTERS = 4_000  # of each text
@@ -52,11 +52,13 @@ class ThemesOfModel:
         if not described:
             return Themes(theme, [])
         listed = tagged("descriptions", "\n".join(words for _, words in described[:_MERGED]))
-        (names,) = self._client.ask_all([WordsQuestion(_MERGE, listed, "KIND", MOST_THEMES)])
-        for number, kind in self._assigned(described, names or ()):
+        (reply,) = self._client.ask_all([WordsQuestion(_MERGE, listed, "KIND", MOST_THEMES)])
+        names = reply or ()
+        for number, kind in self._assigned(described, names):
             theme[number] = kind
         print(self._client.cost_line(), file=sys.stderr)
-        return _by_size(theme, sizes, names or ())
+        theme, kept = by_size(theme, sizes)
+        return Themes(theme, [names[number] for number in kept])
 
     def _assigned(self, described: list[tuple[int, str]], names: Sequence[str]) -> list[tuple[int, int]]:
         """The kind of each described cluster, those that the model assigned to none left out."""
@@ -81,12 +83,3 @@ def _description(cluster: ClusterTexts) -> WordsQuestion:
     texts += [("right_response", text) for text in cluster.right[:1]]
     material = "\n\n".join(tagged(tag, shortened(text, _CHARACTERS)) for tag, text in texts)
     return WordsQuestion(_DESCRIBE, material, "MISTAKE")
-
-
-def _by_size(theme: NDArray[np.int64], sizes: NDArray[np.int64], names: Sequence[str]) -> Themes:
-    """Number the themes that have clusters by their rollouts, the largest first."""
-    rollouts = np.bincount(theme[theme >= 0], sizes[theme >= 0], len(names))
-    kept = [number for number in np.argsort(-rollouts, kind="stable").tolist() if rollouts[number]]
-    rank = np.full(len(names) + 1, NO_THEME, np.int64)  # the last is that of NO_THEME
-    rank[kept] = np.arange(len(kept))
-    return Themes(rank[theme], [names[number] for number in kept])

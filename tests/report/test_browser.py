@@ -44,7 +44,7 @@ def test_the_first_page_shows_themes_with_examples_and_leads_to_their_clusters(o
     run = write_run(tmp_path / "run", [KINDS, LATER])
     with opened(write_report([run.root], run.report)) as page:
         expect(page.locator("h1")).to_have_text("What the policy keeps getting wrong")
-        expect(page.locator(".lead")).to_contain_text("12 wrong rollouts of 2 prompts; 100% of them are in a theme")
+        expect(page.locator(".lead")).to_contain_text("12 wrong rollouts; 100% of them are in a theme")
         expect(page.locator(".lead b")).to_have_text("89% → 80%")
         expect(page.locator(".theme .name")).to_have_text(["given + given = wrong", "hence \\boxed { wrong }"])
         expect(page.locator(".theme .change b")).to_have_text(["44% → 80%", "44% → 0%"])
@@ -52,7 +52,7 @@ def test_the_first_page_shows_themes_with_examples_and_leads_to_their_clusters(o
         first, second = page.locator(".theme").all()
         expect(first.locator(".asked")).to_have_text(["What is 2*3?", "What is 4*7?"])
         expect(first.locator(".response .answer")).to_have_text(["2+3=5,", "4+7=11,"])
-        expect(second.locator(".response")).to_have_count(0)
+        expect(second.locator(".response").first).to_be_hidden()
         second.locator("summary").focus()
         page.keyboard.press("Enter")
         expect(second.locator(".response .answer")).to_have_text(["hence \\boxed{0}", "hence \\boxed{0}"])
