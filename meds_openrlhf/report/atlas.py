@@ -49,7 +49,8 @@ class Atlas:
     def members(self, cluster: int) -> NDArray[np.int64]:
         """The cluster's rollouts as places in the log, except those that are not in it."""
         places = self.in_log[self.rows.of(self.clusters["prompt"][cluster])][self.is_member(cluster)]
-        return places[places != NONE]
+        known: NDArray[np.int64] = places[places != NONE]
+        return known
 
 
 def read_atlas(paths: RunPaths, limits: Limits | None = None) -> Atlas | None:
@@ -107,12 +108,12 @@ def details_of(atlas: Atlas) -> dict[int, dict[str, Any]]:
         wanted.setdefault(prompt, []).append(cluster)
         sources[cluster] = candidates(atlas.members(cluster), atlas.rollouts, atlas.limits.examples)
     right = right_places(atlas.rows, atlas.rollouts, list(wanted), 1)
-    every = chain.from_iterable([*right.values(), *sources.values()])
+    every = chain(*right.values(), *sources.values())
     responses = atlas.rollouts.responses(every)  # together, because each file has rows of many prompts
     details = {}
     for place, prompt in enumerate(atlas.shown.tolist()):
         if prompt in wanted:
-            newest = _examples(atlas, right[prompt].tolist(), 1, responses) if prompt in right else []
+            newest = _examples(atlas, right.get(prompt, []), 1, responses)
             details[place] = {"right": newest, "clusters": _entries(atlas, prompt, wanted[prompt], sources, responses)}
     return details
 

@@ -24,8 +24,6 @@ PERIODS = 40  # points of a curve
 PART = 5  # a run's start and end are this part of its periods
 EXAMPLES, EXAMPLE_CHARACTERS = 3, 700  # of a theme
 
-NOWHERE = np.array([], np.int64)
-
 Grouping = Callable[[Sequence[ClusterTexts], NDArray[np.int64]], Themes]
 
 
@@ -84,19 +82,19 @@ def _compared(atlas: Atlas) -> NDArray[np.int64]:
     return compared
 
 
-def texts_of(atlas: Atlas, clusters: NDArray[np.int64]) -> tuple[list[NDArray[np.int64]], list[ClusterTexts]]:
+def texts_of(atlas: Atlas, clusters: NDArray[np.int64]) -> tuple[list[list[int]], list[ClusterTexts]]:
     """Some members of each of the ``clusters`` (k,) as places in the log, and the texts that themes are made of."""
     log = atlas.rollouts
-    members = [spread(places[log.has_text[places]], TEXTS) for places in map(atlas.members, clusters.tolist())]
+    members = [spread(places[log.has_text[places]], TEXTS).tolist() for places in map(atlas.members, clusters.tolist())]
     prompts = atlas.clusters["prompt"].to_numpy()[clusters].tolist()
     right = right_places(atlas.rows, log, prompts, TEXTS)
-    found = log.responses(np.concatenate([NOWHERE, *members, *right.values()]).tolist())
+    found = log.responses(chain(*members, *right.values()))
 
-    def read(places: NDArray[np.int64]) -> list[str]:
-        return [found[place].text for place in places.tolist()]
+    def read(places: list[int]) -> list[str]:
+        return [found[place].text for place in places]
 
     return members, [
-        ClusterTexts(atlas.texts.get(atlas.rows.prompts[prompt], ""), read(places), read(right.get(prompt, NOWHERE)))
+        ClusterTexts(atlas.texts.get(atlas.rows.prompts[prompt], ""), read(places), read(right.get(prompt, [])))
         for prompt, places in zip(prompts, members)
     ]
 
@@ -150,7 +148,7 @@ def _change(before: pd.DataFrame, after: pd.DataFrame, themes: int) -> list[list
 def _examples(
     atlas: Atlas,
     clusters: NDArray[np.int64],
-    members: list[NDArray[np.int64]],
+    members: list[list[int]],
     texts: list[ClusterTexts],
     theme: NDArray[np.int64],
     names: list[str],
