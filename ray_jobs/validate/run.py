@@ -29,6 +29,7 @@ import yaml
 
 LINES = 40  # of a command's output that the report keeps
 MINUTES = 30.0  # for a check that names none
+TOO_LONG = -signal.SIGKILL
 QUERY = ["nvidia-smi", "--query-gpu=memory.used,utilization.gpu", "--format=csv,noheader,nounits"]
 
 
@@ -37,24 +38,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checks", type=Path, help="a list, e.g. ray_jobs/validate/one_gpu.yaml")
     parser.add_argument("--report", type=Path, default=Path("validation.md"), help="(%(default)s)")
-    parser.add_argument("--from", dest="first", type=int, default=1, metavar="N", help="begin with check N")
     parser.add_argument("--only", type=int, metavar="N", help="run check N alone")
     parser.add_argument("--folder", type=Path, help="$RUN (default: a new folder in runs/)")
     arguments = parser.parse_args()
     checks = list(enumerate(yaml.safe_load(arguments.checks.read_text(encoding="utf-8")), start=1))
-    last = arguments.only or len(checks)
-    chosen = checks[(arguments.only or arguments.first) - 1 : last]
+    chosen = [check for check in checks if arguments.only in (None, check[0])]
     if not chosen:
-        parser.error(f"there is no check {arguments.only or arguments.first}: the list has {len(checks)}")
+        parser.error(f"there is no check {arguments.only}: the list has {len(checks)}")
     environment = {**os.environ, "RUN": str(_folder(arguments.folder))}
     parts, failed = [_head(arguments.checks, environment["RUN"])], 0
     for number, check in chosen:
         print(f"{number}/{len(checks)} {check['name']}", flush=True)
         started = time.monotonic()
         with Readings() as readings:
-            code, output = _run(check["command"], environment, check.get("minutes", MINUTES))
+            code, output = _run(check["command"], environment, minutes := check.get("minutes", MINUTES))
         failed += code != 0
-        result = "ok" if code == 0 else f"FAILED, {_reason(code, check.get('minutes', MINUTES))}"
+        reason = f"ended after {minutes:g} minutes" if code == TOO_LONG else f"exit code {code}"
+        result = f"FAILED, {reason}" if code else "ok"
         result += f", {(time.monotonic() - started) / 60:.1f} min"
         print(f"    {result}", flush=True)
         parts.append(_section(number, check, result, output, readings))
@@ -71,36 +71,19 @@ def _folder(given: Path | None) -> Path:
     return given.absolute()
 
 
-def _run(command: str, environment: dict[str, str], minutes: float) -> tuple[int | None, str]:
-    """Run a command, showing its output; returns its exit code, None if it was ended, and its output."""
-    running = subprocess.Popen(
-        ["bash", "-o", "pipefail", "-c", command],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,  # so that all that it started can be ended
-    )
-    late = threading.Event()
-
-    def end() -> None:
-        late.set()
-        os.killpg(running.pid, signal.SIGKILL)
-
-    timer = threading.Timer(minutes * 60, end)
-    timer.start()
-    lines = list[str]()
+def _run(command: str, environment: dict[str, str], minutes: float) -> tuple[int, str]:
+    """Run a command, showing its output; returns its exit code, `TOO_LONG` if it was ended, and its output."""
+    # `timeout` ends all that the command started.
+    limited = ["timeout", "--signal=KILL", str(minutes * 60), "bash", "-o", "pipefail", "-c", command]
+    running = subprocess.Popen(limited, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert running.stdout is not None
     try:
-        lines += _shown(running.stdout)
-        code = running.wait()
+        output = "".join(_shown(running.stdout))
     except KeyboardInterrupt:  # a training saves its state
-        os.killpg(running.pid, signal.SIGINT)
+        running.send_signal(signal.SIGINT)
         _shown(running.stdout)
-        running.wait()
         raise
-    finally:
-        timer.cancel()
-    return None if late.is_set() else code, "".join(lines)
+    return running.wait(), output
 
 
 def _shown(output: IO[bytes]) -> list[str]:
@@ -110,10 +93,6 @@ def _shown(output: IO[bytes]) -> list[str]:
         lines.append(line.decode(errors="replace"))
         print(f"    | {lines[-1]}", end="", flush=True)
     return lines
-
-
-def _reason(code: int | None, minutes: float) -> str:
-    return f"ended after {minutes:g} minutes" if code is None else f"exit code {code}"
 
 
 class Readings:
