@@ -60,28 +60,21 @@ def test_runs_share_the_limits_and_have_details_of_their_own(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("output", "problem"),
-    [("", "--output=.: is a folder"), ("/proc/x.html", "cannot be written"), ("{}", "is a folder. Name a file"),
-     ("x" * 300, "cannot be written")],
-)  # fmt: skip
-def test_an_output_that_is_no_file_is_named(tmp_path: Path, output: str, problem: str) -> None:
-    run = write_run(tmp_path / "run")
+    ("run", "output", "problem"),
+    [
+        ("run", "", "--output=.: is a folder. Name a file"),
+        ("run", "/proc/x.html", "cannot be written"),
+        ("run", "x" * 300, "cannot be written"),
+        ("run/config.yaml", "r.html", r"config\.yaml: is a file\. Name the folder of a run"),
+        ("nowhere", "r.html", r"nowhere: does not exist\. Name the folder of a run"),
+    ],
+)
+def test_a_run_that_is_no_folder_and_an_output_that_is_one_are_named(
+    tmp_path: Path, run: str, output: str, problem: str
+) -> None:
+    write_run(tmp_path / "run")
     with pytest.raises(ConfigError, match=problem):
-        write_report([run.root], Path(output.format(tmp_path)))
-
-
-def test_a_run_that_is_no_folder_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "metrics.jsonl"
-    file.write_text("{}")
-    with pytest.raises(ConfigError, match=r"metrics\.jsonl: is a file\. Name the folder of a run"):
-        write_report([file], tmp_path / "r.html")
-    with pytest.raises(ConfigError, match=r"nowhere: does not exist\. Name the folder of a run"):
-        write_report([tmp_path / "nowhere"], tmp_path / "r.html")
-    run = write_run(tmp_path / "run")
-    run.metrics.unlink()
-    run.metrics.mkdir()
-    with pytest.raises(ConfigError, match=r"metrics\.jsonl: is a folder, but must be a file"):
-        write_report([run.root], tmp_path / "r.html")
+        write_report([tmp_path / run], Path(output))
 
 
 def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
